@@ -49,7 +49,7 @@ impl ProxyOptions {
     }
 
     /// How often time-dependent conditions are checked.
-    pub(crate) fn look(&self) -> Duration {
+    pub(crate) fn check_period(&self) -> Duration {
         self.silence() / 8
     }
 

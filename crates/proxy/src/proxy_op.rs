@@ -300,7 +300,7 @@ pub(crate) fn joined(
         let mut held = None;
         while !first && held.is_none() && is_news_alone(&going.request) {
             match timeout_at(until, requests.next()).await {
-                Ok(Some(next)) if says_all_of(&next.request, &going.request) => going = next,
+                Ok(Some(next)) if includes(&next.request, &going.request) => going = next,
                 Ok(Some(next)) => held = Some(next),
                 Ok(None) | Err(_) => break,
             }
@@ -314,7 +314,7 @@ fn is_news_alone(request: &ProxyRequest) -> bool {
 }
 
 /// Whether a request includes all of the preceding one, which is only a commit notice.
-fn says_all_of(next: &ProxyRequest, news: &ProxyRequest) -> bool {
+fn includes(next: &ProxyRequest, news: &ProxyRequest) -> bool {
     next.vote == news.vote
         && next.previous == news.previous
         && next.leader_commit >= news.leader_commit
@@ -368,7 +368,7 @@ mod tests {
         }
     }
 
-    fn says(outstanding: &mut Outstanding, index: u64) -> Result<(), NotAsked> {
+    fn acknowledge(outstanding: &mut Outstanding, index: u64) -> Result<(), NotAsked> {
         outstanding.answered(&Answered {
             result: Ok(Some(at(index))),
             report: None,
@@ -380,12 +380,12 @@ mod tests {
         let mut outstanding = Outstanding::default();
         outstanding.sent(request(4, 6, 20));
         outstanding.sent(request(6, 6, 0));
-        assert_eq!(says(&mut outstanding, 6), Ok(()));
+        assert_eq!(acknowledge(&mut outstanding, 6), Ok(()));
         assert!(!outstanding.is_empty(), "the commit mark is not answered");
         assert_eq!(outstanding.bytes(), 0);
-        assert_eq!(says(&mut outstanding, 6), Ok(()));
+        assert_eq!(acknowledge(&mut outstanding, 6), Ok(()));
         assert!(outstanding.is_empty());
-        assert_eq!(says(&mut outstanding, 6), Err(NotAsked));
+        assert_eq!(acknowledge(&mut outstanding, 6), Err(NotAsked));
     }
 
     #[test]
@@ -397,7 +397,7 @@ mod tests {
         outstanding.sent(request(64, 66, 20));
         // Each is cut into several.
         for index in [61, 62, 63, 64, 63, 64, 65, 66] {
-            assert_eq!(says(&mut outstanding, index), Ok(()), "{index}");
+            assert_eq!(acknowledge(&mut outstanding, index), Ok(()), "{index}");
         }
         assert!(outstanding.is_empty());
     }
@@ -405,11 +405,11 @@ mod tests {
     #[test]
     fn answers_without_a_request_are_rejected() {
         let mut outstanding = Outstanding::default();
-        assert_eq!(says(&mut outstanding, 1), Err(NotAsked));
+        assert_eq!(acknowledge(&mut outstanding, 1), Err(NotAsked));
         outstanding.sent(request(4, 6, 20));
-        assert_eq!(says(&mut outstanding, 3), Err(NotAsked));
-        assert_eq!(says(&mut outstanding, 7), Err(NotAsked));
-        assert_eq!(says(&mut outstanding, 5), Ok(()));
+        assert_eq!(acknowledge(&mut outstanding, 3), Err(NotAsked));
+        assert_eq!(acknowledge(&mut outstanding, 7), Err(NotAsked));
+        assert_eq!(acknowledge(&mut outstanding, 5), Ok(()));
         assert_eq!(outstanding.bytes(), 20, "a part is not all");
     }
 }

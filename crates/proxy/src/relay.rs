@@ -105,7 +105,7 @@ where
                     .await;
                 match opened {
                     Err(broken) => Some(cannot_call(next, broken)),
-                    Ok(said) => hand_back(next, said, &answers).await,
+                    Ok(received) => hand_back(next, received, &answers).await,
                 }
             }
         };
@@ -148,8 +148,8 @@ where
             let answer = tokio::select! {
                 answer = coming.next() => answer,
                 _ = sign.tick() => {
-                    let said = lock(&progress).sign_of_life(Instant::now());
-                    if let Some(said) = said && answers.send(said).await.is_err() {
+                    let answer = lock(&progress).sign_of_life(Instant::now());
+                    if let Some(answer) = answer && answers.send(answer).await.is_err() {
                         return None;
                     }
                     continue;
@@ -220,10 +220,10 @@ where
 /// Passes on the answers of another proxy.
 async fn hand_back(
     next: MemberId,
-    mut said: ProxyAnswers,
+    mut received: ProxyAnswers,
     answers: &mpsc::Sender<ProxyAnswer>,
 ) -> Option<ProxyAnswer> {
-    while let Some(answer) = said.next().await {
+    while let Some(answer) = received.next().await {
         match answer {
             Ok(answer) => answers.send(answer).await.ok()?,
             Err(broken) => return Some(cannot_call(next, broken)),
@@ -579,22 +579,26 @@ mod tests {
         let mut progress = Progress::default();
         let departure = sent(&mut progress, 5, bytes, now);
         let small = sent(&mut progress, 6, 100, now);
-        let mut looks = |progress: &mut Progress, count: u32| -> Vec<bool> {
-            let looks = (0..count).map(|_| {
+        let mut progress_of = |progress: &mut Progress, count: u32| -> Vec<bool> {
+            let progress_of = (0..count).map(|_| {
                 now += Duration::from_secs(1);
                 moves(progress, now)
             });
-            looks.collect()
+            progress_of.collect()
         };
-        assert_eq!(looks(&mut progress, 2), [false; 2], "none of it has left");
+        assert_eq!(
+            progress_of(&mut progress, 2),
+            [false; 2],
+            "none of it has left"
+        );
         for _ in 0..5 {
             departure.piece_left(false);
-            assert_eq!(looks(&mut progress, 2), [true, false]);
+            assert_eq!(progress_of(&mut progress, 2), [true, false]);
         }
         departure.piece_left(true);
         small.piece_left(true);
         assert_eq!(
-            looks(&mut progress, SECONDS_TO_WRITE + 1),
+            progress_of(&mut progress, SECONDS_TO_WRITE + 1),
             [true, true, true, false]
         );
         progress.answered(&Answered {
@@ -602,7 +606,7 @@ mod tests {
             report: None,
         });
         assert_eq!(
-            looks(&mut progress, 2),
+            progress_of(&mut progress, 2),
             [true, false],
             "the small one has left"
         );

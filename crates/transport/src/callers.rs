@@ -112,30 +112,30 @@ impl Holder {
         let names = alternatives
             .iter()
             .flat_map(|extension| &extension.value.general_names);
-        let mut said = names.filter_map(|name| match name {
+        let mut claim = names.filter_map(|name| match name {
             GeneralName::URI(text) => text.strip_prefix(SCHEME),
             _ => None,
         });
-        Self::with_claim(said.next(), common.unwrap_or_default(), named)
+        Self::with_claim(claim.next(), common.unwrap_or_default(), named)
     }
 
     /// If the configuration lists names, a certificate's URI gives only a role that the lists give its common name: the CA may sign any
     /// URI.
-    fn with_claim(said: Option<&str>, common: &str, named: &NamedRoles) -> Self {
-        let (said, name) = match said {
-            Some(said) => {
-                let (role, name) = said.split_once('/').unwrap_or((said, common));
+    fn with_claim(claim: Option<&str>, common: &str, named: &NamedRoles) -> Self {
+        let (claim, name) = match claim {
+            Some(claim) => {
+                let (role, name) = claim.split_once('/').unwrap_or((claim, common));
                 (Some(role), name)
             }
             None => (None, common),
         };
-        let said = said.map(|role| match role {
+        let claim = claim.map(|role| match role {
             "member" => Ok(Role::Member),
             "operator" => Ok(Role::Operator),
             "reader" => Ok(Role::Reader),
             _ => Err(NoRole::Unknown),
         });
-        let role = match said {
+        let role = match claim {
             None => named.role_of(common).ok_or(NoRole::NotListed),
             Some(Ok(role))
                 if *named != NamedRoles::default() && named.role_of(common) != Some(role) =>
@@ -198,18 +198,18 @@ impl Holder {
 mod tests {
     use super::*;
 
-    fn holder(said: Option<&str>, common: &str) -> Holder {
+    fn holder(claim: Option<&str>, common: &str) -> Holder {
         let named = NamedRoles {
             members: Vec::new(),
             operators: vec!["ana".into()],
             readers: vec!["dashboard".into()],
         };
-        Holder::with_claim(said, common, &named)
+        Holder::with_claim(claim, common, &named)
     }
 
     #[test]
     fn the_certificate_or_the_configuration_determines_the_role() {
-        for (said, common, role, name) in [
+        for (claim, common, role, name) in [
             (Some("member/db-1"), "db-1", Ok(Role::Member), "db-1"),
             (Some("operator/ana"), "ana", Ok(Role::Operator), "ana"),
             (Some("operator/ana"), "x", Err(NoRole::OnlyClaimed), "ana"),
@@ -232,11 +232,11 @@ mod tests {
             ),
             (None, "", Ok(Role::Member), ""),
         ] {
-            let found = holder(said, common);
+            let found = holder(claim, common);
             assert_eq!(
                 (found.role, &*found.name),
                 (role, name),
-                "{said:?} {common}"
+                "{claim:?} {common}"
             );
         }
         let none = Holder::of(b"no certificate", &NamedRoles::default());
@@ -250,31 +250,35 @@ mod tests {
             operators: vec!["ana".into()],
             readers: Vec::new(),
         };
-        let role = |said, common| Holder::with_claim(said, common, &named).role;
+        let role = |claim, common| Holder::with_claim(claim, common, &named).role;
         assert_eq!(role(None, "db-1"), Ok(Role::Member));
         assert_eq!(role(None, "ana"), Ok(Role::Operator));
         assert_eq!(role(None, "web-7"), Err(NoRole::NotListed));
         // Its URI claims any role.
-        for said in ["member/db-2", "member/db-1", "operator/ana", "reader/x"] {
-            assert_eq!(role(Some(said), "db-2"), Err(NoRole::OnlyClaimed), "{said}");
+        for claim in ["member/db-2", "member/db-1", "operator/ana", "reader/x"] {
+            assert_eq!(
+                role(Some(claim), "db-2"),
+                Err(NoRole::OnlyClaimed),
+                "{claim}"
+            );
         }
         assert_eq!(role(Some("member/db-1"), "db-1"), Ok(Role::Member));
         assert_eq!(role(Some("operator/ana"), "ana"), Ok(Role::Operator));
         assert_eq!(role(Some("reader/db-1"), "db-1"), Err(NoRole::OnlyClaimed));
         let refusal = Holder::with_claim(None, "web-7", &named).may(Right::Read);
-        let words = refusal.unwrap_err().to_string();
+        let message = refusal.unwrap_err().to_string();
         assert!(
-            words.contains("`web-7` says no role, and neither `tls.members`"),
-            "{words}"
+            message.contains("`web-7` says no role, and neither `tls.members`"),
+            "{message}"
         );
     }
 
     #[test]
     fn each_role_has_its_rights_and_no_others() {
         use Right::{Operate, Read, ReadLog, SpeakAsMember};
-        let rights = |said| {
+        let rights = |claim| {
             let all = [Read, ReadLog, Operate, SpeakAsMember];
-            let holder = Holder::with_claim(Some(said), "", &NamedRoles::default());
+            let holder = Holder::with_claim(Some(claim), "", &NamedRoles::default());
             all.map(|right| holder.may(right).is_ok())
         };
         assert_eq!(rights("member/a"), [true, true, false, true]);
@@ -285,8 +289,8 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_holder_and_the_required_certificate() {
-        let holder = |said| Holder::with_claim(Some(said), "", &NamedRoles::default());
-        let refusal = |said, right| holder(said).may(right).unwrap_err().to_string();
+        let holder = |claim| Holder::with_claim(Some(claim), "", &NamedRoles::default());
+        let refusal = |claim, right| holder(claim).may(right).unwrap_err().to_string();
         assert_eq!(
             refusal("member/db-1", Right::Operate),
             "the certificate of `db-1` is a member's: it gives no commands, and this takes an operator's: `witness tls init --operator NAME` \

@@ -235,8 +235,8 @@ pub(crate) fn unpack(
     Ok(TransactionPayload::verify(Bytes::from(unpacked), crc32c)?)
 }
 
-fn wrong_length(found: usize, said: usize) -> io::Error {
-    io::Error::other(format!("it has {found} bytes, and {said} were said"))
+fn wrong_length(found: usize, stated: usize) -> io::Error {
+    io::Error::other(format!("it has {found} bytes, and {stated} were stated"))
 }
 
 /// A compressed payload that arrives in pieces.

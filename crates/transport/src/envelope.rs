@@ -200,7 +200,7 @@ mod tests {
     fn incomplete_envelopes_are_rejected() {
         let error = open(&MetadataMap::new()).unwrap_err();
         assert_eq!(error, EnvelopeError::Missing(FORMAT_KEY));
-        for (key, value, words) in [
+        for (key, value, message) in [
             (FORMAT_KEY, "new", "`witness-protocol` is `new`"),
             (SPEAKS_KEY, "3-1", "`witness-formats` is `3-1`"),
             (RING_KEY, "x", "`witness-ring` is `x`"),
@@ -211,7 +211,7 @@ mod tests {
             seal(&envelope(), &mut metadata);
             metadata.insert(key, MetadataValue::from_static(value));
             let error = open(&metadata).unwrap_err().to_string();
-            assert!(error.contains(words), "{error}");
+            assert!(error.contains(message), "{error}");
         }
     }
 

@@ -197,12 +197,12 @@ impl Connections {
 
     /// Records a member's call over a connection. If the connection is still open, `heard` receives whether the member had no other open
     /// one. This is ordered with the end of the last connection, so that earlier calls of a dead process do not count as a sign of life.
-    pub(crate) fn calls(&self, id: ConnectionId, caller: MemberId, heard: impl FnOnce(Arrival)) {
+    pub(crate) fn calls(&self, id: ConnectionId, caller: MemberId, arrivals: impl FnOnce(Arrival)) {
         let mut open = self.lock();
         let known = open.callers.values().any(|other| *other == Some(caller));
         if let Some(of_this) = open.callers.get_mut(&id) {
             *of_this = Some(caller);
-            heard(match known {
+            arrivals(match known {
                 true => Arrival::Known,
                 false => Arrival::First,
             });
@@ -236,31 +236,31 @@ mod tests {
         let connections = Connections::default();
         let [urgent, bulk, stranger, silent] = [(); 4].map(|()| connections.opens());
         use Arrival::{First, Known};
-        let heard = RefCell::new(Vec::new());
+        let arrivals = RefCell::new(Vec::new());
         let calls = |id, caller| {
             connections.calls(id, MemberId(caller), |arrival| {
-                heard.borrow_mut().push(arrival);
+                arrivals.borrow_mut().push(arrival);
             });
         };
         calls(urgent, 1);
         calls(bulk, 1);
         calls(stranger, 2);
-        let mut gone = Vec::new();
+        let mut closed = Vec::new();
         let mut closes = |id| {
-            connections.closes(id, |member| gone.push(member));
-            gone.clone()
+            connections.closes(id, |member| closed.push(member));
+            closed.clone()
         };
         assert_eq!(closes(silent), []);
         assert_eq!(closes(bulk), [], "the other one is open");
         assert_eq!(closes(urgent), [MemberId(1)]);
-        assert_eq!(*heard.borrow(), [First, Known, First]);
+        assert_eq!(*arrivals.borrow(), [First, Known, First]);
         // A call read before the end, and processed only now.
         calls(urgent, 1);
-        assert_eq!(*heard.borrow(), [First, Known, First]);
+        assert_eq!(*arrivals.borrow(), [First, Known, First]);
         assert_eq!(closes(urgent), [MemberId(1)], "once");
         let again = connections.opens();
         calls(again, 1);
-        assert_eq!(*heard.borrow(), [First, Known, First, First]);
+        assert_eq!(*arrivals.borrow(), [First, Known, First, First]);
         assert_eq!(closes(stranger), [MemberId(1), MemberId(2)]);
     }
 }

@@ -22,8 +22,8 @@ const WHOLE: u32 = 0x2144_df1c;
 pub(super) enum BadFile {
     #[error("at offset {offset} there is no event: {source}")]
     NoEvent { offset: u64, source: DecodeError },
-    #[error("the event at offset {offset} says that it ends at {said}")]
-    Misplaced { offset: u64, said: u32 },
+    #[error("the event at offset {offset} says that it ends at {stated_end}")]
+    Misplaced { offset: u64, stated_end: u32 },
     #[error("the event at offset {offset} has {size} bytes, too many for its type")]
     TooLarge { offset: u64, size: u64 },
     #[error("the CRC32 of the event at offset {offset} is not that of its bytes")]
@@ -93,7 +93,7 @@ impl CurrentFile {
 }
 
 /// How an event is passed on.
-enum Fate {
+enum Decision {
     Passes,
     Becomes(Vec<u8>),
     /// Because the consumer has its transaction.
@@ -186,7 +186,7 @@ impl<'a> Feed<'a> {
             };
             let header = self.header(header)?;
             let size = u64::from(header.event_size);
-            let whole = if is_looked_into(header.event_type) {
+            let whole = if is_decoded(header.event_type) {
                 if size > MAX_WHOLE {
                     let offset = self.offset;
                     return Err(BadFile::TooLarge { offset, size });
@@ -198,8 +198,8 @@ impl<'a> Feed<'a> {
             } else {
                 None
             };
-            match self.fate(&header, whole, rule)? {
-                Fate::Passes => {
+            match self.decision(&header, whole, rule)? {
+                Decision::Passes => {
                     if let Some(skipped) = self.skipped_to.take() {
                         out.event(&file.heartbeat(skipped, ChecksumAlgorithm::Crc32));
                     }
@@ -207,9 +207,9 @@ impl<'a> Feed<'a> {
                     (self.passing, self.begun, self.crc) = (size, self.offset, 0);
                     continue;
                 }
-                Fate::Becomes(event) => out.event(&event),
-                Fate::IsKnown => self.skipped_to = Some(self.offset + size),
-                Fate::IsLeftOut => {}
+                Decision::Becomes(event) => out.event(&event),
+                Decision::IsKnown => self.skipped_to = Some(self.offset + size),
+                Decision::IsLeftOut => {}
             }
             self.offset += size;
             bytes = bytes.get(size as usize..).unwrap_or_default();
@@ -222,43 +222,43 @@ impl<'a> Feed<'a> {
         let header = header.map_err(|source| BadFile::NoEvent { offset, source })?;
         let end = offset + u64::from(header.event_size);
         if header.log_pos != end as u32 {
-            let said = header.log_pos;
-            return Err(BadFile::Misplaced { offset, said });
+            let stated_end = header.log_pos;
+            return Err(BadFile::Misplaced { offset, stated_end });
         }
         Ok(header)
     }
 
-    fn fate(
+    fn decision(
         &mut self,
         header: &EventHeader,
         whole: Option<&[u8]>,
         rule: &Rule,
-    ) -> Result<Fate, BadFile> {
+    ) -> Result<Decision, BadFile> {
         let offset = self.offset;
-        let read = |bytes: &[u8]| -> Result<Looked, DecodeError> {
+        let read = |bytes: &[u8]| -> Result<Decoded, DecodeError> {
             let event = EventRef::new(bytes)?.verified(ChecksumAlgorithm::Crc32)?;
             Ok(match header.event_type {
                 EventType::Ignorable => {
-                    Looked::Ignorable(self.log.is_own(&Ignorable::decode(event)?.body))
+                    Decoded::Ignorable(self.log.is_own(&Ignorable::decode(event)?.body))
                 }
-                _ => Looked::Gtid(GtidEvent::decode(event)?.gtid),
+                _ => Decoded::Gtid(GtidEvent::decode(event)?.gtid),
             })
         };
-        let looked = whole.map(read).transpose();
-        let looked = looked.map_err(|source| BadFile::NoEvent { offset, source })?;
-        Ok(match (looked, rule) {
-            (Some(Looked::Ignorable(true)), Rule::Without(_)) => {
+        let decoded = whole.map(read).transpose();
+        let decoded = decoded.map_err(|source| BadFile::NoEvent { offset, source })?;
+        Ok(match (decoded, rule) {
+            (Some(Decoded::Ignorable(true)), Rule::Without(_)) => {
                 self.known = false;
-                Fate::IsLeftOut
+                Decision::IsLeftOut
             }
-            (Some(Looked::Ignorable(true)), Rule::All { registered_as }) => {
+            (Some(Decoded::Ignorable(true)), Rule::All { registered_as }) => {
                 match (registered_as, whole) {
-                    (Some(id), Some(whole)) => Fate::Becomes(as_own_of(*id, whole)),
-                    _ => Fate::Passes,
+                    (Some(id), Some(whole)) => Decision::Becomes(as_own_of(*id, whole)),
+                    _ => Decision::Passes,
                 }
             }
-            (_, Rule::All { .. }) => Fate::Passes,
-            (Some(Looked::Gtid(gtid)), Rule::Without(have)) => {
+            (_, Rule::All { .. }) => Decision::Passes,
+            (Some(Decoded::Gtid(gtid)), Rule::Without(have)) => {
                 self.known = have.contains(&gtid);
                 self.known_or_not()
             }
@@ -270,29 +270,29 @@ impl<'a> Feed<'a> {
                 ) =>
             {
                 self.known = false;
-                Fate::Passes
+                Decision::Passes
             }
             (_, Rule::Without(_)) => self.known_or_not(),
         })
     }
 
-    fn known_or_not(&self) -> Fate {
+    fn known_or_not(&self) -> Decision {
         if self.known {
-            Fate::IsKnown
+            Decision::IsKnown
         } else {
-            Fate::Passes
+            Decision::Passes
         }
     }
 }
 
 /// A decoded event.
-enum Looked {
+enum Decoded {
     /// True if it is the log's own.
     Ignorable(bool),
     Gtid(binlog_format::gtid::Gtid),
 }
 
-fn is_looked_into(event_type: EventType) -> bool {
+fn is_decoded(event_type: EventType) -> bool {
     matches!(
         event_type,
         EventType::Ignorable | EventType::Gtid | EventType::GtidTagged

@@ -72,7 +72,7 @@ pub(crate) async fn run(client: &mut Client<'_>, request: Request, sequence: u8)
             () = tokio::time::sleep(BEFORE_ANOTHER_TRY) => {}
             () = attached.replaced.cancelled() => {}
             () = shared.stop.cancelled() => return Ended::Stopping,
-            ended = client.stirs() => return ended,
+            ended = client.disconnects() => return ended,
         }
     }
     if cut {
@@ -291,7 +291,7 @@ impl Dump<'_, '_> {
                 }
                 () = until(beat_at) => {}
                 stop = self.attached.interrupted(shared) => return Err(stop),
-                ended = self.client.stirs() => return Err(ended.into()),
+                ended = self.client.disconnects() => return Err(ended.into()),
             }
             self.beat(self.at.offset);
             self.flush().await?;
@@ -322,7 +322,7 @@ impl Dump<'_, '_> {
             }
             () = until(beat_at) => {}
             stop = self.attached.interrupted(shared) => return Err(stop),
-            ended = self.client.stirs() => return Err(ended.into()),
+            ended = self.client.disconnects() => return Err(ended.into()),
         }
         self.beat(feed.offset());
         self.flush().await

@@ -265,7 +265,7 @@ async fn at_place(
             (file, older)
         }
     };
-    let gone = |file: Option<FileNumber>| {
+    let not_found = |file: Option<FileNumber>| {
         let first = older.first().or(here.first());
         let first = first.map_or("", |first| &first.name[..]);
         let what = match (file, log.number_of(name)) {
@@ -276,7 +276,7 @@ async fn at_place(
             "Could not find log file '{name}' in this member's log: it {what}; the first one is '{first}'"
         ))
     };
-    let file = file.ok_or_else(|| gone(None))?;
+    let file = file.ok_or_else(|| not_found(None))?;
     if offset < FIRST_EVENT {
         let message = "Client requested source to start replication from position < 4";
         return Err(ErrorAnswer::fatal(message));
@@ -289,7 +289,7 @@ async fn at_place(
     }
     let kept = log.keep(file.number);
     if kept.is_none() && !older.contains(&file) {
-        return Err(gone(Some(file.number)));
+        return Err(not_found(Some(file.number)));
     }
     let file = file.number;
     Ok((Position { file, offset }, kept))

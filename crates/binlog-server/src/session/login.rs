@@ -119,10 +119,11 @@ impl<'a> Entering<'a> {
         let right = knows(plugin, &self.challenge, &answer, &account.password.reveal());
         if !right || user != account.user {
             tokio::time::sleep(PENALTY).await;
-            let said = if answer.is_empty() { "NO" } else { "YES" };
+            let sent_password = if answer.is_empty() { "NO" } else { "YES" };
             let host = self.address.ip();
-            let message =
-                format!("Access denied for user '{user}'@'{host}' (using password: {said})");
+            let message = format!(
+                "Access denied for user '{user}'@'{host}' (using password: {sent_password})"
+            );
             let error = ErrorAnswer::new(code::ACCESS_DENIED, message);
             return Err(self.refuse(sequence, error).await);
         }

@@ -130,7 +130,7 @@ impl Client<'_> {
     }
 
     /// Waits for a sign that the client has left or has something to say. Safe to cancel.
-    pub(crate) async fn stirs(&mut self) -> Ended {
+    pub(crate) async fn disconnects(&mut self) -> Ended {
         match self.reader.read_more().await {
             Ok(()) => Ended::Goodbye,
             Err(error) => Ended::Lost(error),

@@ -373,10 +373,10 @@ impl Parser<'_> {
 
     /// The outer `None` is an AS without a name.
     fn alias(&mut self) -> Option<Option<String>> {
-        let said = self.word("as");
+        let has_as = self.word("as");
         let alias = match self.peek().map(|token| &token.kind) {
             Some(TokenKind::Name(name) | TokenKind::Text(name)) => Some(name.clone()),
-            Some(TokenKind::Word(word)) if said || !matches!(&word[..], "limit" | "from") => {
+            Some(TokenKind::Word(word)) if has_as || !matches!(&word[..], "limit" | "from") => {
                 let token = self.peek()?;
                 let written = self.text.get(token.start..token.end).unwrap_or_default();
                 Some(String::from_utf8_lossy(written).into_owned())
@@ -384,7 +384,7 @@ impl Parser<'_> {
             _ => None,
         };
         self.at += usize::from(alias.is_some());
-        (alias.is_some() || !said).then_some(alias)
+        (alias.is_some() || !has_as).then_some(alias)
     }
 
     fn expression(&mut self, depth: usize) -> Option<Expression> {

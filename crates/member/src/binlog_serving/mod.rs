@@ -152,11 +152,11 @@ impl LogCommands for Orders {
         };
         let purged = log_keeping::purge_on_order(&self.ring, &request, &self.state, false).await;
         let report = purged.map_err(|refusal| format!("{}; {}", refusal.what, refusal.advice))?;
-        Ok(words(&report))
+        Ok(purge_message(&report))
     }
 }
 
-fn words(report: &PurgeReport) -> String {
+fn purge_message(report: &PurgeReport) -> String {
     let removed = match &report.removed[..] {
         [] => "no file was removed".to_owned(),
         [only] => format!("{only} was removed"),
@@ -184,9 +184,12 @@ mod tests {
             ..PurgeReport::default()
         };
         assert_eq!(
-            words(&report),
+            purge_message(&report),
             "binlog.000001 to binlog.000002 were removed; binlog.000003 stays: it is being written to"
         );
-        assert_eq!(words(&PurgeReport::default()), "no file was removed");
+        assert_eq!(
+            purge_message(&PurgeReport::default()),
+            "no file was removed"
+        );
     }
 }

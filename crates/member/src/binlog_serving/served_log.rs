@@ -29,9 +29,9 @@ use crate::status::ArchiveView;
 /// Committed entries may be written here slightly later.
 const NOT_WRITTEN_YET: Duration = Duration::from_millis(1);
 /// A new file exists shortly after the commit of the entry that ends the previous one.
-const LOOK: Duration = Duration::from_millis(200);
+const FILE_CHECK: Duration = Duration::from_millis(200);
 /// How often it is checked whether this member's own mysqld was released.
-const RELEASE_LOOK: Duration = Duration::from_secs(1);
+const RELEASE_CHECK: Duration = Duration::from_secs(1);
 /// Interval between queries to a ring without a leader.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
@@ -63,15 +63,15 @@ impl ServedLog {
     ) {
         loop {
             let released = own().or_else(|| others.borrow().released.values().next().cloned());
-            let why = released.map(|name| released_words(&name));
+            let why = released.map(|name| released_message(&name));
             self.over.send_if_modified(|over| {
                 let changed = *over != why;
                 *over = why;
                 changed
             });
-            let changed = tokio::time::timeout(RELEASE_LOOK, others.changed()).await;
+            let changed = tokio::time::timeout(RELEASE_CHECK, others.changed()).await;
             if let Ok(Err(_)) = changed {
-                sleep(RELEASE_LOOK).await;
+                sleep(RELEASE_CHECK).await;
             }
         }
     }
@@ -108,7 +108,7 @@ impl ServedLog {
                 ahead
             });
             let written = self.is_written(mark);
-            let look = if written { LOOK } else { NOT_WRITTEN_YET };
+            let look = if written { FILE_CHECK } else { NOT_WRITTEN_YET };
             if let Ok(Err(_)) = tokio::time::timeout(look, marks.changed()).await {
                 return;
             }
@@ -138,7 +138,7 @@ impl ServedLog {
 }
 
 /// The error for a client that has everything.
-fn released_words(primary: &str) -> String {
+fn released_message(primary: &str) -> String {
     format!(
         "the ring gets no more transactions: `witness disable-raft` released its primary `{primary}`, which clients write to without the \
          ring; replicate from its mysqld, or run `witness enable-raft`"
@@ -316,7 +316,7 @@ const DIRECTORY: &str = "archived-files";
 /// Multiple of the disk reserve kept free by fetched files, so that they never cause refused transactions.
 const RESERVES: u64 = 4;
 /// Interval between checks whether the log's beginning has moved.
-const ARCHIVE_LOOK: Duration = Duration::from_secs(1);
+const BEGIN_CHECK: Duration = Duration::from_secs(1);
 /// How long a check of the archive is valid.
 const ARCHIVE_CHECK: Duration = Duration::from_secs(600);
 /// The interval while the archive is unreachable.
@@ -353,16 +353,21 @@ impl OlderLog {
         loop {
             let now = self.log.begin();
             if now != begin || Instant::now() >= next {
-                let looked = match &now {
+                let checked = match &now {
                     // The failure is in the status and the member's log.
-                    Some(now) => self.archive.look(now, ARCHIVE_LOOK).await.is_ok(),
+                    Some(now) => self.archive.look(now, BEGIN_CHECK).await.is_ok(),
                     None => true,
                 };
                 begin = now;
-                next = Instant::now() + if looked { ARCHIVE_CHECK } else { ARCHIVE_RETRY };
+                next = Instant::now()
+                    + if checked {
+                        ARCHIVE_CHECK
+                    } else {
+                        ARCHIVE_RETRY
+                    };
             }
             self.archive.tidy();
-            sleep(ARCHIVE_LOOK).await;
+            sleep(BEGIN_CHECK).await;
         }
     }
 

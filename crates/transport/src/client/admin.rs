@@ -364,14 +364,14 @@ mod tests {
         };
         let client = AdminClient::looking_up_by(names, &address, None, config).unwrap();
         let called = tokio::time::timeout(Duration::from_secs(10), listener.accept());
-        let (said, called) = tokio::join!(client.status(), called);
+        let (status, called) = tokio::join!(client.status(), called);
         called.unwrap().unwrap();
         // A process listens there without answering.
         let silent = AdminError::Unreachable {
             address,
             reason: "no answer within 200ms".to_owned(),
         };
-        assert_eq!(said.unwrap_err(), silent);
+        assert_eq!(status.unwrap_err(), silent);
     }
 
     #[tokio::test]

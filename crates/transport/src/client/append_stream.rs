@@ -151,7 +151,7 @@ pub(crate) struct Answers {
     stripes: FurtherStripes,
     window: Arc<Window>,
     /// Fires a few times per stall deadline, so that no timer is set for each message.
-    look: Pin<Box<Sleep>>,
+    check: Pin<Box<Sleep>>,
     ended: bool,
 }
 
@@ -162,13 +162,13 @@ impl Answers {
         window: Arc<Window>,
         stripes: FurtherStripes,
     ) -> Self {
-        let look = Box::pin(sleep(look_interval(&peer)));
+        let check = Box::pin(sleep(check_interval(&peer)));
         Self {
             peer,
             streaming,
             stripes,
             window,
-            look,
+            check,
             ended: false,
         }
     }
@@ -228,19 +228,19 @@ impl Stream for Answers {
                     return Poll::Ready(Some(Err(call_error(&this.peer, &status))));
                 }
             }
-            ready!(this.look.poll_unpin(context));
+            ready!(this.check.poll_unpin(context));
             let deadline = this.peer.config.stall_deadline;
             if this.window.is_stalled(deadline) {
                 this.ended = true;
                 return Poll::Ready(Some(Err(this.stalled(deadline))));
             }
-            let next = tokio::time::Instant::now() + look_interval(&this.peer);
-            this.look.as_mut().reset(next);
+            let next = tokio::time::Instant::now() + check_interval(&this.peer);
+            this.check.as_mut().reset(next);
         }
     }
 }
 
-fn look_interval(peer: &Peer) -> Duration {
+fn check_interval(peer: &Peer) -> Duration {
     (peer.config.stall_deadline / 4).max(Duration::from_millis(1))
 }
 

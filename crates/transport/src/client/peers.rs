@@ -415,7 +415,7 @@ const GIVEN_UP_AFTER: Duration = Duration::from_secs(2);
 // A member's failures at recent calls, and when to log them.
 
 /// Minimum interval between log lines: calls to a dead member fail with several different errors.
-const TOLD_EVERY: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The failure of the last call to a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -434,7 +434,7 @@ pub(super) struct Trouble {
     refusal: Option<String>,
     message: String,
     since: Instant,
-    told: Instant,
+    logged: Instant,
 }
 
 impl Trouble {
@@ -448,7 +448,7 @@ impl Trouble {
         let other = |known: &Self| {
             known.refusal.as_deref() != refusal
                 || known.message != message
-                    && now.saturating_duration_since(known.told) >= TOLD_EVERY
+                    && now.saturating_duration_since(known.logged) >= LOG_INTERVAL
         };
         let is_news = before.as_ref().is_none_or(other);
         let known = before.take();
@@ -456,7 +456,7 @@ impl Trouble {
             refusal: refusal.map(str::to_owned),
             message: message.to_owned(),
             since: known.as_ref().map_or(now, |known| known.since),
-            told: known.filter(|_| !is_news).map_or(now, |known| known.told),
+            logged: known.filter(|_| !is_news).map_or(now, |known| known.logged),
         });
         is_news
     }

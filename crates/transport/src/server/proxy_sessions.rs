@@ -102,11 +102,11 @@ fn open_session(
     let (reader, onward) = RequestReader::open(open)?;
     let (requests, mut queue) = mpsc::channel::<ProxyRequest>(MOST_WAITING);
     let queue = stream::poll_fn(move |context| queue.poll_recv(context));
-    let mut said = service.serve(onward, queue.boxed());
+    let mut answered = service.serve(onward, queue.boxed());
     let mut writer = AnswerWriter::new(number, &reader.vote());
     let answers = answers.clone();
     let serving = tokio::spawn(async move {
-        while let Some(answer) = said.next().await {
+        while let Some(answer) = answered.next().await {
             if answers.send(writer.write(answer)).is_err() {
                 return;
             }

@@ -43,7 +43,7 @@ impl RaftService {
     fn received<T>(
         &self,
         request: Request<T>,
-        heard: impl FnOnce(&Inbound, MemberId),
+        on_arrival: impl FnOnce(&Inbound, MemberId),
     ) -> Result<(&Inbound, MemberId, T), Status> {
         self.callers.allow(&request, Right::SpeakAsMember)?;
         let (inbound, caller) = self.local.admitted(request.metadata())?;
@@ -54,7 +54,7 @@ impl RaftService {
                 if arrival == Arrival::First {
                     inbound.arrives();
                 }
-                heard(inbound, caller);
+                on_arrival(inbound, caller);
             });
         }
         Ok((inbound, caller, request.into_inner()))

@@ -126,7 +126,7 @@ impl Stripe {
     }
 
     /// Buffers its next message, if one is available.
-    fn look(&mut self, context: &mut Context<'_>) -> Result<(), Status> {
+    fn buffer_next(&mut self, context: &mut Context<'_>) -> Result<(), Status> {
         if let Self::Awaited(awaited) = self {
             match awaited.poll_unpin(context) {
                 Poll::Ready(Ok(Arrived { parts, read })) => *self = Self::here(parts, Some(read)),
@@ -166,7 +166,7 @@ impl Stream for Merged {
     ) -> Poll<Option<Result<AppendPart, Status>>> {
         let this = &mut *self;
         for stripe in &mut this.stripes {
-            if let Err(status) = stripe.look(context) {
+            if let Err(status) = stripe.buffer_next(context) {
                 return Poll::Ready(Some(Err(status)));
             }
             if let Some(part) = stripe.take(this.next) {

@@ -323,9 +323,9 @@ fn invalid_messages_are_refused() {
             "cannot be read",
         ),
     ];
-    for (messages, words) in cases {
+    for (messages, message) in cases {
         let error = assembled(messages).unwrap_err().to_string();
-        assert!(error.contains(words), "{words}: {error}");
+        assert!(error.contains(message), "{message}: {error}");
     }
 }
 

@@ -60,8 +60,8 @@ fn requests_arrive_as_they_were_sent() {
         let part = writer.write(&request).unwrap();
         assert_eq!(part.session, 9);
         let reader = reader.get_or_insert_with(|| {
-            let (reader, told) = RequestReader::open(part.open.as_ref().unwrap()).unwrap();
-            assert_eq!(told, onward);
+            let (reader, route) = RequestReader::open(part.open.as_ref().unwrap()).unwrap();
+            assert_eq!(route, onward);
             reader
         });
         assert_eq!(reader.read(&part).unwrap(), request);
