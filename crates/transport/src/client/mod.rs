@@ -16,3 +16,4 @@ pub use crate::client::connector::{AddressError, ByteStream, Duplex, Streams};
 pub use crate::client::far::FarOptions;
 pub use crate::client::network::{GrpcNetworkFactory, PeerClient};
 pub use crate::client::peers::{LinkBytes, NetworkOptions, PeerTrouble};
+pub(crate) use crate::client::proxy_line::{AbortOnDrop, Together};

@@ -32,13 +32,12 @@ use crate::client::append_stream::{Answers, Parts, Window, packed};
 use crate::client::connector::AddressError;
 use crate::client::far::{FAR_PART_BYTES, FAR_WINDOW_BYTES, Far, MUCH_BYTES};
 use crate::client::peers::{LinkBytes, NetworkOptions, Peer, PeerTrouble, Peers};
-use crate::client::proxy_line::{OpenLine, Received, SessionHandle};
+use crate::client::proxy_line::{AbortOnDrop, OpenLine, Received, SessionHandle, Together};
 use crate::client::stripes::{Deal, Stripe, new_session};
 use crate::compression::CompressionFigures;
 use crate::envelope::Stripes;
 use crate::schema::raft_client::RaftClient;
 use crate::schema::{ProxyFrame, ProxyPart};
-use crate::together::{AbortOnDrop, Together};
 use crate::wire::{AnswerReader, RequestWriter};
 use crate::{envelope, schema, wire};
 

@@ -10,8 +10,8 @@ use raft_types::REPLICATION_WINDOW_BYTES;
 use tokio::sync::mpsc;
 use tonic::{Status, Streaming};
 
+use crate::client::{AbortOnDrop, Together};
 use crate::schema::{ProxyAnswerFrame, ProxyAnswerPart, ProxyFrame, ProxyOpen, ProxyPart};
-use crate::together::{AbortOnDrop, Together};
 use crate::wire::{AnswerWriter, ENTRY_OVERHEAD, RequestReader, WireError};
 
 /// Queued requests per session: a leader's unanswered payload is at most one window.
