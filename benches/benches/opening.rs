@@ -3,7 +3,7 @@
 //!
 //! `cargo bench --bench opening` prints a table and writes `target/figures/opening.json`. Most of the 100 GiB is sparse. A start reads only
 //! the header of a verified closed file: such files have a header, a few entries and a hole up to their size. All other data is real: the
-//! last two files, up to 4 GiB of unverified files, and a file with a term change, whose markers are read. They take that space on the
+//! last two files, up to 4 GiB of unverified files, and a file with a term change, which needs its markers. They take that space on the
 //! target folder's disk. After the crash none of it is in the page cache.
 
 use std::fs::File;
@@ -234,7 +234,7 @@ fn large_set(figures: &mut Figures) -> Result<()> {
     )?;
     let (log, seconds, _) = opening(folder.path(), &origin)?;
     let what =
-        format!("{FILES_WITH_INTERVALS} files behind a set of {INTERVALS} intervals: opening");
+        format!("{FILES_WITH_INTERVALS} files after a set of {INTERVALS} intervals: opening");
     tell(figures, &what, "intervals_opening_seconds", seconds)?;
     let handle = log.store.handle();
     let timed = |figures: &mut Figures, what: &str, key: &str, act: &dyn Fn() -> Result<()>| {
@@ -244,7 +244,7 @@ fn large_set(figures: &mut Figures) -> Result<()> {
     };
     timed(
         figures,
-        "  taking the set for a look at the member",
+        "  copying the set for the member's status",
         "intervals_look_seconds",
         &|| {
             ensure!(

@@ -26,7 +26,7 @@ const LOOK_LIMIT: Duration = Duration::from_millis(500);
 const STATEMENT_LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Parser)]
-#[command(about = "Clients that write to whoever says that it is the primary")]
+#[command(about = "Clients that write to the member that reports to be the primary")]
 struct Arguments {
     /// A server: its member's HTTP address, its socket, and the file for its acknowledged commits
     #[arg(long = "server", required = true, value_name = "HTTP,SOCKET,ACCOUNT")]

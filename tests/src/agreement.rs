@@ -41,7 +41,7 @@ pub fn numbers_rise_in_each_file(sql: &str) -> Result<()> {
             continue;
         };
         let number: u64 = number.parse()?;
-        ensure!(number > last, "{number} comes behind {last}: {line}");
+        ensure!(number > last, "{number} follows {last}: {line}");
         last = number;
     }
     ensure!(last > 0, "mysqlbinlog prints no sequence number");

@@ -59,7 +59,7 @@ impl Pair {
         })
     }
 
-    /// A pair whose source has run a workload.
+    /// A pair with a source that has run a workload.
     ///
     /// # Errors
     /// As [`Pair::new`], or with the server's message.

@@ -81,7 +81,7 @@ impl Page {
     /// With the remaining ones.
     pub fn ends(self) -> Result<()> {
         let Self { name, left, words } = self;
-        ensure!(left.is_empty(), "nobody has run this of {name}: {left:?}");
+        ensure!(left.is_empty(), "no step has run this of {name}: {left:?}");
         let unused = words.iter().filter(|word| !word.was_used);
         let unused: Vec<&String> = unused.map(|word| &word.example).collect();
         ensure!(unused.is_empty(), "{name} does not say {unused:?}");
@@ -151,8 +151,8 @@ impl Shell {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn add(&self, name: &str, before: &[OsString], behind: &[String]) -> Result<PathBuf> {
-        write_program(&self.programs, name, before, behind)
+    pub fn add(&self, name: &str, before: &[OsString], after: &[String]) -> Result<PathBuf> {
+        write_program(&self.programs, name, before, after)
     }
 
     /// Sets an environment variable from now on.
@@ -194,7 +194,7 @@ impl Shell {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+    #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
     use super::*;
 
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_on_the_page_is_told() {
+    fn missing_commands_of_a_page_are_reported() {
         let mut page = page();
         assert!(page.take("sh", "a = 1").is_err());
         assert!(page.take("sh", "").is_err(), "two have it");

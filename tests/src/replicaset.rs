@@ -5,14 +5,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use testkit::cluster::{Beside, ChildServer, Cluster, ClusterOptions, Profile, witness_binary};
+use testkit::cluster::{
+    ChildServer, Cluster, ClusterOptions, MemberDatabase, Profile, witness_binary,
+};
 use testkit::mysql_tree::MysqlTree;
 
 use crate::written_rows::MAKE_ROWS;
 
 const READY_LIMIT: Duration = Duration::from_secs(90);
 
-/// A ring with so many database members, whose first one is the primary.
+/// A ring with so many database members; the first one is the primary.
 ///
 /// # Errors
 /// When it does not start; the message holds the members' last log lines.
@@ -43,9 +45,9 @@ pub fn replicaset_in(
     let prepare = |(data_dir, server_id)| ChildServer::prepare(&tree, server_id, data_dir);
     let prepared = data_dirs.into_iter().zip(1..).map(prepare);
     let prepared: Vec<ChildServer> = prepared.collect::<Result<_>>()?;
-    let mut beside = prepared.into_iter().map(Beside::from);
-    let first = beside.next().context("a replicaset has a database")?;
-    let options = adjust(ClusterOptions::new(first).with_more(beside));
+    let mut databases = prepared.into_iter().map(MemberDatabase::from);
+    let first = databases.next().context("a replicaset has a database")?;
+    let options = adjust(ClusterOptions::new(first).with_more(databases));
     let mut set = Cluster::prepare(&witness_binary(Profile::Dev)?, options)?;
     set.bootstrap()?;
     // An administrator's writes to a replica would be errant.

@@ -172,9 +172,9 @@ fn literal(text: &str) -> String {
 /// Logged rows advance a follower's auto-increment counter by other steps.
 fn without_counter(definition: &str) -> String {
     match definition.split_once(" AUTO_INCREMENT=") {
-        Some((before, behind)) => {
-            let behind = behind.trim_start_matches(|digit: char| digit.is_ascii_digit());
-            format!("{before}{behind}")
+        Some((before, rest)) => {
+            let rest = rest.trim_start_matches(|digit: char| digit.is_ascii_digit());
+            format!("{before}{rest}")
         }
         None => definition.to_owned(),
     }

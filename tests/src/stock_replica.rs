@@ -81,7 +81,7 @@ impl StockReplica {
         Ok(replica)
     }
 
-    /// Whether it is connected (`ON`, `CONNECTING`, `OFF`), and its last error.
+    /// True if it is connected (`ON`, `CONNECTING`, `OFF`), and its last error.
     ///
     /// # Errors
     /// With the server's message.

@@ -55,7 +55,7 @@ impl Drop for Turn {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+    #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
     use std::fs;
     use std::path::Path;

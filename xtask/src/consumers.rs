@@ -1,6 +1,6 @@
 //! `cargo xtask consumers`: common change-data consumers (Debezium's engine, the Java and the Go binlog client, python-mysql-replication)
 //! read a ring's log from a witness. In that time the primary's host is killed, the primary is moved, and the witness is killed. Each
-//! consumer must see every row whose commit was acknowledged.
+//! consumer must see every row with an acknowledged commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};

@@ -348,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_main_archive_is_told_from_its_neighbours() {
+    fn the_main_archive_is_distinguished_from_others() {
         let cases = [
             (
                 "http://m.example/debian-security/|main\nhttp://m.example/debian/|main\n",
@@ -395,7 +395,7 @@ mod apt_settings_tests {
     use super::*;
 
     #[test]
-    fn the_way_to_the_archive_is_inherited_and_hooks_are_not() {
+    fn the_archives_settings_are_inherited_and_hooks_are_not() {
         let machine = "\
 Acquire::http::Proxy \"proxy:3128\";
 Acquire::Retries \"5\";

@@ -147,7 +147,7 @@ fn markdown_words(root: &Path) -> Result<usize> {
     Ok(words)
 }
 
-/// A line for each commit whose subject is not `component: imperative`.
+/// A line for each commit without a subject `component: imperative`.
 fn subjects(root: &Path, since: &str) -> Result<Vec<String>> {
     // A shallow clone lacks it.
     let range = format!("{since}..HEAD");

@@ -68,9 +68,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             host.stays_down()
         }),
         ("upgraded under way", &|| host.is_upgraded(version, &next)),
-        ("beside a mysqld of systemd's", &|| {
-            host.stands_beside_a_mysqld()
-        }),
+        ("with a mysqld of systemd's", &|| host.runs_with_a_mysqld()),
         ("mysqld killed after its member hung", &|| {
             host.kills_a_managed_mysqld()
         }),
@@ -115,7 +113,7 @@ impl Host<'_> {
             .run("apt-get install --yes --no-install-recommends /root/first/witness_*.deb")?;
         ensure!(
             said.contains("systemctl enable --now witness"),
-            "it does not say how to go on: {said}"
+            "it does not say how to continue: {said}"
         );
         self.says("witness version", version)?;
         self.says(
@@ -210,7 +208,7 @@ impl Host<'_> {
     }
 
     /// A unit in place of mysqld's, and an account of its name.
-    fn stands_beside_a_mysqld(&self) -> Result<()> {
+    fn runs_with_a_mysqld(&self) -> Result<()> {
         self.machine
             .run("systemctl stop witness; useradd --system --user-group mysql")?;
         for unit in ["mysql", "other"] {

@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Time to redraw the page for another width or other colours.
 const DRAWN_AFTER: Duration = Duration::from_millis(250);
 const REGIONS: [&str; 3] = ["north", "south", "west"];
-/// The member whose page is shown: one that stays, in another region than the failing primary.
+/// The member of the shown page: one that stays, in another region than the failing primary.
 const SHOWN: usize = 3;
 const WIDE: (u32, u32) = (1280, 800);
 const NARROW: (u32, u32) = (390, 844);

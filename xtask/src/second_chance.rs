@@ -160,7 +160,7 @@ mod tests {
             "     Running tests/whole/main.rs (target/debug/deps/whole-1)\n\n\
              running 2 tests\n\
              test one ... ok\n\
-             2026-11-21T02:33:43Z ERROR somebody speaks in between\n\
+             2026-11-21T02:33:43Z ERROR another test writes in between\n\
              test a_scene::two ... FAILED\n\n\
              failures:\n\n\
              ---- a_scene::two stdout ----\n\n\

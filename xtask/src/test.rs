@@ -138,8 +138,8 @@ fn run_plan(plan: &Plan, again: bool, done: &Done) -> Result<()> {
         let packaging =
             packaging.spawn_scoped(scope, || run_steps(plan, &plan.packaging, again, done))?;
         let mut result = run_steps(plan, &plan.waiting, again, done);
-        for beside in [packaging, computing] {
-            let ended = beside.join().map_err(|_| anyhow!("a step panicked"))?;
+        for concurrent in [packaging, computing] {
+            let ended = concurrent.join().map_err(|_| anyhow!("a step panicked"))?;
             result = result.and(ended);
         }
         result
@@ -150,8 +150,8 @@ fn run_plan(plan: &Plan, again: bool, done: &Done) -> Result<()> {
 fn run_steps(plan: &Plan, lane: &[Step], again: bool, done: &Done) -> Result<()> {
     let _fails = done.fail_on_panic();
     for step in lane {
-        if let Some(behind) = step.behind.filter(|behind| plan.has(behind)) {
-            done.wait_for(behind);
+        if let Some(after) = step.after.filter(|after| plan.has(after)) {
+            done.wait_for(after);
         }
         if done.failed.load(Ordering::Relaxed) {
             return Ok(());

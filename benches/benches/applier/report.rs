@@ -70,7 +70,7 @@ pub(crate) fn draw(report: &Report) -> Result<String> {
             }
             chart
                 .configure_series_labels()
-                .position(SeriesLabelPosition::Coordinate(14, 80)) // where no line is
+                .position(SeriesLabelPosition::Coordinate(14, 80)) // away from the lines
                 .label_font((FONT, 14))
                 .draw()?;
             Ok(())

@@ -122,7 +122,7 @@ pub(crate) fn backup(
             calls.push(Reverse(call(worker, &order, now, costs)));
         }
         let Some(Reverse(call)) = calls.pop() else {
-            bail!("the plan stands still");
+            bail!("the plan makes no progress");
         };
         now = call.ends;
         plan.report(call.worker, Report::default(), now);

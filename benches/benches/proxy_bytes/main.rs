@@ -107,7 +107,7 @@ async fn measure(
         settle(&ring).await?;
         let destinations = match variant {
             Variant::Vanilla => ring.topology.behind_followers().collect(),
-            Variant::Proxied => ring.behind_proxies().await?,
+            Variant::Proxied => ring.through_proxies().await?,
         };
         let arrivals = Arrivals::watch(&ring, ring.topology.remote_witnesses());
         let (counts, fallbacks) = (ring.counts(), ring.fallbacks());

@@ -25,8 +25,8 @@ use ring_admin::{
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 use transport::{
-    GrpcNetworkFactory, LocalMember, PeerClient, RunningServer, StatusSource, TransportConfig,
-    serve,
+    GrpcNetworkFactory, LocalMember, NetworkOptions, PeerClient, RunningServer, StatusSource,
+    TransportConfig, serve,
 };
 
 use crate::delay_timer::DelayTimer;
@@ -120,12 +120,15 @@ impl Ring {
         let mut leadership = self.leader().leadership();
         let serves = leadership.wait_for(|now| now.serving_term().is_some());
         let serves = tokio::time::timeout(READY_LIMIT, serves);
-        let now = serves.await.context("the founder does not lead")??;
-        now.serving_term().context("the founder leads no more")
+        let now = serves
+            .await
+            .context("the bootstrapping member does not lead")??;
+        now.serving_term()
+            .context("the bootstrapping member lost the leadership")
     }
 
     /// Waits until each region has its proxy and all others there get their entries through it; returns those others.
-    pub(crate) async fn behind_proxies(&self) -> Result<BTreeSet<MemberId>> {
+    pub(crate) async fn through_proxies(&self) -> Result<BTreeSet<MemberId>> {
         let expected = self.topology.behind_followers().count();
         let all = async {
             loop {
@@ -177,10 +180,10 @@ impl Ring {
 
     /// Waits until all have the leader's whole log.
     pub(crate) async fn all_have_all(&self) -> Result<()> {
-        let behind = *self.log(LEADER).appended().borrow();
+        let held_there = *self.log(LEADER).appended().borrow();
         for id in self.nodes.keys() {
             let mut appended = self.log(*id).appended();
-            let has_it = appended.wait_for(|held| *held >= behind);
+            let has_it = appended.wait_for(|held| *held >= held_there);
             let has_it = tokio::time::timeout(READY_LIMIT, has_it).await;
             has_it.with_context(|| format!("member {id} does not get its entries"))??;
         }
@@ -223,7 +226,13 @@ async fn start(
     let local = Arc::new(LocalMember::new(book.clone(), Arc::new(NoStatus)));
     let server = serve(listener, local.clone(), None, &config)?;
 
-    let factory = || GrpcNetworkFactory::new(book.clone(), None, config);
+    let factory = || {
+        let options = NetworkOptions {
+            config,
+            ..NetworkOptions::default()
+        };
+        GrpcNetworkFactory::new(book.clone(), options)
+    };
     let network = Addressed::new(factory(), factory(), doors);
     let disk = MemoryDisk::default();
     let log: Arc<dyn OwnLog> = Arc::new(disk.clone());
@@ -421,9 +430,9 @@ fn watch(log: &dyn OwnLog) -> Watched {
     let noted = growth.clone();
     let watching = tokio::spawn(async move {
         while appended.changed().await.is_ok() {
-            let behind = *appended.borrow_and_update();
+            let held_there = *appended.borrow_and_update();
             let mut growth = noted.lock().unwrap_or_else(PoisonError::into_inner);
-            growth.push((behind, Instant::now()));
+            growth.push((held_there, Instant::now()));
         }
     });
     Watched {
@@ -433,7 +442,7 @@ fn watch(log: &dyn OwnLog) -> Watched {
 }
 
 fn lag_ms(growth: &[(u64, Instant)], commit: &Commit) -> Option<f64> {
-    let position = growth.partition_point(|(behind, _)| *behind <= commit.index);
+    let position = growth.partition_point(|(held_there, _)| *held_there <= commit.index);
     let (_, arrived) = growth.get(position)?;
     let after = arrived.checked_duration_since(commit.answered);
     let before = commit.answered.saturating_duration_since(*arrived);

@@ -58,12 +58,14 @@ pub(crate) async fn found(
         .await
         .map_err(|error| anyhow!("{error}"))?;
     let metrics = raft.wait(Some(READY_LIMIT));
-    let leads = metrics.current_leader(own, "the founder leads").await;
+    let leads = metrics
+        .current_leader(own, "the bootstrapping member leads")
+        .await;
     leads.map_err(|error| anyhow!("{error}"))?;
     // It accepts no writes before its term's first entry is committed.
     let taking = metrics.metrics(
         |seen| seen.last_applied.is_some_and(|at| at.index > 0),
-        "the founder's first entry is committed",
+        "the ring's first entry is committed",
     );
     taking.await.map_err(|error| anyhow!("{error}"))?;
     Ok(())

@@ -145,8 +145,11 @@ async fn serving(member: &Member) -> Result<Term> {
     let mut leadership = member.leadership();
     let serves = leadership.wait_for(|now| now.serving_term().is_some());
     let serves = tokio::time::timeout(READY_LIMIT, serves);
-    let now = serves.await.context("the founder does not lead")??;
-    now.serving_term().context("the founder leads no more")
+    let now = serves
+        .await
+        .context("the bootstrapping member does not lead")??;
+    now.serving_term()
+        .context("the bootstrapping member lost the leadership")
 }
 
 fn record(id: MemberId) -> MemberRecord {

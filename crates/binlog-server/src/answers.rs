@@ -1,9 +1,12 @@
-//! What the server says, in MySQL's packets. Pure: bytes are put together here and sent elsewhere.
+//! The server's answers as MySQL packets. Pure: other files send them.
+
+use std::borrow::Cow;
 
 use bytes::BytesMut;
 use mysql_link::wire::{Outgoing, put_integer, put_string};
+use thiserror::Error;
 
-// Packets on their way out, one behind the other with their numbers.
+// Outgoing packets with their sequence numbers.
 
 /// `SERVER_STATUS_AUTOCOMMIT`: there are no transactions here.
 const STATUS: u16 = 2;
@@ -42,7 +45,7 @@ pub(crate) struct EventPackets {
     begun: Option<(usize, u8)>,
     /// Bytes of the chunk that are still to come.
     chunk_left: usize,
-    /// Whether the chunk is of the largest size, so that another one follows.
+    /// True if the chunk is of the largest size, so that another one follows.
     chunk_full: bool,
 }
 
@@ -73,7 +76,7 @@ impl EventPackets {
         self.bytes.split()
     }
 
-    /// Takes back a packet that is not complete; false where some of it was taken already, so that only its rest may follow.
+    /// Removes an incomplete packet; false if a part of it was taken already, so that only its rest may follow.
     pub(crate) fn take_back(&mut self) -> bool {
         if self.left == 0 {
             return true;
@@ -143,18 +146,26 @@ const NULL: u8 = 0xfb;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Value {
     Null,
-    Text(String),
+    Text(Cow<'static, str>),
     Number(u64),
     /// 1 and 0 to SELECT, ON and OFF to SHOW VARIABLES.
     Switch(bool),
 }
 
 impl Value {
+    pub(crate) const fn constant(text: &'static str) -> Self {
+        Self::Text(Cow::Borrowed(text))
+    }
+
+    pub(crate) fn text(text: impl ToString) -> Self {
+        Self::Text(Cow::Owned(text.to_string()))
+    }
+
     /// As SELECT gives it; `None` for NULL.
-    pub(crate) fn text(&self) -> Option<String> {
+    pub(crate) fn selected(&self) -> Option<String> {
         match self {
             Self::Null => None,
-            Self::Text(text) => Some(text.clone()),
+            Self::Text(text) => Some(text.to_string()),
             Self::Number(number) => Some(number.to_string()),
             Self::Switch(on) => Some(u8::from(*on).to_string()),
         }
@@ -165,7 +176,7 @@ impl Value {
         match self {
             Self::Switch(true) => "ON".to_owned(),
             Self::Switch(false) => "OFF".to_owned(),
-            other => other.text().unwrap_or_default(),
+            other => other.selected().unwrap_or_default(),
         }
     }
 
@@ -177,34 +188,16 @@ impl Value {
     }
 }
 
-impl From<&str> for Value {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
-    }
-}
-
-impl From<String> for Value {
-    fn from(text: String) -> Self {
-        Self::Text(text)
-    }
-}
-
-impl From<u64> for Value {
-    fn from(number: u64) -> Self {
-        Self::Number(number)
-    }
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ColumnKind {
     Text,
     Number,
 }
 
-/// A result: columns, then rows as they come, then its end.
+/// A result set: columns, then rows, then its end.
 #[derive(Debug)]
 pub(crate) struct ResultSet {
-    /// Whether the client knows that results end with an OK packet.
+    /// True if the client supports results that end with an OK packet.
     deprecate_eof: bool,
 }
 
@@ -228,7 +221,7 @@ impl ResultSet {
     pub(crate) fn row(&self, out: &mut Outgoing, values: &[Value]) {
         let mut row = Vec::new();
         for value in values {
-            match value.text() {
+            match value.selected() {
                 None => row.push(NULL),
                 Some(text) => put_string(&mut row, text.as_bytes()),
             }
@@ -296,7 +289,7 @@ pub(crate) mod code {
     pub(crate) const UNKNOWN_VARIABLE: u16 = 1193;
     pub(crate) const SHOW_BINLOG_EVENTS: u16 = 1220;
     pub(crate) const NOT_SUPPORTED: u16 = 1235;
-    /// The dump cannot go on, and trying again does not help.
+    /// The dump cannot continue, and trying again does not help.
     pub(crate) const FATAL_READING_BINLOG: u16 = 1236;
     /// A statement's value is wrong.
     pub(crate) const WRONG_VALUE: u16 = 1525;
@@ -310,7 +303,8 @@ pub(crate) mod code {
 /// The longest message; MySQL's own bound.
 const MAX_MESSAGE: usize = 511;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{message}")]
 pub(crate) struct ErrorAnswer {
     pub(crate) code: u16,
     pub(crate) message: String,
@@ -362,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_of_every_size_are_whole_packets() {
+    fn events_of_every_size_are_complete_packets() {
         let sizes = [
             0,
             1,
@@ -395,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_is_taken_back_as_long_as_none_of_it_is_out() {
+    fn an_incomplete_packet_is_removed_unless_partly_sent() {
         let mut packets = EventPackets::from(7);
         packets.event(b"first");
         packets.begin(MAX_CHUNK as u64);

@@ -1,6 +1,6 @@
-//! The log that is served, as this crate sees it: files of bytes, of which a part that only grows is committed.
-//! Nothing beyond that part is ever asked for.
+//! The served log: files of bytes with a committed part that only grows. The server reads only the committed part.
 
+use std::error::Error;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,23 +10,23 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 /// A file's number; files follow one another without a gap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileNumber(pub u64);
 
 impl FileNumber {
-    /// The file behind this one.
+    /// The file after this one.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
 }
 
-/// A place between two events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// A position between two events.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// The file that the place is in.
+    /// The file.
     pub file: FileNumber,
-    /// Bytes of the file before the place.
+    /// Bytes of the file before the position.
     pub offset: u64,
 }
 
@@ -50,12 +50,26 @@ pub enum ReadError {
     /// The disk reported an error.
     #[error("the log cannot be read: {0}")]
     Failed(String),
-    /// An older file cannot be had at this moment; whoever asks again may get it.
+    /// An older file is unavailable at this moment; a later attempt may succeed.
     #[error("{0}")]
     Unavailable(String),
-    /// An older file is not what it should be, or cannot be decrypted; asking again does not help before somebody has mended that.
+    /// An older file is damaged or cannot be decrypted; an operator has to fix that before another attempt.
     #[error("{0}")]
     Unusable(String),
+}
+
+/// Why a log does not have everything that is committed in its ring.
+#[derive(Debug, Error)]
+pub enum CatchUpError {
+    /// The ring did not report its commits.
+    #[error("{0}")]
+    Unknown(CommandError),
+    /// They did not arrive in time.
+    #[error("this member is far behind the ring")]
+    Late,
+    /// The log was closed.
+    #[error("this member stops")]
+    Stopping,
 }
 
 /// Keeps a file from being purged for as long as it lives.
@@ -67,17 +81,16 @@ pub trait CommittedFiles: Send + Sync + 'static {
     /// The files that are not purged, oldest first. The last one is the one that [`Self::committed`] is in.
     fn files(&self) -> Vec<LogFile>;
 
-    /// A file's name, whether it is there or not.
+    /// A file's name, even if the file does not exist.
     fn name_of(&self, file: FileNumber) -> String;
 
-    /// The file of a name, whether it is there or not.
+    /// The file of a name, even if the file does not exist.
     fn number_of(&self, name: &str) -> Option<FileNumber>;
 
     /// Where the committed part ends. Never goes back; closed when the log is.
     fn committed(&self) -> watch::Receiver<Position>;
 
-    /// Why the log gets no more transactions, while that is so: a consumer that has everything gets this as an error. Nothing where
-    /// more may come.
+    /// Why the log gets no more transactions, or `None`: a consumer that has everything receives this as an error.
     fn over(&self) -> watch::Receiver<Option<String>> {
         watch::channel(None).1
     }
@@ -88,16 +101,16 @@ pub trait CommittedFiles: Send + Sync + 'static {
     /// The GTIDs of files that are purged and are no older files either.
     fn purged(&self) -> GtidSet;
 
-    /// The last file that follows nothing but transactions of `have`; `None` when the log begins behind others.
+    /// The last file before which all transactions are in `have`; `None` if the log begins after others.
     fn begin_for(&self, have: &GtidSet) -> Option<FileNumber>;
 
-    /// Waits until everything is committed here that was committed anywhere when this was asked.
+    /// Waits until this log has everything that was committed in the ring at the time of the call.
     ///
     /// # Errors
-    /// In words, when that is not known or did not happen in time.
-    async fn catch_up(&self, patience: Duration) -> Result<(), String>;
+    /// [`CatchUpError`] if the ring's commits are not known, or are not here in time.
+    async fn catch_up(&self, patience: Duration) -> Result<(), CatchUpError>;
 
-    /// Keeps a file, and all behind it, from being purged. `None` when it is purged already.
+    /// Keeps a file, and all later ones, from being purged. `None` if it is purged already.
     fn keep(&self, file: FileNumber) -> Option<KeptFile>;
 
     /// At most `at_most` bytes of a file; fewer where it ends. Safe to cancel.
@@ -106,21 +119,20 @@ pub trait CommittedFiles: Send + Sync + 'static {
     /// [`ReadError`].
     async fn read(&self, from: Position, at_most: usize) -> Result<Bytes, ReadError>;
 
-    /// Hears that what was read of a file cannot be what was written, so that the file is mended. A fetched one is no concern of it.
+    /// Reports that the contents of a file differ from what was written, so that the file is repaired. Ignored for fetched files.
     fn damaged(&self, file: FileNumber, why: &str);
 
-    // Older files: those that were purged here and can be had from elsewhere. A log without them has what stands here.
+    // Older files: they were purged here and can be fetched from an archive. The defaults are for a log without them.
 
-    /// The files that [`Self::fetch`] can get, oldest first, and without a gap up to the first one of [`Self::files`]; as far as that
-    /// is known without asking anybody.
+    /// The files that [`Self::fetch`] can get, oldest first, and without a gap up to the first one of [`Self::files`]; as last checked.
     fn older_files(&self) -> Vec<LogFile> {
         Vec::new()
     }
 
-    /// As [`Self::older_files`], as they are now. May take as long as elsewhere does to answer.
+    /// As [`Self::older_files`], after a check, which may take as long as the archive takes to answer.
     ///
     /// # Errors
-    /// [`ReadError`] when that is not known.
+    /// [`ReadError`] if the check fails.
     async fn look_for_older_files(&self) -> Result<Vec<LogFile>, ReadError> {
         Ok(Vec::new())
     }
@@ -128,15 +140,15 @@ pub trait CommittedFiles: Send + Sync + 'static {
     /// As [`Self::begin_for`], among the older files.
     ///
     /// # Errors
-    /// [`ReadError`] when that is not known.
+    /// [`ReadError`] if the check fails.
     async fn older_begin_for(&self, _have: &GtidSet) -> Result<Option<FileNumber>, ReadError> {
         Ok(None)
     }
 
-    /// Gets an older file, which can be read for as long as it is kept. May take minutes. Safe to cancel.
+    /// Fetches an older file, which can be read while it is kept. May take minutes. Cancel-safe.
     ///
     /// # Errors
-    /// [`ReadError`]; [`ReadError::Gone`] when it is no older file any more.
+    /// [`ReadError`]; [`ReadError::Gone`] if it is no longer an older file.
     async fn fetch(&self, _file: FileNumber) -> Result<KeptFile, ReadError> {
         Err(ReadError::Gone)
     }
@@ -144,16 +156,16 @@ pub trait CommittedFiles: Send + Sync + 'static {
     /// The version of the server whose events these are, as the newest format description has it.
     fn server_version(&self) -> String;
 
-    /// Whether an ignorable event with this body is the log's own. Replicas do not get those.
+    /// True if an ignorable event with this body is the log's own. Replicas do not receive those.
     fn is_own(&self, body: &[u8]) -> bool;
 
-    /// What such an event says, for people.
+    /// The contents of such an event as text.
     fn describe_own(&self, body: &[u8]) -> String;
 }
 
-// What clients may order: the two statements that are about binlog files.
+// The two statements about binlog files that clients may execute.
 
-/// Which of the oldest files are to go.
+/// Which of the oldest files to remove.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PurgeTo {
     /// All before the one of this name.
@@ -162,19 +174,22 @@ pub enum PurgeTo {
     Time(u32),
 }
 
-/// Carries orders out. An error is in words, which the client is shown.
+/// The error of a command, whose text the client receives.
+pub type CommandError = Box<dyn Error + Send + Sync>;
+
+/// Executes the commands.
 #[async_trait]
 pub trait LogCommands: Send + Sync + 'static {
-    /// `FLUSH BINARY LOGS`: ends the current file everywhere. Returns when that is committed.
+    /// `FLUSH BINARY LOGS`: ends the current file on all members. Returns once that is committed.
     ///
     /// # Errors
-    /// When it cannot be done here, with the place where it can.
-    async fn flush(&self) -> Result<String, String>;
+    /// If this member cannot do it, with the member that can.
+    async fn flush(&self) -> Result<String, CommandError>;
 
-    /// `PURGE BINARY LOGS`: removes old files of this member's log, as far as nobody needs them. What went, and why the
-    /// rest stays.
+    /// `PURGE BINARY LOGS`: removes old files of this member's log that no consumer and no member needs. Returns the removed files, and
+    /// why the rest stays.
     ///
     /// # Errors
-    /// When nothing was removed because it is not known what is needed.
-    async fn purge(&self, to: PurgeTo) -> Result<String, String>;
+    /// If nothing was removed, because it is unknown which files are needed.
+    async fn purge(&self, to: PurgeTo) -> Result<String, CommandError>;
 }

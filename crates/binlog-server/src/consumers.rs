@@ -1,4 +1,4 @@
-//! Who is attached: for `SHOW REPLICAS`, status and metrics, and so that a second dump of the same server ends the first.
+//! Attached clients: for `SHOW REPLICAS`, status and metrics, and so that a second dump of the same server ends the first.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::committed_files::{CommittedFiles, FileNumber, Position};
+use crate::committed_files::{CommittedFiles, Position};
 
-/// How a consumer named the place at which its dump begins.
+/// How a consumer specified the position at which its dump begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DumpKind {
     /// By the set of GTIDs that it has.
@@ -20,7 +20,7 @@ pub enum DumpKind {
     Position,
 }
 
-/// What a client said of itself by `COM_REGISTER_SLAVE`.
+/// Values of `COM_REGISTER_SLAVE`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Registration {
     pub(crate) server_id: u32,
@@ -33,7 +33,7 @@ pub(crate) struct Registration {
 pub struct ConsumerView {
     /// The server's number of the connection.
     pub connection: u32,
-    /// From where it is connected.
+    /// Address of its end of the connection.
     pub address: SocketAddr,
     /// The host that it registered with; empty for none.
     pub host: String,
@@ -41,29 +41,26 @@ pub struct ConsumerView {
     pub port: u16,
     /// Its server id; 0 for none.
     pub server_id: u32,
-    /// Its server UUID, if it said one.
+    /// Its server UUID, if it sent one.
     pub uuid: Option<Uuid>,
     /// Whether it asked by GTIDs or by position.
     pub kind: DumpKind,
-    /// Up to where it was read for.
+    /// The position up to which the log was read for it.
     pub position: Position,
-    /// Bytes of the log behind that position.
+    /// Bytes of the log after that position.
     pub behind_bytes: u64,
-    /// Bytes that wait to be taken by it.
+    /// Bytes that it has not read yet.
     pub queued_bytes: u64,
-    /// For how long it is attached.
+    /// Time since it attached.
     pub attached: Duration,
 }
 
 /// All consumers of a server. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Consumers(Arc<Mutex<Registry>>);
+pub struct Consumers(Arc<Mutex<Clients>>);
 
-#[derive(Default)]
-struct Registry {
-    /// By connection; those that registered and do not dump yet have no progress.
-    clients: BTreeMap<u32, Client>,
-}
+/// By connection.
+type Clients = BTreeMap<u32, Client>;
 
 struct Client {
     address: SocketAddr,
@@ -80,33 +77,28 @@ struct Dump {
     replaced: CancellationToken,
 }
 
-/// How far a dump is. Written by the dump alone.
+/// Progress of a dump, which alone writes it.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    file: AtomicU64,
-    offset: AtomicU64,
+    reached: Mutex<Position>,
     queued: AtomicU64,
 }
 
 impl Progress {
     pub(crate) fn reached(&self, position: Position) {
-        self.file.store(position.file.0, Ordering::Relaxed);
-        self.offset.store(position.offset, Ordering::Relaxed);
+        *self.position() = position;
     }
 
     pub(crate) fn queued(&self, bytes: usize) {
         self.queued.store(bytes as u64, Ordering::Relaxed);
     }
 
-    fn position(&self) -> Position {
-        Position {
-            file: FileNumber(self.file.load(Ordering::Relaxed)),
-            offset: self.offset.load(Ordering::Relaxed),
-        }
+    fn position(&self) -> MutexGuard<'_, Position> {
+        self.reached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A dump's entry, gone with it.
+/// A dump's entry, which is removed at the end of the dump.
 pub(crate) struct Attached {
     consumers: Consumers,
     connection: u32,
@@ -118,14 +110,6 @@ impl Drop for Attached {
     fn drop(&mut self) {
         self.consumers.leave(self.connection);
     }
-}
-
-pub(crate) struct Attaching {
-    pub(crate) connection: u32,
-    pub(crate) address: SocketAddr,
-    pub(crate) server_id: u32,
-    pub(crate) uuid: Option<Uuid>,
-    pub(crate) kind: DumpKind,
 }
 
 impl Consumers {
@@ -143,66 +127,74 @@ impl Consumers {
             uuid,
             dump: None,
         };
-        self.lock().clients.insert(connection, client);
+        self.lock().insert(connection, client);
     }
 
     /// A client's dump begins; another one of the same server ends.
-    pub(crate) fn attach(&self, attaching: &Attaching) -> Attached {
-        let mut registry = self.lock();
-        for (connection, client) in &registry.clients {
-            if *connection != attaching.connection
+    pub(crate) fn attach(
+        &self,
+        connection: u32,
+        address: SocketAddr,
+        server_id: u32,
+        uuid: Option<Uuid>,
+        kind: DumpKind,
+    ) -> Attached {
+        let mut clients = self.lock();
+        for (other, client) in &*clients {
+            if *other != connection
                 && let Some(dump) = &client.dump
-                && client.is_server(attaching.server_id, attaching.uuid)
+                && client.is_server(server_id, uuid)
             {
                 dump.replaced.cancel();
             }
         }
         let progress = Arc::new(Progress::default());
         let replaced = CancellationToken::new();
-        let client = registry.clients.entry(attaching.connection);
+        let client = clients.entry(connection);
         let client = client.or_insert_with(|| Client {
-            address: attaching.address,
+            address,
             registration: Registration::default(),
             uuid: None,
             dump: None,
         });
-        client.uuid = attaching.uuid.or(client.uuid);
-        client.registration.server_id = attaching.server_id;
+        client.uuid = uuid.or(client.uuid);
+        client.registration.server_id = server_id;
         client.dump = Some(Dump {
-            kind: attaching.kind,
+            kind,
             progress: progress.clone(),
             since: Instant::now(),
             replaced: replaced.clone(),
         });
-        drop(registry);
+        drop(clients);
         Attached {
             consumers: self.clone(),
-            connection: attaching.connection,
+            connection,
             progress,
             replaced,
         }
     }
 
-    /// Forgets a client whose connection has ended.
+    /// Removes a client whose connection has ended.
     pub(crate) fn leave(&self, connection: u32) {
-        self.lock().clients.remove(&connection);
+        self.lock().remove(&connection);
     }
 
-    /// What a connection registered with.
-    pub(crate) fn registration(&self, connection: u32) -> Option<Registration> {
-        let registry = self.lock();
-        Some(registry.clients.get(&connection)?.registration.clone())
+    /// The server id with which a connection registered, if any.
+    pub(crate) fn registered_as(&self, connection: u32) -> Option<u32> {
+        let clients = self.lock();
+        let id = clients.get(&connection)?.registration.server_id;
+        (id != 0).then_some(id)
     }
 
-    /// Those that read the log, in the order in which they connected.
+    /// Clients that read the log, in the order in which they connected.
     pub fn views(&self, log: &dyn CommittedFiles) -> Vec<ConsumerView> {
         let mut files = log.older_files();
         files.extend(log.files());
         let now = Instant::now();
         let view = |(connection, client): (&u32, &Client)| {
             let dump = client.dump.as_ref()?;
-            let position = dump.progress.position();
-            let behind = files.iter().map(|file| match file.number {
+            let position = *dump.progress.position();
+            let unread = files.iter().map(|file| match file.number {
                 number if number < position.file => 0,
                 number if number == position.file => file.bytes.saturating_sub(position.offset),
                 _ => file.bytes,
@@ -216,36 +208,32 @@ impl Consumers {
                 uuid: client.uuid,
                 kind: dump.kind,
                 position,
-                behind_bytes: behind.sum(),
+                behind_bytes: unread.sum(),
                 queued_bytes: dump.progress.queued.load(Ordering::Relaxed),
                 attached: now.saturating_duration_since(dump.since),
             })
         };
-        self.lock().clients.iter().filter_map(view).collect()
+        self.lock().iter().filter_map(view).collect()
     }
 
-    /// The registered ones, as `SHOW REPLICAS` shows them: server id, host, port, UUID.
+    /// The registered clients for `SHOW REPLICAS`: server id, host, port, UUID.
     pub(crate) fn replicas(&self) -> Vec<(u32, String, u16, Option<Uuid>)> {
-        let registry = self.lock();
-        let replicas = registry.clients.values().map(|client| {
-            let Registration {
-                server_id,
-                host,
-                port,
-            } = client.registration.clone();
-            (server_id, host, port, client.uuid)
+        let clients = self.lock();
+        let replicas = clients.values().map(|client| {
+            let own = &client.registration;
+            (own.server_id, own.host.clone(), own.port, client.uuid)
         });
         replicas.filter(|(id, ..)| *id != 0).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Registry> {
-        // Each entry stands for itself, so whatever a panic left behind is as good as before.
+    fn lock(&self) -> MutexGuard<'_, Clients> {
+        // Entries are independent, so that a panic leaves no inconsistent state.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Client {
-    /// Whether a dump that begins is of the same server: by UUID where both say one, else by server id.
+    /// True if a new dump is of the same server: by UUID if both sent one, otherwise by server id.
     fn is_server(&self, server_id: u32, uuid: Option<Uuid>) -> bool {
         match (self.uuid, uuid) {
             (Some(own), Some(uuid)) => own == uuid,
@@ -259,36 +247,37 @@ impl Client {
 mod tests {
     use super::*;
 
-    fn attaching(connection: u32, server_id: u32, uuid: Option<u128>) -> Attaching {
-        Attaching {
-            connection,
-            address: "127.0.0.1:1".parse().unwrap(),
-            server_id,
-            uuid: uuid.map(Uuid::from_u128),
-            kind: DumpKind::Gtids,
-        }
+    fn attach(
+        consumers: &Consumers,
+        connection: u32,
+        server_id: u32,
+        uuid: Option<u128>,
+    ) -> Attached {
+        let address = "127.0.0.1:1".parse().unwrap();
+        let uuid = uuid.map(Uuid::from_u128);
+        consumers.attach(connection, address, server_id, uuid, DumpKind::Gtids)
     }
 
     #[test]
     fn a_second_dump_of_the_same_server_replaces_the_first() {
         let consumers = Consumers::default();
-        let first = consumers.attach(&attaching(1, 7, Some(9)));
-        let other = consumers.attach(&attaching(2, 7, Some(8)));
-        let plain = consumers.attach(&attaching(3, 0, None));
-        let plain_too = consumers.attach(&attaching(4, 0, None));
+        let first = attach(&consumers, 1, 7, Some(9));
+        let other = attach(&consumers, 2, 7, Some(8));
+        let plain = attach(&consumers, 3, 0, None);
+        let plain_too = attach(&consumers, 4, 0, None);
         assert!(!first.replaced.is_cancelled());
-        let second = consumers.attach(&attaching(5, 70, Some(9)));
+        let second = attach(&consumers, 5, 70, Some(9));
         assert!(first.replaced.is_cancelled());
         for untouched in [&other, &plain, &plain_too, &second] {
             assert!(!untouched.replaced.is_cancelled());
         }
-        let by_id = consumers.attach(&attaching(6, 5, None));
-        let _again = consumers.attach(&attaching(7, 5, None));
+        let by_id = attach(&consumers, 6, 5, None);
+        let _again = attach(&consumers, 7, 5, None);
         assert!(by_id.replaced.is_cancelled());
     }
 
     #[test]
-    fn who_has_gone_is_not_shown() {
+    fn disconnected_clients_are_not_listed() {
         let consumers = Consumers::default();
         let registration = Registration {
             server_id: 3,
@@ -300,7 +289,7 @@ mod tests {
             consumers.replicas(),
             [(3, "replica".to_owned(), 3306, None)]
         );
-        let attached = consumers.attach(&attaching(1, 3, Some(9)));
+        let attached = attach(&consumers, 1, 3, Some(9));
         assert_eq!(consumers.replicas()[0].3, Some(Uuid::from_u128(9)));
         drop(attached);
         assert_eq!(consumers.replicas(), []);

@@ -19,10 +19,9 @@ mod session;
 mod statement;
 
 pub use crate::committed_files::{
-    CommittedFiles, FileNumber, KeptFile, LogCommands, LogFile, Position, PurgeTo, ReadError,
+    CatchUpError, CommandError, CommittedFiles, FileNumber, KeptFile, LogCommands, LogFile,
+    Position, PurgeTo, ReadError,
 };
 pub use crate::consumers::{ConsumerView, Consumers, DumpKind};
-pub use crate::options::{
-    Account, OptionsError, ServerCertificate, ServerIdentity, ServerOptions, ServerTls, TlsError,
-};
-pub use crate::server::{BinlogServer, ServerError};
+pub use crate::options::{Account, ServerIdentity, ServerOptions, ServerTls};
+pub use crate::server::BinlogServer;

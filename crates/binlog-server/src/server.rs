@@ -1,11 +1,11 @@
-//! Takes connections in, up to a bound, and ends them all when it is stopped.
+//! Accepts connections, up to a limit, and ends all of them when it is stopped.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sockets::{ConnectionLimit, Place};
-use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -13,24 +13,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::committed_files::{CommittedFiles, LogCommands};
 use crate::consumers::Consumers;
-use crate::options::{OptionsError, ServerOptions};
+use crate::options::ServerOptions;
 use crate::session::{Client, Ended, Shared};
 
-/// The most connections that have not logged in.
+/// Limit of connections that have not logged in.
 const MOST_LOGINS: usize = 100;
-/// What is under way gets this long when the server stops.
+/// Time for the sessions to end when the server stops.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
-
-/// Why a server cannot serve.
-#[derive(Debug, Error)]
-pub enum ServerError {
-    /// The options do not go together.
-    #[error(transparent)]
-    Options(#[from] OptionsError),
-    /// The listener has no address.
-    #[error("the binlog server cannot listen: {0}")]
-    Listen(#[from] std::io::Error),
-}
 
 /// A server that speaks MySQL's protocol and serves the committed part of a log.
 pub struct BinlogServer {
@@ -39,17 +28,16 @@ pub struct BinlogServer {
 }
 
 impl BinlogServer {
-    /// Checks everything; serves nothing yet.
+    /// On an open listener; serves nothing yet.
     ///
     /// # Errors
-    /// [`ServerError`].
+    /// If the listener has no address.
     pub fn new(
         listener: TcpListener,
         options: ServerOptions,
         log: Arc<dyn CommittedFiles>,
         commands: Arc<dyn LogCommands>,
-    ) -> Result<Self, ServerError> {
-        options.validate()?;
+    ) -> io::Result<Self> {
         let shared = Shared {
             log,
             commands,
@@ -65,7 +53,7 @@ impl BinlogServer {
         })
     }
 
-    /// The clients that are attached, now and later.
+    /// Attached clients, now and later.
     #[must_use]
     pub fn consumers(&self) -> Consumers {
         self.shared.consumers.clone()
@@ -77,7 +65,7 @@ impl BinlogServer {
         self.shared.address
     }
 
-    /// Serves until `stop`. Consumers then lose their connection, and come back to whoever serves next.
+    /// Serves until `stop`. Consumers then lose their connection, and reconnect to another member.
     pub async fn serve(self, stop: CancellationToken) {
         let logins = ConnectionLimit::new("the binlog server, before the login,", MOST_LOGINS);
         let mut sessions = JoinSet::new();
@@ -109,17 +97,17 @@ async fn serve_client(
 ) {
     match Client::serve(shared, stream, address, connection, login).await {
         Ended::Goodbye => {
-            tracing::debug!(%address, connection, "a client of the binlog server has left")
+            tracing::debug!(%address, connection, "a client of the binlog server has disconnected")
         }
         // The limit says so for all of them. Probes of the port are no failures.
         ended @ (Ended::Crowded | Ended::Silent) => {
             tracing::debug!(%address, connection, "{ended}")
         }
         ended @ (Ended::Login(_) | Ended::Stalled) => {
-            tracing::warn!(%address, connection, "a client of the binlog server is let go: {ended}");
+            tracing::warn!(%address, connection, "closing a connection of the binlog server: {ended}");
         }
         ended => {
-            tracing::info!(%address, connection, "a client of the binlog server is gone: {ended}")
+            tracing::info!(%address, connection, "a client of the binlog server has disconnected: {ended}")
         }
     }
 }

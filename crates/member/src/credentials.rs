@@ -1,10 +1,12 @@
 //! A member's certificates, keys and passwords, as last read. All users share them, so that a reload renews them for all later connections.
 
+use std::io;
+
 use archive::encryption::{Identities, Recipients};
 use archive::storage::StorageSettings;
-use binlog_server::{Account, OptionsError, ServerCertificate, ServerError, ServerTls};
+use binlog_server::{Account, ServerTls};
 use mysql_link::{ConnectOptions, Secret};
-use transport::TlsMaterial;
+use transport::{TlsMaterial, server_tls};
 
 use crate::error::MemberError;
 use crate::mysqld::connect_options;
@@ -67,7 +69,7 @@ pub fn unusable_files(settings: &Settings) -> Vec<UnusableFile> {
         let why = match BinlogServerCredentials::read(server) {
             Err(MemberError::BinlogServerTls(error)) => {
                 let own_key = server.certificate.as_ref().map(|(_, key)| key.as_path());
-                let key = match error.file().is_some() && error.file() == own_key {
+                let key = match own_key == Some(error.file()) {
                     true => "binlog_server.tls_key_file",
                     false => "binlog_server.tls_certificate_file",
                 };
@@ -156,25 +158,30 @@ impl Credentials {
 impl BinlogServerCredentials {
     fn read(settings: &BinlogServerSettings) -> Result<Self, MemberError> {
         let password = settings.password.read();
-        let password = password.map_err(|source| MemberError::PasswordFile {
-            key: "binlog_server.password_file",
-            source,
-        })?;
-        if password.is_empty() {
-            return Err(ServerError::Options(OptionsError::Account).into());
-        }
-        let files = settings.certificate.clone();
-        let files = files.map(|(certificate_file, key_file)| ServerCertificate {
-            certificate_file,
-            key_file,
-        });
-        let tls = files.as_ref().map(ServerTls::load).transpose();
+        let password =
+            password
+                .and_then(not_empty)
+                .map_err(|source| MemberError::PasswordFile {
+                    key: "binlog_server.password_file",
+                    source,
+                })?;
+        let files = settings.certificate.as_ref();
+        let tls = files.map(|(certificate, key)| server_tls(certificate, key));
+        let tls = tls.transpose().map_err(MemberError::BinlogServerTls)?;
         Ok(Self {
             account: Account {
                 user: settings.user.clone(),
                 password: Secret::new(password),
             },
-            tls: tls.map_err(MemberError::BinlogServerTls)?,
+            tls: tls.map(ServerTls::new),
         })
+    }
+}
+
+/// Without a password, any client could read every row.
+fn not_empty(password: String) -> io::Result<String> {
+    match password.is_empty() {
+        true => Err(io::Error::other("it is empty")),
+        false => Ok(password),
     }
 }

@@ -7,7 +7,7 @@ use binlog_store::{CutBackError, OpenError, StoreError};
 use consensus::{Fault, StartError};
 use ring_admin::{BootstrapError, IdentityError};
 use thiserror::Error;
-use transport::{RingBootstrapError, ServeError, TlsError};
+use transport::{RingBootstrapError, TlsError};
 
 use crate::data_directory::{IdentityFileError, LockError};
 
@@ -45,8 +45,8 @@ pub enum MemberError {
         source: io::Error,
     },
     /// The server for the other members' calls failed.
-    #[error(transparent)]
-    Serve(#[from] ServeError),
+    #[error("the listener for other members cannot be used: {0}")]
+    Serve(io::Error),
     /// The log has to be truncated and cannot be.
     #[error(transparent)]
     CutBack(#[from] CutBackError),
@@ -78,11 +78,11 @@ pub enum MemberError {
         source: io::Error,
     },
     /// The binlog server cannot serve.
-    #[error(transparent)]
-    BinlogServer(#[from] binlog_server::ServerError),
+    #[error("the binlog server cannot listen: {0}")]
+    BinlogServer(io::Error),
     /// The binlog server's certificate cannot be used.
     #[error(transparent)]
-    BinlogServerTls(binlog_server::TlsError),
+    BinlogServerTls(TlsError),
     /// The log cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),

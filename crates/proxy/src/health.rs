@@ -1,10 +1,10 @@
 //! Health of proxies and links: after a failure they are avoided for a while, longer after repeated failures. Pure:
 //! the time is passed in.
 
-use std::fmt;
 use std::time::Duration;
 
 use raft_types::{MemberId, OpId};
+use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::policy::ProxyOptions;
@@ -16,23 +16,31 @@ const LONGEST: Duration = Duration::from_secs(60);
 const FORGIVEN_AFTER: Duration = Duration::from_secs(60);
 
 /// A proxy's failure.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Failure {
     /// It cannot be called, or the connection broke.
+    #[error("it cannot be reached")]
     Unreachable,
     /// It was silent although an answer was due.
+    #[error("it was silent although an answer was due")]
     Silent,
     /// It reports that it forwards, and the member does not answer.
+    #[error("the entries that it forwards are not answered")]
     Stuck,
     /// It waited for this entry and did not get it.
+    #[error("entry {0} did not arrive there in time")]
     Lacks(OpId),
     /// It will never get this entry, which is purged there.
+    #[error("entry {0} is purged there")]
     Purged(OpId),
     /// It could not call the member, or another proxy on the route.
+    #[error("it cannot call member {0}")]
     CannotCall(MemberId),
     /// It gave an impossible answer.
+    #[error("it sent an answer without a request")]
     Nonsense,
     /// It does not forward for this leader.
+    #[error("it refuses to forward")]
     Refused,
 }
 
@@ -48,8 +56,8 @@ pub(crate) enum Blamed {
 impl Failure {
     /// The cause on the route through these proxies to the member; all possible causes where it is unclear.
     pub(crate) fn blamed(&self, proxies: &[MemberId], target: MemberId) -> Vec<Blamed> {
-        let behind = proxies.iter().skip(1).chain([&target]);
-        let mut links = proxies.iter().copied().zip(behind.copied());
+        let next = proxies.iter().skip(1).chain([&target]);
+        let mut links = proxies.iter().copied().zip(next.copied());
         match self {
             Self::Unreachable => proxies.iter().take(1).copied().map(Blamed::Proxy).collect(),
             Self::Silent | Self::Nonsense => proxies.iter().copied().map(Blamed::Proxy).collect(),
@@ -79,21 +87,6 @@ impl Failure {
             Self::CannotCall(_) => "cannot_call",
             Self::Nonsense => "nonsense",
             Self::Refused => "refused",
-        }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreachable => f.write_str("it cannot be reached"),
-            Self::Silent => f.write_str("it was silent although an answer was due"),
-            Self::Stuck => f.write_str("the entries that it forwards are not answered"),
-            Self::Lacks(op_id) => write!(f, "entry {op_id} did not arrive there in time"),
-            Self::Purged(op_id) => write!(f, "entry {op_id} is purged there"),
-            Self::CannotCall(member) => write!(f, "it cannot call member {member}"),
-            Self::Nonsense => f.write_str("it sent an answer that nobody asked for"),
-            Self::Refused => f.write_str("it refuses to forward"),
         }
     }
 }
@@ -243,8 +236,8 @@ impl Hold {
         }
     }
 
-    /// Whether it is still held back: until it was sent, or is acknowledged where required, or progress stops.
-    pub(crate) fn goes_on(&mut self, way: Way, acknowledged: bool, now: Instant) -> bool {
+    /// True if it is still held back: until it was sent, or is acknowledged where required, or progress stops.
+    pub(crate) fn continues(&mut self, way: Way, acknowledged: bool, now: Instant) -> bool {
         if self.way != Some(way) {
             (self.way, self.since) = (Some(way), now);
         }
@@ -258,7 +251,7 @@ mod hold_tests {
     use super::*;
 
     #[test]
-    fn a_large_request_is_held_back_while_it_moves_and_no_longer_than_work_on_it_takes() {
+    fn a_large_request_is_held_back_while_it_progresses() {
         let options = ProxyOptions::default();
         let allowed = options.patience() + Duration::from_secs(25);
         let second = Duration::from_secs(1);
@@ -276,10 +269,10 @@ mod hold_tests {
             let mut hold = Hold::new(&options, SLOWEST_WORK * 25, begun);
             let mut now = begun;
             for piece in 1..=moves {
-                assert!(hold.goes_on(Way::Leaves(piece), acknowledged, now));
+                assert!(hold.continues(Way::Leaves(piece), acknowledged, now));
                 now += second;
             }
-            while hold.goes_on(then, acknowledged, now) {
+            while hold.continues(then, acknowledged, now) {
                 now += second;
             }
             assert_eq!(now - begun, expected, "{then:?}");
@@ -287,7 +280,7 @@ mod hold_tests {
     }
 
     #[test]
-    fn of_several_proxies_the_one_that_has_least_counts() {
+    fn the_slowest_of_several_proxies_counts() {
         let ways = [Way::Leaves(0), Way::Leaves(3), Way::HasLeft, Way::There];
         for (at, less) in ways.iter().enumerate() {
             for more in &ways[at..] {
@@ -303,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fresh_one_is_fit_and_one_that_failed_comes_back() {
+    fn a_failed_proxy_is_used_again_later() {
         let begun = Instant::now();
         let mut health = Health::default();
         assert!(health.trouble(begun).is_none());
@@ -313,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_flaps_stays_away_longer_each_time_and_is_forgiven_after_a_good_minute() {
+    fn repeated_failures_last_longer_and_expire_after_a_minute() {
         let mut now = Instant::now();
         let mut health = Health::default();
         let mut lasted = Vec::new();
@@ -339,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_the_cause_is_not_blamed() {
+    fn only_possible_causes_are_blamed() {
         use Blamed::Link;
         use Blamed::Proxy;
         let [near, far, target, other] = [2, 3, 4, 5].map(MemberId);
@@ -368,7 +361,7 @@ mod patience_tests {
     use super::*;
 
     #[test]
-    fn only_who_owes_an_answer_can_be_too_late() {
+    fn only_a_due_answer_can_be_late() {
         let options = ProxyOptions::default();
         let mut now = Instant::now();
         let mut patience = Patience::new(&options, now);
@@ -390,7 +383,7 @@ mod patience_tests {
     }
 
     #[test]
-    fn signs_of_life_are_not_enough_for_ever() {
+    fn signs_of_life_extend_the_wait_only_for_a_while() {
         let options = ProxyOptions::default();
         let mut now = Instant::now();
         let mut patience = Patience::new(&options, now);
@@ -405,7 +398,7 @@ mod patience_tests {
     }
 
     #[test]
-    fn a_large_entry_that_moves_is_not_stuck_and_one_that_does_not_move_any_more_is() {
+    fn a_large_entry_is_stuck_only_without_progress() {
         let options = ProxyOptions::default();
         let mut now = Instant::now();
         let mut patience = Patience::new(&options, now);

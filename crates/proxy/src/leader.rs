@@ -193,9 +193,9 @@ fn while_on<S>(
 where
     S: Stream<Item = Asked> + Send + Unpin + 'static,
 {
-    let looks = look_interval(&route_table);
-    let state = (requests, route_table.happenings(), looks);
-    stream::unfold(state, move |(mut requests, mut happenings, mut looks)| {
+    let ticks = check_interval(&route_table);
+    let state = (requests, route_table.happenings(), ticks);
+    stream::unfold(state, move |(mut requests, mut happenings, mut ticks)| {
         let (route_table, route) = (route_table.clone(), route.clone());
         async move {
             // A waiting stream is left, too: its next request would take a route that is no longer valid.
@@ -206,10 +206,10 @@ where
                 tokio::select! {
                     biased;
                     asked = requests.next() => {
-                        return asked.map(|asked| (asked, (requests, happenings, looks)));
+                        return asked.map(|asked| (asked, (requests, happenings, ticks)));
                     }
                     _ = happenings.changed() => {}
-                    _ = looks.tick(), if route_table.chooses() => {}
+                    _ = ticks.tick(), if route_table.chooses() => {}
                 }
             }
         }
@@ -281,7 +281,7 @@ impl UnderWay {
 pub(crate) struct Session {
     answers: ProxyAnswers,
     under_way: Arc<UnderWay>,
-    looks: Interval,
+    ticks: Interval,
     route_table: RouteTable,
     proxies: Vec<MemberId>,
     target: MemberId,
@@ -326,7 +326,7 @@ impl Session {
         Self {
             answers,
             under_way,
-            looks: look_interval(&route_table),
+            ticks: check_interval(&route_table),
             route_table,
             proxies: proxies.to_vec(),
             target,
@@ -340,8 +340,8 @@ impl Session {
             match session.next().await {
                 Ok(Some(answered)) => {
                     // No more answers follow a rejection.
-                    let goes_on = answered.result.is_ok().then_some(session);
-                    Some((Ok(answered), goes_on))
+                    let continued = answered.result.is_ok().then_some(session);
+                    Some((Ok(answered), continued))
                 }
                 Ok(None) => None,
                 Err(failure) => {
@@ -384,13 +384,13 @@ impl Session {
             if self.all_sent && self.under_way.lock().0.is_empty() {
                 return Ok(None);
             }
-            let said = tokio::select! {
-                said = self.answers.next() => said,
+            let answer = tokio::select! {
+                answer = self.answers.next() => answer,
                 () = self.under_way.all_sent.notified() => {
                     self.all_sent = true;
                     continue;
                 }
-                _ = self.looks.tick() => {
+                _ = self.ticks.tick() => {
                     let (now, mut under_way) = (Instant::now(), self.under_way.lock());
                     let oldest = under_way.0.oldest_with_entries();
                     let oldest = oldest.map(|oldest| oldest.request.first_index());
@@ -407,7 +407,7 @@ impl Session {
             let now = Instant::now();
             let mut under_way = self.under_way.lock();
             let (outstanding, patience) = &mut *under_way;
-            match said {
+            match answer {
                 Some(Ok(ProxyAnswer::Answered(answered))) => {
                     let known = outstanding.answered(&answered);
                     known.map_err(|_| Failure::Nonsense)?;
@@ -511,10 +511,10 @@ impl HeldBack {
         }
         let acknowledged = self.route_table.waits_for(self.target) == Some(last.index);
         let mut hold = Hold::new(self.route_table.options(), stripped.bytes, Instant::now());
-        let mut looks = look_interval(&self.route_table);
+        let mut ticks = check_interval(&self.route_table);
         loop {
             let way = self.route_table.way_to_all(&self.proxies, last.index);
-            if !hold.goes_on(way, acknowledged, Instant::now()) || !self.is_the_route() {
+            if !hold.continues(way, acknowledged, Instant::now()) || !self.is_the_route() {
                 if let Way::Leaves(pieces) = way {
                     let (proxies, member) = (&self.proxies, self.target);
                     tracing::info!(?proxies, %member, pieces, "a large transaction does not get on towards a proxy");
@@ -528,7 +528,7 @@ impl HeldBack {
                     state.1.answered(Instant::now(), false);
                 }
             }
-            looks.tick().await;
+            ticks.tick().await;
         }
     }
 
@@ -540,14 +540,14 @@ impl HeldBack {
 
 /// The engine retries immediately, and then another route is chosen.
 fn another_route(failure: &Failure) -> RPCError<TypeConfig> {
-    let words = format!("the proxy is no longer used: {failure}");
-    RPCError::Network(NetworkError::from_string(words))
+    let message = format!("the proxy is no longer used: {failure}");
+    RPCError::Network(NetworkError::from_string(message))
 }
 
 /// Ticks whenever time-dependent conditions must be checked.
-pub(crate) fn look_interval(route_table: &RouteTable) -> Interval {
-    let look = route_table.options().look();
-    let mut looks = interval_at(Instant::now() + look, look);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    looks
+pub(crate) fn check_interval(route_table: &RouteTable) -> Interval {
+    let check_period = route_table.options().check_period();
+    let mut ticks = interval_at(Instant::now() + check_period, check_period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
 }

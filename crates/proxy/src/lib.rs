@@ -15,7 +15,6 @@ mod health;
 mod leader;
 mod policy;
 mod proxy_op;
-mod reconstitution;
 mod relay;
 mod route_table;
 pub mod routes;

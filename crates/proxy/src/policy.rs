@@ -49,7 +49,7 @@ impl ProxyOptions {
     }
 
     /// How often time-dependent conditions are checked.
-    pub(crate) fn look(&self) -> Duration {
+    pub(crate) fn check_period(&self) -> Duration {
         self.silence() / 8
     }
 
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn edges_lead_from_somewhere_without_a_circle() {
+    fn edges_without_a_circle_are_valid() {
         assert_eq!(check_edges(&edges("b<a c<b d<a"), 2), Ok(()));
         assert_eq!(check_edges(&BTreeMap::new(), 0), Ok(()));
         let circle = check_edges(&edges("b<a a<c c<b"), 9).unwrap_err();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn another_way_is_found_within_a_second() {
+    fn another_route_is_chosen_within_a_second() {
         let options = ProxyOptions::default();
         assert_eq!(options.silence(), Duration::from_millis(600));
         assert!(options.sign_of_life() * 2 < options.silence());

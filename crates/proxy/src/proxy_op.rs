@@ -31,8 +31,8 @@ pub struct ProxyRequest {
 impl ProxyRequest {
     /// The index of the first entry, whether there is one or not.
     pub fn first_index(&self) -> u64 {
-        let behind = |previous: LogId| previous.index.saturating_add(1);
-        self.previous.map_or(0, behind)
+        let next = |previous: LogId| previous.index.saturating_add(1);
+        self.previous.map_or(0, next)
     }
 
     /// The last entry, or the one before the first where there is none.
@@ -48,7 +48,7 @@ impl ProxyRequest {
         (run.first <= index).then_some(run.term)
     }
 
-    /// Whether this is one of the entries, or the one before them.
+    /// True if this is one of the entries, or the one before them.
     fn has(&self, entry: LogId) -> bool {
         let among = self.term_at(entry.index) == Some(entry.leader_id.term);
         among || self.previous == Some(entry)
@@ -68,10 +68,9 @@ impl ProxyRequest {
     /// Whether the runs follow `previous`, and each other, without a gap and with non-decreasing terms. Data from the
     /// network is checked before use.
     pub fn is_whole(&self) -> bool {
-        let behind = self
+        let mut next = self
             .previous
             .map_or(Some(0), |previous| previous.index.checked_add(1));
-        let mut next = behind;
         let mut term = self.previous.map_or(0, |previous| previous.leader_id.term);
         for run in &self.entries {
             if Some(run.first) != next || run.last < run.first || run.term < term {
@@ -142,7 +141,7 @@ pub enum ProxyAnswer {
     Missing {
         /// The first missing entry.
         op_id: OpId,
-        /// Whether it was here before.
+        /// True if it was here before.
         purged: bool,
     },
     /// The session is over: this member, the target or another proxy, could not be called.
@@ -215,7 +214,7 @@ impl Outstanding {
     }
 
     /// Removes one request that ends with this entry: each has its own answer. There are several where one has no entries, or
-    /// where the first of a stream was widened.
+    /// if the first of a stream was widened.
     fn cover(&mut self, matching: Option<LogId>) {
         while let Some(last) = self.requests.front().map(|front| front.request.last())
             && last <= matching
@@ -253,7 +252,7 @@ pub(crate) mod samples {
         OpId::new(3, index).into()
     }
 
-    /// An entry whose payload has so many bytes.
+    /// An entry with a payload of this size.
     pub(crate) fn sized(index: u64, bytes: usize) -> Entry {
         let payload = TransactionPayload::seal(vec![0; bytes].into());
         Entry {
@@ -301,7 +300,7 @@ pub(crate) fn joined(
         let mut held = None;
         while !first && held.is_none() && is_news_alone(&going.request) {
             match timeout_at(until, requests.next()).await {
-                Ok(Some(next)) if says_all_of(&next.request, &going.request) => going = next,
+                Ok(Some(next)) if includes(&next.request, &going.request) => going = next,
                 Ok(Some(next)) => held = Some(next),
                 Ok(None) | Err(_) => break,
             }
@@ -315,7 +314,7 @@ fn is_news_alone(request: &ProxyRequest) -> bool {
 }
 
 /// Whether a request includes all of the preceding one, which is only a commit notice.
-fn says_all_of(next: &ProxyRequest, news: &ProxyRequest) -> bool {
+fn includes(next: &ProxyRequest, news: &ProxyRequest) -> bool {
     next.vote == news.vote
         && next.previous == news.previous
         && next.leader_commit >= news.leader_commit
@@ -369,7 +368,7 @@ mod tests {
         }
     }
 
-    fn says(outstanding: &mut Outstanding, index: u64) -> Result<(), NotAsked> {
+    fn acknowledge(outstanding: &mut Outstanding, index: u64) -> Result<(), NotAsked> {
         outstanding.answered(&Answered {
             result: Ok(Some(at(index))),
             report: None,
@@ -377,20 +376,20 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_entries_has_an_answer_of_its_own() {
+    fn a_request_without_entries_has_its_own_answer() {
         let mut outstanding = Outstanding::default();
         outstanding.sent(request(4, 6, 20));
         outstanding.sent(request(6, 6, 0));
-        assert_eq!(says(&mut outstanding, 6), Ok(()));
+        assert_eq!(acknowledge(&mut outstanding, 6), Ok(()));
         assert!(!outstanding.is_empty(), "the commit mark is not answered");
         assert_eq!(outstanding.bytes(), 0);
-        assert_eq!(says(&mut outstanding, 6), Ok(()));
+        assert_eq!(acknowledge(&mut outstanding, 6), Ok(()));
         assert!(outstanding.is_empty());
-        assert_eq!(says(&mut outstanding, 6), Err(NotAsked));
+        assert_eq!(acknowledge(&mut outstanding, 6), Err(NotAsked));
     }
 
     #[test]
-    fn requests_that_overlap_are_answered_one_after_the_other() {
+    fn overlapping_requests_are_answered_in_turn() {
         let mut outstanding = Outstanding::default();
         // The first of a stream, with more than the engine sent; the engine continues after its own last entry.
         outstanding.sent(request(60, 64, 40));
@@ -398,19 +397,19 @@ mod tests {
         outstanding.sent(request(64, 66, 20));
         // Each is cut into several.
         for index in [61, 62, 63, 64, 63, 64, 65, 66] {
-            assert_eq!(says(&mut outstanding, index), Ok(()), "{index}");
+            assert_eq!(acknowledge(&mut outstanding, index), Ok(()), "{index}");
         }
         assert!(outstanding.is_empty());
     }
 
     #[test]
-    fn what_was_not_asked_for_is_not_believed() {
+    fn answers_without_a_request_are_rejected() {
         let mut outstanding = Outstanding::default();
-        assert_eq!(says(&mut outstanding, 1), Err(NotAsked));
+        assert_eq!(acknowledge(&mut outstanding, 1), Err(NotAsked));
         outstanding.sent(request(4, 6, 20));
-        assert_eq!(says(&mut outstanding, 3), Err(NotAsked));
-        assert_eq!(says(&mut outstanding, 7), Err(NotAsked));
-        assert_eq!(says(&mut outstanding, 5), Ok(()));
+        assert_eq!(acknowledge(&mut outstanding, 3), Err(NotAsked));
+        assert_eq!(acknowledge(&mut outstanding, 7), Err(NotAsked));
+        assert_eq!(acknowledge(&mut outstanding, 5), Ok(()));
         assert_eq!(outstanding.bytes(), 20, "a part is not all");
     }
 }
@@ -434,7 +433,7 @@ mod commit_news_tests {
     }
 
     #[tokio::test]
-    async fn news_goes_with_the_next_request() {
+    async fn a_commit_notice_is_joined_with_the_next_request() {
         let entries = [request(4, 5, 4), request(5, 6, 5)];
         let last = request(6, 6, 6);
         let sent = vec![
@@ -450,7 +449,7 @@ mod commit_news_tests {
     }
 
     #[tokio::test]
-    async fn what_the_next_request_does_not_say_is_said() {
+    async fn a_commit_notice_is_sent_unless_the_next_request_includes_it() {
         let mut wanting = request(6, 6, 6);
         wanting.request.wants_report = true;
         let sent = vec![
@@ -471,7 +470,7 @@ mod commit_news_tests {
     }
 
     #[tokio::test]
-    async fn news_without_a_next_request_does_not_wait_for_one() {
+    async fn a_commit_notice_waits_only_briefly() {
         let (sender, requests) = mpsc::unbounded();
         let mut joined = Box::pin(joined(requests.boxed()));
         for sent in [request(5, 6, 5), request(6, 6, 6)] {

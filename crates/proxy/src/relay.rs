@@ -4,22 +4,42 @@
 //! had sent it. An entry is read by its op id, which is unique in a ring. Its checksum is checked where it is read from
 //! a file and where it arrives, so it need not be durable here.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use consensus::log_probe::ReportingNetwork;
+use consensus::log_probe::{Answered, Asked, Departure, ReportingNetwork};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryFutureExt, stream};
 use openraft::network::{RPCOption, RaftNetworkFactory};
-use raft_types::{MemberId, MemberRecord, OwnLog, TypeConfig};
-use tokio::sync::mpsc;
-use tokio::time::Instant;
+use openraft::raft::{AppendEntriesRequest, StreamAppendError};
+use raft_types::{
+    Entry, LogId, MemberId, MemberRecord, OpId, OwnLog, SLOWEST_DISK_BYTES_PER_S, TypeConfig,
+};
+use thiserror::Error;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, timeout_at};
 
-use crate::proxy_op::{ProxyAnswer, ProxyAnswers, ProxyCalls, ProxyRequest, ProxyService};
-use crate::reconstitution::{Reconstitution, SharedProgress, ended, lock};
+use crate::proxy_op::{
+    ProxyAnswer, ProxyAnswers, ProxyCalls, ProxyRequest, ProxyService, payload_bytes,
+};
 use crate::route_table::RouteTable;
 
 /// Answers that wait for the leader's connection.
 const QUEUE: usize = 64;
+
+/// A route that this member does not serve.
+#[derive(Debug, Error)]
+enum BadRoute {
+    #[error("{hops} more hops are asked for, and {limit} are allowed")]
+    TooLong { hops: usize, limit: usize },
+    #[error("the route leads back to member {0}")]
+    Circle(MemberId),
+    #[error("no member is named to forward to")]
+    Empty,
+    #[error("member {0} is not in this member's ring")]
+    Stranger(MemberId),
+}
 
 /// A member as a proxy.
 #[derive(Clone)]
@@ -54,21 +74,17 @@ where
     }
 
     /// The next member, if the route is possible.
-    fn next_of(&self, onward: &[MemberId]) -> Result<(MemberId, MemberRecord), String> {
-        let limit = self.route_table.options().max_hops;
-        if onward.len() > limit {
-            let hops = onward.len();
-            return Err(format!(
-                "{hops} more hops are asked for, and {limit} are allowed"
-            ));
+    fn next_of(&self, onward: &[MemberId]) -> Result<(MemberId, MemberRecord), BadRoute> {
+        let (hops, limit) = (onward.len(), self.route_table.options().max_hops);
+        if hops > limit {
+            return Err(BadRoute::TooLong { hops, limit });
         }
         if onward.contains(&self.own) {
-            return Err(format!("the route leads back to member {}", self.own));
+            return Err(BadRoute::Circle(self.own));
         }
-        let next = *onward.first().ok_or("no member is named to forward to")?;
+        let next = *onward.first().ok_or(BadRoute::Empty)?;
         let known = self.route_table.record_in_the_ring(next);
-        let known = known.ok_or_else(|| format!("member {next} is not in this member's ring"))?;
-        Ok((next, known))
+        Ok((next, known.ok_or(BadRoute::Stranger(next))?))
     }
 
     async fn carry(
@@ -89,7 +105,7 @@ where
                     .await;
                 match opened {
                     Err(broken) => Some(cannot_call(next, broken)),
-                    Ok(said) => hand_back(next, said, &answers).await,
+                    Ok(received) => hand_back(next, received, &answers).await,
                 }
             }
         };
@@ -112,7 +128,7 @@ where
         requests: BoxStream<'static, ProxyRequest>,
         answers: &mpsc::Sender<ProxyAnswer>,
     ) -> Option<ProxyAnswer> {
-        let progress = SharedProgress::default();
+        let progress = Arc::<Mutex<Progress>>::default();
         let options = self.route_table.options();
         let (log, route_table) = (self.log.clone(), self.route_table.clone());
         let reconstitution = Reconstitution::new(log, requests, progress.clone(), route_table);
@@ -132,8 +148,8 @@ where
             let answer = tokio::select! {
                 answer = coming.next() => answer,
                 _ = sign.tick() => {
-                    let said = lock(&progress).sign_of_life(Instant::now());
-                    if let Some(said) = said && answers.send(said).await.is_err() {
+                    let answer = lock(&progress).sign_of_life(Instant::now());
+                    if let Some(answer) = answer && answers.send(answer).await.is_err() {
                         return None;
                     }
                     continue;
@@ -148,9 +164,14 @@ where
                     }
                 }
                 Some(Err(error)) => {
-                    return Some(ended(&progress).unwrap_or_else(|| cannot_call(target, error)));
+                    return Some(
+                        lock(&progress)
+                            .end
+                            .take()
+                            .unwrap_or_else(|| cannot_call(target, error)),
+                    );
                 }
-                None => return ended(&progress),
+                None => return lock(&progress).end.take(),
             }
         }
     }
@@ -178,10 +199,10 @@ where
                 self.route_table
                     .traffic()
                     .relayed(|relayed| relayed.refused += 1);
-                stream::iter([ProxyAnswer::Refused(why)]).boxed()
+                stream::iter([ProxyAnswer::Refused(why.to_string())]).boxed()
             }
             Ok((next, record)) => {
-                let (answers, answered) = mpsc::channel(QUEUE);
+                let (answers, mut answered) = mpsc::channel(QUEUE);
                 let relay = self.clone();
                 tokio::spawn(async move {
                     let stopped = answers.clone();
@@ -190,11 +211,7 @@ where
                         () = relay.carry(next, record, onward, requests, answers) => {}
                     }
                 });
-                let receive = |mut answered: mpsc::Receiver<_>| async move {
-                    let answer = answered.recv().await?;
-                    Some((answer, answered))
-                };
-                stream::unfold(answered, receive).boxed()
+                stream::poll_fn(move |context| answered.poll_recv(context)).boxed()
             }
         }
     }
@@ -203,10 +220,10 @@ where
 /// Passes on the answers of another proxy.
 async fn hand_back(
     next: MemberId,
-    mut said: ProxyAnswers,
+    mut received: ProxyAnswers,
     answers: &mpsc::Sender<ProxyAnswer>,
 ) -> Option<ProxyAnswer> {
-    while let Some(answer) = said.next().await {
+    while let Some(answer) = received.next().await {
         match answer {
             Ok(answer) => answers.send(answer).await.ok()?,
             Err(broken) => return Some(cannot_call(next, broken)),
@@ -219,5 +236,379 @@ fn cannot_call(member: MemberId, error: impl std::error::Error) -> ProxyAnswer {
     ProxyAnswer::CannotCall {
         member,
         why: error.to_string(),
+    }
+}
+
+// Restores the payloads of requests from this member's own log, in order, and tracks a session's progress.
+
+/// A session's progress.
+#[derive(Debug, Default)]
+struct Progress {
+    /// A request is being assembled.
+    waits: bool,
+    /// The last entry that was forwarded.
+    sent: u64,
+    /// The requests that were forwarded and are not answered.
+    due: VecDeque<Due>,
+    /// The answer that ends the session, after the answers that are due.
+    end: Option<ProxyAnswer>,
+}
+
+/// A request that was forwarded and is not answered.
+#[derive(Debug)]
+struct Due {
+    /// Its last entry.
+    last: Option<LogId>,
+    /// Size of its payloads.
+    bytes: usize,
+    departure: Departure,
+    /// How many pieces of it had been sent at the last check, and when that was observed.
+    pieces: u64,
+    seen: Instant,
+}
+
+impl Due {
+    /// Whether it progresses: more of it was sent since the last check, or all of it, which the member answers when it is durable.
+    fn moves(&mut self, now: Instant) -> bool {
+        let pieces = self.departure.pieces();
+        if pieces != self.pieces {
+            (self.pieces, self.seen) = (pieces, now);
+            return true;
+        }
+        let written = Duration::from_secs((self.bytes / SLOWEST_DISK_BYTES_PER_S) as u64);
+        self.departure.is_over() && now.saturating_duration_since(self.seen) < written
+    }
+}
+
+impl Progress {
+    fn sent(&mut self, asked: &Asked, now: Instant) {
+        let last = asked.request.entries.last().map(|entry| entry.log_id);
+        if let Some(last) = last {
+            self.sent = last.index;
+        }
+        self.due.push_back(Due {
+            last: last.or(asked.request.prev_log_id),
+            bytes: payload_bytes(&asked.request.entries),
+            departure: asked.departure.clone(),
+            pieces: 0,
+            seen: now,
+        });
+    }
+
+    fn answered(&mut self, answered: &Answered) {
+        match answered.result {
+            // Each of several requests that end with the same entry has its own answer.
+            Ok(matching) => {
+                while let Some(last) = self.due.front().map(|due| due.last)
+                    && last <= matching
+                {
+                    self.due.pop_front();
+                    if last == matching {
+                        break;
+                    }
+                }
+            }
+            // No more answers follow.
+            Err(_) => self.due.clear(),
+        }
+    }
+
+    /// The sign of life for the leader, while an answer is due.
+    fn sign_of_life(&mut self, now: Instant) -> Option<ProxyAnswer> {
+        let upto = self.sent;
+        let moves = self.due.front_mut().map(|oldest| oldest.moves(now));
+        let due = self.waits || moves.is_some();
+        let moves = moves.unwrap_or_default();
+        due.then_some(ProxyAnswer::SentOn { upto, moves })
+    }
+}
+
+fn lock(progress: &Mutex<Progress>) -> MutexGuard<'_, Progress> {
+    // Every change leaves it consistent.
+    progress.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Restores the payloads of requests, in order.
+struct Reconstitution {
+    log: Arc<dyn OwnLog>,
+    appended: watch::Receiver<u64>,
+    requests: BoxStream<'static, ProxyRequest>,
+    current: Option<Current>,
+    wait: Duration,
+    progress: Arc<Mutex<Progress>>,
+    route_table: RouteTable,
+}
+
+/// A request of which a part still must be forwarded.
+struct Current {
+    request: ProxyRequest,
+    previous: Option<LogId>,
+    next: u64,
+    wants_report: bool,
+    deadline: Instant,
+    /// The parts that had arrived when the deadline was set.
+    parts: u64,
+}
+
+/// The result of a search in the log for a request's entries.
+enum Found {
+    Entries(Vec<Entry>),
+    NotYet,
+    Purged,
+    /// The log cannot be read.
+    Unreadable,
+}
+
+impl Reconstitution {
+    fn new(
+        log: Arc<dyn OwnLog>,
+        requests: BoxStream<'static, ProxyRequest>,
+        progress: Arc<Mutex<Progress>>,
+        route_table: RouteTable,
+    ) -> Self {
+        Self {
+            appended: log.appended(),
+            log,
+            requests,
+            current: None,
+            wait: route_table.options().wait,
+            progress,
+            route_table,
+        }
+    }
+
+    /// The next request to forward; none when the session is over.
+    async fn next(&mut self) -> Option<Asked> {
+        if lock(&self.progress).end.is_some() {
+            return None;
+        }
+        if self.current.is_none() {
+            let request = self.requests.next().await?;
+            self.begin(request)?;
+        }
+        lock(&self.progress).waits = true;
+        let asked = self.rest_of_current().await;
+        let mut progress = lock(&self.progress);
+        progress.waits = self.current.is_some();
+        if let Some(asked) = &asked {
+            progress.sent(asked, Instant::now());
+        }
+        drop(progress);
+        asked
+    }
+
+    fn begin(&mut self, request: ProxyRequest) -> Option<()> {
+        let end = if !request.is_whole() {
+            Some(ProxyAnswer::Refused(
+                "the entries of a request do not follow each other".to_owned(),
+            ))
+        } else {
+            // This log has a later leader's vote: it ends the session as the member's own answer would.
+            let later = self.log.report().vote.filter(|vote| *vote > request.vote);
+            later.map(|vote| {
+                ProxyAnswer::Answered(Answered {
+                    result: Err(StreamAppendError::HigherVote(vote)),
+                    report: None,
+                })
+            })
+        };
+        if let Some(end) = end {
+            lock(&self.progress).end = Some(end);
+            return None;
+        }
+        self.current = Some(Current {
+            previous: request.previous,
+            next: request.first_index(),
+            wants_report: request.wants_report,
+            deadline: Instant::now() + self.wait,
+            parts: self.route_table.parts(),
+            request,
+        });
+        Some(())
+    }
+
+    async fn rest_of_current(&mut self) -> Option<Asked> {
+        loop {
+            self.appended.borrow_and_update();
+            let current = self.current.as_mut()?;
+            if current.request.is_empty() {
+                let asked = current.take(Vec::new());
+                self.current = None;
+                return Some(asked);
+            }
+            let op_id = OpId::new(current.request.term_at(current.next)?, current.next);
+            match find(self.log.as_ref(), current).await {
+                Found::Entries(entries) => {
+                    let (count, bytes) = (entries.len() as u64, payload_bytes(&entries) as u64);
+                    self.route_table.traffic().relayed(|relayed| {
+                        relayed.entries += count;
+                        relayed.bytes += bytes;
+                    });
+                    let asked = current.take(entries);
+                    if current
+                        .request
+                        .last()
+                        .is_none_or(|last| last.index < current.next)
+                    {
+                        self.current = None;
+                    }
+                    return Some(asked);
+                }
+                Found::Purged => return Some(self.give_up(op_id, true)),
+                Found::Unreadable => return Some(self.give_up(op_id, false)),
+                Found::NotYet => {
+                    match timeout_at(current.deadline, self.appended.changed()).await {
+                        Ok(Ok(())) => {}
+                        // A large entry takes its time; a second copy of it would not arrive sooner.
+                        Err(_) if current.parts != self.route_table.parts() => {
+                            current.parts = self.route_table.parts();
+                            current.deadline = Instant::now() + self.wait;
+                        }
+                        Err(_) | Ok(Err(_)) => return Some(self.give_up(op_id, false)),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends the session after a request without entries, which shows the member that its leader lives.
+    fn give_up(&mut self, op_id: OpId, purged: bool) -> Asked {
+        lock(&self.progress).end = Some(ProxyAnswer::Missing { op_id, purged });
+        match self.current.take() {
+            Some(mut current) => current.take(Vec::new()),
+            None => unreachable!("only a request that was begun is given up"),
+        }
+    }
+}
+
+impl Current {
+    /// A request with these entries; the current one continues after them.
+    fn take(&mut self, entries: Vec<Entry>) -> Asked {
+        let previous = self.previous;
+        if let Some(last) = entries.last() {
+            self.previous = Some(last.log_id);
+            self.next = last.log_id.index + 1;
+        }
+        Asked {
+            request: AppendEntriesRequest {
+                vote: self.request.vote,
+                prev_log_id: previous,
+                entries,
+                leader_commit: self.request.leader_commit,
+            },
+            wants_report: std::mem::take(&mut self.wants_report),
+            departure: Departure::watched(),
+        }
+    }
+}
+
+/// The next entries of a request, as many as one read returns.
+async fn find(log: &dyn OwnLog, current: &Current) -> Found {
+    let Some(last) = current.request.last() else {
+        return Found::NotYet;
+    };
+    // Checked before reading: an entry that is durable then and cannot be read is purged.
+    let durable = log.report().runs.last().map(|run| run.last);
+    let read = match log.entries(current.next..last.index + 1).await {
+        Ok(read) => read,
+        Err(error) => {
+            tracing::warn!(%error, "an entry to forward cannot be read from this member's log");
+            return Found::Unreadable;
+        }
+    };
+    let there = read
+        .first()
+        .is_some_and(|first| first.log_id.index == current.next);
+    if !there {
+        return match durable {
+            Some(durable) if durable >= current.next => Found::Purged,
+            _ => Found::NotYet,
+        };
+    }
+    let wanted = (current.next..).zip(&read).take_while(|(index, entry)| {
+        let OpId { term, index: found } = entry.log_id.into();
+        found == *index && current.request.term_at(found) == Some(term)
+    });
+    match wanted.count() {
+        0 => Found::NotYet,
+        count => {
+            let mut entries = read;
+            entries.truncate(count);
+            Found::Entries(entries)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use consensus::log_probe::Answered;
+    use raft_types::{MemberId, Vote};
+
+    use super::*;
+    use crate::proxy_op::samples::{at, sized};
+
+    /// Whether the proxy reports progress on the member's next answer.
+    fn moves(progress: &mut Progress, now: Instant) -> bool {
+        match progress.sign_of_life(now) {
+            Some(ProxyAnswer::SentOn { moves, .. }) => moves,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn sent(progress: &mut Progress, index: u64, bytes: usize, now: Instant) -> Departure {
+        let request = AppendEntriesRequest {
+            vote: Vote::new_committed(3, MemberId(1)),
+            prev_log_id: Some(at(index - 1)),
+            entries: vec![sized(index, bytes)],
+            leader_commit: None,
+        };
+        let departure = Departure::watched();
+        let asked = Asked {
+            departure: departure.clone(),
+            ..Asked::new(request, false)
+        };
+        progress.sent(&asked, now);
+        departure
+    }
+
+    #[test]
+    fn a_large_entry_progresses_while_it_is_sent_and_written() {
+        const SECONDS_TO_WRITE: u32 = 3;
+        let bytes = SLOWEST_DISK_BYTES_PER_S * SECONDS_TO_WRITE as usize;
+        let mut now = Instant::now();
+        let mut progress = Progress::default();
+        let departure = sent(&mut progress, 5, bytes, now);
+        let small = sent(&mut progress, 6, 100, now);
+        let mut progress_of = |progress: &mut Progress, count: u32| -> Vec<bool> {
+            let progress_of = (0..count).map(|_| {
+                now += Duration::from_secs(1);
+                moves(progress, now)
+            });
+            progress_of.collect()
+        };
+        assert_eq!(
+            progress_of(&mut progress, 2),
+            [false; 2],
+            "none of it has left"
+        );
+        for _ in 0..5 {
+            departure.piece_left(false);
+            assert_eq!(progress_of(&mut progress, 2), [true, false]);
+        }
+        departure.piece_left(true);
+        small.piece_left(true);
+        assert_eq!(
+            progress_of(&mut progress, SECONDS_TO_WRITE + 1),
+            [true, true, true, false]
+        );
+        progress.answered(&Answered {
+            result: Ok(Some(at(5))),
+            report: None,
+        });
+        assert_eq!(
+            progress_of(&mut progress, 2),
+            [true, false],
+            "the small one has left"
+        );
     }
 }

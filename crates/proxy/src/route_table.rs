@@ -255,7 +255,7 @@ impl RouteTable {
         }
     }
 
-    /// Whether a member has not acknowledged the entry with this index yet.
+    /// True if a member has not acknowledged the entry with this index yet.
     pub(crate) fn lacks(&self, member: MemberId, index: u64) -> bool {
         let state = self.lock();
         let known = state.members.get(&member);

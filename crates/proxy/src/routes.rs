@@ -20,7 +20,7 @@ pub struct Candidate {
     pub name: String,
     /// The region in which it runs.
     pub region: Region,
-    /// Whether it is a database member or a witness.
+    /// A database member or a witness.
     pub kind: MemberKind,
     /// How many entries it has acknowledged to this leader; nothing before its first answer.
     pub held: Option<u64>,
@@ -37,7 +37,7 @@ pub struct Scene<'a> {
     pub own_region: &'a Region,
     /// The leader's name, as used in edges.
     pub own_name: &'a str,
-    /// Whether proxies are chosen by region, by edges, or not at all.
+    /// How proxies are chosen: by region, by edges, or not at all.
     pub mode: &'a ProxyMode,
     /// The most proxies in a row.
     pub max_hops: usize,
@@ -127,7 +127,7 @@ impl Scene<'_> {
                 Some(why) => Route::Direct(Because::Unfit(proxy, why)),
                 None => Route::Through(vec![proxy]),
             },
-            None => Route::Direct(self.why_nobody(target, member)),
+            None => Route::Direct(self.why_no_proxy(target, member)),
         }
     }
 
@@ -165,14 +165,14 @@ impl Scene<'_> {
             return Some("it failed to, a moment ago".to_owned());
         }
         let held = self.members.get(&proxy).and_then(|proxy| proxy.held);
-        let behind = match (held, member.held) {
+        let lag = match (held, member.held) {
             (Some(held), Some(wanted)) => wanted.saturating_sub(held),
             _ => 0,
         };
-        (behind > CLOSE).then(|| format!("it is {behind} entries behind it"))
+        (lag > CLOSE).then(|| format!("it is {lag} entries behind it"))
     }
 
-    fn why_nobody(&self, target: MemberId, member: &Candidate) -> Because {
+    fn why_no_proxy(&self, target: MemberId, member: &Candidate) -> Because {
         let others = self.members.iter();
         let mut others =
             others.filter(|(id, other)| **id != target && other.region == member.region);

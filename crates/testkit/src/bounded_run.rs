@@ -96,7 +96,7 @@ impl Running {
         })
     }
 
-    /// Whether it has ended.
+    /// True if it has ended.
     ///
     /// # Errors
     /// When waiting for the child fails.
@@ -201,7 +201,7 @@ fn collect(drained: Option<JoinHandle<Vec<u8>>>) -> Vec<u8> {
 
 // Wrappers: programs that run other ones with fixed arguments.
 
-/// Writes a script into `folder` that runs `before`, its own arguments, then `behind`, as one command.
+/// Writes a script into `folder` that runs `before`, its own arguments, then `after`, as one command.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -209,14 +209,14 @@ pub fn write_program(
     folder: &Path,
     name: &str,
     before: &[OsString],
-    behind: &[String],
+    after: &[String],
 ) -> Result<PathBuf> {
     let before = before.iter().map(|word| word.to_string_lossy());
     let before: Vec<String> = before.map(|word| quoted(&word)).collect();
-    let behind: Vec<String> = behind.iter().map(|word| quoted(word)).collect();
-    let (before, behind) = (before.join(" "), behind.join(" "));
+    let after: Vec<String> = after.iter().map(|word| quoted(word)).collect();
+    let (before, after) = (before.join(" "), after.join(" "));
     let path = folder.join(name);
-    fs::write(&path, format!("#!/bin/sh\nexec {before} \"$@\" {behind}\n"))?;
+    fs::write(&path, format!("#!/bin/sh\nexec {before} \"$@\" {after}\n"))?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
     Ok(path)
 }
@@ -310,7 +310,7 @@ mod cargo_tests {
 
     /// `cargo test` sets them for this very program.
     #[test]
-    fn another_cargo_is_not_told_of_the_package_that_calls_it() {
+    fn another_cargo_does_not_inherit_the_calling_package() {
         for told in ["CARGO_PKG_NAME", "CARGO_MANIFEST_DIR"] {
             assert!(env::var_os(told).is_some(), "{told}");
             let cargo = cargo();

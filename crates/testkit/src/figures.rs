@@ -198,7 +198,7 @@ mod tests {
     use crate::statistics::Spread;
 
     #[test]
-    fn a_file_says_what_made_it_and_where() {
+    fn a_file_names_its_program_and_machine() {
         let folder = tempfile::tempdir().unwrap();
         let mut figures = Figures::new("trial", "cargo bench --bench trial").unwrap();
         figures

@@ -133,7 +133,7 @@ impl MysqlTree {
         }
     }
 
-    /// Where the oldest MySQL is unpacked.
+    /// The folder of the oldest MySQL.
     #[must_use]
     pub fn oldest_folder() -> PathBuf {
         Self::folder().join("oldest")
@@ -282,7 +282,7 @@ impl MysqlTree {
     /// When it cannot be written, or the tree does not name its plugin folder, as with an installed server.
     pub fn with_keyring(&self, folder: &Path) -> Result<Self> {
         let plugins = self.plugin_dir.as_ref();
-        let plugins = plugins.context("a keyring is set up beside an unpacked server alone")?;
+        let plugins = plugins.context("a keyring needs an unpacked server")?;
         let [mysqld, plugin_dir] = ["mysqld", "plugin"].map(|name| folder.join(name));
         fs::create_dir_all(&plugin_dir)?;
         for plugin in fs::read_dir(plugins)? {
@@ -381,15 +381,15 @@ pub fn installed_tree(mysqld: &Path, origin: Origin) -> Result<MysqlTree> {
     let mysqld = mysqld
         .canonicalize()
         .with_context(|| format!("{} is not there", mysqld.display()))?;
-    let beside = |name: &str| program_beside(&mysqld, name).or_else(|| find_on_path(name));
+    let program = |name: &str| program_next_to(&mysqld, name).or_else(|| find_on_path(name));
     let sysbench = find_on_path("sysbench");
     let mut tree = MysqlTree {
         origin,
         version: String::new(),
         loader: None,
         library_path: Vec::new(),
-        mysql: beside("mysql"),
-        mysqlbinlog: beside("mysqlbinlog"),
+        mysql: program("mysql"),
+        mysqlbinlog: program("mysqlbinlog"),
         sysbench_scripts: sysbench.as_deref().and_then(scripts_of),
         sysbench,
         haproxy: find_on_path("haproxy"),
@@ -416,7 +416,7 @@ pub fn find_on_path(name: &str) -> Option<PathBuf> {
 /// The version number in the output of `mysqld --version`, if it is MySQL 8 or later (MariaDB's binlog differs).
 fn version_of(said: &str) -> Result<String> {
     if said.contains("MariaDB") {
-        bail!("it is MariaDB, whose binlog is another format; MySQL 8.0 or later is needed");
+        bail!("it is MariaDB, which has another binlog format; MySQL 8.0 or later is needed");
     }
     let version = said
         .split_whitespace()
@@ -435,7 +435,7 @@ fn version_of(said: &str) -> Result<String> {
 }
 
 /// Programs of one installation are in the server's folder, or in the `bin` next to its `sbin`.
-fn program_beside(mysqld: &Path, name: &str) -> Option<PathBuf> {
+fn program_next_to(mysqld: &Path, name: &str) -> Option<PathBuf> {
     let folder = mysqld.parent()?;
     [folder.join(name), folder.join("../bin").join(name)]
         .into_iter()
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_tree_is_one_line_that_says_what_to_do() {
+    fn a_missing_tree_is_reported_in_one_line_with_the_remedy() {
         let home = tempfile::tempdir().unwrap();
         let error = format!(
             "{:#}",
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_whose_server_is_gone_says_so() {
+    fn a_tree_without_its_server_is_reported() {
         let home = tempfile::tempdir().unwrap();
         tree(home.path()).write(home.path()).unwrap();
         let error = format!(
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_programs_are_named() {
         assert_eq!(tree(Path::new("/t")).missing(), ["mysqlbinlog", "haproxy"]);
         let error = tree(Path::new("/t"))
             .optional("mysqlbinlog", None)

@@ -99,7 +99,7 @@ pub trait Carrier: Clone + Send + Sync + 'static {
         deadline: Duration,
     ) -> impl Future<Output = Option<Reply>> + Send;
 
-    /// Opens a stream of requests, whose first is given. Answers come in the order of the requests.
+    /// Opens a stream of requests with this first one. Answers come in the order of the requests.
     fn stream(
         &self,
         link: Link,

@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-/// Where objects are stored.
+/// The folder of the objects.
 pub const BUCKET: &str = "backups";
 /// The access key.
 pub const ACCESS_KEY: &str = "AKIAIOSFODNN7EXAMPLE";

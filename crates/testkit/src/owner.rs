@@ -40,7 +40,7 @@ impl Owner {
         format!("{PREFIX}-{}-{}-{number}", self.pid, self.start_time)
     }
 
-    /// Whether it has ended.
+    /// True if it has ended.
     pub(crate) fn is_gone(&self) -> bool {
         start_time(self.pid) != Some(self.start_time)
     }
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_tells_its_owner_and_foreign_names_none() {
+    fn a_name_contains_its_owner_and_foreign_names_none() {
         let owner = Owner {
             pid: 4711,
             start_time: 99,
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_start_time_is_found_behind_any_name() {
+    fn the_start_time_is_found_after_any_name() {
         let fields: Vec<String> = (3..=24).map(|field| field.to_string()).collect();
         let stat = format!("17 (a) b (c)) {}", fields.join(" "));
         assert_eq!(start_time_in(&stat), Some(22));

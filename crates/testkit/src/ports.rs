@@ -100,7 +100,7 @@ fn is_free(address: SocketAddr) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+    #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
     use std::collections::BTreeSet;
 

@@ -79,7 +79,7 @@ impl LoopDisk {
         Ok(disk)
     }
 
-    /// Where it is mounted.
+    /// Its mount point.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
@@ -125,7 +125,7 @@ impl LoopDisk {
     /// When a process still has a file open, or the mount fails.
     pub fn restore_power(&self) -> Result<()> {
         // A process killed a moment ago may still exist. Not lazily: two file systems over one image would destroy it.
-        eventually("nobody uses the disk", LIMIT, || {
+        eventually("no process uses the disk", LIMIT, || {
             run("umount", &[self.folder.as_os_str()])
         })?;
         self.attach()
@@ -280,7 +280,7 @@ mod tests {
         let (done, written) = mpsc::channel();
         let theirs = folder.join("waits");
         let writer = thread::spawn(move || {
-            fs::write(theirs, "meanwhile").unwrap();
+            fs::write(theirs, "during it").unwrap();
             done.send(()).unwrap();
         });
         let waits = written.recv_timeout(Duration::from_millis(300));

@@ -26,13 +26,11 @@ pub(crate) fn send(process: Pid, signal: Signal) -> Result<()> {
 
 fn stand_still(threads: &str) -> bool {
     let threads = fs::read_dir(threads).into_iter().flatten().flatten();
-    threads
-        .into_iter()
-        .all(|thread| stands_still(&thread.path()))
+    threads.into_iter().all(|thread| is_stopped(&thread.path()))
 }
 
 /// True also for an ended thread, and for one that waits for a disk: it stops before it returns to user space.
-fn stands_still(thread: &Path) -> bool {
+fn is_stopped(thread: &Path) -> bool {
     let stat = fs::read_to_string(thread.join("stat")).unwrap_or_default();
     // The name in brackets may hold anything.
     let state = stat.rsplit_once(") ").map_or("X", |(_, state)| state);

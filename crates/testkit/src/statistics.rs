@@ -1,7 +1,7 @@
 //! Percentiles, medians over rounds and longest gaps: one definition of each for all measurements. Pure.
 //!
 //! A percentile is a value that occurred (nearest rank). Values over rounds are a [`Spread`]. Its median is the middle between two values
-//! where the number of rounds is even: the lower of two would bias the result.
+//! for an even number of rounds: the lower of two would bias the result.
 
 use std::ops::Sub;
 use std::time::Duration;

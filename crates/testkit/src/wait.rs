@@ -106,7 +106,7 @@ mod tests {
     const SOON: Duration = Duration::from_millis(30);
 
     #[test]
-    fn what_comes_about_is_found_and_what_does_not_is_told() {
+    fn a_fulfilled_condition_is_found_and_another_reported() {
         let mut looks = 0;
         let third = || {
             looks += 1;
@@ -115,7 +115,7 @@ mod tests {
         let often = Patience::every(Duration::ZERO, Duration::from_secs(60));
         assert_eq!(eventually("the third", often, third).unwrap(), "here");
         assert_eq!(looks, 3);
-        eventually("at once", Duration::ZERO, || true).unwrap();
+        eventually("immediately", Duration::ZERO, || true).unwrap();
 
         let told = |waited: Result<()>| waited.unwrap_err().to_string();
         let never = eventually("it rains", SOON, || false);

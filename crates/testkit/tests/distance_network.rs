@@ -115,7 +115,7 @@ fn round_trips(
 }
 
 #[test]
-fn a_round_trip_takes_as_long_as_it_is_told_to() {
+fn a_round_trip_takes_the_configured_time() {
     let network = network(2);
     let _echo = Echo::at(&network, 1);
     let to = network.address(B);
@@ -163,7 +163,7 @@ fn a_cut_is_of_one_direction() {
     assert_eq!(back.lost_packets, 5);
 
     // Requests are cut: nothing arrives.
-    network.links(|links| links.mend_all());
+    network.links(|links| links.restore_all());
     network.links(|links| links.cut(A, B));
     let before = network.links(|links| links.traffic(A, B));
     assert!(round_trips(&network, to, 5, patience).is_empty());
@@ -172,7 +172,7 @@ fn a_cut_is_of_one_direction() {
         before.packets
     );
 
-    network.links(|links| links.mend(A, B));
+    network.links(|links| links.restore(A, B));
     assert_eq!(round_trips(&network, to, 5, patience).len(), 5);
 }
 
@@ -197,7 +197,7 @@ fn tcp_carries_bytes_whole_over_a_long_and_lossy_way() {
     let receive = move || {
         let listener = TcpListener::bind(address).expect("the port is free");
         ready.send(()).expect("the test waits");
-        let (mut stream, _) = listener.accept().expect("somebody comes");
+        let (mut stream, _) = listener.accept().expect("a client connects");
         let mut all = Vec::new();
         stream.read_to_end(&mut all).expect("bytes come");
         all
@@ -254,13 +254,13 @@ fn the_harness_reaches_every_place_without_delay_and_processes_run_there() {
 }
 
 #[test]
-fn nothing_is_left_behind_not_even_by_a_harness_that_was_killed() {
+fn nothing_remains_even_of_a_killed_harness() {
     let name = |network: &DistanceNetwork| {
         let option = network.wrapper(0)[1];
         option.trim_start_matches("--net=/run/netns/").to_owned()
     };
     let exists =
-        |name: &str| fs::exists(format!("/run/netns/{name}")).expect("it can be looked at");
+        |name: &str| fs::exists(format!("/run/netns/{name}")).expect("it can be inspected");
     let dropped = {
         let network = network(1);
         assert!(exists(&name(&network)));
@@ -292,7 +292,7 @@ fn nothing_is_left_behind_not_even_by_a_harness_that_was_killed() {
     );
 }
 
-/// Whether a process has entered a namespace.
+/// True if a process has entered a namespace.
 fn inside(namespace: &str, pid: u32) -> bool {
     let pids = Command::new("ip")
         .args(["netns", "pids", namespace])

@@ -15,7 +15,8 @@ use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
 use crate::client::{AdminClient, AdminError};
-use crate::config::{TlsMaterial, TransportConfig};
+use crate::config::TransportConfig;
+use crate::tls::TlsMaterial;
 
 /// Pause before the bootstrapping member asks again.
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(200);
@@ -47,7 +48,7 @@ pub enum RingBootstrapError {
 }
 
 /// How a bootstrapping member calls the others. Normally by admin calls; a simulation has its own.
-pub trait FounderCalls: Send + Sync {
+pub trait BootstrapCalls: Send + Sync {
     /// Asks a member for its identity.
     ///
     /// # Errors
@@ -70,19 +71,16 @@ pub trait FounderCalls: Send + Sync {
     ) -> BoxFuture<'a, Result<(), AdminError>>;
 }
 
-/// The admin calls of the product.
-struct OverAdminCalls<'t> {
-    tls: Option<&'t TlsMaterial>,
-    config: TransportConfig,
-}
+/// The product's calls.
+struct AdminCalls<'t>(Option<&'t TlsMaterial>, TransportConfig);
 
-impl OverAdminCalls<'_> {
+impl AdminCalls<'_> {
     fn client(&self, record: &MemberRecord) -> Result<AdminClient, AdminError> {
-        AdminClient::new(&record.address, self.tls, self.config)
+        AdminClient::new(&record.address, self.0, self.1)
     }
 }
 
-impl FounderCalls for OverAdminCalls<'_> {
+impl BootstrapCalls for AdminCalls<'_> {
     fn identify<'a>(
         &'a self,
         record: &'a MemberRecord,
@@ -119,7 +117,7 @@ pub async fn bootstrap_ring(
     config: TransportConfig,
     deadline: Duration,
 ) -> Result<BootstrapPlan, RingBootstrapError> {
-    let calls = OverAdminCalls { tls, config };
+    let calls = AdminCalls(tls, config);
     bootstrap_ring_by(&calls, book, own_log_is_empty, origin, configured, deadline).await
 }
 
@@ -128,7 +126,7 @@ pub async fn bootstrap_ring(
 /// # Errors
 /// As [`bootstrap_ring`].
 pub async fn bootstrap_ring_by(
-    calls: &dyn FounderCalls,
+    calls: &dyn BootstrapCalls,
     book: &IdentityBook,
     own_log_is_empty: bool,
     origin: &LogOrigin,
@@ -144,16 +142,24 @@ pub async fn bootstrap_ring_by(
     let adopted = join_all(others.map(|(&member, record)| {
         let ring = plan.ring;
         async move {
-            let party = Party {
+            let to = Party {
                 member,
                 incarnation: record.incarnation,
             };
-            let given = give_ring(calls, record, ring, party, origin, until).await;
-            given.map_err(|source| RingBootstrapError::NotAdopted {
-                member,
-                ring,
-                source,
-            })
+            loop {
+                match calls.adopt(record, ring, to, origin).await {
+                    Err(error) if error.may_pass() && Instant::now() < until => {
+                        sleep(BETWEEN_ROUNDS).await;
+                    }
+                    adopted => {
+                        return adopted.map_err(|source| RingBootstrapError::NotAdopted {
+                            member,
+                            ring,
+                            source,
+                        });
+                    }
+                }
+            }
         }
     }));
     adopted.await.into_iter().collect::<Result<(), _>>()?;
@@ -162,25 +168,25 @@ pub async fn bootstrap_ring_by(
 
 /// Asks all members until the decision no longer depends on members that are down.
 async fn agree(
-    calls: &dyn FounderCalls,
+    calls: &dyn BootstrapCalls,
     book: &IdentityBook,
     own_log_is_empty: bool,
     configured: &BTreeMap<MemberId, MemberRecord>,
     until: Instant,
 ) -> Result<BootstrapPlan, RingBootstrapError> {
     let new_ring = RingId::random();
-    let founder = book.identity();
+    let own = book.identity();
     loop {
         let mut last_error = None;
         let mut introductions = BTreeMap::from([(
-            founder.member,
+            own.member,
             Introduction {
-                identity: founder,
+                identity: own,
                 log_is_empty: Some(own_log_is_empty),
                 speaks: book.speaks(),
             },
         )]);
-        let others = configured.iter().filter(|(id, _)| **id != founder.member);
+        let others = configured.iter().filter(|(id, _)| **id != own.member);
         let asked =
             join_all(others.map(|(&id, record)| async move { (id, calls.identify(record).await) }));
         for (id, answer) in asked.await {
@@ -191,7 +197,7 @@ async fn agree(
                 Err(error) => last_error = Some(error),
             }
         }
-        match plan_bootstrap(&founder, configured, &introductions, new_ring) {
+        match plan_bootstrap(&own, configured, &introductions, new_ring) {
             Ok(plan) => return Ok(plan),
             Err(refusal) if refusal.may_pass() && Instant::now() < until => {
                 tracing::info!(%refusal, "waiting before the ring is made");
@@ -204,24 +210,6 @@ async fn agree(
                     last_error,
                 });
             }
-        }
-    }
-}
-
-async fn give_ring(
-    calls: &dyn FounderCalls,
-    record: &MemberRecord,
-    ring: RingId,
-    to: Party,
-    origin: &LogOrigin,
-    until: Instant,
-) -> Result<(), AdminError> {
-    loop {
-        match calls.adopt(record, ring, to, origin).await {
-            Err(error) if error.may_pass() && Instant::now() < until => {
-                sleep(BETWEEN_ROUNDS).await;
-            }
-            outcome => return outcome,
         }
     }
 }

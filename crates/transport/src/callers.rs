@@ -41,12 +41,6 @@ pub struct NamedRoles {
 }
 
 impl NamedRoles {
-    fn is_empty(&self) -> bool {
-        [&self.members, &self.operators, &self.readers]
-            .iter()
-            .all(|list| list.is_empty())
-    }
-
     fn role_of(&self, common: &str) -> Option<Role> {
         let is = |list: &[String]| list.iter().any(|name| name == common);
         match () {
@@ -73,7 +67,21 @@ enum NoRole {
     /// It has no role, and no list has its name.
     NotListed,
     /// Its URI has a role that the configured lists do not give its name.
-    OnlySaid,
+    OnlyClaimed,
+}
+
+impl NoRole {
+    fn message(self) -> &'static str {
+        match self {
+            Self::Unknown => "says a role that this version does not know",
+            Self::NotListed => {
+                "says no role, and neither `tls.members` nor `tls.operators` nor `tls.readers` has its name"
+            }
+            Self::OnlyClaimed => {
+                "says a role, and the list of that role (`tls.members`, `tls.operators`, `tls.readers`) does not have its common name"
+            }
+        }
+    }
 }
 
 /// A call that the caller's certificate does not allow.
@@ -104,33 +112,35 @@ impl Holder {
         let names = alternatives
             .iter()
             .flat_map(|extension| &extension.value.general_names);
-        let mut said = names.filter_map(|name| match name {
+        let mut claim = names.filter_map(|name| match name {
             GeneralName::URI(text) => text.strip_prefix(SCHEME),
             _ => None,
         });
-        Self::said_by(said.next(), common.unwrap_or_default(), named)
+        Self::with_claim(claim.next(), common.unwrap_or_default(), named)
     }
 
     /// If the configuration lists names, a certificate's URI gives only a role that the lists give its common name: the CA may sign any
     /// URI.
-    fn said_by(said: Option<&str>, common: &str, named: &NamedRoles) -> Self {
-        let (said, name) = match said {
-            Some(said) => {
-                let (role, name) = said.split_once('/').unwrap_or((said, common));
+    fn with_claim(claim: Option<&str>, common: &str, named: &NamedRoles) -> Self {
+        let (claim, name) = match claim {
+            Some(claim) => {
+                let (role, name) = claim.split_once('/').unwrap_or((claim, common));
                 (Some(role), name)
             }
             None => (None, common),
         };
-        let said = said.map(|role| match role {
+        let claim = claim.map(|role| match role {
             "member" => Ok(Role::Member),
             "operator" => Ok(Role::Operator),
             "reader" => Ok(Role::Reader),
             _ => Err(NoRole::Unknown),
         });
-        let role = match said {
+        let role = match claim {
             None => named.role_of(common).ok_or(NoRole::NotListed),
-            Some(Ok(role)) if !named.is_empty() && named.role_of(common) != Some(role) => {
-                Err(NoRole::OnlySaid)
+            Some(Ok(role))
+                if *named != NamedRoles::default() && named.role_of(common) != Some(role) =>
+            {
+                Err(NoRole::OnlyClaimed)
             }
             Some(role) => role,
         };
@@ -164,18 +174,7 @@ impl Holder {
             Ok(Member) => ("is a member's", "gives no commands"),
             Ok(Operator) => ("is an operator's", "does not speak for a member"),
             Ok(Reader) => ("is a reader's", "only reads the ring's state"),
-            Err(NoRole::Unknown) => (
-                "says a role that this version does not know",
-                "may do nothing",
-            ),
-            Err(NoRole::NotListed) => (
-                "says no role, and neither `tls.members` nor `tls.operators` nor `tls.readers` has its name",
-                "may do nothing",
-            ),
-            Err(NoRole::OnlySaid) => (
-                "says a role, and the list of that role (`tls.members`, `tls.operators`, `tls.readers`) does not have its common name",
-                "may do nothing",
-            ),
+            Err(why) => (why.message(), "may do nothing"),
         };
         let takes = match right {
             Right::Operate | Right::ReadLog => {
@@ -199,28 +198,28 @@ impl Holder {
 mod tests {
     use super::*;
 
-    fn holder(said: Option<&str>, common: &str) -> Holder {
+    fn holder(claim: Option<&str>, common: &str) -> Holder {
         let named = NamedRoles {
             members: Vec::new(),
             operators: vec!["ana".into()],
             readers: vec!["dashboard".into()],
         };
-        Holder::said_by(said, common, &named)
+        Holder::with_claim(claim, common, &named)
     }
 
     #[test]
-    fn a_certificate_says_its_role_or_the_configuration_does() {
-        for (said, common, role, name) in [
+    fn the_certificate_or_the_configuration_determines_the_role() {
+        for (claim, common, role, name) in [
             (Some("member/db-1"), "db-1", Ok(Role::Member), "db-1"),
             (Some("operator/ana"), "ana", Ok(Role::Operator), "ana"),
-            (Some("operator/ana"), "x", Err(NoRole::OnlySaid), "ana"),
+            (Some("operator/ana"), "x", Err(NoRole::OnlyClaimed), "ana"),
             (
                 Some("reader/grafana"),
                 "ana",
-                Err(NoRole::OnlySaid),
+                Err(NoRole::OnlyClaimed),
                 "grafana",
             ),
-            (Some("member/db-1"), "ana", Err(NoRole::OnlySaid), "db-1"),
+            (Some("member/db-1"), "ana", Err(NoRole::OnlyClaimed), "db-1"),
             (Some("auditor/bob"), "ana", Err(NoRole::Unknown), "bob"),
             (Some("member"), "db-1", Ok(Role::Member), "db-1"),
             (None, "ana", Ok(Role::Operator), "ana"),
@@ -233,11 +232,11 @@ mod tests {
             ),
             (None, "", Ok(Role::Member), ""),
         ] {
-            let found = holder(said, common);
+            let found = holder(claim, common);
             assert_eq!(
                 (found.role, &*found.name),
                 (role, name),
-                "{said:?} {common}"
+                "{claim:?} {common}"
             );
         }
         let none = Holder::of(b"no certificate", &NamedRoles::default());
@@ -245,37 +244,41 @@ mod tests {
     }
 
     #[test]
-    fn where_members_are_listed_nobody_else_is_one() {
+    fn only_listed_members_are_members() {
         let named = NamedRoles {
             members: vec!["db-1".into()],
             operators: vec!["ana".into()],
             readers: Vec::new(),
         };
-        let role = |said, common| Holder::said_by(said, common, &named).role;
+        let role = |claim, common| Holder::with_claim(claim, common, &named).role;
         assert_eq!(role(None, "db-1"), Ok(Role::Member));
         assert_eq!(role(None, "ana"), Ok(Role::Operator));
         assert_eq!(role(None, "web-7"), Err(NoRole::NotListed));
         // Its URI claims any role.
-        for said in ["member/db-2", "member/db-1", "operator/ana", "reader/x"] {
-            assert_eq!(role(Some(said), "db-2"), Err(NoRole::OnlySaid), "{said}");
+        for claim in ["member/db-2", "member/db-1", "operator/ana", "reader/x"] {
+            assert_eq!(
+                role(Some(claim), "db-2"),
+                Err(NoRole::OnlyClaimed),
+                "{claim}"
+            );
         }
         assert_eq!(role(Some("member/db-1"), "db-1"), Ok(Role::Member));
         assert_eq!(role(Some("operator/ana"), "ana"), Ok(Role::Operator));
-        assert_eq!(role(Some("reader/db-1"), "db-1"), Err(NoRole::OnlySaid));
-        let refusal = Holder::said_by(None, "web-7", &named).may(Right::Read);
-        let words = refusal.unwrap_err().to_string();
+        assert_eq!(role(Some("reader/db-1"), "db-1"), Err(NoRole::OnlyClaimed));
+        let refusal = Holder::with_claim(None, "web-7", &named).may(Right::Read);
+        let message = refusal.unwrap_err().to_string();
         assert!(
-            words.contains("`web-7` says no role, and neither `tls.members`"),
-            "{words}"
+            message.contains("`web-7` says no role, and neither `tls.members`"),
+            "{message}"
         );
     }
 
     #[test]
     fn each_role_has_its_rights_and_no_others() {
         use Right::{Operate, Read, ReadLog, SpeakAsMember};
-        let rights = |said| {
+        let rights = |claim| {
             let all = [Read, ReadLog, Operate, SpeakAsMember];
-            let holder = Holder::said_by(Some(said), "", &NamedRoles::default());
+            let holder = Holder::with_claim(Some(claim), "", &NamedRoles::default());
             all.map(|right| holder.may(right).is_ok())
         };
         assert_eq!(rights("member/a"), [true, true, false, true]);
@@ -285,9 +288,9 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_whose_certificate_it_is_and_what_to_use() {
-        let holder = |said| Holder::said_by(Some(said), "", &NamedRoles::default());
-        let refusal = |said, right| holder(said).may(right).unwrap_err().to_string();
+    fn a_refusal_names_the_holder_and_the_required_certificate() {
+        let holder = |claim| Holder::with_claim(Some(claim), "", &NamedRoles::default());
+        let refusal = |claim, right| holder(claim).may(right).unwrap_err().to_string();
         assert_eq!(
             refusal("member/db-1", Right::Operate),
             "the certificate of `db-1` is a member's: it gives no commands, and this takes an operator's: `witness tls init --operator NAME` \

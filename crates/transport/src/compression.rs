@@ -4,7 +4,6 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -47,8 +46,6 @@ pub(crate) struct Packer {
     /// Folder of large compressed payloads.
     spill: SpillFolder,
     kept: Mutex<Kept>,
-    bytes_in: AtomicU64,
-    bytes_out: AtomicU64,
 }
 
 /// A compressed payload; `None` if it would not be smaller.
@@ -59,6 +56,7 @@ struct Kept {
     payloads: BTreeMap<OpId, KeptPayload>,
     /// Their total size.
     bytes: usize,
+    figures: CompressionFigures,
 }
 
 #[derive(Debug, Default)]
@@ -74,16 +72,11 @@ impl Packer {
             options,
             spill,
             kept: Mutex::default(),
-            bytes_in: AtomicU64::new(0),
-            bytes_out: AtomicU64::new(0),
         }
     }
 
     pub(crate) fn figures(&self) -> CompressionFigures {
-        CompressionFigures {
-            bytes_in: self.bytes_in.load(Ordering::Relaxed),
-            bytes_out: self.bytes_out.load(Ordering::Relaxed),
-        }
+        self.kept().figures
     }
 
     /// An entry's compressed payload; `None` if it is sent uncompressed.
@@ -113,13 +106,13 @@ impl Packer {
                 packing.await.ok().flatten()
             }
         };
+        let mut kept = self.kept();
         if let Some(packed) = &packed {
-            self.bytes_in.fetch_add(length as u64, Ordering::Relaxed);
-            self.bytes_out
-                .fetch_add(packed.len() as u64, Ordering::Relaxed);
+            kept.figures.bytes_in += length as u64;
+            kept.figures.bytes_out += packed.len() as u64;
         }
-        self.kept()
-            .keep(op_id, packed.as_ref().map_or(0, Bytes::len));
+        kept.keep(op_id, packed.as_ref().map_or(0, Bytes::len));
+        drop(kept);
         packed
     }
 
@@ -243,8 +236,8 @@ pub(crate) fn unpack(
     Ok(TransactionPayload::verify(Bytes::from(unpacked), crc32c)?)
 }
 
-fn wrong_length(found: usize, said: usize) -> io::Error {
-    io::Error::other(format!("it has {found} bytes, and {said} were said"))
+fn wrong_length(found: usize, stated: usize) -> io::Error {
+    io::Error::other(format!("it has {found} bytes, and {stated} were stated"))
 }
 
 /// A compressed payload that arrives in pieces.
@@ -277,14 +270,6 @@ impl Unpacking {
             received if received == self.length => Ok(sink.payload.finish()?),
             received => Err(wrong_length(received, self.length).into()),
         }
-    }
-}
-
-impl std::fmt::Debug for Unpacking {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Unpacking")
-            .field("length", &self.length)
-            .finish_non_exhaustive()
     }
 }
 
@@ -336,7 +321,7 @@ mod tests {
 
     /// A far member catches up on old entries next to live ones: entries still being compressed are evicted first.
     #[test]
-    fn what_goes_while_it_is_packed_is_counted_nowhere() {
+    fn payloads_evicted_during_compression_are_not_counted() {
         let mut kept = Kept::default();
         let op_id = |index| OpId::new(1, index);
         for index in 1..=10 {
@@ -353,7 +338,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_payload_is_packed_once_and_unpacks_to_what_it_was() {
+    async fn a_payload_is_packed_once_and_unpacks_to_the_original() {
         let packer = packer();
         for length in [1024, 300 << 10, 6 << 20, SPILLED_FROM + 1] {
             let payload = text(length);
@@ -380,7 +365,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_small_or_does_not_get_smaller_travels_as_it_is() {
+    async fn small_and_incompressible_payloads_are_sent_uncompressed() {
         let packer = packer();
         assert!(packer.pack(OpId::new(1, 1), &text(1023)).await.is_none());
         assert!(packer.pack(OpId::new(1, 2), &noise(5000)).await.is_none());
@@ -390,7 +375,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_so_much_is_kept() {
+    async fn the_cache_is_bounded() {
         let packer = Packer::new(
             Compression {
                 level: 1,
@@ -420,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_damaged_or_lies_about_its_length_is_refused() {
+    fn damaged_frames_and_wrong_lengths_are_refused() {
         let payload = text(2000);
         let crc32c = crc32c::crc32c(&payload);
         let frame = packed(3, &payload).unwrap();

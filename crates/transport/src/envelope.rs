@@ -1,6 +1,8 @@
 //! Call envelopes in gRPC metadata, and refusals as gRPC statuses and back.
 
-use raft_types::{FormatRange, FormatVersion, Incarnation, MemberId, RingId};
+use std::str::FromStr;
+
+use raft_types::{FormatRange, FormatVersion, MemberId, RingId};
 use ring_admin::{AdmissionRefusal, Envelope, Party};
 use thiserror::Error;
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
@@ -82,24 +84,27 @@ pub(crate) fn seal_stripe(stripes: Stripes, metadata: &mut MetadataMap) {
 
 /// Reads it.
 pub(crate) fn stripes(metadata: &MetadataMap) -> Result<Stripes, EnvelopeError> {
-    let value = text(metadata, STRIPES_KEY)?;
-    let parsed = value.split_once('/').and_then(|(session, number)| {
-        Some(Stripes {
-            session: session.parse().ok()?,
-            number: number.parse().ok()?,
-        })
-    });
-    parsed.ok_or_else(|| unreadable(STRIPES_KEY, value))
+    let (session, number) = pair(metadata, STRIPES_KEY)?;
+    Ok(Stripes { session, number })
 }
 
 fn party(metadata: &MetadataMap, key: &'static str) -> Result<Party, EnvelopeError> {
+    let (member, incarnation) = pair(metadata, key)?;
+    Ok(Party {
+        member: MemberId(member),
+        incarnation,
+    })
+}
+
+/// Two values, separated by a slash.
+fn pair<A: FromStr, B: FromStr>(
+    metadata: &MetadataMap,
+    key: &'static str,
+) -> Result<(A, B), EnvelopeError> {
     let value = text(metadata, key)?;
-    let parsed = value.split_once('/').and_then(|(member, incarnation)| {
-        Some(Party {
-            member: MemberId(member.parse().ok()?),
-            incarnation: incarnation.parse::<Incarnation>().ok()?,
-        })
-    });
+    let parsed = value
+        .split_once('/')
+        .and_then(|(one, other)| Some((one.parse().ok()?, other.parse().ok()?)));
     parsed.ok_or_else(|| unreadable(key, value))
 }
 
@@ -142,10 +147,12 @@ pub(crate) fn refusal_code(status: &Status) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use raft_types::Incarnation;
+
     use super::*;
 
     #[test]
-    fn the_connections_of_a_stream_are_told_apart() {
+    fn connections_of_a_stream_are_identified() {
         let mut metadata = MetadataMap::new();
         assert_eq!(stripes(&metadata), Err(EnvelopeError::Missing(STRIPES_KEY)));
         let one = Stripes {
@@ -173,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn an_envelope_arrives_as_it_was_sealed() {
+    fn an_envelope_round_trips() {
         let envelope = envelope();
         let mut metadata = MetadataMap::new();
         seal(&envelope, &mut metadata);
@@ -190,10 +197,10 @@ mod tests {
     }
 
     #[test]
-    fn a_call_without_an_envelope_is_no_call() {
+    fn incomplete_envelopes_are_rejected() {
         let error = open(&MetadataMap::new()).unwrap_err();
         assert_eq!(error, EnvelopeError::Missing(FORMAT_KEY));
-        for (key, value, words) in [
+        for (key, value, message) in [
             (FORMAT_KEY, "new", "`witness-protocol` is `new`"),
             (SPEAKS_KEY, "3-1", "`witness-formats` is `3-1`"),
             (RING_KEY, "x", "`witness-ring` is `x`"),
@@ -204,12 +211,12 @@ mod tests {
             seal(&envelope(), &mut metadata);
             metadata.insert(key, MetadataValue::from_static(value));
             let error = open(&metadata).unwrap_err().to_string();
-            assert!(error.contains(words), "{error}");
+            assert!(error.contains(message), "{error}");
         }
     }
 
     #[test]
-    fn a_refusal_keeps_its_code_and_its_words() {
+    fn a_refusal_keeps_its_code_and_message() {
         let refusal = AdmissionRefusal::SameMember { own: MemberId(2) };
         let status = refusal_status(&refusal);
         assert_eq!(refusal_code(&status), Some("same-member"));

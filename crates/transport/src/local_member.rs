@@ -1,7 +1,8 @@
-//! The member behind a server: its identity from the start, its Raft once its log is open.
+//! The member of a server: its identity from the start, its Raft once its log is open.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use consensus::Inbound;
@@ -16,7 +17,6 @@ use tonic::Status;
 use tonic::metadata::MetadataMap;
 
 use crate::callers::Right;
-use crate::connections::Connections;
 use crate::envelope;
 
 /// Produces the answer to a status call. The binary determines its contents.
@@ -59,24 +59,26 @@ pub trait LogSource: Send + Sync + 'static {
     fn read(&self, have: String) -> BoxStream<'static, Result<LogPiece, String>>;
 }
 
-/// The member behind a server.
+/// The member of a server.
 pub struct LocalMember {
     pub(crate) book: Arc<IdentityBook>,
     pub(crate) status: Arc<dyn StatusSource>,
     /// Incoming connections of other members.
     pub(crate) connections: Connections,
-    commands: OnceLock<Arc<dyn CommandSource>>,
-    readable: OnceLock<Arc<dyn LogSource>>,
-    inbound: OnceLock<Inbound>,
+    pub(crate) commands: OnceLock<Arc<dyn CommandSource>>,
+    /// The log for readers outside of the ring, once it is open.
+    pub(crate) readable: OnceLock<Arc<dyn LogSource>>,
+    /// The member's Raft, once it runs.
+    pub(crate) inbound: OnceLock<Inbound>,
     log: OnceLock<Arc<dyn OwnLog>>,
-    proxy: OnceLock<Arc<dyn ProxyService>>,
-    spill: OnceLock<SpillFolder>,
+    pub(crate) proxy: OnceLock<Arc<dyn ProxyService>>,
+    pub(crate) spill: OnceLock<SpillFolder>,
     /// Limits the log lines for a member that keeps calling without success.
     last_refusal: Mutex<Option<AdmissionRefusal>>,
 }
 
 impl LocalMember {
-    /// A member whose Raft is not running yet.
+    /// A member before its Raft runs.
     pub fn new(book: Arc<IdentityBook>, status: Arc<dyn StatusSource>) -> Self {
         Self {
             book,
@@ -109,19 +111,9 @@ impl LocalMember {
         let _ = self.proxy.set(proxy);
     }
 
-    /// The proxy service, once set.
-    pub(crate) fn proxy(&self) -> Option<Arc<dyn ProxyService>> {
-        self.proxy.get().cloned()
-    }
-
     /// Stores large received payloads in files of this folder from now on. The first one stays; without it they stay in memory.
     pub fn hold_large_payloads_in(&self, folder: SpillFolder) {
         let _ = self.spill.set(folder);
-    }
-
-    /// The folder of large payloads.
-    pub(crate) fn spill(&self) -> SpillFolder {
-        self.spill.get().cloned().unwrap_or_default()
     }
 
     /// A report of the log.
@@ -137,21 +129,6 @@ impl LocalMember {
     /// Allows the log to be read from outside of the ring. The first one stays.
     pub fn serve_log(&self, log: Arc<dyn LogSource>) {
         let _ = self.readable.set(log);
-    }
-
-    /// The log for readers outside of the ring, once it is open.
-    pub(crate) fn readable(&self) -> Option<&dyn LogSource> {
-        self.readable.get().map(|log| &**log)
-    }
-
-    /// The command source, once set.
-    pub(crate) fn commands(&self) -> Option<&dyn CommandSource> {
-        self.commands.get().map(|commands| &**commands)
-    }
-
-    /// The member's Raft, if it runs.
-    pub(crate) fn inbound(&self) -> Option<&Inbound> {
-        self.inbound.get()
     }
 
     /// The member's Raft and the caller of an admitted call.
@@ -185,11 +162,106 @@ impl LocalMember {
     }
 }
 
-impl std::fmt::Debug for LocalMember {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LocalMember")
-            .field("book", &self.book)
-            .field("attached", &self.inbound.get().is_some())
-            .finish_non_exhaustive()
+// Incoming connections: the calling member of each, and the end of a member's last one. A leader's exiting process closes its connections,
+// so that followers need not wait for missing heartbeats.
+
+/// Connection number, never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ConnectionId(u64);
+
+/// Whether a calling member already had an open connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    First,
+    Known,
+}
+
+/// All open connections, with the member that calls over each, once known.
+#[derive(Debug, Default)]
+pub(crate) struct Connections(Mutex<Open>);
+
+#[derive(Debug, Default)]
+struct Open {
+    next: u64,
+    callers: BTreeMap<ConnectionId, Option<MemberId>>,
+}
+
+impl Connections {
+    /// Records a new connection.
+    pub(crate) fn opens(&self) -> ConnectionId {
+        let mut open = self.lock();
+        open.next += 1;
+        let id = ConnectionId(open.next);
+        open.callers.insert(id, None);
+        id
+    }
+
+    /// Records a member's call over a connection. If the connection is still open, `heard` receives whether the member had no other open
+    /// one. This is ordered with the end of the last connection, so that earlier calls of a dead process do not count as a sign of life.
+    pub(crate) fn calls(&self, id: ConnectionId, caller: MemberId, arrivals: impl FnOnce(Arrival)) {
+        let mut open = self.lock();
+        let known = open.callers.values().any(|other| *other == Some(caller));
+        if let Some(of_this) = open.callers.get_mut(&id) {
+            *of_this = Some(caller);
+            arrivals(match known {
+                true => Arrival::Known,
+                false => Arrival::First,
+            });
+        }
+    }
+
+    /// Records a closed connection. If it was a member's last one, `hung_up` receives the member.
+    pub(crate) fn closes(&self, id: ConnectionId, hung_up: impl FnOnce(MemberId)) {
+        let mut open = self.lock();
+        let caller = open.callers.remove(&id).flatten();
+        let last = caller.filter(|_| !open.callers.values().any(|other| *other == caller));
+        if let Some(caller) = last {
+            hung_up(caller);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        // Each change is one insertion or removal.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_members_last_connection_is_reported() {
+        let connections = Connections::default();
+        let [urgent, bulk, stranger, silent] = [(); 4].map(|()| connections.opens());
+        use Arrival::{First, Known};
+        let arrivals = RefCell::new(Vec::new());
+        let calls = |id, caller| {
+            connections.calls(id, MemberId(caller), |arrival| {
+                arrivals.borrow_mut().push(arrival);
+            });
+        };
+        calls(urgent, 1);
+        calls(bulk, 1);
+        calls(stranger, 2);
+        let mut closed = Vec::new();
+        let mut closes = |id| {
+            connections.closes(id, |member| closed.push(member));
+            closed.clone()
+        };
+        assert_eq!(closes(silent), []);
+        assert_eq!(closes(bulk), [], "the other one is open");
+        assert_eq!(closes(urgent), [MemberId(1)]);
+        assert_eq!(*arrivals.borrow(), [First, Known, First]);
+        // A call read before the end, and processed only now.
+        calls(urgent, 1);
+        assert_eq!(*arrivals.borrow(), [First, Known, First]);
+        assert_eq!(closes(urgent), [MemberId(1)], "once");
+        let again = connections.opens();
+        calls(again, 1);
+        assert_eq!(*arrivals.borrow(), [First, Known, First, First]);
+        assert_eq!(closes(stranger), [MemberId(1), MemberId(2)]);
     }
 }

@@ -115,7 +115,7 @@ fn read_rows(event: EventRef<'_>) {
         let mut reader = RowReader::new(&rows, &columns).expect("as many columns");
         let (mut end, mut ended) = (0, false);
         while let Ok(Some(row)) = reader.next_row() {
-            assert!(!ended, "a row behind an empty one");
+            assert!(!ended, "a row after an empty one");
             assert_eq!(row.range.start, end);
             end = row.range.end;
             ended = row.range.is_empty();

@@ -2,7 +2,7 @@
 
 use crate::dump::{Request, parse_register};
 use crate::session::login_is_read;
-use crate::statement::{Other, Statement};
+use crate::statement::Statement;
 
 /// Reads a client's first packet; returns whether it is a login, or a request for TLS.
 pub fn login(bytes: &[u8]) -> bool {
@@ -23,5 +23,5 @@ pub fn dump_request(bytes: &[u8]) -> bool {
 
 /// Reads a statement; returns whether this server answers it.
 pub fn statement(text: &[u8]) -> bool {
-    !matches!(Statement::recognise(text), Statement::Other(Other::Unknown))
+    Statement::recognise(text) != Statement::Unknown
 }

@@ -80,7 +80,7 @@ pub fn rows(columns: &[&str], text: &str) -> Vec<Row> {
 }
 
 /// The password, which must never be sent in clear text.
-const PASSWORD: &str = "a password that nobody reads";
+const PASSWORD: &str = "an unread password";
 
 /// Logs in to a server that sends these packets, each as its length in two bytes and its payload, in turns with the client. The login is
 /// through memory, which counts as a secure connection. The authentication packets are sent again over an insecure one. Returns whether one
@@ -88,11 +88,11 @@ const PASSWORD: &str = "a password that nobody reads";
 pub fn login(bytes: &[u8]) -> bool {
     let mut says = Vec::new();
     let mut rest = bytes;
-    while let Some(([low, high], behind)) = rest.split_first_chunk() {
+    while let Some(([low, high], after)) = rest.split_first_chunk() {
         let length = usize::from(u16::from_le_bytes([*low, *high]));
-        let (payload, behind) = behind.split_at(length.min(behind.len()));
+        let (payload, after) = after.split_at(length.min(after.len()));
         says.push(payload.to_vec());
-        rest = behind;
+        rest = after;
     }
     let in_clear = is_let_in_over_a_plain_way(&says);
     let runtime = tokio::runtime::Builder::new_current_thread();
@@ -115,7 +115,7 @@ struct InMemory(Mutex<Option<DuplexStream>>);
 impl Dial for InMemory {
     fn dial(&self, _: &Endpoint) -> BoxFuture<'_, io::Result<ByteStream>> {
         let stream = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let stream = stream.ok_or_else(|| io::Error::other("nobody calls twice"));
+        let stream = stream.ok_or_else(|| io::Error::other("only one call is expected"));
         Box::pin(async { stream.map(ByteStream::Memory) })
     }
 }
@@ -168,7 +168,7 @@ fn is_let_in_over_a_plain_way(says: &[Vec<u8>]) -> bool {
         local_socket: false,
     };
     let options = ConnectOptions::new(Endpoint::tcp("mysqld", 3306), "witness", PASSWORD);
-    let Some((greeting, behind)) = says.split_first() else {
+    let Some((greeting, after)) = says.split_first() else {
         return false;
     };
     let packet = Packet {
@@ -193,7 +193,7 @@ fn is_let_in_over_a_plain_way(says: &[Vec<u8>]) -> bool {
     if hidden(authentication.first_answer().map(Some)).is_none() {
         return false;
     }
-    for payload in behind {
+    for payload in after {
         let answer = match payload.first() {
             Some(0) => return true,
             Some(1) => authentication.answer(&payload[1..]),

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use bytes::Bytes;
 use consensus::log_probe::Asked;
+use consensus::{Answer, Question};
 use openraft::raft::AppendEntriesRequest;
 use prost::Message;
 use raft_types::{MemberId, TypeConfig, Vote};
@@ -11,23 +11,23 @@ use tonic::metadata::{MetadataKey, MetadataMap, MetadataValue};
 
 use crate::callers::{Holder, NamedRoles};
 use crate::client::introduction;
-use crate::config::https_server_of;
 use crate::envelope;
 use crate::schema;
+use crate::tls::server_tls_of;
 use crate::wire::{self, AnswerReader, AnswerWriter, RequestReader, RequestWriter};
 use crate::{TlsFiles, TlsMaterial};
 
 /// Reads the messages of a stream of entries, each after its length, and sends the same requests again. They must arrive unchanged in
-/// messages of every size. Returns the number of requests up to the first fault. With `mended`, the checksums of complete entries are
+/// messages of every size. Returns the number of requests up to the first fault. With `repaired`, the checksums of complete entries are
 /// corrected first.
-pub fn append_stream(mut bytes: &[u8], mended: bool) -> usize {
+pub fn append_stream(mut bytes: &[u8], repaired: bool) -> usize {
     let mut assembly = wire::Assembly::default();
     let mut requests = 0;
     while !bytes.is_empty() {
         let Ok(mut part) = schema::AppendPart::decode_length_delimited(&mut bytes) else {
             break;
         };
-        if mended {
+        if repaired {
             for entry in &mut part.entries {
                 entry.crc32c = crc32c::crc32c(&entry.body);
                 entry.body_length = entry.body.len() as u64;
@@ -86,8 +86,9 @@ pub fn message(bytes: &[u8]) -> Option<Vec<u8>> {
             wire::begin_request(&vote, &start).ok()?.encode_to_vec()
         }
         5 => {
-            let read = wire::begin_answer_from(decoded(&mut body)?).ok()?;
-            wire::begin_answer(&read).encode_to_vec()
+            let read: schema::BeginAnswer = decoded(&mut body)?;
+            let vote = Some(wire::vote_to(&wire::required_vote(read.vote).ok()?));
+            schema::BeginAnswer { vote }.encode_to_vec()
         }
         6 => {
             let read = wire::answered_from(decoded(&mut body)?).ok()?;
@@ -98,12 +99,12 @@ pub fn message(bytes: &[u8]) -> Option<Vec<u8>> {
             wire::head_of(&read.vote, read.prev_log_id, read.leader_commit).encode_to_vec()
         }
         8 => {
-            let read = wire::question_from(&schema::Question { json: held(body) }).ok()?;
-            wire::question(&read).json.to_vec()
+            let read: Question = wire::decode("question", body).ok()?;
+            wire::encode(&read).to_vec()
         }
         9 => {
-            let read = wire::answer_from(&schema::Answer { json: held(body) }).ok()?;
-            wire::answer(&read).json.to_vec()
+            let read: Answer = wire::decode("answer", body).ok()?;
+            wire::encode(&read).to_vec()
         }
         _ => {
             let answer: schema::IdentifyAnswer = decoded(&mut body)?;
@@ -112,10 +113,6 @@ pub fn message(bytes: &[u8]) -> Option<Vec<u8>> {
         }
     };
     Some([&[*kind], written.as_slice()].concat())
-}
-
-fn held(body: &[u8]) -> Bytes {
-    Bytes::copy_from_slice(body)
 }
 
 fn decoded<T: Message + Default>(body: &mut &[u8]) -> Option<T> {
@@ -222,7 +219,7 @@ pub fn tls_files(pem: &[u8]) -> bool {
         roles: NamedRoles::default(),
     };
     let members = TlsMaterial::of(&files, pem, pem, pem);
-    let http = https_server_of((file, pem), (file, pem));
+    let http = server_tls_of((file, pem), (file, pem));
     // HTTP ignores an invalid authority.
     assert!(members.is_err() || http.is_ok());
     for told in [members.as_ref().err(), http.as_ref().err()] {

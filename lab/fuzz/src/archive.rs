@@ -2,7 +2,7 @@
 
 use archive::fuzzing;
 
-use crate::{Target, is_written_the_same, mend};
+use crate::{Target, is_written_the_same, repair};
 
 /// Largest unpacked piece in the target, which one event may fill and which stays in memory during its read; plus the buffers of a pass.
 const UNPACKED: usize = 1 << 20;
@@ -15,7 +15,7 @@ pub(crate) const TARGETS: &[Target] = &[
     ),
     Target::new(
         "archive-listing",
-        "the names of what an archive has, and what is archived next behind them",
+        "the names of an archive's objects, and the next one to archive",
         |bytes| std::str::from_utf8(bytes).is_ok_and(|text| fuzzing::listing(text) > 0),
     ),
     Target::new(
@@ -82,8 +82,8 @@ fn archive_piece(bytes: &[u8]) -> bool {
             return false;
         };
         let parted_at = u16::from_le_bytes(*at).into();
-        let mended = mend::binlog_file(file);
-        return fuzzing::packed_file(file, parted_at) | fuzzing::packed_file(&mended, parted_at);
+        let repaired = repair::binlog_file(file);
+        return fuzzing::packed_file(file, parted_at) | fuzzing::packed_file(&repaired, parted_at);
     }
     let Some((bytes, object)) = rest.split_first_chunk() else {
         return false;

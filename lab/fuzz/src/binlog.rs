@@ -15,7 +15,7 @@ use binlog_format::fuzzing::{
 use binlog_format::gtid::{Gtid, GtidSet, GtidSetFormat};
 use bytes::Bytes;
 
-use crate::{Target, mend};
+use crate::{Target, repair};
 
 /// Largest uncompressed payload, plus two images of the widest possible row.
 const INFLATED: usize = MAX_UNCOMPRESSED_BYTES as usize + (320 << 10) + (64 << 10);
@@ -29,7 +29,7 @@ pub(crate) const TARGETS: &[Target] = &[
     .within(INFLATED, 32),
     Target::new(
         "event-stream",
-        "events one after the other, as a dump sends them and a payload has them",
+        "consecutive events, as in a dump and in a payload",
         event_stream,
     )
     .within(INFLATED + MAX_TRANSACTION_BYTES as usize, 32),
@@ -47,7 +47,7 @@ pub(crate) const TARGETS: &[Target] = &[
     .within(32 << 10, 64),
     Target::new(
         "gtid-text",
-        "GTIDs in words, from mysqld, operators and documents",
+        "GTIDs as text, from mysqld, operators and documents",
         gtid_text,
     )
     .within(32 << 10, 64),
@@ -69,7 +69,7 @@ macro_rules! written_the_same {
 }
 
 fn event(bytes: &[u8]) -> bool {
-    let whole = mend::event(bytes);
+    let whole = repair::event(bytes);
     let Ok(event) = EventRef::new(&whole) else {
         return false;
     };

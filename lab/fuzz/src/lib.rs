@@ -7,9 +7,9 @@
 mod archive;
 mod binlog;
 mod log;
-mod mend;
 mod mysql;
 mod operators;
+mod repair;
 mod ring;
 
 use peak_alloc::PeakAlloc;

@@ -3,7 +3,7 @@
 use binlog_format::gtid::GtidSet;
 use binlog_store::{CutTail, FileNumber, Marker, fuzzing};
 
-use crate::{Target, document, is_written_the_same, mend};
+use crate::{Target, document, is_written_the_same, repair};
 
 /// Windows over a file: three scanners have one each, and a search has two.
 const WINDOWS: usize = 2 << 20;
@@ -41,12 +41,12 @@ pub(crate) const TARGETS: &[Target] = &[
 
 fn log_file(bytes: &[u8]) -> bool {
     let as_it_is = fuzzing::log_file(bytes);
-    let mended = fuzzing::log_file(&mend::binlog_file(bytes));
-    as_it_is.max(mended).is_some_and(|entries| entries > 0)
+    let repaired = fuzzing::log_file(&repair::binlog_file(bytes));
+    as_it_is.max(repaired).is_some_and(|entries| entries > 0)
 }
 
 fn log_file_header(bytes: &[u8]) -> bool {
-    fuzzing::file_header(bytes) | fuzzing::file_header(&mend::binlog_file(bytes))
+    fuzzing::file_header(bytes) | fuzzing::file_header(&repair::binlog_file(bytes))
 }
 
 fn log_index(bytes: &[u8]) -> bool {
@@ -78,7 +78,9 @@ fn hard_state(bytes: &[u8]) -> bool {
     };
     let which = usize::from(*which) % fuzzing::RECORDS;
     assert!(fuzzing::record(which, json).is_none() || json.starts_with(&[1]));
-    is_written_the_same(&mend::record(json), |record| fuzzing::record(which, record))
+    is_written_the_same(&repair::record(json), |record| {
+        fuzzing::record(which, record)
+    })
 }
 
 fn cut_tail(bytes: &[u8]) -> bool {

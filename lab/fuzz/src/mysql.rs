@@ -8,7 +8,7 @@ use mysql_link::{Endpoint, ServerVersion, fuzzing as client, version_support};
 use mysqld_server::fuzzing as mysqld;
 use mysqld_server::settings::Grants;
 
-use crate::{Target, mend};
+use crate::{Target, repair};
 
 /// The file's read-ahead, three times concurrently.
 const READ_AHEAD: usize = 5 << 20;
@@ -25,13 +25,13 @@ pub(crate) const TARGETS: &[Target] = &[
     Target::new("greeting", "the first packet of a mysqld", client::greeting),
     Target::new(
         "login-answer",
-        "what a mysqld says during a login: another plugin, its public key, an error",
+        "packets of a mysqld during a login: another plugin, its public key, an error",
         client::login_answer,
     )
     .within(PATTERNS, 128),
     Target::new(
         "login",
-        "all that a mysqld says until somebody is logged in, in turns with the client",
+        "all packets of a mysqld until the end of the login, in turn with the client",
         client::login,
     )
     .within(2 * PATTERNS, 128),
@@ -43,12 +43,12 @@ pub(crate) const TARGETS: &[Target] = &[
     .within(512 << 10, 256),
     Target::new(
         "table-shapes",
-        "what a mysqld says of the columns, keys and foreign keys of tables",
+        "a mysqld's answers about the columns, keys and foreign keys of tables",
         table_shapes,
     ),
     Target::new(
         "dump-event",
-        "an event of a dump, behind what semi-sync puts in front of it",
+        "an event of a dump, after its semi-sync header",
         dump_event,
     ),
     Target::new(
@@ -150,5 +150,5 @@ fn server_words(bytes: &[u8]) -> bool {
 }
 
 fn mysqld_binlog(bytes: &[u8]) -> bool {
-    mysqld::last_binlog(bytes) | mysqld::last_binlog(&mend::binlog_file(bytes))
+    mysqld::last_binlog(bytes) | mysqld::last_binlog(&repair::binlog_file(bytes))
 }

@@ -24,7 +24,7 @@ pub(crate) const TARGETS: &[Target] = &[
     ),
     Target::new(
         "http-connection",
-        "what somebody says on a connection to the HTTP port",
+        "the bytes of a client on the HTTP port",
         |bytes| program::http_connection(MEMBER, bytes),
     )
     .within(2 << 20, 256),
@@ -41,17 +41,17 @@ pub(crate) const TARGETS: &[Target] = &[
     ),
     Target::new(
         "command",
-        "a command of an operator, what is told of it, and what a member says of itself",
+        "a command of an operator, its events, and a member's status",
         command,
     ),
     Target::new(
         "identity",
-        "the file that says whose data directory it is",
+        "the identity file of a data directory",
         |bytes| is_written_the_same(bytes, member::fuzzing::identity),
     ),
     Target::new(
         "mysqld-note",
-        "what a member notes of the mysqld beside it: its standing, a copy, a start, its events, a tail that was cut off",
+        "a member's records about its mysqld: its state, a copy, a start, its events, a trimmed tail",
         |bytes| is_written_the_same(bytes, server::note),
     ),
     Target::new(

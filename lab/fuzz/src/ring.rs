@@ -18,7 +18,7 @@ pub(crate) const TARGETS: &[Target] = &[
     .within(PAYLOAD, 128),
     Target::new(
         "ring-message",
-        "votes, transfers, heartbeats, reports, questions and their answers, and who a member is",
+        "votes, transfers, heartbeats, reports, questions and their answers, and identities",
         ring_message,
     ),
     Target::new(

@@ -98,7 +98,7 @@ impl fmt::Display for Anomaly {
             Self::Invented { value, reader } => {
                 write!(
                     f,
-                    "{value} is in what {reader} read, and nobody appended it there"
+                    "{value} was read by {reader}, and no transaction appended it there"
                 )
             }
             Self::Refused { value, reader } => {
@@ -147,7 +147,7 @@ pub fn check(transactions: &[Transaction]) -> Vec<Anomaly> {
     let mut found = Vec::new();
     for (reader, transaction) in transactions.iter().enumerate() {
         if transaction.outcome == Outcome::Committed {
-            look_at_reads(transactions, &writers, reader, &mut found);
+            check_reads(transactions, &writers, reader, &mut found);
         }
     }
     let orders = orders(transactions, &mut found);
@@ -172,7 +172,7 @@ fn writers(transactions: &[Transaction]) -> Writers {
 }
 
 /// Anomalies of single reads.
-fn look_at_reads(
+fn check_reads(
     transactions: &[Transaction],
     writers: &Writers,
     reader: usize,
@@ -273,7 +273,7 @@ fn circle(
             .any(|(_, value)| seen.contains(&value)),
     };
     let mut graph = Graph::with(transactions.len());
-    // Transactions whose append was never read come after all reads of that list.
+    // Transactions with unread appends come after all reads of that list.
     let mut unread: BTreeMap<List, Vec<usize>> = BTreeMap::new();
     for (at, transaction) in transactions.iter().enumerate() {
         let unseen = |(_, value): &(List, Value)| !seen.contains(value);
@@ -308,8 +308,8 @@ fn circle(
                 graph.add(writers[&values[last]].0, reader, Before::WasRead);
             }
             let order = &orders[&list];
-            let mut behind = order[others..].iter().map(|value| writers[value].0);
-            match behind.find(|writer| *writer != reader) {
+            let mut later = order[others..].iter().map(|value| writers[value].0);
+            match later.find(|writer| *writer != reader) {
                 Some(next) => graph.add(reader, next, Before::ReadOlder),
                 None => unread
                     .get(&list)
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happened_one_after_the_other_is_fine() {
+    fn sequential_transactions_are_valid() {
         let history = [
             at(0, 1, &[append(1, 10), append(2, 20)]),
             at(2, 3, &[read(1, &[10]), append(1, 11), read(1, &[10, 11])]),
@@ -497,7 +497,7 @@ mod tests {
 
     /// An acknowledged append that another leader's history lacks.
     #[test]
-    fn what_was_lost_parts_the_list() {
+    fn a_lost_append_splits_the_list() {
         let history = [
             at(0, 1, &[append(1, 5)]),
             at(2, 3, &[read(1, &[5])]),
@@ -556,8 +556,8 @@ mod tests {
         assert_eq!(kind(&stale(|one| one)), Some(Circle::Time));
         assert_eq!(kind(&stale(follower)), None);
         // While it is in progress, both results are allowed.
-        let beside = [at(0, 5, &[append(1, 10)]), at(2, 3, &[read(1, &[])])];
-        assert_eq!(kind(&beside), None);
+        let concurrent = [at(0, 5, &[append(1, 10)]), at(2, 3, &[read(1, &[])])];
+        assert_eq!(kind(&concurrent), None);
         let goes_back = [
             at(0, 1, &[append(1, 10)]),
             follower(at(2, 3, &[read(1, &[10])])),

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn circles_are_found_and_the_shortest_is_told() {
+    fn the_shortest_circle_is_reported() {
         assert_eq!(circle(3, &[(0, 1), (1, 2), (0, 2)]), None);
         assert_eq!(circle(3, &[(0, 1), (1, 2), (2, 1)]), Some(vec![1, 2]));
         let long = [(0, 1), (1, 2), (2, 3), (3, 0), (2, 0)];

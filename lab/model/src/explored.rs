@@ -53,7 +53,7 @@ impl RingModel {
     }
 
     /// The members at the beginning.
-    pub(crate) fn founders(&self) -> Members {
+    pub(crate) fn first_members(&self) -> Members {
         (0..self.records.len() - self.scope.spares).collect()
     }
 
@@ -134,7 +134,7 @@ impl RingModel {
         after != *follower || leads.matched[to] != matched
     }
 
-    /// Whether a member's leader has ended.
+    /// True if a member's leader has ended.
     fn sees_dead(&self, ring: &Ring, id: Id) -> bool {
         let member = &ring.members[id];
         let leader = member.vote.and_then(|leader| ring.members.get(leader));
@@ -264,8 +264,8 @@ impl RingModel {
                 }
             }
             Role::Leader(leader) => {
-                let behind = others().filter(|to| self.append_changes(ring, id, *to));
-                for to in behind {
+                let lagging = others().filter(|to| self.append_changes(ring, id, *to));
+                for to in lagging {
                     steps.push(Step::Append { leader: id, to });
                     if self.rules.lacks(Broken::ProxyIgnoresTheTerm) {
                         let proxies = others().filter(|proxy| *proxy != to);
@@ -316,7 +316,7 @@ impl RingModel {
         }
         if spent.changes < scope.changes {
             let present = member.ring();
-            let spares = self.ids().filter(|id| !self.founders().has(*id));
+            let spares = self.ids().filter(|id| !self.first_members().has(*id));
             let new = spares.filter(|id| !present.has(*id) && ring.members[*id].log.is_empty());
             steps.extend(new.map(|member| Step::Add { leader, member }));
             let leaving = self
@@ -408,26 +408,26 @@ impl Model for RingModel {
 
     fn init_states(&self) -> Vec<Ring> {
         let homes = 0..=usize::from(self.scope.begins_joint);
-        let founders = self.founders();
+        let first_members = self.first_members();
         let sets: VoterSets = homes
-            .filter_map(|home| self.wanted(founders, home))
+            .filter_map(|home| self.wanted(first_members, home))
             .flatten()
             .collect();
-        let founding = Entry {
+        let first_entry = Entry {
             term: 1,
             content: Content::Membership(Membership {
                 sets: unnamed_sets(&sets),
-                members: founders,
+                members: first_members,
                 wording: 0,
             }),
         };
-        let log = |id| match founders.has(id) {
-            true => vec![founding.clone()],
+        let log = |id| match first_members.has(id) {
+            true => vec![first_entry.clone()],
             false => Vec::new(),
         };
         vec![Ring {
             members: self.ids().map(|id| Member::with_log(log(id))).collect(),
-            committed: vec![founding.clone()],
+            committed: vec![first_entry.clone()],
             contradicted: false,
             lost: false,
             planned: None,

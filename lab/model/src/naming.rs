@@ -43,7 +43,7 @@ pub(crate) fn last_of(log: &[Entry], count: usize) -> Option<OpId> {
     op_id(log, count.checked_sub(1)?)
 }
 
-/// The end of a log whose last entry this is.
+/// The end of a log with this last entry.
 pub(crate) fn end_at(last: OpId) -> End {
     let term = last.term.try_into().unwrap_or(u32::MAX);
     (term, last.index as usize + 1)

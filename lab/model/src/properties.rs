@@ -17,7 +17,7 @@ pub(crate) fn of(scope: &Scope) -> Vec<Property<RingModel>> {
     ));
     if scope.lease > 0 {
         properties.push(Property::sometimes(
-            "somebody serves",
+            "a member serves",
             |model: &RingModel, ring: &Ring| {
                 let mut members = ring.members.iter().enumerate();
                 members.any(|(id, member)| model.serves(id, member))
@@ -33,7 +33,8 @@ pub(crate) fn of(scope: &Scope) -> Vec<Property<RingModel>> {
                     entries.any(|entry| entry.term > *repair)
                 });
                 let has_all = |member: &&Member| member.log.starts_with(&ring.committed);
-                repaired && ring.members.iter().filter(has_all).count() == model.founders().len()
+                repaired
+                    && ring.members.iter().filter(has_all).count() == model.first_members().len()
             },
         ));
     }
@@ -41,9 +42,9 @@ pub(crate) fn of(scope: &Scope) -> Vec<Property<RingModel>> {
         properties.push(Property::sometimes(
             "a member that joined has a vote",
             |model: &RingModel, ring: &Ring| {
-                let founders = model.founders();
+                let first_members = model.first_members();
                 let mut sets = ring.members.iter().flat_map(Member::voters);
-                sets.any(|set| set.ids().any(|id| !founders.has(id)))
+                sets.any(|set| set.ids().any(|id| !first_members.has(id)))
             },
         ));
     }
@@ -65,7 +66,7 @@ fn safe() -> Vec<Property<RingModel>> {
             "what is committed and not accepted as lost stays",
             |_, ring: &Ring| !ring.lost,
         ),
-        Property::always("who leads has all that is committed", |_, ring: &Ring| {
+        Property::always("a leader has all committed entries", |_, ring: &Ring| {
             // A leader older than the latest may still lead for a while; no member accepts its messages.
             let leaders = ring.members.iter().filter(|one| one.leads().is_some());
             let latest = leaders.max_by_key(|leader| leader.term);
@@ -81,8 +82,8 @@ fn safe() -> Vec<Property<RingModel>> {
                 others.map(move |other| one.iter().zip(*other))
             });
             pairs.all(|pair| {
-                let mut behind = pair.skip_while(|(one, other)| one == other);
-                behind.all(|(one, other)| one.term != other.term)
+                let mut later = pair.skip_while(|(one, other)| one == other);
+                later.all(|(one, other)| one.term != other.term)
             })
         }),
         Property::always("nothing stale is served", |model, ring: &Ring| {

@@ -14,7 +14,7 @@ use ring_admin::{MemberEvidence, Rejoin, RepairPlan, plan_repair};
 
 use crate::naming::{end_at, last_before, last_of, name, named, named_sets, op_id, recollection};
 use crate::ring::{
-    Content, Count, Doubt, Entry, Id, Member, Members, Membership, NOBODY, Planned, Ring, Role,
+    Content, Count, Doubt, Entry, Id, Member, Members, Membership, NO_MEMBER, Planned, Ring, Role,
     Term, common,
 };
 use crate::rules::Rules;
@@ -97,7 +97,7 @@ fn evidence(
     })
 }
 
-/// Whether the survivor is unchanged since the plan was made.
+/// True if the survivor is unchanged since the plan was made.
 pub(crate) fn is_current(ring: &Ring, planned: &Planned) -> bool {
     let survivor = &ring.members[planned.survivor];
     survivor.is_up() && survivor.end() == planned.end && survivor.term < planned.term
@@ -116,7 +116,7 @@ pub(crate) fn carry_out(ring: &mut Ring, planned: &Planned) {
         term: planned.term,
         content: Content::Membership(imposed),
     });
-    Rules::follow(survivor, planned.term, NOBODY);
+    Rules::follow(survivor, planned.term, NO_MEMBER);
     survivor.has_grown();
     survivor.promised = 0;
     let known = |term: &Term| survivor.log.iter().any(|entry| entry.term == *term);
@@ -130,7 +130,7 @@ pub(crate) fn carry_out(ring: &mut Ring, planned: &Planned) {
     ring.repairs.push(planned.term);
 }
 
-/// Whether a log has the latest repair, so that its member can report it to others.
+/// True if a log has the latest repair, so that its member can report it to others.
 pub(crate) fn knows_the_latest(ring: &Ring, member: &Member) -> bool {
     let latest = ring.repairs.last();
     latest.is_some_and(|latest| member.log.iter().any(|entry| entry.term == *latest))

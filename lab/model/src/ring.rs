@@ -14,7 +14,7 @@ pub type Count = u32;
 pub type End = (Term, usize);
 
 /// The author of a membership imposed without a leader's proposal; no member has this id.
-pub(crate) const NOBODY: Id = Id::MAX;
+pub(crate) const NO_MEMBER: Id = Id::MAX;
 
 /// A set of members, a bit for each.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -20,7 +20,7 @@ impl Rules {
         self.broken == Some(rule)
     }
 
-    /// Whether it has a majority of each set.
+    /// True if it has a majority of each set.
     pub(crate) fn is_quorum(self, sets: &[Members], have: Members) -> bool {
         let count = |set: &Members| match self.lacks(Broken::CountALearner) {
             true => have.len(),
@@ -29,7 +29,7 @@ impl Rules {
         sets.iter().all(|set| count(set) >= majority_of(set.len()))
     }
 
-    /// Whether it is elected by these.
+    /// True if it is elected by these.
     pub(crate) fn is_elected(self, member: &Member, votes: Members) -> bool {
         let sets = member.voters();
         let has_majority = |set: &Members| set.and(votes).len() >= majority_of(set.len());
@@ -39,12 +39,12 @@ impl Rules {
     /// Whether it may request votes, ignoring its promises. The engine also lets members without a vote campaign.
     pub(crate) fn may_campaign(self, member: &Member) -> bool {
         let in_doubt = member.doubt.is_some() && !self.lacks(Broken::TrustACutTail);
-        let behind = member.told.is_some() && !self.lacks(Broken::ElectBehindTheRing);
+        let lags = member.told.is_some() && !self.lacks(Broken::ElectBehindTheRing);
         member.is_up()
             && member.leads().is_none()
             && !member.voters().is_empty()
             && !in_doubt
-            && !behind
+            && !lags
     }
 
     /// Whether it may vote in this term for a candidate with this end of its log, ignoring its promises.
@@ -55,8 +55,8 @@ impl Rules {
         let lacks = |needed: End| end < needed;
         let doubted = voter.doubt.is_some_and(|doubt| lacks(doubt.needed))
             && !self.lacks(Broken::TrustACutTail);
-        let behind = voter.told.is_some_and(lacks) && !self.lacks(Broken::ElectBehindTheRing);
-        voter.is_up() && free && has_all && !doubted && !behind
+        let lags = voter.told.is_some_and(lacks) && !self.lacks(Broken::ElectBehindTheRing);
+        voter.is_up() && free && has_all && !doubted && !lags
     }
 
     /// Whether a member accepts calls of a leader of this term.
@@ -91,7 +91,7 @@ impl Rules {
         agreed.unwrap_or(member.commit)
     }
 
-    /// Whether it has committed an entry of its own term, and thus knows all committed entries.
+    /// True if it has committed an entry of its own term, and thus knows all committed entries.
     pub(crate) fn own_entry_is_committed(member: &Member) -> bool {
         let last = (member.commit as usize).checked_sub(1);
         last.is_some_and(|last| member.log[last].term == member.term)
@@ -110,7 +110,7 @@ impl Rules {
         is_safe_step(&named_sets(from), &named_sets(to))
     }
 
-    /// Whether clients may rely on a leader that a quorum has answered recently: the other conditions of `lease::leadership::assess`.
+    /// True if clients may rely on a leader that a quorum has answered recently: the other conditions of `lease::leadership::assess`.
     pub(crate) fn may_serve(self, id: Id, member: &Member) -> bool {
         let Some(leader) = member.leads() else {
             return false;
@@ -123,7 +123,7 @@ impl Rules {
         own_entry && !leaving && !another_alone
     }
 
-    /// Whether another member is a quorum by itself, or was before an uncommitted step.
+    /// True if another member is a quorum by itself, or was before an uncommitted step.
     fn another_alone(id: Id, member: &Member) -> bool {
         let mut open = true;
         let mut steps = member.memberships().take_while(|(at, _)| {

@@ -95,7 +95,7 @@ pub enum Step {
     Restart {
         /// The member.
         member: Id,
-        /// Whether its last entry is lost.
+        /// True if its last entry is lost.
         loses: bool,
     },
     /// A member's disk is lost as a whole.

@@ -126,7 +126,7 @@ impl Campaign {
         // All members, not only the first primary: on a busy machine its mysqld may start so slowly that its member gives up the
         // leadership.
         let primary = loop {
-            ensure_goes_on(&stop)?;
+            ensure_writes_continue(&stop)?;
             stage
                 .ring
                 .look_after()
@@ -253,8 +253,8 @@ impl Campaign {
                     .with_context(|| format!("{doing} {words}: while it lasted"))?,
             );
         }
-        last(began, fault, || ensure_goes_on(&self.stop))?;
-        self.readers.mended();
+        last(began, fault, || ensure_writes_continue(&self.stop))?;
+        self.readers.restored();
         if let Some(place) = struck.goes_back.and_then(place_of) {
             self.readers.goes_back(place);
         }
@@ -292,14 +292,14 @@ impl Campaign {
     /// Waits until a transaction begun after `moment` is acknowledged, and returns the time since `moment`.
     fn writes_after(&self, moment: Instant) -> Result<Duration> {
         loop {
-            ensure_goes_on(&self.stop)?;
+            ensure_writes_continue(&self.stop)?;
             self.clients.look_after()?;
             if let Some(first) = self.ledger.first_begun_after(moment) {
                 return Ok(first.duration_since(moment));
             }
             ensure!(
                 moment.elapsed() < WRITES_LIMIT,
-                "nobody takes writes after {WRITES_LIMIT:?}\n{}",
+                "no member accepts writes after {WRITES_LIMIT:?}\n{}",
                 self.stage.ring.words()
             );
             thread::sleep(LOOK);
@@ -311,7 +311,7 @@ impl Campaign {
         let began = Instant::now();
         let mut told = None;
         loop {
-            ensure_goes_on(&self.stop)?;
+            ensure_writes_continue(&self.stop)?;
             self.stage
                 .ring
                 .look_after()
@@ -343,7 +343,7 @@ impl Campaign {
         let calm_from = Instant::now() + CALMS_DOWN;
         let mut led = None;
         while Instant::now() < next {
-            ensure_goes_on(&self.stop)?;
+            ensure_writes_continue(&self.stop)?;
             let ring = &mut self.stage.ring;
             ring.look_after()?;
             self.footprints.look(ring, self.began.elapsed())?;
@@ -390,7 +390,7 @@ impl Campaign {
         self.objections()?;
         let count = self.ledger.count();
         self.log.line(&format!(
-            "everything agrees: {count:?}, {} transactions over lists and looks at them have an order, compared in {} ms",
+            "everything agrees: {count:?}, {} transactions over lists and reads of them have an order, compared in {} ms",
             self.history.len(),
             began.elapsed().as_millis()
         ))
@@ -439,7 +439,7 @@ impl Campaign {
 #[error("interrupted")]
 struct Interrupted;
 
-fn ensure_goes_on(stop: &AtomicBool) -> Result<()> {
+fn ensure_writes_continue(stop: &AtomicBool) -> Result<()> {
     match stop.load(Ordering::Relaxed) {
         true => Err(Interrupted.into()),
         false => Ok(()),

@@ -32,7 +32,7 @@ const CLIENTS: [(Work, Duration); 9] = [
     (Work::Increment, PACE),
     (Work::Family, Duration::from_millis(60)),
     // Rarely: followers apply nothing in parallel to these. With a machine load of 20 to 32, one each in 1.5 s left a `rows` follower 10 to
-    // 16 s behind after three minutes. Each commit's sync took most of that; a `native` follower shares syncs.
+    // Lagged 16 s after three minutes. Each commit's sync took most of that; a `native` follower shares syncs.
     (Work::Make, Duration::from_secs(5)),
     (Work::Xa, Duration::from_secs(3)),
     (Work::Lists, Duration::from_millis(60)),
@@ -414,7 +414,7 @@ impl Tables {
 #[derive(Debug, Default)]
 struct Prepared {
     promised: BTreeSet<u64>,
-    /// Whether it has finished the remaining ones over this connection.
+    /// True if it has finished the remaining ones over this connection.
     looked: bool,
 }
 
@@ -457,7 +457,7 @@ impl Prepared {
         session.ends(number, outcome, started)
     }
 
-    /// Commits all prepared transactions, and reports a missing one whose PREPARE was answered. Returns whether all are done.
+    /// Commits all prepared transactions, and reports a missing one with an answered PREPARE. Returns whether all are done.
     async fn finish(&mut self, session: &mut Session<'_>) -> bool {
         let Ok(answer) = session.connection.query("XA RECOVER").await else {
             return false;
@@ -469,7 +469,7 @@ impl Prepared {
         }
         for number in self.promised.difference(&listed) {
             session.shared.findings.add(format!(
-                "XA transaction {number}, whose PREPARE was acknowledged, is not prepared at the primary"
+                "XA transaction {number} has an acknowledged PREPARE, but is not prepared at the primary"
             ));
         }
         self.promised.retain(|number| listed.contains(number));

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_yes_is_stale_once_a_later_one_was_heard() {
+    fn a_confirmation_is_stale_after_a_later_one() {
         let start = Instant::now();
         let yes = |term, asked, heard| {
             Some(Yes {

@@ -275,7 +275,7 @@ fn judge_numbers(what: &str, told: &Numbers, there: &[u64], wrong: &mut Vec<Stri
         (lost, "acknowledged and lost"),
         (twice, "there twice"),
         (refused, "refused and there all the same"),
-        (strange, "there, and nobody tried it"),
+        (strange, "there, and no client tried it"),
     ] {
         if let Some(first) = set.first() {
             let last = set.last().unwrap_or(first);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_agrees_is_not_objected_to() {
+    fn agreeing_results_are_accepted() {
         assert_eq!(ledger().judge(&contents()), Vec::<String>::new());
         let without_the_unknown = Contents {
             appended: vec![1],
@@ -348,7 +348,7 @@ mod tests {
             ),
             (|it| it.appended.push(1), "there twice"),
             (|it| it.appended.push(4), "refused and there"),
-            (|it| it.appended.push(9), "nobody tried"),
+            (|it| it.appended.push(9), "no client tried"),
             (
                 |it| {
                     it.increments.clear();

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acknowledged_and_is_gone_is_told_with_who_misses_it() {
+    fn lost_acknowledged_transactions_are_reported_with_the_members() {
         let history = History::default();
         let now = Instant::now();
         history.write(now, Outcome::Committed, vec![Operation::Append(1, 70)]);

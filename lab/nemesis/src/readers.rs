@@ -195,7 +195,7 @@ impl Readers {
     }
 
     /// No primary is cut off from now on, or the cut is about to end.
-    pub(crate) fn mended(&self) {
+    pub(crate) fn restored(&self) {
         self.note(None);
     }
 

@@ -138,19 +138,19 @@ mod tests {
     }
 
     #[test]
-    fn what_only_fills_its_caches_did_not_grow() {
+    fn filling_caches_is_not_growth() {
         let filled = |minute: u64| (60 + minute.min(10), 40 + minute % 5);
         assert_eq!(process(60, filled).and_then(|taken| taken.grew()), None);
         assert!(process(60, filled).is_some());
     }
 
     #[test]
-    fn what_ran_for_minutes_is_not_judged() {
+    fn short_runs_are_not_judged() {
         assert_eq!(process(9, |minute| (60 * minute, 40)), None);
     }
 
     #[test]
-    fn what_goes_on_growing_is_told() {
+    fn continued_growth_is_reported() {
         let leaks = process(60, |minute| (60 + minute * 2, 40)).and_then(|taken| taken.grew());
         assert!(leaks.is_some_and(|words| words.starts_with("its memory grew from 104 to ")));
         let leaks = process(60, |minute| (60, 40 + minute)).and_then(|taken| taken.grew());

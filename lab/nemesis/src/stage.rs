@@ -30,7 +30,7 @@ const WITH_A_DISK: [usize; 5] = [0, 3, 4, 6, 7];
 const DISK_BYTES: u64 = 4 << 30;
 /// The member whose mysqld applies with its own replica threads: region `c`'s; the others' apply row by row.
 pub(crate) const NATIVE: usize = 2 * MEMBERS_OF_A_REGION;
-/// How long clients may continue at a primary whose member does not serve. Shorter than the default, so that cuts outlast it.
+/// How long clients may continue at a primary while its member does not serve. Shorter than the default, so that cuts outlast it.
 pub(crate) const FENCE_AFTER: Duration = Duration::from_secs(3);
 /// `mysql.demote_after` of its members.
 pub(crate) const DEMOTE_AFTER: Duration = Duration::from_secs(5);
@@ -248,7 +248,7 @@ impl Stage {
         })
     }
 
-    /// Whether there is another build of the members' program.
+    /// True if there is another build of the members' program.
     pub(crate) fn has_two_versions(&self) -> bool {
         self.previous.is_some()
     }

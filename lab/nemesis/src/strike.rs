@@ -133,8 +133,8 @@ pub(crate) fn strike(
         Kind::OneWay => {
             let others = all_but(stage, &[victim]);
             let (to, from, one, words) = match fault.one_way {
-                OneWay::Deaf => (true, false, None, "hears nobody".to_owned()),
-                OneWay::Mute => (false, true, None, "is heard by nobody".to_owned()),
+                OneWay::Deaf => (true, false, None, "receives no packets".to_owned()),
+                OneWay::Mute => (false, true, None, "its packets are lost".to_owned()),
                 OneWay::OneLink(number) => {
                     let other = others[number % others.len()];
                     let words = format!("is not heard by {}", stage.ring.name(other));
@@ -217,7 +217,7 @@ pub(crate) fn cure(stage: &mut Stage, struck: &mut Struck) -> Result<()> {
 }
 
 fn reconnect(stage: &mut Stage) -> Result<()> {
-    stage.ring.links(|links| links.mend_all());
+    stage.ring.links(|links| links.restore_all());
     Ok(())
 }
 

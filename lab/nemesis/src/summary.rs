@@ -111,7 +111,7 @@ impl Summary {
         let count = self.count;
         let _ = write!(
             text,
-            "{} cycles; {} transactions acknowledged, {} refused, {} without an answer; {} looks of readers, {} of them at a primary and up to date; {} times they were kept off a primary that was cut off",
+            "{} cycles; {} transactions acknowledged, {} refused, {} without an answer; {} reads of readers, {} of them at a primary and up to date; {} times they were kept off a primary that was cut off",
             self.total,
             count.acknowledged,
             count.failed,

@@ -1,4 +1,4 @@
-//! `cargo lab compare`: this project beside stock MySQL and beside what others have published.
+//! `cargo lab compare`: this project next to stock MySQL and next to what others have published.
 
 mod apply;
 mod commit_latency;
@@ -30,7 +30,7 @@ use testkit::statistics::Spread;
 pub(crate) enum Comparison {
     /// sysbench oltp_write_only against stock replication and against this ring
     CommitLatency(commit_latency::Options),
-    /// Crashes and promotions of a ring over three regions, beside Table 2 of MyRaft; needs root
+    /// Crashes and promotions of a ring over three regions, next to Table 2 of MyRaft; needs root
     Failover(failover::Options),
     /// How fast a far member that was away catches up, over a long way that loses packets; needs root
     Distance(distance::Options),
@@ -42,7 +42,7 @@ pub(crate) enum Comparison {
     Lag(lag::Options),
     /// How long one large transaction holds small commits up, and what it takes of memory
     LargeTransaction(large_transaction::Options),
-    /// What members of rings in which nothing is written take: memory and processor time
+    /// Memory and processor time of members of idle rings
     Idle(idle::Options),
 }
 

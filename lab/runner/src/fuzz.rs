@@ -1,4 +1,4 @@
-//! `cargo lab fuzz`: libFuzzer over each target of `lab/fuzz/` by turns. What is new to a target goes to its corpus, what fails to
+//! `cargo lab fuzz`: libFuzzer over each target of `lab/fuzz/` by turns. New inputs of a target go to its corpus, failing ones to
 //! `lab/fuzz/found/`.
 
 use std::collections::BTreeSet;
@@ -35,11 +35,11 @@ const FLAGS: &str = "-Cpasses=sancov-module \
 const BUILD_LIMIT: Duration = Duration::from_secs(2 * 3600);
 /// A target has no longer turn than this, so that in an hour each has several.
 const LONGEST_TURN: Duration = Duration::from_secs(120);
-/// A turn is over so long behind its end at the latest, and sorting what was found may take as long.
+/// Limit of a turn after its end; sorting its findings may take as long.
 const GRACE: Duration = Duration::from_secs(300);
 /// How long a failing input is made smaller, in seconds.
 const MINIMISE: u64 = 20;
-/// What libFuzzer is told of each input: one that takes longer (in seconds) or more memory (in MiB) fails.
+/// libFuzzer's limits for an input: one that takes longer (in seconds) or more memory (in MiB) fails.
 const LIMITS: [&str; 2] = ["-timeout=10", "-rss_limit_mb=2048"];
 /// The largest input that it makes, in bytes.
 const LARGEST: &str = "-max_len=16384";
@@ -67,7 +67,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let done = target.turn(share.min(whole - spent))?;
         spent += began.elapsed();
         if stop.load(Ordering::Relaxed) {
-            // Ctrl-C reaches what runs as well: it has come to nothing.
+            // Ctrl-C reaches what runs as well: it has had no effect.
             break;
         }
         println!("{}", told(&done));
@@ -145,7 +145,7 @@ fn build() -> Result<PathBuf> {
     );
     let built = bounded_run::run("cargo build", cargo, Vec::new(), BUILD_LIMIT)?;
     built.into_text(
-        "building the targets for libFuzzer (it needs a Rust whose code generator is LLVM, as rustup's is)",
+        "building the targets for libFuzzer (it needs a Rust with LLVM as its code generator, such as rustup's)",
     )?;
     Ok(folder.join(host).join("release/libfuzzer"))
 }
@@ -269,7 +269,7 @@ impl<'a> Target<'a> {
         if kept.len() >= MOST_KEPT {
             return Ok(());
         }
-        // What is there comes first, so that only what it lacks is added.
+        // Existing inputs come first, so that only new ones are added.
         let merged = tempfile::tempdir()?;
         for entry in fs::read_dir(&self.corpus)? {
             let path = entry?.path();
@@ -339,7 +339,7 @@ fn words(printed: &str) -> String {
             error.unwrap_or("it failed").to_owned()
         }
     };
-    // Where the checkout is concerns this machine alone.
+    // The checkout's path is relevant on this machine only.
     let checkout = format!("{}/", testkit::checkout().display());
     let words = words.replace(&checkout, "");
     words.split_whitespace().collect::<Vec<_>>().join(" ")
@@ -364,7 +364,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_libfuzzer_says_is_understood() {
+    fn libfuzzers_output_is_parsed() {
         let printed = "INFO: Seed: 1\nthread '<unnamed>' (7) panicked at src/x.rs:3:5:\nno  such\nnote: y\n\
                        ==7== ERROR: libFuzzer: deadly signal\nstat::number_of_executed_units: 4711\n";
         assert_eq!(executed(printed), 4711);

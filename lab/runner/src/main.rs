@@ -28,7 +28,7 @@ enum Task {
     Nightly(nightly::Options),
     /// Run libFuzzer over everything that reads from a socket or a file
     Fuzz(fuzz::Options),
-    /// Measure witness beside stock MySQL
+    /// Measure witness next to stock MySQL
     #[command(subcommand)]
     Compare(compare::Comparison),
 }

@@ -32,7 +32,7 @@ pub(crate) struct Options {
     /// The longest SIGSTOP, in seconds
     #[arg(long, default_value_t = 60.0)]
     longest_stop: f64,
-    /// Break something on purpose; then the run has to fail. `no-fence`: a primary that was cut off goes on answering readers
+    /// Break something on purpose; then the run has to fail. `no-fence`: a primary that was cut off continues answering readers
     #[arg(long)]
     mutate: Option<String>,
     /// Members run the program of this revision at first, and change to this one and back: the fault `change-version`
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_asked_for_is_handed_on() {
+    fn options_are_passed_on() {
         let options = Options {
             minutes: Some(1.5),
             cycles: Some(3),

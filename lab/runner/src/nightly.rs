@@ -1,5 +1,5 @@
-//! `cargo lab nightly`: fills the time that it is given with seeds of the simulator and of the nemesis that nobody has seen. Seeds
-//! compute with what the rings of the nemesis leave of the processors, which wait most of the time. What fails is kept and does not
+//! `cargo lab nightly`: fills the time that it is given with seeds of the simulator and of the nemesis that were never run. Seeds
+//! use the processor time that the rings of the nemesis leave, which wait most of the time. Failures are kept and do not
 //! end the night; the counts are printed.
 
 use std::fs;
@@ -69,10 +69,10 @@ pub(crate) struct Options {
     /// Faults of this kind only, where the nemesis has its turn
     #[arg(long)]
     fault: Option<String>,
-    /// How many seeds of the simulator at once
+    /// How many seeds of the simulator concurrently
     #[arg(long, default_value_t = 2)]
     jobs: usize,
-    /// How many rings of the nemesis at once, each with three mysqlds
+    /// How many rings of the nemesis concurrently, each with three mysqlds
     #[arg(long, default_value_t = 1)]
     rings: usize,
 }
@@ -115,7 +115,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let mut parts = Vec::new();
         if let Some(simulator) = &simulator {
             parts.push(scope.spawn(|| {
-                rustix::process::nice(NICE).context("cannot give way to others")?;
+                rustix::process::nice(NICE).context("cannot lower the priority")?;
                 night.fill(|number| {
                     let scenario = turn(number, &options.scenario, |scenario| {
                         night.so_far(Program::Simulator, scenario)
@@ -160,18 +160,18 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     );
 }
 
-/// What all that runs at once has in common.
+/// State that all concurrent runs share.
 #[derive(Clone, Copy)]
 struct Night<'a> {
     until: Instant,
     stop: &'a AtomicBool,
-    /// Something of it cannot be run at all: what is left of the night is not played by the rest alone.
+    /// A part cannot run at all: the rest does not continue alone.
     cannot_run: &'a AtomicBool,
     runs: &'a Mutex<Vec<Run>>,
 }
 
 impl Night<'_> {
-    /// One run behind the other, until it is morning or one could not be done.
+    /// Runs in sequence, until the time is over or one cannot run.
     fn fill(&self, mut run: impl FnMut(usize) -> Result<Run>) -> Result<()> {
         let is_over = || {
             let ended = [self.stop, self.cannot_run];
@@ -180,7 +180,7 @@ impl Night<'_> {
         for number in (0..).take_while(|_| !is_over()) {
             let done = run(number);
             if self.stop.load(Ordering::Relaxed) {
-                // Ctrl-C reaches what runs as well: it has come to nothing.
+                // Ctrl-C reaches what runs as well: it has had no effect.
                 break;
             }
             let done = done.inspect_err(|_| self.cannot_run.store(true, Ordering::Relaxed))?;
@@ -204,7 +204,7 @@ impl Night<'_> {
 
 /// What the simulator plays in this turn, of all that are counted from zero: what draws everything from the seed in one, and a
 /// scenario in the next; where some are `chosen`, no others. A scenario's turn is that of which the fewest seeds were played so far:
-/// what was hardly tried has the most to show.
+/// rarely tried ones find the most.
 fn turn(
     number: usize,
     chosen: &[String],
@@ -345,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_under_way_counts_where_another_part_cannot_be_run() {
+    fn running_parts_count_if_another_part_cannot_run() {
         let runs = Mutex::new(Vec::new());
         let night = Night {
             until: Instant::now() + Duration::from_secs(60),
@@ -387,13 +387,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_played_least_is_next() {
+    fn the_least_played_part_is_next() {
         let so_far = |scenario: &str| if scenario == "provisioning" { 3 } else { 7000 };
         assert_eq!(turn(1, &[], so_far), Some("provisioning"));
     }
 
     #[test]
-    fn what_is_chosen_has_all_turns() {
+    fn a_chosen_part_has_all_turns() {
         let chosen = ["purges", "mysqlds"].map(str::to_owned);
         let so_far = |scenario: &str| if scenario == "purges" { 2 } else { 5 };
         for number in 0..3 {

@@ -32,7 +32,7 @@ pub(crate) struct Options {
     /// With --seed: print everything that happens
     #[arg(long, requires = "seed")]
     trace: bool,
-    /// How many at once
+    /// How many concurrently
     #[arg(long, default_value_t = 2)]
     jobs: usize,
     /// `dev` has the engine's own assertions, `checked` has them and is optimized, `dist` is what is shipped
@@ -52,7 +52,7 @@ pub(crate) struct Options {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Build {
     Dev,
-    /// What many seeds are played with.
+    /// Options of many seeds.
     Checked,
     Dist,
 }
@@ -67,7 +67,7 @@ impl Build {
     }
 }
 
-/// What can be played beside what the seeds draw.
+/// What can be played next to what the seeds draw.
 pub(crate) const SCENARIOS: [&str; 15] = [
     "cold-damage",
     "conversions",
@@ -89,7 +89,7 @@ pub(crate) const SCENARIOS: [&str; 15] = [
 /// How many new seeds of the mixture `--fresh` runs, and how many of each scenario.
 const FRESH: u64 = 30;
 const FRESH_PLAYED: u64 = 4;
-/// Scenarios without new seeds: one of which a seed has failed whose cause is not proven (see docs/testing.md), and young ones.
+/// Scenarios without new seeds: those with a failed seed and no proven cause (see docs/testing.md), and new ones.
 const NOT_FRESH: [&str; 4] = [
     "mysqlds",
     "mysqld-operations",
@@ -222,13 +222,13 @@ fn healing(mut healed_ms: Vec<u64>) -> String {
     let at = |percent| nearest_rank(&healed_ms, percent);
     match (at(50), at(99), at(100)) {
         (Some(half), Some(most), Some(longest)) => format!(
-            "; first commit after everything was mended: half within {half} ms, 99 % within {most} ms, all within {longest} ms"
+            "; first commit after everything was repaired: half within {half} ms, 99 % within {most} ms, all within {longest} ms"
         ),
         _ => String::new(),
     }
 }
 
-/// A first seed that nobody has chosen, with room for many behind it.
+/// A random first seed, with room for many more.
 pub(crate) fn fresh_seed() -> u64 {
     fastrand::u64(1 << 20..1 << 40)
 }
@@ -245,7 +245,7 @@ pub(crate) fn replay(seed: u64, seeds: &Seeds) -> String {
     command
 }
 
-/// The arguments for what is chosen beside the seed.
+/// The arguments for what is chosen next to the seed.
 fn choices<'a>(scenario: Option<&'a str>, mutation: Option<&'a str>) -> Vec<&'a str> {
     let scenario = scenario.map(|name| ["--scenario", name]);
     let mutation = mutation.map(|name| ["--mutate", name]);
@@ -377,7 +377,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_that_replays_says_everything_that_was_chosen() {
+    fn the_replay_command_contains_all_choices() {
         let mut seeds = Seeds {
             range: 1..301,
             until: None,

@@ -213,7 +213,7 @@ pub(crate) struct View {
     pub(crate) relayed: Vec<Relayed>,
 }
 
-/// The numbers of `choose` from which a stress draws; each number stands for a kind of fault there.
+/// The numbers of `choose` from which a stress draws; each number is a kind of fault there.
 fn drawn(stress: Stress, dice: &mut Rng) -> u32 {
     let numbers: &[u32] = match stress {
         Stress::Everything => return dice.u32(0..115),

@@ -258,7 +258,7 @@ impl SqlClients {
     }
 }
 
-/// Whether a transaction with this error has an unknown outcome: its session was lost.
+/// True if a transaction with this error has an unknown outcome: its session was lost.
 fn is_unsure(error: &SqlError) -> bool {
     const SERVER_LOST: u16 = 2013;
     error.code == SERVER_LOST

@@ -1,6 +1,6 @@
 //! A seed is reproducible down to the last message, which allows failures to be analysed.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

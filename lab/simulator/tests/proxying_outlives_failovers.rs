@@ -1,6 +1,6 @@
 //! After two consecutive failovers, and after a proxy's failure, payloads are proxied again within seconds.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::process::Command;
 

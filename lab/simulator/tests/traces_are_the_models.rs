@@ -1,6 +1,6 @@
 //! The real code in simulated rings follows the model's rules, and violates them if deliberately broken.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -35,7 +35,7 @@ fn all_held(seeds: impl Iterator<Item = u64>, scenario: &[&str]) -> BTreeMap<&'s
 }
 
 #[test]
-fn what_members_do_is_what_the_model_allows() {
+fn members_do_only_what_the_model_allows() {
     let sums = all_held(1..13, &[]);
     for what in [
         "acknowledgements",
@@ -55,13 +55,13 @@ fn what_members_do_is_what_the_model_allows() {
 }
 
 #[test]
-fn what_fewer_voters_agree_on_is_what_the_model_allows() {
+fn agreements_of_fewer_voters_are_allowed_by_the_model() {
     let sums = all_held(5..6, &["--scenario", "removals"]);
     assert!(sums.contains_key("memberships"), "{sums:?}");
 }
 
 #[test]
-fn repairs_and_who_comes_back_are_what_the_model_allows() {
+fn repairs_and_returning_members_are_allowed_by_the_model() {
     let sums = all_held(1..9, &["--scenario", "lost-quorum"]);
     for what in ["repairs", "logs cut back"] {
         assert!(sums.contains_key(what), "no seed has {what}: {sums:?}");
@@ -71,7 +71,7 @@ fn repairs_and_who_comes_back_are_what_the_model_allows() {
 /// Further seeds to try if the known one no longer exposes the mutation: election and timer draws change it.
 const TRIED: u64 = 300;
 
-/// Whether a broken rule's trace is refused with this message, under the known seed or a following one.
+/// True if a broken rule's trace is refused with this message, under the known seed or a following one.
 fn is_refused(mutation: &str, seed: u64, words: &str) -> bool {
     for tried in seed..=seed + TRIED {
         let number = tried.to_string();
@@ -88,7 +88,7 @@ fn is_refused(mutation: &str, seed: u64, words: &str) -> bool {
 }
 
 #[test]
-fn what_is_broken_is_refused() {
+fn broken_rules_are_refused() {
     for (mutation, seed, words) in [
         ("commit-on-a-minority", 1, "on which no quorum has agreed"),
         ("count-a-learner", 1, "entries had been acknowledged"),

@@ -1,4 +1,4 @@
-//! Whether every log has every acknowledged commit, at the acknowledged position.
+//! Checks whether every log has every acknowledged commit, at the acknowledged position.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

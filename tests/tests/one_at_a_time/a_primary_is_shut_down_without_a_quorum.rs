@@ -1,6 +1,6 @@
-//! `SHUTDOWN` and `RESTART` by SQL at a primary whose ring has no quorum, while a commit waits: no client gets a success.
+//! `SHUTDOWN` and `RESTART` by SQL at a primary of a ring without a quorum, while a commit waits: no client gets a success.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::path::PathBuf;
 use std::thread::JoinHandle;
@@ -34,7 +34,7 @@ fn a_commit_that_waits_is_not_answered_by_a_shutdown() {
     set.client(0).sql("SHUTDOWN").unwrap();
     let told = waits.join().unwrap();
     println!(
-        "{:?} after SHUTDOWN the client was told {told:?}",
+        "{:?} after SHUTDOWN the client received {told:?}",
         ordered.elapsed()
     );
     assert!(

@@ -1,7 +1,7 @@
 //! Two distant regions: a payload crosses the link once, to the other region's proxy, which relays it. Whatever fails at the proxy, no
 //! member there is without new entries for longer than a second.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use testkit::bounded_run;
 use testkit::cluster::{
-    Beside, ChildServer, Cluster, ClusterOptions, MemberOptions, Profile, witness_binary,
+    ChildServer, Cluster, ClusterOptions, MemberDatabase, MemberOptions, Profile, witness_binary,
 };
 use testkit::mysql_tree::MysqlTree;
 use testkit::wait::eventually;
@@ -34,7 +34,7 @@ struct Regions {
 impl Regions {
     fn launch(distance: Option<(Duration, Duration)>) -> Self {
         let server = ChildServer::prepare(&MysqlTree::require(), 1, None).unwrap();
-        let witness = |name: &str| MemberOptions::new(name, &name[..1], Beside::Nothing);
+        let witness = |name: &str| MemberOptions::new(name, &name[..1], MemberDatabase::Nothing);
         let mut members = vec![MemberOptions::new("a-db", "a", server.into())];
         members.extend(["a-w1", "a-w2", "b-w1", "b-w2", "b-w3"].map(witness));
         let options = ClusterOptions {
@@ -170,7 +170,7 @@ impl Regions {
 }
 
 #[test]
-fn and_nobody_is_silent_for_a_second_when_its_proxy_dies_or_stands_still() {
+fn no_member_is_silent_for_a_second_after_its_proxy_dies_or_stops() {
     let _turn = SCENES.take();
     let distance = (Duration::from_micros(100), Duration::from_millis(20));
     let mut regions = Regions::launch(Some(distance));

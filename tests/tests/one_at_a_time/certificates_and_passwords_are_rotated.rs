@@ -1,7 +1,7 @@
 //! Certificates, their authority and the password of mysqld's account are changed under load, without a restart. No commit waits longer, no
 //! row is lost, and the leader stays the same.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ const SOON: Duration = Duration::from_secs(60);
 const OPERATOR: [&str; 2] = ["operator-test.crt", "operator-test.key"];
 const TOKEN: &str = "reload-me-please";
 /// Of mysqld's account, in order.
-const PASSWORDS: [&str; 2] = ["said-to-nobody-1", "said-to-nobody-2"];
+const PASSWORDS: [&str; 2] = ["secret-password-1", "secret-password-2"];
 /// More than the longest life of members' and mysqlds' connections with old credentials.
 const A_WHILE: Duration = Duration::from_secs(4);
 
@@ -86,7 +86,7 @@ fn expiry(set: &Cluster, member: usize) -> String {
 }
 
 #[test]
-fn nothing_waits_and_nobody_else_leads_while_certificates_and_passwords_change() {
+fn certificates_and_passwords_change_without_waits_or_elections() {
     let _turn = SCENES.take();
     let scratch = tempfile::tempdir().unwrap();
     let files = Files(scratch.path());
@@ -237,17 +237,17 @@ fn nothing_waits_and_nobody_else_leads_while_certificates_and_passwords_change()
 
     // The guard is a separate process: with the old password it could not block readers of a primary whose member hangs.
     set.signal(primary, Signal::STOP).unwrap();
-    let kept_off = set.eventually("readers are kept off", SOON, || {
+    let kept_off = set.eventually("readers are rejected", SOON, || {
         let offline = set.client(primary).variable("offline_mode");
         offline.is_ok_and(|offline| offline == "1")
     });
     set.signal(primary, Signal::CONT).unwrap();
     kept_off.unwrap();
-    tells_nobody(&set);
+    logs_no_secret(&set);
 }
 
 /// Members' output contains no passwords, tokens or keys.
-fn tells_nobody(set: &Cluster) {
+fn logs_no_secret(set: &Cluster) {
     for member in 0..set.size() {
         let said = [
             set.output(member),
@@ -260,7 +260,7 @@ fn tells_nobody(set: &Cluster) {
         for secret in [PASSWORDS[0], PASSWORDS[1], TOKEN, "PRIVATE KEY"] {
             for text in &said {
                 let line = text.lines().find(|line| line.contains(secret));
-                assert_eq!(line, None, "`{secret}` is told");
+                assert_eq!(line, None, "`{secret}` is logged");
             }
         }
     }

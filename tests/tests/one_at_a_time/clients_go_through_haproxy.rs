@@ -1,7 +1,7 @@
 //! A real HAProxy with the example's configuration. Clients with only its address continue at the new primary when the old one's host dies,
 //! and when the primary moves. Readers are sent to followers.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -38,7 +38,7 @@ fn replaced(text: &str, what: &str, by: &str) -> String {
 }
 
 /// The server that a new connection reaches.
-fn server_behind(address: SocketAddr) -> Option<String> {
+fn server_of(address: SocketAddr) -> Option<String> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().unwrap();
     runtime.block_on(async {
@@ -53,14 +53,12 @@ fn server_behind(address: SocketAddr) -> Option<String> {
 fn wait_for_server(haproxy: &Haproxy, set: &Cluster, address: SocketAddr, member: usize) {
     let wanted = set.client(member).variable("server_uuid").unwrap();
     let what = format!("member {member} is behind {address}");
-    let found = set.eventually(&what, SOON, || {
-        server_behind(address).as_ref() == Some(&wanted)
-    });
+    let found = set.eventually(&what, SOON, || server_of(address).as_ref() == Some(&wanted));
     found.with_context(|| haproxy.words()).unwrap();
 }
 
 #[test]
-fn clients_behind_haproxy_follow_the_primary_of_the_mysqlds() {
+fn clients_of_haproxy_follow_the_primary() {
     let _turn = SCENES.take();
     let mut set = replicaset(2).unwrap();
     let (first, second) = (0, 3);

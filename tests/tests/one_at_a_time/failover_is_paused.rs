@@ -1,7 +1,7 @@
 //! Failover is paused in a ring with real mysqlds. The primary's host dies and no member takes its place until it restarts, an operator
 //! promotes another one, or an operator resumes.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ const LONG_ENOUGH: Duration = Duration::from_secs(8);
 const TOKEN: &str = "an-operators-token";
 
 #[test]
-fn nobody_takes_the_place_of_a_paused_rings_primary_by_itself() {
+fn no_member_replaces_the_primary_of_a_paused_ring() {
     let _turn = SCENES.take();
     let folder = tempfile::tempdir().unwrap();
     let token = folder.path().join("token");
@@ -48,7 +48,7 @@ fn nobody_takes_the_place_of_a_paused_rings_primary_by_itself() {
 
     // The host dies, and no primary opens. There is a leader all the same.
     set.kill_host(0).unwrap();
-    nobody_is_the_primary(&set);
+    no_member_is_the_primary(&set);
     let cluster = set.get(3, "/cluster").unwrap().json().unwrap();
     assert_eq!(cluster["pause"], true, "{cluster}");
     let metrics = set.get(1, "/metrics").unwrap().body;
@@ -67,7 +67,7 @@ fn nobody_takes_the_place_of_a_paused_rings_primary_by_itself() {
 
     // An operator may still promote another one while the host is away.
     set.kill_host(0).unwrap();
-    nobody_is_the_primary(&set);
+    no_member_is_the_primary(&set);
     set.promote("db-2", SOON).unwrap();
     assert_eq!(set.primary(SOON).unwrap(), 3);
     write(&set, 3, 3);
@@ -77,9 +77,9 @@ fn nobody_takes_the_place_of_a_paused_rings_primary_by_itself() {
 
     // And over HTTP the pause ends: failover works again.
     set.kill_host(3).unwrap();
-    nobody_is_the_primary(&set);
+    no_member_is_the_primary(&set);
     assert_eq!(post(&set, 0, "/resume", "another").status, 401);
-    let resumed = set.eventually("failover goes on", SOON, || {
+    let resumed = set.eventually("failover continues", SOON, || {
         let mut answers = (0..3).map(|member| post(&set, member, "/resume", TOKEN));
         answers.any(|answer| answer.status == 200)
     });
@@ -102,7 +102,7 @@ fn write(set: &Cluster, member: usize, id: u32) {
     set.client(member).sql(&insert).unwrap();
 }
 
-fn nobody_is_the_primary(set: &Cluster) {
+fn no_member_is_the_primary(set: &Cluster) {
     let until = Instant::now() + LONG_ENOUGH;
     while Instant::now() < until {
         for member in set.databases() {

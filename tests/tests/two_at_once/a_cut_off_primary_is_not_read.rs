@@ -1,7 +1,7 @@
 //! A primary that is cut off from its ring, with open sessions and a waiting commit. Ordinary accounts are blocked within the lease and the
 //! documented grace period, and admitted again when it follows or is the primary.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -63,7 +63,7 @@ fn readers_of_a_primary_that_is_cut_off_are_kept_off() {
     let refused = refused.map(drop).map_err(|error| error.to_string());
     assert!(
         matches!(&refused, Err(error) if error.contains("offline mode")),
-        "reads go on {:?} after the partition, with a lease of {LEASE:?} and {GRACE:?} of grace: {refused:?}",
+        "reads continue {:?} after the partition, with a lease of {LEASE:?} and {GRACE:?} of grace: {refused:?}",
         cut_off.elapsed()
     );
     assert!(took >= GRACE, "the grace period is kept");
@@ -211,7 +211,7 @@ fn a_member_that_hangs_or_stays_dead_has_a_guard_that_keeps_readers_off() {
     println!("the member hangs: the last answer {took:?} afterwards");
     assert!(
         took.is_some_and(|took| took >= GRACE),
-        "reads go on {bound:?} after the member hung: {took:?}"
+        "reads continue {bound:?} after the member hung: {took:?}"
     );
     refuses_clients(&runtime, &set, 0);
     assert_eq!(set.primary(SOON).unwrap(), 3);
@@ -227,7 +227,7 @@ fn a_member_that_hangs_or_stays_dead_has_a_guard_that_keeps_readers_off() {
     println!("the member is dead: the last answer {took:?} afterwards");
     assert!(
         took.is_some_and(|took| took >= GRACE - LAST_WORD),
-        "reads go on {bound:?} after the member died: {took:?}"
+        "reads continue {bound:?} after the member died: {took:?}"
     );
     refuses_clients(&runtime, &set, 3);
     set.start(3).unwrap();

@@ -1,6 +1,6 @@
 //! A closed file of a running member's log rots: the scrub or a consumer finds it, and another member's copy replaces it without a restart.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
@@ -80,7 +80,7 @@ fn the_scrub_finds_what_rots_and_another_members_file_takes_its_place() {
     let page = page.into_text("witness status").unwrap();
     assert!(page.contains(": scrub: "), "{page}");
 
-    // A start needs each file's header. Where one is damaged, a message with the remedy is enough.
+    // A start needs each file's header. If one is damaged, a message with the remedy is enough.
     assert!(ring.stop(1).unwrap().success());
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.write_all_at(b"rot", 30).unwrap();
@@ -99,7 +99,7 @@ fn the_scrub_finds_what_rots_and_another_members_file_takes_its_place() {
 
 /// No scrub runs here, as when the next one is a month away: a copy of the log finds the damage.
 #[test]
-fn what_a_consumer_finds_is_replaced_by_another_members_file() {
+fn damage_found_by_a_consumer_is_replaced_by_another_members_file() {
     let _turn = SCENES.take();
     let server = Mysqld::launch(&MysqlTree::require()).expect("the scene of a test");
     let options = ClusterOptions::around(&server).with_binlog_servers();

@@ -1,10 +1,10 @@
-//! A follower whose clock is an hour fast or slow: it reports a small lag under load, and the true lag while it is blocked.
+//! A follower with a clock an hour fast or slow: it reports a small lag under load, and the true lag while it is blocked.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::time::{Duration, Instant, SystemTime};
 
-use testkit::cluster::{Beside, Cluster};
+use testkit::cluster::{Cluster, MemberDatabase};
 use testkit::other_clock;
 use witness_tests::replicaset_with;
 
@@ -31,12 +31,12 @@ fn time_there(set: &Cluster) -> SystemTime {
 }
 
 #[test]
-fn a_follower_whose_clock_is_an_hour_off_knows_how_far_it_is_behind() {
+fn a_follower_with_a_clock_an_hour_off_reports_its_lag() {
     let _turn = SCENES.take();
     let mut set = replicaset_with(2, |mut options| {
         let member = &mut options.members[FOLLOWER];
-        member.beside = match std::mem::replace(&mut member.beside, Beside::Nothing) {
-            Beside::Child(server) => Beside::from(server.without_preload()),
+        member.database = match std::mem::replace(&mut member.database, MemberDatabase::Nothing) {
+            MemberDatabase::Child(server) => MemberDatabase::from(server.without_preload()),
             other => other,
         };
         options

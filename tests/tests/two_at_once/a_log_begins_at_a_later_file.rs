@@ -1,7 +1,7 @@
 //! Members whose next entries are purged everywhere: one that was away too long and a new one. Their logs begin with a later file and have
 //! the same bytes from there on. Stock mysqlbinlog reads them and `witness log verify` accepts them.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -1,7 +1,7 @@
 //! A database member whose mysqld gets nothing of the ring's log: it is not made the primary. If elected, it transfers the leadership as
 //! soon as a member has a mysqld that can be.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::SCENES;
 const SOON: Duration = Duration::from_secs(60);
 
 #[test]
-fn it_gives_the_leadership_to_the_first_member_whose_mysqld_can_be_the_primary() {
+fn it_transfers_the_leadership_to_the_first_possible_primary() {
     let _turn = SCENES.take();
     let (first, without, other) = (0, 3, 4);
     let mut set = replicaset(3).unwrap();

@@ -1,7 +1,7 @@
 //! Every host of a ring is lost. Its archive restores the data of a given second, with everything acknowledged by then, and a new ring is
 //! bootstrapped from them.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -104,7 +104,7 @@ pub(crate) fn launch(tree: &MysqlTree, directory: &Path) -> Result<Mysqld> {
 
 /// With the archive in a directory; the page's own commands do the same from an S3 server.
 #[test]
-fn what_clients_were_told_up_to_a_second_is_there_in_a_new_ring() {
+fn transactions_acknowledged_up_to_a_second_are_in_a_new_ring() {
     let _turn = SCENES.take();
     let place = Place::new().unwrap();
     through_the_loss_of_all_hosts(&place).unwrap_or_else(|error| panic!("{error:#}"));
@@ -146,7 +146,7 @@ fn through_the_loss_of_all_hosts(place: &Place) -> Result<()> {
     let done = set.cli_within(&backup, A_WHILE)?;
     println!("{}", done.into_text("backup")?);
     writers.wait_for_more(50, SOON)?;
-    let meanwhile: BTreeSet<u64> = writers.finish()?.acknowledged().into_iter().collect();
+    let during: BTreeSet<u64> = writers.finish()?.acknowledged().into_iter().collect();
 
     let up_to_here = write(2_000_000)?;
     std::thread::sleep(Duration::from_millis(1100));
@@ -190,7 +190,7 @@ fn through_the_loss_of_all_hosts(place: &Place) -> Result<()> {
     ensure!(report["ends_early"] == false, "{report}");
     let server = launch(&tree, &directory)?;
     let there = ids(&server.client())?;
-    let told: BTreeSet<u64> = [&before, &meanwhile, &up_to_here]
+    let told: BTreeSet<u64> = [&before, &during, &up_to_here]
         .into_iter()
         .flatten()
         .copied()

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use testkit::cluster::{Beside, Cluster, ClusterOptions, Profile, http_get, witness_binary};
+use testkit::cluster::{
+    Cluster, ClusterOptions, MemberDatabase, Profile, http_get, witness_binary,
+};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{MysqlClient, Mysqld, MysqldOptions};
 use witness_tests::{Writers, WrittenRows, make_rows};
@@ -92,7 +94,7 @@ impl Scene {
         client.sql(&format!("PURGE BINARY LOGS TO '{newest}'"))?;
         ensure!(!client.value("SELECT @@GLOBAL.gtid_purged")?.is_empty());
 
-        let attached = Beside::Attached {
+        let attached = MemberDatabase::Attached {
             socket: replica.socket(),
         };
         let tls = |key: &str, file: &str| format!("{key} = {:?}", tls.join(file));

@@ -1,7 +1,7 @@
 //! While a statement that changes accounts waits for its ACK, mysqld blocks all logins. A member that has lost its dump by then can neither
 //! reopen it nor see the waiting commits. It kills mysqld, whose next start undoes transactions that the ring lacks.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
@@ -19,7 +19,7 @@ const SOON: Duration = Duration::from_secs(60);
 
 /// Another database member is elected while `CREATE USER` waits at the old primary, which follows all the same.
 #[test]
-fn an_old_primary_into_which_nobody_can_log_in_follows_the_new_one() {
+fn an_old_primary_that_accepts_no_login_follows_the_new_one() {
     let _turn = SCENES.take();
     let set = replicaset_with(2, |options| {
         options.with_heartbeat(Duration::from_millis(500))
@@ -31,7 +31,7 @@ fn an_old_primary_into_which_nobody_can_log_in_follows_the_new_one() {
         set.signal(member, Signal::STOP).unwrap();
     }
     let waits = waiting_account(set.server(0).socket());
-    nobody_gets_in(&set.server(0).socket());
+    no_login_succeeds(&set.server(0).socket());
     // The others elect one of themselves, and the old primary's member detects that when it continues.
     set.signal(0, Signal::STOP).unwrap();
     for member in [1, 2, 3] {
@@ -66,7 +66,7 @@ fn an_old_primary_into_which_nobody_can_log_in_follows_the_new_one() {
 /// The member of the only database dies while `CREATE USER` waits there, and restarts: no other member can lead, and it becomes the primary
 /// again.
 #[test]
-fn a_primary_into_which_nobody_can_log_in_commits_again_without_an_heir() {
+fn a_primary_that_accepts_no_login_commits_again_without_a_successor() {
     let _turn = SCENES.take();
     let mut set = replicaset_with(1, |options| {
         options
@@ -78,7 +78,7 @@ fn a_primary_into_which_nobody_can_log_in_commits_again_without_an_heir() {
         set.signal(member, Signal::STOP).unwrap();
     }
     let waits = waiting_account(set.server(0).socket());
-    nobody_gets_in(&set.server(0).socket());
+    no_login_succeeds(&set.server(0).socket());
     set.kill(0).unwrap();
     for member in [1, 2] {
         set.signal(member, Signal::CONT).unwrap();
@@ -88,7 +88,7 @@ fn a_primary_into_which_nobody_can_log_in_commits_again_without_an_heir() {
     set.primary(SOON).unwrap();
     println!("the primary is open again {:?} later", began.elapsed());
     let told = waits.join().unwrap();
-    assert!(told.is_err(), "nobody acknowledged it: {told:?}");
+    assert!(told.is_err(), "no replica acknowledged it: {told:?}");
     was_killed_once(&set);
     set.client(0)
         .sql("INSERT INTO acked.rows VALUES (2, 0, 'after')")
@@ -116,7 +116,7 @@ fn waiting_account(socket: PathBuf) -> JoinHandle<Result<(), String>> {
 }
 
 /// Waits until mysqld sends its greeting and does not finish the login.
-fn nobody_gets_in(socket: &Path) {
+fn no_login_succeeds(socket: &Path) {
     let refused = |error| {
         matches!(
             error,
@@ -127,7 +127,7 @@ fn nobody_gets_in(socket: &Path) {
         )
     };
     let waits = || block_on(open(socket, Duration::from_secs(1))).is_err_and(refused);
-    eventually("nobody can log in", SOON, waits).unwrap();
+    eventually("no client can log in", SOON, waits).unwrap();
 }
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {

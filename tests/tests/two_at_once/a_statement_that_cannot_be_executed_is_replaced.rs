@@ -1,7 +1,7 @@
 //! A follower stops at a statement that its server cannot execute. An operator executes another one in its place, under its GTID, for that
 //! statement only and at that server only.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::time::Duration;
 
@@ -59,10 +59,10 @@ fn a_statement_that_a_follower_cannot_execute_is_replaced_under_its_gtid() {
     });
     println!("{}", advice.unwrap());
 
-    let mend = "ALTER TABLE acked.taken ADD PRIMARY KEY (id)";
+    let replacement = "ALTER TABLE acked.taken ADD PRIMARY KEY (id)";
     let another = format!("{uuid}:{}", last + 1);
     for (member, gtid) in [(follower, another.as_str()), (primary, gtid.as_str())] {
-        let refused = replaced(&set, member, gtid, mend);
+        let refused = replaced(&set, member, gtid, replacement);
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert_eq!(refused.status.code(), Some(4), "{said}");
     }
@@ -71,11 +71,11 @@ fn a_statement_that_a_follower_cannot_execute_is_replaced_under_its_gtid() {
     assert_eq!(refused.status.code(), Some(1), "{said}");
     assert!(said.contains("did not execute the statement"), "{said}");
 
-    let done = replaced(&set, follower, &gtid, mend);
+    let done = replaced(&set, follower, &gtid, replacement);
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
     assert!(done.status.success(), "{said}\n{}", set.words());
     set.follows(follower, SOON).unwrap();
     set.equal("acked", SOON).unwrap();
-    let again = replaced(&set, follower, &gtid, mend);
+    let again = replaced(&set, follower, &gtid, replacement);
     assert_eq!(again.status.code(), Some(4), "it follows");
 }

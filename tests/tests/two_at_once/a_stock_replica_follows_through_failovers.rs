@@ -64,7 +64,7 @@ fn three_failovers_leave_the_replica_equal_to_the_ring() {
 
 /// Parallel workers of a replica use a file's sequence numbers as long as they increase; 8.0 stops where they decrease (1755).
 #[test]
-fn a_parallel_replica_of_mysql_8_0_follows_where_the_primary_numbers_its_transactions_anew() {
+fn a_parallel_replica_of_mysql_8_0_follows_renumbered_transactions() {
     let _turn = SCENES.take();
     let mut set = replicaset_with(2, ClusterOptions::with_binlog_servers).unwrap();
     let primary = set.client(set.primary(SOON).unwrap());

@@ -1,7 +1,7 @@
 //! `witness apply` follows a growing log: a mysqld's as its replica, and a ring member's by its committed transactions. Both are paused,
 //! slowed and resumed over HTTP, and end at the given position.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
@@ -110,15 +110,15 @@ fn a_server_is_followed_paused_slowed_and_left_at_a_gtid() {
     write(20);
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(follower.committed(), 54, "it is paused");
-    let behind = follower.status();
+    let lagging = follower.status();
     assert!(
-        behind["committed"]["lag_ms"].as_u64().unwrap() >= 300,
-        "{behind}"
+        lagging["committed"]["lag_ms"].as_u64().unwrap() >= 300,
+        "{lagging}"
     );
     follower.post("/rate?per_second=40");
     let began = Instant::now();
     assert_eq!(follower.post("/resume")["paused"], false);
-    follower.wait_until("what was written meanwhile", all(74));
+    follower.wait_until("the rows written in the meantime", all(74));
     assert!(
         began.elapsed() > Duration::from_millis(300),
         "20 at 40 a second"

@@ -1,7 +1,7 @@
 //! The alerts and the dashboard of `monitoring/`: Prometheus' own checks and unit tests of the rules, their metrics, and the pages that
 //! they link. All of it also runs against a ring with a real mysqld that a real Prometheus scrapes.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -113,7 +113,7 @@ fn each_alert_leads_to_a_page_and_each_page_is_found() {
         let is_linked = linked.iter().any(|page| page.ends_with(&name));
         assert!(
             name == "README.md" || is_linked || index.contains(&format!("]({name})")),
-            "nobody finds docs/runbooks/{name}"
+            "no alert refers to docs/runbooks/{name}"
         );
     }
 }
@@ -213,7 +213,7 @@ fn a_real_prometheus_scrapes_a_ring_with_mysqld_and_its_alerts_fire() {
         "WitnessNoServingLeader",
         "WitnessNoWritablePrimary",
     ];
-    eventually("the lost quorum is told", patience, || {
+    eventually("the lost quorum is reported", patience, || {
         let firing = prometheus.firing().unwrap();
         let told = expected
             .iter()

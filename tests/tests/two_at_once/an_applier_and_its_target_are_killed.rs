@@ -1,7 +1,7 @@
 //! `witness apply` and its target mysqld are killed repeatedly, on every workload and policy. In the end the target has every transaction
 //! once: its GTIDs and table checksums are the source's.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::time::Duration;
 
@@ -119,7 +119,7 @@ fn insert_only_by_transactions_with_a_binlog() {
 
 /// The target dies under the applier, which waits for it and continues.
 #[test]
-fn a_target_that_comes_back_is_gone_on_with() {
+fn a_returning_target_is_continued() {
     let _turn = SCENES.take();
     let workload = Workload::NewOrderPayment;
     let mut pair = Pair::after(workload, LOAD).unwrap();

@@ -1,7 +1,7 @@
 //! The oldest server tested with `witness apply`, as a source (its dump, over TCP) and as a target. Impossible combinations are reported
 //! before anything is applied.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::time::Duration;
 

@@ -42,7 +42,7 @@ fn says(ring: &Cluster, path: &str, words: &[&str]) -> bool {
 }
 
 #[test]
-fn a_finite_timeout_while_it_runs_closes_the_primary_until_it_is_mended() {
+fn a_finite_timeout_while_it_runs_closes_the_primary_until_it_is_fixed() {
     let _turn = SCENES.take();
     let server = server();
     let mut ring = ring_around(&server, ClusterOptions::around(&server));
@@ -74,8 +74,8 @@ fn a_finite_timeout_while_it_runs_closes_the_primary_until_it_is_mended() {
         .unwrap();
     assert_eq!(ring.get(0, "/primary").unwrap().status, 503);
 
-    let mended = format!("SET GLOBAL rpl_semi_sync_source_timeout = {timeout}");
-    server.client().sql(&mended).unwrap();
+    let restored = format!("SET GLOBAL rpl_semi_sync_source_timeout = {timeout}");
+    server.client().sql(&restored).unwrap();
     ring.wait_until("the primary is open again", SOON, |ring| {
         Ok(!is_closed(&server) && ring.get(0, "/primary")?.status == 200)
     })
@@ -87,7 +87,7 @@ fn a_finite_timeout_while_it_runs_closes_the_primary_until_it_is_mended() {
 }
 
 #[test]
-fn a_finite_timeout_that_the_member_may_set_is_mended_by_it() {
+fn a_finite_timeout_that_the_member_may_set_is_fixed_by_it() {
     let _turn = SCENES.take();
     let server = server();
     let mut ring = ring_around(&server, ClusterOptions::around(&server));
@@ -95,7 +95,7 @@ fn a_finite_timeout_that_the_member_may_set_is_mended_by_it() {
         .client()
         .sql("SET GLOBAL rpl_semi_sync_source_timeout = 1000")
         .unwrap();
-    ring.wait_until("it is mended and open", SOON, |ring| {
+    ring.wait_until("it is repaired and open", SOON, |ring| {
         let timeout = server.client().variable("rpl_semi_sync_source_timeout")?;
         Ok(timeout != "1000" && !is_closed(&server) && ring.get(0, "/primary")?.status == 200)
     })
@@ -207,7 +207,7 @@ fn a_foreign_rings_member_is_refused_on_both_sides() {
 
 /// Regression: a full disk ended the member until an operator restarted it.
 #[test]
-fn a_witness_whose_disk_is_full_waits_for_room_and_loses_nothing() {
+fn a_witness_with_a_full_disk_waits_for_room_and_loses_nothing() {
     let _turn = SCENES.take();
     let server = server();
     let mut ring = ring_around(&server, ClusterOptions::around(&server));
@@ -257,7 +257,7 @@ fn a_witness_whose_disk_is_full_waits_for_room_and_loses_nothing() {
     .unwrap();
     writers.wait_for_more(20, SOON).unwrap();
     let written = writers.finish().unwrap();
-    assert_eq!(written.errors(), [], "two of three go on");
+    assert_eq!(written.errors(), [], "two of three continue");
 
     fs::write(&ask, "").unwrap();
     let mounted = format!(

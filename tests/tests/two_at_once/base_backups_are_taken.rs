@@ -1,6 +1,6 @@
 //! A follower's data are archived while clients write, and a mysqld started on the restored data continues with the log after it.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -48,7 +48,7 @@ fn is_subset(client: &MysqlClient, one: &str, other: &str) -> bool {
 }
 
 #[test]
-fn a_follower_is_backed_up_under_load_and_what_comes_back_goes_on_with_the_log() {
+fn a_follower_is_backed_up_under_load_and_its_restore_continues_with_the_log() {
     let _turn = SCENES.take();
     let (archive, copies) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let url = format!("file://{}", archive.path().display());
@@ -99,7 +99,7 @@ fn a_follower_is_backed_up_under_load_and_what_comes_back_goes_on_with_the_log()
         .commits
         .iter()
         .filter(|commit| commit.error.is_some());
-    assert_eq!(failed.count(), 0, "nobody was interrupted");
+    assert_eq!(failed.count(), 0, "no client was interrupted");
     assert!(archive_of(&set, FOLLOWER, &["verify"]).status.success());
     let listing = json(&archive_of(&set, FOLLOWER, &["list", "--output", "json"]));
     assert_eq!(listing["base_backups"][0]["name"], taken["name"]);

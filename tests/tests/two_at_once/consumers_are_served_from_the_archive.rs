@@ -63,7 +63,7 @@ fn status(scene: &Scene, member: usize) -> serde_json::Value {
 }
 
 #[test]
-fn who_was_away_goes_on_and_damage_is_named() {
+fn a_returning_consumer_continues_and_damage_is_named() {
     let _turn = SCENES.take();
     let home = tempfile::tempdir().unwrap();
     let url = format!("url = \"file://{}\"", home.path().display());
@@ -173,10 +173,12 @@ fn damage_is_named(scene: &Scene, archive: &Path, first: &str) {
         ))
         .unwrap();
     let query = "SELECT last_error_message FROM performance_schema.replication_connection_status";
-    let told = scene.ring.eventually("the replica is told why", SOON, || {
-        let told = client.value(query).unwrap();
-        (!told.is_empty()).then_some(told)
-    });
+    let told = scene
+        .ring
+        .eventually("the replica receives the reason", SOON, || {
+            let told = client.value(query).unwrap();
+            (!told.is_empty()).then_some(told)
+        });
     let told = told.unwrap();
     assert!(
         told.contains("1236") && told.contains("damaged") && told.contains(&damaged),

@@ -1,7 +1,7 @@
 //! The events of a schema run only at the primary, whichever way followers apply: through promotions, and through starts of a follower's
 //! mysqld.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ fn it_runs_once(set: &Cluster, primary: usize, name: &str) {
     ran.unwrap();
 }
 
-/// It must not run again at a primary that did not run it, whose scheduler is on by now.
+/// It must not run again at a primary that did not run it, and has its scheduler on by now.
 fn it_does_not_run_again(set: &Cluster, primary: usize, name: &str) {
     std::thread::sleep(A_WHILE);
     let client = set.client(primary);

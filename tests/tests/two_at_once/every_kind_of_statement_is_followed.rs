@@ -1,7 +1,7 @@
 //! A ring with a follower of each kind: the member's applier, and mysqld's own replica threads. The scripts of `corpus/` run at the primary
 //! in turn. After each one, all servers have the same rows, definitions and accounts. `CORPUS_SCRIPT=name` runs only one.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 //! `witness log flush` ends the current file on every member; after FLUSH BINARY LOGS at the primary's mysqld, the next transaction does.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn files(set: &Cluster, member: usize) -> Vec<String> {
 }
 
 #[test]
-fn the_rings_log_is_rotated_by_its_own_command_and_behind_a_new_file_of_the_primarys() {
+fn the_log_is_rotated_by_its_command_and_after_a_rotation_of_the_primary() {
     let _turn = SCENES.take();
     let set = replicaset(1).unwrap();
     let insert = |set: &Cluster, id: u32| {
@@ -37,8 +37,8 @@ fn the_rings_log_is_rotated_by_its_own_command_and_behind_a_new_file_of_the_prim
     assert_eq!(files(&set, 0), before, "nothing is in the primary's file");
     insert(&set, 2);
     set.wait_until_equal(SOON).unwrap();
-    let behind = files(&set, 0);
-    assert_eq!(behind.len(), before.len() + 1, "{behind:?}");
+    let flushed = files(&set, 0);
+    assert_eq!(flushed.len(), before.len() + 1, "{flushed:?}");
 
     let config = set.config(1).display().to_string();
     let done = set.cli(&["log", "flush", "--config", &config]).unwrap();
@@ -48,10 +48,10 @@ fn the_rings_log_is_rotated_by_its_own_command_and_behind_a_new_file_of_the_prim
     set.wait_until_equal(SOON).unwrap();
     for member in 0..set.size() {
         let after = files(&set, member);
-        assert_eq!(after.len(), behind.len() + 1, "member {member}: {after:?}");
+        assert_eq!(after.len(), flushed.len() + 1, "member {member}: {after:?}");
         assert!(
             told.contains(after.last().unwrap()),
-            "member {member}: {after:?}, before {behind:?}; {told}"
+            "member {member}: {after:?}, before {flushed:?}; {told}"
         );
     }
     assert_eq!(

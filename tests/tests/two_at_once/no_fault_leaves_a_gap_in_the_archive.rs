@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use testkit::bounded_run::Finished;
-use testkit::cluster::{Beside, Cluster, ClusterOptions, MemberOptions};
+use testkit::cluster::{Cluster, ClusterOptions, MemberDatabase, MemberOptions};
 use testkit::object_storage::{Conduct, ObjectStorage};
 use testkit::real_disks::LoopDisk;
 use witness_tests::{Commit, Writers, WrittenRows, replicaset_with};
@@ -28,7 +28,7 @@ const WRITERS: u64 = 4;
 /// members; 1 and 4 archive while the leader is in their region.
 fn in_two_regions(mut options: ClusterOptions) -> ClusterOptions {
     options.members[3].region = "there".to_owned();
-    let witness = |name| MemberOptions::new(name, "there", Beside::Nothing);
+    let witness = |name| MemberOptions::new(name, "there", MemberDatabase::Nothing);
     options
         .members
         .extend(["witness-3", "witness-4"].map(witness));
@@ -175,7 +175,7 @@ fn a_storage_that_does_all_wrong_and_members_that_die_leave_one_chain_and_no_com
     // The member verifies acknowledged uploads.
     let told = scene.fails(first, Conduct::Forgets, 1);
     assert!(told.contains("and has None"), "{told}");
-    it_lies_where_nobody_looks(&scene, first);
+    the_archive_is_elsewhere(&scene, first);
     let ends = Instant::now();
 
     dies_and_is_told_lies(&mut scene, first);
@@ -206,7 +206,7 @@ fn a_storage_that_does_all_wrong_and_members_that_die_leave_one_chain_and_no_com
 
 /// The storage confirms other bytes, of the same number, as those it received. Only a reader such as `verify` detects that. When the file
 /// has ended, it is archived again as a whole, from the log.
-fn it_lies_where_nobody_looks(scene: &Scene, member: usize) {
+fn the_archive_is_elsewhere(scene: &Scene, member: usize) {
     scene.storage.conduct(Conduct::KeepsOthers);
     scene.archives(member, 2);
     scene.storage.conduct(Conduct::Serves);
@@ -281,22 +281,22 @@ fn the_leader_moves(scene: &mut Scene, first: usize) {
 
 /// During the storage's faults, commits took no longer than before. A wait for it would take a second at least, and while it hangs, as long
 /// as that lasts.
-fn no_commit_waited(before: &WrittenRows, meanwhile: &WrittenRows) {
-    let [calm, bad] = [before, meanwhile].map(|rows| (median(rows), rows.longest()));
+fn no_commit_waited(before: &WrittenRows, during: &WrittenRows) {
+    let [calm, bad] = [before, during].map(|rows| (median(rows), rows.longest()));
     println!(
         "{} commits before: {calm:?} in the middle and at most, {} with a bad storage: {bad:?}",
         before.commits.len(),
-        meanwhile.commits.len()
+        during.commits.len()
     );
     assert_eq!(before.errors(), []);
-    assert_eq!(meanwhile.errors(), []);
+    assert_eq!(during.errors(), []);
     assert!(bad.0 < calm.0 * 5 + CALL / 20, "{bad:?} after {calm:?}");
     assert!(bad.1 < calm.1 * 4 + 2 * CALL, "{bad:?} after {calm:?}");
 }
 
 /// The disk of a directory archive is full for a while. Files that are not archived are not purged, even on an order.
 #[test]
-fn while_the_disk_of_the_archive_is_full_members_keep_their_files_and_go_on_without_a_gap() {
+fn members_keep_their_files_while_the_archives_disk_is_full() {
     let _turn = SCENES.take();
     let disk = LoopDisk::of_its_own(64 << 20).unwrap();
     let url = format!("file://{}", disk.folder().display());
@@ -318,7 +318,7 @@ fn while_the_disk_of_the_archive_is_full_members_keep_their_files_and_go_on_with
     .unwrap();
 
     disk.fill().unwrap();
-    let told = set.eventually("the full disk is told", GOES_ON, || {
+    let told = set.eventually("the full disk is reported", GOES_ON, || {
         let status = set.status(archiver).unwrap();
         let error = status["archive"]["error"].as_str().map(str::to_owned);
         error.filter(|error| error.contains("No space left"))

@@ -1,7 +1,7 @@
 //! A server outside the ring replicates into its primary. The channel ends when the primary is demoted: replica threads also write under
 //! `super_read_only`, and their writes at a former primary are errant.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::time::{Duration, Instant};
 

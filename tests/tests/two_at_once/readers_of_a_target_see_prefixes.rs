@@ -2,7 +2,7 @@
 //! A single client made them, so that their order is known. A reader of a number must find exactly as many rows, and never two different
 //! numbers.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! An idle reader at every follower, followed by DDL of its table. The primary dies, and clients wait until a follower has applied the
 //! blocked DDL. The same for a session that owns the next GTID.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::time::{Duration, Instant};
 
@@ -88,7 +88,7 @@ fn a_reader_holds_a_promotion_up_for_the_operators_limit_alone() {
     set.kill_host(0).unwrap();
     let died = Instant::now();
     let primary = set
-        .eventually("somebody takes writes", SOON, || writable(&set))
+        .eventually("a member accepts writes", SOON, || writable(&set))
         .unwrap();
     let took = died.elapsed();
     println!("writes {took:?} after the primary's end");
@@ -180,6 +180,6 @@ fn a_reader_that_may_not_be_killed_is_named_and_waited_for() {
         );
     }
     drop(readers);
-    set.eventually("somebody takes writes", SOON, || writable(&set))
+    set.eventually("a member accepts writes", SOON, || writable(&set))
         .unwrap();
 }

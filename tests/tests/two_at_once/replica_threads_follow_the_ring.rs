@@ -1,7 +1,7 @@
 //! A ring whose first database follows by the member's applier and the second by mysqld's own replica threads. The primary moves back and
 //! forth with connected clients, hosts die on both sides, and an error of the threads stops them and is reported.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -124,7 +124,7 @@ fn replica_threads_show_transactions_in_the_order_of_the_log() {
 }
 
 #[test]
-fn an_error_of_the_replica_threads_is_told_and_tried_again() {
+fn an_error_of_the_replica_threads_is_reported_and_retried() {
     let _turn = SCENES.take();
     let set = replicaset_with(2, |options| options.with_native(NATIVE)).unwrap();
     set.begins_at_the_first(SOON).unwrap();
@@ -159,7 +159,7 @@ fn an_error_of_the_replica_threads_is_told_and_tried_again() {
 
 /// A copy brings its donor's account, which has few rights where replica threads apply.
 #[test]
-fn no_copy_is_made_whose_account_could_not_apply_rows() {
+fn no_copy_is_made_with_an_account_that_cannot_apply_rows() {
     let _turn = SCENES.take();
     let set = replicaset_with(2, |options| options.with_native(NATIVE)).unwrap();
     set.begins_at_the_first(SOON).unwrap();
@@ -181,7 +181,7 @@ fn no_copy_is_made_whose_account_could_not_apply_rows() {
 
 /// A delay would be added to the next failover, and the lag would not show it.
 #[test]
-fn a_delay_is_taken_back_and_the_lag_counts_from_the_ring_s_commit() {
+fn a_delay_is_reset_and_the_lag_counts_from_the_rings_commit() {
     let _turn = SCENES.take();
     let set = replicaset_with(2, |options| options.with_native(NATIVE)).unwrap();
     set.begins_at_the_first(SOON).unwrap();

@@ -1,7 +1,7 @@
 //! The commands of the runbooks and of the upgrade page, in order and unchanged, in a ring with real mysqlds. Only paths and the members'
 //! addresses are replaced.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -61,7 +61,7 @@ fn with_config(words: &[String], config: &Path) -> Vec<String> {
 }
 
 #[test]
-fn every_command_of_the_runbooks_ends_as_its_page_says() {
+fn every_command_of_the_runbooks_ends_as_documented() {
     let _turn = SCENES.take();
     let set = replicaset(2).unwrap();
     set.follows(3, SOON).unwrap();

@@ -1,7 +1,7 @@
 //! Stock `mysqlbinlog` and `mysql` at a member's binlog server: copies equal to the member's files, reads by GTIDs, and lists of files.
 //! Files are rotated and purged, and purged ones are refused as by any source.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::fs;
 use std::time::Duration;
@@ -221,7 +221,7 @@ fn mysqlbinlog_copies_and_people_look() {
         ))
         .unwrap();
     let query = "SELECT last_error_number, last_error_message FROM performance_schema.replication_connection_status";
-    let told = eventually("the replica is told that it is purged", SOON, || {
+    let told = eventually("the replica receives the purge error", SOON, || {
         let said = replica.client().sql(query)?.0.concat();
         ensure!(said[0] == "13114" || said[0] == "1236", "{said:?}");
         Ok(said)

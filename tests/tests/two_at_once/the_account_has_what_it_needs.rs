@@ -1,11 +1,13 @@
 //! A ring whose mysqlds apply by their own replica threads, with the account that a member creates in a new server. The primary moves,
 //! hosts die, events move along, and a mysqld gets a copy of the other one's data. mysqld denies the members nothing.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::time::Duration;
 
-use testkit::cluster::{Beside, ChildServer, Cluster, ClusterOptions, Profile, witness_binary};
+use testkit::cluster::{
+    ChildServer, Cluster, ClusterOptions, MemberDatabase, Profile, witness_binary,
+};
 use testkit::mysql_tree::MysqlTree;
 use witness_tests::{MAKE_ROWS, Writers};
 
@@ -24,7 +26,7 @@ fn a_ring_of_replica_threads_needs_no_more_than_the_listed_rights() {
     let server = |server_id: u32| {
         let data_dir = scratch.path().join(server_id.to_string());
         let made = ChildServer::to_be_made(&tree, server_id, data_dir).unwrap();
-        Beside::from(made.with_account("witness"))
+        MemberDatabase::from(made.with_account("witness"))
     };
     let options = ClusterOptions::new(server(1))
         .with_more([server(2)])

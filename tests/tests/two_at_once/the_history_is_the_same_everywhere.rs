@@ -1,7 +1,7 @@
 //! A ring's events are in its log: leaders with times and reasons, and orders with their authors. Every member reports the same, also after
 //! all were restarted. A postponed switchover is stored the same way.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::time::{Duration, SystemTime};
 
@@ -48,7 +48,7 @@ fn has(events: &[Value], event: &str, words: &str) -> bool {
 }
 
 #[test]
-fn every_member_tells_what_happened_also_after_its_restart() {
+fn every_member_has_the_history_even_after_its_restart() {
     let _turn = SCENES.take();
     let folder = tempfile::tempdir().unwrap();
     let token = folder.path().join("token");

@@ -114,7 +114,7 @@ pub(crate) fn archivers(set: &Cluster) -> Vec<usize> {
 }
 
 #[test]
-fn another_member_goes_on_where_the_one_that_archives_was_killed() {
+fn another_member_continues_a_killed_members_archiving() {
     let _turn = SCENES.take();
     let home = tempfile::tempdir().unwrap();
     let url = format!("url = \"file://{}\"", home.path().display());
@@ -226,7 +226,7 @@ fn files_are_fetched_and_damage_is_found(set: &mut Cluster, archive: &Path, read
 
     // Without one, later files cannot be reached.
     std::fs::remove_dir_all(archive.join("log/00000001/binlog.000001")).unwrap();
-    assert_eq!(list(set).0, Some(7), "nobody has pruned what it began with");
+    assert_eq!(list(set).0, Some(7), "the first generation is not pruned");
     let last = files.keys().next_back().unwrap();
     let missing = ["archive", "fetch", "--from-file", "binlog.999999"];
     let missing = [&missing[..], &["--url", &url, "--directory", "/tmp"]].concat();
@@ -327,7 +327,7 @@ fn no_commit_waits_for_a_storage_that_fails() {
             "member {member} tells the secret"
         );
     }
-    set.eventually("nothing fails any more", GOES_ON, || {
+    set.eventually("the failures have ended", GOES_ON, || {
         (0..set.size()).all(|member| set.status(member).unwrap()["archive"]["error"].is_null())
     })
     .unwrap();

@@ -1,7 +1,7 @@
 //! docs/archive.md, block by block: a ring is set up, backed up, read and restored from an S3 server with the page's own commands. All
 //! hosts are lost before the restore. Everything acknowledged up to a given second is present.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,6 +1,6 @@
 //! Several database members with real mysqlds: they follow, one is promoted with connected clients, and the primary's host dies.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::time::{Duration, Instant};
 
@@ -244,7 +244,7 @@ fn a_long_statement_holds_a_switchover_up_for_the_operators_limit_alone() {
     println!("{took:?}; {during} commits in the first half of the limit");
     assert!(took > LIMIT, "they were not waited for: {took:?}");
     assert!(took < LIMIT * 3, "{took:?}");
-    assert!(during > 0, "writes did not go on meanwhile");
+    assert!(during > 0, "writes did not continue during the move");
     let [update, locker, reader] = pending;
     for killed in [update, locker] {
         let lost = killed.finish(SOON).unwrap_err().to_string();
@@ -261,7 +261,7 @@ fn a_long_statement_holds_a_switchover_up_for_the_operators_limit_alone() {
 }
 
 #[test]
-fn the_host_of_the_primary_dies_and_comes_back_by_itself() {
+fn the_host_of_the_primary_dies_and_returns_by_itself() {
     let _turn = SCENES.take();
     let mut set = replicaset(2).unwrap();
     let mut written = WrittenRows::default();
@@ -286,7 +286,7 @@ fn the_host_of_the_primary_dies_and_comes_back_by_itself() {
 /// Regression (found by the nemesis): a leader that lacked transactions when its mysqld started began and ended its applier indefinitely.
 /// It had not begun to apply yet.
 #[test]
-fn a_leader_whose_mysqld_comes_up_behind_catches_up_and_opens() {
+fn a_leader_with_a_lagging_mysqld_catches_up_and_opens() {
     let _turn = SCENES.take();
     let mut set = replicaset(2).unwrap();
     set.follows(3, SOON).unwrap();
@@ -335,7 +335,7 @@ fn a_primary_that_is_stopped_hands_over_before_its_mysqld_ends() {
 
 /// Writes to its mysqld while it followed are not the ring's, even when its member has lost its state and leads before its next check.
 #[test]
-fn what_an_administrator_wrote_to_a_follower_never_enters_the_ring() {
+fn an_administrators_writes_to_a_follower_never_enter_the_ring() {
     let _turn = SCENES.take();
     let mut set = replicaset(2).unwrap();
     let insert = |id| format!("INSERT INTO acked.rows VALUES ({id}, 0, 'row')");

@@ -1,7 +1,7 @@
 //! Two mysqlds with one `auto.cnf`, as after a copy of a data directory. The one that is not the primary is not used until it has a new
 //! UUID.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::fs;
 use std::time::Duration;

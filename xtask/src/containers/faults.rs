@@ -61,7 +61,7 @@ impl<'e> Faults<'e> {
         }
         self.region_lost_and_writes_stop()?;
         if !self.short {
-            self.region_lost_and_writes_go_on()?;
+            self.region_lost_and_writes_continue()?;
         }
         self.stack.renew_certificates()?;
         self.replaced()?;
@@ -81,7 +81,7 @@ impl<'e> Faults<'e> {
         let what = "the primary's container was paused";
         let began = self.interrupted(what, |stack| stack.order("pause", &[primary]))?;
         thread::sleep(PAUSE.saturating_sub(began.elapsed()));
-        self.interrupted("it went on", |stack| stack.order("unpause", &[primary]))?;
+        self.interrupted("it continued", |stack| stack.order("unpause", &[primary]))?;
         self.stack.is_back(primary, RETURN)
     }
 
@@ -104,7 +104,7 @@ impl<'e> Faults<'e> {
             !self.writer.has_written_since(at),
             "clients were acknowledged rows while the region of the primary was lost"
         );
-        self.says_why(&region)?;
+        self.reports_why(&region)?;
         let back = Instant::now();
         self.stack.order("start", &region)?;
         let after = self.writer.wrote_again(back, RECOVERY)?;
@@ -116,7 +116,7 @@ impl<'e> Faults<'e> {
     }
 
     /// `witness status` and an alert report the lost quorum, and the remedy.
-    fn says_why(&self, lost: &[Member]) -> Result<()> {
+    fn reports_why(&self, lost: &[Member]) -> Result<()> {
         let left = MEMBERS.into_iter().find(|member| !lost.contains(member));
         let left = left.context("all members are lost")?;
         let said = self.stack.try_witness(left, &["status"])?.stdout;
@@ -146,7 +146,7 @@ impl<'e> Faults<'e> {
         Ok(())
     }
 
-    fn region_lost_and_writes_go_on(&self) -> Result<()> {
+    fn region_lost_and_writes_continue(&self) -> Result<()> {
         self.calm()?;
         self.stack
             .order_ring(&["quorum", "set", "--policy", "majority", "--yes"])?;

@@ -194,7 +194,7 @@ impl<'e> Stack<'e> {
         self.engine.shell(commands, folder, &self.variables)
     }
 
-    /// Waits for the member whose mysqld is the primary, and returns it.
+    /// Waits for the member with the primary, and returns it.
     ///
     /// # Errors
     /// When there is none within the limit.
@@ -350,7 +350,7 @@ impl<'e> Stack<'e> {
         for ((member, before), after) in MEMBERS.iter().zip(before).zip(self.expiries()?) {
             ensure!(
                 after != before,
-                "{} goes on with its certificate: {after}",
+                "{} continues with its certificate: {after}",
                 member.name
             );
         }
@@ -453,7 +453,7 @@ fn network(member: Member) -> String {
 
 /// Makes the router delay packets with this program where the kernel lacks netem.
 fn delay_without_netem() -> Result<String> {
-    // Not the running one, whose file is gone if the tests have recompiled it since.
+    // Not the running one: its file is gone if the tests have recompiled it since.
     let program = program(Profile::Dev, "xtask");
     ensure!(
         program.is_file(),

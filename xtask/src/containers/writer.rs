@@ -85,7 +85,7 @@ impl Writer {
         Some(first.at - since)
     }
 
-    /// Whether any write begun since then was acknowledged.
+    /// True if any write begun since then was acknowledged.
     pub(super) fn has_written_since(&self, since: Instant) -> bool {
         self.first_since(since).is_some()
     }

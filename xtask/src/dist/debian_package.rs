@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_symbol_tells_the_c_library() {
+    fn the_newest_symbol_determines_the_c_library() {
         let symbols = "0 DF *UND* (GLIBC_2.9) accept4\n0 DF *UND* (GLIBC_2.34) pthread_create\n0 (GCC_3.3) _Unwind\n";
         assert_eq!(libraries(symbols), "libc6 (>= 2.34), libgcc-s1");
         assert_eq!(libraries(""), "libc6");

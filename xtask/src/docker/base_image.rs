@@ -90,7 +90,7 @@ fn of_mysql_tree(engine: &Engine, tag: &str) -> Result<()> {
     import(engine, tag, &[&root, links.path()])
 }
 
-/// Whether the engine has an image, or a registry gives it.
+/// True if the engine has an image, or a registry gives it.
 fn has(engine: &Engine, tag: &str) -> bool {
     if exists(engine, tag) {
         return true;

@@ -64,7 +64,7 @@ impl Host<'_> {
         while [&mysqld, "0"].contains(&&*self.process_of("mysql")?) {
             ensure!(
                 Instant::now() < deadline,
-                "the mysqld of a member that hung is not killed and started anew"
+                "the mysqld of a member that hung is not killed and started again"
             );
             thread::sleep(LOOK);
         }

@@ -39,7 +39,10 @@ impl CheckingCompiler {
         let said = said.context("cannot run rustc")?;
         let sysroot = String::from_utf8(said.stdout).context("rustc's sysroot")?;
         let driver = PathBuf::from(sysroot.trim_end()).join("bin/clippy-driver");
-        for (program, component) in [(&driver, "clippy"), (&rustdoc_beside(&driver), "rust-docs")] {
+        for (program, component) in [
+            (&driver, "clippy"),
+            (&rustdoc_next_to(&driver), "rust-docs"),
+        ] {
             ensure!(
                 program.is_file(),
                 "{} is missing: install it with `rustup component add {component}`",
@@ -93,7 +96,7 @@ fn program() -> Result<PathBuf> {
     Ok(program)
 }
 
-fn rustdoc_beside(driver: &Path) -> PathBuf {
+fn rustdoc_next_to(driver: &Path) -> PathBuf {
     driver.with_file_name("rustdoc")
 }
 
@@ -106,10 +109,10 @@ pub(crate) fn as_rustc() -> Option<ExitCode> {
         let arguments: Vec<OsString> = arguments.collect();
         let mut compiling = Command::new(&driver);
         compiling.args(&arguments);
-        let beside = |main: &Path| main.with_file_name("lib.rs").is_file();
-        let documented = documentation_of(&arguments, &target_folder().join("doc"), beside);
+        let has_library = |main: &Path| main.with_file_name("lib.rs").is_file();
+        let documented = documentation_of(&arguments, &target_folder().join("doc"), has_library);
         let documenting = documented.map(|arguments| {
-            let mut documenting = Command::new(rustdoc_beside(&driver));
+            let mut documenting = Command::new(rustdoc_next_to(&driver));
             documenting.args(arguments);
             documenting
         });
@@ -178,8 +181,8 @@ mod tests {
 
     fn documented(compiled: &str) -> Option<String> {
         let arguments: Vec<OsString> = compiled.split(' ').map(OsString::from).collect();
-        let beside = |source: &Path| source == "both/src/main.rs";
-        let said = documentation_of(&arguments, Path::new("doc"), beside)?;
+        let has_library = |source: &Path| source == "both/src/main.rs";
+        let said = documentation_of(&arguments, Path::new("doc"), has_library)?;
         let words = said.iter().map(|word| word.to_str().unwrap());
         Some(words.collect::<Vec<_>>().join(" "))
     }
@@ -199,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cargo_doc_leaves_out_is_left_out() {
+    fn packages_omitted_by_cargo_doc_are_omitted() {
         for compiled in [
             "rustc -vV",
             "rustc - --crate-name ___ --print=file-names",

@@ -16,7 +16,7 @@ use crate::second_chance::{Failure, second_chances, summary};
 
 /// The whole-system test program that tolerates a busy machine: its waits have tens of seconds. Another one runs with it, so that both
 /// lanes take equally long.
-const BESIDE_OTHERS: [&str; 2] = ["two_at_once", "facts_of_mysqld"];
+const WITH_OTHERS: [&str; 2] = ["two_at_once", "facts_of_mysqld"];
 /// The whole-system test program that does not: its tests measure time or memory, or fail on an election caused by load.
 const ALONE: &str = "one_at_a_time";
 /// Programs whose tests only compute, longest first, without time limits below a second.
@@ -25,7 +25,7 @@ const COMPUTING: [&str; 9] = [
     "decoding",
     "exhaustive",
     "format",
-    "full_disks_come_back",
+    "full_disks_recover",
     "parallel_equals_serial",
     "proxying_outlives_failovers",
     "store",
@@ -72,16 +72,16 @@ pub(super) fn run_most(again: bool) -> Result<Vec<Failure>> {
     let mut most: Vec<&str> = vec!["--lib", "--bins"];
     most.extend(others.iter().flat_map(|name| ["--test", name]));
     // Most slow tests wait for processes, clocks and disks, and do so in parallel to the others.
-    let (beside, rest) = std::thread::scope(|scope| {
-        let beside = BESIDE_OTHERS.map(|name| ["--test", name]).concat();
-        let beside = scope.spawn(move || run_programs(&beside, Some(folder), "│ "));
+    let (concurrent, rest) = std::thread::scope(|scope| {
+        let concurrent = WITH_OTHERS.map(|name| ["--test", name]).concat();
+        let concurrent = scope.spawn(move || run_programs(&concurrent, Some(folder), "│ "));
         let most = run_programs(&most, Some(folder), "");
         let rest = most.and_then(|most| Ok([most, run_programs(&["--doc"], None, "")?]));
-        (beside.join(), rest)
+        (concurrent.join(), rest)
     });
-    let beside = beside.map_err(|_| anyhow!("running tests beside others panicked"))??;
+    let concurrent = concurrent.map_err(|_| anyhow!("running tests with others panicked"))??;
     let [most, examples] = rest?;
-    judged(&[beside, most, examples], again)
+    judged(&[concurrent, most, examples], again)
 }
 
 /// As [`run_most`], for those that only compute.
@@ -150,7 +150,7 @@ fn other_programs() -> Result<Vec<String>> {
         .flat_map(|package| package.targets);
     let programs = targets.filter(|target| target.kind == ["test"]);
     let names: BTreeSet<String> = programs.map(|target| target.name).collect();
-    let by_themselves = BESIDE_OTHERS.into_iter().chain(COMPUTING).chain([ALONE]);
+    let by_themselves = WITH_OTHERS.into_iter().chain(COMPUTING).chain([ALONE]);
     for name in by_themselves.clone() {
         ensure!(names.contains(name), "there are no tests `{name}`");
     }

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_says_who_made_it() {
+    fn a_folder_names_its_maker() {
         assert_eq!(maker_in("witness-tests-4711-AbCdEf"), Some(4711));
         for other in [
             "witness-tests-",

@@ -87,7 +87,7 @@ pub(super) enum Action {
 pub(super) struct Step {
     pub(super) name: &'static str,
     /// A step of another lane that must end first: this one needs its result, or takes cargo's lock, for which that one would wait.
-    pub(super) behind: Option<&'static str>,
+    pub(super) after: Option<&'static str>,
     pub(super) action: Action,
 }
 
@@ -97,11 +97,11 @@ impl Plan {
         let limits = Step::new("limits", Action::Limits);
         let format = Step::new("format", Action::Format);
         let programs = Step::new("programs", Action::Programs);
-        let computing = simulated().into_iter().map(|step| step.behind("tests"));
+        let computing = simulated().into_iter().map(|step| step.after("tests"));
         let tests_that_compute = Step::new("computing tests", Action::ComputingTests);
         // The tests that run alone take cargo's lock, too.
-        let behind = if quick { "tests" } else { "tests alone" };
-        let tests_that_compute = tests_that_compute.behind(behind);
+        let after = if quick { "tests" } else { "tests alone" };
+        let tests_that_compute = tests_that_compute.after(after);
         let (waiting, packaging) = if quick {
             let tests = Step::new("tests", Action::QuickTests);
             (vec![limits, format, programs, tests], Vec::new())
@@ -115,9 +115,9 @@ impl Plan {
                 Step::new("tests alone", Action::TestsAlone),
                 Step::new("nemesis", lab(NEMESIS)),
                 // Two engines would use the same folder.
-                Step::new("containers", Action::Containers).behind("packages"),
+                Step::new("containers", Action::Containers).after("packages"),
             ];
-            let packages = Step::new("packages", Action::Packages).behind("tests alone");
+            let packages = Step::new("packages", Action::Packages).after("tests alone");
             (waiting, vec![packages])
         };
         Self {
@@ -136,15 +136,15 @@ impl Plan {
         if !self.has(name) {
             return Err(self.names());
         }
-        let mut behind = None;
+        let mut after = None;
         for lane in self.lanes() {
             if let Some(at) = place(lane, name) {
-                behind = lane[at].behind;
+                after = lane[at].after;
                 lane.drain(..at);
             }
         }
         for lane in self.lanes() {
-            let over = behind.and_then(|behind| place(lane, behind));
+            let over = after.and_then(|after| place(lane, after));
             lane.drain(..over.map_or(0, |over| over + 1));
         }
         Ok(self)
@@ -154,7 +154,7 @@ impl Plan {
         [&mut self.waiting, &mut self.packaging, &mut self.computing]
     }
 
-    /// Whether there is a step of this name.
+    /// True if there is a step of this name.
     pub(super) fn has(&self, name: &str) -> bool {
         self.steps().any(|step| step.name == name)
     }
@@ -173,14 +173,14 @@ impl Step {
     fn new(name: &'static str, action: Action) -> Self {
         Self {
             name,
-            behind: None,
+            after: None,
             action,
         }
     }
 
-    fn behind(self, name: &'static str) -> Self {
+    fn after(self, name: &'static str) -> Self {
         Self {
-            behind: Some(name),
+            after: Some(name),
             ..self
         }
     }
@@ -316,7 +316,7 @@ mod tests {
                 let before = over.len();
                 for lane in &mut lanes {
                     if let Some((step, rest)) = lane.split_first()
-                        && step.behind.is_none_or(|name| over.contains(&name))
+                        && step.after.is_none_or(|name| over.contains(&name))
                     {
                         over.push(step.name);
                         *lane = rest;
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_before_a_step_is_left_out() {
+    fn text_before_a_step_is_omitted() {
         let from = |name| Plan::new(false).from(name);
         let plan = from("packages").unwrap();
         assert_eq!(names(&plan.waiting), ["nemesis", "containers"]);

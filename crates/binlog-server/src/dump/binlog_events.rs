@@ -1,12 +1,14 @@
 //! `SHOW BINLOG EVENTS`: a file, one row for each event, as far as it is committed. Rows are sent as they are read.
 
+use std::fmt::Display;
+
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::event::{EventHeader, EventRef, EventType, HEADER_LEN};
 use binlog_format::events::{Ignorable, summary};
 use mysql_link::wire::Outgoing;
 
 use crate::answers::{ColumnKind, ErrorAnswer, ResultSet, Value, code};
-use crate::committed_files::{CommittedFiles, LogFile, Position, ReadError};
+use crate::committed_files::{CommittedFiles, LogFile, Position};
 use crate::dump::request::FIRST_EVENT;
 use crate::session::{Client, Ended};
 use crate::statement::EventRange;
@@ -46,9 +48,8 @@ impl Client<'_> {
         };
         let from = range.from.unwrap_or(FIRST_EVENT);
         let Some(file) = file.filter(|file| (FIRST_EVENT..=file.bytes).contains(&from)) else {
-            let message = "Error when executing command SHOW BINLOG EVENTS: there is no such file or position; \
-                           SHOW BINARY LOGS lists them";
-            out.push(&ErrorAnswer::new(code::SHOW_BINLOG_EVENTS, message).packet());
+            let why = "there is no such file or position; SHOW BINARY LOGS lists them";
+            out.push(&failed(why).packet());
             return self.send(&out.bytes).await;
         };
         // Without it a purge in the meantime is an error in the middle; with it the file stays.
@@ -57,8 +58,7 @@ impl Client<'_> {
             match log.fetch(file.number).await {
                 Ok(fetched) => kept = Some(fetched),
                 Err(why) => {
-                    let message = format!("Error when executing command SHOW BINLOG EVENTS: {why}");
-                    out.push(&ErrorAnswer::new(code::SHOW_BINLOG_EVENTS, message).packet());
+                    out.push(&failed(why).packet());
                     return self.send(&out.bytes).await;
                 }
             }
@@ -74,9 +74,8 @@ impl Client<'_> {
             match listing.next(&*self.shared.log, &file).await {
                 Ok(Some(row)) => result.row(&mut out, &row),
                 Ok(None) => break,
-                Err(why) => {
-                    let message = format!("Error when executing command SHOW BINLOG EVENTS: {why}");
-                    out.push(&ErrorAnswer::new(code::SHOW_BINLOG_EVENTS, message).packet());
+                Err(error) => {
+                    out.push(&error.packet());
                     return self.send(&out.bytes).await;
                 }
             }
@@ -90,6 +89,11 @@ impl Client<'_> {
     }
 }
 
+fn failed(why: impl Display) -> ErrorAnswer {
+    let message = format!("Error when executing command SHOW BINLOG EVENTS: {why}");
+    ErrorAnswer::new(code::SHOW_BINLOG_EVENTS, message)
+}
+
 struct Listing {
     offset: u64,
     skip: u64,
@@ -101,18 +105,17 @@ impl Listing {
         &mut self,
         log: &dyn CommittedFiles,
         file: &LogFile,
-    ) -> Result<Option<Vec<Value>>, String> {
+    ) -> Result<Option<Vec<Value>>, ErrorAnswer> {
         while self.offset < file.bytes && self.left > 0 {
             let at = Position {
                 file: file.number,
                 offset: self.offset,
             };
-            let bytes = log.read(at, MAX_LOOKED_INTO).await;
-            let bytes = bytes.map_err(|error: ReadError| error.to_string())?;
+            let bytes = log.read(at, MAX_LOOKED_INTO).await.map_err(failed)?;
             let header = bytes
                 .get(..HEADER_LEN)
                 .and_then(|head| EventHeader::parse(head).ok());
-            let no_event = || format!("no event begins at {}", at.offset);
+            let no_event = || failed(format_args!("no event begins at {}", at.offset));
             let header = header.ok_or_else(no_event)?;
             let end = at.offset + u64::from(header.event_size);
             if header.log_pos != end as u32 || end > file.bytes {
@@ -127,12 +130,12 @@ impl Listing {
             let whole = bytes.get(..header.event_size as usize);
             let info = whole.map_or_else(String::new, |whole| info(log, whole));
             return Ok(Some(vec![
-                Value::from(&file.name[..]),
+                Value::text(&file.name),
                 Value::Number(at.offset),
-                Value::Text(header.event_type.to_string()),
+                Value::text(header.event_type),
                 Value::Number(u64::from(header.server_id)),
                 Value::Number(end),
-                Value::Text(info),
+                Value::text(info),
             ]));
         }
         Ok(None)

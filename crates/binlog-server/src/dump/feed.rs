@@ -1,5 +1,5 @@
-//! From the bytes of a file to the packets of a dump: which events a consumer gets, and which it does not. Pure.
-//! Large events go through piece by piece, so that memory does not depend on them.
+//! Makes the packets of a dump from the bytes of a file, and selects the events that a consumer receives. Pure. Large events are
+//! processed in pieces, so that memory does not depend on their size.
 
 use binlog_format::DecodeError;
 use binlog_format::checksum::ChecksumAlgorithm;
@@ -9,20 +9,21 @@ use binlog_format::gtid::GtidSet;
 use thiserror::Error;
 
 use crate::answers::EventPackets;
+use crate::committed_files::CommittedFiles;
 
-/// The largest event that is looked into; real ones have at most some kilobytes.
+/// The largest event that is decoded; real ones have at most some kilobytes.
 const MAX_WHOLE: u64 = 1 << 20;
 
 /// The CRC32 of whatever ends with its own CRC32, as events do.
 const WHOLE: u32 = 0x2144_df1c;
 
-/// A file that is not what it should be.
+/// An invalid event in a file.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(super) enum BadFile {
     #[error("at offset {offset} there is no event: {source}")]
     NoEvent { offset: u64, source: DecodeError },
-    #[error("the event at offset {offset} says that it ends at {said}")]
-    Misplaced { offset: u64, said: u32 },
+    #[error("the event at offset {offset} says that it ends at {stated_end}")]
+    Misplaced { offset: u64, stated_end: u32 },
     #[error("the event at offset {offset} has {size} bytes, too many for its type")]
     TooLarge { offset: u64, size: u64 },
     #[error("the CRC32 of the event at offset {offset} is not that of its bytes")]
@@ -30,7 +31,7 @@ pub(super) enum BadFile {
 }
 
 impl BadFile {
-    /// Where the event begins that is not what it should be.
+    /// The offset of the invalid event.
     pub(super) fn offset(&self) -> u64 {
         match self {
             Self::NoEvent { offset, .. }
@@ -51,16 +52,48 @@ pub(super) enum Rule {
     All { registered_as: Option<u32> },
 }
 
-/// What the feed asks of its surroundings.
-pub(super) trait Surroundings {
-    /// Whether an ignorable event's body is the log's own.
-    fn is_own(&self, body: &[u8]) -> bool;
-    /// The heartbeat for an offset of the file at hand.
-    fn heartbeat(&self, offset: u64) -> Vec<u8>;
+/// The current file of a dump, which events that are in no file name.
+pub(super) struct CurrentFile {
+    pub(super) name: String,
+    /// Of this server.
+    pub(super) server_id: u32,
+    /// Whether the consumer supports the second form of heartbeats.
+    pub(super) heartbeat_v2: bool,
 }
 
-/// What becomes of an event.
-enum Fate {
+impl CurrentFile {
+    /// The event that informs the consumer of the file's name and its position in it.
+    pub(super) fn rotate(&self, offset: u64, checksum: ChecksumAlgorithm) -> Vec<u8> {
+        let rotate = Rotate {
+            position: offset,
+            ..Rotate::to(&self.name)
+        };
+        let origin = self.origin(EventFlags::ARTIFICIAL);
+        finished(rotate.encode(origin), 0, checksum)
+    }
+
+    /// The event that informs the consumer of its position, and that the server still runs.
+    pub(super) fn heartbeat(&self, offset: u64, checksum: ChecksumAlgorithm) -> Vec<u8> {
+        let heartbeat = Heartbeat {
+            version_2: self.heartbeat_v2,
+            file: self.name.as_bytes().into(),
+            position: offset,
+        };
+        let origin = self.origin(EventFlags::NONE);
+        finished(heartbeat.encode(origin), offset as u32, checksum)
+    }
+
+    fn origin(&self, flags: EventFlags) -> EventOrigin {
+        EventOrigin {
+            timestamp: 0,
+            server_id: self.server_id,
+            flags,
+        }
+    }
+}
+
+/// How an event is passed on.
+enum Decision {
     Passes,
     Becomes(Vec<u8>),
     /// Because the consumer has its transaction.
@@ -68,9 +101,9 @@ enum Fate {
     IsLeftOut,
 }
 
-/// One file on its way.
-#[derive(Debug)]
-pub(super) struct Feed {
+/// Selects the events of one file for a consumer.
+pub(super) struct Feed<'a> {
+    log: &'a dyn CommittedFiles,
     /// The next byte of the file.
     offset: u64,
     /// Bytes of the event under way that are still to be passed on.
@@ -78,16 +111,17 @@ pub(super) struct Feed {
     /// Where that event begins, and the CRC32 of what was passed on of it.
     begun: u64,
     crc: u32,
-    /// Whether the transaction at hand is known to the consumer.
+    /// True if the consumer has the current transaction.
     known: bool,
-    /// The end of events that the consumer knew, and has not been told of.
+    /// The end of skipped events, of which the consumer has not been notified.
     skipped_to: Option<u64>,
 }
 
-impl Feed {
-    /// A feed whose next byte is the first one of an event, at this offset in the file.
-    pub(super) fn at(offset: u64) -> Self {
+impl<'a> Feed<'a> {
+    /// A feed that starts at the begin of an event, at this offset in the file.
+    pub(super) fn at(offset: u64, log: &'a dyn CommittedFiles) -> Self {
         Self {
+            log,
             offset,
             passing: 0,
             begun: offset,
@@ -102,23 +136,23 @@ impl Feed {
         self.offset
     }
 
-    /// Whether the last event is complete.
+    /// True if the last event is complete.
     pub(super) fn is_between(&self) -> bool {
         self.passing == 0
     }
 
-    /// Up to where the consumer should be told that it is; once.
+    /// The end of skipped events, once: the consumer should be notified of it.
     pub(super) fn take_skipped(&mut self) -> Option<u64> {
         self.skipped_to.take()
     }
 
     /// Takes bytes from [`Self::offset`] on until they or the room are used up, and returns how many bytes it must be
-    /// given at least to go on. Whole events may be stepped over beyond the bytes.
+    /// given at least to continue. Whole events beyond the bytes may be skipped.
     pub(super) fn take(
         &mut self,
         mut bytes: &[u8],
         rule: &Rule,
-        around: &impl Surroundings,
+        file: &CurrentFile,
         out: &mut EventPackets,
         room: usize,
     ) -> Result<usize, BadFile> {
@@ -132,11 +166,11 @@ impl Feed {
                 crc.update(pass);
                 self.crc = crc.finalize();
                 if now as u64 == self.passing && self.crc != WHOLE {
-                    // Its end stays here, and with that the consumer has no event.
+                    // Without its end the consumer has no event.
                     return Err(BadFile::Checksum { offset: self.begun });
                 }
                 out.put(pass);
-                self.moved(now as u64);
+                self.offset += now as u64;
                 self.passing -= now as u64;
                 bytes = rest;
                 if self.passing > 0 {
@@ -152,7 +186,7 @@ impl Feed {
             };
             let header = self.header(header)?;
             let size = u64::from(header.event_size);
-            let whole = if is_looked_into(header.event_type) {
+            let whole = if is_decoded(header.event_type) {
                 if size > MAX_WHOLE {
                     let offset = self.offset;
                     return Err(BadFile::TooLarge { offset, size });
@@ -164,26 +198,22 @@ impl Feed {
             } else {
                 None
             };
-            match self.fate(&header, whole, rule, around)? {
-                Fate::Passes => {
+            match self.decision(&header, whole, rule)? {
+                Decision::Passes => {
                     if let Some(skipped) = self.skipped_to.take() {
-                        out.event(&around.heartbeat(skipped));
+                        out.event(&file.heartbeat(skipped, ChecksumAlgorithm::Crc32));
                     }
                     out.begin(size);
                     (self.passing, self.begun, self.crc) = (size, self.offset, 0);
                     continue;
                 }
-                Fate::Becomes(event) => out.event(&event),
-                Fate::IsKnown => self.skipped_to = Some(self.offset + size),
-                Fate::IsLeftOut => {}
+                Decision::Becomes(event) => out.event(&event),
+                Decision::IsKnown => self.skipped_to = Some(self.offset + size),
+                Decision::IsLeftOut => {}
             }
-            self.moved(size);
+            self.offset += size;
             bytes = bytes.get(size as usize..).unwrap_or_default();
         }
-    }
-
-    fn moved(&mut self, by: u64) {
-        self.offset += by;
     }
 
     fn header(&self, bytes: &[u8]) -> Result<EventHeader, BadFile> {
@@ -192,48 +222,47 @@ impl Feed {
         let header = header.map_err(|source| BadFile::NoEvent { offset, source })?;
         let end = offset + u64::from(header.event_size);
         if header.log_pos != end as u32 {
-            let said = header.log_pos;
-            return Err(BadFile::Misplaced { offset, said });
+            let stated_end = header.log_pos;
+            return Err(BadFile::Misplaced { offset, stated_end });
         }
         Ok(header)
     }
 
-    fn fate(
+    fn decision(
         &mut self,
         header: &EventHeader,
         whole: Option<&[u8]>,
         rule: &Rule,
-        around: &impl Surroundings,
-    ) -> Result<Fate, BadFile> {
+    ) -> Result<Decision, BadFile> {
         let offset = self.offset;
-        let read = |bytes: &[u8]| -> Result<Looked, DecodeError> {
+        let read = |bytes: &[u8]| -> Result<Decoded, DecodeError> {
             let event = EventRef::new(bytes)?.verified(ChecksumAlgorithm::Crc32)?;
             Ok(match header.event_type {
                 EventType::Ignorable => {
-                    Looked::Ignorable(around.is_own(&Ignorable::decode(event)?.body))
+                    Decoded::Ignorable(self.log.is_own(&Ignorable::decode(event)?.body))
                 }
-                _ => Looked::Gtid(GtidEvent::decode(event)?.gtid),
+                _ => Decoded::Gtid(GtidEvent::decode(event)?.gtid),
             })
         };
-        let looked = whole.map(read).transpose();
-        let looked = looked.map_err(|source| BadFile::NoEvent { offset, source })?;
-        Ok(match (looked, rule) {
-            (Some(Looked::Ignorable(true)), Rule::Without(_)) => {
+        let decoded = whole.map(read).transpose();
+        let decoded = decoded.map_err(|source| BadFile::NoEvent { offset, source })?;
+        Ok(match (decoded, rule) {
+            (Some(Decoded::Ignorable(true)), Rule::Without(_)) => {
                 self.known = false;
-                Fate::IsLeftOut
+                Decision::IsLeftOut
             }
-            (Some(Looked::Ignorable(true)), Rule::All { registered_as }) => {
+            (Some(Decoded::Ignorable(true)), Rule::All { registered_as }) => {
                 match (registered_as, whole) {
-                    (Some(id), Some(whole)) => Fate::Becomes(as_own_of(*id, whole)),
-                    _ => Fate::Passes,
+                    (Some(id), Some(whole)) => Decision::Becomes(as_own_of(*id, whole)),
+                    _ => Decision::Passes,
                 }
             }
-            (_, Rule::All { .. }) => Fate::Passes,
-            (Some(Looked::Gtid(gtid)), Rule::Without(have)) => {
+            (_, Rule::All { .. }) => Decision::Passes,
+            (Some(Decoded::Gtid(gtid)), Rule::Without(have)) => {
                 self.known = have.contains(&gtid);
                 self.known_or_not()
             }
-            // The file's end is told to everybody, and a transaction without a GTID is nobody's.
+            // Every consumer gets the file's end, and transactions without a GTID.
             (_, Rule::Without(_))
                 if matches!(
                     header.event_type,
@@ -241,83 +270,42 @@ impl Feed {
                 ) =>
             {
                 self.known = false;
-                Fate::Passes
+                Decision::Passes
             }
             (_, Rule::Without(_)) => self.known_or_not(),
         })
     }
 
-    fn known_or_not(&self) -> Fate {
+    fn known_or_not(&self) -> Decision {
         if self.known {
-            Fate::IsKnown
+            Decision::IsKnown
         } else {
-            Fate::Passes
+            Decision::Passes
         }
     }
 }
 
-/// What a look into an event has found.
-enum Looked {
-    /// Whether it is the log's own.
+/// A decoded event.
+enum Decoded {
+    /// True if it is the log's own.
     Ignorable(bool),
     Gtid(binlog_format::gtid::Gtid),
 }
 
-fn is_looked_into(event_type: EventType) -> bool {
+fn is_decoded(event_type: EventType) -> bool {
     matches!(
         event_type,
         EventType::Ignorable | EventType::Gtid | EventType::GtidTagged
     )
 }
 
-// Events that are in no file: the rotate that names the file at hand, heartbeats, and file events that must differ
-// from what the file has. Pure.
+// Rewritten events of files.
 
-/// Where the fields that are rewritten stand in an event.
+/// Offsets of the fields that are rewritten in an event.
 const SERVER_ID: std::ops::Range<usize> = 5..9;
 const SIZE: std::ops::Range<usize> = 9..13;
 const LOG_POS: std::ops::Range<usize> = 13..17;
 const CRC_LEN: usize = 4;
-
-/// Tells the consumer in which file, and where in it, it is.
-pub(super) fn rotate(
-    file: &str,
-    offset: u64,
-    server_id: u32,
-    checksum: ChecksumAlgorithm,
-) -> Vec<u8> {
-    let origin = EventOrigin {
-        timestamp: 0,
-        server_id,
-        flags: EventFlags::ARTIFICIAL,
-    };
-    let rotate = Rotate {
-        position: offset,
-        ..Rotate::to(file)
-    };
-    finished(rotate.encode(origin), 0, checksum)
-}
-
-/// Tells it that nothing has happened, and where it is.
-pub(super) fn heartbeat(
-    version_2: bool,
-    file: &str,
-    offset: u64,
-    server_id: u32,
-    checksum: ChecksumAlgorithm,
-) -> Vec<u8> {
-    let origin = EventOrigin {
-        timestamp: 0,
-        server_id,
-        flags: EventFlags::NONE,
-    };
-    let heartbeat = Heartbeat {
-        version_2,
-        file: file.as_bytes().into(),
-        position: offset,
-    };
-    finished(heartbeat.encode(origin), offset as u32, checksum)
-}
 
 fn finished(mut event: Vec<u8>, log_pos: u32, checksum: ChecksumAlgorithm) -> Vec<u8> {
     let size = event.len() + checksum.event_overhead();
@@ -330,12 +318,12 @@ fn finished(mut event: Vec<u8>, log_pos: u32, checksum: ChecksumAlgorithm) -> Ve
     event
 }
 
-/// A file's format description for a consumer that does not begin at the file's begin: it must not count it.
+/// A file's format description for a consumer that begins later in the file: it must not count its bytes.
 pub(super) fn out_of_place(stored: &[u8]) -> Vec<u8> {
     rewritten(stored, LOG_POS, 0)
 }
 
-/// A stored event as if the consumer had made it itself: it counts its bytes, and does nothing else with it.
+/// A stored event as if the consumer had written it: the consumer counts its bytes, and ignores it otherwise.
 pub(super) fn as_own_of(server_id: u32, stored: &[u8]) -> Vec<u8> {
     rewritten(stored, SERVER_ID, server_id)
 }
@@ -363,10 +351,18 @@ mod tests {
 
     use super::*;
 
+    fn current_file(heartbeat_v2: bool) -> CurrentFile {
+        CurrentFile {
+            name: "binlog.000003".to_owned(),
+            server_id: 9,
+            heartbeat_v2,
+        }
+    }
+
     #[test]
-    fn made_up_events_are_whole_and_say_what_they_mean() {
+    fn generated_events_are_complete_and_name_the_position() {
         for checksum in [ChecksumAlgorithm::None, ChecksumAlgorithm::Crc32] {
-            let event = rotate("binlog.000003", 4, 9, checksum);
+            let event = current_file(true).rotate(4, checksum);
             let event = EventRef::new(&event).unwrap().verified(checksum).unwrap();
             assert_eq!(event.header().log_pos, 0);
             assert_eq!(event.header().server_id, 9);
@@ -382,7 +378,7 @@ mod tests {
             (true, EventType::HeartbeatV2, far),
         ] {
             let checksum = ChecksumAlgorithm::Crc32;
-            let event = heartbeat(version_2, "binlog.000003", far, 9, checksum);
+            let event = current_file(version_2).heartbeat(far, checksum);
             let event = EventRef::new(&event).unwrap();
             let event = event.verified(ChecksumAlgorithm::Crc32).unwrap();
             assert_eq!(event.event_type(), event_type);

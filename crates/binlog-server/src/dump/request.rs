@@ -1,9 +1,10 @@
-//! The commands that replicas and other consumers send, read with care. Pure.
+//! The dump commands of replicas and other consumers, and the position at which a dump begins.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
+use bytes::Buf;
 
 use crate::answers::{ErrorAnswer, code};
 use crate::committed_files::{CommittedFiles, FileNumber, KeptFile, LogFile, Position, ReadError};
@@ -17,7 +18,7 @@ const HEARTBEAT_V2: u16 = 2;
 /// `COM_BINLOG_DUMP` holds a position of 32 bits.
 const LONGEST_NAME: usize = 512;
 
-/// From where on events are wanted.
+/// The requested events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// All that are not of these transactions; from a file on where one is named.
@@ -40,21 +41,19 @@ pub(crate) struct Request {
 impl Request {
     /// `COM_BINLOG_DUMP`; `None` when it is cut off.
     pub(crate) fn by_position(mut body: &[u8]) -> Option<Self> {
-        let offset = u64::from(number(&mut body)?);
-        let flags = short(&mut body)?;
-        let server_id = number(&mut body)?;
+        let offset = u64::from(body.try_get_u32_le().ok()?);
+        let flags = body.try_get_u16_le().ok()?;
+        let server_id = body.try_get_u32_le().ok()?;
         let file = name(body)?;
         Some(Self::new(Wanted::From { file, offset }, flags, server_id))
     }
 
     /// `COM_BINLOG_DUMP_GTID`; `None` when it is cut off, or its GTID set cannot be read.
     pub(crate) fn by_gtids(mut body: &[u8]) -> Option<Self> {
-        let flags = short(&mut body)?;
-        let server_id = number(&mut body)?;
+        let flags = body.try_get_u16_le().ok()?;
+        let server_id = body.try_get_u32_le().ok()?;
         let file = name(counted(&mut body)?)?;
-        let (offset, rest) = body.split_first_chunk::<8>()?;
-        body = rest;
-        let offset = u64::from_le_bytes(*offset);
+        let offset = body.try_get_u64_le().ok()?;
         let have = GtidSet::decode(counted(&mut body)?).ok()?;
         let file = (!file.is_empty()).then_some((file, offset));
         Some(Self::new(Wanted::Without { have, file }, flags, server_id))
@@ -64,7 +63,7 @@ impl Request {
         Self {
             wanted,
             server_id,
-            // mysqlbinlog has said so by a server id of 0 since before there were flags.
+            // A server id of 0 means the same, since before there were flags.
             non_blocking: flags & NON_BLOCKING != 0 || server_id == 0,
             heartbeat_v2: flags & HEARTBEAT_V2 != 0,
         }
@@ -73,18 +72,17 @@ impl Request {
 
 /// `COM_REGISTER_SLAVE`; `None` when it is cut off.
 pub(crate) fn parse_register(mut body: &[u8]) -> Option<Registration> {
-    let server_id = number(&mut body)?;
+    let server_id = body.try_get_u32_le().ok()?;
     let mut texts = [const { String::new() }; 3];
     for text in &mut texts {
-        let (length, rest) = body.split_first()?;
-        let (bytes, rest) = rest.split_at_checked(usize::from(*length))?;
+        let length = body.try_get_u8().ok()?;
+        let (bytes, rest) = body.split_at_checked(usize::from(length))?;
         *text = String::from_utf8_lossy(bytes).into_owned();
         body = rest;
     }
     let [host, _user, _password] = texts;
-    let port = short(&mut body)?;
-    let _rank = number(&mut body)?;
-    let _source = number(&mut body)?;
+    let port = body.try_get_u16_le().ok()?;
+    let _rank_and_source = body.try_get_u64_le().ok()?;
     Some(Registration {
         server_id,
         host,
@@ -92,21 +90,9 @@ pub(crate) fn parse_register(mut body: &[u8]) -> Option<Registration> {
     })
 }
 
-fn short(body: &mut &[u8]) -> Option<u16> {
-    let (bytes, rest) = body.split_first_chunk::<2>()?;
-    *body = rest;
-    Some(u16::from_le_bytes(*bytes))
-}
-
-fn number(body: &mut &[u8]) -> Option<u32> {
-    let (bytes, rest) = body.split_first_chunk::<4>()?;
-    *body = rest;
-    Some(u32::from_le_bytes(*bytes))
-}
-
 /// The bytes that follow their number, which is taken off as well.
 fn counted<'a>(body: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let length = usize::try_from(number(body)?).ok()?;
+    let length = usize::try_from(body.try_get_u32_le().ok()?).ok()?;
     let (bytes, rest) = body.split_at_checked(length)?;
     *body = rest;
     Some(bytes)
@@ -122,7 +108,7 @@ fn name(bytes: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(bytes).into_owned())
 }
 
-// Where a dump begins, or why it cannot. What cannot be mended by trying again is error 1236, as from any source.
+// The begin of a dump, or why there is none. Permanent failures are error 1236, as from any source.
 
 /// The offset of the first event.
 pub(super) const FIRST_EVENT: u64 = 4;
@@ -177,8 +163,8 @@ pub(super) async fn find(
     }
 }
 
-/// A consumer that has transactions of the ring which the ring does not have must not go on: it would have them alone.
-/// Those that nobody in the ring has heard of (of another source) are its own affair, as with any source.
+/// Refuses a consumer that has transactions of the ring's own sources which the ring does not have. Transactions of other sources are
+/// ignored, as by any source.
 async fn check_not_ahead(
     log: &dyn CommittedFiles,
     have: &GtidSet,
@@ -194,12 +180,12 @@ async fn check_not_ahead(
     }
     Err(ErrorAnswer::fatal(format!(
         "Replica has more GTIDs than the ring has, of the ring's own sources: the ring never committed {}. Provision the \
-         replica anew, or take its extra transactions back",
+         replica again, or roll its extra transactions back",
         shortened(&errant)
     )))
 }
 
-/// This member may only be behind, as at its start: a consumer that came from another one has seen more.
+/// This member may only lag, as at its start: a consumer that was attached to another member has more.
 async fn catch_up(
     log: &dyn CommittedFiles,
     patience: Duration,
@@ -226,7 +212,7 @@ fn errant(have: &GtidSet, log: &GtidSet) -> GtidSet {
     errant
 }
 
-/// What a consumer is told of a file that cannot be read. After what may pass it comes again.
+/// The answer for a file that cannot be read. A consumer reconnects after errors that may be temporary.
 pub(super) fn refused(error: ReadError) -> ErrorAnswer {
     match error {
         ReadError::Failed(_) | ReadError::Unavailable(_) => {
@@ -238,13 +224,13 @@ pub(super) fn refused(error: ReadError) -> ErrorAnswer {
 
 fn lacks_purged(have: &GtidSet, purged: &GtidSet) -> ErrorAnswer {
     ErrorAnswer::fatal(format!(
-        "Cannot replicate because the source purged required binary logs: {} are in no file any more that this member has \
-         or can get. Provision the replica from a backup, or attach it to a member whose log is longer",
+        "Cannot replicate because the source purged required binary logs: {} are no longer in a file that this member has \
+         or can get. Provision the replica from a backup, or attach it to a member with a longer log",
         shortened(&purged.difference(have))
     ))
 }
 
-/// Whether a place is behind the end of what is committed here.
+/// True if a position is after the committed part of this log.
 fn is_beyond(log: &dyn CommittedFiles, name: &str, offset: u64) -> bool {
     let files = log.files();
     let (Some(number), Some(last)) = (log.number_of(name), files.last()) else {
@@ -253,8 +239,8 @@ fn is_beyond(log: &dyn CommittedFiles, name: &str, offset: u64) -> bool {
     number > last.number || (number == last.number && offset > last.bytes)
 }
 
-/// The file of the name, or the first one of all where none is named. An older one is not kept yet. Waits where the place is not
-/// here yet.
+/// The file of this name, or the first one without a name. An older file is not kept yet. Waits if the position is not committed here
+/// yet.
 async fn at_place(
     log: &dyn CommittedFiles,
     name: &str,
@@ -279,7 +265,7 @@ async fn at_place(
             (file, older)
         }
     };
-    let gone = |file: Option<FileNumber>| {
+    let not_found = |file: Option<FileNumber>| {
         let first = older.first().or(here.first());
         let first = first.map_or("", |first| &first.name[..]);
         let what = match (file, log.number_of(name)) {
@@ -290,7 +276,7 @@ async fn at_place(
             "Could not find log file '{name}' in this member's log: it {what}; the first one is '{first}'"
         ))
     };
-    let file = file.ok_or_else(|| gone(None))?;
+    let file = file.ok_or_else(|| not_found(None))?;
     if offset < FIRST_EVENT {
         let message = "Client requested source to start replication from position < 4";
         return Err(ErrorAnswer::fatal(message));
@@ -303,7 +289,7 @@ async fn at_place(
     }
     let kept = log.keep(file.number);
     if kept.is_none() && !older.contains(&file) {
-        return Err(gone(Some(file.number)));
+        return Err(not_found(Some(file.number)));
     }
     let file = file.number;
     Ok((Position { file, offset }, kept))
@@ -424,6 +410,7 @@ mod beginning_tests {
     use tokio::sync::watch;
 
     use super::*;
+    use crate::committed_files::CatchUpError;
 
     const RING: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
     const FOREIGN: &str = "aaaaaaaa-71ca-11e1-9e33-c80aa9429562";
@@ -432,14 +419,14 @@ mod beginning_tests {
         text.parse().unwrap()
     }
 
-    /// One file, of which more is committed elsewhere, as far as that is known.
-    struct Behind {
+    /// One file, of which other members have committed more, if that is known.
+    struct LaggingLog {
         bytes: AtomicU64,
-        elsewhere: Result<u64, String>,
+        elsewhere: Option<u64>,
     }
 
     #[async_trait::async_trait]
-    impl CommittedFiles for Behind {
+    impl CommittedFiles for LaggingLog {
         fn files(&self) -> Vec<LogFile> {
             vec![LogFile {
                 number: FileNumber(2),
@@ -472,8 +459,9 @@ mod beginning_tests {
             None
         }
 
-        async fn catch_up(&self, _patience: Duration) -> Result<(), String> {
-            self.bytes.store(self.elsewhere.clone()?, Ordering::Relaxed);
+        async fn catch_up(&self, _patience: Duration) -> Result<(), CatchUpError> {
+            let elsewhere = self.elsewhere.ok_or(CatchUpError::Stopping)?;
+            self.bytes.store(elsewhere, Ordering::Relaxed);
             Ok(())
         }
 
@@ -500,43 +488,32 @@ mod beginning_tests {
         }
     }
 
-    /// A member that was just started knows of less than its consumers have seen: they come again.
+    /// A restarted member has less than its consumers have received.
     #[tokio::test]
-    async fn a_position_that_is_not_here_yet_is_waited_for() {
-        let unknown = || Err("no leader is known".to_owned());
+    async fn a_dump_waits_for_an_uncommitted_position() {
         let table = [
-            ("binlog.000002", 150, Ok(100), None),
-            ("binlog.000002", 150, Ok(200), None),
+            ("binlog.000002", 150, Some(100), None),
+            ("binlog.000002", 150, Some(200), None),
             (
                 "binlog.000002",
                 250,
-                Ok(200),
+                Some(200),
                 Some(code::FATAL_READING_BINLOG),
             ),
-            ("binlog.000002", 150, unknown(), None),
-            ("binlog.000002", 151, unknown(), Some(code::UNKNOWN)),
-            ("binlog.000003", 4, unknown(), Some(code::UNKNOWN)),
+            ("binlog.000002", 150, None, None),
+            ("binlog.000002", 151, None, Some(code::UNKNOWN)),
+            ("binlog.000003", 4, None, Some(code::UNKNOWN)),
             (
                 "binlog.000003",
                 4,
-                Ok(200),
+                Some(200),
                 Some(code::FATAL_READING_BINLOG),
             ),
-            (
-                "binlog.000001",
-                4,
-                unknown(),
-                Some(code::FATAL_READING_BINLOG),
-            ),
-            (
-                "other.000003",
-                4,
-                unknown(),
-                Some(code::FATAL_READING_BINLOG),
-            ),
+            ("binlog.000001", 4, None, Some(code::FATAL_READING_BINLOG)),
+            ("other.000003", 4, None, Some(code::FATAL_READING_BINLOG)),
         ];
         for (name, offset, elsewhere, expected) in table {
-            let log = Behind {
+            let log = LaggingLog {
                 bytes: AtomicU64::new(150),
                 elsewhere,
             };
@@ -547,7 +524,7 @@ mod beginning_tests {
     }
 
     #[test]
-    fn only_what_is_of_the_rings_own_sources_is_errant() {
+    fn only_transactions_of_the_rings_sources_are_errant() {
         let log = set(&format!("{RING}:1-100"));
         let have = set(&format!("{RING}:1-50,{FOREIGN}:1-7"));
         assert!(errant(&have, &log).is_empty());
@@ -556,8 +533,8 @@ mod beginning_tests {
     }
 
     #[test]
-    fn a_long_set_of_a_foreign_source_is_passed_over_at_once() {
-        // Taken out one at a time, each of these moves all that are behind it: 600 gigabytes in all.
+    fn a_long_set_of_another_source_is_skipped_quickly() {
+        // Removed one at a time, each of these moves all later ones: 600 gigabytes in total.
         const INTERVALS: u64 = 300_000;
         let numbers: String = (1..=INTERVALS).map(|at| format!(":{}", 3 * at)).collect();
         let have = set(&format!("{FOREIGN}{numbers}"));

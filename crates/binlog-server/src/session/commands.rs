@@ -1,18 +1,28 @@
-//! One connection from its login to its end: the commands of a client, one after the other.
+//! The commands of a client, in turn, and the answers to its statements.
 
 use std::net::SocketAddr;
 
+use binlog_format::events::shown_statement;
+use bytes::{Buf, Bytes};
 use mysql_link::wire::{Outgoing, PacketReader};
 use sockets::Place;
+use time::format_description::BorrowedFormatItem;
+use time::macros::format_description;
+use time::{OffsetDateTime, PrimitiveDateTime};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::answers::{ErrorAnswer, code, eof_packet, ok_packet};
+use crate::answers::{ErrorAnswer, ResultSet, Value, code, eof_packet, ok_packet};
+use crate::committed_files::PurgeTo;
 use crate::dump;
-use crate::session::Shared;
-use crate::session::client::{Client, Ended};
 use crate::session::login::{LoggedIn, log_in};
-use crate::session::values::UserVariables;
+use crate::session::values::{Surroundings, UserVariables};
+use crate::session::{Client, Ended, Shared};
+use crate::statement::Statement;
+
+const TIME: &[BorrowedFormatItem<'_>] =
+    format_description!("[year]-[month]-[day] [hour]:[minute]:[second]");
+const DAY: &[BorrowedFormatItem<'_>] = format_description!("[year]-[month]-[day]");
 
 /// A dump request holds a GTID set, of which each interval takes sixteen bytes; a million of them fit.
 const MAX_COMMAND: usize = 16 << 20;
@@ -65,17 +75,13 @@ impl<'a> Client<'a> {
             reader: PacketReader::new(reader, MAX_COMMAND),
             writer,
         };
-        let ended = client.commands().await;
+        let ended = loop {
+            if let Err(ended) = client.command().await {
+                break ended;
+            }
+        };
         shared.consumers.leave(connection);
         ended
-    }
-
-    async fn commands(&mut self) -> Ended {
-        loop {
-            if let Err(ended) = self.command().await {
-                return ended;
-            }
-        }
     }
 
     async fn command(&mut self) -> Result<(), Ended> {
@@ -86,59 +92,239 @@ impl<'a> Client<'a> {
         };
         let mut body = packet.payload;
         let mut out = Outgoing::answer_to(packet.last_sequence);
-        let Some(kind) = body.first().copied() else {
-            return self
-                .refuse(out, code::UNKNOWN_COMMAND, "an empty command")
-                .await;
+        let kind = (!body.is_empty()).then(|| body.get_u8());
+        let malformed = || {
+            let message = "Malformed communication packet";
+            ErrorAnswer::new(code::MALFORMED_PACKET, message).packet()
         };
-        let body = body.split_off(1);
+        // A dump is the last thing that a connection does.
+        let request = match kind {
+            Some(command::BINLOG_DUMP) => dump::Request::by_position(&body),
+            Some(command::BINLOG_DUMP_GTID) => dump::Request::by_gtids(&body),
+            _ => None,
+        };
+        if let Some(request) = request {
+            return Err(dump::run(self, request, out.sequence).await);
+        }
         match kind {
-            command::QUIT => return Err(Ended::Goodbye),
-            command::STATEMENT_CLOSE => return Ok(()),
-            command::QUERY => return self.answer(&body, out).await,
-            command::PING => out.push(&ok_packet(0, "")),
-            command::STATISTICS => out.push(b"witness: the binlog of a ring"),
-            command::SET_OPTION => out.push(&eof_packet()),
-            command::RESET_CONNECTION => {
+            Some(command::QUIT) => return Err(Ended::Goodbye),
+            Some(command::STATEMENT_CLOSE) => return Ok(()),
+            Some(command::QUERY) => return self.answer(&body, out).await,
+            Some(command::PING) => out.push(&ok_packet(0, "")),
+            Some(command::STATISTICS) => out.push(b"witness: the binlog of a ring"),
+            Some(command::SET_OPTION) => out.push(&eof_packet()),
+            Some(command::RESET_CONNECTION) => {
                 self.variables = UserVariables::default();
                 out.push(&ok_packet(0, ""));
             }
-            command::REGISTER => match dump::parse_register(&body) {
+            Some(command::REGISTER) => match dump::parse_register(&body) {
                 Some(registration) => {
                     let uuid = self.variables.replica_uuid();
                     let consumers = &self.shared.consumers;
                     consumers.register(self.connection, self.address, uuid, registration);
                     out.push(&ok_packet(0, ""));
                 }
-                None => return self.malformed(out).await,
+                None => out.push(&malformed()),
             },
-            command::BINLOG_DUMP => return self.dump(dump::Request::by_position(&body), out).await,
-            command::BINLOG_DUMP_GTID => {
-                return self.dump(dump::Request::by_gtids(&body), out).await;
-            }
-            _ => {
-                let message = "this command is not known to a server of binlogs";
-                return self.refuse(out, code::UNKNOWN_COMMAND, message).await;
+            Some(command::BINLOG_DUMP | command::BINLOG_DUMP_GTID) => out.push(&malformed()),
+            unknown => {
+                let message = match unknown {
+                    Some(_) => "this command is not known to a server of binlogs",
+                    None => "an empty command",
+                };
+                out.push(&ErrorAnswer::new(code::UNKNOWN_COMMAND, message).packet());
             }
         }
         self.send(&out.bytes).await
     }
+}
 
-    /// A dump is the last thing that a connection does.
-    async fn dump(&mut self, request: Option<dump::Request>, out: Outgoing) -> Result<(), Ended> {
-        match request {
-            Some(request) => Err(dump::run(self, request, out.sequence).await),
-            None => self.malformed(out).await,
+/// The answer to a statement.
+enum Answer<'s> {
+    /// A result set: its columns, and its rows.
+    Rows(Vec<&'s str>, Vec<Vec<Value>>),
+    /// An OK packet with a text, which a `mysql` client shows after `Query OK`.
+    Done(String),
+}
+
+impl Client<'_> {
+    async fn answer(&mut self, text: &Bytes, mut out: Outgoing) -> Result<(), Ended> {
+        let statement = Statement::recognise(text);
+        if let Statement::ShowBinlogEvents(range) = statement {
+            return self.show_events(range, out).await;
+        }
+        match self.answer_to(&statement, text).await {
+            Ok(Answer::Rows(columns, rows)) => {
+                ResultSet::of(&mut out, self.deprecate_eof, &columns, &rows);
+            }
+            Ok(Answer::Done(text)) => out.push(&ok_packet(0, &text)),
+            Err(error) => out.push(&error.packet()),
+        }
+        self.send(&out.bytes).await
+    }
+
+    async fn answer_to<'s>(
+        &mut self,
+        statement: &'s Statement,
+        text: &Bytes,
+    ) -> Result<Answer<'s>, ErrorAnswer> {
+        let (log, commands) = (&self.shared.log, &self.shared.commands);
+        let executed = match statement {
+            Statement::Select(columns) => {
+                let surroundings = self.surroundings();
+                let values = columns
+                    .iter()
+                    .map(|column| surroundings.value(&column.expression));
+                let row = values.collect::<Result<Vec<_>, _>>()?;
+                let names = columns.iter().map(|column| &column.name[..]);
+                return Ok(Answer::Rows(names.collect(), vec![row]));
+            }
+            Statement::Set(variables) => {
+                for (name, expression) in variables {
+                    let value = self.surroundings().value(expression)?;
+                    self.variables.set(name.clone(), value)?;
+                }
+                return Ok(Answer::Done(String::new()));
+            }
+            Statement::ShowBinaryLogs => {
+                let files = [log.older_files(), log.files()].concat();
+                let rows = files.into_iter().map(|file| {
+                    vec![
+                        Value::text(file.name),
+                        Value::Number(file.bytes),
+                        Value::constant("No"),
+                    ]
+                });
+                let columns = vec!["Log_name", "File_size", "Encrypted"];
+                return Ok(Answer::Rows(columns, rows.collect()));
+            }
+            Statement::ShowBinaryLogStatus => return Ok(self.status()),
+            Statement::ShowReplicas(columns) => {
+                return Ok(Answer::Rows(columns.to_vec(), self.replicas()));
+            }
+            Statement::ShowVariables(filter) => {
+                let columns = vec!["Variable_name", "Value"];
+                return Ok(Answer::Rows(columns, self.surroundings().shown(filter)));
+            }
+            Statement::ShowNothing(columns) => {
+                return Ok(Answer::Rows(columns.to_vec(), Vec::new()));
+            }
+            Statement::FlushBinaryLogs => commands.flush().await,
+            Statement::PurgeTo(name) => {
+                // The files before an older one are removed already: that is no error.
+                let files = [log.older_files(), log.files()].concat();
+                if !files.iter().any(|file| file.name == *name) {
+                    let message =
+                        format!("Target log {name} not found; SHOW BINARY LOGS lists the files");
+                    return Err(ErrorAnswer::new(code::UNKNOWN_FILE, message));
+                }
+                commands.purge(PurgeTo::File(name.clone())).await
+            }
+            Statement::PurgeBefore(time) => {
+                let time = closed_before(time.as_deref()).ok_or_else(|| {
+                    let message = "Incorrect DATETIME value: write PURGE BINARY LOGS BEFORE 'YYYY-MM-DD hh:mm:ss' (UTC)";
+                    ErrorAnswer::new(code::WRONG_VALUE, message)
+                })?;
+                commands.purge(PurgeTo::Time(time)).await
+            }
+            Statement::Empty => return Err(ErrorAnswer::new(code::EMPTY_QUERY, "Query was empty")),
+            Statement::DecidedByRing => {
+                return Err(self.not_here(
+                    text,
+                    "who leads, who follows and what is in the log is decided by the ring: use `witness switchover`, \
+                     `witness status` and the like, not",
+                ));
+            }
+            Statement::ShowBinlogEvents(_) | Statement::Unknown => {
+                return Err(self.not_here(
+                    text,
+                    "it serves the ring's log and has no tables; ask the ring's primary (`witness status` names it). \
+                     Not understood:",
+                ));
+            }
+        };
+        let done = executed.map(Answer::Done);
+        done.map_err(|error| ErrorAnswer::new(code::UNKNOWN, error.to_string()))
+    }
+
+    fn not_here(&self, text: &Bytes, why: &str) -> ErrorAnswer {
+        let name = &self.shared.options.identity.name;
+        let shown = shown_statement(text, 80);
+        let message = format!("this is the binlog server of ring member `{name}`: {why} `{shown}`");
+        ErrorAnswer::new(code::NOT_SUPPORTED, message)
+    }
+
+    fn surroundings(&self) -> Surroundings<'_> {
+        Surroundings {
+            log: &*self.shared.log,
+            identity: &self.shared.options.identity,
+            variables: &self.variables,
+            user: &self.user,
+            address: self.address,
+            port: self.shared.address.port(),
+            connection: self.connection,
         }
     }
 
-    async fn malformed(&mut self, out: Outgoing) -> Result<(), Ended> {
-        let message = "Malformed communication packet";
-        self.refuse(out, code::MALFORMED_PACKET, message).await
+    fn status(&self) -> Answer<'static> {
+        let log = &self.shared.log;
+        let position = *log.committed().borrow();
+        let (columns, row) = [
+            ("File", Value::text(log.name_of(position.file))),
+            ("Position", Value::Number(position.offset)),
+            ("Binlog_Do_DB", Value::constant("")),
+            ("Binlog_Ignore_DB", Value::constant("")),
+            ("Executed_Gtid_Set", Value::text(log.gtids())),
+        ]
+        .into_iter()
+        .unzip();
+        Answer::Rows(columns, vec![row])
     }
 
-    async fn refuse(&mut self, mut out: Outgoing, code: u16, message: &str) -> Result<(), Ended> {
-        out.push(&ErrorAnswer::new(code, message).packet());
-        self.send(&out.bytes).await
+    fn replicas(&self) -> Vec<Vec<Value>> {
+        let own = u64::from(self.shared.options.identity.server_id);
+        let replicas = self.shared.consumers.replicas();
+        let rows = replicas.into_iter().map(|(id, host, port, uuid)| {
+            vec![
+                Value::Number(u64::from(id)),
+                Value::text(host),
+                Value::Number(u64::from(port)),
+                Value::Number(own),
+                uuid.map_or(Value::constant(""), Value::text),
+            ]
+        });
+        rows.collect()
+    }
+}
+
+/// Seconds since the epoch of a time in UTC; now for `None`. `None` where the text is no time.
+fn closed_before(text: Option<&str>) -> Option<u32> {
+    let time = match text {
+        None => OffsetDateTime::now_utc(),
+        Some(text) => {
+            let text = text.trim();
+            let midnight = || {
+                let day = time::Date::parse(text, DAY).ok()?;
+                Some(PrimitiveDateTime::new(day, time::Time::MIDNIGHT))
+            };
+            let parsed = PrimitiveDateTime::parse(text, TIME).ok();
+            parsed.or_else(midnight)?.assume_utc()
+        }
+    };
+    u32::try_from(time.unix_timestamp()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_utc() {
+        assert_eq!(closed_before(Some("1970-01-01 00:01:00")), Some(60));
+        assert_eq!(closed_before(Some("1970-01-02")), Some(86_400));
+        for wrong in ["", "yesterday", "1970-13-01", "1960-01-01"] {
+            assert_eq!(closed_before(Some(wrong)), None, "{wrong}");
+        }
+        assert!(closed_before(None) > Some(1_700_000_000));
     }
 }

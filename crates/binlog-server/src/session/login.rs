@@ -1,4 +1,4 @@
-//! From a connected socket to a client that is let in, all of it within one deadline.
+//! The login of a client, within one deadline.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,6 +11,7 @@ use mysql_common::io::ParseBuf;
 use mysql_common::packets::{HandshakePacket, HandshakeResponse, SslRequest};
 use mysql_common::proto::MySerialize;
 use mysql_link::wire::{ByteStream, encode_packet};
+use thiserror::Error;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::SemaphorePermit;
@@ -18,16 +19,16 @@ use tokio::time::Duration;
 use uuid::Uuid;
 
 use crate::answers::{ErrorAnswer, code, ok_packet};
-use crate::session::{Ended, Shared};
+use crate::session::{Ended, LoginError, Shared};
 
-/// Nothing that a client sends before it is let in is larger.
+/// Limit of packets before the login.
 const MAX_LOGIN_PACKET: usize = 64 << 10;
-/// Somebody who tries passwords shall not try many.
+/// Delay after a wrong password, against guessing.
 const PENALTY: Duration = Duration::from_millis(300);
-/// The short way of `caching_sha2_password` was enough.
+/// The fast path of `caching_sha2_password` succeeded.
 const FAST_SUCCESS: &[u8] = &[0x01, 0x03];
 
-/// A client that was let in.
+/// A client that has logged in.
 pub(super) struct LoggedIn<'a> {
     pub(super) stream: ByteStream,
     pub(super) user: String,
@@ -36,7 +37,7 @@ pub(super) struct LoggedIn<'a> {
     pub(super) place: SemaphorePermit<'a>,
 }
 
-/// Greets a client and lets it in; the error says why not, for the log.
+/// Sends the handshake, and authenticates the client.
 pub(super) async fn log_in(
     shared: &Shared,
     stream: TcpStream,
@@ -52,7 +53,7 @@ pub(super) async fn log_in(
     let limit = shared.options.login_limit;
     tokio::time::timeout(limit, entering.enter(connection))
         .await
-        .unwrap_or_else(|_| Err(format!("the login took longer than {limit:?}").into()))
+        .unwrap_or_else(|_| Err(LoginError::Late(limit).into()))
 }
 
 struct Entering<'a> {
@@ -72,17 +73,17 @@ impl<'a> Entering<'a> {
             self.stream.read_u8().await
         };
         let first = greeted.await.map_err(|_| Ended::Silent)?;
-        let (mut sequence, mut payload) = self.receive_behind(first).await?;
-        let mut said = parse(&payload, tls);
-        if matches!(said, Ok(ClientGreeting::Tls)) {
+        let (mut sequence, mut payload) = self.receive_after(first).await?;
+        let mut login = parse(&payload, tls);
+        if matches!(login, Ok(None)) {
             self = self.secure().await?;
             (sequence, payload) = self.receive().await?;
-            said = parse(&payload, false);
+            login = parse(&payload, false);
         }
         let sequence = sequence.wrapping_add(1);
-        let login = match said {
-            Ok(ClientGreeting::Login(login)) => login,
-            Ok(ClientGreeting::Tls) => return Err("it wanted TLS inside of TLS".to_owned().into()),
+        let login = match login {
+            Ok(Some(login)) => login,
+            Ok(None) => return Err(LoginError::TlsWithinTls.into()),
             Err(why) => {
                 let error = ErrorAnswer::new(code::HANDSHAKE, format!("Bad handshake: {why}"));
                 return Err(self.refuse(sequence, error).await.into());
@@ -101,42 +102,42 @@ impl<'a> Entering<'a> {
         mut self,
         login: LoginRequest,
         mut sequence: u8,
-    ) -> Result<LoggedIn<'a>, String> {
-        let mut plugin = Plugin::of(&login.plugin);
-        let mut answer = login.answer;
-        if plugin.is_none() {
-            self.challenge = Challenge::random();
-            let request = switch_packet(&self.challenge);
-            self.send(sequence, &request).await.map_err(lost)?;
-            let (answered, payload) = self.receive().await?;
-            sequence = answered.wrapping_add(1);
-            answer = payload.to_vec();
-            plugin = Some(Plugin::CachingSha2);
-        }
+    ) -> Result<LoggedIn<'a>, LoginError> {
+        let (plugin, answer) = match login.plugin {
+            Some(plugin) => (plugin, login.answer.into()),
+            None => {
+                self.challenge = Challenge::random();
+                let request = switch_packet(&self.challenge);
+                self.send(sequence, &request).await?;
+                let (answered, payload) = self.receive().await?;
+                sequence = answered.wrapping_add(1);
+                (Plugin::CachingSha2, payload)
+            }
+        };
         let account = &self.shared.options.account;
         let user = String::from_utf8_lossy(&login.user).into_owned();
-        let plugin = plugin.unwrap_or(Plugin::CachingSha2);
         let right = knows(plugin, &self.challenge, &answer, &account.password.reveal());
         if !right || user != account.user {
             tokio::time::sleep(PENALTY).await;
-            let said = if answer.is_empty() { "NO" } else { "YES" };
+            let sent_password = if answer.is_empty() { "NO" } else { "YES" };
             let host = self.address.ip();
-            let message =
-                format!("Access denied for user '{user}'@'{host}' (using password: {said})");
+            let message = format!(
+                "Access denied for user '{user}'@'{host}' (using password: {sent_password})"
+            );
             let error = ErrorAnswer::new(code::ACCESS_DENIED, message);
             return Err(self.refuse(sequence, error).await);
         }
-        // Not before: whoever is not let in shall not take a place from those who are.
+        // Not before: a client that cannot log in must not take a place.
         let shared = self.shared;
         let Ok(place) = shared.places.try_acquire() else {
             let error = ErrorAnswer::new(code::TOO_MANY_CONNECTIONS, "Too many connections");
             return Err(self.refuse(sequence, error).await);
         };
         if plugin == Plugin::CachingSha2 {
-            self.send(sequence, FAST_SUCCESS).await.map_err(lost)?;
+            self.send(sequence, FAST_SUCCESS).await?;
             sequence = sequence.wrapping_add(1);
         }
-        self.send(sequence, &ok_packet(0, "")).await.map_err(lost)?;
+        self.send(sequence, &ok_packet(0, "")).await?;
         Ok(LoggedIn {
             stream: self.stream,
             user,
@@ -145,42 +146,42 @@ impl<'a> Entering<'a> {
         })
     }
 
-    async fn secure(self) -> Result<Self, String> {
+    async fn secure(self) -> Result<Self, LoginError> {
         let tls = self.shared.options.tls.as_ref();
         let (ByteStream::Tcp(stream), Some(tls)) = (self.stream, tls) else {
-            return Err("there is no TLS for it".to_owned());
+            return Err(LoginError::NoTls);
         };
         let secured = tls.acceptor().accept(stream).await;
-        let secured = secured.map_err(|error| format!("the TLS handshake failed: {error}"))?;
+        let secured = secured.map_err(LoginError::TlsHandshake)?;
         Ok(Self {
             stream: ByteStream::Tls(Box::new(secured.into())),
             ..self
         })
     }
 
-    async fn refuse(mut self, sequence: u8, error: ErrorAnswer) -> String {
-        // The client may be gone; it is told once.
+    async fn refuse(mut self, sequence: u8, error: ErrorAnswer) -> LoginError {
+        // The client may have disconnected.
         drop(self.send(sequence, &error.packet()).await);
-        error.message
+        LoginError::Refused(error)
     }
 
-    /// A packet's number and payload. Not a byte more is read: a client that wants TLS does not wait before it begins.
-    async fn receive(&mut self) -> Result<(u8, Bytes), String> {
-        let first = self.stream.read_u8().await.map_err(lost)?;
-        self.receive_behind(first).await
+    /// A packet's number and payload. Reads no further byte: a client may begin TLS immediately.
+    async fn receive(&mut self) -> Result<(u8, Bytes), LoginError> {
+        let first = self.stream.read_u8().await?;
+        self.receive_after(first).await
     }
 
-    /// The same for a packet of which the first byte has come.
-    async fn receive_behind(&mut self, one: u8) -> Result<(u8, Bytes), String> {
+    /// The same after the first byte was read.
+    async fn receive_after(&mut self, one: u8) -> Result<(u8, Bytes), LoginError> {
         let mut header = [0; 3];
-        self.stream.read_exact(&mut header).await.map_err(lost)?;
+        self.stream.read_exact(&mut header).await?;
         let [two, three, sequence] = header;
         let length = usize::from(one) | usize::from(two) << 8 | usize::from(three) << 16;
         if length > MAX_LOGIN_PACKET {
-            return Err(format!("a packet of {length} bytes is no login"));
+            return Err(LoginError::TooLong(length));
         }
         let mut payload = vec![0; length];
-        self.stream.read_exact(&mut payload).await.map_err(lost)?;
+        self.stream.read_exact(&mut payload).await?;
         Ok((sequence, payload.into()))
     }
 
@@ -192,26 +193,22 @@ impl<'a> Entering<'a> {
     }
 }
 
-fn lost(error: io::Error) -> String {
-    format!("it left during the login: {error}")
-}
-
-// What the server says first, and how the client's answer is read. Pure.
+// The handshake and the client's answer. Pure.
 
 /// Number of the collation `utf8mb4_general_ci`.
 const COLLATION: u8 = 45;
-pub(super) const CACHING_SHA2: &str = "caching_sha2_password";
+const CACHING_SHA2: &str = "caching_sha2_password";
 
 /// Twenty random bytes that a client's answer depends on. None of them is zero, as MySQL's own are not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Challenge(pub(super) [u8; Challenge::LEN]);
+struct Challenge([u8; Challenge::LEN]);
 
 impl Challenge {
     /// Its length, fixed by the authentication plugins.
-    pub(super) const LEN: usize = 20;
+    const LEN: usize = 20;
 
     /// A random challenge; its bytes have 7 bits and are neither NUL nor `$`.
-    pub(super) fn random() -> Self {
+    fn random() -> Self {
         let (one, other) = (Uuid::new_v4(), Uuid::new_v4());
         let random = one.as_bytes().iter().chain(other.as_bytes());
         // Two bytes of a random UUID are not random all through: they are left out.
@@ -230,7 +227,7 @@ impl Challenge {
 }
 
 /// What the server can do.
-pub(super) fn capabilities(tls: bool) -> CapabilityFlags {
+fn capabilities(tls: bool) -> CapabilityFlags {
     let mut offered = CapabilityFlags::CLIENT_LONG_PASSWORD
         | CapabilityFlags::CLIENT_FOUND_ROWS
         | CapabilityFlags::CLIENT_LONG_FLAG
@@ -248,7 +245,7 @@ pub(super) fn capabilities(tls: bool) -> CapabilityFlags {
 }
 
 /// The server's first packet, which names its version, abilities and challenge.
-pub(super) fn packet(version: &str, connection: u32, challenge: &Challenge, tls: bool) -> Vec<u8> {
+fn packet(version: &str, connection: u32, challenge: &Challenge, tls: bool) -> Vec<u8> {
     let (first, rest) = challenge.0.split_at(8);
     let mut begin = [0; 8];
     begin.copy_from_slice(first);
@@ -271,47 +268,49 @@ pub(super) fn packet(version: &str, connection: u32, challenge: &Challenge, tls:
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum ClientGreeting {
-    /// It wants TLS, and logs in afterwards.
-    Tls,
-    Login(LoginRequest),
+struct LoginRequest {
+    user: Vec<u8>,
+    /// The authentication plugin of this answer; `None` if it is not supported.
+    plugin: Option<Plugin>,
+    answer: Vec<u8>,
+    deprecate_eof: bool,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct LoginRequest {
-    pub(super) user: Vec<u8>,
-    /// The authentication plugin whose answer this is.
-    pub(super) plugin: Vec<u8>,
-    pub(super) answer: Vec<u8>,
-    pub(super) deprecate_eof: bool,
+/// A client's answer to the handshake that is not valid.
+#[derive(Debug, Error)]
+enum BadHandshake {
+    #[error("it is cut off")]
+    CutOff,
+    #[error("the client's protocol is older than MySQL 4.1")]
+    OldProtocol,
+    #[error("TLS was not offered")]
+    TlsNotOffered,
+    #[error(transparent)]
+    Unreadable(#[from] io::Error),
 }
 
-/// Reads it; the error says what is wrong.
-pub(super) fn parse(payload: &[u8], tls_offered: bool) -> Result<ClientGreeting, String> {
+/// `None`: the client requests TLS, and logs in afterwards.
+fn parse(payload: &[u8], tls_offered: bool) -> Result<Option<LoginRequest>, BadHandshake> {
     let flags = payload
         .first_chunk::<4>()
         .map(|flags| CapabilityFlags::from_bits_truncate(u32::from_le_bytes(*flags)));
-    let flags = flags.ok_or("it is cut off")?;
+    let flags = flags.ok_or(BadHandshake::CutOff)?;
     if !flags.contains(CapabilityFlags::CLIENT_PROTOCOL_41) {
-        return Err("the client's protocol is older than MySQL 4.1".to_owned());
+        return Err(BadHandshake::OldProtocol);
     }
     if flags.contains(CapabilityFlags::CLIENT_SSL) && payload.len() == SSL_REQUEST_LEN {
         let request: Result<SslRequest, _> = ParseBuf(payload).parse(());
-        request.map_err(|error| error.to_string())?;
+        request?;
         return match tls_offered {
-            true => Ok(ClientGreeting::Tls),
-            false => Err("TLS was not offered".to_owned()),
+            true => Ok(None),
+            false => Err(BadHandshake::TlsNotOffered),
         };
     }
-    let response: HandshakeResponse<'_> = ParseBuf(payload)
-        .parse(())
-        .map_err(|error| error.to_string())?;
-    let plugin = response
-        .auth_plugin()
-        .map(|plugin| plugin.as_bytes().to_vec());
-    Ok(ClientGreeting::Login(LoginRequest {
+    let response: HandshakeResponse<'_> = ParseBuf(payload).parse(())?;
+    let plugin = response.auth_plugin();
+    Ok(Some(LoginRequest {
         user: response.user().to_vec(),
-        plugin: plugin.unwrap_or_else(|| b"mysql_native_password".to_vec()),
+        plugin: plugin.map_or(Some(Plugin::Native), |plugin| Plugin::of(plugin.as_bytes())),
         answer: response.scramble_buf().to_vec(),
         deprecate_eof: flags.contains(CapabilityFlags::CLIENT_DEPRECATE_EOF),
     }))
@@ -319,27 +318,27 @@ pub(super) fn parse(payload: &[u8], tls_offered: bool) -> Result<ClientGreeting,
 
 const SSL_REQUEST_LEN: usize = 32;
 
-/// Whether a client's first packet can be read, where TLS is offered.
+/// True if a client's first packet is valid, if TLS is offered.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn is_read(payload: &[u8]) -> bool {
     parse(payload, true).is_ok()
 }
 
-// Whether a client knows the password. Pure.
+// Password checks. Pure.
 //
-// The server knows the password, so the short way of `caching_sha2_password` is always open: an answer to the
-// challenge proves everything, and no password ever travels, with TLS or without. See decision 23.
+// The server has the password, so the fast path of `caching_sha2_password` always works: an answer to the challenge is proof, and no
+// password is ever sent, with TLS or without. See decision 23.
 
 /// The plugins whose answers are understood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Plugin {
+enum Plugin {
     CachingSha2,
     /// Clients up to 8.x may still ask for it.
     Native,
 }
 
 impl Plugin {
-    pub(super) fn of(name: &[u8]) -> Option<Self> {
+    fn of(name: &[u8]) -> Option<Self> {
         match name {
             name if name == CACHING_SHA2.as_bytes() => Some(Self::CachingSha2),
             b"mysql_native_password" => Some(Self::Native),
@@ -348,8 +347,8 @@ impl Plugin {
     }
 }
 
-/// Whether `answer` is that of somebody who knows the password.
-pub(super) fn knows(plugin: Plugin, challenge: &Challenge, answer: &[u8], password: &str) -> bool {
+/// True if `answer` proves the password.
+fn knows(plugin: Plugin, challenge: &Challenge, answer: &[u8], password: &str) -> bool {
     let password = password.as_bytes();
     let expected = match plugin {
         Plugin::CachingSha2 => {
@@ -360,7 +359,7 @@ pub(super) fn knows(plugin: Plugin, challenge: &Challenge, answer: &[u8], passwo
     expected.is_some_and(|expected| same(&expected, answer))
 }
 
-/// Compares without telling by the time it takes where the difference is.
+/// Compares in constant time.
 fn same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len()
         && one
@@ -370,8 +369,8 @@ fn same(one: &[u8], other: &[u8]) -> bool {
             == 0
 }
 
-/// The request to answer another challenge, by the plugin that everybody has.
-pub(super) fn switch_packet(challenge: &Challenge) -> Vec<u8> {
+/// The request to answer another challenge, by the plugin that every client supports.
+fn switch_packet(challenge: &Challenge) -> Vec<u8> {
     let mut packet = vec![0xfe];
     packet.extend_from_slice(CACHING_SHA2.as_bytes());
     packet.push(0);
@@ -408,11 +407,9 @@ mod tests {
 
     #[test]
     fn a_login_is_read() {
-        let ClientGreeting::Login(login) = parse(&response(), false).unwrap() else {
-            panic!("a login");
-        };
+        let login = parse(&response(), false).unwrap().unwrap();
         assert_eq!(login.user, b"witness");
-        assert_eq!(login.plugin, CACHING_SHA2.as_bytes());
+        assert_eq!(login.plugin, Some(Plugin::CachingSha2));
         assert_eq!(login.answer, b"0123456789");
         assert!(login.deprecate_eof);
     }

@@ -1,4 +1,4 @@
-//! What `SELECT` and `SHOW VARIABLES` answer. Pure over what the server knows at the moment.
+//! The values of `SELECT` and `SHOW VARIABLES`. Pure.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use crate::committed_files::CommittedFiles;
 use crate::options::ServerIdentity;
 use crate::statement::{Expression, Filter, Named};
 
-/// What values are made from.
+/// Sources of values.
 pub(super) struct Surroundings<'a> {
     pub(super) log: &'a dyn CommittedFiles,
     pub(super) identity: &'a ServerIdentity,
@@ -24,53 +24,53 @@ pub(super) struct Surroundings<'a> {
     pub(super) connection: u32,
 }
 
-/// What does not depend on anything. Drivers ask for many of these when they connect.
-const FIXED: &[(&str, &str)] = &[
-    ("binlog_checksum", "CRC32"),
-    ("binlog_format", "ROW"),
-    ("character_set_client", "utf8mb4"),
-    ("character_set_connection", "utf8mb4"),
-    ("character_set_results", "utf8mb4"),
-    ("character_set_server", "utf8mb4"),
-    ("collation_connection", "utf8mb4_0900_ai_ci"),
-    ("collation_server", "utf8mb4_0900_ai_ci"),
-    ("enforce_gtid_consistency", "ON"),
-    ("gtid_mode", "ON"),
-    ("gtid_owned", ""),
-    ("init_connect", ""),
-    ("license", ""),
-    ("sql_mode", ""),
-    ("system_time_zone", "UTC"),
-    ("time_zone", "+00:00"),
-    ("transaction_isolation", "REPEATABLE-READ"),
-    ("tx_isolation", "REPEATABLE-READ"),
-    ("version_compile_machine", std::env::consts::ARCH),
-    ("version_compile_os", std::env::consts::OS),
-];
-
-const SWITCHES: &[(&str, bool)] = &[
-    ("autocommit", true),
-    ("log_bin", true),
-    ("log_replica_updates", true),
-    ("log_slave_updates", true),
-    ("offline_mode", false),
-    ("performance_schema", false),
-    ("read_only", true),
-    ("super_read_only", true),
-    ("transaction_read_only", true),
-    ("tx_read_only", true),
-];
-
-const NUMBERS: &[(&str, u64)] = &[
-    ("auto_increment_increment", 1),
-    ("auto_increment_offset", 1),
-    ("interactive_timeout", 28_800),
-    ("lower_case_table_names", 0),
-    ("max_allowed_packet", 1 << 30),
-    ("net_buffer_length", 16_384),
-    ("net_read_timeout", 30),
-    ("net_write_timeout", 60),
-    ("wait_timeout", 28_800),
+/// Constant values. Drivers query many of these when they connect.
+const CONSTANTS: &[(&str, Value)] = &[
+    ("auto_increment_increment", Value::Number(1)),
+    ("auto_increment_offset", Value::Number(1)),
+    ("autocommit", Value::Switch(true)),
+    ("binlog_checksum", Value::constant("CRC32")),
+    ("binlog_format", Value::constant("ROW")),
+    ("character_set_client", Value::constant("utf8mb4")),
+    ("character_set_connection", Value::constant("utf8mb4")),
+    ("character_set_results", Value::constant("utf8mb4")),
+    ("character_set_server", Value::constant("utf8mb4")),
+    (
+        "collation_connection",
+        Value::constant("utf8mb4_0900_ai_ci"),
+    ),
+    ("collation_server", Value::constant("utf8mb4_0900_ai_ci")),
+    ("enforce_gtid_consistency", Value::constant("ON")),
+    ("gtid_mode", Value::constant("ON")),
+    ("gtid_owned", Value::constant("")),
+    ("init_connect", Value::constant("")),
+    ("interactive_timeout", Value::Number(28_800)),
+    ("license", Value::constant("")),
+    ("log_bin", Value::Switch(true)),
+    ("log_replica_updates", Value::Switch(true)),
+    ("log_slave_updates", Value::Switch(true)),
+    ("lower_case_table_names", Value::Number(0)),
+    ("max_allowed_packet", Value::Number(1 << 30)),
+    ("net_buffer_length", Value::Number(16_384)),
+    ("net_read_timeout", Value::Number(30)),
+    ("net_write_timeout", Value::Number(60)),
+    ("offline_mode", Value::Switch(false)),
+    ("performance_schema", Value::Switch(false)),
+    ("read_only", Value::Switch(true)),
+    ("sql_mode", Value::constant("")),
+    ("super_read_only", Value::Switch(true)),
+    ("system_time_zone", Value::constant("UTC")),
+    ("time_zone", Value::constant("+00:00")),
+    ("transaction_isolation", Value::constant("REPEATABLE-READ")),
+    ("transaction_read_only", Value::Switch(true)),
+    ("tx_isolation", Value::constant("REPEATABLE-READ")),
+    ("tx_read_only", Value::Switch(true)),
+    (
+        "version_compile_machine",
+        Value::constant(std::env::consts::ARCH),
+    ),
+    ("version_compile_os", Value::constant(std::env::consts::OS)),
+    ("wait_timeout", Value::Number(28_800)),
 ];
 
 /// Those that are worked out.
@@ -87,25 +87,19 @@ const LIVE: &[&str] = &[
 
 impl Surroundings<'_> {
     /// A system variable; `None` where there is none of that name.
-    pub(super) fn system(&self, name: &str) -> Option<Value> {
-        if let Some((_, value)) = FIXED.iter().find(|(own, _)| *own == name) {
-            return Some(Value::from(*value));
-        }
-        if let Some((_, on)) = SWITCHES.iter().find(|(own, _)| *own == name) {
-            return Some(Value::Switch(*on));
-        }
-        if let Some((_, number)) = NUMBERS.iter().find(|(own, _)| *own == name) {
-            return Some(Value::Number(*number));
+    fn system(&self, name: &str) -> Option<Value> {
+        if let Some((_, value)) = CONSTANTS.iter().find(|(own, _)| *own == name) {
+            return Some(value.clone());
         }
         Some(match name {
-            "gtid_executed" => Value::Text(self.log.gtids().to_string()),
-            "gtid_purged" => Value::Text(self.log.purged().to_string()),
-            "hostname" => Value::Text(self.identity.name.clone()),
+            "gtid_executed" => Value::text(self.log.gtids()),
+            "gtid_purged" => Value::text(self.log.purged()),
+            "hostname" => Value::text(&self.identity.name),
             "port" => Value::Number(u64::from(self.port)),
             "server_id" => Value::Number(u64::from(self.identity.server_id)),
-            "server_uuid" => Value::Text(self.identity.server_uuid.to_string()),
-            "version" => Value::Text(self.log.server_version()),
-            "version_comment" => Value::Text(format!(
+            "server_uuid" => Value::text(self.identity.server_uuid),
+            "version" => Value::text(self.log.server_version()),
+            "version_comment" => Value::text(format!(
                 "witness {}: the binlog of a ring, no tables",
                 env!("CARGO_PKG_VERSION")
             )),
@@ -115,12 +109,8 @@ impl Surroundings<'_> {
 
     /// The variables of a filter, by name.
     pub(super) fn shown(&self, filter: &Filter) -> Vec<Vec<Value>> {
-        let fixed = FIXED.iter().map(|(name, _)| *name);
-        let switches = SWITCHES.iter().map(|(name, _)| *name);
-        let numbers = NUMBERS.iter().map(|(name, _)| *name);
-        let mut names: Vec<&str> = fixed
-            .chain(switches)
-            .chain(numbers)
+        let constants = CONSTANTS.iter().map(|(name, _)| *name);
+        let mut names: Vec<&'static str> = constants
             .chain(LIVE.iter().copied())
             .filter(|name| match filter {
                 Filter::All => true,
@@ -131,9 +121,9 @@ impl Surroundings<'_> {
             })
             .collect();
         names.sort_unstable();
-        let row = |name: &str| {
+        let row = |name: &'static str| {
             let value = self.system(name)?.shown();
-            Some(vec![Value::from(name), Value::from(value)])
+            Some(vec![Value::constant(name), Value::text(value)])
         };
         names.into_iter().filter_map(row).collect()
     }
@@ -141,16 +131,16 @@ impl Surroundings<'_> {
     /// The value of an expression.
     pub(super) fn value(&self, expression: &Expression) -> Result<Value, ErrorAnswer> {
         Ok(match expression {
-            Expression::System(variable) => self.system(&variable.name).ok_or_else(|| {
-                let message = format!("Unknown system variable '{}'", variable.name);
+            Expression::System(name) => self.system(name).ok_or_else(|| {
+                let message = format!("Unknown system variable '{name}'");
                 ErrorAnswer::new(code::UNKNOWN_VARIABLE, message)
             })?,
             Expression::User(name) => self.variables.get(name),
             Expression::Number(number) => match number.parse() {
                 Ok(number) => Value::Number(number),
-                Err(_) => Value::Text(number.clone()),
+                Err(_) => Value::text(number),
             },
-            Expression::Text(text) | Expression::Word(text) => Value::Text(text.clone()),
+            Expression::Text(text) | Expression::Word(text) => Value::text(text),
             Expression::Null => Value::Null,
             Expression::Call(name, arguments) => self.call(name, arguments)?,
         })
@@ -162,20 +152,20 @@ impl Surroundings<'_> {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH);
                 Value::Number(now.unwrap_or_default().as_secs())
             }
-            ("version", []) => Value::Text(self.log.server_version()),
+            ("version", []) => Value::text(self.log.server_version()),
             ("connection_id", []) => Value::Number(u64::from(self.connection)),
             ("database" | "schema", []) => Value::Null,
             ("user" | "session_user" | "system_user", []) => {
-                Value::Text(format!("{}@{}", self.user, self.address.ip()))
+                Value::text(format!("{}@{}", self.user, self.address.ip()))
             }
-            ("current_user", []) => Value::Text(format!("{}@%", self.user)),
+            ("current_user", []) => Value::text(format!("{}@%", self.user)),
             ("gtid_subset", [one, other]) => {
                 let (one, other) = (self.gtids(one)?, self.gtids(other)?);
                 Value::Switch(other.contains_set(&one))
             }
             ("gtid_subtract", [one, other]) => {
                 let (one, other) = (self.gtids(one)?, self.gtids(other)?);
-                Value::Text(one.difference(&other).to_string())
+                Value::text(one.difference(&other))
             }
             _ => {
                 let message = format!("{name}() is not known to a server of binlogs");
@@ -185,7 +175,7 @@ impl Surroundings<'_> {
     }
 
     fn gtids(&self, expression: &Expression) -> Result<GtidSet, ErrorAnswer> {
-        let text = self.value(expression)?.text().unwrap_or_default();
+        let text = self.value(expression)?.selected().unwrap_or_default();
         text.parse().map_err(|error| {
             let message = format!("Malformed GTID set specification: {error}");
             ErrorAnswer::new(code::WRONG_VALUE, message)
@@ -197,7 +187,7 @@ impl Surroundings<'_> {
 fn is_like(name: &str, pattern: &str) -> bool {
     let (name, pattern) = (name.as_bytes(), pattern.as_bytes());
     let (mut at, mut in_pattern) = (0, 0);
-    // Where to go on when what follows the last `%` does not fit.
+    // The positions to continue at if the text after the last `%` does not match.
     let mut again: Option<(usize, usize)> = None;
     while let Some(byte) = name.get(at) {
         match (pattern.get(in_pattern), pattern.get(in_pattern + 1)) {
@@ -223,18 +213,18 @@ fn is_like(name: &str, pattern: &str) -> bool {
             }
             _ => {}
         }
-        let Some((from, behind)) = again else {
+        let Some((from, rest)) = again else {
             return false;
         };
-        again = Some((from + 1, behind));
-        (at, in_pattern) = (from + 1, behind);
+        again = Some((from + 1, rest));
+        (at, in_pattern) = (from + 1, rest);
     }
     pattern[in_pattern.min(pattern.len())..]
         .iter()
         .all(|byte| *byte == b'%')
 }
 
-// What a client has set with `SET @name`: a replica says in these who it is and how events shall come.
+// User variables of a client (`SET @name`): a replica sends its identity and its options for events in them.
 
 /// More variables, or longer ones, than any replica sets.
 const MAX_VARIABLES: usize = 64;
@@ -252,7 +242,7 @@ impl UserVariables {
 
     /// Sets a variable; refused where there are too many or they are too long.
     pub(crate) fn set(&mut self, name: String, value: Value) -> Result<(), ErrorAnswer> {
-        let bytes = name.len() + value.text().map_or(0, |text| text.len());
+        let bytes = name.len() + value.selected().map_or(0, |text| text.len());
         if bytes > MAX_BYTES || (self.0.len() >= MAX_VARIABLES && !self.0.contains_key(&name)) {
             let message = "too many or too long user variables for a server of binlogs";
             return Err(ErrorAnswer::new(code::WRONG_VALUE, message));
@@ -264,7 +254,7 @@ impl UserVariables {
     /// The newer name counts where both are set, as in MySQL.
     fn either(&self, names: [&str; 2]) -> Option<String> {
         let value = names.iter().find_map(|name| self.0.get(*name))?;
-        value.text()
+        value.selected()
     }
 
     /// The server UUID that a replica has set as a user variable.
@@ -273,15 +263,15 @@ impl UserVariables {
         Uuid::parse_str(&uuid).ok()
     }
 
-    /// How often the client wants a sign of life; `None` for never.
+    /// Requested interval of heartbeats; `None`: no heartbeats.
     pub(crate) fn heartbeat(&self) -> Option<Duration> {
         let period = self.either(["source_heartbeat_period", "master_heartbeat_period"])?;
         let nanoseconds = period.parse().ok()?;
         (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds))
     }
 
-    /// What the client said of checksums: it expects made-up events with this one until the first format description
-    /// comes. `None` when it does not know of checksums.
+    /// The checksums that the client expects in generated events until the first format description. `None` if it does not support
+    /// checksums.
     pub(crate) fn checksum(&self) -> Option<ChecksumAlgorithm> {
         let name = self.either(["source_binlog_checksum", "master_binlog_checksum"])?;
         match &name.to_ascii_uppercase()[..] {
@@ -316,10 +306,8 @@ mod tests {
     }
 
     #[test]
-    fn no_variable_is_told_twice() {
-        let mut names: Vec<&str> = FIXED.iter().map(|(name, _)| *name).collect();
-        names.extend(SWITCHES.iter().map(|(name, _)| *name));
-        names.extend(NUMBERS.iter().map(|(name, _)| *name));
+    fn every_variable_is_defined_once() {
+        let mut names: Vec<&str> = CONSTANTS.iter().map(|(name, _)| *name).collect();
         names.extend(LIVE);
         let count = names.len();
         names.sort_unstable();
@@ -333,15 +321,15 @@ mod user_variables_tests {
     use super::*;
 
     #[test]
-    fn a_replicas_wishes_are_read_under_both_names() {
+    fn replica_options_are_read_under_both_names() {
         let mut variables = UserVariables::default();
         assert_eq!((variables.heartbeat(), variables.checksum()), (None, None));
         for (name, value) in [
             ("master_heartbeat_period", Value::Number(5_000_000_000)),
-            ("master_binlog_checksum", Value::from("none")),
+            ("master_binlog_checksum", Value::constant("none")),
             (
                 "slave_uuid",
-                Value::from("3e11fa47-71ca-11e1-9e33-c80aa9429562"),
+                Value::constant("3e11fa47-71ca-11e1-9e33-c80aa9429562"),
             ),
         ] {
             variables.set(name.to_owned(), value).unwrap();
@@ -349,7 +337,10 @@ mod user_variables_tests {
         assert_eq!(variables.heartbeat(), Some(Duration::from_secs(5)));
         assert_eq!(variables.checksum(), Some(ChecksumAlgorithm::None));
         assert!(variables.replica_uuid().is_some());
-        let newer = ("source_binlog_checksum".to_owned(), Value::from("CRC32"));
+        let newer = (
+            "source_binlog_checksum".to_owned(),
+            Value::constant("CRC32"),
+        );
         variables.set(newer.0, newer.1).unwrap();
         assert_eq!(variables.checksum(), Some(ChecksumAlgorithm::Crc32));
     }
@@ -357,7 +348,11 @@ mod user_variables_tests {
     #[test]
     fn memory_is_bounded() {
         let mut variables = UserVariables::default();
-        assert!(variables.set("x".into(), "y".repeat(2000).into()).is_err());
+        assert!(
+            variables
+                .set("x".into(), Value::text("y".repeat(2000)))
+                .is_err()
+        );
         for at in 0..MAX_VARIABLES {
             variables.set(format!("x{at}"), Value::Null).unwrap();
         }

@@ -26,7 +26,7 @@ pub(super) struct Token {
 }
 
 impl Token {
-    /// Whether it is this word, given in lower case.
+    /// True if it is this word, given in lower case.
     pub(super) fn is_word(&self, word: &str) -> bool {
         matches!(&self.kind, TokenKind::Word(own) if own == word)
     }

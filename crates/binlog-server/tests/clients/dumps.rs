@@ -72,7 +72,7 @@ pub(crate) async fn seen_until(
                 let begins = u64::from(header.log_pos - header.event_size);
                 assert!(
                     begins >= position,
-                    "{event_type} at {begins}, behind {position}"
+                    "{event_type} at {begins}, after {position}"
                 );
                 position = u64::from(header.log_pos);
                 if event_type == EventType::Gtid {
@@ -87,7 +87,7 @@ pub(crate) async fn seen_until(
 }
 
 #[tokio::test]
-async fn a_replica_gets_what_it_lacks_and_then_what_is_committed() {
+async fn a_replica_receives_missing_transactions_then_new_commits() {
     let log = MemoryLog::new();
     for number in 1..=10 {
         log.transaction(number, 100);
@@ -102,7 +102,7 @@ async fn a_replica_gets_what_it_lacks_and_then_what_is_committed() {
     assert_eq!(numbers, [3, 4, 6, 7, 8, 10]);
     assert_eq!(files, ["binlog.000001", "binlog.000002", "binlog.000003"]);
 
-    // What is not committed is not seen, whatever else happens; heartbeats go on.
+    // Uncommitted transactions are not sent; heartbeats continue.
     log.transaction(11, 100);
     let quiet = tokio::time::timeout(Duration::from_millis(700), async {
         loop {
@@ -118,13 +118,13 @@ async fn a_replica_gets_what_it_lacks_and_then_what_is_committed() {
     assert_eq!(numbers, [11, 12]);
     assert_eq!(files, ["binlog.000004"]);
 
-    // Who has everything of a file begins with the next one.
+    // A consumer that has all transactions of a file begins with the next one.
     let mut stream = dump(&served, &set("1-11")).await.unwrap();
     assert_eq!(seen_until(&mut stream, 12).await.1, ["binlog.000004"]);
 }
 
 #[tokio::test]
-async fn a_log_that_is_over_ends_dumps_that_have_everything_and_says_why() {
+async fn a_finished_log_ends_complete_dumps_with_its_reason() {
     let log = MemoryLog::new();
     for number in 1..=3 {
         log.transaction(number, 100);
@@ -150,7 +150,7 @@ async fn a_log_that_is_over_ends_dumps_that_have_everything_and_says_why() {
 }
 
 #[tokio::test]
-async fn large_events_come_whole_through_a_small_queue() {
+async fn large_events_pass_a_small_queue() {
     let log = MemoryLog::new();
     let sizes = [0, 17, 300_000, 16_777_130, 16_777_250, 40_000_000];
     for (number, size) in (1..).zip(sizes) {
@@ -158,7 +158,7 @@ async fn large_events_come_whole_through_a_small_queue() {
     }
     log.commit();
     let options = binlog_server::ServerOptions {
-        queue_bytes: binlog_server::ServerOptions::MIN_QUEUE_BYTES,
+        queue_bytes: 256 << 10,
         ..options()
     };
     let served = Served::start(log, options).await;
@@ -186,8 +186,7 @@ async fn purged_transactions_are_error_1236() {
 }
 
 #[tokio::test]
-async fn a_replica_that_is_ahead_of_the_ring_is_refused_and_one_that_is_ahead_of_this_member_waits()
-{
+async fn a_replica_ahead_of_the_ring_is_refused_and_one_ahead_of_this_member_waits() {
     let log = MemoryLog::new();
     log.transaction(1, 10);
     log.commit();
@@ -240,7 +239,7 @@ async fn a_second_dump_of_the_same_server_ends_the_first() {
 }
 
 #[tokio::test]
-async fn a_damaged_file_ends_the_dump_with_its_place() {
+async fn a_damaged_file_ends_the_dump_with_the_offset() {
     let log = MemoryLog::new();
     for number in 1..=3 {
         log.transaction(number, 10);
@@ -266,9 +265,9 @@ async fn a_damaged_file_ends_the_dump_with_its_place() {
     assert!(damages[0].0 == 1 && damages[0].1.contains("ends at"));
 }
 
-/// A replica would stop with what it cannot write down, and nobody else would know.
+/// Otherwise a replica would stop with an error of its own, which the member does not notice.
 #[tokio::test]
-async fn an_event_with_a_bit_that_has_turned_is_sent_to_nobody_and_told_of() {
+async fn an_event_with_a_flipped_bit_is_not_sent_and_is_reported() {
     let log = MemoryLog::new();
     for number in 1..=3 {
         log.transaction(number, 1_000);
@@ -284,21 +283,21 @@ async fn an_event_with_a_bit_that_has_turned_is_sent_to_nobody_and_told_of() {
     let told = log.damages();
     assert_eq!(told.len(), 1);
     assert!(told[0].0 == 1 && message.ends_with(&told[0].1), "{told:?}");
-    // Who has that transaction is not concerned.
+    // A consumer that has that transaction is not affected.
     dump(&served, &set("1-3")).await.unwrap();
     assert_eq!(log.damages().len(), 1);
 }
 
-/// Of a large one the begin is out when its end shows that it is damaged: nothing but the rest may follow, which nobody gets.
+/// The begin of a large event is sent before its checksum is verified; its rest is not sent.
 #[tokio::test]
-async fn a_large_event_with_a_bit_that_has_turned_is_never_whole() {
+async fn a_large_event_with_a_flipped_bit_is_never_complete() {
     let log = MemoryLog::new();
     log.transaction(1, 2 << 20);
     log.commit();
     let length = log.bytes_of(1).len();
     log.damage(1, length - 500);
     let options = binlog_server::ServerOptions {
-        queue_bytes: binlog_server::ServerOptions::MIN_QUEUE_BYTES,
+        queue_bytes: 256 << 10,
         ..options()
     };
     let served = Served::start(log.clone(), options).await;
@@ -314,13 +313,13 @@ async fn a_large_event_with_a_bit_that_has_turned_is_never_whole() {
     assert_eq!(log.damages().len(), 1);
     assert!(
         begun.elapsed() >= Duration::from_secs(1),
-        "it comes again at once"
+        "it reconnects immediately"
     );
 }
 
 /// A replica comes again the moment that it is answered: the answer is what can wait.
 #[tokio::test]
-async fn who_hears_that_the_log_cannot_be_read_has_waited_a_while() {
+async fn errors_of_an_unreadable_log_are_delayed() {
     let log = MemoryLog::new();
     log.transaction(1, 10);
     log.commit();
@@ -343,7 +342,7 @@ async fn who_hears_that_the_log_cannot_be_read_has_waited_a_while() {
 }
 
 #[tokio::test]
-async fn a_stopping_server_lets_its_consumers_go() {
+async fn a_stopping_server_disconnects_its_consumers() {
     let served = Served::start(MemoryLog::new(), options()).await;
     let mut stream = dump(&served, &GtidSet::new()).await.unwrap();
     let begun = std::time::Instant::now();
@@ -355,7 +354,7 @@ async fn a_stopping_server_lets_its_consumers_go() {
 }
 
 #[tokio::test]
-async fn who_does_not_read_costs_the_queue_and_is_let_go() {
+async fn a_client_that_does_not_read_uses_its_queue_and_is_disconnected() {
     let log = MemoryLog::new();
     for number in 1..=40 {
         log.transaction(number, 1 << 20);
@@ -374,7 +373,7 @@ async fn who_does_not_read_costs_the_queue_and_is_let_go() {
     let queued = views[0].queued_bytes;
     assert!(queued > 0 && queued <= (1 << 20) + 300, "{queued}");
     assert!(views[0].behind_bytes > 10 << 20, "{views:?}");
-    // Others are served meanwhile.
+    // Other clients are served in the meantime.
     let connection = served.connect().await.unwrap();
     let mut other = ReplicationStream::start(connection, &dump_options(&set("1-39"), 5))
         .await

@@ -1,6 +1,6 @@
-//! Clients of a server whose log is in memory.
+//! Clients of a server with a log in memory.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod dumps;
 mod memory_log;

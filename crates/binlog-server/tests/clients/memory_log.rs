@@ -1,5 +1,5 @@
 //! A log in memory: files with a header, and in front of every entry an event of the log's own, as a member has them.
-//! What is appended is committed only when the test says so.
+//! Appended entries are committed only by the test.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -15,8 +15,8 @@ use binlog_format::events::{
 use binlog_format::gtid::{Gtid, GtidSet, SourceId, Tag};
 use binlog_format::synthesis::{TransactionHead, statement_transaction};
 use binlog_server::{
-    Account, BinlogServer, CommittedFiles, Consumers, FileNumber, KeptFile, LogCommands, LogFile,
-    Position, PurgeTo, ReadError, ServerIdentity, ServerOptions,
+    Account, BinlogServer, CatchUpError, CommandError, CommittedFiles, Consumers, FileNumber,
+    KeptFile, LogCommands, LogFile, Position, PurgeTo, ReadError, ServerIdentity, ServerOptions,
 };
 use bytes::Bytes;
 use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError};
@@ -69,14 +69,14 @@ pub(crate) struct MemoryLog {
     /// The GTIDs before each file, and all.
     gtids: Mutex<(BTreeMap<u64, GtidSet>, GtidSet)>,
     committed_gtids: Mutex<GtidSet>,
-    /// What it heard of damage.
+    /// Reported damages.
     damages: Mutex<Vec<(u64, String)>>,
     /// How many more reads the disk refuses.
     refused: Mutex<usize>,
     committed: watch::Sender<Position>,
     /// Why no more comes.
     pub(crate) over: watch::Sender<Option<String>>,
-    /// What the ring is said to have beyond what is committed here.
+    /// A transaction of the ring that is not committed here.
     pub(crate) elsewhere: Mutex<Option<u64>>,
 }
 
@@ -204,7 +204,7 @@ impl MemoryLog {
         self.fetching.lock().unwrap().1
     }
 
-    /// The fetched files that somebody keeps.
+    /// The fetched files that are kept.
     pub(crate) fn kept(&self) -> Vec<u64> {
         self.kept.lock().unwrap().keys().copied().collect()
     }
@@ -247,7 +247,7 @@ impl MemoryLog {
         self.files.lock().unwrap().get_mut(&file).unwrap()[offset] ^= 1;
     }
 
-    /// The files it was told are damaged, and why.
+    /// The files that were reported as damaged, and why.
     pub(crate) fn damages(&self) -> Vec<(u64, String)> {
         self.damages.lock().unwrap().clone()
     }
@@ -293,7 +293,7 @@ impl CommittedFiles for MemoryLog {
         self.last_within(have, &self.files.lock().unwrap())
     }
 
-    async fn catch_up(&self, patience: Duration) -> Result<(), String> {
+    async fn catch_up(&self, patience: Duration) -> Result<(), CatchUpError> {
         let elsewhere = *self.elsewhere.lock().unwrap();
         let Some(number) = elsewhere else {
             return Ok(());
@@ -303,7 +303,7 @@ impl CommittedFiles for MemoryLog {
         let known = tokio::time::timeout(patience, known).await;
         known
             .map(|_| ())
-            .map_err(|_| "no leader is known".to_owned())
+            .map_err(|_| CatchUpError::Unknown("no leader is known".into()))
     }
 
     fn keep(&self, file: FileNumber) -> Option<KeptFile> {
@@ -380,11 +380,11 @@ pub(crate) struct Echo;
 
 #[async_trait]
 impl LogCommands for Echo {
-    async fn flush(&self) -> Result<String, String> {
-        Err("only the leader does that".to_owned())
+    async fn flush(&self) -> Result<String, CommandError> {
+        Err("only the leader does that".into())
     }
 
-    async fn purge(&self, to: PurgeTo) -> Result<String, String> {
+    async fn purge(&self, to: PurgeTo) -> Result<String, CommandError> {
         Ok(format!("{to:?}"))
     }
 }

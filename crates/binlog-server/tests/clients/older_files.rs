@@ -33,7 +33,7 @@ async fn value(served: &Served, query: &str) -> Option<String> {
 }
 
 #[tokio::test]
-async fn who_was_away_gets_what_is_purged_and_goes_on_with_the_log() {
+async fn a_returning_replica_gets_older_files_and_continues_with_the_log() {
     let log = log();
     let served = Served::start(log.clone(), options()).await;
     let mut stream = dump(&served, &GtidSet::new()).await.unwrap();
@@ -49,7 +49,7 @@ async fn who_was_away_gets_what_is_purged_and_goes_on_with_the_log() {
         "what was fetched may go once it is read"
     );
 
-    // Who has the first file does not need it, and who needs none of them gets none.
+    // A consumer that has the transactions of an older file does not cause a fetch.
     let mut stream = dump(&served, &set("1-3")).await.unwrap();
     let (numbers, files) = seen_until(&mut stream, 7).await;
     assert_eq!(
@@ -62,7 +62,7 @@ async fn who_was_away_gets_what_is_purged_and_goes_on_with_the_log() {
 }
 
 #[tokio::test]
-async fn what_clients_are_told_of_the_log_is_what_they_can_have() {
+async fn clients_see_all_readable_files() {
     let log = log();
     let served = Served::start(log.clone(), options()).await;
     assert_eq!(value(&served, "SELECT @@gtid_purged").await.unwrap(), "");
@@ -74,7 +74,7 @@ async fn what_clients_are_told_of_the_log_is_what_they_can_have() {
     assert_eq!(
         shown.unwrap(),
         "binlog.000003",
-        "none is fetched that nobody named"
+        "no file is fetched without a name"
     );
     assert!(log.kept().is_empty());
 
@@ -89,7 +89,7 @@ async fn what_clients_are_told_of_the_log_is_what_they_can_have() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_file_hears_heartbeats_at_its_begin() {
+async fn heartbeats_are_sent_while_a_file_is_fetched() {
     let log = log();
     log.fetch_by(Fetching::Takes(Duration::from_millis(700)));
     let served = Served::start(log, options()).await;
@@ -123,7 +123,7 @@ async fn who_waits_for_a_file_hears_heartbeats_at_its_begin() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_had_is_told_and_concerns_nobody_else() {
+async fn an_unavailable_file_is_reported_to_its_consumer_only() {
     let log = log();
     let served = Served::start(log.clone(), options()).await;
     let mut live = dump(&served, &set("1-5")).await.unwrap();

@@ -1,11 +1,13 @@
-//! Logins and statements: who is let in, what is answered, and what is refused in words that help.
+//! Logins and statements: authentication, answers, and error messages.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::memory_log::{MemoryLog, PASSWORD, Served, USER, options};
-use binlog_server::{ServerCertificate, ServerOptions, ServerTls};
+use binlog_server::{ServerOptions, ServerTls};
 use mysql_link::{LinkError, Secret, TlsMode};
+use rustls::ServerConfig;
+use rustls::pki_types::PrivateKeyDer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
@@ -17,21 +19,22 @@ async fn served() -> Served {
     Served::start(log, options()).await
 }
 
+/// A self-signed certificate; writes it to `server.pem` in the folder for clients.
 fn tls(folder: &std::path::Path) -> ServerTls {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    let certificate_file = folder.join("server.pem");
-    let key_file = folder.join("server.key");
-    std::fs::write(&certificate_file, made.cert.pem()).unwrap();
-    std::fs::write(&key_file, made.signing_key.serialize_pem()).unwrap();
-    let files = ServerCertificate {
-        certificate_file,
-        key_file,
-    };
-    ServerTls::load(&files).unwrap()
+    std::fs::write(folder.join("server.pem"), made.cert.pem()).unwrap();
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key);
+    ServerTls::new(config.unwrap())
 }
 
 #[tokio::test]
-async fn only_the_account_is_let_in() {
+async fn only_the_account_can_log_in() {
     let served = served().await;
     let connection = served.connect().await.unwrap();
     assert_eq!(connection.version_text(), "9.7.4-test");
@@ -65,7 +68,7 @@ impl std::io::Write for Log {
 
 /// Load balancers and monitoring connect and close.
 #[tokio::test]
-async fn a_connection_that_closes_before_it_sends_anything_is_no_warning() {
+async fn a_connection_that_sends_nothing_logs_no_warning() {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()
@@ -121,7 +124,7 @@ async fn tls_is_offered_and_can_be_required() {
 }
 
 #[tokio::test]
-async fn a_renewed_password_and_certificate_are_for_whoever_comes_next() {
+async fn new_connections_use_a_renewed_password_and_certificate() {
     let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let options = ServerOptions {
         tls: Some(tls(old.path())),
@@ -171,7 +174,7 @@ async fn ended(silent: &mut TcpStream) -> bool {
 }
 
 #[tokio::test]
-async fn a_client_too_many_and_one_that_never_logs_in_are_ended() {
+async fn excess_clients_and_late_logins_are_disconnected() {
     let options = ServerOptions {
         max_connections: 1,
         login_limit: Duration::from_millis(300),
@@ -198,7 +201,7 @@ async fn a_client_too_many_and_one_that_never_logs_in_are_ended() {
 }
 
 #[tokio::test]
-async fn a_flood_of_those_who_never_log_in_pushes_itself_out() {
+async fn a_flood_of_unfinished_logins_replaces_only_itself() {
     let served = served().await;
     let mut flood = Vec::new();
     for _ in 0..300 {
@@ -209,7 +212,7 @@ async fn a_flood_of_those_who_never_log_in_pushes_itself_out() {
     }
     let limit = Duration::from_secs(2);
     let connected = tokio::time::timeout(limit, served.connect()).await;
-    connected.expect("at once").unwrap();
+    connected.expect("in time").unwrap();
     // All but a hundred, and one less for who came from elsewhere.
     for silent in &mut flood[..200] {
         assert!(ended(silent).await);
@@ -217,7 +220,7 @@ async fn a_flood_of_those_who_never_log_in_pushes_itself_out() {
 }
 
 #[tokio::test]
-async fn statements_of_replicas_and_people_are_answered() {
+async fn statements_of_replicas_and_clients_are_answered() {
     let served = served().await;
     let mut connection = served.connect().await.unwrap();
     let executed = format!("{}:1", crate::memory_log::SOURCE);
@@ -289,7 +292,7 @@ async fn statements_of_replicas_and_people_are_answered() {
 }
 
 #[tokio::test]
-async fn events_are_listed_as_far_as_they_are_committed() {
+async fn only_committed_events_are_listed() {
     let served = served().await;
     let mut connection = served.connect().await.unwrap();
     let answer = connection.query("SHOW BINLOG EVENTS").await.unwrap();

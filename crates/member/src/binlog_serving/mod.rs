@@ -1,20 +1,18 @@
 //! The member's binlog server: its committed log for stock replicas and other clients. It runs while the member takes part, whichever
 //! member leads.
 
-mod older_log;
 pub(crate) mod served_log;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use binlog_server::{
-    BinlogServer, Consumers, DumpKind, LogCommands, PurgeTo, ServerIdentity, ServerOptions,
+    BinlogServer, CommandError, Consumers, DumpKind, LogCommands, PurgeTo, ServerIdentity,
+    ServerOptions,
 };
-use raft_types::{Incarnation, MemberId};
 use tokio::net::TcpListener;
 
-use crate::binlog_serving::older_log::OlderLog;
-use crate::binlog_serving::served_log::ServedLog;
+use crate::binlog_serving::served_log::{OlderLog, ServedLog};
 use crate::error::MemberError;
 use crate::log_keeping;
 use crate::mysqld::usual_server_id;
@@ -32,7 +30,7 @@ pub(crate) struct Ready {
 /// Prepares the server on an open listener; none where the member has no binlog server.
 ///
 /// # Errors
-/// When its options do not go together.
+/// When the listener has no address.
 pub(crate) fn prepare(
     state: &Arc<MemberState>,
     listener: TcpListener,
@@ -47,7 +45,8 @@ pub(crate) fn prepare(
         ring: ring.clone(),
         state: state.clone(),
     });
-    let server = BinlogServer::new(listener, options, log.clone(), orders)?;
+    let server = BinlogServer::new(listener, options, log.clone(), orders);
+    let server = server.map_err(MemberError::BinlogServer)?;
     Ok(Some(Ready { server, log }))
 }
 
@@ -55,7 +54,12 @@ fn options(state: &MemberState) -> Option<ServerOptions> {
     let settings = state.settings.binlog_server.as_ref()?;
     let credentials = state.credentials.binlog_server.as_ref()?;
     let own = &state.settings.own;
-    let identity = identity(own.id, &own.name, state.book.identity().incarnation);
+    // A member's incarnation is unique, and no mysqld has it as its UUID.
+    let identity = ServerIdentity {
+        server_id: usual_server_id(own.id),
+        server_uuid: state.book.identity().incarnation.0,
+        name: own.name.clone(),
+    };
     Some(ServerOptions {
         tls: credentials.tls.clone(),
         require_tls: settings.require_tls,
@@ -63,15 +67,6 @@ fn options(state: &MemberState) -> Option<ServerOptions> {
         queue_bytes: settings.queue_bytes,
         ..ServerOptions::new(credentials.account.clone(), identity)
     })
-}
-
-/// A member's incarnation is unique, and no mysqld has it as its UUID.
-fn identity(member: MemberId, name: &str, incarnation: Incarnation) -> ServerIdentity {
-    ServerIdentity {
-        server_id: usual_server_id(member),
-        server_uuid: incarnation.0,
-        name: name.to_owned(),
-    }
 }
 
 /// Returns the views of attached clients.
@@ -136,18 +131,20 @@ impl Orders {
 
 #[async_trait]
 impl LogCommands for Orders {
-    async fn flush(&self) -> Result<String, String> {
+    async fn flush(&self) -> Result<String, CommandError> {
         tracing::info!(target: "audit", "a client of the binlog server orders FLUSH BINARY LOGS");
         match self.ring.rotate().await {
             Ok(Rotated { entry, .. }) => {
                 Ok(format!("the log was rotated everywhere by entry {entry}"))
             }
-            Err(error @ RotateError::NotServing) => Err(format!("{error}; {}", self.leader())),
-            Err(error) => Err(error.to_string()),
+            Err(error @ RotateError::NotServing) => {
+                Err(format!("{error}; {}", self.leader()).into())
+            }
+            Err(error) => Err(error.into()),
         }
     }
 
-    async fn purge(&self, to: PurgeTo) -> Result<String, String> {
+    async fn purge(&self, to: PurgeTo) -> Result<String, CommandError> {
         tracing::info!(target: "audit", "a client of the binlog server orders PURGE BINARY LOGS: {to:?}");
         let request = match to {
             PurgeTo::File(name) => PurgeRequest::BeforeFile(name),
@@ -155,11 +152,11 @@ impl LogCommands for Orders {
         };
         let purged = log_keeping::purge_on_order(&self.ring, &request, &self.state, false).await;
         let report = purged.map_err(|refusal| format!("{}; {}", refusal.what, refusal.advice))?;
-        Ok(words(&report))
+        Ok(purge_message(&report))
     }
 }
 
-fn words(report: &PurgeReport) -> String {
+fn purge_message(report: &PurgeReport) -> String {
     let removed = match &report.removed[..] {
         [] => "no file was removed".to_owned(),
         [only] => format!("{only} was removed"),
@@ -177,7 +174,7 @@ mod tests {
     use crate::protocol::KeptFile;
 
     #[test]
-    fn what_stays_says_why() {
+    fn a_purge_report_names_the_kept_file_and_its_reason() {
         let report = PurgeReport {
             removed: vec!["binlog.000001".into(), "binlog.000002".into()],
             kept: Some(KeptFile {
@@ -187,9 +184,12 @@ mod tests {
             ..PurgeReport::default()
         };
         assert_eq!(
-            words(&report),
+            purge_message(&report),
             "binlog.000001 to binlog.000002 were removed; binlog.000003 stays: it is being written to"
         );
-        assert_eq!(words(&PurgeReport::default()), "no file was removed");
+        assert_eq!(
+            purge_message(&PurgeReport::default()),
+            "no file was removed"
+        );
     }
 }

@@ -1,30 +1,37 @@
-//! The member's log for the binlog server.
+//! The member's log for the binlog server, and the archived part of the ring's log before it, for clients that were away longer than
+//! this member keeps its files.
 
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
+use archive::encryption::Identities;
+use archive::serving::{ArchivedFile, CacheOptions, ServedArchive, ServingError, ServingFigures};
+use archive::storage::{Storage, StorageSettings};
 use async_trait::async_trait;
 use binlog_format::event::EventRef;
 use binlog_format::events::FormatDescription;
 use binlog_format::gtid::GtidSet;
-use binlog_server::{CommittedFiles, FileNumber, KeptFile, LogFile, Position, ReadError};
-use binlog_store::{LogPlace, MARKER_MAGIC, Marker};
+use binlog_server::{
+    CatchUpError, CommittedFiles, FileNumber, KeptFile, LogFile, Position, ReadError,
+};
+use binlog_store::{LogBegin, LogHandle, LogPlace, MARKER_MAGIC, Marker};
 use bytes::Bytes;
 use mysqld_controller::plan::same_uuid::OtherMysqlds;
 use raft_types::OpId;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
-use crate::binlog_serving::older_log::OlderLog;
 use crate::ring_handle::RingHandle;
+use crate::settings::{ArchiveSettings, Settings};
 use crate::status::ArchiveView;
 
 /// Committed entries may be written here slightly later.
 const NOT_WRITTEN_YET: Duration = Duration::from_millis(1);
 /// A new file exists shortly after the commit of the entry that ends the previous one.
-const LOOK: Duration = Duration::from_millis(200);
+const FILE_CHECK: Duration = Duration::from_millis(200);
 /// How often it is checked whether this member's own mysqld was released.
-const RELEASE_LOOK: Duration = Duration::from_secs(1);
+const RELEASE_CHECK: Duration = Duration::from_secs(1);
 /// Interval between queries to a ring without a leader.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
@@ -56,15 +63,15 @@ impl ServedLog {
     ) {
         loop {
             let released = own().or_else(|| others.borrow().released.values().next().cloned());
-            let why = released.map(|name| released_words(&name));
+            let why = released.map(|name| released_message(&name));
             self.over.send_if_modified(|over| {
                 let changed = *over != why;
                 *over = why;
                 changed
             });
-            let changed = tokio::time::timeout(RELEASE_LOOK, others.changed()).await;
+            let changed = tokio::time::timeout(RELEASE_CHECK, others.changed()).await;
             if let Ok(Err(_)) = changed {
-                tokio::time::sleep(RELEASE_LOOK).await;
+                sleep(RELEASE_CHECK).await;
             }
         }
     }
@@ -101,7 +108,7 @@ impl ServedLog {
                 ahead
             });
             let written = self.is_written(mark);
-            let look = if written { LOOK } else { NOT_WRITTEN_YET };
+            let look = if written { FILE_CHECK } else { NOT_WRITTEN_YET };
             if let Ok(Err(_)) = tokio::time::timeout(look, marks.changed()).await {
                 return;
             }
@@ -118,20 +125,20 @@ impl ServedLog {
     }
 
     /// Waits until everything up to an entry is committed and written here.
-    async fn reach(&self, mark: Option<OpId>) -> Result<(), String> {
+    async fn reach(&self, mark: Option<OpId>) -> Result<(), CatchUpError> {
         let mut marks = self.ring.member.committed();
         let reached = |own: &Option<OpId>| own.map(|own| own.index) >= mark.map(|mark| mark.index);
-        let ended = || "this member stops".to_owned();
-        marks.wait_for(reached).await.map_err(|_| ended())?;
+        let reached = marks.wait_for(reached).await;
+        reached.map_err(|_| CatchUpError::Stopping)?;
         while !self.is_written(mark) {
-            tokio::time::sleep(NOT_WRITTEN_YET).await;
+            sleep(NOT_WRITTEN_YET).await;
         }
         Ok(())
     }
 }
 
 /// The error for a client that has everything.
-fn released_words(primary: &str) -> String {
+fn released_message(primary: &str) -> String {
     format!(
         "the ring gets no more transactions: `witness disable-raft` released its primary `{primary}`, which clients write to without the \
          ring; replicate from its mysqld, or run `witness enable-raft`"
@@ -154,21 +161,19 @@ impl CommittedFiles for ServedLog {
     fn files(&self) -> Vec<LogFile> {
         let end = *self.committed.borrow();
         let files = self.ring.log.files().into_iter();
-        let listed = files.map(|file| LogFile {
-            number: FileNumber(file.number.get()),
-            name: file.number.name(),
-            bytes: file.bytes,
+        let listed = files.map(|file| {
+            let number = FileNumber(file.number.get());
+            LogFile {
+                number,
+                name: file.number.name(),
+                bytes: if number == end.file {
+                    end.offset
+                } else {
+                    file.bytes
+                },
+            }
         });
-        let committed = listed.filter(|file| file.number <= end.file);
-        let bounded = committed.map(|file| LogFile {
-            bytes: if file.number == end.file {
-                end.offset
-            } else {
-                file.bytes
-            },
-            ..file
-        });
-        bounded.collect()
+        listed.filter(|file| file.number <= end.file).collect()
     }
 
     fn name_of(&self, file: FileNumber) -> String {
@@ -193,7 +198,9 @@ impl CommittedFiles for ServedLog {
     }
 
     fn purged(&self) -> GtidSet {
-        let older = self.older.as_ref().and_then(OlderLog::purged);
+        // `None` if the archive adds nothing to the log.
+        let before_archive = |older: &OlderLog| older.archive.gtids_before(&older.log.begin()?);
+        let older = self.older.as_ref().and_then(before_archive);
         older.unwrap_or_else(|| self.ring.log.purged_gtids())
     }
 
@@ -204,18 +211,19 @@ impl CommittedFiles for ServedLog {
         Some(FileNumber(within.number.get()).min(last))
     }
 
-    async fn catch_up(&self, patience: Duration) -> Result<(), String> {
+    async fn catch_up(&self, patience: Duration) -> Result<(), CatchUpError> {
         let deadline = Instant::now() + patience;
         let mark = loop {
             match self.ring.member.committed_in_ring().await {
                 Ok(mark) => break mark,
-                Err(error) if Instant::now() >= deadline => return Err(error.to_string()),
-                Err(_) => tokio::time::sleep(ASK_AGAIN).await,
+                Err(error) if Instant::now() >= deadline => {
+                    return Err(CatchUpError::Unknown(error.into()));
+                }
+                Err(_) => sleep(ASK_AGAIN).await,
             }
         };
-        let late = || "this member is far behind the ring".to_owned();
         let reached = tokio::time::timeout_at(deadline, self.reach(mark)).await;
-        reached.unwrap_or_else(|_| Err(late()))
+        reached.unwrap_or(Err(CatchUpError::Late))
     }
 
     fn keep(&self, file: FileNumber) -> Option<KeptFile> {
@@ -233,7 +241,8 @@ impl CommittedFiles for ServedLog {
         if let Err(error) = &read
             && error.kind() == io::ErrorKind::NotFound
             && let Some(older) = &self.older
-            && let Some(fetched) = older.read(asked, from.offset, at_most).await
+            && let Some(asked) = binlog_store::FileNumber::new(asked.0)
+            && let Some(fetched) = older.archive.read(asked, from.offset, at_most).await
         {
             read = fetched;
         }
@@ -248,28 +257,32 @@ impl CommittedFiles for ServedLog {
     }
 
     fn older_files(&self) -> Vec<LogFile> {
-        self.older.as_ref().map_or_else(Vec::new, OlderLog::files)
+        let files = |older: &OlderLog| Some(older.archive.older_files(&older.log.begin()?));
+        let files = self.older.as_ref().and_then(files);
+        files.unwrap_or_default().iter().map(listed).collect()
     }
 
     async fn look_for_older_files(&self) -> Result<Vec<LogFile>, ReadError> {
-        match &self.older {
-            Some(older) => older.look_for_files().await,
-            None => Ok(Vec::new()),
-        }
+        let Some(older) = &self.older else {
+            return Ok(Vec::new());
+        };
+        let files = older.archive.look_for_files(&older.begin()?).await;
+        Ok(files.map_err(read_error)?.iter().map(listed).collect())
     }
 
     async fn older_begin_for(&self, have: &GtidSet) -> Result<Option<FileNumber>, ReadError> {
-        match &self.older {
-            Some(older) => older.begin_for(have).await,
-            None => Ok(None),
-        }
+        let Some(older) = &self.older else {
+            return Ok(None);
+        };
+        let file = older.archive.begin_for(&older.begin()?, have).await;
+        Ok(file.map_err(read_error)?.map(|file| FileNumber(file.get())))
     }
 
     async fn fetch(&self, file: FileNumber) -> Result<KeptFile, ReadError> {
-        match &self.older {
-            Some(older) => older.fetch(file).await,
-            None => Err(ReadError::Gone),
-        }
+        let older = self.older.as_ref().ok_or(ReadError::Gone)?;
+        let number = binlog_store::FileNumber::new(file.0).ok_or(ReadError::Gone)?;
+        let held = older.archive.fetch(&older.begin()?, number).await;
+        Ok(Box::new(held.map_err(read_error)?))
     }
 
     fn server_version(&self) -> String {
@@ -293,5 +306,151 @@ impl CommittedFiles for ServedLog {
             }
             Err(error) => error.to_string(),
         }
+    }
+}
+
+// The archived part before the log.
+
+/// Path in the data directory.
+const DIRECTORY: &str = "archived-files";
+/// Multiple of the disk reserve kept free by fetched files, so that they never cause refused transactions.
+const RESERVES: u64 = 4;
+/// Interval between checks whether the log's beginning has moved.
+const BEGIN_CHECK: Duration = Duration::from_secs(1);
+/// How long a check of the archive is valid.
+const ARCHIVE_CHECK: Duration = Duration::from_secs(600);
+/// The interval while the archive is unreachable.
+const ARCHIVE_RETRY: Duration = Duration::from_secs(30);
+
+pub(crate) struct OlderLog {
+    archive: ServedArchive,
+    log: LogHandle,
+}
+
+impl OlderLog {
+    /// None without an archive, or if none of it is to be served.
+    pub(crate) fn of(settings: &Settings, ring: &RingHandle) -> Option<Self> {
+        let archive = settings.archive.clone()?;
+        let most_bytes = archive.serve_bytes?;
+        let reserve = settings.log.disk_reserve_bytes;
+        let cache = CacheOptions::new(
+            settings.data_dir.join(DIRECTORY),
+            most_bytes,
+            reserve.saturating_mul(RESERVES),
+            free_bytes,
+        );
+        let id = ring.member.status().ring;
+        Some(Self {
+            archive: ServedArchive::new(id, Box::new(move || opened(&archive)), cache),
+            log: ring.log.clone(),
+        })
+    }
+
+    /// Keeps the archive's state up to date, and removes unused fetched files from the disk. Runs while polled.
+    pub(crate) async fn follow(&self) {
+        let mut next = Instant::now();
+        let mut begin = None;
+        loop {
+            let now = self.log.begin();
+            if now != begin || Instant::now() >= next {
+                let checked = match &now {
+                    // The failure is in the status and the member's log.
+                    Some(now) => self.archive.look(now, BEGIN_CHECK).await.is_ok(),
+                    None => true,
+                };
+                begin = now;
+                next = Instant::now()
+                    + if checked {
+                        ARCHIVE_CHECK
+                    } else {
+                        ARCHIVE_RETRY
+                    };
+            }
+            self.archive.tidy();
+            sleep(BEGIN_CHECK).await;
+        }
+    }
+
+    fn begin(&self) -> Result<LogBegin, ReadError> {
+        self.log.begin().ok_or(ReadError::Gone)
+    }
+
+    /// Adds the serving counters to a view of the archive.
+    pub(crate) fn tell(&self, view: &mut ArchiveView) {
+        let ServingFigures {
+            files_total,
+            bytes_total,
+            failures_total,
+            error,
+            disk_bytes,
+            first,
+        } = self.archive.figures(self.log.begin().as_ref());
+        view.served_files_total = files_total;
+        view.served_bytes_total = bytes_total;
+        view.serve_failures_total = failures_total;
+        view.serve_error = error;
+        view.serve_disk_bytes = disk_bytes;
+        view.serves_from = first.map(|file| file.name());
+    }
+}
+
+fn listed(file: &ArchivedFile) -> LogFile {
+    LogFile {
+        number: FileNumber(file.number.get()),
+        name: file.number.name(),
+        bytes: file.bytes,
+    }
+}
+
+/// The error for a client.
+fn read_error(error: ServingError) -> ReadError {
+    match error {
+        ServingError::Gone(_) => ReadError::Gone,
+        error if error.may_pass() => {
+            ReadError::Unavailable(format!("{error}; it is tried again when you come again"))
+        }
+        error => ReadError::Unusable(error.to_string()),
+    }
+}
+
+/// Both files are read each time: credentials and keys may be renewed.
+fn opened(settings: &ArchiveSettings) -> Result<(Storage, Identities), ServingError> {
+    let (url, file) = (settings.url.clone(), settings.options_file.as_deref());
+    let reached = StorageSettings::with_options_of(url, file, settings.call_limit)?;
+    let identities = match &settings.identity_file {
+        Some(file) => Identities::of_private_file(file).map_err(ServingError::IdentityFile)?,
+        None => Identities::default(),
+    };
+    Ok((Storage::open(&reached)?, identities))
+}
+
+fn free_bytes(directory: &Path) -> io::Result<u64> {
+    let disk = rustix::fs::statvfs(directory)?;
+    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    use archive::storage::StorageError;
+
+    use super::*;
+
+    #[test]
+    fn only_temporary_failures_of_the_archive_advise_a_retry() {
+        let number = binlog_store::FileNumber::FIRST;
+        let silent = StorageError::Silent {
+            what: "read log/x".to_owned(),
+            limit: Duration::from_secs(1),
+        };
+        let passes = read_error(ServingError::Storage(silent));
+        assert!(
+            matches!(&passes, ReadError::Unavailable(words) if words.contains("did not answer"))
+        );
+        let stays = read_error(ServingError::Encrypted {
+            file: number,
+            why: "no key".to_owned(),
+        });
+        assert!(matches!(&stays, ReadError::Unusable(words) if words.contains("binlog.000001")));
+        assert_eq!(read_error(ServingError::Gone(number)), ReadError::Gone);
     }
 }

@@ -14,7 +14,7 @@ use spilling_bytes::SpillFolder;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use transport::{GrpcNetworkFactory, LocalMember, RunningServer, TransportConfig};
+use transport::{GrpcNetworkFactory, LocalMember, NetworkOptions, RunningServer, TransportConfig};
 
 use crate::commands::Commands;
 use crate::data_directory::DirectoryLock;
@@ -61,14 +61,19 @@ pub(super) struct Base {
 impl Base {
     /// Creates connections to the other members.
     pub(super) fn network(&self) -> GrpcNetworkFactory {
-        let (book, tls) = (self.book.clone(), self.state.credentials.tls.clone());
-        let region = self.settings.own.region.clone();
-        let far = self.settings.regions.far.clone();
-        let spill = self.spill.clone();
-        let network =
-            GrpcNetworkFactory::across_regions(book, tls, self.transport, region, far, spill);
         let members = self.settings.members.iter();
-        network.also_at(members.map(|one| (one.id, one.address.clone())).collect())
+        let options = NetworkOptions {
+            tls: self.state.credentials.tls.clone(),
+            config: self.transport,
+            far: Some((
+                self.settings.own.region.clone(),
+                self.settings.regions.far.clone(),
+            )),
+            spill: self.spill.clone(),
+            configured: members.map(|one| (one.id, one.address.clone())).collect(),
+            ..NetworkOptions::default()
+        };
+        GrpcNetworkFactory::new(self.book.clone(), options)
     }
 
     /// Ends everything, the engine before the log, and unlocks the data directory.

@@ -76,7 +76,7 @@ impl Opened {
             }
         }
         let tls = state.credentials.tls.as_ref();
-        let server = serve(listener, local.clone(), tls, &transport)?;
+        let server = serve(listener, local.clone(), tls, &transport).map_err(MemberError::Serve)?;
         let base = Base {
             settings,
             book,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use name_lookup::LOOKUP_LIMIT;
+use sockets::LOOKUP_LIMIT;
 use thiserror::Error;
 use tokio::sync::watch;
 

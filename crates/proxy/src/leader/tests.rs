@@ -60,7 +60,7 @@ fn route_table_over(own: MemberId, proxy: MemberId) -> RouteTable {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_is_over_when_all_is_answered_although_its_proxy_does_not_say_so() {
+async fn a_session_ends_with_its_last_answer() {
     let [own, proxy, target] = [1, 2, 3].map(MemberId);
     let route_table = route_table_over(own, proxy);
     let asked = Asked::new(
@@ -83,7 +83,7 @@ async fn a_session_is_over_when_all_is_answered_although_its_proxy_does_not_say_
 
 /// Two consecutive commits are reported as one.
 #[tokio::test(start_paused = true)]
-async fn news_that_other_news_makes_needless_has_no_answer_and_waits_for_none() {
+async fn a_superseded_commit_notice_gets_no_answer() {
     let [own, proxy, target] = [1, 2, 3].map(MemberId);
     let route_table = route_table_over(own, proxy);
     let news = |commit| {
@@ -104,7 +104,7 @@ async fn news_that_other_news_makes_needless_has_no_answer_and_waits_for_none() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proxy_that_puts_a_large_entry_together_is_asked_again_when_it_has_it() {
+async fn a_proxy_is_asked_again_once_it_has_a_large_entry() {
     const INDEX: u64 = 5;
     let [own, proxy, target] = [1, 2, 3].map(MemberId);
     let route_table = route_table_over(own, proxy);

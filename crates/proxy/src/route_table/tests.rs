@@ -35,7 +35,7 @@ fn proxies(route_table: &RouteTable, now: Instant) -> Vec<MemberId> {
 }
 
 #[test]
-fn a_way_is_kept_for_a_moment_and_chosen_anew_then() {
+fn a_route_is_kept_briefly_and_then_chosen_again() {
     let begun = Instant::now();
     let route_table = route_table(begun);
     // Only by the passage of time, the proxy becomes one that does not answer.
@@ -51,14 +51,17 @@ fn a_way_is_kept_for_a_moment_and_chosen_anew_then() {
 }
 
 #[test]
-fn a_failure_changes_the_way_at_once_and_for_a_while() {
+fn a_failure_changes_the_route_immediately_for_a_while() {
     let now = Instant::now();
     let route_table = route_table(now);
     let mut happenings = route_table.happenings();
     happenings.mark_unchanged();
     assert_eq!(proxies(&route_table, now), [DATABASE]);
     route_table.failed(&[DATABASE], WITNESS, &Failure::Silent, now);
-    assert!(happenings.has_changed().unwrap(), "whoever waits is told");
+    assert!(
+        happenings.has_changed().unwrap(),
+        "waiting tasks are notified"
+    );
     assert!(proxies(&route_table, now).is_empty());
     let after = now + Duration::from_secs(1);
     route_table.heard(DATABASE, after);
@@ -66,7 +69,7 @@ fn a_failure_changes_the_way_at_once_and_for_a_while() {
 }
 
 #[test]
-fn who_is_heard_of_first_may_be_the_proxy_at_once() {
+fn a_new_member_may_become_the_proxy_immediately() {
     let now = Instant::now();
     let route_table = route_table(now);
     begin(&route_table);
@@ -76,7 +79,7 @@ fn who_is_heard_of_first_may_be_the_proxy_at_once() {
 }
 
 #[test]
-fn what_went_wrong_with_one_member_does_not_count_for_the_others() {
+fn a_failed_link_does_not_count_for_other_members() {
     const OTHER: MemberId = MemberId(4);
     let now = Instant::now();
     let route_table = route_table(now);
@@ -87,7 +90,7 @@ fn what_went_wrong_with_one_member_does_not_count_for_the_others() {
 }
 
 #[test]
-fn a_new_leadership_forgets_what_went_wrong() {
+fn a_new_leadership_clears_failures_of_links() {
     let now = Instant::now();
     let route_table = route_table(now);
     for failure in [Failure::Silent, Failure::CannotCall(WITNESS)] {
@@ -100,7 +103,7 @@ fn a_new_leadership_forgets_what_went_wrong() {
 }
 
 #[test]
-fn people_are_told_the_ways_and_why_there_is_none() {
+fn the_view_has_routes_and_reasons_for_direct_ones() {
     let now = Instant::now();
     let route_table = route_table(now);
     for member in [DATABASE, WITNESS] {
@@ -120,7 +123,7 @@ fn people_are_told_the_ways_and_why_there_is_none() {
 }
 
 #[test]
-fn an_entry_is_on_its_way_to_a_member_until_that_acknowledges_it() {
+fn an_entry_is_in_flight_until_the_member_acknowledges_it() {
     let route_table = route_table(Instant::now());
     let way = |index| route_table.way_to(DATABASE, index);
     let departure = Departure::watched();

@@ -93,7 +93,9 @@ impl Table {
     fn id(&self, name: &str) -> MemberId {
         let mut members = self.members.iter();
         let found = members.find(|(_, member)| member.name == name);
-        *found.unwrap_or_else(|| panic!("nobody is named {name}")).0
+        *found
+            .unwrap_or_else(|| panic!("no member is named {name}"))
+            .0
     }
 
     fn routes(&self) -> Vec<String> {
@@ -144,7 +146,7 @@ fn a_region_gets_its_entries_through_its_database_member() {
 }
 
 #[test]
-fn the_proxy_is_the_farthest_and_a_database_member_among_those_that_are_close() {
+fn the_proxy_is_a_database_member_with_nearly_the_longest_log() {
     // Close enough: the database member, though the witnesses are ahead of it, and have smaller numbers.
     expect(
         "w1 far witness 2000
@@ -168,7 +170,7 @@ fn the_proxy_is_the_farthest_and_a_database_member_among_those_that_are_close() 
 }
 
 #[test]
-fn the_proxy_stays_as_long_as_nothing_speaks_against_it() {
+fn the_proxy_stays_while_it_is_suitable() {
     let far = |held: u64| {
         format!(
             "kept w
@@ -200,7 +202,7 @@ fn the_proxy_stays_as_long_as_nothing_speaks_against_it() {
 }
 
 #[test]
-fn a_witness_gives_way_to_a_database_member_that_is_as_far() {
+fn a_database_member_with_as_many_entries_replaces_a_witness() {
     let far = |held: u64| {
         format!(
             "kept w
@@ -220,7 +222,7 @@ fn a_witness_gives_way_to_a_database_member_that_is_as_far() {
 }
 
 #[test]
-fn who_has_not_answered_or_failed_sends_nothing_on() {
+fn members_without_an_answer_and_failed_ones_do_not_forward() {
     expect(
         "db far database -
          w  far witness 7
@@ -246,7 +248,7 @@ fn who_has_not_answered_or_failed_sends_nothing_on() {
 }
 
 #[test]
-fn a_pair_that_failed_is_left_and_the_proxy_is_not() {
+fn a_failed_link_is_avoided_and_its_proxy_is_not() {
     expect(
         "apart db w1
          db far database 9
@@ -261,7 +263,7 @@ fn a_pair_that_failed_is_left_and_the_proxy_is_not() {
 }
 
 #[test]
-fn a_member_that_is_far_ahead_of_the_proxy_does_not_wait_for_it() {
+fn a_member_far_ahead_of_the_proxy_gets_entries_directly() {
     // The member that is ahead is no proxy itself, since it no longer answers.
     let scene = |held: u64| {
         format!(
@@ -310,7 +312,7 @@ fn edges_are_followed_from_the_leader_to_the_member() {
 }
 
 #[test]
-fn the_chain_begins_behind_the_leader() {
+fn the_chain_begins_after_the_leader() {
     expect(
         "edges me<a b<me c<b d<c
          a home witness 9
@@ -327,7 +329,7 @@ fn the_chain_begins_behind_the_leader() {
 }
 
 #[test]
-fn a_hop_that_is_unfit_is_left_out() {
+fn an_unsuitable_hop_is_skipped() {
     let chain = |a: &str, b: &str, apart: &str| {
         format!(
             "edges b<a c<b
@@ -368,7 +370,7 @@ fn a_hop_that_is_unfit_is_left_out() {
 }
 
 #[test]
-fn who_is_behind_an_unknown_name_gets_its_entries_from_the_leader() {
+fn members_after_an_unknown_name_get_entries_from_the_leader() {
     expect(
         "edges b<stranger c<b
          b far database 9
@@ -378,7 +380,7 @@ fn who_is_behind_an_unknown_name_gets_its_entries_from_the_leader() {
 }
 
 #[test]
-fn no_way_is_longer_than_allowed() {
+fn no_route_is_longer_than_the_limit() {
     let chain = |hops: usize| {
         format!(
             "hops {hops}
@@ -451,7 +453,7 @@ fn apart() -> impl Strategy<Value = BTreeSet<(MemberId, MemberId)>> {
 
 proptest! {
     #[test]
-    fn a_way_is_short_and_names_nobody_twice_and_nobody_who_is_unfit(
+    fn routes_are_short_and_without_repeated_or_unsuitable_members(
         members in members(),
         mode in mode(),
         own_region in region(),

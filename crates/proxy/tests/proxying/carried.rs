@@ -9,7 +9,7 @@ use crate::support::ring::{LEADER, Ring, TERM};
 use crate::support::sending::request;
 
 #[tokio::test(start_paused = true)]
-async fn entries_arrive_whole_and_in_order() {
+async fn entries_arrive_complete_and_in_order() {
     let mut ring = Ring::with_proxy(1, 40).await;
     let (_proxy, _witness) = (ring.replicate(2).await, ring.replicate(3).await);
     ring.log(2).reaches(40).await;
@@ -22,7 +22,7 @@ async fn entries_arrive_whole_and_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_members_get_theirs_over_one_proxy_and_op_ids_alone_leave_the_leader() {
+async fn several_members_share_a_proxy_and_the_leader_sends_only_op_ids() {
     let mut ring = Ring::with_proxy(3, 50).await;
     let mut streams = Vec::new();
     for witness in 3..=5 {
@@ -50,7 +50,7 @@ async fn several_members_get_theirs_over_one_proxy_and_op_ids_alone_leave_the_le
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_members_report_comes_through() {
+async fn the_members_report_is_passed_on() {
     let mut ring = Ring::with_proxy(1, 6).await;
     let mut stream = ring.stream(3).await;
     let mut asked = request(&ring.log(1), 0..4);
@@ -66,7 +66,7 @@ async fn the_members_report_comes_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_member_objects_to_comes_through() {
+async fn the_members_rejection_is_passed_on() {
     let mut ring = Ring::with_proxy(1, 6).await;
     let mut stream = ring.stream(3).await;
     // It has nothing before these.
@@ -81,7 +81,7 @@ async fn what_the_member_objects_to_comes_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_without_entries_goes_the_same_way() {
+async fn a_request_without_entries_takes_the_same_route() {
     let mut ring = Ring::with_proxy(1, 6).await;
     let mut stream = ring.stream(3).await;
     stream.send(0..6);

@@ -44,7 +44,7 @@ async fn ends_whole(ring: &Ring, onward: &[u64], asked: ProxyRequest) {
         }
     };
     let gone = tokio::time::timeout(Duration::from_millis(1), gone).await;
-    gone.expect("nobody holds it any more");
+    gone.expect("no task holds it");
 }
 
 #[tokio::test(start_paused = true)]

@@ -64,7 +64,7 @@ async fn without_entries(behaviour: Behaviour) -> (Ring, Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proxy_that_dies_is_left_at_once() {
+async fn a_dead_proxy_is_left_immediately() {
     let (ring, lasted) = without_entries(Behaviour::Dead).await;
     assert!(lasted < Duration::from_millis(50), "{lasted:?}");
     assert_eq!(ring.fallbacks(), [(2, "unreachable", 1)]);
@@ -78,7 +78,7 @@ async fn a_proxy_that_is_silent_is_left_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proxy_that_cannot_be_reached_and_does_not_say_so_is_left_in_time() {
+async fn an_unreachable_proxy_is_left_in_time() {
     let mut ring = ring_with_proxy(1).await;
     ring.lines.set(PROXY, Behaviour::Hangs);
     let begun = Instant::now();
@@ -89,7 +89,7 @@ async fn a_proxy_that_cannot_be_reached_and_does_not_say_so_is_left_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proxy_that_lies_is_not_believed() {
+async fn impossible_answers_of_a_proxy_are_rejected() {
     let lies = [
         // Entries that were not sent, and one of another term.
         answered(99),
@@ -113,7 +113,7 @@ async fn a_proxy_that_lies_is_not_believed() {
         stream.send(0..5);
         let over = stream.answer().await.unwrap().unwrap_err();
         assert!(
-            over.to_string().contains("that nobody asked for"),
+            over.to_string().contains("without a request"),
             "{words}: {over}"
         );
         assert_eq!(ring.fallbacks(), [(2, "nonsense", 1)], "{words}");
@@ -125,7 +125,7 @@ async fn a_proxy_that_lies_is_not_believed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn signs_of_life_without_answers_are_borne_for_a_while() {
+async fn signs_of_life_without_answers_are_tolerated_for_a_while() {
     let mut ring = ring_with_proxy(2).await;
     ring.members.deafen(MemberId(3));
     let mut stream = ring.stream(3).await;
@@ -143,7 +143,7 @@ async fn signs_of_life_without_answers_are_borne_for_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proxy_comes_back_and_later_each_time_that_it_failed() {
+async fn each_failure_delays_the_return_of_a_proxy() {
     let mut ring = ring_with_proxy(1).await;
     let (_proxy, _witness) = (ring.replicate(2).await, ring.replicate(3).await);
     ring.log(3).reaches(5).await;
@@ -168,7 +168,7 @@ async fn a_proxy_comes_back_and_later_each_time_that_it_failed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_members_behind_a_proxy_leave_it_with_the_first_and_it_has_failed_once() {
+async fn all_members_leave_a_failed_proxy_and_its_failure_counts_once() {
     let mut ring = ring_with_proxy(4).await;
     let mut running = vec![ring.replicate(2).await];
     for witness in 3..=6 {
@@ -192,7 +192,7 @@ async fn all_members_behind_a_proxy_leave_it_with_the_first_and_it_has_failed_on
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_waits_leaves_a_proxy_that_failed_another_one() {
+async fn a_waiting_stream_leaves_a_proxy_that_failed_for_another_member() {
     let mut ring = ring_with_proxy(2).await;
     let mut waiting = ring.stream(4).await;
     waiting.send(0..5);
@@ -207,7 +207,7 @@ async fn a_stream_that_waits_leaves_a_proxy_that_failed_another_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_leadership_forgets_penalties() {
+async fn a_new_leadership_clears_penalties() {
     let mut ring = ring_with_proxy(1).await;
     ring.lines.set(PROXY, Behaviour::Dead);
     let mut stream = ring.stream(3).await;

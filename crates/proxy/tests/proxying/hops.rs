@@ -35,11 +35,15 @@ async fn entries_arrive_over_two_proxies() {
     assert_eq!(ring.log(4).all(), ring.log(1).all());
     let received = ring.members.received(MemberId(4));
     assert!(received.iter().all(|request| request.from == MemberId(3)));
-    assert_eq!(reconstitute(&ring), [before, 5], "the last one puts back");
+    assert_eq!(
+        reconstitute(&ring),
+        [before, 5],
+        "the last one restores the payloads"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proxy_that_cannot_be_called_by_the_one_before_it_is_left_out() {
+async fn a_proxy_that_its_predecessor_cannot_call_is_skipped() {
     let mut ring = chain().await;
     ring.lines.set(MemberId(3), Behaviour::Dead);
     let mut stream = ring.stream(4).await;
@@ -56,7 +60,7 @@ async fn a_proxy_that_cannot_be_called_by_the_one_before_it_is_left_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_its_proxy_cannot_call_is_called_by_the_one_before() {
+async fn a_member_that_its_proxy_cannot_call_is_called_by_the_previous_proxy() {
     let mut ring = chain().await;
     ring.members.cut(MemberId(3), MemberId(4));
     let mut stream = ring.stream(4).await;
@@ -71,7 +75,7 @@ async fn a_member_that_its_proxy_cannot_call_is_called_by_the_one_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_last_proxy_lacks_comes_from_the_one_before() {
+async fn missing_entries_of_the_last_proxy_come_from_the_previous_one() {
     let mut ring = chain().await;
     ring.log(1).push(TERM, 1);
     ring.bring_up(2).await;
@@ -88,7 +92,7 @@ async fn what_the_last_proxy_lacks_comes_from_the_one_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_a_chain_is_silent_nobody_in_it_is_relied_on() {
+async fn no_member_of_a_silent_chain_is_used() {
     let mut ring = chain().await;
     ring.lines.set(MemberId(3), Behaviour::Silent);
     let mut stream = ring.stream(4).await;

@@ -26,7 +26,7 @@ fn whole(ring: &Ring) -> ProxyRequest {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ways_that_lead_nowhere() {
+async fn routes_without_a_target() {
     for (onward, expected) in [
         (&[][..], "no member is named to forward to"),
         (&[2], "the route leads back to member 2"),
@@ -40,7 +40,7 @@ async fn ways_that_lead_nowhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ways_that_are_too_long() {
+async fn routes_above_the_limit() {
     let options = ProxyOptions {
         max_hops: 2,
         ..ProxyOptions::default()
@@ -51,7 +51,7 @@ async fn ways_that_are_too_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_that_are_not_whole() {
+async fn requests_with_gaps() {
     let run = |term, first, last| TermRun { term, first, last };
     for entries in [
         vec![run(TERM, 1, 4)],

@@ -47,7 +47,7 @@ fn in_words(answer: &ProxyAnswer) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn entries_on_their_way_are_sent_on_when_they_come_piece_by_piece() {
+async fn entries_in_flight_are_forwarded_as_they_arrive() {
     let mut ring = Ring::with_proxy(1, 3).await;
     let (leader, proxy) = (ring.log(1), ring.log(2));
     leader.push(TERM, 6);
@@ -68,7 +68,7 @@ async fn entries_on_their_way_are_sent_on_when_they_come_piece_by_piece() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proxy_that_waits_says_that_it_lives() {
+async fn a_waiting_proxy_sends_signs_of_life() {
     let ring = Ring::with_proxy(1, 3).await;
     ring.log(1).push(TERM, 3);
     let asked = vec![ProxyRequest::from(&request(&ring.log(1), 0..6))];
@@ -85,7 +85,7 @@ async fn a_proxy_that_waits_says_that_it_lives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_lives_also_while_the_first_entry_is_waited_for_or_the_member_is_slow() {
+async fn signs_of_life_cover_the_first_entry_and_a_slow_member() {
     let ring = Ring::with_proxy(1, 0).await;
     ring.log(1).push(TERM, 1);
     ring.members.deafen(MemberId(3));
@@ -105,7 +105,7 @@ async fn it_lives_also_while_the_first_entry_is_waited_for_or_the_member_is_slow
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_come_in_time_is_left_to_the_leader() {
+async fn late_entries_are_left_to_the_leader() {
     let mut ring = Ring::with_proxy(1, 3).await;
     ring.log(1).push(TERM, 3);
     let mut stream = ring.stream(3).await;
@@ -133,7 +133,7 @@ async fn what_does_not_come_in_time_is_left_to_the_leader() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_entry_that_comes_in_in_parts_is_waited_for_while_they_come() {
+async fn arriving_parts_extend_the_wait_for_an_entry() {
     let mut ring = Ring::with_proxy(1, 3).await;
     let relay = ring.lines.relay(MemberId(2));
     ring.log(1).push(TERM, 3);
@@ -167,7 +167,7 @@ async fn an_entry_that_comes_in_in_parts_is_waited_for_while_they_come() {
 
 /// As while its leader packs it for the other region.
 #[tokio::test(start_paused = true)]
-async fn a_large_entry_that_does_not_come_yet_is_not_asked_for() {
+async fn a_large_entry_is_requested_once_it_was_sent() {
     let mut ring = Ring::with_proxy(1, 3).await;
     let mut stream = ring.stream(3).await;
     stream.send(0..3);
@@ -196,7 +196,7 @@ async fn a_large_entry_that_does_not_come_yet_is_not_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_large_entry_that_its_proxy_never_gets_is_sent_by_the_leader() {
+async fn the_leader_sends_a_large_entry_that_its_proxy_never_gets() {
     let mut ring = Ring::with_proxy(1, 3).await;
     ring.log(1).push_entries([large_entry(3)]);
     let mut stream = ring.stream(3).await;
@@ -211,7 +211,7 @@ async fn a_large_entry_that_its_proxy_never_gets_is_sent_by_the_leader() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_purged_is_not_waited_for() {
+async fn purged_entries_are_not_waited_for() {
     let ring = Ring::with_proxy(1, 5).await;
     ring.log(2).purge_below(2);
     let begun = Instant::now();
@@ -224,7 +224,7 @@ async fn what_is_purged_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_read_is_not_taken_for_purged() {
+async fn unreadable_entries_are_not_reported_as_purged() {
     let ring = Ring::with_proxy(1, 5).await;
     ring.log(2).becomes_unreadable();
     let begun = Instant::now();
@@ -237,7 +237,7 @@ async fn what_cannot_be_read_is_not_taken_for_purged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_of_another_term_is_sent_on() {
+async fn entries_of_another_term_are_not_forwarded() {
     let ring = Ring::with_proxy(1, 0).await;
     // The proxy has an earlier leader's entries, and this leader's entries have not arrived there yet.
     ring.log(1)
@@ -252,7 +252,7 @@ async fn nothing_of_another_term_is_sent_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_replaces_another_terms_entries_in_time_is_sent_on() {
+async fn entries_that_replace_another_terms_in_time_are_forwarded() {
     let mut ring = Ring::with_proxy(1, 0).await;
     ring.log(1)
         .push_entries([entry(5, 0), entry(TERM, 1), entry(TERM, 2)]);
@@ -269,7 +269,7 @@ async fn what_replaces_another_terms_entries_in_time_is_sent_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proxy_that_knows_a_later_leader_says_so() {
+async fn a_proxy_reports_a_later_leader() {
     let mut ring = Ring::with_proxy(1, 5).await;
     let later = Vote::new_committed(TERM + 1, MemberId(3));
     ring.log(2).set_vote(later);

@@ -25,7 +25,7 @@ pub struct ChildServer {
     prepared: Mysqld,
     /// The member's account.
     user: String,
-    /// Whether it is started without its member's preloaded libraries.
+    /// True if it is started without its member's preloaded libraries.
     without_preload: bool,
 }
 

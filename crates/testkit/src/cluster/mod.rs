@@ -33,7 +33,7 @@ pub use crate::cluster::log_files::{FirstDifference, LogFiles};
 use crate::cluster::member_process::MemberProcess;
 pub use crate::cluster::observed::Level;
 pub use crate::cluster::options::{
-    BINLOG_PASSWORD, BINLOG_USER, Beside, ClusterOptions, MemberOptions,
+    BINLOG_PASSWORD, BINLOG_USER, ClusterOptions, MemberDatabase, MemberOptions,
 };
 pub use crate::cluster::programs::{
     BUILT_VARIABLE, Profile, embedded_member, nemesis_binary, primary_clients, program,
@@ -131,7 +131,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// A bootstrapped ring whose primary takes writes.
+    /// A bootstrapped ring with a writable primary.
     ///
     /// # Errors
     /// When it is not ready in time; the message holds the members' last log lines.
@@ -186,7 +186,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Replaces the witness of an ended process with one whose id and name the ring never had. All members' configuration files name it
+    /// Replaces the witness of an ended process with one that has a new id and name. All members' configuration files name it
     /// instead of the old one, whose folder stays.
     ///
     /// # Errors
@@ -319,8 +319,8 @@ impl Cluster {
     }
 
     fn start_through(&mut self, index: usize, wrapper: &[&str], arguments: &[&str]) -> Result<()> {
-        let program = match &self.options.members[index].beside {
-            Beside::Embedded { program } => program,
+        let program = match &self.options.members[index].database {
+            MemberDatabase::Embedded { program } => program,
             _ => self.other_builds.get(&index).unwrap_or(&self.witness),
         };
         let mut words: Vec<&str> = match &self.places {
@@ -390,8 +390,8 @@ impl Cluster {
         reason = "a test that asks a witness for its mysqld is wrong"
     )]
     pub fn server(&self, index: usize) -> &ChildServer {
-        match &self.options.members[index].beside {
-            Beside::Child(server) => server,
+        match &self.options.members[index].database {
+            MemberDatabase::Child(server) => server,
             _ => panic!("{} starts no mysqld", self.name(index)),
         }
     }
@@ -409,7 +409,8 @@ impl Cluster {
     #[must_use]
     pub fn with_a_server(&self) -> Vec<usize> {
         let members = self.options.members.iter().enumerate();
-        let with = members.filter(|(_, member)| matches!(member.beside, Beside::Child(_)));
+        let with =
+            members.filter(|(_, member)| matches!(member.database, MemberDatabase::Child(_)));
         with.map(|(index, _)| index).collect()
     }
 
@@ -420,8 +421,8 @@ impl Cluster {
     pub fn kill_host(&mut self, index: usize) -> Result<()> {
         // The member first: it would start its mysqld again.
         self.kill(index)?;
-        match &self.options.members[index].beside {
-            Beside::Child(server) => server.kill(),
+        match &self.options.members[index].database {
+            MemberDatabase::Child(server) => server.kill(),
             _ => Ok(()),
         }
     }

@@ -18,7 +18,7 @@ const CAUGHT_UP_ENTRIES: u64 = 100;
 /// How closely all members must follow in a healthy ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Level {
-    /// A peer whose last answer is older counts as absent.
+    /// A peer with an older last answer counts as absent.
     pub answered: Duration,
     /// Largest lag of a follower's mysqld, in seconds.
     pub lag_seconds: u64,
@@ -108,7 +108,7 @@ impl Cluster {
             let fresh = answered.is_some_and(|age| age < level.answered.as_secs_f64());
             let near = peer
                 .behind_entries
-                .is_some_and(|behind| behind <= CAUGHT_UP_ENTRIES);
+                .is_some_and(|lag| lag <= CAUGHT_UP_ENTRIES);
             ensure!(fresh && near, "member {} is not level: {peer:?}", peer.id);
         }
         for index in self.with_a_server() {
@@ -194,7 +194,7 @@ impl Cluster {
     /// # Errors
     /// When no member does within the limit.
     pub fn primary(&self, limit: Duration) -> Result<usize> {
-        self.eventually("somebody is the primary", limit, || self.primary_now())
+        self.eventually("a member is the primary", limit, || self.primary_now())
     }
 
     /// Waits until a member's mysqld follows with hardly any lag.

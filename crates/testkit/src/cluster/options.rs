@@ -10,7 +10,7 @@ use crate::mysqld::Mysqld;
 
 /// The database next to a member.
 #[derive(Debug)]
-pub enum Beside {
+pub enum MemberDatabase {
     /// None: the member is a witness.
     Nothing,
     /// A database inside the member's own program.
@@ -27,7 +27,7 @@ pub enum Beside {
     Child(Box<ChildServer>),
 }
 
-impl From<ChildServer> for Beside {
+impl From<ChildServer> for MemberDatabase {
     fn from(server: ChildServer) -> Self {
         Self::Child(Box::new(server))
     }
@@ -41,7 +41,7 @@ pub struct MemberOptions {
     /// Its region.
     pub region: String,
     /// Its database, if it is a database member.
-    pub beside: Beside,
+    pub database: MemberDatabase,
     /// Whether its mysqld applies with its own replica threads, from the member's binlog server.
     pub native: bool,
     /// Whether it votes.
@@ -74,20 +74,24 @@ const HEARTBEAT: Duration = Duration::from_millis(100);
 
 impl MemberOptions {
     /// A member with this database.
-    pub fn new(name: impl Into<String>, region: impl Into<String>, beside: Beside) -> Self {
+    pub fn new(
+        name: impl Into<String>,
+        region: impl Into<String>,
+        database: MemberDatabase,
+    ) -> Self {
         Self {
             name: name.into(),
             region: region.into(),
-            beside,
+            database,
             native: false,
             votes: true,
         }
     }
 
-    /// Whether it is a database member.
+    /// True if it is a database member.
     #[must_use]
     pub fn is_database(&self) -> bool {
-        !matches!(self.beside, Beside::Nothing)
+        !matches!(self.database, MemberDatabase::Nothing)
     }
 
     fn kind(&self) -> &'static str {
@@ -114,8 +118,8 @@ impl ClusterOptions {
 
     /// One region: member 0 with a database, two witnesses, and one database member for each further entry; the heartbeat is short.
     #[must_use]
-    pub fn new(first: Beside) -> Self {
-        let witness = |name| MemberOptions::new(name, "here", Beside::Nothing);
+    pub fn new(first: MemberDatabase) -> Self {
+        let witness = |name| MemberOptions::new(name, "here", MemberDatabase::Nothing);
         let database = MemberOptions::new("db-1", "here", first);
         let members = vec![database, witness("witness-1"), witness("witness-2")];
         Self {
@@ -127,20 +131,20 @@ impl ClusterOptions {
     /// The same around a running mysqld.
     #[must_use]
     pub fn around(server: &Mysqld) -> Self {
-        Self::new(Beside::Attached {
+        Self::new(MemberDatabase::Attached {
             socket: server.socket(),
         })
     }
 
     /// In each region one database member and two witnesses: members 0, 3, 6 and so on are the database members.
     #[must_use]
-    pub fn in_regions<'a>(databases: impl IntoIterator<Item = (&'a str, Beside)>) -> Self {
-        let of_region = |(region, beside): (&'a str, Beside)| {
+    pub fn in_regions<'a>(databases: impl IntoIterator<Item = (&'a str, MemberDatabase)>) -> Self {
+        let of_region = |(region, database): (&'a str, MemberDatabase)| {
             let witness = |number| {
                 let name = format!("witness-{region}{number}");
-                MemberOptions::new(name, region, Beside::Nothing)
+                MemberOptions::new(name, region, MemberDatabase::Nothing)
             };
-            let database = MemberOptions::new(format!("db-{region}"), region, beside);
+            let database = MemberOptions::new(format!("db-{region}"), region, database);
             [database, witness(1), witness(2)]
         };
         Self::of(databases.into_iter().flat_map(of_region).collect())
@@ -148,9 +152,9 @@ impl ClusterOptions {
 
     /// With further database members.
     #[must_use]
-    pub fn with_more(mut self, more: impl IntoIterator<Item = Beside>) -> Self {
-        for (number, beside) in (2..).zip(more) {
-            let member = MemberOptions::new(format!("db-{number}"), "here", beside);
+    pub fn with_more(mut self, more: impl IntoIterator<Item = MemberDatabase>) -> Self {
+        for (number, database) in (2..).zip(more) {
+            let member = MemberOptions::new(format!("db-{number}"), "here", database);
             self.members.push(member);
         }
         self
@@ -203,7 +207,7 @@ impl Cluster {
             ];
             sections.push(("raft", lines.into()));
         }
-        let mut mysql = member.beside.toml_lines();
+        let mut mysql = member.database.toml_lines();
         if member.native {
             mysql.push("apply = \"native\"".to_owned());
         }
@@ -258,7 +262,7 @@ fn listen(cluster: &Cluster, member: usize, port: Port) -> String {
     format!("listen = \"{}\"", cluster.address(member, port))
 }
 
-impl Beside {
+impl MemberDatabase {
     /// Its lines of `[mysql]`.
     fn toml_lines(&self) -> Vec<String> {
         match self {

@@ -87,7 +87,7 @@ impl FaultyDisk {
         self.state().cut_after = Some(number);
     }
 
-    /// Whether the power was cut.
+    /// True if the power was cut.
     #[must_use]
     pub fn is_off(&self) -> bool {
         self.state().is_off()
@@ -252,7 +252,7 @@ impl FaultyMeta {
     }
 }
 
-/// Whether more of the hard state has space; a write without a reservation fails for lack of space.
+/// True if more of the hard state has space; a write without a reservation fails for lack of space.
 fn room_for_hard_state(state: &DiskState) -> io::Result<()> {
     match state.refuses_hard_state {
         true => Err(CallFault::NoSpace.error()),

@@ -74,7 +74,7 @@ pub(super) struct DiskState {
     pub(super) open_files: usize,
     pub(super) most_open_files: usize,
     pub(super) capacity: Option<u64>,
-    /// Whether the hard state has no space.
+    /// True if the hard state has no space.
     pub(super) refuses_hard_state: bool,
     next_inode: u64,
     pub(super) inodes: BTreeMap<u64, Inode>,

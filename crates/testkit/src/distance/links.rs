@@ -37,7 +37,7 @@ pub struct Link {
     pub delay: Duration,
     /// Share of lost packets, from 0 to 1.
     pub loss: f64,
-    /// Whether all packets are lost.
+    /// True if all packets are lost.
     pub cut: bool,
 }
 
@@ -111,12 +111,12 @@ impl Links {
     }
 
     /// Ends the cut of one direction.
-    pub fn mend(&mut self, from: Place, to: Place) {
+    pub fn restore(&mut self, from: Place, to: Place) {
         self.link_mut(from, to).cut = false;
     }
 
     /// Ends all cuts and all loss. Delays stay.
-    pub fn mend_all(&mut self) {
+    pub fn restore_all(&mut self) {
         for state in &mut self.states {
             state.link.cut = false;
             state.link.loss = 0.0;
@@ -146,7 +146,7 @@ impl Links {
         Some(due)
     }
 
-    /// A packet sent by [`Self::send`] reaches its end: whether it is delivered there.
+    /// A packet sent by [`Self::send`] reaches its end; true if it is delivered there.
     pub(super) fn arrive(&mut self, from: Place, to: Place, len: usize) -> bool {
         let slot = self.slot(from, to);
         let state = &mut self.states[slot];
@@ -306,7 +306,7 @@ mod tests {
         assert_eq!(links.send((A, B), 10, now, NEVER), None);
         assert!(links.send((B, A), 10, now, NEVER).is_some());
         assert_eq!(links.traffic(A, B).lost_packets, 2);
-        links.mend_all();
+        links.restore_all();
         assert_eq!(links.link(A, B).delay, Duration::from_millis(30));
         assert!(links.send((A, B), 10, now, NEVER).is_some());
     }

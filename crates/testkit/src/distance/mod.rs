@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_says_what_to_do() {
+    fn a_missing_program_is_reported_with_the_remedy() {
         let why = || "no such file".to_owned();
         for (lacking, advice) in [
             (Lacking::Root, "as root"),

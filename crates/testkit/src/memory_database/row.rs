@@ -26,14 +26,14 @@ impl Row {
     pub fn values(&self) -> impl Iterator<Item = Option<&[u8]>> {
         let mut rest: &[u8] = &self.0;
         std::iter::from_fn(move || {
-            let (length, behind) = rest.split_first_chunk::<4>()?;
+            let (length, after) = rest.split_first_chunk::<4>()?;
             let length = u32::from_le_bytes(*length);
             if length == NULL {
-                rest = behind;
+                rest = after;
                 return Some(None);
             }
-            let (value, behind) = behind.split_at_checked(length as usize)?;
-            rest = behind;
+            let (value, after) = after.split_at_checked(length as usize)?;
+            rest = after;
             Some(Some(value))
         })
     }
@@ -46,7 +46,7 @@ impl Row {
 
 /// Appends a value so that different lists of values never encode equally.
 pub(super) fn put(bytes: &mut Vec<u8>, value: Option<&[u8]>) {
-    // A value is a part of an event, whose size has 32 bits.
+    // A value is a part of an event, and event sizes have 32 bits.
     let length = value.map_or(NULL, |value| value.len() as u32);
     bytes.extend_from_slice(&length.to_le_bytes());
     bytes.extend_from_slice(value.unwrap_or_default());
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_come_back() {
+    fn values_round_trip() {
         let values: [Option<&[u8]>; 4] = [Some(b"abc"), None, Some(b""), Some(&[0xff; 300])];
         let row = Row::of(values);
         assert_eq!(row.values().collect::<Vec<_>>(), values);

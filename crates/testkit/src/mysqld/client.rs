@@ -94,7 +94,7 @@ impl MysqlClient {
         )?))
     }
 
-    /// Starts a client whose statements `feed` writes while it runs. It continues after statements that the server refuses.
+    /// Starts a client with statements from `feed`, written while it runs. It continues after statements that the server refuses.
     pub(super) fn fed_by(&self, feed: impl FnOnce(ChildStdin) + Send + 'static) -> Result<Running> {
         let mut command = self.command()?;
         command.args(["--force", "--unbuffered"]);

@@ -226,7 +226,7 @@ impl Mysqld {
         self.signal(Signal::CONT)
     }
 
-    /// Whether the server that this fixture started is running.
+    /// True if the server that this fixture started is running.
     pub fn is_running(&mut self) -> bool {
         self.child
             .as_mut()
@@ -360,7 +360,7 @@ fn copy_folder(original: &Path, target: &Path) -> Result<()> {
 /// The template of this tree, made on first use. One process makes it while others wait.
 fn template(tree: &MysqlTree) -> Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
-    // A server with a keyring is a link to one whose template is the same.
+    // A server with a keyring is a link to one with the same template.
     let program = fs::canonicalize(&tree.mysqld)?;
     (program, &tree.version, TEMPLATE_REDO_LOG).hash(&mut hasher);
     let folder = MysqlTree::folder().join("templates");

@@ -183,7 +183,7 @@ impl Sysbench {
 }
 
 impl SysbenchRun {
-    /// Whether it has ended.
+    /// True if it has ended.
     ///
     /// # Errors
     /// When waiting for sysbench fails.

@@ -143,7 +143,7 @@ impl Workload {
                 format!("BEGIN; {inserts} UPDATE t SET value = {value} WHERE id = 0; COMMIT;\n")
             }
             Self::NewOrderPayment => new_order_or_payment(dice),
-            Self::SchemaChanges => beside_changes(number),
+            Self::SchemaChanges => among_changes(number),
         }
     }
 
@@ -186,7 +186,7 @@ fn insert(transaction: u64, rows: u64) -> String {
 }
 
 /// An insert, and at intervals a statement that is applied alone.
-fn beside_changes(transaction: u64) -> String {
+fn among_changes(transaction: u64) -> String {
     let insert = |table: &str| {
         format!(
             "INSERT INTO {table} VALUES ({transaction}, {});\n",
@@ -194,7 +194,7 @@ fn beside_changes(transaction: u64) -> String {
         )
     };
     let own = insert(&format!("t{}", transaction % CHANGES_BESIDE));
-    let beside = match transaction % 100 {
+    let other = match transaction % 100 {
         0 => format!(
             "CREATE TABLE made{transaction} (id INT PRIMARY KEY); ALTER TABLE made{transaction} ADD COLUMN more INT, ADD KEY (more); \
              DROP TABLE made{transaction};\n"
@@ -206,7 +206,7 @@ fn beside_changes(transaction: u64) -> String {
         ),
         _ => String::new(),
     };
-    own + &beside
+    own + &other
 }
 
 // NewOrder and Payment after TPC-C, in small: two warehouses of ten districts. As in C5's optimised transactions, hot rows come as late as

@@ -57,7 +57,7 @@ fn mysqld_goes_with_its_fixture() {
 }
 
 #[test]
-fn mysqld_that_does_not_start_tells_why() {
+fn mysqld_that_does_not_start_reports_the_reason() {
     let options = MysqldOptions::default().with_arguments(["--no-such-option"]);
     let error = Mysqld::launch_with(&MysqlTree::require(), options).unwrap_err();
     assert!(

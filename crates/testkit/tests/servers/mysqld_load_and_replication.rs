@@ -11,7 +11,7 @@ use testkit::mysqld::sysbench::{IgnoredErrors, Sysbench};
 use testkit::mysqld::{Mysqld, MysqldOptions};
 
 #[test]
-fn mysqld_under_sysbench_commits_what_the_report_says() {
+fn mysqld_under_sysbench_commits_the_reported_transactions() {
     let server = Mysqld::launch(&MysqlTree::require()).unwrap();
     let load = Sysbench::on(&server)
         .tables(2, 500)
@@ -62,7 +62,7 @@ fn mysqld_as_semi_sync_source_waits_for_its_replica() {
         .start_sql("INSERT INTO d.t VALUES (1)")
         .unwrap();
     thread::sleep(Duration::from_millis(500));
-    assert!(!commit.is_finished().unwrap(), "nobody acknowledged it");
+    assert!(!commit.is_finished().unwrap(), "no replica acknowledged it");
     assert_eq!(
         source.client().value("SELECT COUNT(*) FROM d.t").unwrap(),
         "0",

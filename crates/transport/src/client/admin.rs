@@ -6,14 +6,16 @@ use ring_admin::{Identity, Introduction, LogOrigin, Party, RingState};
 use sockets::Names;
 use thiserror::Error;
 use tonic::transport::Channel;
-use tonic::{Response, Status, Streaming};
+use tonic::{Code, Response, Status, Streaming};
 
-use crate::client::knocking::host_and_port;
-use crate::client::peers::{self, AddressError, Connector};
-use crate::config::{TlsMaterial, TransportConfig};
+use crate::client::connector::{
+    AddressError, Connector, host_and_port, is_another_protocol, lazy, message_of,
+};
+use crate::config::TransportConfig;
 use crate::local_member::LogPiece;
 use crate::schema;
 use crate::schema::admin_client;
+use crate::tls::TlsMaterial;
 
 /// Calls one member.
 #[derive(Debug, Clone)]
@@ -110,12 +112,13 @@ impl AdminClient {
         config: TransportConfig,
     ) -> Result<Self, AdminError> {
         let connector = Connector {
+            config,
             tls: tls.cloned(),
             line: None,
             streams: None,
             names: names.clone(),
         };
-        let channel = peers::lazy(address, connector, &config)?;
+        let channel = lazy(address, connector)?;
         Ok(Self {
             client: admin_client::AdminClient::new(channel),
             address: address.to_owned(),
@@ -222,22 +225,14 @@ impl AdminClient {
         }
         match tokio::time::timeout(self.config.call_deadline, call).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
-            Ok(Err(status)) if status.code() == tonic::Code::PermissionDenied => {
-                Err(AdminError::NotAllowed {
-                    address,
-                    reason: status.message().to_owned(),
-                })
-            }
-            Ok(Err(status)) if is_refusal(&status) => Err(AdminError::Refused {
-                address,
-                reason: status.message().to_owned(),
-            }),
-            Ok(Err(status)) => Err(AdminError::Unreachable {
-                address,
-                reason: match !self.has_tls && peers::is_another_protocol(&status) {
-                    true => WITHOUT_TLS.to_owned(),
-                    false => peers::words(&status),
-                },
+            Ok(Err(status)) => Err(match failed(address, &status) {
+                AdminError::Unreachable { address, .. }
+                    if !self.has_tls && is_another_protocol(&status) =>
+                {
+                    let reason = WITHOUT_TLS.to_owned();
+                    AdminError::Unreachable { address, reason }
+                }
+                error => error,
             }),
             Err(_) => Err(AdminError::Unreachable {
                 address,
@@ -260,13 +255,9 @@ impl CommandEvents {
     /// # Errors
     /// [`AdminError::Unreachable`] if the connection is lost; the command may continue.
     pub async fn next(&mut self) -> Result<Option<bytes::Bytes>, AdminError> {
-        match self.events.message().await {
-            Ok(event) => Ok(event.map(|event| event.json)),
-            Err(status) => Err(AdminError::Unreachable {
-                address: self.address.clone(),
-                reason: peers::words(&status),
-            }),
-        }
+        let event = self.events.message().await;
+        let event = event.map_err(|status| failed(self.address.clone(), &status))?;
+        Ok(event.map(|event| event.json))
     }
 }
 
@@ -287,22 +278,10 @@ impl LogPieces {
     /// [`AdminError`]; nothing follows it.
     pub async fn next(&mut self) -> Result<Option<LogPiece>, AdminError> {
         loop {
-            let address = || self.address.clone();
-            let part = match self.parts.message().await {
-                Ok(Some(part)) => part,
-                Ok(None) => return Ok(None),
-                Err(status) if is_refusal(&status) => {
-                    return Err(AdminError::Refused {
-                        address: address(),
-                        reason: status.message().to_owned(),
-                    });
-                }
-                Err(status) => {
-                    return Err(AdminError::Unreachable {
-                        address: address(),
-                        reason: peers::words(&status),
-                    });
-                }
+            let part = self.parts.message().await;
+            let part = part.map_err(|status| failed(self.address.clone(), &status))?;
+            let Some(part) = part else {
+                return Ok(None);
             };
             if part.caught_up {
                 return Ok(Some(LogPiece::CaughtUp));
@@ -311,7 +290,7 @@ impl LogPieces {
             if size > self.max_transaction_bytes {
                 let limit = self.max_transaction_bytes;
                 return Err(AdminError::Unreadable {
-                    address: address(),
+                    address: self.address.clone(),
                     reason: format!("a transaction has more than {limit} bytes"),
                 });
             }
@@ -326,19 +305,23 @@ impl LogPieces {
     }
 }
 
-fn is_refusal(status: &Status) -> bool {
-    use tonic::Code;
-    matches!(
-        status.code(),
-        Code::FailedPrecondition | Code::InvalidArgument
-    )
+fn failed(address: String, status: &Status) -> AdminError {
+    let reason = status.message().to_owned();
+    match status.code() {
+        Code::PermissionDenied => AdminError::NotAllowed { address, reason },
+        Code::FailedPrecondition | Code::InvalidArgument => AdminError::Refused { address, reason },
+        _ => {
+            let reason = message_of(status);
+            AdminError::Unreachable { address, reason }
+        }
+    }
 }
 
 pub(crate) fn introduction(answer: &schema::IdentifyAnswer) -> Option<Introduction> {
     let ring = || answer.ring.parse::<RingId>().ok();
     let ring = match answer.ring_state() {
         schema::RingState::Fresh => RingState::Fresh,
-        schema::RingState::Founding => RingState::Bootstrapping { ring: ring()? },
+        schema::RingState::Bootstrapping => RingState::Bootstrapping { ring: ring()? },
         schema::RingState::Belongs => RingState::Belongs { ring: ring()? },
         schema::RingState::Unspecified => return None,
     };
@@ -367,7 +350,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_name_that_is_looked_up_for_longer_than_a_call_may_take_is_called() {
+    async fn the_call_deadline_begins_after_the_name_lookup() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("member.test:{}", listener.local_addr().unwrap().port());
         let names = Names::by(|_| {
@@ -381,18 +364,18 @@ mod tests {
         };
         let client = AdminClient::looking_up_by(names, &address, None, config).unwrap();
         let called = tokio::time::timeout(Duration::from_secs(10), listener.accept());
-        let (said, called) = tokio::join!(client.status(), called);
+        let (status, called) = tokio::join!(client.status(), called);
         called.unwrap().unwrap();
         // A process listens there without answering.
         let silent = AdminError::Unreachable {
             address,
             reason: "no answer within 200ms".to_owned(),
         };
-        assert_eq!(said.unwrap_err(), silent);
+        assert_eq!(status.unwrap_err(), silent);
     }
 
     #[tokio::test]
-    async fn a_name_that_cannot_be_looked_up_is_told() {
+    async fn a_failed_name_lookup_is_reported() {
         let names = Names::by(|_| Err(io::Error::other("no such name")));
         let config = TransportConfig::default();
         let client = AdminClient::looking_up_by(names, "member.test:7400", None, config).unwrap();

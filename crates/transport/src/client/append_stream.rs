@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 use consensus::log_probe::{Answered, Asked, RpcResult};
 use futures::future::BoxFuture;
-use futures::stream::FuturesUnordered;
+use futures::stream::{BoxStream, FuturesUnordered};
 use futures::task::AtomicWaker;
 use futures::{FutureExt, Stream, StreamExt};
 use openraft::errors::{NetworkError, RPCError, Timeout, Unreachable};
 use openraft::network::RPCTypes;
+use prost::Message;
 use raft_types::{AppEntry, EntryPayload, SLOWEST_DISK_BYTES_PER_S, TypeConfig};
 use tokio::time::{Sleep, sleep};
 use tonic::{Code, Status, Streaming};
 
-use crate::client::link_bytes::LinkCounters;
 use crate::client::peers::Peer;
 use crate::compression::Packer;
 use crate::schema::{AppendAnswer, AppendPart};
@@ -109,12 +109,12 @@ impl Window {
         true
     }
 
-    /// Whether requests are in flight.
+    /// True if requests are in flight.
     pub(crate) fn is_open(&self) -> bool {
         !self.lock().unanswered.is_empty()
     }
 
-    /// Whether requests are in flight without progress for `deadline` plus a slow disk's time to write them: answers come after durability.
+    /// True if requests are in flight without progress for `deadline` plus a slow disk's time to write them: answers come after durability.
     pub(crate) fn is_stalled(&self, deadline: Duration) -> bool {
         let state = self.lock();
         let written = Duration::from_secs((state.bytes / SLOWEST_DISK_BYTES_PER_S) as u64);
@@ -140,16 +140,18 @@ impl Window {
 // The answers to an append stream, for the engine: in request order, ended by the first failure, and never later than the stall deadline.
 
 type Item = RpcResult<Answered>;
+/// The further connections of a stream, until each ends.
+pub(crate) type FurtherStripes = FuturesUnordered<BoxFuture<'static, Result<(), Status>>>;
 
 /// The answers to one stream, in request order.
 pub(crate) struct Answers {
     peer: Arc<Peer>,
     streaming: Streaming<AppendAnswer>,
     /// The stream's further connections, until each ends.
-    stripes: FuturesUnordered<BoxFuture<'static, Result<(), Status>>>,
+    stripes: FurtherStripes,
     window: Arc<Window>,
     /// Fires a few times per stall deadline, so that no timer is set for each message.
-    look: Pin<Box<Sleep>>,
+    check: Pin<Box<Sleep>>,
     ended: bool,
 }
 
@@ -158,30 +160,22 @@ impl Answers {
         peer: Arc<Peer>,
         streaming: Streaming<AppendAnswer>,
         window: Arc<Window>,
+        stripes: FurtherStripes,
     ) -> Self {
-        let look = Box::pin(sleep(look_interval(&peer)));
+        let check = Box::pin(sleep(check_interval(&peer)));
         Self {
             peer,
             streaming,
-            stripes: FuturesUnordered::new(),
+            stripes,
             window,
-            look,
+            check,
             ended: false,
         }
     }
 
-    /// The same for a stream that also uses these connections.
-    pub(crate) fn over(
-        mut self,
-        stripes: impl IntoIterator<Item = BoxFuture<'static, Result<(), Status>>>,
-    ) -> Self {
-        self.stripes.extend(stripes);
-        self
-    }
-
-    fn take_in(&self, answer: AppendAnswer) -> Item {
+    fn decoded(&self, answer: AppendAnswer) -> Item {
         if !self.window.answered() {
-            return Err(broken("the member sent an answer that nobody asked for"));
+            return Err(broken("the member sent an answer without a request"));
         }
         let answer = answered_from(answer).map_err(broken)?;
         self.peer.well();
@@ -193,16 +187,8 @@ impl Answers {
         if let Some(reason) = self.window.take_failure() {
             return Some(Err(broken(reason)));
         }
-        let open = self.window.is_open();
-        open.then(|| {
-            Err(broken(
-                "the member ended the stream with requests unanswered",
-            ))
-        })
-    }
-
-    fn failed(&self, status: &Status) -> RPCError<TypeConfig> {
-        call_error(&self.peer, status)
+        let why = "the member ended the stream with requests unanswered";
+        self.window.is_open().then(|| Err(broken(why)))
     }
 
     fn stalled(&self, deadline: Duration) -> RPCError<TypeConfig> {
@@ -228,8 +214,8 @@ impl Stream for Answers {
         loop {
             if let Poll::Ready(answer) = this.streaming.poll_next_unpin(context) {
                 let item = match answer {
-                    Some(Ok(answer)) => Some(this.take_in(answer)),
-                    Some(Err(status)) => Some(Err(this.failed(&status))),
+                    Some(Ok(answer)) => Some(this.decoded(answer)),
+                    Some(Err(status)) => Some(Err(call_error(&this.peer, &status))),
                     None => this.end(),
                 };
                 this.ended = !matches!(item, Some(Ok(_)));
@@ -239,22 +225,22 @@ impl Stream for Answers {
                 // A connection that ended normally has delivered its messages.
                 if let Err(status) = end {
                     this.ended = true;
-                    return Poll::Ready(Some(Err(this.failed(&status))));
+                    return Poll::Ready(Some(Err(call_error(&this.peer, &status))));
                 }
             }
-            ready!(this.look.poll_unpin(context));
+            ready!(this.check.poll_unpin(context));
             let deadline = this.peer.config.stall_deadline;
             if this.window.is_stalled(deadline) {
                 this.ended = true;
                 return Poll::Ready(Some(Err(this.stalled(deadline))));
             }
-            let next = tokio::time::Instant::now() + look_interval(&this.peer);
-            this.look.as_mut().reset(next);
+            let next = tokio::time::Instant::now() + check_interval(&this.peer);
+            this.check.as_mut().reset(next);
         }
     }
 }
 
-fn look_interval(peer: &Peer) -> Duration {
+fn check_interval(peer: &Peer) -> Duration {
     (peer.config.stall_deadline / 4).max(Duration::from_millis(1))
 }
 
@@ -277,53 +263,24 @@ fn call_error(peer: &Peer, status: &Status) -> RPCError<TypeConfig> {
 
 // The engine's requests with compressed payloads for other regions.
 
-/// The engine's requests, with payloads packed.
-pub(crate) struct Packing<S> {
-    requests: S,
-    /// `None`: nothing is compressed.
+/// The engine's requests, with payloads packed if there is a packer.
+pub(crate) fn packed(
+    requests: impl Stream<Item = Asked> + Send + 'static,
     packer: Option<Arc<Packer>>,
-    current: Option<BoxFuture<'static, PackedRequest>>,
-}
-
-impl<S> Packing<S> {
-    pub(crate) fn new(requests: S, packer: Option<Arc<Packer>>) -> Self {
-        Self {
-            requests,
-            packer,
-            current: None,
-        }
-    }
-}
-
-impl<S> Stream for Packing<S>
-where
-    S: Stream<Item = Asked> + Unpin,
-{
-    type Item = PackedRequest;
-
-    fn poll_next(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<PackedRequest>> {
-        let this = &mut *self;
-        loop {
-            if let Some(current) = &mut this.current {
-                let packed = ready!(current.poll_unpin(context));
-                this.current = None;
-                return Poll::Ready(Some(packed));
-            }
-            let Some(asked) = ready!(this.requests.poll_next_unpin(context)) else {
-                return Poll::Ready(None);
-            };
-            match &this.packer {
-                None => return Poll::Ready(Some(asked.into())),
-                Some(packer) => this.current = Some(pack(packer.clone(), asked).boxed()),
+) -> BoxStream<'static, PackedRequest> {
+    let packed = requests.then(move |asked: Asked| {
+        let packer = packer.clone();
+        async move {
+            match packer {
+                None => asked.into(),
+                Some(packer) => pack(&packer, asked).await,
             }
         }
-    }
+    });
+    packed.boxed()
 }
 
-async fn pack(packer: Arc<Packer>, asked: Asked) -> PackedRequest {
+async fn pack(packer: &Packer, asked: Asked) -> PackedRequest {
     let mut packed = Vec::with_capacity(asked.request.entries.len());
     for entry in &asked.request.entries {
         packed.push(match &entry.payload {
@@ -339,27 +296,27 @@ async fn pack(packer: Arc<Packer>, asked: Asked) -> PackedRequest {
 // The engine's requests as a message stream. The connection polls it directly, without a task in between.
 
 /// The engine's requests as messages, split when the connection polls.
-pub(crate) struct Parts<S> {
-    requests: S,
+pub(crate) struct Parts {
+    requests: BoxStream<'static, PackedRequest>,
     window: Arc<Window>,
-    counters: Arc<LinkCounters>,
+    peer: Arc<Peer>,
     /// Maximum bytes of entries in a message.
     most: usize,
     current: Option<Splitter>,
     ended: bool,
 }
 
-impl<S> Parts<S> {
+impl Parts {
     pub(crate) fn new(
-        requests: S,
+        requests: BoxStream<'static, PackedRequest>,
         window: Arc<Window>,
-        counters: Arc<LinkCounters>,
+        peer: Arc<Peer>,
         most: usize,
     ) -> Self {
         Self {
             requests,
             window,
-            counters,
+            peer,
             most,
             current: None,
             ended: false,
@@ -367,10 +324,7 @@ impl<S> Parts<S> {
     }
 }
 
-impl<S> Stream for Parts<S>
-where
-    S: Stream<Item = PackedRequest> + Unpin,
-{
+impl Stream for Parts {
     type Item = AppendPart;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<AppendPart>> {
@@ -389,7 +343,8 @@ where
             match splitter.next_part() {
                 Ok(Some(part)) => {
                     this.window.sent(part.ends_request_of);
-                    this.counters.entries(&part.message);
+                    let bytes = part.message.encoded_len() as u64;
+                    this.peer.count(|sent| sent.entries += bytes);
                     return Poll::Ready(Some(part.message));
                 }
                 Ok(None) => this.current = None,
@@ -424,11 +379,11 @@ mod tests {
         assert!(window.is_open());
         assert!(window.answered());
         assert!(!window.is_open());
-        assert!(!window.answered(), "an answer that nobody asked for");
+        assert!(!window.answered(), "an answer without a request");
     }
 
     #[test]
-    fn only_what_is_under_way_can_stall() {
+    fn only_requests_in_flight_can_stall() {
         let window = Window::new(REPLICATION_WINDOW_BYTES);
         assert!(!window.is_stalled(Duration::ZERO));
         window.sent(Some(0));
@@ -437,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_entry_may_take_as_long_as_a_slow_disk_writes_it() {
+    fn the_stall_deadline_includes_a_slow_disks_time() {
         let window = Window::new(REPLICATION_WINDOW_BYTES);
         window.sent(Some(REPLICATION_WINDOW_BYTES));
         assert!(!window.is_stalled(Duration::ZERO));

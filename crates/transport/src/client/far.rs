@@ -40,7 +40,7 @@ pub struct FarOptions {
     pub congestion_control: Option<String>,
 }
 
-/// The same, for members in another region than this one.
+/// Options for members in another region than this one.
 pub(crate) struct Far {
     own: Region,
     packer: Option<Arc<Packer>>,
@@ -102,15 +102,15 @@ impl FarLine {
     ///
     /// # Errors
     /// When the system refuses the deadline.
-    pub(crate) fn tell(&self, stream: &TcpStream, deadline: Duration) -> io::Result<()> {
+    pub(crate) fn apply(&self, stream: &TcpStream, deadline: Duration) -> io::Result<()> {
         if self.carries_entries {
             let milliseconds = u32::try_from(deadline.as_millis()).unwrap_or(u32::MAX);
             sockopt::set_tcp_user_timeout(stream, milliseconds)?;
         }
         if let Some(wanted) = self.congestion_control.as_deref() {
-            static TOLD: Once = Once::new();
+            static LOGGED: Once = Once::new();
             if let Err(error) = sockopt::set_tcp_congestion(stream, wanted) {
-                TOLD.call_once(|| {
+                LOGGED.call_once(|| {
                     tracing::info!(
                         %error,
                         wanted,
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_is_asked_for_that_is_larger_than_the_systems_own() {
+    fn only_a_buffer_above_the_default_is_requested() {
         assert_eq!(
             worth_asking_for("4194304\n", "4096\t16384\t4194304\n"),
             Some(4 << 20)
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_works_whatever_the_system_gives() {
+    async fn a_connection_works_with_and_without_the_congestion_control() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         for wanted in ["reno", "no-such-control"] {
@@ -170,7 +170,7 @@ mod tests {
             };
             let (stream, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
             let stream = stream.unwrap();
-            line.tell(&stream, Duration::from_secs(7)).unwrap();
+            line.apply(&stream, Duration::from_secs(7)).unwrap();
             assert_eq!(sockopt::tcp_user_timeout(&stream).unwrap(), 7000);
             let has = sockopt::tcp_congestion(&stream).unwrap();
             assert_eq!(has == wanted, wanted == "reno", "{has}");

@@ -2,20 +2,18 @@
 
 mod admin;
 mod append_stream;
+mod connector;
 mod far;
-mod greeting;
-mod knocking;
-mod link_bytes;
 mod network;
 mod peers;
-mod proxy_calls;
 mod proxy_line;
 mod stripes;
 
 #[cfg(feature = "fuzzing")]
 pub(crate) use crate::client::admin::introduction;
 pub use crate::client::admin::{AdminClient, AdminError, CommandEvents, LogPieces};
+pub use crate::client::connector::{AddressError, ByteStream, Duplex, Streams};
 pub use crate::client::far::FarOptions;
-pub use crate::client::link_bytes::LinkBytes;
 pub use crate::client::network::{GrpcNetworkFactory, PeerClient};
-pub use crate::client::peers::{AddressError, PeerTrouble};
+pub use crate::client::peers::{LinkBytes, NetworkOptions, PeerTrouble};
+pub(crate) use crate::client::proxy_line::{AbortOnDrop, Together};

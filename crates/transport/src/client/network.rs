@@ -1,13 +1,13 @@
 //! The engine's network over gRPC.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use consensus::log_probe::{Answered, Asked, ReportingNetwork, RpcResult};
-use consensus::{Answer, CallError, Knock, MemberCalls, Question};
-use futures::future::BoxFuture;
-use futures::stream::BoxStream;
+use consensus::{Answer, CallError, Greeting, Knock, MemberCalls, Question};
+use futures::future::{BoxFuture, join_all};
+use futures::stream::{BoxStream, FuturesUnordered};
 use futures::{FutureExt, Stream, StreamExt, TryFutureExt, stream};
 use openraft::OptionalSend;
 use openraft::errors::{
@@ -19,77 +19,38 @@ use openraft::raft::{
     TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
 };
 use openraft::type_config::alias::SnapshotOf;
+use prost::Message;
+use proxy::{LineBroken, ProxyAnswer, ProxyAnswers, ProxyCalls, ProxyRequest};
 use raft_types::{
-    MemberId, MemberRecord, OfferedStart, REPLICATION_WINDOW_BYTES, Region, TypeConfig, Vote,
+    MemberId, MemberRecord, OfferedStart, REPLICATION_WINDOW_BYTES, TypeConfig, Vote,
 };
-use ring_admin::IdentityBook;
+use ring_admin::{IdentityBook, Member};
 use sockets::Names;
+use tokio::sync::mpsc;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
-use crate::client::append_stream::{Answers, Packing, Parts, Window};
-use crate::client::far::{FAR_PART_BYTES, FAR_WINDOW_BYTES, Far, FarOptions, MUCH_BYTES};
-use crate::client::link_bytes::LinkBytes;
-use crate::client::peers::{Peer, PeerTrouble, Peers};
+use crate::client::append_stream::{Answers, Parts, Window, packed};
+use crate::client::connector::AddressError;
+use crate::client::far::{FAR_PART_BYTES, FAR_WINDOW_BYTES, Far, MUCH_BYTES};
+use crate::client::peers::{LinkBytes, NetworkOptions, Peer, PeerTrouble, Peers};
+use crate::client::proxy_line::{AbortOnDrop, OpenLine, Received, SessionHandle, Together};
 use crate::client::stripes::{Deal, Stripe, new_session};
 use crate::compression::CompressionFigures;
-use crate::config::{TlsMaterial, TransportConfig};
 use crate::envelope::Stripes;
-use crate::schema::AppendPart;
 use crate::schema::raft_client::RaftClient;
-use crate::streams::Streams;
+use crate::schema::{ProxyFrame, ProxyPart};
+use crate::wire::{AnswerReader, RequestWriter};
 use crate::{envelope, schema, wire};
-use spilling_bytes::SpillFolder;
 
 /// Makes the clients with which one member calls the others. Clones share their connections.
 #[derive(Clone)]
 pub struct GrpcNetworkFactory(Arc<Peers>);
 
 impl GrpcNetworkFactory {
-    /// Calls on behalf of the member in `book`. All members are in one region.
-    pub fn new(book: Arc<IdentityBook>, tls: Option<TlsMaterial>, config: TransportConfig) -> Self {
-        Self(Arc::new(Peers::new(book, tls, config, None, None)))
-    }
-
-    /// The same with options for other regions than `own`, and with large compressed payloads in files of `spill`.
-    pub fn across_regions(
-        book: Arc<IdentityBook>,
-        tls: Option<TlsMaterial>,
-        config: TransportConfig,
-        own: Region,
-        options: FarOptions,
-        spill: SpillFolder,
-    ) -> Self {
-        let far = Some(Far::new(own, options, spill));
-        Self(Arc::new(Peers::new(book, tls, config, far, None)))
-    }
-
-    /// The same without TLS, over `streams` instead of the system's sockets.
-    pub fn over_streams(
-        book: Arc<IdentityBook>,
-        config: TransportConfig,
-        own: Region,
-        options: FarOptions,
-        spill: SpillFolder,
-        streams: Arc<dyn Streams>,
-    ) -> Self {
-        let far = Some(Far::new(own, options, spill));
-        Self(Arc::new(Peers::new(book, None, config, far, Some(streams))))
-    }
-
-    /// Sets the members' addresses in this member's configuration, which are tried if the address in the ring's log does not answer. Set
-    /// once, before the first call.
-    #[must_use]
-    pub fn also_at(self, addresses: BTreeMap<MemberId, String>) -> Self {
-        self.0.also_at(addresses);
-        self
-    }
-
-    /// Looks names up by these instead of the system's resolver: for tests. Set once, before the first call.
-    #[must_use]
-    pub fn looks_up_by(self, names: Names) -> Self {
-        self.0.looks_up_by(names);
-        self
+    /// Calls on behalf of the member in `book`.
+    pub fn new(book: Arc<IdentityBook>, options: NetworkOptions) -> Self {
+        Self(Arc::new(Peers::new(book, options)))
     }
 
     /// Bytes sent to each member so far.
@@ -99,17 +60,13 @@ impl GrpcNetworkFactory {
 
     /// Savings by compression so far.
     pub fn compression(&self) -> CompressionFigures {
-        self.0.compression()
+        let far = self.0.far.as_ref();
+        far.map(Far::compression).unwrap_or_default()
     }
 
     /// Current failures and refusals, by member.
     pub fn troubles(&self) -> BTreeMap<MemberId, PeerTrouble> {
         self.0.troubles()
-    }
-
-    /// A member with its connections.
-    pub(super) fn peer(&self, id: MemberId, record: &MemberRecord) -> Arc<Peer> {
-        self.0.peer(id, record)
     }
 
     fn client(&self, target: MemberId, record: &MemberRecord, lane: Lane) -> PeerClient {
@@ -147,15 +104,15 @@ impl MemberCalls for GrpcNetworkFactory {
     ) -> BoxFuture<'a, Result<Answer, CallError>> {
         async move {
             let peer = self.0.peer(to, record);
-            let mut client = peer
-                .urgent()
-                .map_err(|error| CallError(error.to_string()))?;
-            let request = peer.sealed(wire::question(&question));
+            let client = peer.urgent.clone();
+            let mut client = client.map_err(|error| CallError(error.to_string()))?;
+            let json = wire::encode(&question);
+            let request = peer.sealed(schema::Question { json });
             match tokio::time::timeout(deadline, client.ask(request)).await {
                 Ok(Ok(response)) => {
                     peer.is_there();
-                    wire::answer_from(response.get_ref())
-                        .map_err(|error| CallError(error.to_string()))
+                    let answer = wire::decode("answer", &response.get_ref().json);
+                    answer.map_err(|error| CallError(error.to_string()))
                 }
                 Ok(Err(status)) if is_refusal(&status) => {
                     peer.is_there();
@@ -215,8 +172,8 @@ impl PeerClient {
             return Err(RPCError::Network(NetworkError::from_string(reason)));
         }
         let head = wire::head_of(&request.vote, request.prev_log_id, request.leader_commit);
-        peer.counters.heartbeat(&head);
-        let mut client = peer.urgent().map_err(|error| unreachable(peer, error))?;
+        peer.count(|sent| sent.heartbeats += head.encoded_len() as u64);
+        let mut client = connected(peer, &peer.urgent)?;
         let call = client.heartbeat(peer.sealed(head));
         let answer = unary(peer, RPCTypes::AppendEntries, deadline, call).await?;
         wire::append_result(answer).map_err(unreadable)
@@ -233,7 +190,7 @@ impl PeerClient {
         ) -> Result<Response<schema::VoteAnswer>, Status>,
     ) -> RpcResult<VoteResponse<TypeConfig>> {
         let peer = &*self.peer();
-        let client = peer.urgent().map_err(|error| unreachable(peer, error))?;
+        let client = connected(peer, &peer.urgent)?;
         let call = ask(client, peer.sealed(wire::vote_request(&request)));
         let answer = unary(peer, RPCTypes::Vote, option.hard_ttl(), call).await?;
         wire::vote_response(answer).map_err(unreadable)
@@ -255,10 +212,10 @@ impl PeerClient {
         };
         let request =
             wire::begin_request(&vote, &start).map_err(|error| unreachable(peer, error))?;
-        let mut client = peer.bulk().map_err(|error| unreachable(peer, error))?;
+        let mut client = connected(peer, &peer.bulk)?;
         let call = client.begin(peer.sealed(request));
         let answer = unary(peer, RPCTypes::InstallSnapshot, deadline, call).await?;
-        let vote = wire::begin_answer_from(answer).map_err(unreadable)?;
+        let vote = wire::required_vote(answer.vote).map_err(unreadable)?;
         Ok(SnapshotResponse::new(vote))
     }
 
@@ -273,32 +230,34 @@ impl PeerClient {
             None => (REPLICATION_WINDOW_BYTES, wire::PART_BYTES),
         };
         let window = Arc::new(Window::new(window));
-        let requests = Packing::new(requests, peer.packer());
-        let parts = Parts::new(requests, window.clone(), peer.counters.clone(), most);
+        let requests = packed(requests, peer.packer.clone());
+        let parts = Parts::new(requests, window.clone(), peer.clone(), most);
         if let Some(further) = further {
             return Self::open_striped(peer, further, parts, window).await;
         }
-        let mut client = peer.bulk().map_err(|error| unreachable(&peer, error))?;
+        let mut client = connected(&peer, &peer.bulk)?;
         let call = client.append(peer.sealed(parts));
         let deadline = peer.config.call_deadline;
         let streaming = unary(&peer, RPCTypes::AppendEntries, deadline, call).await?;
-        Ok(Answers::new(peer, streaming, window))
+        Ok(Answers::new(
+            peer,
+            streaming,
+            window,
+            FuturesUnordered::new(),
+        ))
     }
 
     /// The same over several connections. The others are opened after the first, and share the load while much is in flight.
-    async fn open_striped<S>(
+    async fn open_striped(
         peer: Arc<Peer>,
         further: Vec<RaftClient<Channel>>,
-        parts: Parts<S>,
+        parts: Parts,
         window: Arc<Window>,
-    ) -> RpcResult<Answers>
-    where
-        Parts<S>: Stream<Item = AppendPart> + Send + Unpin + 'static,
-    {
-        let mut client = peer.bulk().map_err(|error| unreachable(&peer, error))?;
+    ) -> RpcResult<Answers> {
+        let mut client = connected(&peer, &peer.bulk)?;
         let count = 1 + further.len();
         let session = new_session();
-        let sealed = move |peer: &Peer, stripe: Stripe<Parts<S>>, number: usize| {
+        let sealed = move |peer: &Peer, stripe: Stripe<Parts>, number: usize| {
             let mut request = peer.sealed(stripe);
             let number = u32::try_from(number).unwrap_or(u32::MAX);
             envelope::seal_stripe(Stripes { session, number }, request.metadata_mut());
@@ -327,8 +286,8 @@ impl PeerClient {
             }
             .boxed()
         });
-        let further: Vec<_> = further.collect();
-        Ok(Answers::new(peer, streaming, window).over(further))
+        let further = further.collect();
+        Ok(Answers::new(peer, streaming, window, further))
     }
 }
 
@@ -391,7 +350,7 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
         option: RPCOption,
     ) -> RpcResult<TransferLeaderResponse<TypeConfig>> {
         let peer = &*self.peer();
-        let mut client = peer.urgent().map_err(|error| unreachable(peer, error))?;
+        let mut client = connected(peer, &peer.urgent)?;
         let call = client.transfer_leader(peer.sealed(wire::transfer_request(&request)));
         let answer = unary(peer, RPCTypes::TransferLeader, option.hard_ttl(), call).await?;
         wire::transfer_response(answer).map_err(unreadable)
@@ -467,6 +426,14 @@ async fn unary<T>(
     }
 }
 
+/// A client over one of a member's connections.
+fn connected(
+    peer: &Peer,
+    client: &Result<RaftClient<Channel>, AddressError>,
+) -> RpcResult<RaftClient<Channel>> {
+    client.clone().map_err(|error| unreachable(peer, error))
+}
+
 fn unreachable(peer: &Peer, error: impl std::error::Error) -> RPCError<TypeConfig> {
     let message = error.to_string();
     peer.troubled(None, &message);
@@ -475,4 +442,171 @@ fn unreachable(peer: &Peer, error: impl std::error::Error) -> RPCError<TypeConfi
 
 fn unreadable(error: wire::WireError) -> RPCError<TypeConfig> {
     RPCError::Unreachable(Unreachable::from_string(error))
+}
+
+// Opens connections in advance. A newly elected member calls members that it never called before; opening a connection across regions then
+// would delay a failover by a round trip for each of the two, or more with TLS.
+
+/// Greeting interval while all members answer. A greeting wakes both ends twice, and is most of an idle member's traffic apart from
+/// heartbeats. It detects an unnoticed broken connection.
+const WHILE_ALL_ANSWER: Duration = Duration::from_secs(5);
+/// Interval while a member does not answer: bounds the time to reconnect.
+const WHILE_ONE_IS_SILENT: Duration = Duration::from_secs(2);
+
+impl GrpcNetworkFactory {
+    /// Greets the other members periodically, on both connections to each, and immediately after a membership change or a member's start.
+    /// Never returns.
+    pub async fn keep_connected(&self, member: Member) {
+        loop {
+            let others = member.others();
+            let peers = others.iter().map(|(id, record)| self.0.peer(*id, record));
+            let answered = join_all(peers.map(greet)).await;
+            let interval = match answered.into_iter().all(|answers| answers) {
+                true => WHILE_ALL_ANSWER,
+                false => WHILE_ONE_IS_SILENT,
+            };
+            let something_changes = async {
+                tokio::select! {
+                    () = member.others_change(&others) => {}
+                    () = member.another_arrives() => {}
+                }
+            };
+            let _ = tokio::time::timeout(interval, something_changes).await;
+        }
+    }
+}
+
+/// Whether it answers on both connections. A failure is recorded as for any call.
+async fn greet(peer: Arc<Peer>) -> bool {
+    let on_each = [&peer.urgent, &peer.bulk].into_iter().flatten();
+    let greetings = on_each.map(|client| {
+        let (peer, mut client) = (&peer, client.clone());
+        async move {
+            let json = wire::encode(&Question::Greeting(Greeting::default()));
+            let question = peer.sealed(schema::Question { json });
+            let deadline = peer.config.call_deadline;
+            match tokio::time::timeout(deadline, client.ask(question)).await {
+                Ok(Ok(_)) => {
+                    peer.well();
+                    true
+                }
+                Ok(Err(status)) => {
+                    peer.failed(&status);
+                    false
+                }
+                Err(_) => false,
+            }
+        }
+    });
+    join_all(greetings).await.into_iter().all(|answers| answers)
+}
+
+// Proxy sessions, from the leader's end.
+
+impl ProxyCalls for GrpcNetworkFactory {
+    fn open(
+        &self,
+        proxy: MemberId,
+        record: &MemberRecord,
+        onward: Vec<MemberId>,
+        mut requests: BoxStream<'static, ProxyRequest>,
+    ) -> BoxFuture<'static, Result<ProxyAnswers, LineBroken>> {
+        let peer = self.0.peer(proxy, record);
+        async move {
+            // The first request's vote: a session belongs to one leadership.
+            let Some(first) = requests.next().await else {
+                return Ok(stream::empty().boxed());
+            };
+            let line = &peer.proxy_line;
+            let (handle, answers) = line.session(|frames, line| carry(peer.clone(), frames, line));
+            let writer = RequestWriter::new(handle.session, onward);
+            let reader = AnswerReader::new(&first.vote);
+            let handle = Arc::new(handle);
+            let requests = stream::iter([first]).chain(requests).boxed();
+            let sending = tokio::spawn(send(writer, requests, handle.clone()));
+            let session = Session {
+                handle,
+                answers,
+                reader,
+                _sending: AbortOnDrop(sending.abort_handle()),
+            };
+            Ok(stream::unfold(Some(session), |session| async { session?.next().await }).boxed())
+        }
+        .boxed()
+    }
+}
+
+/// Carries a line until it breaks or has no sessions left; returns the reason.
+async fn carry(peer: Arc<Peer>, frames: Together<ProxyPart>, line: Weak<OpenLine>) -> LineBroken {
+    let broken = |reason: &str| LineBroken(reason.to_owned());
+    let failed = |status: Status| LineBroken(peer.failed(&status));
+    let mut client = match &peer.bulk {
+        Ok(client) => client.clone(),
+        Err(error) => return broken(&error.to_string()),
+    };
+    let counting = peer.clone();
+    let frames = frames.map(move |parts| {
+        let frame = ProxyFrame { parts };
+        counting.count(|sent| sent.op_ids += frame.encoded_len() as u64);
+        frame
+    });
+    let opened = client.proxy(peer.sealed(frames));
+    let deadline = peer.config.call_deadline;
+    let mut answers = match tokio::time::timeout(deadline, opened).await {
+        Ok(Ok(answers)) => answers.into_inner(),
+        Ok(Err(status)) => return failed(status),
+        Err(_) => return broken(&format!("no answer within {deadline:?}")),
+    };
+    loop {
+        match answers.message().await {
+            Ok(Some(frame)) => match line.upgrade() {
+                Some(line) => line.hand_out(frame),
+                None => return broken("no session is left"),
+            },
+            Ok(None) => return broken("the proxy ended the stream"),
+            Err(status) => return failed(status),
+        }
+    }
+}
+
+async fn send(
+    mut writer: RequestWriter,
+    mut requests: BoxStream<'static, ProxyRequest>,
+    handle: Arc<SessionHandle>,
+) {
+    while let Some(request) = requests.next().await {
+        let Some(part) = writer.write(&request) else {
+            break;
+        };
+        if !handle.send(part) {
+            return;
+        }
+    }
+    handle.send(writer.end());
+}
+
+struct Session {
+    handle: Arc<SessionHandle>,
+    answers: mpsc::UnboundedReceiver<Received>,
+    reader: AnswerReader,
+    _sending: AbortOnDrop,
+}
+
+impl Session {
+    async fn next(mut self) -> Option<(Result<ProxyAnswer, LineBroken>, Option<Self>)> {
+        let part = match self.answers.recv().await {
+            Some(Ok(part)) => part,
+            Some(Err(broken)) => return Some((Err(broken), None)),
+            None => {
+                let session = self.handle.session;
+                let lost = LineBroken(format!("session {session} has lost its line"));
+                return Some((Err(lost), None));
+            }
+        };
+        match self.reader.read(part) {
+            Ok(Some(answer)) => Some((Ok(answer), Some(self))),
+            Ok(None) => None,
+            Err(error) => Some((Err(LineBroken(error.to_string())), None)),
+        }
+    }
 }

@@ -5,13 +5,12 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 
-use futures::{Stream, StreamExt};
+use futures::Stream;
 use proxy::LineBroken;
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 
-use crate::client::link_bytes::LinkCounters;
-use crate::schema::{ProxyAnswerFrame, ProxyAnswerPart, ProxyFrame, ProxyPart};
-use crate::together::Together;
+use crate::schema::{ProxyAnswerFrame, ProxyAnswerPart, ProxyPart};
 
 /// The line to one proxy. The sessions own it, so that it ends when the proxy's address changes or the proxy is no longer used.
 #[derive(Debug, Default)]
@@ -31,8 +30,8 @@ pub(super) struct OpenLine {
     sessions: Mutex<Option<Sessions>>,
 }
 
-pub(super) type Said = Result<ProxyAnswerPart, LineBroken>;
-type Sessions = HashMap<u32, mpsc::UnboundedSender<Said>>;
+pub(super) type Received = Result<ProxyAnswerPart, LineBroken>;
+type Sessions = HashMap<u32, mpsc::UnboundedSender<Received>>;
 
 impl OpenLine {
     fn sessions(&self) -> MutexGuard<'_, Option<Sessions>> {
@@ -41,10 +40,10 @@ impl OpenLine {
     }
 
     /// Adds a session; false if the line is broken.
-    fn takes(&self, session: u32, answers: &mpsc::UnboundedSender<Said>) -> bool {
+    fn add(&self, session: u32, answers: &mpsc::UnboundedSender<Received>) -> bool {
         let mut sessions = self.sessions();
-        let sessions = sessions.as_mut();
-        sessions
+        let added = sessions.as_mut();
+        added
             .map(|all| all.insert(session, answers.clone()))
             .is_some()
     }
@@ -64,10 +63,8 @@ impl OpenLine {
     }
 
     fn broke(&self, why: &LineBroken) {
-        let Some(sessions) = self.sessions().take() else {
-            return;
-        };
-        for session in sessions.into_values() {
+        let sessions = self.sessions().take();
+        for session in sessions.unwrap_or_default().into_values() {
             let _ = session.send(Err(why.clone()));
         }
     }
@@ -108,57 +105,125 @@ impl ProxyLine {
     /// reason.
     pub(super) fn session<F>(
         &self,
-        counters: &Arc<LinkCounters>,
-        carry: impl FnOnce(Frames, Weak<OpenLine>) -> F,
-    ) -> (SessionHandle, mpsc::UnboundedReceiver<Said>)
+        carry: impl FnOnce(Together<ProxyPart>, Weak<OpenLine>) -> F,
+    ) -> (SessionHandle, mpsc::UnboundedReceiver<Received>)
     where
-        F: Future<Output = String> + Send + 'static,
+        F: Future<Output = LineBroken> + Send + 'static,
     {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.next_session = state.next_session.wrapping_add(1);
         let session = state.next_session;
-        let (answers, said) = mpsc::unbounded_channel();
+        let (answers, received) = mpsc::unbounded_channel();
         if let Some(line) = state.open.upgrade()
-            && line.takes(session, &answers)
+            && line.add(session, &answers)
         {
-            return (SessionHandle { line, session }, said);
+            return (SessionHandle { line, session }, received);
         }
         let (parts, queue) = mpsc::unbounded_channel();
         let line = Arc::new(OpenLine {
             parts,
             sessions: Mutex::new(Some(HashMap::from([(session, answers)]))),
         });
-        let frames = Frames {
-            parts: Together::new(queue),
-            counters: counters.clone(),
-        };
-        let (carried, broken) = (carry(frames, Arc::downgrade(&line)), Arc::downgrade(&line));
+        let open = Arc::downgrade(&line);
+        let carried = carry(Together::new(queue), open.clone());
+        state.open = open.clone();
         tokio::spawn(async move {
             let why = carried.await;
-            if let Some(line) = broken.upgrade() {
-                line.broke(&LineBroken(why));
+            if let Some(line) = open.upgrade() {
+                line.broke(&why);
             }
         });
-        state.open = Arc::downgrade(&line);
-        (SessionHandle { line, session }, said)
+        (SessionHandle { line, session }, received)
     }
 }
 
-/// The outgoing frames. A separate type: a call with a boxed stream is not `Send`.
-pub(super) struct Frames {
-    parts: Together<ProxyPart>,
-    counters: Arc<LinkCounters>,
+// Batches messages that are ready concurrently, in both directions: a network frame costs more than a small message.
+
+/// Most messages in one frame.
+const MOST: usize = 256;
+
+/// Aborts a task when the stream that it serves is dropped.
+pub(crate) struct AbortOnDrop(pub(crate) AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
-impl Stream for Frames {
-    type Item = ProxyFrame;
+/// The messages of a channel, batched by availability. Before a batch is sent, other senders get a turn.
+pub(crate) struct Together<T> {
+    queue: mpsc::UnboundedReceiver<T>,
+    ready: Vec<T>,
+    others_had_a_turn: bool,
+}
 
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<ProxyFrame>> {
-        let parts = self.parts.poll_next_unpin(context);
-        parts.map(|parts| {
-            let frame = ProxyFrame { parts: parts? };
-            self.counters.op_ids(&frame);
-            Some(frame)
-        })
+impl<T> Together<T> {
+    pub(crate) fn new(queue: mpsc::UnboundedReceiver<T>) -> Self {
+        Self {
+            queue,
+            ready: Vec::new(),
+            others_had_a_turn: false,
+        }
+    }
+}
+
+impl<T: Unpin> Stream for Together<T> {
+    type Item = Vec<T>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Vec<T>>> {
+        let this = &mut *self;
+        let room = MOST - this.ready.len();
+        let ended = match this.queue.poll_recv_many(context, &mut this.ready, room) {
+            Poll::Ready(received) => received == 0,
+            Poll::Pending => false,
+        };
+        if this.ready.is_empty() {
+            return if ended {
+                Poll::Ready(None)
+            } else {
+                Poll::Pending
+            };
+        }
+        if !this.others_had_a_turn && !ended && this.ready.len() < MOST {
+            this.others_had_a_turn = true;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        this.others_had_a_turn = false;
+        Poll::Ready(Some(std::mem::take(&mut this.ready)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::StreamExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn ready_messages_share_a_frame_in_order() {
+        let (sender, queue) = mpsc::unbounded_channel();
+        let mut together = Together::new(queue);
+        for number in 0..3 {
+            sender.send(number).unwrap();
+        }
+        assert_eq!(together.next().await, Some(vec![0, 1, 2]));
+        let later = sender.clone();
+        tokio::spawn(async move {
+            later.send(3).unwrap();
+            tokio::spawn(async move { later.send(4).unwrap() });
+        });
+        assert_eq!(together.next().await, Some(vec![3, 4]));
+        for number in 0..300 {
+            sender.send(number).unwrap();
+        }
+        assert_eq!(together.next().await.map(|list| list.len()), Some(MOST));
+        drop(sender);
+        assert_eq!(
+            together.next().await.map(|list| list.len()),
+            Some(300 - MOST)
+        );
+        assert_eq!(together.next().await, None);
     }
 }

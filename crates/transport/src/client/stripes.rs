@@ -28,7 +28,7 @@ struct Dealing<S> {
     next: u64,
     ended: bool,
     stripes: Vec<Seat>,
-    /// Whether enough is in flight for several connections.
+    /// True if enough is in flight for several connections.
     is_much: Box<dyn Fn() -> bool + Send>,
 }
 
@@ -64,7 +64,7 @@ impl<S> Deal<S> {
         }
     }
 
-    /// Whether a connection has carried a message.
+    /// True if a connection has carried a message.
     pub(crate) fn has_used(&self, number: usize) -> bool {
         self.lock().stripes[number].had.is_some()
     }
@@ -91,7 +91,7 @@ impl<S> Drop for Stripe<S> {
 }
 
 impl<S> Dealing<S> {
-    /// The waiting connection whose turn it is.
+    /// The waiting connection that gets the next message.
     fn turn(&self) -> Option<usize> {
         let is_much = (self.is_much)();
         let waiting = (0..)
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn of_little_the_first_that_has_room_gets_each_message_and_all_end() {
+    fn with_little_in_flight_the_first_connection_with_room_gets_each_message() {
         let (sender, messages) = mpsc::unbounded();
         let deal = Deal::new(messages, 3, || false);
         let mut stripes: Vec<_> = (0..3).map(|number| deal.stripe(number)).collect();
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn of_much_those_that_have_room_take_turns() {
+    fn with_much_in_flight_connections_with_room_take_turns() {
         let deal = Deal::new(stream::repeat(AppendPart::default()), 3, || true);
         let mut stripes: Vec<_> = (0..3).map(|number| deal.stripe(number)).collect();
         let mut context = Context::from_waker(noop_waker_ref());
@@ -216,7 +216,7 @@ mod tests {
         // No other connection asks.
         assert!(gets(0) && gets(0));
         assert!(gets(2) && gets(1));
-        // The others ask while the first, whose turn it is, has no room; then it has.
+        // The others ask while the first has the turn, but no room; then it has.
         deal.lock().stripes[0].waiting = Some(noop_waker_ref().clone());
         assert!(!gets(1) && !gets(2));
         assert!(gets(0));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_goes_past_a_connection_that_is_gone() {
+    fn a_dropped_connection_passes_its_turn() {
         let (sender, messages) = mpsc::unbounded();
         let deal = Deal::new(messages, 2, || false);
         let woken = Arc::<Counted>::default();

@@ -13,7 +13,7 @@ use tonic::{Request, Response, Status};
 use crate::callers::Right;
 use crate::local_member::{CommandCaller, LocalMember, LogPiece};
 use crate::schema::{self, admin_server::Admin};
-use crate::server::authorization::{Callers, called_over};
+use crate::server::incoming::{Callers, called_over};
 
 pub(crate) struct AdminService {
     pub(crate) local: Arc<LocalMember>,
@@ -35,10 +35,10 @@ impl Admin for AdminService {
         let identity = self.local.book.identity();
         let ring_state = match identity.ring {
             RingState::Fresh => schema::RingState::Fresh,
-            RingState::Bootstrapping { .. } => schema::RingState::Founding,
+            RingState::Bootstrapping { .. } => schema::RingState::Bootstrapping,
             RingState::Belongs { .. } => schema::RingState::Belongs,
         };
-        let log_is_empty = match self.local.inbound() {
+        let log_is_empty = match self.local.inbound.get() {
             Some(inbound) => {
                 let pristine = inbound.is_pristine().await;
                 Some(pristine.map_err(|fault| Status::unavailable(fault.to_string()))?)
@@ -106,7 +106,7 @@ impl Admin for AdminService {
             address: called_over(&request).map(|over| over.address),
             certificate_name: self.callers.certificate_name(&request),
         };
-        let commands = self.local.commands().ok_or_else(|| {
+        let commands = self.local.commands.get().ok_or_else(|| {
             Status::unavailable("this member is still starting; try again in a moment")
         })?;
         self.callers
@@ -124,7 +124,7 @@ impl Admin for AdminService {
         request: Request<schema::ReadLogRequest>,
     ) -> Result<Response<Self::ReadLogStream>, Status> {
         self.callers.allow(&request, Right::ReadLog)?;
-        let log = self.local.readable().ok_or_else(|| {
+        let log = self.local.readable.get().ok_or_else(|| {
             Status::unavailable("this member is still opening its log; try again in a moment")
         })?;
         let pieces = log.read(request.into_inner().have);
@@ -133,7 +133,7 @@ impl Admin for AdminService {
             .flat_map(|piece| {
                 let parts: Vec<_> = match piece {
                     Ok(piece) => log_parts(piece).map(Ok).collect(),
-                    Err(words) => vec![Err(Status::failed_precondition(words))],
+                    Err(error) => vec![Err(Status::failed_precondition(error))],
                 };
                 stream::iter(parts)
             })

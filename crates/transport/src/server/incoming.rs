@@ -1,12 +1,13 @@
 //! Accepts connections: each takes one of the port's limited places, and with TLS must present a valid certificate within a deadline.
-//! Silent callers do not delay others, and cost a bounded number of connections.
+//! Silent callers do not delay others, and cost a bounded number of connections. Authorizes calls by the caller's certificate.
 
+use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
@@ -14,14 +15,14 @@ use rustls::pki_types::CertificateDer;
 use sockets::{ConnectionLimit, Place};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
-use tokio_rustls::server::TlsStream;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::transport::server::Connected;
+use tonic::{Request, Status};
 
-use crate::config::TlsMaterial;
-use crate::connections::ConnectionId;
-use crate::local_member::LocalMember;
-use crate::streams::{ByteStream, Listening};
+use crate::callers::{Holder, Right};
+use crate::client::ByteStream;
+use crate::local_member::{ConnectionId, LocalMember};
+use crate::tls::TlsMaterial;
 
 /// Each member opens a handful, so that a ring of thirty needs some two hundred.
 const MOST_CONNECTIONS: usize = 512;
@@ -37,14 +38,25 @@ pub(super) struct Caller {
 pub(super) fn at_the_port(listener: TcpListener) -> BoxStream<'static, Caller> {
     let callers = stream::unfold((listener, limit()), |(listener, limit)| async move {
         let (stream, from, place) = limit.accept(&listener).await;
-        let caller = Caller {
-            stream: Box::new(stream),
-            from,
-            place,
-        };
-        Some((caller, (listener, limit)))
+        let stream: ByteStream = Box::new(stream);
+        Some((
+            Caller {
+                stream,
+                from,
+                place,
+            },
+            (listener, limit),
+        ))
     });
     callers.boxed()
+}
+
+/// The listening end of streams: an address, and incoming streams with their origins.
+pub struct Listening {
+    /// Where others connect to.
+    pub address: SocketAddr,
+    /// Incoming streams, until no more can come.
+    pub callers: BoxStream<'static, (ByteStream, SocketAddr)>,
 }
 
 /// Callers that open a stream.
@@ -65,40 +77,29 @@ fn limit() -> ConnectionLimit {
     ConnectionLimit::new("the port for members", MOST_CONNECTIONS)
 }
 
-/// Connections without TLS.
-pub(super) fn plain(
+/// The callers' connections; with TLS, those with a certificate of the authority. A handshake takes at most `limit`, and does not delay
+/// others.
+pub(super) fn connections(
     callers: impl Stream<Item = Caller>,
     local: Arc<LocalMember>,
-) -> impl Stream<Item = io::Result<Connection<ByteStream>>> {
-    callers.map(move |caller| {
-        let Caller {
-            stream,
-            from,
-            place,
-        } = caller;
-        Ok(Connection::new(stream, from, place, local.clone()))
-    })
-}
-
-/// Connections with a certificate of the authority. A handshake takes at most `limit`, and does not delay others.
-pub(super) fn secured(
-    callers: impl Stream<Item = Caller>,
-    local: Arc<LocalMember>,
-    tls: TlsMaterial,
+    tls: Option<TlsMaterial>,
     limit: Duration,
-) -> impl Stream<Item = io::Result<Connection<TlsStream<ByteStream>>>> {
-    let handshake = move |caller| secure(caller, local.clone(), tls.clone(), limit);
+) -> impl Stream<Item = io::Result<Connection>> {
+    let accept = move |caller| accept(caller, local.clone(), tls.clone(), limit);
     // Bounded by the number of places.
-    let handshakes = callers.map(handshake).buffer_unordered(usize::MAX);
-    handshakes.filter_map(|secured| std::future::ready(secured.map(Ok)))
+    let connections = callers.map(accept).buffer_unordered(usize::MAX);
+    connections.filter_map(|connection| std::future::ready(connection.map(Ok)))
 }
 
-async fn secure(
+async fn accept(
     caller: Caller,
     local: Arc<LocalMember>,
-    tls: TlsMaterial,
+    tls: Option<TlsMaterial>,
     limit: Duration,
-) -> Option<Connection<TlsStream<ByteStream>>> {
+) -> Option<Connection> {
+    let Some(tls) = tls else {
+        return Some(Connection::new(caller, Arc::default(), local));
+    };
     let Caller {
         stream,
         from,
@@ -111,7 +112,17 @@ async fn secure(
         () = place.lost() => Err(io::Error::other("others needed its place")),
     };
     match secured {
-        Ok(secured) => Some(Connection::new(secured, from, place, local)),
+        Ok(secured) => {
+            let certificates = secured.get_ref().1.peer_certificates();
+            let certificates = certificates.unwrap_or_default().into();
+            let stream: ByteStream = Box::new(secured);
+            let caller = Caller {
+                stream,
+                from,
+                place,
+            };
+            Some(Connection::new(caller, certificates, local))
+        }
         Err(error) => {
             tracing::debug!(caller = %from, %error, "a caller was turned away by the TLS handshake");
             None
@@ -120,33 +131,37 @@ async fn secure(
 }
 
 /// A connection until it is closed.
-pub(super) struct Connection<S> {
-    stream: S,
-    from: SocketAddr,
-    id: ConnectionId,
+pub(super) struct Connection {
+    stream: ByteStream,
     local: Arc<LocalMember>,
-    place: Arc<Place>,
+    over: CalledOver,
     /// Resolves when another connection takes its place; `None` once it keeps its place.
     lost: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
-impl<S> Connection<S> {
-    fn new(stream: S, from: SocketAddr, place: Place, local: Arc<LocalMember>) -> Self {
-        let id = local.connections.opens();
-        let lost = Some(Box::pin(place.lost()));
+impl Connection {
+    fn new(
+        caller: Caller,
+        certificates: Arc<[CertificateDer<'static>]>,
+        local: Arc<LocalMember>,
+    ) -> Self {
+        let lost = Some(Box::pin(caller.place.lost()));
         Self {
-            stream,
-            from,
-            id,
+            stream: caller.stream,
+            over: CalledOver {
+                connection: local.connections.opens(),
+                address: caller.from,
+                certificates,
+                place: Arc::new(caller.place),
+            },
             local,
-            place: Arc::new(place),
             lost,
         }
     }
 
-    /// Whether it must close to free its place.
+    /// True if it must close to free its place.
     fn is_lost(&mut self, context: &mut Context<'_>) -> bool {
-        if self.place.is_kept() {
+        if self.over.place.is_kept() {
             self.lost = None;
         }
         let lost = self.lost.as_mut();
@@ -154,11 +169,11 @@ impl<S> Connection<S> {
     }
 }
 
-impl<S> Drop for Connection<S> {
+impl Drop for Connection {
     fn drop(&mut self) {
         let local = &self.local;
-        local.connections.closes(self.id, |caller| {
-            if let Some(inbound) = local.inbound() {
+        local.connections.closes(self.over.connection, |caller| {
+            if let Some(inbound) = local.inbound.get() {
                 inbound.hung_up(caller);
             }
         });
@@ -176,41 +191,15 @@ pub(super) struct CalledOver {
     pub(super) place: Arc<Place>,
 }
 
-/// A stream that exposes properties of its other end.
-pub(super) trait OtherEnd {
-    fn certificates(&self) -> Arc<[CertificateDer<'static>]>;
-}
-
-impl OtherEnd for ByteStream {
-    fn certificates(&self) -> Arc<[CertificateDer<'static>]> {
-        Arc::default()
-    }
-}
-
-impl OtherEnd for TlsStream<ByteStream> {
-    fn certificates(&self) -> Arc<[CertificateDer<'static>]> {
-        self.get_ref()
-            .1
-            .peer_certificates()
-            .unwrap_or_default()
-            .into()
-    }
-}
-
-impl<S: OtherEnd> Connected for Connection<S> {
+impl Connected for Connection {
     type ConnectInfo = CalledOver;
 
     fn connect_info(&self) -> CalledOver {
-        CalledOver {
-            connection: self.id,
-            address: self.from,
-            certificates: self.stream.certificates(),
-            place: self.place.clone(),
-        }
+        self.over.clone()
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
+impl AsyncRead for Connection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -223,7 +212,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
+impl AsyncWrite for Connection {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -250,5 +239,100 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+// Authorization. Most refused calls are not logged: a member with a wrong certificate calls many times a second.
+
+/// Authorizes calls: with TLS by certificate, without TLS always.
+#[derive(Clone)]
+pub(super) struct Callers {
+    tls: Option<TlsMaterial>,
+    refused: Arc<Refused>,
+}
+
+impl Callers {
+    pub(super) fn new(tls: Option<&TlsMaterial>) -> Self {
+        Self {
+            tls: tls.cloned(),
+            refused: Arc::default(),
+        }
+    }
+
+    /// The holder of the caller's certificate; `None` without TLS.
+    fn holder<T>(&self, request: &Request<T>) -> Option<Holder> {
+        let first = called_over(request).and_then(|over| over.certificates.first());
+        let certificate = first.map_or(&[][..], |certificate| certificate.as_ref());
+        Some(self.tls.as_ref()?.holder(certificate))
+    }
+
+    pub(super) fn certificate_name<T>(&self, request: &Request<T>) -> Option<String> {
+        self.holder(request).map(|holder| holder.name().to_owned())
+    }
+
+    pub(super) fn allow<T>(&self, request: &Request<T>, right: Right) -> Result<(), Status> {
+        let Some(holder) = self.holder(request) else {
+            return Ok(());
+        };
+        let over = called_over(request);
+        holder.may(right).map_err(|refusal| {
+            let caller = over.map(|over| over.address);
+            let refusal = refusal.to_string();
+            let host = caller.map(|caller| caller.ip());
+            if self.refused.is_news(host, &refusal, Instant::now()) {
+                tracing::warn!(target: "audit", ?caller, refusal, "a call is refused");
+            }
+            Status::permission_denied(refusal)
+        })
+    }
+}
+
+/// Properties of the connection of a call.
+pub(super) fn called_over<T>(request: &Request<T>) -> Option<&CalledOver> {
+    request.extensions().get()
+}
+
+/// Minimum interval between log lines for equal refusals of one caller.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Recently logged refusals, with their times.
+#[derive(Debug, Default)]
+struct Refused(Mutex<BTreeMap<(Option<IpAddr>, String), Instant>>);
+
+impl Refused {
+    /// True if this refusal is to be logged: not again within [`LOG_INTERVAL`].
+    fn is_news(&self, host: Option<IpAddr>, refusal: &str, now: Instant) -> bool {
+        let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        logged.retain(|_, then| now.saturating_duration_since(*then) < LOG_INTERVAL);
+        let refusal = (host, refusal.to_owned());
+        let is_news = !logged.contains_key(&refusal);
+        if is_news {
+            logged.insert(refusal, now);
+        }
+        is_news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn repeated_refusals_are_logged_at_intervals() {
+        let begin = Instant::now();
+        let refused = Refused::default();
+        let host = |last| Some(IpAddr::from(Ipv4Addr::new(10, 0, 0, last)));
+        let is_news = |milliseconds, host, words| {
+            refused.is_news(host, words, begin + Duration::from_millis(milliseconds))
+        };
+        assert!(is_news(0, host(1), "a reader's"));
+        assert!(!is_news(50, host(1), "a reader's"));
+        assert!(is_news(50, host(2), "a reader's"), "another caller");
+        assert!(is_news(100, host(1), "an operator's"), "another message");
+        assert!(!is_news(9_999, host(1), "a reader's"));
+        assert!(is_news(10_000, host(1), "a reader's"));
+        assert!(!is_news(19_999, host(1), "a reader's"));
     }
 }

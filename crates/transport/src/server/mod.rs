@@ -1,7 +1,6 @@
 //! The receiving end: the services on a common listener.
 
 mod admin_service;
-mod authorization;
 mod incoming;
 mod proxy_sessions;
 mod raft_service;
@@ -12,41 +11,29 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt;
 use futures::stream::BoxStream;
 use raft_types::MAX_MESSAGE_BYTES;
-use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 
-use crate::config::{
-    CONNECTION_WINDOW_BYTES, FRAME_BYTES, STREAM_WINDOW_BYTES, TlsMaterial, TransportConfig,
-};
+use crate::config::{CONNECTION_WINDOW_BYTES, FRAME_BYTES, STREAM_WINDOW_BYTES, TransportConfig};
 use crate::local_member::LocalMember;
 use crate::schema::admin_server::AdminServer;
 use crate::schema::raft_server::RaftServer;
 use crate::server::admin_service::AdminService;
-use crate::server::authorization::Callers;
-use crate::server::incoming::Caller;
+pub use crate::server::incoming::Listening;
+use crate::server::incoming::{Caller, Callers};
 use crate::server::raft_service::RaftService;
 use crate::server::stripes::Expected;
-use crate::streams::Listening;
+use crate::tls::TlsMaterial;
 
 // Serves both services on one listener. Shutdown is graceful: new calls are rejected, running ones are answered, streams end with a status,
 // and the rest is dropped after a short grace period.
 
 /// Time for running calls after a shutdown begins.
 const GRACE: Duration = Duration::from_secs(2);
-
-/// Why a server did not start.
-#[derive(Debug, Error)]
-pub enum ServeError {
-    /// The listener has no address.
-    #[error("the listener for other members cannot be used: {0}")]
-    Listener(#[from] io::Error),
-}
 
 /// Concurrent calls per connection. A member needs a few.
 const STREAMS_PER_CONNECTION: u32 = 64;
@@ -89,13 +76,13 @@ impl Drop for RunningServer {
 /// Serves calls to `local` on `listener`, with TLS if material is given.
 ///
 /// # Errors
-/// [`ServeError`].
+/// If the listener has no address.
 pub fn serve(
     listener: TcpListener,
     local: Arc<LocalMember>,
     tls: Option<&TlsMaterial>,
     config: &TransportConfig,
-) -> Result<RunningServer, ServeError> {
+) -> io::Result<RunningServer> {
     let address = listener.local_addr()?;
     let callers = incoming::at_the_port(listener);
     Ok(serve_callers(address, callers, local, tls, config))
@@ -143,16 +130,8 @@ fn serve_callers(
         .max_concurrent_streams(STREAMS_PER_CONNECTION);
     let router = server.add_service(raft).add_service(admin);
     let until = shutdown.clone().cancelled_owned();
-    let serve = match tls {
-        None => {
-            let incoming = incoming::plain(arriving, local);
-            router.serve_with_incoming_shutdown(incoming, until).boxed()
-        }
-        Some(tls) => {
-            let incoming = incoming::secured(arriving, local, tls.clone(), config.call_deadline);
-            router.serve_with_incoming_shutdown(incoming, until).boxed()
-        }
-    };
+    let incoming = incoming::connections(arriving, local, tls.cloned(), config.call_deadline);
+    let serve = router.serve_with_incoming_shutdown(incoming, until);
     let over = CancellationToken::new();
     let (served, ends) = (in_good_order(serve, shutdown.clone()), over.clone());
     let serving = tokio::spawn(async move {

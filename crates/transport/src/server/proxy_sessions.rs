@@ -4,15 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures::stream::BoxStream;
-use futures::{Stream, StreamExt, stream};
+use futures::{StreamExt, stream};
 use proxy::{ProxyRequest, ProxyService};
 use raft_types::REPLICATION_WINDOW_BYTES;
 use tokio::sync::mpsc;
-use tokio::task::AbortHandle;
 use tonic::{Status, Streaming};
 
-use crate::schema::{ProxyAnswerFrame, ProxyAnswerPart, ProxyFrame, ProxyPart};
-use crate::together::Together;
+use crate::client::{AbortOnDrop, Together};
+use crate::schema::{ProxyAnswerFrame, ProxyAnswerPart, ProxyFrame, ProxyOpen, ProxyPart};
 use crate::wire::{AnswerWriter, ENTRY_OVERHEAD, RequestReader, WireError};
 
 /// Queued requests per session: a leader's unanswered payload is at most one window.
@@ -24,33 +23,16 @@ pub(crate) fn serve_line(
     frames: Streaming<ProxyFrame>,
 ) -> BoxStream<'static, Result<ProxyAnswerFrame, Status>> {
     let (answers, queue) = mpsc::unbounded_channel();
-    let (failed, failure) = mpsc::unbounded_channel();
-    let taking_in = tokio::spawn(take_in(service, frames, answers, failed));
-    let line = Line(taking_in.abort_handle());
+    let (failed, mut failure) = mpsc::unbounded_channel();
+    let failure = stream::poll_fn(move |context| failure.poll_recv(context));
+    let receiving = tokio::spawn(receive(service, frames, answers, failed));
+    let line = AbortOnDrop(receiving.abort_handle());
     let together = Together::new(queue).map(move |parts| {
         // The line lives until the answer stream is dropped.
         let _lives = &line;
         Ok(ProxyAnswerFrame { parts })
     });
-    together.chain(last_word(failure)).boxed()
-}
-
-/// Aborts the line's task when its answers are no longer read.
-struct Line(AbortHandle);
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-fn last_word(
-    failure: mpsc::UnboundedReceiver<Status>,
-) -> impl Stream<Item = Result<ProxyAnswerFrame, Status>> + Send {
-    stream::unfold(failure, |mut failure| async move {
-        let status = failure.recv().await?;
-        Some((Err(status), failure))
-    })
+    together.chain(failure.map(Err)).boxed()
 }
 
 /// One session: its request queue and its task.
@@ -58,16 +40,10 @@ struct Session {
     reader: RequestReader,
     /// `None` once no more requests follow.
     requests: Option<mpsc::Sender<ProxyRequest>>,
-    serving: AbortHandle,
+    serving: AbortOnDrop,
 }
 
-impl Drop for Session {
-    fn drop(&mut self) {
-        self.serving.abort();
-    }
-}
-
-async fn take_in(
+async fn receive(
     service: Arc<dyn ProxyService>,
     mut frames: Streaming<ProxyFrame>,
     answers: mpsc::UnboundedSender<ProxyAnswerPart>,
@@ -76,17 +52,17 @@ async fn take_in(
     let mut sessions: HashMap<u32, Session> = HashMap::new();
     while let Ok(Some(frame)) = frames.message().await {
         for part in frame.parts {
-            if let Err(error) = take_part(&service, &mut sessions, &answers, &part) {
+            if let Err(error) = process(&service, &mut sessions, &answers, &part) {
                 let _ = failed.send(Status::invalid_argument(error.to_string()));
                 return;
             }
         }
         // Finished sessions.
-        sessions.retain(|_, session| !session.serving.is_finished());
+        sessions.retain(|_, session| !session.serving.0.is_finished());
     }
 }
 
-fn take_part(
+fn process(
     service: &Arc<dyn ProxyService>,
     sessions: &mut HashMap<u32, Session>,
     answers: &mpsc::UnboundedSender<ProxyAnswerPart>,
@@ -121,19 +97,16 @@ fn open_session(
     service: &Arc<dyn ProxyService>,
     answers: &mpsc::UnboundedSender<ProxyAnswerPart>,
     number: u32,
-    open: &crate::schema::ProxyOpen,
+    open: &ProxyOpen,
 ) -> Result<Session, WireError> {
     let (reader, onward) = RequestReader::open(open)?;
-    let (requests, queue) = mpsc::channel::<ProxyRequest>(MOST_WAITING);
-    let queue = stream::unfold(queue, |mut queue| async move {
-        let request = queue.recv().await?;
-        Some((request, queue))
-    });
-    let mut said = service.serve(onward, queue.boxed());
+    let (requests, mut queue) = mpsc::channel::<ProxyRequest>(MOST_WAITING);
+    let queue = stream::poll_fn(move |context| queue.poll_recv(context));
+    let mut answered = service.serve(onward, queue.boxed());
     let mut writer = AnswerWriter::new(number, &reader.vote());
     let answers = answers.clone();
     let serving = tokio::spawn(async move {
-        while let Some(answer) = said.next().await {
+        while let Some(answer) = answered.next().await {
             if answers.send(writer.write(answer)).is_err() {
                 return;
             }
@@ -143,6 +116,6 @@ fn open_session(
     Ok(Session {
         reader,
         requests: Some(requests),
-        serving: serving.abort_handle(),
+        serving: AbortOnDrop(serving.abort_handle()),
     })
 }

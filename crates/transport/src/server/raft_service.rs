@@ -2,22 +2,21 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use consensus::{Fault, Inbound, InstallRefusal};
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt, stream};
-use openraft::raft::{AppendEntriesRequest, VoteResponse};
+use openraft::raft::AppendEntriesRequest;
 use raft_types::{MemberId, TypeConfig};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::callers::Right;
-use crate::connections::Arrival;
-use crate::local_member::LocalMember;
+use crate::local_member::{Arrival, LocalMember};
 use crate::schema::raft_server::Raft;
-use crate::server::authorization::{Callers, called_over};
+use crate::server::incoming::{Callers, called_over};
 use crate::server::proxy_sessions::serve_line;
 use crate::server::stripes::{Expected, Parts};
 use crate::wire::{Assembly, WireError};
@@ -33,18 +32,18 @@ pub(crate) struct RaftService {
 impl RaftService {
     /// The engine, the caller and the message of an admitted call.
     fn admitted<T>(&self, request: Request<T>) -> Result<(&Inbound, MemberId, T), Status> {
-        self.listened_to(request, |_, _| ())
+        self.received(request, |_, _| ())
     }
 
     /// The same for calls that only a leader makes.
     fn led<T>(&self, request: Request<T>) -> Result<(&Inbound, MemberId, T), Status> {
-        self.listened_to(request, Inbound::leads)
+        self.received(request, Inbound::leads)
     }
 
-    fn listened_to<T>(
+    fn received<T>(
         &self,
         request: Request<T>,
-        heard: impl FnOnce(&Inbound, MemberId),
+        on_arrival: impl FnOnce(&Inbound, MemberId),
     ) -> Result<(&Inbound, MemberId, T), Status> {
         self.callers.allow(&request, Right::SpeakAsMember)?;
         let (inbound, caller) = self.local.admitted(request.metadata())?;
@@ -55,7 +54,7 @@ impl RaftService {
                 if arrival == Arrival::First {
                     inbound.arrives();
                 }
-                heard(inbound, caller);
+                on_arrival(inbound, caller);
             });
         }
         Ok((inbound, caller, request.into_inner()))
@@ -108,11 +107,11 @@ impl Raft for RaftService {
         request: Request<Streaming<schema::ProxyFrame>>,
     ) -> Result<Response<Self::ProxyStream>, Status> {
         let (_, _, frames) = self.admitted(request)?;
-        let service = self.local.proxy().ok_or_else(|| {
+        let service = self.local.proxy.get().ok_or_else(|| {
             Status::unavailable("this member does not forward entries yet; try again in a moment")
         })?;
         let ended = self.shutdown.clone().cancelled_owned();
-        let answers = serve_line(service, frames).take_until(ended.boxed());
+        let answers = serve_line(service.clone(), frames).take_until(ended.boxed());
         Ok(Response::new(answers.boxed()))
     }
 
@@ -121,7 +120,7 @@ impl Raft for RaftService {
         request: Request<schema::AppendHead>,
     ) -> Result<Response<schema::AppendAnswer>, Status> {
         let (inbound, _, head) = self.led(request)?;
-        let request = wire::heartbeat_request(head).map_err(wire_status)?;
+        let request = wire::heartbeat_request(head)?;
         let answer = inbound.heartbeat(request).await.map_err(fault_status)?;
         Ok(Response::new(wire::append_answer(answer)))
     }
@@ -131,8 +130,9 @@ impl Raft for RaftService {
         request: Request<schema::VoteRequest>,
     ) -> Result<Response<schema::VoteAnswer>, Status> {
         let (inbound, _, request) = self.admitted(request)?;
-        let request = wire::vote_request_from(request).map_err(wire_status)?;
-        vote_answer(inbound.vote(request).await)
+        let request = wire::vote_request_from(request)?;
+        let answer = inbound.vote(request).await.map_err(fault_status)?;
+        Ok(Response::new(wire::vote_answer(&answer)))
     }
 
     async fn pre_vote(
@@ -140,8 +140,9 @@ impl Raft for RaftService {
         request: Request<schema::VoteRequest>,
     ) -> Result<Response<schema::VoteAnswer>, Status> {
         let (inbound, _, request) = self.admitted(request)?;
-        let request = wire::vote_request_from(request).map_err(wire_status)?;
-        vote_answer(inbound.pre_vote(request).await)
+        let request = wire::vote_request_from(request)?;
+        let answer = inbound.pre_vote(request).await.map_err(fault_status)?;
+        Ok(Response::new(wire::vote_answer(&answer)))
     }
 
     async fn transfer_leader(
@@ -149,9 +150,11 @@ impl Raft for RaftService {
         request: Request<schema::TransferRequest>,
     ) -> Result<Response<schema::TransferAnswer>, Status> {
         let (inbound, _, request) = self.admitted(request)?;
-        let request = wire::transfer_request_from(request).map_err(wire_status)?;
-        let answer = inbound.transfer_leader(request).await;
-        let answer = answer.map_err(fault_status)?;
+        let request = wire::transfer_request_from(request)?;
+        let answer = inbound
+            .transfer_leader(request)
+            .await
+            .map_err(fault_status)?;
         Ok(Response::new(wire::transfer_answer(answer)))
     }
 
@@ -160,13 +163,14 @@ impl Raft for RaftService {
         request: Request<schema::BeginRequest>,
     ) -> Result<Response<schema::BeginAnswer>, Status> {
         let (inbound, _, request) = self.led(request)?;
-        let (vote, start) = wire::begin_request_from(request).map_err(wire_status)?;
+        let (vote, start) = wire::begin_request_from(request)?;
         let answer = inbound.install(vote, start).await;
         let answer = answer.map_err(|refusal| match refusal {
             InstallRefusal::Stopped(fault) => fault_status(fault),
             unfit @ InstallRefusal::Unfit { .. } => Status::failed_precondition(unfit.to_string()),
         })?;
-        Ok(Response::new(wire::begin_answer(&answer.vote)))
+        let vote = Some(wire::vote_to(&answer.vote));
+        Ok(Response::new(schema::BeginAnswer { vote }))
     }
 
     async fn ask(
@@ -174,10 +178,11 @@ impl Raft for RaftService {
         request: Request<schema::Question>,
     ) -> Result<Response<schema::Answer>, Status> {
         let (inbound, caller, request) = self.admitted(request)?;
-        let question = wire::question_from(&request).map_err(wire_status)?;
+        let question = wire::decode("question", &request.json)?;
         let answer = inbound.answer(caller, question).await;
         let answer = answer.map_err(|refusal| Status::failed_precondition(refusal.to_string()))?;
-        Ok(Response::new(wire::answer(&answer)))
+        let json = wire::encode(&answer);
+        Ok(Response::new(schema::Answer { json }))
     }
 }
 
@@ -188,43 +193,37 @@ impl RaftService {
         inbound: &Inbound,
         parts: Parts,
     ) -> BoxStream<'static, Result<schema::AppendAnswer, Status>> {
-        let (wanted, end) = (Wanted::default(), EndReason::default());
-        let requests = Requests::new(parts, self.local.clone(), wanted.clone(), end.clone());
-        let local = self.local.clone();
+        let state = Arc::<Mutex<StreamState>>::default();
+        let requests = Requests::new(parts, self.local.clone(), state.clone());
+        let (local, answered) = (self.local.clone(), state.clone());
         let answers = inbound.append(requests).map(move |answer| {
             let result = answer.map_err(fault_status)?;
+            let wants_report = lock(&answered).wanted.pop_front();
             // Now that the answer's entries are durable: the report must not be older.
-            let report = wanted.take().then(|| local.log_report()).flatten();
+            let report = wants_report.filter(|wanted| *wanted);
+            let report = report.and_then(|_| local.log_report());
             Ok(wire::reported_answer(result, report.as_ref()))
         });
-        // After the pending answers: why the stream ends.
-        let reason = stream::once(async move { end.take() })
-            .filter_map(|reason| async move { reason.map(Err) });
         let ended = self.shutdown.clone().cancelled_owned();
-        let last_word = Status::unavailable("the member is shutting down");
-        answers
-            .chain(reason)
-            .take_until(ended.boxed())
-            .chain(self.unless_running(last_word))
-            .boxed()
-    }
-
-    /// A status if the server is shutting down when the stream ends, otherwise nothing.
-    fn unless_running(
-        &self,
-        status: Status,
-    ) -> impl futures::Stream<Item = Result<schema::AppendAnswer, Status>> + use<> {
         let shutdown = self.shutdown.clone();
-        stream::once(async move { shutdown.is_cancelled().then_some(Err(status)) })
-            .filter_map(|status| async move { status })
+        let stopping = async move {
+            let status = Status::unavailable("the member is shutting down");
+            shutdown.is_cancelled().then_some(status)
+        };
+        answers
+            // After the pending answers.
+            .chain(last(async move { lock(&state).failure.take() }))
+            .take_until(ended.boxed())
+            .chain(last(stopping))
+            .boxed()
     }
 }
 
-fn vote_answer(
-    answer: Result<VoteResponse<TypeConfig>, Fault>,
-) -> Result<Response<schema::VoteAnswer>, Status> {
-    let answer = answer.map_err(fault_status)?;
-    Ok(Response::new(wire::vote_answer(&answer)))
+/// The end of a stream, with a status if there is one.
+fn last(
+    status: impl Future<Output = Option<Status>> + Send,
+) -> impl Stream<Item = Result<schema::AppendAnswer, Status>> + Send {
+    stream::once(status).filter_map(|status| async move { status.map(Err) })
 }
 
 /// The engine has stopped: the caller treats this member as unavailable.
@@ -232,64 +231,47 @@ fn fault_status(fault: Fault) -> Status {
     Status::unavailable(fault.to_string())
 }
 
-fn wire_status(error: WireError) -> Status {
-    Status::invalid_argument(error.to_string())
+impl From<WireError> for Status {
+    fn from(error: WireError) -> Self {
+        Self::invalid_argument(error.to_string())
+    }
 }
 
 // An append stream as whole requests, until it ends or fails. The failure is kept and sent after the pending answers.
 
-/// Why this end closed a stream.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct EndReason(Arc<Mutex<Option<Status>>>);
-
-impl EndReason {
-    fn set(&self, status: Status) {
-        let mut reason = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        reason.get_or_insert(status);
-    }
-
-    pub(crate) fn take(&self) -> Option<Status> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
+/// State that a stream's requests and answers share.
+#[derive(Debug, Default)]
+struct StreamState {
+    /// For each unanswered request in order: whether it requests a report.
+    wanted: VecDeque<bool>,
+    /// Why this end closed the stream.
+    failure: Option<Status>,
 }
 
-/// Which unanswered requests ask for a report, in order.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Wanted(Arc<Mutex<VecDeque<bool>>>);
-
-impl Wanted {
-    fn push(&self, wants_report: bool) {
-        let mut wanted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        wanted.push_back(wants_report);
-    }
-
-    /// Whether the next answer includes a report.
-    pub(crate) fn take(&self) -> bool {
-        let mut wanted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        wanted.pop_front().unwrap_or(false)
-    }
+fn lock(state: &Mutex<StreamState>) -> MutexGuard<'_, StreamState> {
+    // Every change leaves the state consistent.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An append stream as the engine reads it.
-pub(crate) struct Requests {
+struct Requests {
     parts: Option<Parts>,
     assembly: Assembly,
     /// From the head of the request being assembled.
     wants_report: bool,
-    wanted: Wanted,
-    end: EndReason,
+    state: Arc<Mutex<StreamState>>,
     local: Arc<LocalMember>,
 }
 
 impl Requests {
-    fn new(parts: Parts, local: Arc<LocalMember>, wanted: Wanted, end: EndReason) -> Self {
+    fn new(parts: Parts, local: Arc<LocalMember>, state: Arc<Mutex<StreamState>>) -> Self {
+        let spill = local.spill.get().cloned();
         Self {
             parts: Some(parts),
-            assembly: Assembly::spilling(local.spill()),
+            assembly: Assembly::spilling(spill.unwrap_or_default()),
             local,
             wants_report: false,
-            wanted,
-            end,
+            state,
         }
     }
 }
@@ -310,17 +292,17 @@ impl Stream for Requests {
             }
             match this.assembly.push(part) {
                 Ok(Some(request)) => {
-                    this.wanted.push(this.wants_report);
+                    lock(&this.state).wanted.push_back(this.wants_report);
                     return Poll::Ready(Some(request));
                 }
                 Ok(None) => {
-                    if let Some(proxy) = this.local.proxy() {
+                    if let Some(proxy) = this.local.proxy.get() {
                         proxy.part_arrives();
                     }
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a leader's stream of entries is refused");
-                    this.end.set(Status::data_loss(error.to_string()));
+                    lock(&this.state).failure = Some(Status::data_loss(error.to_string()));
                     break;
                 }
             }

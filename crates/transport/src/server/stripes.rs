@@ -26,7 +26,7 @@ pub(crate) type Parts = BoxStream<'static, Result<AppendPart, Status>>;
 pub(crate) type Session = (MemberId, u64);
 
 /// The connections that open streams still expect.
-#[derive(Debug, Default, Clone)]
+#[derive(Default, Clone)]
 pub(crate) struct Expected(Arc<Mutex<Awaiting>>);
 
 /// By stream and connection number.
@@ -37,12 +37,6 @@ struct Arrived {
     parts: Parts,
     /// Dropped when the stream no longer reads it.
     read: oneshot::Sender<()>,
-}
-
-impl std::fmt::Debug for Arrived {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Arrived").finish_non_exhaustive()
-    }
 }
 
 impl Expected {
@@ -89,7 +83,7 @@ impl Expected {
         let awaited = self.lock().remove(&(session, number));
         let (read, ended) = oneshot::channel();
         let arrived = Arrived { parts, read };
-        let gone = || Status::failed_precondition("the stream of entries is not open any more");
+        let gone = || Status::failed_precondition("the stream of entries is no longer open");
         let sent = awaited.ok_or_else(gone)?.send(arrived);
         sent.map_err(|_| gone())?;
         // No value is ever sent.
@@ -132,7 +126,7 @@ impl Stripe {
     }
 
     /// Buffers its next message, if one is available.
-    fn look(&mut self, context: &mut Context<'_>) -> Result<(), Status> {
+    fn buffer_next(&mut self, context: &mut Context<'_>) -> Result<(), Status> {
         if let Self::Awaited(awaited) = self {
             match awaited.poll_unpin(context) {
                 Poll::Ready(Ok(Arrived { parts, read })) => *self = Self::here(parts, Some(read)),
@@ -172,7 +166,7 @@ impl Stream for Merged {
     ) -> Poll<Option<Result<AppendPart, Status>>> {
         let this = &mut *self;
         for stripe in &mut this.stripes {
-            if let Err(status) = stripe.look(context) {
+            if let Err(status) = stripe.buffer_next(context) {
                 return Poll::Ready(Some(Err(status)));
             }
             if let Some(part) = stripe.take(this.next) {
@@ -220,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn messages_of_three_connections_come_in_their_order_whenever_they_arrive() {
+    async fn messages_of_three_connections_keep_their_order() {
         let expected = Expected::default();
         let mut merged = expected.open(SESSION, 4, parts(&[0, 1, 4, 8])).unwrap();
         let arrive = |number, numbers: &'static [u64]| {
@@ -245,11 +239,11 @@ mod tests {
         second.await.unwrap().unwrap();
         third.await.unwrap().unwrap();
         let late = expected.arrives(SESSION, 3, parts(&[9])).await;
-        assert!(late.unwrap_err().message().contains("not open any more"));
+        assert!(late.unwrap_err().message().contains("no longer open"));
     }
 
     #[tokio::test]
-    async fn a_connection_that_breaks_ends_the_stream_and_nobody_waits_for_the_rest() {
+    async fn a_broken_connection_ends_the_stream() {
         let expected = Expected::default();
         let mut merged = expected.open(SESSION, 3, parts(&[0, 3])).unwrap();
         let broken = stream::iter([Ok(part(1)), Err(Status::unavailable("it broke"))]).boxed();
@@ -274,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_that_its_sender_ends_is_over() {
+    async fn the_sender_ends_a_stream() {
         let expected = Expected::default();
         let first = stream::iter([Ok(part(0))]).boxed();
         let merged = expected.open(SESSION, 2, first).unwrap();

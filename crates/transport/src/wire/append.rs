@@ -167,8 +167,7 @@ impl Splitter {
         AppendPart {
             head: Some(head),
             entries,
-            continuation: Bytes::new(),
-            number: 0,
+            ..AppendPart::default()
         }
     }
 
@@ -180,10 +179,8 @@ impl Splitter {
         }
         Part {
             message: AppendPart {
-                head: None,
-                entries: Vec::new(),
                 continuation,
-                number: 0,
+                ..AppendPart::default()
             },
             ends_request_of: ends.then_some(whole),
         }
@@ -215,15 +212,14 @@ fn bound_of((entry, packed): &Outgoing) -> usize {
 type Request = AppendEntriesRequest<TypeConfig>;
 
 /// The receiving end of an append stream.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Assembly {
     open: Option<OpenEntry>,
     /// Folder of large payloads.
     spill: SpillFolder,
 }
 
-/// A request whose last entry is incomplete.
-#[derive(Debug)]
+/// A request with an incomplete last entry.
 struct OpenEntry {
     request: Request,
     log_id: LogId,
@@ -234,7 +230,6 @@ struct OpenEntry {
 }
 
 /// An incomplete body.
-#[derive(Debug)]
 enum OpenBody {
     Plain(PayloadAssembly),
     Packed(Box<Unpacking>),
@@ -279,12 +274,12 @@ impl Assembly {
         match (self.open.take(), part.head) {
             (None, Some(head)) => {
                 if !part.continuation.is_empty() {
-                    let what = "a continuation stands beside the head of a request";
+                    let what = "a message has a continuation and the head of a request";
                     return Err(WireError::OutOfOrder(what));
                 }
                 self.begin(heartbeat_request(head)?, part.entries)
             }
-            (Some(open), None) => self.go_on(open, &part),
+            (Some(open), None) => self.extend(open, &part),
             (None, None) => Err(WireError::OutOfOrder("a continuation without an entry")),
             (Some(_), Some(_)) => Err(WireError::OutOfOrder("a request inside an entry")),
         }
@@ -313,7 +308,7 @@ impl Assembly {
         Ok(Some(request))
     }
 
-    fn go_on(
+    fn extend(
         &mut self,
         mut open: OpenEntry,
         part: &AppendPart,
@@ -377,14 +372,9 @@ impl OpenEntry {
     }
 
     fn finish(self) -> Result<Request, WireError> {
-        let Self {
-            mut request,
-            log_id,
-            body,
-            ..
-        } = self;
-        let payload = body.finish(log_id.into())?;
-        let entry = consecutive(&request, transaction_entry(log_id, payload))?;
+        let payload = self.body.finish(self.log_id.into())?;
+        let mut request = self.request;
+        let entry = consecutive(&request, transaction_entry(self.log_id, payload))?;
         request.entries.push(entry);
         Ok(request)
     }

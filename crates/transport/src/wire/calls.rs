@@ -1,7 +1,6 @@
 //! Log ids, votes, reports of logs, and the small calls.
 
 use consensus::log_probe::Answered;
-use consensus::{Answer, Question};
 use openraft::raft::{
     AppendEntriesRequest, StreamAppendError, StreamAppendResult, TransferLeaderError,
     TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
@@ -27,7 +26,7 @@ pub(crate) fn log_id_from(log_id: schema::LogId) -> LogId {
     }
 }
 
-pub(super) fn vote_to(vote: &Vote) -> schema::Vote {
+pub(crate) fn vote_to(vote: &Vote) -> schema::Vote {
     schema::Vote {
         term: vote.leader_id.term,
         candidate: vote.leader_id.voted_for.0,
@@ -43,7 +42,7 @@ pub(super) fn vote_from(vote: schema::Vote) -> Vote {
     }
 }
 
-pub(super) fn required_vote(vote: Option<schema::Vote>) -> Result<Vote, WireError> {
+pub(crate) fn required_vote(vote: Option<schema::Vote>) -> Result<Vote, WireError> {
     vote.map(vote_from).ok_or(WireError::Missing("vote"))
 }
 
@@ -186,9 +185,9 @@ pub(crate) fn transfer_response(
             expected: required_vote(changed.expected)?,
             actual: required_vote(changed.actual)?,
         })),
-        Answer::LogNotFlushed(behind) => Ok(Err(TransferLeaderError::LogNotFlushed {
-            expected: behind.expected.map(log_id_from),
-            actual: behind.actual.map(log_id_from),
+        Answer::LogNotFlushed(logs) => Ok(Err(TransferLeaderError::LogNotFlushed {
+            expected: logs.expected.map(log_id_from),
+            actual: logs.actual.map(log_id_from),
         })),
     }
 }
@@ -215,55 +214,43 @@ pub(crate) fn answered_from(mut answer: schema::AppendAnswer) -> Result<Answered
 }
 
 fn report_to(report: &LogReport) -> schema::LogReport {
-    let runs = report.runs.iter().map(|run| schema::TermRun {
-        term: run.term,
-        first: run.first,
-        last: run.last,
-    });
     schema::LogReport {
         vote: report.vote.as_ref().map(vote_to),
-        runs: runs.collect(),
+        runs: report.runs.iter().map(run_to).collect(),
     }
 }
 
 fn report_from(report: schema::LogReport) -> LogReport {
-    let runs = report.runs.into_iter().map(|run| TermRun {
+    LogReport {
+        vote: report.vote.map(vote_from),
+        runs: report.runs.iter().map(run_from).collect(),
+    }
+}
+
+pub(super) fn run_to(run: &TermRun) -> schema::TermRun {
+    schema::TermRun {
         term: run.term,
         first: run.first,
         last: run.last,
-    });
-    LogReport {
-        vote: report.vote.map(vote_from),
-        runs: runs.collect(),
+    }
+}
+
+pub(super) fn run_from(run: &schema::TermRun) -> TermRun {
+    TermRun {
+        term: run.term,
+        first: run.first,
+        last: run.last,
     }
 }
 
 // Requests and answers between members: JSON documents of the crate `consensus`.
 
-pub(crate) fn question(question: &Question) -> schema::Question {
-    let json = encode(question);
-    schema::Question { json }
-}
-
-pub(crate) fn question_from(message: &schema::Question) -> Result<Question, WireError> {
-    decode("question", &message.json)
-}
-
-pub(crate) fn answer(answer: &Answer) -> schema::Answer {
-    let json = encode(answer);
-    schema::Answer { json }
-}
-
-pub(crate) fn answer_from(message: &schema::Answer) -> Result<Answer, WireError> {
-    decode("answer", &message.json)
-}
-
-fn encode(value: &impl Serialize) -> bytes::Bytes {
+pub(crate) fn encode(value: &impl Serialize) -> bytes::Bytes {
     // Plain values with text keys, which always serialize.
     serde_json::to_vec(value).unwrap_or_default().into()
 }
 
-fn decode<T: DeserializeOwned>(what: &'static str, json: &[u8]) -> Result<T, WireError> {
+pub(crate) fn decode<T: DeserializeOwned>(what: &'static str, json: &[u8]) -> Result<T, WireError> {
     serde_json::from_slice(json).map_err(|error| WireError::Document {
         what,
         reason: error.to_string(),
@@ -340,7 +327,7 @@ mod report_tests {
     use super::*;
 
     #[test]
-    fn a_report_arrives_as_it_was_made() {
+    fn a_report_round_trips() {
         let run = |term, first, last| TermRun { term, first, last };
         let reports = [
             None,
@@ -360,7 +347,7 @@ mod report_tests {
     }
 
     #[test]
-    fn an_answer_without_a_report_has_not_a_byte_of_it() {
+    fn an_answer_without_a_report_encodes_none() {
         let result = Ok(Some(OpId::new(7, 101).into()));
         let plain = append_answer(result.clone()).encoded_len();
         assert_eq!(reported_answer(result.clone(), None).encoded_len(), plain);
@@ -370,33 +357,37 @@ mod report_tests {
 
 #[cfg(test)]
 mod question_tests {
-    use consensus::FileBytes;
+    use consensus::{Answer, FileBytes, Question};
     use raft_types::OpId;
 
     use super::*;
 
     /// Regression: an answer without a JSON form was sent empty, and the caller asked indefinitely.
     #[test]
-    fn pieces_of_files_have_a_form() {
+    fn pieces_of_files_round_trip() {
         let bytes: Vec<u8> = (0..=255).collect();
-        let said = Answer::FilePart(FileBytes(bytes.into()));
-        assert_eq!(answer_from(&answer(&said)).unwrap(), said);
+        let answer = Answer::FilePart(FileBytes(bytes.into()));
+        let read: Answer = decode("answer", &encode(&answer)).unwrap();
+        assert_eq!(read, answer);
         let asked = Question::FilePart(raft_types::FilePart {
             file: 7,
             before: None,
             last: OpId::new(2, 9),
             offset: 4,
         });
-        assert_eq!(question_from(&question(&asked)).unwrap(), asked);
+        let read: Question = decode("question", &encode(&asked)).unwrap();
+        assert_eq!(read, asked);
     }
 
     #[test]
-    fn answers_about_the_committed_end_have_a_form() {
+    fn answers_about_the_committed_end_round_trip() {
         for up_to in [None, Some(OpId::new(3, 7))] {
-            let said = Answer::Committed { up_to };
-            assert_eq!(answer_from(&answer(&said)).unwrap(), said);
+            let answer = Answer::Committed { up_to };
+            let read: Answer = decode("answer", &encode(&answer)).unwrap();
+            assert_eq!(read, answer);
         }
         let asked = Question::Committed;
-        assert_eq!(question_from(&question(&asked)).unwrap(), asked);
+        let read: Question = decode("question", &encode(&asked)).unwrap();
+        assert_eq!(read, asked);
     }
 }

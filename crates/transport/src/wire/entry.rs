@@ -14,7 +14,7 @@ use crate::compression::unpack;
 use crate::schema;
 use crate::schema::EntryKind;
 use crate::wire::WireError;
-use crate::wire::calls::{log_id_from, log_id_to, required_vote, vote_to};
+use crate::wire::calls::{decode, log_id_from, log_id_to, required_vote, vote_to};
 
 /// Maximum overhead of an entry in a message, without its body.
 pub(crate) const ENTRY_OVERHEAD: usize = 64;
@@ -182,11 +182,7 @@ pub(crate) fn begin_request_from(
 ) -> Result<(Vote, FileStart), WireError> {
     let vote = required_vote(request.vote)?;
     let before = request.before.ok_or(WireError::Missing("entry before"))?;
-    let membership: Membership =
-        serde_json::from_slice(&request.membership).map_err(|error| WireError::Document {
-            what: "membership",
-            reason: error.to_string(),
-        })?;
+    let membership: Membership = decode("membership", &request.membership)?;
     let start = FileStart {
         before: OpId::from(log_id_from(before)),
         membership: StoredMembership::new(request.membership_log_id.map(log_id_from), membership),
@@ -194,17 +190,6 @@ pub(crate) fn begin_request_from(
     };
     Ok((vote, start))
 }
-
-pub(crate) fn begin_answer(vote: &Vote) -> schema::BeginAnswer {
-    schema::BeginAnswer {
-        vote: Some(vote_to(vote)),
-    }
-}
-
-pub(crate) fn begin_answer_from(answer: schema::BeginAnswer) -> Result<Vote, WireError> {
-    required_vote(answer.vote)
-}
-
 #[cfg(test)]
 mod tests {
     use raft_types::MemberId;
@@ -227,12 +212,11 @@ mod tests {
         let vote = Vote::new_committed(4, MemberId(2));
         let request = begin_request(&vote, &start(200)).unwrap();
         assert_eq!(begin_request_from(request).unwrap(), (vote, start(200)));
-        assert_eq!(begin_answer_from(begin_answer(&vote)).unwrap(), vote);
         assert!(begin_request_from(schema::BeginRequest::default()).is_err());
     }
 
     #[test]
-    fn a_start_that_no_message_holds_is_not_sent() {
+    fn a_start_above_the_message_size_is_refused() {
         let vote = Vote::new_committed(4, MemberId(2));
         let refused = begin_request(&vote, &start(MAX_MESSAGE_BYTES)).unwrap_err();
         assert!(refused.to_string().contains("3.14"), "{refused}");

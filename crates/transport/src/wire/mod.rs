@@ -15,14 +15,11 @@ use thiserror::Error;
 use crate::compression::UnpackError;
 pub(crate) use crate::wire::append::{Assembly, PART_BYTES, PackedRequest, Splitter};
 pub(crate) use crate::wire::calls::{
-    answer, answer_from, answered_from, append_answer, append_result, head_of, heartbeat_request,
-    question, question_from, reported_answer, transfer_answer, transfer_request,
-    transfer_request_from, transfer_response, vote_answer, vote_request, vote_request_from,
-    vote_response,
+    answered_from, append_answer, append_result, decode, encode, head_of, heartbeat_request,
+    reported_answer, required_vote, transfer_answer, transfer_request, transfer_request_from,
+    transfer_response, vote_answer, vote_request, vote_request_from, vote_response, vote_to,
 };
-pub(crate) use crate::wire::entry::{
-    ENTRY_OVERHEAD, begin_answer, begin_answer_from, begin_request, begin_request_from,
-};
+pub(crate) use crate::wire::entry::{ENTRY_OVERHEAD, begin_request, begin_request_from};
 pub(crate) use crate::wire::proxy::{AnswerReader, AnswerWriter, RequestReader, RequestWriter};
 
 // Errors in messages from other members.
@@ -71,7 +68,7 @@ pub(crate) enum WireError {
     Document { what: &'static str, reason: String },
     /// The start of a file that exceeds a message.
     #[error(
-        "the start of the file behind {before} has {bytes} bytes, more than a message may have; the GTID set is \
+        "the start of the file after {before} has {bytes} bytes, more than a message may have; the GTID set is \
          too fragmented for another log to begin there: copy the data directory of a stopped member instead"
     )]
     StartTooLarge {

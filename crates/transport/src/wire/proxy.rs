@@ -7,7 +7,8 @@ use raft_types::{LogId, MemberId, OpId, TermRun, Vote};
 use crate::schema::{self, ProxyAnswerPart, ProxyPart};
 use crate::wire::WireError;
 use crate::wire::calls::{
-    answered_from, log_id_from, log_id_to, reported_answer, required_vote, vote_to,
+    answered_from, log_id_from, log_id_to, reported_answer, required_vote, run_from, run_to,
+    vote_to,
 };
 
 /// The leader's end of a session's requests.
@@ -49,8 +50,8 @@ impl RequestWriter {
             runs => (0, runs.iter().map(run_to).collect()),
         };
         self.last = request.last();
-        let commit_behind = behind(self.last, request.leader_commit, term);
-        let leader_commit = match commit_behind {
+        let commit_distance = distance(self.last, request.leader_commit, term);
+        let leader_commit = match commit_distance {
             Some(_) => None,
             None => request.leader_commit.map(log_id_to),
         };
@@ -64,7 +65,7 @@ impl RequestWriter {
             more,
             runs,
             no_entries: request.is_empty(),
-            commit_behind: commit_behind.map_or(0, |behind| behind + 1),
+            commit_distance: commit_distance.map_or(0, |distance| distance + 1),
             leader_commit,
             wants_report: request.wants_report,
             ends: false,
@@ -82,18 +83,10 @@ impl RequestWriter {
 }
 
 /// The distance of the commit from the last entry, if both are of the term.
-fn behind(last: Option<LogId>, commit: Option<LogId>, term: u64) -> Option<u64> {
+fn distance(last: Option<LogId>, commit: Option<LogId>, term: u64) -> Option<u64> {
     let (last, commit) = (last?, commit?);
     let of_term = last.leader_id.term == term && commit.leader_id.term == term;
     of_term.then(|| last.index.checked_sub(commit.index))?
-}
-
-fn run_to(run: &TermRun) -> schema::TermRun {
-    schema::TermRun {
-        term: run.term,
-        first: run.first,
-        last: run.last,
-    }
 }
 
 /// More than any request of the engine has.
@@ -134,14 +127,7 @@ impl RequestReader {
                 let last = first.saturating_add(part.more);
                 vec![TermRun { term, first, last }]
             }
-            runs => {
-                let runs = runs.iter().map(|run| TermRun {
-                    term: run.term,
-                    first: run.first,
-                    last: run.last,
-                });
-                runs.collect()
-            }
+            runs => runs.iter().map(run_from).collect(),
         };
         let mut request = ProxyRequest {
             vote: self.vote,
@@ -156,8 +142,8 @@ impl RequestReader {
             ));
         }
         self.last = request.last();
-        if let (Some(behind), Some(last)) = (part.commit_behind.checked_sub(1), self.last) {
-            let index = last.index.checked_sub(behind);
+        if let (Some(distance), Some(last)) = (part.commit_distance.checked_sub(1), self.last) {
+            let index = last.index.checked_sub(distance);
             let index = index.ok_or(WireError::OutOfOrder("a commit before the log"))?;
             request.leader_commit = Some(OpId::new(term, index).into());
         }
@@ -169,14 +155,15 @@ impl RequestReader {
 #[derive(Debug)]
 struct Held {
     term: u64,
-    behind: u64,
+    /// One more than the last acknowledged index.
+    next: u64,
 }
 
 impl Held {
     fn new(vote: &Vote) -> Self {
         Self {
             term: vote.leader_id.term,
-            behind: 0,
+            next: 0,
         }
     }
 }
@@ -206,10 +193,10 @@ impl AnswerWriter {
                     .filter(|_| answered.report.is_none())
                     .filter(|matching| matching.leader_id.term == self.held.term)
                     .and_then(|matching| matching.index.checked_add(1))
-                    .and_then(|behind| behind.checked_sub(self.held.behind));
+                    .and_then(|next| next.checked_sub(self.held.next));
                 if let Some(matching) = matching {
                     // As the reader does: a member may name the last possible index.
-                    self.held.behind = matching.index.saturating_add(1);
+                    self.held.next = matching.index.saturating_add(1);
                 }
                 match advance {
                     Some(advance) => Answer::Advance(advance),
@@ -266,10 +253,10 @@ impl AnswerReader {
         let held = &mut self.0;
         let answer = match part.answer.ok_or(WireError::Missing("answer"))? {
             Answer::Advance(advance) => {
-                let behind = held.behind.checked_add(advance);
-                let index = behind.and_then(|behind| behind.checked_sub(1));
+                let next = held.next.checked_add(advance);
+                let index = next.and_then(|next| next.checked_sub(1));
                 let index = index.ok_or(WireError::OutOfOrder("an entry before the log"))?;
-                held.behind = index + 1;
+                held.next = index + 1;
                 ProxyAnswer::Answered(consensus::log_probe::Answered {
                     result: Ok(Some(OpId::new(held.term, index).into())),
                     report: None,
@@ -278,7 +265,7 @@ impl AnswerReader {
             Answer::Other(other) => {
                 let answered = answered_from(other)?;
                 if let Ok(Some(matching)) = answered.result {
-                    held.behind = matching.index.saturating_add(1);
+                    held.next = matching.index.saturating_add(1);
                 }
                 ProxyAnswer::Answered(answered)
             }

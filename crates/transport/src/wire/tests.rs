@@ -145,7 +145,7 @@ fn check_round_trip(whole: Request) {
 
 /// Messages to another region are smaller, and a membership with much history does not fit into one.
 #[test]
-fn only_a_transaction_travels_in_pieces() {
+fn only_transactions_are_sent_in_pieces() {
     const FAR: usize = 256 << 10;
     let one = MemberId(1);
     let record = MemberRecord {
@@ -213,7 +213,7 @@ proptest! {
 }
 
 #[test]
-fn a_large_entry_arrives_in_a_file_and_is_the_one_that_was_sent() {
+fn a_large_entry_arrives_unchanged_in_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let spill = SpillFolder::open(folder.path(), 0);
     let whole = request(Some(9), vec![transaction(SPILLED_FROM + 7)]);
@@ -256,7 +256,7 @@ fn a_request_without_entries_is_one_message() {
 }
 
 #[test]
-fn a_large_entry_travels_alone_in_pieces() {
+fn a_large_entry_is_sent_alone_in_pieces() {
     let payloads = vec![
         transaction(10),
         transaction(3 * MAX_MESSAGE_BYTES),
@@ -272,7 +272,7 @@ fn a_large_entry_travels_alone_in_pieces() {
 }
 
 #[test]
-fn messages_that_make_no_sense_are_refused() {
+fn invalid_messages_are_refused() {
     let (large, _) = parts(request(None, vec![transaction(2 * MAX_MESSAGE_BYTES)]));
     let (small, _) = parts(request(None, vec![transaction(10), transaction(20)]));
     let first_entry = |change: fn(&mut schema::Entry)| {
@@ -323,9 +323,9 @@ fn messages_that_make_no_sense_are_refused() {
             "cannot be read",
         ),
     ];
-    for (messages, words) in cases {
+    for (messages, message) in cases {
         let error = assembled(messages).unwrap_err().to_string();
-        assert!(error.contains(words), "{words}: {error}");
+        assert!(error.contains(message), "{message}: {error}");
     }
 }
 
@@ -338,7 +338,7 @@ fn an_announced_length_is_bounded() {
 }
 
 #[test]
-fn a_damaged_piece_is_found_when_the_entry_is_whole() {
+fn a_damaged_piece_is_detected_once_the_entry_is_complete() {
     let (mut large, _) = parts(request(None, vec![transaction(2 * MAX_MESSAGE_BYTES)]));
     let mut piece = large[1].continuation.to_vec();
     piece[12_345] ^= 1;
@@ -351,7 +351,7 @@ fn a_damaged_piece_is_found_when_the_entry_is_whole() {
 }
 
 #[test]
-fn packed_payloads_arrive_as_they_are_in_the_log() {
+fn packed_payloads_arrive_unpacked() {
     // Noise is incompressible, so the first one arrives in pieces.
     let mut state = 1_u32;
     let noise = std::iter::repeat_with(|| {
@@ -396,7 +396,7 @@ fn packed_payloads_arrive_as_they_are_in_the_log() {
 }
 
 #[test]
-fn a_request_says_how_much_of_it_has_left() {
+fn a_request_reports_its_sent_pieces() {
     let payloads = vec![transaction(10), transaction(3 * PART_BYTES)];
     let mut asked = Asked::new(request(Some(4), payloads), true);
     asked.departure = Departure::watched();

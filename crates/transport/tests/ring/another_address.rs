@@ -60,11 +60,11 @@ async fn a_member_moves_to_another_address_and_keeps_its_number() {
     let last = ring.commit(transaction("at the new address")).await;
     ring.committed_everywhere(last).await;
     let (serving, _) = ring.serving().await;
-    assert_eq!(serving, leader, "nobody had to take the leadership over");
+    assert_eq!(serving, leader, "the leadership did not change");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_proxy_that_moves_to_another_address_sends_on_from_there() {
+async fn a_proxy_forwards_from_its_new_address() {
     let mut ring = two_regions().await;
     let (leader, term) = ring.serving().await;
     let proxy = proxy_of(&ring, leader).await;
@@ -145,7 +145,7 @@ async fn witnessed_ring() -> GrpcRing {
 /// Regression: all members called the old addresses indefinitely. Without a leader, no address could be changed, and the quorum not be
 /// repaired.
 #[tokio::test]
-async fn members_that_have_all_moved_find_each_other_by_their_files() {
+async fn moved_members_find_each_other_by_their_configuration() {
     let mut ring = witnessed_ring().await;
     let mut moved = BTreeMap::new();
     for id in ring.records.keys() {
@@ -158,7 +158,7 @@ async fn members_that_have_all_moved_find_each_other_by_their_files() {
 
 /// As with recreated containers.
 #[tokio::test]
-async fn members_that_have_changed_places_find_each_other_by_their_files() {
+async fn members_with_swapped_addresses_find_each_other_by_their_configuration() {
     let mut ring = witnessed_ring().await;
     let ids = ring.records.keys().copied();
     let places = ring.records.values().map(|record| record.address.parse());

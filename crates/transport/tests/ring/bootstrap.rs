@@ -11,8 +11,8 @@ use ring_admin::{
     Identity, IdentityBook, IdentityFile, IdentityPages, LogOrigin, Member, Party, RingState,
 };
 use transport::{
-    AdminClient, AdminError, GrpcNetworkFactory, LocalMember, RingBootstrapError, RunningServer,
-    bootstrap_ring, serve,
+    AdminClient, AdminError, GrpcNetworkFactory, LocalMember, NetworkOptions, RingBootstrapError,
+    RunningServer, bootstrap_ring, serve,
 };
 
 use crate::support::grpc_ring::{NoStatus, TIMERS, listener, record, within};
@@ -79,13 +79,13 @@ fn admin(record: &MemberRecord) -> AdminClient {
     AdminClient::new(&record.address, None, config()).unwrap()
 }
 
-const FOUNDER: MemberId = MemberId(1);
+const BOOTSTRAPPING: MemberId = MemberId(1);
 const SOON: Duration = Duration::from_millis(500);
 
 #[tokio::test]
 async fn fresh_members_become_a_ring_that_commits() {
     let (members, configured) = newcomers().await;
-    let book = &members[&FOUNDER].book;
+    let book = &members[&BOOTSTRAPPING].book;
     let plan = bootstrap_ring(
         book,
         true,
@@ -119,7 +119,11 @@ async fn fresh_members_become_a_ring_that_commits() {
             timers: TIMERS,
             ..MemberConfig::new(plan.ring, *id, kind)
         };
-        let factory = GrpcNetworkFactory::new(newcomer.book.clone(), None, config());
+        let options = NetworkOptions {
+            config: config(),
+            ..NetworkOptions::default()
+        };
+        let factory = GrpcNetworkFactory::new(newcomer.book.clone(), options);
         let calls = Arc::new(factory.clone());
         let disk = MemoryDisk::default();
         let (floor, starts) = (AppliedFloor::default(), Arc::new(disk.clone()));
@@ -158,14 +162,14 @@ async fn fresh_members_become_a_ring_that_commits() {
 }
 
 #[tokio::test]
-async fn a_member_of_another_ring_keeps_the_ring_from_being_made() {
+async fn a_member_of_another_ring_prevents_the_bootstrap() {
     let (members, configured) = newcomers().await;
     let theirs = RingId::random();
     members[&MemberId(3)]
         .book
         .adopt(theirs, &LogOrigin::default())
         .unwrap();
-    let book = &members[&FOUNDER].book;
+    let book = &members[&BOOTSTRAPPING].book;
     let refused = bootstrap_ring(
         book,
         true,
@@ -189,7 +193,7 @@ async fn a_member_of_another_ring_keeps_the_ring_from_being_made() {
 async fn a_member_that_is_down_is_waited_for_and_then_named() {
     let (mut members, configured) = newcomers().await;
     members.remove(&MemberId(2));
-    let book = &members[&FOUNDER].book;
+    let book = &members[&BOOTSTRAPPING].book;
     let refused = bootstrap_ring(
         book,
         true,
@@ -211,9 +215,9 @@ async fn a_member_that_is_down_is_waited_for_and_then_named() {
 }
 
 #[tokio::test]
-async fn an_interrupted_founder_goes_on_with_the_same_ring() {
+async fn an_interrupted_bootstrap_continues_with_the_same_ring() {
     let (members, configured) = newcomers().await;
-    let book = &members[&FOUNDER].book;
+    let book = &members[&BOOTSTRAPPING].book;
     let ring = RingId::random();
     book.begin_bootstrap(ring, &LogOrigin::default()).unwrap();
     let plan = bootstrap_ring(
@@ -254,7 +258,7 @@ async fn an_interrupted_founder_goes_on_with_the_same_ring() {
 }
 
 #[tokio::test]
-async fn a_ring_is_given_to_the_data_directory_that_it_is_meant_for() {
+async fn only_the_addressed_data_directory_adopts_a_ring() {
     let (members, configured) = newcomers().await;
     let target = &configured[&MemberId(2)];
     let ring = RingId::random();

@@ -62,7 +62,7 @@ async fn served() -> Served {
 }
 
 #[tokio::test]
-async fn events_come_as_they_happen_and_a_listener_that_leaves_ends_nothing() {
+async fn events_are_streamed_and_a_disconnect_does_not_end_the_command() {
     let served = served().await;
     let early = served.client.command(Bytes::new()).await.unwrap_err();
     assert!(matches!(early, AdminError::Unreachable { .. }), "{early}");

@@ -27,7 +27,7 @@ const ENTRIES: u64 = 40;
 /// Per connection: the data in flight take longer than the deadline of a ping.
 const SLOW: u64 = 1 << 20;
 
-/// A ring whose far member is accessed through a relay.
+/// A ring with a relay before its far member.
 async fn behind_a_wire() -> (GrpcRing, MemberId, Wire) {
     let mut wires = Vec::new();
     let (ring, far) = GrpcRing::one_far_away(async |address| {
@@ -68,7 +68,7 @@ async fn has_entries(disk: &MemoryDisk, count: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_slow_is_not_dead_and_many_slow_ways_are_a_fast_one() {
+async fn slow_connections_stay_open_and_several_are_faster() {
     let (ring, far, wire) = behind_a_wire().await;
     let leads = ring.serving().await;
     wire.slow_down(SLOW);
@@ -97,7 +97,7 @@ async fn what_is_slow_is_not_dead_and_many_slow_ways_are_a_fast_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_way_that_breaks_loses_nothing_and_changes_no_order() {
+async fn a_broken_connection_loses_no_entries() {
     let (ring, far, wire) = behind_a_wire().await;
     wire.slow_down(4 * SLOW);
     write(&ring).await;
@@ -106,13 +106,13 @@ async fn a_way_that_breaks_loses_nothing_and_changes_no_order() {
         has_entries(disk, upto).await;
         wire.cut();
         tokio::time::sleep(Duration::from_millis(200)).await;
-        wire.mend();
+        wire.repair();
     }
     all_is_there(&ring, far).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_leads_no_longer_keeps_no_connections_for_entries() {
+async fn a_former_leader_closes_its_connections_for_entries() {
     let (ring, far, wire) = behind_a_wire().await;
     let (leader, _) = ring.serving().await;
     within("the leader's connections", async {

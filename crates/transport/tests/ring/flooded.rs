@@ -54,11 +54,15 @@ async fn a_ring_goes_on(tls: Option<TlsMaterial>) {
         let last = ring.commit(transaction("more")).await;
         ring.committed_everywhere(last).await;
     }
-    assert_eq!(ring.serving().await, (leader, term), "nobody was elected");
+    assert_eq!(
+        ring.serving().await,
+        (leader, term),
+        "no member was elected"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flood_of_silent_callers_pushes_itself_out() {
+async fn a_flood_of_silent_callers_replaces_only_itself() {
     let authority = Authority::new();
     let member = authority.sign("member", &["127.0.0.1"]);
     a_ring_goes_on(Some(TlsMaterial::load(&member).unwrap())).await;

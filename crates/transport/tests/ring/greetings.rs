@@ -7,7 +7,7 @@ use raft_types::MemberKind::Database;
 use crate::support::grpc_ring::{GrpcRing, TIMERS, transaction, within};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_elected_calls_over_connections_that_are_there() {
+async fn an_elected_member_uses_open_connections() {
     let (ring, wires) = GrpcRing::behind_wires(&[Database; 3], TIMERS).await;
     let (leader, _) = ring.serving().await;
     let mut followers = ring.records.keys().copied().filter(|id| *id != leader);
@@ -33,7 +33,7 @@ async fn who_is_elected_calls_over_connections_that_are_there() {
 
 /// While all answer, they are greeted every five seconds; a new member is greeted when it calls.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_that_comes_back_is_connected_with_at_once() {
+async fn a_returning_member_is_connected_immediately() {
     let (ring, wires) = GrpcRing::behind_wires(&[Database; 3], TIMERS).await;
     let (leader, _) = ring.serving().await;
     let mut followers = ring.records.keys().copied().filter(|id| *id != leader);
@@ -62,7 +62,7 @@ async fn a_member_that_comes_back_is_connected_with_at_once() {
     }
     tokio::time::sleep(Duration::from_millis(50)).await;
     for wire in [&wires[&comes], &wires[&follower]] {
-        wire.mend();
+        wire.repair();
     }
     keep_connected(comes);
     // The leader opens one or two, for its heartbeats and entries; the others are the follower's, opened in advance.
@@ -72,7 +72,7 @@ async fn a_member_that_comes_back_is_connected_with_at_once() {
 
 /// A broken connection without traffic is not pinged, and the system reports no error: it stays open.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_breaks_while_nothing_is_called_is_replaced() {
+async fn a_connection_that_breaks_while_idle_is_replaced() {
     let (ring, wires) = GrpcRing::behind_wires(&[Database; 3], TIMERS).await;
     let (leader, _) = ring.serving().await;
     let mut followers = ring.records.keys().copied().filter(|id| *id != leader);

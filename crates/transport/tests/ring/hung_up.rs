@@ -16,7 +16,7 @@ const SLOW: Timers = Timers::from_heartbeat(Duration::from_secs(10));
 const AT_ONCE: Duration = Duration::from_secs(8);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_follows_a_leader_that_is_gone_does_not_wait() {
+async fn followers_detect_an_exited_leader_immediately() {
     let authority = Authority::new();
     let secured = TlsMaterial::load(&authority.sign("member", &["127.0.0.1"])).unwrap();
     for tls in [None, Some(secured)] {
@@ -30,13 +30,13 @@ async fn who_follows_a_leader_that_is_gone_does_not_wait() {
         let took = gone.elapsed();
         assert!(took < AT_ONCE && next > term, "{took:?}");
         ring.restart(leader, disk).await;
-        let last = ring.commit(transaction("behind")).await;
+        let last = ring.commit(transaction("later")).await;
         ring.committed_everywhere(last).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_loses_its_connections_and_is_there_stays_the_leader() {
+async fn a_leader_that_loses_its_connections_stays_the_leader() {
     let (ring, wires) = GrpcRing::behind_wires(&[Database; 3], TIMERS).await;
     let first = ring.commit(transaction("before")).await;
     ring.committed_everywhere(first).await;
@@ -44,7 +44,7 @@ async fn who_loses_its_connections_and_is_there_stays_the_leader() {
     for _ in 0..5 {
         wires.values().for_each(|wire| wire.cut());
         tokio::time::sleep(Duration::from_millis(5)).await;
-        wires.values().for_each(|wire| wire.mend());
+        wires.values().for_each(|wire| wire.repair());
         let last = ring.commit(transaction("on")).await;
         ring.committed_everywhere(last).await;
         tokio::time::sleep(TIMERS.lease / 2).await;

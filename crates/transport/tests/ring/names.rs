@@ -24,7 +24,7 @@ const LOOKUP: Duration = Duration::from_millis(1500);
 
 /// Regression: a member restarted while the first name server was dead called no other, and a restarted ring had no leader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn members_find_each_other_where_a_name_server_is_dead() {
+async fn members_connect_while_the_name_server_is_down() {
     let names = || {
         Names::by(|_| {
             sleep(LOOKUP);
@@ -48,13 +48,13 @@ async fn members_find_each_other_where_a_name_server_is_dead() {
         let disk = ring.stop(id).await;
         restart(&mut ring, id, disk).await;
     }
-    let last = ring.commit(transaction("behind it")).await;
+    let last = ring.commit(transaction("after it")).await;
     ring.committed_everywhere(last).await;
 }
 
 /// Another member at its address accepts the connection, and refuses every call.
 #[tokio::test]
-async fn a_name_that_led_to_another_member_is_looked_up_again() {
+async fn a_name_of_another_member_is_looked_up_again() {
     static THIRD: Mutex<IpAddr> = Mutex::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)));
     let names = || {
         Names::by(|host| {

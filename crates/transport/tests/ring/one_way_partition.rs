@@ -16,12 +16,12 @@ async fn the_term_stays_although_a_deaf_member_campaigns() {
     assert_eq!(
         ring.member(deaf).status().term,
         term,
-        "it was elected by nobody"
+        "no member elected it"
     );
     assert_eq!(ring.serving().await, (leader, term));
-    ring.commit(transaction("meanwhile")).await;
+    ring.commit(transaction("during it")).await;
 
-    wires[&deaf].mend();
+    wires[&deaf].repair();
     let last = ring.commit(transaction("after")).await;
     ring.committed_everywhere(last).await;
     assert_eq!(ring.serving().await, (leader, term));

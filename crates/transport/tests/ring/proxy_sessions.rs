@@ -112,7 +112,7 @@ async fn one_line_carries_more_sessions_than_a_connection_has_streams() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_is_dropped_ends_at_the_proxy_and_the_others_go_on() {
+async fn a_dropped_session_ends_at_the_proxy_and_others_continue() {
     let echo = Arc::new(Echo::default());
     let (ring, _wires) = GrpcRing::sending_on_by(&[Database; 3], echo.clone()).await;
     let mut stays = open(&ring, 7, true).await;
@@ -124,11 +124,11 @@ async fn a_session_that_is_dropped_ends_at_the_proxy_and_the_others_go_on() {
         drop(session);
         echo.has_sessions(1).await;
     }
-    assert!(stays.next().now_or_never().is_none(), "it goes on");
+    assert!(stays.next().now_or_never().is_none(), "it continues");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_line_ends_with_its_last_session_and_the_next_one_has_another() {
+async fn a_line_ends_with_its_last_session_and_the_next_opens_another() {
     let echo = Arc::new(Echo::default());
     let (ring, _wires) = GrpcRing::sending_on_by(&[Database; 3], echo.clone()).await;
     // Every served line holds it.
@@ -152,7 +152,7 @@ async fn a_line_ends_with_its_last_session_and_the_next_one_has_another() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_line_that_breaks_ends_its_sessions_and_the_next_one_has_another() {
+async fn a_broken_line_ends_its_sessions_and_the_next_session_opens_another() {
     let echo = Arc::new(Echo::default());
     let (ring, wires) = GrpcRing::sending_on_by(&[Database; 3], echo.clone()).await;
     let mut sessions = [open(&ring, 4, true).await, open(&ring, 5, false).await];
@@ -165,7 +165,7 @@ async fn a_line_that_breaks_ends_its_sessions_and_the_next_one_has_another() {
         assert!(session.next().await.is_none());
     }
     echo.has_sessions(0).await;
-    wires[&PROXY].mend();
+    wires[&PROXY].repair();
     within("another line", async {
         loop {
             let mut session = open(&ring, 6, true).await;

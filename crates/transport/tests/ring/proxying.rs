@@ -127,7 +127,7 @@ async fn a_large_transaction_goes_over_a_proxy() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_ring_that_rests_behind_a_burst_holds_nothing_against_its_proxy() {
+async fn an_idle_ring_after_a_burst_keeps_its_proxy() {
     let ring = two_regions().await;
     let (leader, term) = ring.serving().await;
     proxy_of(&ring, leader).await;
@@ -183,7 +183,7 @@ fn longest_pause(member: &Member, lasts: Duration) -> JoinHandle<Duration> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_proxy_that_is_stopped_under_load_is_missed_for_less_than_a_second() {
+async fn a_stopped_proxy_is_replaced_within_a_second_under_load() {
     let mut ring = two_regions().await;
     let (leader, term) = ring.serving().await;
     let proxy = proxy_of(&ring, leader).await;

@@ -8,7 +8,7 @@ use transport::TransportConfig;
 use crate::support::grpc_ring::{GrpcRing, TIMERS, transaction, within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_on_which_nothing_moves_is_ended_and_begun_again() {
+async fn a_stalled_stream_is_restarted() {
     let config = TransportConfig {
         stall_deadline: Duration::from_millis(500),
         ..TransportConfig::for_timers(&TIMERS)

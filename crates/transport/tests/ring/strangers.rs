@@ -9,7 +9,7 @@ use openraft::raft::VoteRequest;
 use raft_types::MemberKind::Database;
 use raft_types::{FormatRange, Incarnation, MemberId, MemberRecord, RingId, Vote};
 use ring_admin::{Identity, IdentityBook, LogOrigin, RingState};
-use transport::GrpcNetworkFactory;
+use transport::{GrpcNetworkFactory, NetworkOptions};
 
 use crate::support::grpc_ring::{GrpcRing, NoFile, PATIENCE, transaction};
 
@@ -33,7 +33,11 @@ async fn refused_for(
 ) -> (String, String) {
     let book = IdentityBook::new(own, LogOrigin::default(), Box::new(NoFile));
     let book = Arc::new(book.speaking(speaks, speaks.oldest()));
-    let mut factory = GrpcNetworkFactory::new(book, None, ring.config);
+    let options = NetworkOptions {
+        config: ring.config,
+        ..NetworkOptions::default()
+    };
+    let mut factory = GrpcNetworkFactory::new(book, options);
     let mut client = factory.new_client(to, record).await;
     // Of a term and a log for which every member would vote.
     let request = VoteRequest::new(Vote::new(1_000, own.member), None);
@@ -47,7 +51,7 @@ async fn refused_for(
 }
 
 #[tokio::test]
-async fn each_kind_of_stranger_is_told_why() {
+async fn each_kind_of_stranger_receives_the_reason() {
     let ring = GrpcRing::of(&[Database; 3]).await;
     let committed = ring.commit(transaction("one")).await;
     ring.committed_everywhere(committed).await;
@@ -110,11 +114,15 @@ async fn each_kind_of_stranger_is_told_why() {
         "{words}"
     );
 
-    assert_eq!(ring.serving().await, (leader, term), "nobody was disturbed");
+    assert_eq!(
+        ring.serving().await,
+        (leader, term),
+        "the ring was not disturbed"
+    );
 }
 
 #[tokio::test]
-async fn an_address_that_has_no_meaning_is_named() {
+async fn an_invalid_address_is_named() {
     let ring = GrpcRing::of(&[Database]).await;
     let own = ring.nodes[&MemberId(1)].book.identity();
     let record = MemberRecord {
@@ -126,10 +134,10 @@ async fn an_address_that_has_no_meaning_is_named() {
         words.contains("`not an address` is not an address that can be called"),
         "{words}"
     );
-    let nobody = MemberRecord {
+    let unknown = MemberRecord {
         address: "127.0.0.1:1".to_owned(),
         ..record
     };
-    let (_, words) = refused(&ring, own, MemberId(2), &nobody).await;
+    let (_, words) = refused(&ring, own, MemberId(2), &unknown).await;
     assert!(words.contains("refused"), "{words}");
 }

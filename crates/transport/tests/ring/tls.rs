@@ -10,8 +10,8 @@ use raft_types::MemberKind::Database;
 use raft_types::{MemberId, Vote};
 use tokio::sync::mpsc;
 use transport::{
-    AdminClient, AdminError, CommandCaller, CommandSource, GrpcNetworkFactory, NamedRoles, Right,
-    TlsError, TlsFiles, TlsMaterial, TransportConfig, serve,
+    AdminClient, AdminError, CommandCaller, CommandSource, GrpcNetworkFactory, NamedRoles,
+    NetworkOptions, Right, TlsError, TlsFiles, TlsMaterial, TransportConfig, serve,
 };
 
 use crate::support::certificates::Authority;
@@ -22,7 +22,7 @@ fn load(files: &TlsFiles) -> TlsMaterial {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_members_of_the_authority_are_heard() {
+async fn only_certificates_of_the_authority_are_accepted() {
     let authority = Authority::new();
     let member = load(&authority.sign("member", &["127.0.0.1"]));
     let ring = GrpcRing::with(&[Database; 3], TIMERS, Some(member.clone())).await;
@@ -73,7 +73,7 @@ async fn only_members_of_the_authority_are_heard() {
 
 /// Callers accept a member only while its certificate is valid.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_whose_certificate_has_expired_is_not_believed() {
+async fn an_expired_certificate_is_rejected() {
     let authority = Authority::new();
     let expired = load(&authority.sign_expired("expired", &["127.0.0.1"]));
     let (listener, address) = listener().await;
@@ -88,7 +88,7 @@ async fn a_member_whose_certificate_has_expired_is_not_believed() {
 
 /// A resumed TLS session would skip the certificate check.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_caller_whose_certificate_expires_comes_in_no_more() {
+async fn a_caller_with_an_expired_certificate_cannot_reconnect() {
     let authority = Authority::new();
     let own = load(&authority.sign("own", &["127.0.0.1"]));
     let (listener, address) = listener().await;
@@ -108,7 +108,7 @@ async fn a_caller_whose_certificate_expires_comes_in_no_more() {
 
 /// Only members can request votes, only operators can give commands, and readers can read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_certificate_may_do_what_its_role_says_and_nothing_else() {
+async fn each_certificate_has_exactly_the_rights_of_its_role() {
     let authority = Authority::new();
     let member = TlsFiles {
         roles: NamedRoles {
@@ -148,7 +148,12 @@ async fn each_certificate_may_do_what_its_role_says_and_nothing_else() {
         let member_asks = command(b"member").await;
         let log = client.read_log(String::new(), 1).await.unwrap_err();
         let reads_log = !matches!(log, AdminError::NotAllowed { .. });
-        let mut factory = GrpcNetworkFactory::new(ring.book(MemberId(1)), Some(tls), ring.config);
+        let options = NetworkOptions {
+            tls: Some(tls),
+            config: ring.config,
+            ..NetworkOptions::default()
+        };
+        let mut factory = GrpcNetworkFactory::new(ring.book(MemberId(1)), options);
         let mut caller = factory.new_client(second, &record).await;
         let request = VoteRequest::new(Vote::new(0, MemberId(1)), None);
         let asked = RaftNetworkV2::pre_vote(&mut caller, request, RPCOption::new(PATIENCE)).await;
@@ -195,7 +200,7 @@ async fn each_certificate_may_do_what_its_role_says_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_without_tls_to_a_member_with_tls_names_the_flags_that_it_lacks() {
+async fn a_call_without_tls_names_the_missing_flags() {
     let authority = Authority::new();
     let member = load(&authority.sign("member", &["127.0.0.1"]));
     let ring = GrpcRing::with(&[Database], TIMERS, Some(member)).await;
@@ -264,7 +269,7 @@ async fn authority_and_certificates_are_renewed_while_the_ring_commits() {
 }
 
 #[test]
-fn every_mistake_in_a_file_names_the_file() {
+fn every_invalid_tls_file_is_named() {
     let authority = Authority::new();
     let good = authority.sign("good", &["127.0.0.1"]);
     let other = authority.sign("other", &["127.0.0.1"]);
@@ -324,7 +329,7 @@ fn every_mistake_in_a_file_names_the_file() {
 
 /// A certificate that other members would reject is detected before its use.
 #[test]
-fn what_others_would_not_talk_to_says_why() {
+fn a_certificate_that_others_reject_is_reported_with_the_reason() {
     let authority = Authority::new();
     let stranger = Authority::new();
     let now = SystemTime::now();
@@ -402,7 +407,7 @@ fn what_others_would_not_talk_to_says_why() {
 
 /// A refused member would use its connection, with its old certificate, indefinitely.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_that_was_refused_for_its_certificate_is_heard_once_it_has_another() {
+async fn a_member_refused_for_its_certificate_is_accepted_with_a_new_one() {
     let authority = Authority::new();
     let ring_own = load(&authority.sign_with_role("n-1", &["127.0.0.1"], Some("member")));
     let ring = GrpcRing::with(&[Database; 3], TIMERS, Some(ring_own)).await;
@@ -414,7 +419,12 @@ async fn a_member_that_was_refused_for_its_certificate_is_heard_once_it_has_anot
     let wrong = authority.sign_with_role("db-1", &["127.0.0.1"], Some("reader"));
     let tls = load(&wrong);
     let book = ring.book(MemberId(1));
-    let mut factory = GrpcNetworkFactory::new(book, Some(tls.clone()), ring.config);
+    let options = NetworkOptions {
+        tls: Some(tls.clone()),
+        config: ring.config,
+        ..NetworkOptions::default()
+    };
+    let mut factory = GrpcNetworkFactory::new(book, options);
     let mut caller = factory.new_client(second, &record).await;
     let mut asked = async || {
         let request = VoteRequest::new(Vote::new(0, MemberId(1)), None);

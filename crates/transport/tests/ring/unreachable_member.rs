@@ -37,6 +37,6 @@ async fn a_member_that_cannot_be_reached_is_called_with_pauses() {
     door.abort();
     let calls = calls.load(Ordering::Relaxed);
     println!("{calls} calls in two seconds");
-    assert!(calls > 0, "the leader must go on trying");
+    assert!(calls > 0, "the leader must continue to try");
     assert!(calls < 2 * MOST_PER_SECOND, "{calls} calls in two seconds");
 }

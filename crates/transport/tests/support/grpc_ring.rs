@@ -22,11 +22,10 @@ use ring_admin::{
     Identity, IdentityBook, IdentityFile, IdentityPages, LogOrigin, Member, RingState,
 };
 use sockets::Names;
-use spilling_bytes::SpillFolder;
 use tokio::net::TcpListener;
 use transport::{
-    FarOptions, GrpcNetworkFactory, LocalMember, RunningServer, StatusSource, TlsMaterial,
-    TransportConfig, serve,
+    FarOptions, GrpcNetworkFactory, LocalMember, NetworkOptions, RunningServer, StatusSource,
+    TlsMaterial, TransportConfig, serve,
 };
 
 use super::memory_log::MemoryDisk;
@@ -182,11 +181,11 @@ impl GrpcRing {
         let first = ring.commit(transaction("first")).await;
         ring.committed_everywhere(first).await;
         let (leader, _) = ring.serving().await;
-        assert_ne!(leader, far, "the founder leads");
+        assert_ne!(leader, far, "the bootstrapping member leads");
         (ring, far)
     }
 
-    /// A ring whose members call each other by these names, with this resolver.
+    /// A ring of members that call each other by these names, with this resolver.
     pub(crate) async fn named(
         kinds: &[MemberKind],
         name: impl Fn(MemberId) -> String,
@@ -245,8 +244,8 @@ impl GrpcRing {
         for (id, listener) in listeners {
             ring.start(id, listener, MemoryDisk::default()).await;
         }
-        let founder = &ring.nodes[&MemberId(1)].member;
-        founder.bootstrap(ring.records.clone()).await.unwrap();
+        let first = &ring.nodes[&MemberId(1)].member;
+        first.bootstrap(ring.records.clone()).await.unwrap();
         ring
     }
 
@@ -370,7 +369,7 @@ pub(crate) struct NodeSetup {
 }
 
 impl NodeSetup {
-    /// Starts the member behind its server.
+    /// Starts the member after its server.
     pub(crate) async fn start(self, listener: TcpListener, disk: MemoryDisk) -> Node {
         let Self {
             book,
@@ -386,24 +385,15 @@ impl NodeSetup {
         } = self;
         let local = Arc::new(LocalMember::new(book.clone(), Arc::new(NoStatus)));
         let server = serve(listener, local.clone(), tls.as_ref(), &config).unwrap();
-        let factory = match far {
-            None => GrpcNetworkFactory::new(book.clone(), tls, config),
-            Some(options) => {
-                let own = record.region.clone();
-                GrpcNetworkFactory::across_regions(
-                    book.clone(),
-                    tls,
-                    config,
-                    own,
-                    options,
-                    SpillFolder::default(),
-                )
-            }
+        let options = NetworkOptions {
+            tls,
+            config,
+            far: far.map(|options| (record.region.clone(), options)),
+            names,
+            configured,
+            ..NetworkOptions::default()
         };
-        let mut factory = factory.also_at(configured);
-        if let Some(names) = names {
-            factory = factory.looks_up_by(names);
-        }
+        let factory = GrpcNetworkFactory::new(book.clone(), options);
         let identity = book.identity();
         let member_config = MemberConfig {
             timers,

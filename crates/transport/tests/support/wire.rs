@@ -69,7 +69,7 @@ impl Wire {
     }
 
     /// Accepts connections again.
-    pub(crate) fn mend(&self) {
+    pub(crate) fn repair(&self) {
         self.shared.mode.send_replace(Mode::Open);
     }
 
@@ -106,7 +106,7 @@ impl Wire {
         self.shared.damage_next.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the damage was done.
+    /// True if the damage was done.
     pub(crate) fn has_damaged(&self) -> bool {
         !self.shared.damage_next.load(Ordering::SeqCst)
     }

@@ -13,7 +13,7 @@ use member::{MemberError, UnusableFile};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
-use transport::https_server;
+use transport::server_tls;
 
 use crate::config::HttpSettings;
 
@@ -45,9 +45,12 @@ impl Credentials {
     /// When one cannot be used.
     pub fn load(settings: &HttpSettings) -> Result<Self, MemberError> {
         let certificate = settings.certificate.as_ref();
-        let tls = certificate.map(|(certificate, key)| https_server(certificate, key));
+        let tls = certificate.map(|(certificate, key)| server_tls(certificate, key));
         Ok(Self {
-            tls: tls.transpose()?.map(|tls| TlsAcceptor::from(Arc::new(tls))),
+            tls: tls.transpose()?.map(|mut tls| {
+                tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+                TlsAcceptor::from(Arc::new(tls))
+            }),
             operators: token("http.token_file", settings.token.as_ref())?,
             readers: token("http.read_token_file", settings.read_token.as_ref())?,
         })

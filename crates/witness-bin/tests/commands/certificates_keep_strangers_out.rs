@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use testkit::cluster::{Beside, Cluster, ClusterOptions, MemberOptions};
+use testkit::cluster::{Cluster, ClusterOptions, MemberDatabase, MemberOptions};
 use testkit::wait::Patience;
 
 use crate::program::{Run, Scratch, witness};
@@ -34,13 +34,13 @@ impl TlsRing {
     fn prepare() -> Self {
         let scratch = Scratch::new();
         let program = Path::new(env!("CARGO_BIN_EXE_witness"));
-        let database = Beside::Embedded {
+        let database = MemberDatabase::Embedded {
             program: program.to_owned(),
         };
         let members = vec![
             MemberOptions::new("n-1", "here", database),
-            MemberOptions::new("n-2", "here", Beside::Nothing),
-            MemberOptions::new("n-3", "here", Beside::Nothing),
+            MemberOptions::new("n-2", "here", MemberDatabase::Nothing),
+            MemberOptions::new("n-3", "here", MemberDatabase::Nothing),
         ];
         let options = ClusterOptions {
             folder: Some(scratch.path().to_owned()),

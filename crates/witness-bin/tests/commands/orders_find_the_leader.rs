@@ -4,7 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::json;
-use testkit::cluster::{Beside, Cluster, ClusterOptions, MemberOptions, http_get, http_order};
+use testkit::cluster::{
+    Cluster, ClusterOptions, MemberDatabase, MemberOptions, http_get, http_order,
+};
 use testkit::wait::Patience;
 
 use crate::program::Scratch;
@@ -16,13 +18,13 @@ fn every_member_knows_where_clients_go_and_where_the_leader_is() {
     let scratch = Scratch::new();
     scratch.write("token", "secret\n");
     let program = Path::new(env!("CARGO_BIN_EXE_witness"));
-    let database = Beside::Embedded {
+    let database = MemberDatabase::Embedded {
         program: program.to_owned(),
     };
     let members = vec![
         MemberOptions::new("db-1", "here", database),
-        MemberOptions::new("w-1", "here", Beside::Nothing),
-        MemberOptions::new("w-2", "here", Beside::Nothing),
+        MemberOptions::new("w-1", "here", MemberDatabase::Nothing),
+        MemberOptions::new("w-2", "here", MemberDatabase::Nothing),
     ];
     let token = scratch.join("token");
     let options = ClusterOptions {

@@ -32,7 +32,7 @@ pub enum Damage {
 pub struct SeenVote {
     /// The term.
     pub term: u64,
-    /// Whether that member was elected, and is followed; otherwise it is a candidate.
+    /// True if that member was elected, and is followed; otherwise it is a candidate.
     pub elected: bool,
     /// The member voted for.
     pub to: MemberId,
@@ -145,7 +145,7 @@ pub enum Seen {
         after: Option<OpId>,
         /// The term of the repair.
         term: u64,
-        /// Whether a loss was accepted.
+        /// True if a loss was accepted.
         loss: bool,
     },
 }

@@ -2,10 +2,10 @@
 //! ([`format`](crate::trace::Line)); a replay takes it step by step ([`Replay`]).
 //!
 //! The model's members receive a leader's current entries; real ones receive entries sent earlier. The replay therefore keeps every
-//! leadership whose messages may still arrive (`reign`), and calls the model's rules with it.
+//! leadership with messages in flight (`leadership`), and calls the model's rules with it.
 
 mod format;
-mod reign;
+mod leadership;
 mod replay;
 
 pub use crate::trace::format::{Damage, Line, Seen, SeenContent, SeenEntry, SeenVote};

@@ -1,5 +1,5 @@
 //! Replays a trace step by step. The model's rules must allow each step in the members' current state. Facts that the trace lacks are
-//! assumed in favour of the step (a leader knows of every answer given), so that no allowed step is refused.
+//! assumed in favour of the step (a leader receives every answer), so that no allowed step is refused.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,11 +9,12 @@ use raft_types::{MemberId, OpId};
 use crate::naming::{end_at, op_id};
 use crate::repair;
 use crate::ring::{
-    Content, End, Entry, Id, Member, Members, Membership, NOBODY, Planned, Ring, Role, Term, common,
+    Content, End, Entry, Id, Member, Members, Membership, NO_MEMBER, Planned, Ring, Role, Term,
+    common,
 };
 use crate::rules::Rules;
 use crate::trace::format::{Damage, Line, Seen, SeenContent, SeenEntry, SeenVote};
-use crate::trace::reign::Reign;
+use crate::trace::leadership::Leadership;
 
 /// A step that the model does not allow.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,7 +58,7 @@ pub struct Replay {
     taken_back: Vec<Vec<Entry>>,
     votes: Vec<Option<SeenVote>>,
     candidates: BTreeMap<(Term, Id), Candidacy>,
-    reigns: BTreeMap<Term, Reign>,
+    leaderships: BTreeMap<Term, Leadership>,
     /// Ordered repairs that the trace has not shown to be carried out yet.
     ordered: Vec<(Option<OpId>, Term, bool)>,
     /// The last acknowledged entry before this moment, and within it: actions in one step of the simulation have no order.
@@ -122,7 +123,7 @@ impl Replay {
     /// A member by its index; the author of imposed memberships has none.
     fn id(&mut self, member: MemberId) -> Id {
         if member.0 == u64::MAX {
-            return NOBODY;
+            return NO_MEMBER;
         }
         if let Some(id) = self.ids.iter().position(|known| *known == member) {
             return id;
@@ -137,7 +138,7 @@ impl Replay {
 
     fn name(&self, id: Id) -> String {
         let name = self.ids.get(id);
-        name.map_or_else(|| "nobody".to_owned(), |name| format!("member {name}"))
+        name.map_or_else(|| "no member".to_owned(), |name| format!("member {name}"))
     }
 
     fn step(&mut self, at_ms: u64, seen: &Seen) -> Verdict {
@@ -247,9 +248,9 @@ impl Replay {
         let member = &self.ring.members[id];
         // It continues where it was stopped.
         if self
-            .reigns
+            .leaderships
             .get(&term)
-            .is_some_and(|reign| reign.leader == id)
+            .is_some_and(|leadership| leadership.leader == id)
         {
             return Ok(());
         }
@@ -263,13 +264,13 @@ impl Replay {
                 member.voters()
             ));
         }
-        if let Some(other) = self.reigns.get(&term) {
+        if let Some(other) = self.leaderships.get(&term) {
             let other = self.name(other.leader);
             return Err(format!("and {other} lead term {term}"));
         }
-        let mut reign = Reign::of(id, member, term);
-        reign.taken_by(id, member);
-        self.reigns.insert(term, reign);
+        let mut leadership = Leadership::of(id, member, term);
+        leadership.taken_by(id, member);
+        self.leaderships.insert(term, leadership);
         self.count_on(id, term);
         self.held("elections")
     }
@@ -281,21 +282,21 @@ impl Replay {
             ));
         }
         Rules::follow(&mut self.ring.members[id], term, leader);
-        if leader == NOBODY {
+        if leader == NO_MEMBER {
             return Ok(());
         }
         let member = &self.ring.members[id];
-        let Some(reign) = self
-            .reigns
+        let Some(leadership) = self
+            .leaderships
             .get_mut(&term)
-            .filter(|reign| reign.leader == leader)
+            .filter(|leadership| leadership.leader == leader)
         else {
             let leader = self.name(leader);
             return Err(format!(
                 "follows {leader} in term {term}, which it does not lead"
             ));
         };
-        reign.taken_by(id, member);
+        leadership.taken_by(id, member);
         self.count_on(id, term);
         self.held("followings")
     }
@@ -306,15 +307,15 @@ impl Replay {
         let (at, term) = (member.log.len(), member.term);
         let elected = self.votes[id].is_some_and(|vote| vote.elected);
         if seen.op_id.index != at as u64 {
-            return Err(format!("appends {} behind {at} entries", seen.op_id));
+            return Err(format!("appends {} after {at} entries", seen.op_id));
         }
         let leader = member.vote.filter(|_| elected);
         match leader {
-            Some(NOBODY) => self.imposed(id, entry),
+            Some(NO_MEMBER) => self.imposed(id, entry),
             Some(leader) if leader == id => self.proposed(id, entry),
             Some(leader) => self.took(id, leader, entry),
             None => Err(format!(
-                "appends {} in term {term}, and follows nobody",
+                "appends {} in term {term}, and follows no leader",
                 seen.op_id
             )),
         }
@@ -361,19 +362,19 @@ impl Replay {
                 ));
             }
         }
-        let mut reign = Reign::of(NOBODY, &self.ring.members[id], term);
-        reign.taken_by(id, &self.ring.members[id]);
-        self.reigns.insert(term, reign);
+        let mut leadership = Leadership::of(NO_MEMBER, &self.ring.members[id], term);
+        leadership.taken_by(id, &self.ring.members[id]);
+        self.leaderships.insert(term, leadership);
         Ok(())
     }
 
     /// A leader's own entry.
     fn proposed(&mut self, id: Id, entry: Entry) -> Verdict {
         let term = self.ring.members[id].term;
-        let Some(reign) = self.reigns.get_mut(&term) else {
+        let Some(leadership) = self.leaderships.get_mut(&term) else {
             return Err(format!("proposes in term {term}, which it does not lead"));
         };
-        let leader = &mut reign.member;
+        let leader = &mut leadership.member;
         let goes_on = leader.log.len() == self.ring.members[id].log.len();
         if entry.term != term || !goes_on {
             return Err(format!("proposes {entry:?} in term {term}"));
@@ -394,7 +395,7 @@ impl Replay {
         }
         leader.log.push(entry.clone());
         self.ring.members[id].log.push(entry);
-        reign.taken_by(id, &self.ring.members[id]);
+        leadership.taken_by(id, &self.ring.members[id]);
         // With fewer voters more of it may be committed.
         self.count_on(id, term);
         self.held("proposals")?;
@@ -405,14 +406,16 @@ impl Replay {
     fn took(&mut self, id: Id, leader: Id, entry: Entry) -> Verdict {
         let member = &self.ring.members[id];
         let term = member.term;
-        let reign = self.reigns.get_mut(&term);
-        let Some(reign) = reign.filter(|reign| reign.leader == leader) else {
+        let leadership = self.leaderships.get_mut(&term);
+        let Some(leadership) = leadership.filter(|leadership| leadership.leader == leader) else {
             let leader = self.name(leader);
             return Err(format!(
                 "takes {entry:?} of {leader}, which does not lead term {term}"
             ));
         };
-        let (after, _) = self.rules.appended((leader, &reign.member), (id, member));
+        let (after, _) = self
+            .rules
+            .appended((leader, &leadership.member), (id, member));
         let goes_on = after.is_up() && after.log.len() == member.log.len() + 1;
         if !goes_on || after.log.last() != Some(&entry) {
             let (at, next) = (member.log.len(), after.log.last().cloned());
@@ -420,7 +423,7 @@ impl Replay {
                 "takes {entry:?} at {at}; of the leader of term {term} it would be {next:?}"
             ));
         }
-        reign.taken_by(id, &after);
+        leadership.taken_by(id, &after);
         self.ring.members[id].log = after.log;
         self.held("entries taken")
     }
@@ -433,7 +436,7 @@ impl Replay {
         }
         self.durable[id] = self.durable[id].max(upto.index as usize + 1);
         self.taken_back[id].clear();
-        let terms: Vec<Term> = self.reigns.keys().copied().collect();
+        let terms: Vec<Term> = self.leaderships.keys().copied().collect();
         for term in terms.into_iter().rev().take(RECENT) {
             self.count_on(id, term);
         }
@@ -443,17 +446,17 @@ impl Replay {
     /// A member's durable entries may commit more of a leader's log.
     fn count_on(&mut self, id: Id, term: Term) {
         let durable = self.durable[id];
-        let Some(reign) = self.reigns.get_mut(&term) else {
+        let Some(leadership) = self.leaderships.get_mut(&term) else {
             return;
         };
-        if !reign.stored_by(self.rules, id, durable) {
+        if !leadership.stored_by(self.rules, id, durable) {
             return;
         }
         // Agreement among abandoned members does not count for the surviving ones.
         let latest = self.ring.repairs.last();
-        let log = &reign.member.log;
+        let log = &leadership.member.log;
         if latest.is_none_or(|latest| log.iter().any(|entry| entry.term == *latest)) {
-            let (upto, log) = (reign.member.commit, log.clone());
+            let (upto, log) = (leadership.member.commit, log.clone());
             self.ring.take_for_committed(&log[..upto as usize]);
         }
     }
@@ -467,10 +470,10 @@ impl Replay {
 
     fn truncated(&mut self, id: Id, kept: usize) -> Verdict {
         let member = &self.ring.members[id];
-        let Some(reign) = self.reigns.get(&member.term) else {
-            return Err("takes entries back, and follows nobody".to_owned());
+        let Some(leadership) = self.leaderships.get(&member.term) else {
+            return Err("truncates entries, and follows no leader".to_owned());
         };
-        let shared = common(&reign.member.log, &member.log);
+        let shared = common(&leadership.member.log, &member.log);
         if kept < shared {
             return Err(format!(
                 "keeps {kept} entries, and has {shared} in common with its leader"
@@ -497,8 +500,8 @@ impl Replay {
     fn shorten(&mut self, id: Id, kept: usize) {
         self.ring.members[id].log.truncate(kept);
         self.durable[id] = self.durable[id].min(kept);
-        for reign in self.reigns.values_mut() {
-            reign.taken_back_by(id, kept);
+        for leadership in self.leaderships.values_mut() {
+            leadership.taken_back_by(id, kept);
         }
     }
 
@@ -508,7 +511,7 @@ impl Replay {
             return Ok(());
         }
         if op_id(&self.ring.committed, at) != Some(before) {
-            return Err(format!("begins behind {before}, which is not committed"));
+            return Err(format!("begins after {before}, which is not committed"));
         }
         self.shorten(id, 0);
         let member = &mut self.ring.members[id];
@@ -516,8 +519,8 @@ impl Replay {
         member.commit = at as u32 + 1;
         self.durable[id] = at + 1;
         let (term, member) = (member.term, &self.ring.members[id]);
-        if let Some(reign) = self.reigns.get_mut(&term) {
-            reign.taken_by(id, member);
+        if let Some(leadership) = self.leaderships.get_mut(&term) {
+            leadership.taken_by(id, member);
         }
         self.count_on(id, term);
         self.held("logs begun later")?;
@@ -573,7 +576,7 @@ impl Replay {
         // It must learn its commit index again.
         member.commit = 0;
         member.role = Role::Follower;
-        self.goes_on_following(id);
+        self.continues_to_follow(id);
         self.held("starts")?;
         // It was stopped between storing a vote and reporting it.
         match vote.filter(|vote| Some(*vote) > self.votes[id]) {
@@ -583,11 +586,11 @@ impl Replay {
     }
 
     /// A restarted member still follows, and is asked again for its log.
-    fn goes_on_following(&mut self, id: Id) {
+    fn continues_to_follow(&mut self, id: Id) {
         let (term, member) = (self.ring.members[id].term, &self.ring.members[id]);
         let elected = self.votes[id].is_some_and(|vote| vote.elected);
-        if let Some(reign) = self.reigns.get_mut(&term).filter(|_| elected) {
-            reign.taken_by(id, member);
+        if let Some(leadership) = self.leaderships.get_mut(&term).filter(|_| elected) {
+            leadership.taken_by(id, member);
         }
         self.count_on(id, term);
     }
@@ -595,8 +598,8 @@ impl Replay {
     fn committed(&mut self, id: Id, upto: OpId) -> Verdict {
         let at = upto.index as usize;
         let member = &self.ring.members[id];
-        if self.was_left_behind(id) {
-            return self.left_out("commits of members that a repair has left behind");
+        if self.was_abandoned(id) {
+            return self.left_out("commits of members abandoned by a repair");
         }
         let has = op_id(&member.log, at) == Some(upto);
         let taken = member.log.get(..=at).filter(|_| has).unwrap_or_default();
@@ -614,8 +617,8 @@ impl Replay {
     }
 
     fn acknowledged(&mut self, at_ms: u64, id: Id, op_id: OpId) -> Verdict {
-        if self.was_left_behind(id) {
-            return self.left_out("acknowledgements of members that a repair has left behind");
+        if self.was_abandoned(id) {
+            return self.left_out("acknowledgements of members abandoned by a repair");
         }
         let at = op_id.index as usize;
         if crate::naming::op_id(&self.ring.committed, at) != Some(op_id) {
@@ -630,12 +633,16 @@ impl Replay {
     }
 
     fn served(&mut self, at_ms: u64, id: Id, mark: Option<OpId>) -> Verdict {
-        if self.was_left_behind(id) {
-            return self.left_out("reads of members that a repair has left behind");
+        if self.was_abandoned(id) {
+            return self.left_out("reads of members abandoned by a repair");
         }
         let term = self.ring.members[id].term;
-        let reign = self.reigns.get(&term).filter(|reign| reign.leader == id);
-        let serves = reign.is_some_and(|reign| self.rules.may_serve(id, &reign.member));
+        let leadership = self
+            .leaderships
+            .get(&term)
+            .filter(|leadership| leadership.leader == id);
+        let serves =
+            leadership.is_some_and(|leadership| self.rules.may_serve(id, &leadership.member));
         if !serves {
             return Err(format!("must not serve in term {term}"));
         }
@@ -652,8 +659,8 @@ impl Replay {
         self.held("reads")
     }
 
-    /// Whether a repair was carried out that this member's log lacks.
-    fn was_left_behind(&self, id: Id) -> bool {
+    /// True if a repair was carried out that this member's log lacks.
+    fn was_abandoned(&self, id: Id) -> bool {
         let member = &self.ring.members[id];
         !self.ring.repairs.is_empty() && !repair::knows_the_latest(&self.ring, member)
     }
@@ -700,5 +707,5 @@ fn kept(last: Option<OpId>) -> usize {
 
 fn term_of(term: u64) -> Result<Term, String> {
     Term::try_from(term)
-        .map_err(|_| format!("has term {term}, later than any that is told apart here"))
+        .map_err(|_| format!("has term {term}, later than any that is distinguished here"))
 }

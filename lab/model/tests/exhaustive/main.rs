@@ -15,7 +15,7 @@ fn holds(scope: Scope) {
 }
 
 #[test]
-fn one_region_whose_members_are_restarted() {
+fn one_region_with_restarted_members() {
     holds(Scope {
         terms: 4,
         restarts: 1,
@@ -45,7 +45,7 @@ fn the_leader_dies_in_the_middle_of_a_move() {
 }
 
 #[test]
-fn who_serves_is_up_to_date_through_transfers_and_restarts() {
+fn a_serving_member_is_up_to_date_through_transfers_and_restarts() {
     for (transfers, restarts) in [(1, 0), (0, 1)] {
         holds(Scope {
             lease: 1,
@@ -58,7 +58,7 @@ fn who_serves_is_up_to_date_through_transfers_and_restarts() {
 }
 
 #[test]
-fn who_serves_is_up_to_date_while_the_quorum_moves() {
+fn a_serving_member_is_up_to_date_while_the_quorum_moves() {
     holds(Scope {
         lease: 1,
         moves: 2,
@@ -80,7 +80,7 @@ fn members_come_and_go_and_lose_their_disks() {
 }
 
 #[test]
-fn a_log_that_lost_its_end_elects_nobody_without_it() {
+fn a_log_that_lost_its_end_elects_no_leader_without_it() {
     // All but the first with a member without a vote, which campaigns as well.
     for (regions, writes, lease, entries) in [
         (&[3][..], 1, 0, 4),
@@ -115,7 +115,7 @@ fn gets_its_vote() -> Scope {
     }
 }
 
-/// A ring whose quorum is lost once.
+/// A ring that loses its quorum once.
 fn lost(regions: &[usize]) -> Scope {
     Scope {
         plans: 1,
@@ -127,7 +127,7 @@ fn lost(regions: &[usize]) -> Scope {
 }
 
 #[test]
-fn a_lost_quorum_is_repaired_and_who_was_given_up_comes_back() {
+fn a_lost_quorum_is_repaired_and_abandoned_members_return() {
     holds(Scope {
         terms_after_a_repair: 3,
         ..lost(&[3])
@@ -156,7 +156,7 @@ fn a_second_repair_knows_nothing_of_the_first() {
 /// A small scope that shows the broken rule, and a property that fails there; `None` where none fails.
 fn shows(broken: Broken) -> Option<(Scope, &'static str)> {
     let changed = "a committed entry never changes";
-    let lacks = "who leads has all that is committed";
+    let lacks = "a leader has all committed entries";
     let stale = "nothing stale is served";
     let twice = "one leader per term";
     let differ = "logs match";
@@ -313,7 +313,7 @@ fn shows(broken: Broken) -> Option<(Scope, &'static str)> {
 /// nothing is left to compare. In the model every rejoining member has asked; in the product one may have reached no other member, and
 /// compares.
 #[test]
-fn who_has_asked_has_cut_off_what_would_be_compared() {
+fn a_member_that_asks_has_truncated_the_compared_entries() {
     holds(Scope {
         broken: Some(Broken::TrustTheCommitMark),
         terms_after_a_repair: 3,

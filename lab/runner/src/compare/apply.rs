@@ -32,7 +32,7 @@ pub(crate) struct Options {
     /// Transactions of each workload
     #[arg(long, default_value_t = 20_000)]
     transactions: u64,
-    /// Clients that write at once on the source
+    /// Concurrent clients that write on the source
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     clients: u32,
     /// Numbers of workers
@@ -47,7 +47,7 @@ pub(crate) struct Options {
     /// This applier's targets write what is applied into their binlogs, as the promotable replica does
     #[arg(long)]
     target_binlog: bool,
-    /// The targets force their logs once a second, and not at each commit: for a follower whose log is safe elsewhere
+    /// The targets force their logs once a second, and not at each commit: for a follower with a log that is safe elsewhere
     #[arg(long)]
     relaxed: bool,
 }
@@ -138,7 +138,7 @@ impl Options {
         }
     }
 
-    /// Everybody: for each number of workers the native replica, logged and not, beside this applier.
+    /// All members: for each number of workers the native replica, logged and not, next to this applier.
     fn contenders(&self) -> Vec<Contender> {
         let of = |&workers: &u32| {
             let own = self.policies.iter();

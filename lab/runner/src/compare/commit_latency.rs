@@ -118,7 +118,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
         .filter(|cores| *cores > QUIET_CORES)
     {
         println!(
-            "others used {cores:.1} cores meanwhile: these figures are not those of a quiet machine"
+            "others used {cores:.1} cores during the measurement: these figures are not those of an idle machine"
         );
     }
     finish(&figures)
@@ -131,7 +131,7 @@ struct Run<'a> {
     work: TempDir,
     witness: PathBuf,
     bar: ProgressBar,
-    /// What each setup's primary was found to be set to.
+    /// Settings of each setup's primary.
     settings: BTreeMap<Setup, Value>,
 }
 
@@ -182,7 +182,7 @@ impl Run<'_> {
             .duration(Duration::from_secs(self.options.seconds))
     }
 
-    /// Says what goes on: in the progress bar, or as a line where there is no terminal.
+    /// Says what continues: in the progress bar, or as a line where there is no terminal.
     fn say(&self, what: String) {
         if self.bar.is_hidden() {
             eprintln!("compare: {what}");
@@ -237,7 +237,7 @@ fn entries(
         // Equal work: two mysqlds apply in both.
         "ratio_mean_of_ring_applies_to_semi_sync": summary.ratios(Setup::RingApplies, Setup::SemiSync),
     });
-    // The durable ring is the one that the project promises; the other's ratios stand in its cells.
+    // The durable ring is the one that the project promises; the other's ratios are in its cells.
     for other in Setup::OF_OTHERS {
         let name = format!("ratio_mean_to_{}", other.key());
         entries[name] = json!(summary.ratios(Setup::RingFsync, other));

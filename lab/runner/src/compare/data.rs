@@ -37,7 +37,7 @@ impl LoadedData {
                 ..options(1)
             },
         )?;
-        // Without a binlog the load leaves no GTID behind: every setup starts from an empty history, and no acknowledger has
+        // Without a binlog the load adds no GTID: every setup starts from an empty history, and no acknowledger has
         // anything to fetch before the first measured transaction.
         server.add_arguments(["--skip-log-bin"]);
         server.start()?;

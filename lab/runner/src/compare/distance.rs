@@ -1,9 +1,9 @@
 //! `cargo lab compare distance`: how fast a member that was away catches up with a leader in another region, over a long way
 //! and one that loses packets.
 //!
-//! A ring of two: a leader without a mysqld, whose region's quorum is itself, and a witness in another region. The witness is killed,
+//! A ring of two: a leader without a mysqld, alone in its region's quorum, and a witness in another region. The witness is killed,
 //! the leader writes, the witness is started again. Nothing is compressed, so a byte of the log is a byte on the
-//! way. What is timed is the growth of the far log, from its first byte to its last.
+//! way. Measures the growth of the far log, from its first byte to its last.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,9 @@ use clap::Args;
 use rustix::process::Signal;
 use serde::Serialize;
 use serde_json::json;
-use testkit::cluster::{Beside, Cluster, ClusterOptions, MemberOptions, Profile, embedded_member};
+use testkit::cluster::{
+    Cluster, ClusterOptions, MemberDatabase, MemberOptions, Profile, embedded_member,
+};
 use testkit::distance::{Place, check_needs};
 use testkit::wait::try_eventually;
 
@@ -61,7 +63,7 @@ struct CaughtUp {
     seconds: f64,
     /// Whether everything had arrived in time.
     complete: bool,
-    /// How often another term began meanwhile.
+    /// How often another term began in the meantime.
     elections: u64,
 }
 
@@ -196,8 +198,8 @@ fn ring(
 ) -> Result<Cluster> {
     let program = member.to_owned();
     let members = vec![
-        MemberOptions::new("leader", "near", Beside::Embedded { program }),
-        MemberOptions::new("far", "far", Beside::Nothing),
+        MemberOptions::new("leader", "near", MemberDatabase::Embedded { program }),
+        MemberOptions::new("far", "far", MemberDatabase::Nothing),
     ];
     let one_way = Duration::from_millis(options.round_trip_ms) / 2;
     let cluster = ClusterOptions {

@@ -1,5 +1,5 @@
 //! `cargo lab compare failover`: how long commits stay away when the leader dies, and when another one is promoted, in a ring
-//! of nine processes, in three regions with distance between them and in one, beside Table 2 of MyRaft.
+//! of nine processes, in three regions with distance between them and in one, next to Table 2 of MyRaft.
 //!
 //! Three members have a database, which is a writer or a mysqld with clients; the others are witnesses, of the released binary.
 

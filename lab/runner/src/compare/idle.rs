@@ -1,8 +1,8 @@
-//! `cargo lab compare idle`: what members take of a machine while nothing is written: memory, and processor time.
+//! `cargo lab compare idle`: memory and processor time of members while nothing is written.
 //!
-//! As many rings of witnesses as are asked for run beside each other with the configuration's defaults. Each elects a leader and
-//! commits an entry that every member has; then they are left alone, and nobody may lose the leadership meanwhile. A leader is a
-//! witness here, too: what its mysqld's connections would cost is not in the figures.
+//! As many rings of witnesses as are asked for run concurrently with the configuration's defaults. Each elects a leader and
+//! commits an entry that every member has; then they are left alone, and no leader may lose the leadership in the meantime. A leader is a
+//! witness here, too: its mysqld's connections are not in the figures.
 
 mod footprint;
 mod rings;
@@ -23,7 +23,7 @@ const FIGURES: &str = "idle";
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Rings beside each other
+    /// Rings concurrently
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     rings: u16,
     /// Members of each ring

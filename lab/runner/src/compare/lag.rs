@@ -40,7 +40,7 @@ pub(crate) struct Options {
     /// How long each rate is held
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(5..))]
     seconds: u64,
-    /// Clients that write at once on the primary
+    /// Concurrent clients that write on the primary
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     clients: u32,
     /// Workers of each follower
@@ -59,7 +59,7 @@ pub(crate) struct Options {
 pub(super) enum Follower {
     /// MySQL's replica as one that may be promoted: it logs what it applies.
     Native,
-    /// This applier beside a server with a binlog.
+    /// This applier next to a server with a binlog.
     Ours,
 }
 

@@ -1,8 +1,8 @@
 //! `cargo lab compare large-transaction`: how long one large transaction holds small commits up, and what it takes of
-//! the members' memory, beside stock semi-sync replicas that do not apply.
+//! the members' memory, next to stock semi-sync replicas that do not apply.
 //!
-//! The primary changes a number in each of many long rows, so that the binlog gets every row twice. Meanwhile one client commits small
-//! rows one after the other, each with the time at which it began: the longest way from one to the next is how long a commit
+//! The primary changes a number in each of many long rows, so that the binlog gets every row twice. In parallel, one client commits small
+//! rows in turn, each with the time at which it began: the longest way from one to the next is how long a commit
 //! was held up. It is MySQL that makes commits wait for the large one, in the binlog's order; how long, its acknowledgement decides.
 
 use std::path::PathBuf;
@@ -105,7 +105,7 @@ fn measure(options: &Options, setup: Setup, bed: &Bed) -> Result<Sample> {
         ))?;
     }
     bed.settle()?;
-    // What making the rows wrote is out of the way.
+    // The writes of making the rows are finished.
     rustix::fs::sync();
     client.sql(
         "DELIMITER //\nCREATE PROCEDURE large.commit_small() WHILE NOT EXISTS (SELECT * FROM large.ended) DO \

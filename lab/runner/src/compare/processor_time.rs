@@ -1,5 +1,5 @@
-//! Who used the processor while something was measured: this comparison, or others. On a machine that others use, a
-//! latency says little, and whoever reads the figures shall see that.
+//! Use of the processor during a measurement, by this comparison and by others. On a machine that others use, a
+//! latency says little, and the figures show that.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,7 +31,7 @@ impl ProcessorTime {
         let everybody_ticks = busy_ticks(&fs::read_to_string("/proc/stat").ok()?)?;
         let mut processes = BTreeMap::new();
         for entry in fs::read_dir("/proc").ok()?.flatten() {
-            // Processes come and go meanwhile; those without a table are gone.
+            // Processes come and go in the meantime; those without a table are gone.
             if let Some(id) = entry
                 .file_name()
                 .to_str()
@@ -72,7 +72,7 @@ struct Process {
     ended_children_ticks: u64,
 }
 
-/// `/proc/<id>/stat`. The name in brackets may hold anything; the fields are counted from behind it.
+/// `/proc/<id>/stat`. The name in brackets may hold anything; the fields are counted after it.
 fn parse(stat: &str) -> Option<Process> {
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_whitespace().collect();

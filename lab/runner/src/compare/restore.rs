@@ -1,7 +1,7 @@
-//! `cargo lab compare restore`: one archive restored by `witness archive restore`, and the same log behind the same base backup
+//! `cargo lab compare restore`: one archive restored by `witness archive restore`, and the same log after the same base backup
 //! applied by `mysqlbinlog | mysql`.
 //!
-//! A ring archives into a directory. A base backup of its empty tables is taken, and clients write. What is compared is the log behind
+//! A ring archives into a directory. A base backup of its empty tables is taken, and clients write. Compares the log after
 //! that backup, on two servers with the same settings: no binlog, nothing forced, as the restore has it. `mysqlbinlog | mysql` gets
 //! the files unpacked. The tables are those of the primary afterwards.
 
@@ -46,7 +46,7 @@ pub(crate) struct Options {
     /// Transactions of each workload
     #[arg(long, default_value_t = 20_000)]
     transactions: u64,
-    /// Clients that write at once
+    /// Concurrent clients that write
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     clients: u32,
     /// Workloads (default: all)
@@ -166,7 +166,7 @@ struct Bed {
     url: String,
     /// mysqld as one program.
     mysqld: PathBuf,
-    /// Behind the base backup.
+    /// After the base backup.
     transactions: u64,
     log_files: Vec<PathBuf>,
     log_bytes: u64,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use serde::Serialize;
-use testkit::cluster::{Beside, Cluster, ClusterOptions, MemberOptions};
+use testkit::cluster::{Cluster, ClusterOptions, MemberDatabase, MemberOptions};
 use testkit::mysqld::Mysqld;
 use testkit::mysqld::group_replication::Group;
 
@@ -114,7 +114,7 @@ impl Setup {
         matches!(self, Self::RingFsync | Self::RingOs | Self::RingApplies)
     }
 
-    /// Whether it has two more mysqlds.
+    /// True if it has two more mysqlds.
     fn has_replicas(self) -> bool {
         self.is_semi_sync() || matches!(self, Self::GroupReplication | Self::RingApplies)
     }
@@ -287,7 +287,11 @@ fn launch_ring(
             let servers = (1..).zip([primary].into_iter().chain(replicas));
             let members = servers.map(|(number, server)| {
                 let socket = server.socket();
-                MemberOptions::new(format!("db-{number}"), "here", Beside::Attached { socket })
+                MemberOptions::new(
+                    format!("db-{number}"),
+                    "here",
+                    MemberDatabase::Attached { socket },
+                )
             });
             ClusterOptions::of(members.collect())
         }

@@ -17,7 +17,7 @@ pub(super) struct Sample {
     pub(super) setup: Setup,
     pub(super) threads: u32,
     pub(super) report: SysbenchReport,
-    /// Who used the processor meanwhile, where the system tells.
+    /// Who used the processor in the meantime, where the system tells.
     pub(super) cores: Option<CoresUsed>,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Cell {
     cores_used_by_others: Option<Spread>,
     /// To the setups of others that were measured: of the medians of the mean latencies.
     ratio_mean_to: BTreeMap<Setup, f64>,
-    /// The same ratios within each round: their spread tells how much a single run would say.
+    /// The same ratios within each round: their spread shows the precision of a single run.
     ratio_mean_by_round_to: BTreeMap<Setup, Spread>,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// Sums samples up. Samples of a setup stand in the order of the rounds.
+    /// Sums samples up. Samples of a setup are in the order of the rounds.
     pub(super) fn of(samples: &[Sample]) -> Self {
         let mut cells: BTreeMap<Setup, BTreeMap<u32, Cell>> = BTreeMap::new();
         for sample in samples {

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_other_threads_draw_does_not_move_the_sequence() {
+    fn draws_of_other_threads_do_not_change_the_sequence() {
         let three = || [next(), next(), next()];
         seed(7);
         let expected = three();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_day_is_the_one_that_was_set_and_the_monotonic_clock_goes_on() {
+    fn the_set_time_of_day_does_not_stop_the_monotonic_clock() {
         set_time_of_day(Duration::from_millis(1_500));
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         assert_eq!(since, Duration::from_millis(1_780_000_001_500));

@@ -91,8 +91,8 @@ fn is_like(name: &str, pattern: &str) -> bool {
     match rest.next() {
         None => name.is_empty(),
         Some('%') => {
-            let behind = name.char_indices().map(|(at, _)| at).chain([name.len()]);
-            let mut tails = behind.filter_map(|at| name.get(at..));
+            let ends = name.char_indices().map(|(at, _)| at).chain([name.len()]);
+            let mut tails = ends.filter_map(|at| name.get(at..));
             tails.any(|tail| is_like(tail, rest.as_str()))
         }
         Some(next) => {

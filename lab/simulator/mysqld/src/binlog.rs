@@ -235,11 +235,11 @@ impl Binlog {
     /// Appends canonical events, all in one write.
     fn write(&mut self, canonical: &[u8]) -> io::Result<()> {
         self.buffer.clear();
-        let behind = stamp_payload(canonical, self.end.offset, &mut self.buffer);
-        let behind = behind.map_err(io::Error::other)?;
+        let end = stamp_payload(canonical, self.end.offset, &mut self.buffer);
+        let end = end.map_err(io::Error::other)?;
         self.current.write_all(&self.buffer)?;
         self.bytes_written += self.buffer.len() as u64;
-        self.end.offset = behind;
+        self.end.offset = end;
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! The commit queue: written to the binlog, waiting for an ACK, committed in the engine.
 //!
 //! ```text
-//! entering ──► behind ──► group ──► the engine
+//! entering ──► queued ──► group ──► the engine
 //!   (LOCK_log)  (written)  (waits for the ACK of its last transaction)
 //! ```
 
@@ -38,7 +38,7 @@ struct Written {
 #[derive(Debug, Default)]
 pub(crate) struct Commits {
     entering: VecDeque<Commit>,
-    behind: Vec<Written>,
+    queued: Vec<Written>,
     group: Vec<Written>,
     /// Sessions that request a new file. The first one holds LOCK_log.
     flushes: VecDeque<SessionId>,
@@ -64,7 +64,7 @@ impl Commits {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.entering.is_empty() && self.behind.is_empty() && self.group.is_empty()
+        self.entering.is_empty() && self.queued.is_empty() && self.group.is_empty()
     }
 
     /// Number of commits that wait for an ACK, as the plugin counts them: only the leader of each group.
@@ -72,7 +72,7 @@ impl Commits {
         u64::from(!self.group.is_empty())
     }
 
-    /// Whether a session is in the group that waits for its ACK.
+    /// True if a session is in the group that waits for its ACK.
     pub(crate) fn is_in_group(&self, session: SessionId) -> bool {
         self.group
             .first()
@@ -81,7 +81,7 @@ impl Commits {
 
     /// Transactions in the log that are not committed.
     fn written(&self) -> impl Iterator<Item = &Written> {
-        self.group.iter().chain(&self.behind)
+        self.group.iter().chain(&self.queued)
     }
 
     /// Their GTIDs and sessions.
@@ -146,7 +146,7 @@ impl Server {
             return;
         };
         let commits = &mut running.commits;
-        if !(commits.group.is_empty() && commits.behind.is_empty()) {
+        if !(commits.group.is_empty() && commits.queued.is_empty()) {
             return;
         }
         let Some(session) = commits.flushes.pop_front() else {
@@ -187,7 +187,7 @@ impl Server {
         match running.binlog.append(gtid, &events, force) {
             Ok(end) => {
                 self.engine.prepare(gtid, commit.rows.clone());
-                running.commits.behind.push(Written { commit, gtid, end });
+                running.commits.queued.push(Written { commit, gtid, end });
             }
             // binlog_error_action = ABORT_SERVER.
             Err(_) => self.running = None,
@@ -248,7 +248,7 @@ impl Server {
         let waits = running.waits_for_acks() && self.options.waits_for_acks;
         let commits = &mut running.commits;
         if commits.group.is_empty() {
-            std::mem::swap(&mut commits.group, &mut commits.behind);
+            std::mem::swap(&mut commits.group, &mut commits.queued);
         }
         let Some(last) = commits.group.last() else {
             return;

@@ -84,7 +84,7 @@ impl Drop for Seat {
 }
 
 impl Seat {
-    /// Whether the session is over for its client.
+    /// True if the session is over for its client.
     pub(crate) fn is_lost(&self, server: &mut Server) -> bool {
         server.starts != self.start || server.session(self.id).is_none_or(|session| session.gone)
     }

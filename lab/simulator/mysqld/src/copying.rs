@@ -111,7 +111,7 @@ impl CopyReport {
     }
 
     /// Completes everything up to this stage, and begins it.
-    fn goes_on_to(&mut self, number: usize) {
+    fn continues_to(&mut self, number: usize) {
         self.stages = (0..STAGES.len())
             .map(|stage| match stage.cmp(&number) {
                 std::cmp::Ordering::Less => "Completed",
@@ -122,7 +122,7 @@ impl CopyReport {
     }
 
     fn completes(&mut self, stages: usize) {
-        self.goes_on_to(stages);
+        self.continues_to(stages);
         if let Some(next) = self.stages.get_mut(stages) {
             *next = "Not Started";
         }
@@ -158,7 +158,7 @@ impl Server {
             Donor::Refuses(why) => Err(of_donor(&why)),
         };
         let start = start.and_then(|start| {
-            report.goes_on_to(0);
+            report.continues_to(0);
             let closed = self.running.as_ref().map(|running| running.super_read_only);
             match closed {
                 Some(false) => Ok(start),
@@ -171,7 +171,7 @@ impl Server {
                 self.finish(id, Err(error));
             }
             Ok((start, lent)) => {
-                report.goes_on_to(1);
+                report.continues_to(1);
                 self.drop_data();
                 let takes = self.options.copy_takes;
                 if let Some(session) = self.session(id) {

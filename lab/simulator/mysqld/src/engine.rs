@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_left_of_a_list_whose_commits_a_cut_of_the_power_has_lost() {
+    fn a_power_loss_removes_lists_of_lost_commits() {
         let mut engine = Engine::default();
         let source = binlog_format::gtid::SourceId(uuid::Uuid::from_u128(1));
         let gtid = |number| Gtid {

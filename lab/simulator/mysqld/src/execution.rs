@@ -49,7 +49,7 @@ impl Server {
             return;
         };
         let rights = session.rights;
-        if self.hangs_behind_accounts(&statement, rights) {
+        if self.waits_for_accounts(&statement, rights) {
             if let Some(session) = self.session(id) {
                 session.work = Work::Later(statement);
             }
@@ -133,7 +133,7 @@ impl Server {
     }
 
     /// Whether a statement waits for the account lock, which another one holds until its ACK.
-    fn hangs_behind_accounts(&self, statement: &Statement, rights: Rights) -> bool {
+    fn waits_for_accounts(&self, statement: &Statement, rights: Rights) -> bool {
         self.accounts_are_locked()
             && match statement {
                 Statement::ShowGrants

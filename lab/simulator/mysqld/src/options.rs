@@ -112,7 +112,7 @@ pub enum Rights {
 }
 
 impl Rights {
-    /// Whether it has CONNECTION_ADMIN and the other administrative privileges.
+    /// True if it has CONNECTION_ADMIN and the other administrative privileges.
     pub(crate) fn administers(self) -> bool {
         matches!(self, Self::All | Self::Member)
     }

@@ -201,13 +201,13 @@ impl Mysqld {
         self.act(|server| server.unknown.clone())
     }
 
-    /// Whether a copy has removed its rows and none has completed since.
+    /// True if a copy has removed its rows and none has completed since.
     #[must_use]
     pub fn lacks_its_data(&self) -> bool {
         self.act(|server| !server.engine.has_table() && server.arrived.is_none())
     }
 
-    /// Whether a copy is running.
+    /// True if a copy is running.
     #[must_use]
     pub fn copies(&self) -> bool {
         self.act(|server| server.copying().is_some())

@@ -153,7 +153,7 @@ impl Server {
         of_sessions.chain(running.stop_deadline(self.now())).min()
     }
 
-    /// Whether such an event is due. A stop is checked on every call.
+    /// True if such an event is due. A stop is checked on every call.
     pub(crate) fn is_due(&self) -> bool {
         self.is_stopping() || self.deadline().is_some_and(|at| self.now() >= at)
     }

@@ -167,7 +167,7 @@ impl Session {
         self.dump.as_ref().is_some_and(|dump| dump.semi_sync)
     }
 
-    /// Whether a newer dump has ended its own.
+    /// True if a newer dump has ended its own.
     pub(crate) fn was_replaced(&self) -> bool {
         self.dump.as_ref().is_some_and(|dump| dump.replaced)
     }

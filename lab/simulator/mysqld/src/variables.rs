@@ -133,7 +133,7 @@ pub(crate) struct Variables {
     all: BTreeMap<&'static str, Variable>,
     plugin: bool,
     replica_plugin: bool,
-    /// Whether the clone plugin is loaded.
+    /// True if the clone plugin is loaded.
     pub(crate) has_clone: bool,
 }
 

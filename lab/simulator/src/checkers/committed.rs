@@ -75,7 +75,7 @@ impl NothingAcknowledgedIsLost {
             && self.refused.contains(digest)
         {
             return Err(format!(
-                "{entry:?} is committed, although its client was told that it never will be"
+                "{entry:?} is committed, although its client received a definite refusal"
             ));
         }
         match self.acknowledged.get(&index) {
@@ -186,7 +186,7 @@ impl CommittedNeverChanges {
         }
         match self.marks.get(&member) {
             Some(&mark) if keep.is_none_or(|keep| keep.index < mark) => Err(format!(
-                "member {member} takes back everything behind {}, although its commit mark had come to index {mark}",
+                "member {member} truncates everything after {}, although its commit mark had reached index {mark}",
                 keep.map_or_else(|| "the beginning".to_owned(), |keep| keep.to_string())
             )),
             _ => Ok(()),

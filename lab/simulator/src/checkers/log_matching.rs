@@ -30,7 +30,7 @@ impl LogsMatch {
             && (after.index + 1 != entry.op_id.index || after.term > entry.op_id.term)
         {
             return Err(format!(
-                "member {member} appends {entry:?} behind {after}, which leaves a gap or goes back"
+                "member {member} appends {entry:?} after {after}, which leaves a gap or goes back"
             ));
         }
         log.push(entry.clone());
@@ -63,7 +63,7 @@ impl LogsMatch {
         for entry in &opened.entries {
             let Some(known) = self.known.get(&entry.op_id) else {
                 return Err(format!(
-                    "member {member} reads {entry:?} from its disk, which nobody ever appended"
+                    "member {member} reads {entry:?} from its disk, which was never appended"
                 ));
             };
             if known.content != entry.content {

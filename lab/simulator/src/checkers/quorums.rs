@@ -193,7 +193,7 @@ mod repairs_tests {
     use super::*;
 
     #[test]
-    fn what_was_given_up_is_excused_and_nothing_else() {
+    fn only_abandoned_entries_are_excused() {
         let id = OpId::new;
         let repair = |loss| {
             let mut repairs = Repairs::default();
@@ -204,7 +204,10 @@ mod repairs_tests {
         };
         let lossy = repair(true);
         assert!(lossy.replaced(id(4, 21), id(1004, 21)));
-        assert!(!lossy.replaced(id(4, 21), id(5, 21)), "nobody ordered that");
+        assert!(
+            !lossy.replaced(id(4, 21), id(5, 21)),
+            "no operator ordered that"
+        );
         assert!(
             !lossy.replaced(id(4, 20), id(1004, 20)),
             "the survivor has it"

@@ -34,8 +34,7 @@ impl RegionsAreNotCutOff {
         for index in ends.collect::<BTreeSet<u64>>() {
             let misses = |id: &&MemberId| {
                 let stretches = self.left_out.get(id).into_iter().flatten();
-                let mut around =
-                    stretches.filter(|(behind, upto)| *behind < index && index <= *upto);
+                let mut around = stretches.filter(|(after, upto)| *after < index && index <= *upto);
                 around.next().is_some()
             };
             let missing: Vec<String> = voting
@@ -46,7 +45,7 @@ impl RegionsAreNotCutOff {
             if missing.len() > minority {
                 let missing = missing.join(" and ");
                 return Err(format!(
-                    "members {missing}, of {} voting ones in {}, were never sent index {index}, and cannot be any more",
+                    "members {missing}, of {} voting ones in {}, were never sent index {index}, and no longer can be",
                     voting.len(),
                     region.0
                 ));

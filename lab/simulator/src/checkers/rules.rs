@@ -28,10 +28,9 @@ pub(super) fn check(event: &Event, is_broken: bool) -> Result<(), (&'static str,
             "what clients of the servers saw has an order",
             words.clone(),
         )),
-        Event::Wedged { words } => Some((
-            "a ring that lets a member go goes on without it",
-            words.clone(),
-        )),
+        Event::Wedged { words } => {
+            Some(("a ring continues without a removed member", words.clone()))
+        }
         Event::Operation(operation) => of_an_operation(operation),
         _ if is_broken => None,
         event => of_progress(event),
@@ -49,7 +48,7 @@ fn of_an_operation(operation: &Operation) -> Option<(&'static str, String)> {
                 None if stopped.hands_over => "led and was stopped, and no member serves instead",
                 _ => return None,
             };
-            let rule = "who is stopped in good order hands over";
+            let rule = "a member that shuts down hands over";
             Some((rule, format!("member {member} {what}")))
         }
         Operation::UsedWithoutItsData { member } => Some((
@@ -77,7 +76,7 @@ fn of_progress(event: &Event) -> Option<(&'static str, String)> {
             Some(("nothing panics", format!("member {member}: {words}")))
         }
         // Data directories are never restored to an earlier state, so no member may report one.
-        Event::PutBack { .. } => Some(("nobody is accused", event.to_string())),
+        Event::PutBack { .. } => Some(("no member is accused", event.to_string())),
         Event::RefusedToOpen {
             member,
             why,

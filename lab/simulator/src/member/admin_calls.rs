@@ -12,7 +12,7 @@ use raft_types::{MemberId, MemberRecord, RingId};
 use ring_admin::{Introduction, LogOrigin, Party};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use transport::{AdminError, FounderCalls};
+use transport::{AdminError, BootstrapCalls};
 
 use crate::member::neighbours::Neighbours;
 
@@ -68,7 +68,7 @@ pub(super) enum Silence {
 impl Silence {
     pub(super) fn words(self) -> &'static str {
         match self {
-            Self::Gone => "nobody answers there, or it ended before it had an answer",
+            Self::Gone => "no process answers there, or it ended before it had an answer",
             Self::Late => "it did not end in time",
         }
     }
@@ -140,7 +140,7 @@ impl FoundingMember {
     }
 }
 
-impl FounderCalls for FoundingMember {
+impl BootstrapCalls for FoundingMember {
     fn identify<'a>(
         &'a self,
         record: &'a MemberRecord,

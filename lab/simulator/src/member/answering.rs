@@ -59,13 +59,13 @@ impl Answering {
         setup: &ProcessSetup,
         directory: &Directory,
         member: &Member,
-        beside: Option<&MysqldBeside>,
+        local_mysqld: Option<&MysqldBeside>,
     ) -> Self {
         Self {
             setup: Arc::new(setup.clone()),
             directory: directory.clone(),
             orders: None,
-            takes_part: Some((member.clone(), beside.cloned())),
+            takes_part: Some((member.clone(), local_mysqld.cloned())),
         }
     }
 
@@ -117,7 +117,7 @@ impl Answering {
 
     fn status(&self) -> Status {
         let ring = self.directory.ring();
-        let Some((member, beside)) = &self.takes_part else {
+        let Some((member, local_mysqld)) = &self.takes_part else {
             let why = "the member waits for its ring to be bootstrapped";
             return Status {
                 said: MemberSaid {
@@ -128,8 +128,10 @@ impl Answering {
                 serves: None,
             };
         };
-        let said = match beside {
-            Some(beside) => MemberSaid::of(&beside.member_view(self.directory.book.identity())),
+        let said = match local_mysqld {
+            Some(local_mysqld) => {
+                MemberSaid::of(&local_mysqld.member_view(self.directory.book.identity()))
+            }
             None => MemberSaid {
                 ring,
                 primary: Err("it is a witness".to_owned()),
@@ -144,10 +146,10 @@ impl Answering {
     }
 
     async fn carry_out(&self, order: MysqldOrder) -> Result<MysqldAnswer, Refusal> {
-        let beside = self
+        let local_mysqld = self
             .takes_part
             .as_ref()
-            .and_then(|(_, beside)| beside.clone());
+            .and_then(|(_, local_mysqld)| local_mysqld.clone());
         let Some(host) = &self.setup.host else {
             let what = "this member is a witness and has no mysqld";
             return Err(Refusal::new(RefusalKind::Refused, what, ""));
@@ -160,7 +162,7 @@ impl Answering {
             }
             order => order,
         };
-        let mysqld = host.converted(&self.setup, &self.directory, beside);
+        let mysqld = host.converted(&self.setup, &self.directory, local_mysqld);
         let mysqld = mysqld
             .map_err(|error| Refusal::new(RefusalKind::Failed, error.to_string(), "fix that"))?;
         mysqld.carry_out(&order).await

@@ -195,7 +195,7 @@ impl ConversionMembers for CalledMembers {
         async move {
             let leader = *self.leader.lock().unwrap_or_else(PoisonError::into_inner);
             match leader {
-                None => Err(ConversionFailure::error("nobody leads")),
+                None => Err(ConversionFailure::error("no member leads")),
                 Some(leader) => {
                     self.ask(leader, until, |answer| Question::Promote(to, answer))
                         .await

@@ -28,7 +28,7 @@ pub(crate) struct FileRepair {
 }
 
 /// Runs as long as the process.
-pub(super) async fn mend(member: Member, log: LogHandle, record: Record, wanted: FileRepair) {
+pub(super) async fn repair(member: Member, log: LogHandle, record: Record, wanted: FileRepair) {
     let reading = async {
         match wanted.scrub_every {
             Some(pause) => read_back(&log, &record, pause).await,

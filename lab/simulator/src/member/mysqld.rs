@@ -139,13 +139,13 @@ impl Host {
         &self,
         setup: &ProcessSetup,
         directory: &Directory,
-        beside: Option<MysqldBeside>,
+        local_mysqld: Option<MysqldBeside>,
     ) -> io::Result<ConvertedMysqld> {
         Ok(ConvertedMysqld {
             config: Arc::new(self.settings(setup, self.mysql())),
             connect: self.connect()?,
             book: directory.book.clone(),
-            beside,
+            local_mysqld,
         })
     }
 
@@ -487,7 +487,7 @@ impl Host {
         {
             if let Err(error) = std::fs::write(path, bytes) {
                 self.record
-                    .note(&format!("the tail cannot be put back: {error}"));
+                    .note(&format!("the tail cannot be restored: {error}"));
             }
         }
     }

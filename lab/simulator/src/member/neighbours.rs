@@ -64,7 +64,7 @@ impl Neighbours {
         })
     }
 
-    /// Whether no link between two hosts is cut.
+    /// True if no link between two hosts is cut.
     pub(super) fn reaches(&self, one: MemberId, other: MemberId) -> bool {
         self.queue.links(|links| {
             links.lets_through(one, other, false) && links.lets_through(other, one, false)
@@ -168,12 +168,12 @@ enum Question {
 
 impl DonorCall {
     /// Handles the request as the product's member does.
-    pub(crate) async fn answer(self, beside: MysqldBeside, connect: ConnectOptions) {
+    pub(crate) async fn answer(self, local_mysqld: MysqldBeside, connect: ConnectOptions) {
         let accounts = (self.donor, self.recipient);
         match self.question {
             Question::Offer(answer) => {
                 self.neighbours.known().accounts.insert(accounts);
-                drop(answer.send(beside.offer(self.recipient).await));
+                drop(answer.send(local_mysqld.offer(self.recipient).await));
             }
             Question::Withdraw(account, answer) => {
                 let withdrawn = provision::withdraw(&connect, &account).await;

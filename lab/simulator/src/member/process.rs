@@ -79,7 +79,7 @@ pub(crate) struct Process {
     /// Set by a separate task when the engine stops.
     fault: watch::Receiver<Option<Fault>>,
     /// The server next to it, and its watcher.
-    beside: Option<(Host, MysqldBeside)>,
+    local_mysqld: Option<(Host, MysqldBeside)>,
     /// It was asked to stop, and has done everything that precedes its end.
     left: Arc<AtomicBool>,
     /// Answers admin calls, if those are simulated.
@@ -111,7 +111,7 @@ impl Process {
             let waiting = Waiting::new(around, directory, queue);
             return Ok(Started::Waiting(Box::new(waiting)));
         }
-        let (store, has_a_log) = Self::open_and_tell(&runtime, setup, record, damage)?;
+        let (store, has_a_log) = Self::open_and_report(&runtime, setup, record, damage)?;
         let pending = PendingCalls::new(setup.id, queue.clone(), setup.disk.clone());
         let taking_part = Self::take_part(setup.clone(), store, pending.clone(), record.clone());
         if setup.returns && has_a_log {
@@ -147,7 +147,7 @@ impl Process {
     }
 
     /// Opens the log; returns whether it has entries.
-    fn open_and_tell(
+    fn open_and_report(
         runtime: &Runtime,
         setup: &ProcessSetup,
         record: &Record,
@@ -183,7 +183,7 @@ impl Process {
     ) -> Result<Self, OpenFailure> {
         around.setup = around.setup.in_its_ring();
         let (setup, record) = (around.setup.clone(), around.record.clone());
-        let (store, _) = Self::open_and_tell(&around.runtime, &setup, &record, Damage::None)?;
+        let (store, _) = Self::open_and_report(&around.runtime, &setup, &record, Damage::None)?;
         let pending = PendingCalls::new(setup.id, queue, setup.disk.clone());
         let directory = setup.directory.clone();
         let taking_part = Self::take_part(setup, store, pending, record.clone());
@@ -219,7 +219,7 @@ impl Process {
         if let Some(returning) = returning {
             runtime.spawn(returning.campaign_when_known(member.clone()));
         }
-        let beside = setup.host.clone().map(|host| {
+        let local_mysqld = setup.host.clone().map(|host| {
             host.runs_on(Some(clock));
             let ring = RingHandle {
                 member: member.clone(),
@@ -228,21 +228,21 @@ impl Process {
             let begun = runtime.block_on(async { host.look_after(&setup, ring) });
             begun.map(|looked_after| (host, looked_after))
         });
-        let beside = beside.transpose().unwrap_or_else(|error| {
+        let local_mysqld = local_mysqld.transpose().unwrap_or_else(|error| {
             record.saw(&Event::Panicked {
                 member: setup.id,
-                words: format!("mysqld cannot be looked after: {error}"),
+                words: format!("mysqld cannot be managed: {error}"),
             });
             None
         });
         let answering = setup.directory.as_ref().map(|directory| {
-            let beside = beside.as_ref().map(|(_, beside)| beside);
-            Answering::within(&setup, directory, &member, beside)
+            let local_mysqld = local_mysqld.as_ref().map(|(_, local_mysqld)| local_mysqld);
+            Answering::within(&setup, directory, &member, local_mysqld)
         });
         let process = Self {
             clock,
             answering,
-            beside,
+            local_mysqld,
             commits: member.committed(),
             member,
             log,
@@ -265,7 +265,7 @@ impl Process {
         }
         if let Some(wanted) = setup.file_repair {
             let (member, log) = (process.member.clone(), process.log.clone());
-            let file_repair = file_repair::mend(member, log, record.clone(), wanted);
+            let file_repair = file_repair::repair(member, log, record.clone(), wanted);
             process.runtime.spawn(file_repair);
         }
         let clients = clients::serve(setup, process.member.clone(), record);
@@ -401,7 +401,7 @@ impl Process {
         let until = self.clock.at(now);
         self.runtime
             .block_on(async { tokio::time::sleep_until(until).await });
-        self.tell_commits();
+        self.report_commits();
     }
 
     /// Resumes a stopped process: its clock advanced in the meantime.
@@ -420,7 +420,7 @@ impl Process {
     }
 
     /// Records the entries that the commit mark moved over, as read by this member.
-    fn tell_commits(&mut self) {
+    fn report_commits(&mut self) {
         if !self.reception.pending.alive() || !self.commits.has_changed().unwrap_or(false) {
             return;
         }
@@ -492,7 +492,9 @@ impl Process {
     /// Its view of its server.
     pub(crate) fn mysqld(&self) -> Option<MysqlView> {
         let _inside = self.runtime.enter();
-        self.beside.as_ref().map(|(_, beside)| beside.view())
+        self.local_mysqld
+            .as_ref()
+            .map(|(_, local_mysqld)| local_mysqld.view())
     }
 
     pub(crate) fn log(&self) -> &LogHandle {
@@ -513,20 +515,21 @@ impl Process {
         force: bool,
         tell: impl FnOnce(Result<Provisioned, Refusal>) + Send + 'static,
     ) {
-        if let Some((_, beside)) = &self.beside {
-            let beside = beside.clone();
+        if let Some((_, local_mysqld)) = &self.local_mysqld {
+            let local_mysqld = local_mysqld.clone();
             self.runtime.spawn(async move {
-                tell(beside.provision(&donor, theirs.as_ref(), force).await);
+                tell(local_mysqld.provision(&donor, theirs.as_ref(), force).await);
             });
         }
     }
 
     /// Answers a recipient's request for its server's data.
     pub(crate) fn answer_recipient(&self, call: DonorCall) {
-        if let Some((host, beside)) = &self.beside
+        if let Some((host, local_mysqld)) = &self.local_mysqld
             && let Ok(connect) = host.connect()
         {
-            self.runtime.spawn(call.answer(beside.clone(), connect));
+            self.runtime
+                .spawn(call.answer(local_mysqld.clone(), connect));
         }
     }
 
@@ -539,17 +542,17 @@ impl Process {
 
     /// Begins to leave the ring, for a member with a server, as the product does when asked to stop.
     pub(crate) fn leave(&self) {
-        let Some((_, beside)) = &self.beside else {
+        let Some((_, local_mysqld)) = &self.local_mysqld else {
             return;
         };
-        let (beside, left) = (beside.clone(), self.left.clone());
+        let (local_mysqld, left) = (local_mysqld.clone(), self.left.clone());
         self.runtime.spawn(async move {
-            beside.stop().await;
+            local_mysqld.stop().await;
             left.store(true, Ordering::Relaxed);
         });
     }
 
-    /// Whether it has left the ring, so that it can end.
+    /// True if it has left the ring, so that it can end.
     pub(crate) fn has_left(&self) -> bool {
         self.left.load(Ordering::Relaxed)
     }
@@ -566,7 +569,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if let Some((host, _)) = &self.beside {
+        if let Some((host, _)) = &self.local_mysqld {
             host.runs_on(None);
         }
         self.record.carried(&self.traffic());

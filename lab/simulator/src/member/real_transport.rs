@@ -12,10 +12,9 @@ use raft_types::{FormatRange, FormatVersion, MemberId, MemberRecord, OwnLog, Rin
 use ring_admin::{
     Identity, IdentityBook, IdentityFile, IdentityPages, LogOrigin, Member, RingState,
 };
-use spilling_bytes::SpillFolder;
 use transport::{
-    FarOptions, GrpcNetworkFactory, LocalMember, RunningServer, StatusSource, TransportConfig,
-    serve_streams,
+    FarOptions, GrpcNetworkFactory, LocalMember, NetworkOptions, RunningServer, StatusSource,
+    TransportConfig, serve_streams,
 };
 
 use crate::member::process_setup::ProcessSetup;
@@ -141,14 +140,13 @@ impl RealTransport {
         let local = Arc::new(LocalMember::new(book.clone(), Arc::new(NoStatus)));
         local.report_of(log);
         let server = serve_streams(self.streams.listen(setup.id), local.clone(), &config);
-        let network = GrpcNetworkFactory::over_streams(
-            book.clone(),
+        let options = NetworkOptions {
             config,
-            setup.record.region.clone(),
-            FarOptions::default(),
-            SpillFolder::default(),
-            self.streams.of(setup.id),
-        );
+            far: Some((setup.record.region.clone(), FarOptions::default())),
+            streams: Some(self.streams.of(setup.id)),
+            ..NetworkOptions::default()
+        };
+        let network = GrpcNetworkFactory::new(book.clone(), options);
         Ends {
             network,
             book,

@@ -713,7 +713,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_arrives_in_its_order_and_behind_it_the_end() {
+    fn bytes_arrive_in_order_before_the_end() {
         let mut net = Net::new();
         let (mut one, mut two) = net.connect(None);
         now(one.write_all(b"a")).expect("sent");
@@ -729,7 +729,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_read_holds_the_sender_up() {
+    fn a_receiver_that_does_not_read_blocks_the_sender() {
         let mut net = Net::new();
         let (mut one, mut two) = net.connect(None);
         let window = net.streams.state().window;
@@ -741,7 +741,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_lost_its_power_says_nothing_until_it_is_back() {
+    fn a_machine_without_power_is_silent_until_it_restarts() {
         let mut net = Net::new();
         let (mut one, two) = net.connect(None);
         net.off = true;
@@ -760,7 +760,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_on_writing_is_reset_although_each_of_its_writes_is_answered() {
+    fn a_sender_that_continues_to_write_is_reset() {
         let mut net = Net::new();
         let (mut one, two) = net.connect(None);
         drop(two);
@@ -779,7 +779,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_comes_behind_what_is_on_its_way_and_in_the_place_of_what_got_lost() {
+    fn a_reset_follows_bytes_in_flight_and_replaces_lost_ones() {
         let segment = |at, tries| Segment {
             at: Tick(at),
             tries,
@@ -801,7 +801,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forgotten_connection_fails_where_somebody_asked_for_that() {
+    fn a_forgotten_connection_fails_on_request() {
         let mut net = Net::new();
         let limit = Duration::from_secs(1);
         let (mut one, mut two) = net.connect(Some(limit));

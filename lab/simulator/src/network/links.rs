@@ -101,7 +101,7 @@ impl Links {
     }
 
     /// Removes one of the cuts of one direction.
-    pub(crate) fn mend(&mut self, from: MemberId, to: MemberId) {
+    pub(crate) fn restore(&mut self, from: MemberId, to: MemberId) {
         if let Some(reasons) = self.cut.get_mut(&(from, to)) {
             *reasons -= 1;
             if *reasons == 0 {
@@ -237,9 +237,9 @@ mod tests {
         assert_ne!(links.fate(TWO, ONE, false, &mut dice), Fate::Lost);
         // Two cuts are removed one by one.
         links.cut(ONE, TWO);
-        links.mend(ONE, TWO);
+        links.restore(ONE, TWO);
         assert!(!links.open(ONE, TWO));
-        links.mend(ONE, TWO);
+        links.restore(ONE, TWO);
         assert!(links.open(ONE, TWO));
     }
 

@@ -56,7 +56,7 @@ impl Body {
         }
     }
 
-    /// Whether it is long, and therefore delayed by a busy line.
+    /// True if it is long, and therefore delayed by a busy line.
     pub(crate) fn carries_entries(&self) -> bool {
         matches!(self, Self::Request { asked, .. } if !asked.request.entries.is_empty())
     }

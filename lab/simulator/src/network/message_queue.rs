@@ -37,7 +37,7 @@ struct State {
 impl State {
     /// One step after all messages in flight from one member to another: an exiting process closes its connections after its last bytes,
     /// and those are received before the end of a connection.
-    fn behind_all(&self, from: MemberId, to: MemberId) -> Tick {
+    fn after_all(&self, from: MemberId, to: MemberId) -> Tick {
         let between = self.under_way.iter();
         let between = between.filter(|(_, message)| (message.from, message.to) == (from, to));
         let last = between.map(|((at, _), _)| *at).max();
@@ -129,7 +129,7 @@ impl MessageQueue {
                 *last = at;
             }
             if matches!(message.body, Body::HungUp) {
-                at = at.max(state.behind_all(from, to));
+                at = at.max(state.after_all(from, to));
             }
             state.sent += 1;
             state.under_way.insert((at, state.sent), message.clone());

@@ -28,7 +28,7 @@ pub(super) fn choose(members: &BTreeMap<MemberId, MemberShape>, dice: &mut Rng) 
     }
 }
 
-/// Whether another region than the first has a proxy with a member to relay to.
+/// True if another region than the first has a proxy with a member to relay to.
 fn can_be_by_region(members: &BTreeMap<MemberId, MemberShape>) -> bool {
     let there = || members.values().filter(|member| !member.spare);
     let regions = || there().map(|member| &member.record.region);
@@ -70,7 +70,7 @@ mod tests {
     use crate::shape::Shape;
 
     #[test]
-    fn all_edges_can_be_followed_and_some_ways_have_two_proxies() {
+    fn all_edges_are_usable_and_some_routes_have_two_proxies() {
         let (mut off, mut by_region, mut in_a_row) = (0, 0, 0);
         for seed in 0..300 {
             let mut dice = Rng::with_seed(seed);

@@ -94,7 +94,7 @@ impl World {
             .is_some_and(|how| how.scrub_every.is_some())
     }
 
-    pub(super) fn damage_what_somebody_lacks(&mut self) {
+    pub(super) fn damage_entries_that_a_member_lacks(&mut self) {
         self.wait_for_leader(None);
         let Some((leader, term)) = self.serving() else {
             return;
@@ -132,7 +132,7 @@ impl World {
         let before = self.record.counts().acknowledged;
         let allowed = time_to_commit(&self.shape) + TIME_TO_MEND;
         let otherwise = format!(
-            "member {lacking} lacks what is in a damaged file of member {leader} ({disturbance:?}), or nobody commits"
+            "member {lacking} lacks what is in a damaged file of member {leader} ({disturbance:?}), or no member commits"
         );
         self.wait_until(&otherwise, allowed, |world| {
             let front = world.front(lacking);
@@ -173,22 +173,22 @@ impl World {
     ) -> Option<FileNumber> {
         let more = self.dice.u64(3..7);
         let leads = |world: &Self| world.serving().map(|(id, _)| id) == Some(leader);
-        self.wait_until("nobody writes", TIME_TO_WRITE, |world| {
+        self.wait_until("no client writes", TIME_TO_WRITE, |world| {
             let front = world.front(leader);
             !leads(world)
-                || world.nobody_can_write_without(lacking)
+                || world.no_member_can_write_without(lacking)
                 || front.is_some_and(|front| front.file.get() >= first.get() + more)
         });
         let written = self.front(leader)?;
-        self.wait_until("nobody commits", TIME_TO_WRITE, |world| {
+        self.wait_until("no member commits", TIME_TO_WRITE, |world| {
             let front = world.front(leader);
             !leads(world) || front.is_some_and(|front| front.committed >= written.durable)
         });
         Some(written.file)
     }
 
-    /// Whether every database member but this one is lost: members that were down at its choice may still be down.
-    fn nobody_can_write_without(&self, lacking: MemberId) -> bool {
+    /// True if every database member but this one is lost: members that were down at its choice may still be down.
+    fn no_member_can_write_without(&self, lacking: MemberId) -> bool {
         self.slots.iter().all(|(id, slot)| {
             *id == lacking || slot.is_lost() || slot.setup.record.kind == MemberKind::Witness
         })
@@ -209,7 +209,7 @@ impl World {
         match (absence, self.slots.get_mut(&member)) {
             (Absence::Killed, Some(slot)) => slot.start_at = Some(now),
             (Absence::Paused, Some(slot)) => slot.resume(now),
-            _ => self.mend_links(&both_ways(&[member], &self.others_of(member))),
+            _ => self.restore_links_between(&both_ways(&[member], &self.others_of(member))),
         }
     }
 
@@ -286,7 +286,7 @@ impl World {
 }
 
 impl Slot {
-    /// Whether one of its log files is damaged.
+    /// True if one of its log files is damaged.
     pub(super) fn has_cold_damage(&self) -> bool {
         let mut cold = self.cold.iter();
         cold.any(|file| file.is_damaged(&self.setup.disk))
@@ -324,7 +324,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_damaged_differs_within_one_sector() {
+    fn damage_is_within_one_sector() {
         let good: Vec<u8> = (0..1_300).map(|at| (at / SECTOR) as u8).collect();
         for (byte, whole_sector, changed) in [
             (7, false, 1),

@@ -199,7 +199,7 @@ impl World {
             }
             self.step();
         }
-        self.mend();
+        self.restore_links();
         let otherwise = format!("{} does not come to its end", direction.name());
         self.wait_until(&otherwise, TIME_TO_CONVERT, |world| !world.is_converting());
     }
@@ -283,7 +283,7 @@ impl World {
     // Checks after each step.
 
     /// Advances the hosts' processes and the operator.
-    pub(super) fn look_at_conversions(&mut self) {
+    pub(super) fn check_conversions(&mut self) {
         let Some(conversions) = self.conversions.take() else {
             return;
         };
@@ -296,8 +296,8 @@ impl World {
         }
         self.conversions = Some(conversions);
         self.start_servers_plainly();
-        self.go_on_with_the_command();
-        self.nobody_writes_beside_the_primary();
+        self.continue_the_command();
+        self.only_the_primary_is_written();
     }
 
     /// The service manager restarts exited unmanaged servers.
@@ -329,7 +329,7 @@ impl World {
         }
     }
 
-    fn go_on_with_the_command(&mut self) {
+    fn continue_the_command(&mut self) {
         let Some(conversions) = &mut self.conversions else {
             return;
         };
@@ -410,7 +410,7 @@ impl World {
     }
 
     /// No other server accepts writes while an unmanaged one does.
-    fn nobody_writes_beside_the_primary(&self) {
+    fn only_the_primary_is_written(&self) {
         let hosts = self.slots.iter().filter_map(|(member, slot)| {
             let host = slot.setup.host.as_ref()?;
             let is_open = host.mysqld.is_open();
@@ -430,7 +430,7 @@ impl World {
     // The end.
 
     /// Checks the documented result of a conversion.
-    pub(super) fn what_is_left_is_as_promised(&mut self) {
+    pub(super) fn the_remaining_state_is_as_documented(&mut self) {
         let left_alone = |(member, slot): (&MemberId, &Slot)| {
             let host = slot.setup.host.as_ref()?;
             Some((*member, host.is_left_alone(&slot.setup)))

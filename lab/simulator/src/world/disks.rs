@@ -46,7 +46,7 @@ pub(super) fn with_short_files(shape: &mut Shape, workload: &mut Workload) {
 }
 
 impl World {
-    pub(super) fn tell_the_regions(&mut self) {
+    pub(super) fn report_the_regions(&mut self) {
         let members = self.slots.iter().filter(|(_, slot)| !slot.absent);
         let voting = members.map(|(id, slot)| (*id, slot.setup.record.region.clone()));
         let voting = voting.collect();
@@ -87,12 +87,12 @@ impl World {
         let until = self.now.after(time);
         while self.goes_on() && self.now < until {
             self.steps(BETWEEN_LOOKS);
-            self.purge_what_nobody_needs(absent_after);
+            self.purge_unneeded_files(absent_after);
         }
     }
 
     /// Every member purges as far as its leader permits.
-    fn purge_what_nobody_needs(&mut self, absent_after: Duration) {
+    fn purge_unneeded_files(&mut self, absent_after: Duration) {
         let past_regions = self.mutation == Some(Mutation::PurgePastRegions);
         let view = self.leading_view().map(|(_, view)| view);
         let own_majority = view.as_ref().and_then(majority_at_home);
@@ -182,7 +182,7 @@ impl World {
             slot.setup.disk.set_capacity(None);
         }
         let allowed = time_to_commit(&self.shape);
-        self.wait_until("there is room, and nobody writes", allowed, |world| {
+        self.wait_until("there is room, and no client writes", allowed, |world| {
             world
                 .left_and_written()
                 .is_some_and(|(_, written)| written > before)
@@ -286,7 +286,7 @@ impl World {
         ));
         slow.iter().for_each(|member| self.slow_down(*member, sync));
         self.play(Fault::crash(leader, Crash::Kill, sync * VOTES * 2));
-        let otherwise = "nobody is elected although disks are only slow";
+        let otherwise = "no leader is elected although disks are only slow";
         self.wait_until(otherwise, sync * VOTES, |world| {
             world.serving().map(|(_, serves)| serves) > Some(term)
         });

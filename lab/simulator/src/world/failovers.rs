@@ -166,7 +166,7 @@ impl World {
             self.kill(leader);
             killed = Some(self.now);
             if near {
-                self.followed_at_once(term);
+                self.replaced_immediately(term);
             }
             self.wait_for_leader(Some(term));
             self.wait_for_proxies();
@@ -189,10 +189,10 @@ impl World {
     }
 
     /// Waits until a member leads a later term: before a heartbeat can be missed, for any heartbeat interval.
-    fn followed_at_once(&mut self, before: Term) {
+    fn replaced_immediately(&mut self, before: Term) {
         let (start, lease) = (self.now, self.shape.timers.lease);
         self.wait_until(
-            "nobody is elected after the death of a process",
+            "no leader is elected after the death of a process",
             lease,
             |world| world.latest_term() > Some(before),
         );
@@ -226,7 +226,7 @@ impl World {
     /// Waits until a later term than this one is served.
     pub(super) fn wait_for_leader(&mut self, before: Option<Term>) {
         let allowed = time_to_commit(&self.shape);
-        self.wait_until("nobody serves", allowed, |world| {
+        self.wait_until("no member serves", allowed, |world| {
             world.serving().map(|(_, term)| term) > before
         });
     }

@@ -50,7 +50,10 @@ mod tests {
         // The leader of term 3 was affected as well.
         alarms.ends(first, Some(Term(3)));
         assert!(!alarms.may_come(second, Some(Term(3))), "its signs stay");
-        assert!(!alarms.may_come(second, None), "nobody leads, or says so");
+        assert!(
+            !alarms.may_come(second, None),
+            "no member leads or reports to lead"
+        );
         assert!(alarms.may_come(first, Some(Term(3))));
         alarms.ends(first, None);
         assert!(!alarms.may_come(second, Some(Term(3))));

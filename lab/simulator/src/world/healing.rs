@@ -80,14 +80,14 @@ impl World {
             return;
         }
         self.record.saw(&Event::Healed);
-        self.mend();
+        self.restore_links();
         self.keep_looking();
         if self.can_write() {
             self.wait_for_commit();
         }
         if self.leader().is_none() && self.waits_for_the_lost() {
             self.record
-                .note("an operator is needed: a member in doubt waits for one whose disk is gone");
+                .note("an operator is needed: a member in doubt waits for one with a lost disk");
             self.record.saw(&Event::Finished);
             return;
         }
@@ -99,7 +99,7 @@ impl World {
     }
 
     /// Ends all faults.
-    pub(super) fn mend(&mut self) {
+    pub(super) fn restore_links(&mut self) {
         self.deferred.clear();
         self.queue.links(|links| links.heal());
         let now = self.now;
@@ -108,7 +108,7 @@ impl World {
                 host.mysqld.resume();
             }
             slot.resume(now);
-            slot.mend_disk();
+            slot.repair_disk();
             slot.start_at = Some(now);
         }
         self.restart_fallen();
@@ -130,7 +130,7 @@ impl World {
         .sum();
         let start = self.now;
         let committed = self.happens_within(allowed, |world| {
-            world.whoever_was_left_behind_is_upgraded();
+            world.members_of_older_versions_are_upgraded();
             world.record.counts().acknowledged != before
         });
         if !committed {
@@ -147,7 +147,7 @@ impl World {
         let goal = self.furthest();
         let otherwise = format!("not everybody has index {goal:?}");
         self.wait_until(&otherwise, TIME_TO_CATCH_UP, |world| {
-            world.whoever_was_left_behind_is_upgraded();
+            world.members_of_older_versions_are_upgraded();
             world.everybody_has(goal)
         });
     }
@@ -170,7 +170,7 @@ impl World {
         })
     }
 
-    /// Whether this holds for all members that are not lost.
+    /// True if this holds for all members that are not lost.
     pub(super) fn everybody_there(&self, holds: impl Fn(&Slot) -> bool) -> bool {
         let Some(members) = self.members() else {
             return false;
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_engine_searches_itself_is_allowed_its_round_trips() {
+    fn the_engines_own_search_is_allowed_its_round_trips() {
         let edges = || ProxyMode::Edges(BTreeMap::new());
         let mut shape = Shape::choose(Stress::Everything, &mut Rng::with_seed(1));
         shape.distances = Distances {

@@ -91,7 +91,7 @@ impl World {
                 false => Survival::Seeded(self.dice.u64(..)),
             };
             if let Some(slot) = self.slots.get_mut(id) {
-                slot.fall_for_good(Crash::PowerCut(survival));
+                slot.fall_permanently(Crash::PowerCut(survival));
             }
         }
         let looks = millis(&mut self.dice, 100..2_000);
@@ -129,9 +129,9 @@ impl World {
             Ok(_) if self.now < self.repairs_until => {}
             Ok(plan) if !self.are_lost(&plan.missing) => {
                 self.record
-                    .note("no repair: who is missing is about to start");
+                    .note("no repair: the missing members are about to start");
             }
-            Ok(plan) => self.go_on_with(plan, &given),
+            Ok(plan) => self.continue_with(plan, &given),
             Err(refusal) => self.record.note(&format!("no repair: {refusal}")),
         }
         if looks > 1 {
@@ -139,14 +139,14 @@ impl World {
         }
     }
 
-    /// Whether the missing processes are lost: as the plan instructs, the operator gives up no member whose process may return by itself.
+    /// True if the missing processes are lost: as the plan instructs, the operator gives up no member whose process may return by itself.
     fn are_lost(&self, missing: &BTreeSet<MemberId>) -> bool {
         let soon = self.now.after(FOR_GOOD / 2);
         let mut slots = missing.iter().filter_map(|id| self.slots.get(id));
         slots.all(|slot| slot.is_down() && slot.start_at.is_none_or(|at| at > soon))
     }
 
-    fn go_on_with(&mut self, mut plan: RepairPlan, given: &[MemberEvidence]) {
+    fn continue_with(&mut self, mut plan: RepairPlan, given: &[MemberEvidence]) {
         let answering: BTreeSet<MemberId> = given.iter().map(|one| one.member).collect();
         if self.mutation == Some(Mutation::BelieveAnySet)
             && plan.lost.iter().any(|set| set.is_subset(&answering))
@@ -177,7 +177,7 @@ impl World {
         let done = timers.lease + timers.heartbeat;
         self.repairs_until = self.now.after(done);
         let back = millis(&mut self.dice, 300..4_000);
-        self.come_back_later(done + back, plan.missing.clone());
+        self.return_later(done + back, plan.missing.clone());
         self.lose_the_survivor(plan.survivor);
         let Some(process) = self.process(plan.survivor) else {
             return;
@@ -206,10 +206,10 @@ impl World {
         self.ends_later(UNHEARD, "first survivor".to_owned(), move |world| {
             world.lose(&lost)
         });
-        self.come_back_later(BACK, survivor);
+        self.return_later(BACK, survivor);
     }
 
-    fn come_back_later(&mut self, time: Duration, members: BTreeSet<MemberId>) {
+    fn return_later(&mut self, time: Duration, members: BTreeSet<MemberId>) {
         self.ends_later(time, format!("absence of {members:?}"), move |world| {
             world.bring_back(&members);
         });

@@ -192,7 +192,7 @@ impl World {
     /// A slot for each member.
     fn make_slots(&mut self) {
         let ring = RingId::random();
-        let founder = self.shape.members.keys().next().copied();
+        let first_member = self.shape.members.keys().next().copied();
         let configured = self.shape.members.iter().map(|(id, member)| {
             let record = MemberRecord {
                 incarnation: Incarnation::default(),
@@ -204,7 +204,7 @@ impl World {
         for (id, member) in self.shape.members.clone() {
             let rules = match self.scenario {
                 Some(Scenario::Policies) => {
-                    policies::of_the_file(&self.shape, Some(id) == founder, &mut self.dice)
+                    policies::of_the_file(&self.shape, Some(id) == first_member, &mut self.dice)
                 }
                 _ => self.shape.rules.clone(),
             };
@@ -295,10 +295,10 @@ impl World {
         let members = members.filter(|(_, member)| !member.spare);
         let records = members.map(|(id, member)| (*id, member.record.clone()));
         let records: BTreeMap<_, _> = records.collect();
-        let founder = self.slots.values().find_map(Slot::process);
-        if let Some(founder) = founder {
+        let first_member = self.slots.values().find_map(Slot::process);
+        if let Some(first_member) = first_member {
             let record = self.record.clone();
-            founder.spawn(|member| async move {
+            first_member.spawn(|member| async move {
                 if let Err(error) = member.bootstrap(records).await {
                     record.note(&format!("the ring was not made: {error}"));
                 }

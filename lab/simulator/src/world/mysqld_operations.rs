@@ -36,7 +36,7 @@ const SECONDS_ARE_WHOLE: Duration = Duration::from_secs(1);
 /// The recorded operator.
 const OPERATOR: &str = "anna";
 /// The caller that resumes failover without an order, in the deliberately broken ring.
-const NOBODY: &str = "nobody";
+const UNKNOWN_MEMBER: &str = "unknown";
 
 /// The operators' running work.
 #[derive(Default)]
@@ -123,12 +123,12 @@ impl World {
             0 => *pick(&mut self.dice, &servers),
             _ => leader,
         };
-        let heirs = self.slots.iter().filter(|(id, slot)| {
+        let candidates = self.slots.iter().filter(|(id, slot)| {
             **id != leader && slot.setup.host.is_some() && self.may_lead(&slot.setup.record)
         });
         // The engine's own search may take longer than a stopping member waits for its successor.
-        let has_an_heir = heirs.count() > 0 && self.shape.searches_itself;
-        self.operations.hands_over = (member == leader && has_an_heir).then_some(leader);
+        let has_a_candidate = candidates.count() > 0 && self.shape.searches_itself;
+        self.operations.hands_over = (member == leader && has_a_candidate).then_some(leader);
         let down = millis(&mut self.dice, 10..4_000);
         self.play(Fault::crash(member, Crash::Stop, down));
         let otherwise = format!("member {member} was asked to stop and still runs");
@@ -145,7 +145,7 @@ impl World {
             return;
         };
         if self.mutation == Some(Mutation::ResumeUnasked) {
-            self.ask_to_resume(NOBODY);
+            self.ask_to_resume(UNKNOWN_MEMBER);
             self.steps(TRY_AGAIN);
         }
         let down = millis(&mut self.dice, 500..8_000);
@@ -235,7 +235,7 @@ impl World {
         let request = PauseRequest {
             for_seconds: length.map(|length| length.as_secs()),
             by: OPERATOR.to_owned(),
-            reason: "the host is looked after".to_owned(),
+            reason: "the host is under maintenance".to_owned(),
         };
         let answer = Answer::default();
         let (record, tell) = (self.record.clone(), answer.clone());
@@ -281,7 +281,7 @@ impl World {
     // Checks after each step.
 
     /// Notifies the checkers of servers and stopped members, and ends pauses.
-    pub(super) fn look_at_operations(&mut self) {
+    pub(super) fn check_operations(&mut self) {
         let open: BTreeSet<MemberId> = self
             .servers()
             .into_iter()

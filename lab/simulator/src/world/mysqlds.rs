@@ -186,10 +186,10 @@ impl World {
                 value.is_some() && lists.iter().all(|(_, list)| list.get(*at) == value)
             };
             let parts = (0..).take_while(same).count();
-            words += &format!("list {number} parts behind {parts} values:");
+            words += &format!("list {number} parts after {parts} values:");
             for (id, list) in lists {
                 let rest: Vec<&u64> = list.iter().skip(parts).take(3).collect();
-                words += &format!(" {id} has {} and goes on with {rest:?};", list.len());
+                words += &format!(" {id} has {} and continues with {rest:?};", list.len());
             }
             words.push(' ');
         }

@@ -132,7 +132,7 @@ impl World {
         chosen.into_iter().map(|(id, _)| *id).collect()
     }
 
-    /// Whether there is another voting database member.
+    /// True if there is another voting database member.
     pub(super) fn another_can_lead(&self, member: MemberId) -> bool {
         self.slots.iter().any(|(id, slot)| {
             *id != member && self.may_lead(&slot.setup.record) && !slot.damaged && !slot.absent

@@ -188,15 +188,18 @@ impl World {
             .links(|links| pairs.iter().for_each(|(from, to)| links.cut(*from, *to)));
     }
 
-    pub(super) fn mend_links(&self, pairs: &[(MemberId, MemberId)]) {
-        self.queue
-            .links(|links| pairs.iter().for_each(|(from, to)| links.mend(*from, *to)));
+    pub(super) fn restore_links_between(&self, pairs: &[(MemberId, MemberId)]) {
+        self.queue.links(|links| {
+            pairs
+                .iter()
+                .for_each(|(from, to)| links.restore(*from, *to))
+        });
     }
 
     pub(super) fn cut_for(&mut self, pairs: Vec<(MemberId, MemberId)>, time: Duration) {
         self.cut_links(&pairs);
         self.ends_later(time, format!("cut of {pairs:?}"), move |world| {
-            world.mend_links(&pairs);
+            world.restore_links_between(&pairs);
         });
     }
 

@@ -127,14 +127,14 @@ impl World {
         if !stays {
             let why = self.quorum_and_policy().err().unwrap_or_default();
             self.stuck(&format!(
-                "the quorum does not stay where the log wants it, {allowed:?} behind the mending: {why}"
+                "the quorum does not stay where the log wants it, {allowed:?} after the repair: {why}"
             ));
         }
     }
 
     /// Checks that the quorum is as the leader's log requires; the error describes it.
     fn quorum_and_policy(&self) -> Result<(), String> {
-        let leader = self.leader_process().ok_or("nobody leads")?;
+        let leader = self.leader_process().ok_or("no member leads")?;
         let status = leader.with(Member::status);
         let view = status.ring_view;
         let records = view.members.iter();
@@ -244,9 +244,9 @@ impl World {
         let dying = self.dice.usize(0..=spare);
         for member in others.into_iter().take(dying) {
             self.record
-                .fault(&format!("FAULT member {member} dies for good"));
+                .fault(&format!("FAULT member {member} dies permanently"));
             if let Some(slot) = self.slots.get_mut(&member) {
-                slot.fall_for_good(Crash::Kill);
+                slot.fall_permanently(Crash::Kill);
             }
         }
     }
@@ -265,7 +265,7 @@ impl World {
             .note(&format!("an operator lets member {leaving} go"));
         let outcome = match self.mutation == Some(Mutation::RemoveByRegion) {
             true => self.remove_by_region(&view, leaving),
-            false => self.remove_and_tell(leaving),
+            false => self.remove_and_report(leaving),
         };
         let told = |outcome: &Outcome| {
             let outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
@@ -284,14 +284,14 @@ impl World {
         let allowed = time_to_commit(&self.shape);
         if let_go && !self.commits_within(allowed) {
             let words = format!(
-                "member {leaving} was let go, nobody has died since, and no transaction was committed within {allowed:?}; {}",
+                "member {leaving} was removed, no member has died since, and no transaction was committed within {allowed:?}; {}",
                 self.standing()
             );
             self.record.saw(&Event::Wedged { words });
         }
     }
 
-    fn remove_and_tell(&mut self, leaving: MemberId) -> Outcome {
+    fn remove_and_report(&mut self, leaving: MemberId) -> Outcome {
         let outcome = Outcome::default();
         let (told, removed) = (outcome.clone(), self.removed.clone());
         if let Some(leader) = self.leader_process() {
@@ -360,7 +360,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_each_policy_wants() {
+    fn the_quorum_of_each_policy() {
         let region = |name: &str| Region(name.to_owned());
         let member = |(id, at, votes): (u64, &str, bool)| {
             let record = MemberRecord {

@@ -118,7 +118,7 @@ impl World {
         };
         // Losing the last server with data would lose the ring.
         if self.dice.u32(0..3) == 0 && self.another_has_its_data(recipient) {
-            self.append_beside_the_ring(recipient);
+            self.append_outside_of_the_ring(recipient);
         }
         self.record
             .note(&format!("an operator is to provision {recipient}"));
@@ -129,7 +129,7 @@ impl World {
         self.provisions.orders.insert(recipient, order);
     }
 
-    /// Whether another server has its data, and is not to be replaced.
+    /// True if another server has its data, and is not to be replaced.
     fn another_has_its_data(&self, than: MemberId) -> bool {
         let servers = self.servers();
         servers.iter().any(|(id, server)| {
@@ -139,7 +139,7 @@ impl World {
     }
 
     /// An administrator writes at a follower.
-    fn append_beside_the_ring(&mut self, member: MemberId) {
+    fn append_outside_of_the_ring(&mut self, member: MemberId) {
         self.provisions.errant += 1;
         let value = self.provisions.errant;
         let server = self.servers().remove(&member);
@@ -153,14 +153,14 @@ impl World {
         });
         let told = session.poll();
         self.record.note(&format!(
-            "somebody appends at the server of {member}: {told:?}"
+            "a client appends at the server of {member}: {told:?}"
         ));
     }
 
     // Checks after each step.
 
     /// Delivers requests to donors, continues the operators' work, and checks that no server is used without its data.
-    pub(super) fn look_at_copies(&mut self) {
+    pub(super) fn check_copies(&mut self) {
         for call in self.neighbours.calls() {
             if let Some(donor) = self.process(call.donor) {
                 donor.answer_recipient(call);
@@ -175,7 +175,7 @@ impl World {
         let recipients: Vec<MemberId> = self.provisions.orders.keys().copied().collect();
         for recipient in recipients {
             if let Some(order) = self.provisions.orders.remove(&recipient)
-                && let Some(order) = self.go_on_with_order(recipient, order)
+                && let Some(order) = self.continue_with_order(recipient, order)
             {
                 self.provisions.orders.insert(recipient, order);
             }
@@ -183,7 +183,7 @@ impl World {
     }
 
     /// The rest of an order, unless it is complete.
-    fn go_on_with_order(&mut self, recipient: MemberId, mut order: Order) -> Option<Order> {
+    fn continue_with_order(&mut self, recipient: MemberId, mut order: Order) -> Option<Order> {
         if let Some(attempt) = &order.attempt {
             // The executing member is alive while another owner exists.
             let is_lost = Arc::strong_count(&attempt.answer) == 1;
@@ -211,7 +211,7 @@ impl World {
         Some(order)
     }
 
-    /// Whether an operator has nothing to do.
+    /// True if an operator has nothing to do.
     fn is_fine(&self, member: MemberId) -> bool {
         let view = self.process(member).and_then(Process::mysqld);
         // Writes at the primary outside the ring belong to the ring nevertheless.

@@ -73,7 +73,7 @@ impl Script {
             },
             Scenario::Upgrades => Self {
                 own_faults: Some((2, World::another_version)),
-                checks: &[World::nobody_has_what_it_does_not_speak],
+                checks: &[World::no_member_has_an_unsupported_format],
                 epilogue: &[World::everybody_is_upgraded],
                 ..MIXED
             },
@@ -110,9 +110,9 @@ impl Script {
             Scenario::ColdDamage => Self {
                 setting: cold_damage::with_cold_files,
                 acts: &[
-                    World::damage_what_somebody_lacks,
-                    World::damage_what_somebody_lacks,
-                    World::damage_what_somebody_lacks,
+                    World::damage_entries_that_a_member_lacks,
+                    World::damage_entries_that_a_member_lacks,
+                    World::damage_entries_that_a_member_lacks,
                     World::scrubs_find_the_rest,
                 ],
                 ..MOVES
@@ -130,7 +130,7 @@ impl Script {
             Scenario::Purges => Self {
                 setting: |shape, workload, _| disks::with_short_files(shape, workload),
                 acts: &[
-                    World::tell_the_regions,
+                    World::report_the_regions,
                     World::purge_without_a_region,
                     World::purge_without_a_region,
                 ],
@@ -158,7 +158,7 @@ impl Script {
                     World::everything_goes_wrong,
                 ],
                 own_faults: Some((3, World::operation)),
-                checks: &[World::look_at_operations],
+                checks: &[World::check_operations],
                 ..WITH_SERVERS
             },
             Scenario::Provisioning => Self {
@@ -169,7 +169,7 @@ impl Script {
                     World::everything_goes_wrong,
                 ],
                 own_faults: Some((2, World::fault_of_a_copy)),
-                checks: &[World::look_at_copies],
+                checks: &[World::check_copies],
                 recovery: &[World::copies_end, World::servers_agree],
                 ..WITH_SERVERS
             },
@@ -181,12 +181,15 @@ impl Script {
                     World::enable_raft,
                     World::until_servers_follow,
                     World::short_faults,
-                    World::mend,
+                    World::restore_links,
                     World::disable_raft,
                     World::enable_raft_again_perhaps,
                 ],
-                checks: &[World::look_at_conversions],
-                recovery: &[World::servers_agree, World::what_is_left_is_as_promised],
+                checks: &[World::check_conversions],
+                recovery: &[
+                    World::servers_agree,
+                    World::the_remaining_state_is_as_documented,
+                ],
                 ..WITH_SERVERS
             },
             _ => Self {
@@ -257,7 +260,7 @@ impl World {
         }
     }
 
-    /// Whether a client's transaction is committed within this time.
+    /// True if a client's transaction is committed within this time.
     pub(super) fn commits_within(&mut self, allowed: Duration) -> bool {
         let before = self.record.counts().acknowledged;
         self.happens_within(allowed, |world| {

@@ -149,7 +149,7 @@ impl Slot {
         {
             let member = self.setup.id;
             record.note(&format!(
-                "the program of member {member} is too old for its directory; the newer one is put back"
+                "the program of member {member} is too old for its directory; the newer one is restored"
             ));
             transport.install(upgraded());
         }
@@ -331,7 +331,7 @@ impl Slot {
     }
 
     /// It ends so, and nothing starts it again soon.
-    pub(super) fn fall_for_good(&mut self, crash: Crash) {
+    pub(super) fn fall_permanently(&mut self, crash: Crash) {
         self.start_at = None;
         self.fall_by(crash, Some(FOR_GOOD));
     }
@@ -425,7 +425,7 @@ impl Slot {
     }
 
     /// The machine's disk works normally again.
-    pub(super) fn mend_disk(&mut self) {
+    pub(super) fn repair_disk(&mut self) {
         self.setup.disk.set_capacity(None);
         self.full = false;
         self.setup.disk.forget_faults();
@@ -433,7 +433,7 @@ impl Slot {
         self.crash = None;
     }
 
-    /// Whether its disk was never written.
+    /// True if its disk was never written.
     pub(super) fn is_new(&self) -> bool {
         self.setup.disk.calls() == 0
     }

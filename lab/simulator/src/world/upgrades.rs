@@ -38,7 +38,7 @@ impl World {
     }
 
     /// A program writes no unsupported format, and takes part in no ring with one.
-    pub(super) fn nobody_has_what_it_does_not_speak(&mut self) {
+    pub(super) fn no_member_has_an_unsupported_format(&mut self) {
         for (&member, slot) in &self.slots {
             let (Some(format), Some(transport)) = (ring_format(slot), &slot.setup.transport) else {
                 continue;
@@ -56,7 +56,7 @@ impl World {
 
     /// A member that joined, or was downgraded, just when the ring's format rose accepts no entries, and reports that: an operator upgrades
     /// it.
-    pub(super) fn whoever_was_left_behind_is_upgraded(&mut self) {
+    pub(super) fn members_of_older_versions_are_upgraded(&mut self) {
         for slot in self.slots.values_mut() {
             let refuses = |member: &Member| member.status().formats.refused.is_some();
             if slot.process().is_some_and(|process| process.with(refuses)) {
@@ -78,7 +78,7 @@ impl World {
         }
     }
 
-    /// Whether one of the ring's members is lost permanently.
+    /// True if one of the ring's members is lost permanently.
     fn has_lost_a_member(&self) -> bool {
         let members = self.members().unwrap_or_default();
         let mut slots = self.slots.iter();

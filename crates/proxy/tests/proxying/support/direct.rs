@@ -99,7 +99,7 @@ impl Members {
 impl Carrier for Members {
     async fn call(&self, link: Link, call: Call, _: Duration) -> Option<Reply> {
         let Call::Heartbeat(request) = call else {
-            unreachable!("nobody votes here, and nobody begins anew");
+            unreachable!("no member votes or installs a log here");
         };
         let asked = Asked::new(request, false);
         Some(match self.clone().deliver(link, asked).await {

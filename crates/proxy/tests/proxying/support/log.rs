@@ -168,7 +168,7 @@ impl OwnLog for Log {
     fn entries(&self, range: Range<u64>) -> ReadingEntries<'_> {
         let content = self.content();
         if content.unreadable {
-            let error = std::io::Error::other("the disk says no");
+            let error = std::io::Error::other("the disk fails");
             return Box::pin(std::future::ready(Err(error)));
         }
         // From the start of the range on, or nothing.

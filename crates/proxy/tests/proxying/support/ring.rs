@@ -141,7 +141,7 @@ impl Ring {
             .collect()
     }
 
-    /// What a member has sent on.
+    /// Requests that a member has forwarded.
     pub(crate) fn relayed(&self, id: u64) -> proxy::Relayed {
         self.boards[&MemberId(id)].traffic().counted().relayed
     }

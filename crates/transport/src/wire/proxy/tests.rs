@@ -60,8 +60,8 @@ fn requests_arrive_as_they_were_sent() {
         let part = writer.write(&request).unwrap();
         assert_eq!(part.session, 9);
         let reader = reader.get_or_insert_with(|| {
-            let (reader, told) = RequestReader::open(part.open.as_ref().unwrap()).unwrap();
-            assert_eq!(told, onward);
+            let (reader, route) = RequestReader::open(part.open.as_ref().unwrap()).unwrap();
+            assert_eq!(route, onward);
             reader
         });
         assert_eq!(reader.read(&part).unwrap(), request);
@@ -74,7 +74,7 @@ fn requests_arrive_as_they_were_sent() {
 }
 
 #[test]
-fn an_answer_with_the_last_index_there_is_arrives() {
+fn an_answer_with_the_largest_index_round_trips() {
     let (mut writer, mut reader) = (AnswerWriter::new(9, &vote()), AnswerReader::new(&vote()));
     for index in [4, u64::MAX, 5] {
         let answer = ProxyAnswer::Answered(Answered {
@@ -90,7 +90,7 @@ fn an_answer_with_the_last_index_there_is_arrives() {
 }
 
 #[test]
-fn an_entry_in_the_stream_of_a_leadership_takes_eight_bytes_both_ways() {
+fn an_entry_of_a_session_takes_eight_bytes_in_both_directions() {
     let mut writer = RequestWriter::new(3, vec![MemberId(2)]);
     let mut answers = AnswerWriter::new(3, &vote());
     let far = 3_000_000_000;
@@ -164,7 +164,7 @@ fn answers_arrive_as_they_were_given() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_requests_are_refused() {
     let open = schema::ProxyOpen {
         vote: Some(vote_to(&vote())),
         onward: vec![2],

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use testkit::cluster::{Beside, Cluster, ClusterOptions, MemberOptions};
+use testkit::cluster::{Cluster, ClusterOptions, MemberDatabase, MemberOptions};
 use testkit::wait::Patience;
 
 use super::{Run, Scratch, witness};
@@ -25,10 +25,10 @@ pub(crate) struct Ring {
 fn member(words: &str) -> MemberOptions {
     let words: Vec<_> = words.split(' ').collect();
     let beside = match words[2] {
-        "database" => Beside::Embedded {
+        "database" => MemberDatabase::Embedded {
             program: env!("CARGO_BIN_EXE_witness").into(),
         },
-        _ => Beside::Nothing,
+        _ => MemberDatabase::Nothing,
     };
     MemberOptions {
         votes: words.get(3) != Some(&"novote"),

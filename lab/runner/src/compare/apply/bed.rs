@@ -19,7 +19,7 @@ use crate::compare::servers::{Template, count};
 
 /// Longer than anybody needs.
 const LIMIT: Duration = Duration::from_secs(900);
-/// What decides how durable a commit of a target is; recorded with the figures.
+/// Settings for the durability of a target's commits; recorded with the figures.
 const RECORDED_SETTINGS: [&str; 5] = [
     "innodb_flush_log_at_trx_commit",
     "innodb_buffer_pool_size",
@@ -53,7 +53,7 @@ pub(super) struct Bed {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outcome {
     pub(super) transactions_per_second: f64,
-    /// The most memory that the target and, beside it, this applier had.
+    /// The most memory that the target and, next to it, this applier had.
     pub(super) peak_memory_mib: f64,
 }
 

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use serde::Serialize;
 
-/// Which row writes this applier lets go on beside each other.
+/// Which row writes this applier lets continue concurrently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Policy {
@@ -24,7 +24,7 @@ impl Policy {
         }
     }
 
-    /// What `witness apply` is told.
+    /// Options of `witness apply`.
     pub(super) fn arguments(self) -> Vec<&'static str> {
         match self {
             Self::RowsOneByOne => vec!["--policy", Self::Rows.key(), "--no-batches"],
@@ -38,7 +38,7 @@ impl Policy {
 pub(super) enum Contender {
     /// MySQL's replica as one that may be promoted: it logs what it applies. Commit order preserved, dependencies by WRITESET.
     Native { workers: u32 },
-    /// The same with `log_replica_updates = OFF`: it applies faster, and nobody can follow it.
+    /// The same with `log_replica_updates = OFF`: it applies faster, and no replica can follow it.
     NativeUnlogged { workers: u32 },
     /// This applier.
     Own { policy: Policy, workers: u32 },

@@ -11,7 +11,7 @@ use super::bed::Outcome;
 use super::contender::Contender;
 use crate::compare::spread;
 
-/// Whom this applier is compared with.
+/// The other contenders.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Peer {
     Native,

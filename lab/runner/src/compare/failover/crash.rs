@@ -13,7 +13,7 @@ use crate::compare::failover::scene::Scene;
 pub(super) struct CrashTimes {
     /// To the first commit that another member acknowledged.
     pub(super) total_ms: f64,
-    /// The parts of it in milliseconds, one after the other by their names' numbers.
+    /// The parts of it in milliseconds, in turn by their names' numbers.
     pub(super) phases: BTreeMap<String, f64>,
 }
 
@@ -38,7 +38,7 @@ pub(super) fn measure(scene: &mut Scene, death: Death) -> Result<CrashTimes> {
     scene.kill(leader, death)?;
     let first = scene.first_commit(killed, leader)?;
     let phases = phases(killed, &scene.events(killed), first)
-        .context("the members' logs do not tell how the failover went")?;
+        .context("the members' logs do not show the failover")?;
     scene.bring_back(leader)?;
     Ok(CrashTimes {
         total_ms: first.at.ms_since(killed),
@@ -50,13 +50,13 @@ pub(super) fn measure(scene: &mut Scene, death: Death) -> Result<CrashTimes> {
 fn phases(killed: Moment, events: &[Event], first: Acknowledged) -> Option<BTreeMap<String, f64>> {
     let leads = |event: &&Event| event.what == What::Leads && event.at <= first.at;
     let elected = events.iter().find(leads)?.at;
-    let heir = events
+    let successor = events
         .iter()
         .find(|event| leads(event) && event.by == first.by)?
         .at;
     let moves = events
         .iter()
-        .filter(|event| event.what == What::QuorumMoved && event.at <= heir);
+        .filter(|event| event.what == What::QuorumMoved && event.at <= successor);
     let moved = moves
         .map(|event| event.at)
         .max()
@@ -65,14 +65,14 @@ fn phases(killed: Moment, events: &[Event], first: Acknowledged) -> Option<BTree
     let mut phases = BTreeMap::from([
         (DETECTION.to_owned(), elected.ms_since(killed)),
         (QUORUM_MOVE.to_owned(), moved.ms_since(elected)),
-        (TRANSFER.to_owned(), heir.ms_since(moved)),
+        (TRANSFER.to_owned(), successor.ms_since(moved)),
     ]);
-    phases.extend(behind_the_transfer(heir, events, first));
+    phases.extend(after_the_transfer(successor, events, first));
     Some(phases)
 }
 
-/// What comes behind the moment from which on the new leader leads.
-pub(super) fn behind_the_transfer(
+/// The phases after the new leader's election.
+pub(super) fn after_the_transfer(
     leads: Moment,
     events: &[Event],
     first: Acknowledged,

@@ -1,4 +1,4 @@
-//! What commits in the ring: a writer inside of every database member's process, or a mysqld beside it and clients that look
+//! What commits in the ring: a writer inside of every database member's process, or a mysqld next to it and clients that look
 //! for the primary.
 
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use serde_json::Value;
 use testkit::bounded_run;
-use testkit::cluster::{Beside, CLIENT, CLIENT_PASSWORD, ChildServer, Cluster};
+use testkit::cluster::{CLIENT, CLIENT_PASSWORD, ChildServer, Cluster, MemberDatabase};
 use testkit::mysql_tree::MysqlTree;
 
 use crate::compare::failover::events::Accounts;
@@ -25,7 +25,7 @@ const CLIENTS: u32 = 8;
 
 /// See the module.
 pub(super) struct Databases {
-    /// Whether they are mysqlds.
+    /// True if they are mysqlds.
     mysql: bool,
     /// Of a database member with a writer, or of the clients.
     program: PathBuf,
@@ -45,11 +45,11 @@ impl Databases {
     }
 
     /// One of them, for a member.
-    pub(super) fn beside(&self, server_id: u32) -> Result<Beside> {
+    pub(super) fn of_member(&self, server_id: u32) -> Result<MemberDatabase> {
         if self.mysql {
             return Ok(ChildServer::prepare(&MysqlTree::require(), server_id, None)?.into());
         }
-        Ok(Beside::Embedded {
+        Ok(MemberDatabase::Embedded {
             program: self.program.clone(),
         })
     }
@@ -67,7 +67,7 @@ impl Databases {
         ]
     }
 
-    /// Begins to commit, in a ring that was just made and whose first primary is beside member 0. `account` is where the
+    /// Begins to commit, in a new ring with its first primary at member 0. `account` is where the
     /// acknowledged commits of a member go.
     pub(super) fn begin(
         &mut self,
@@ -125,7 +125,7 @@ impl Databases {
         Ok(())
     }
 
-    /// Compares the mysqlds' tables, while they run; how many binlogs' ends were cut off meanwhile.
+    /// Compares the mysqlds' tables, while they run; how many binlogs' ends were cut off in the meantime.
     pub(super) fn compare(&self, accounts: &Accounts, ring: &Cluster) -> Result<Option<Equal>> {
         if !self.mysql {
             return Ok(None);
@@ -218,7 +218,7 @@ impl From<Equal> for Verdict {
     }
 }
 
-/// Whether what was acknowledged is everywhere.
+/// True if what was acknowledged is everywhere.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Verdict {
     /// How many commits were acknowledged.

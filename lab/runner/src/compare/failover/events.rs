@@ -35,7 +35,7 @@ impl Moment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Acknowledged {
     pub(super) at: Moment,
-    /// The index of the member whose writer was answered.
+    /// The index of the member with the answered writer.
     pub(super) by: usize,
 }
 
@@ -101,7 +101,7 @@ impl Account {
         file.seek(SeekFrom::Start(self.read))?;
         let mut text = String::new();
         file.read_to_string(&mut text)?;
-        // What has no end yet is read again.
+        // An incomplete line is read again.
         text.truncate(text.rfind('\n').map_or(0, |end| end + 1));
         self.read += text.len() as u64;
         Ok(text)
@@ -116,7 +116,7 @@ pub(super) fn longest_gap_ms(acknowledged: &[Acknowledged], from: Moment) -> Opt
     Some(longest_gap(after.chain(last_before))? as f64 / 1e3)
 }
 
-// What the members' own log lines tell of a failover: who was elected when, when the quorum had moved, and when a
+// A failover in the members' own log lines: the elections, the moves of the quorum, and when a
 // mysqld was ready and open.
 
 /// A line that matters here.
@@ -135,9 +135,9 @@ pub(super) enum What {
     Leads,
     /// A change of the voter sets is committed.
     QuorumMoved,
-    /// The mysqld beside it has the whole log.
+    /// The mysqld next to it has the whole log.
     Ready,
-    /// Clients may write to the mysqld beside it.
+    /// Clients may write to the mysqld next to it.
     Open,
 }
 

@@ -15,7 +15,7 @@ use testkit::mysqld::group_replication::Group;
 use testkit::mysqld::{MysqlClient, Mysqld, MysqldOptions};
 use testkit::wait::eventually;
 
-use crate::compare::failover::options::ensure_goes_on;
+use crate::compare::failover::options::ensure_writes_continue;
 
 const SERVERS: usize = 3;
 /// `group_replication_member_expel_timeout` in seconds, and its name in the figures; `None`: MySQL's default.
@@ -37,7 +37,7 @@ pub(super) fn measure(kills: u32, stop: &AtomicBool) -> Result<BTreeMap<String, 
         let mut scene = Scene::set(expel_timeout)?;
         let mut times = Vec::new();
         for _ in 0..kills {
-            ensure_goes_on(stop)?;
+            ensure_writes_continue(stop)?;
             times.push(scene.kill_the_primary()?);
         }
         measured.insert(name.to_owned(), times);

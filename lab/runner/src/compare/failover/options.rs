@@ -1,4 +1,4 @@
-//! What the comparison is told, and what its parts need of that.
+//! The comparison's options, and their parts.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +10,10 @@ use serde::Serialize;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// With a mysqld beside every database member and clients that look for the primary, in place of a writer
+    /// With a mysqld next to every database member and clients that look for the primary, in place of a writer
     #[arg(long)]
     pub(super) mysql: bool,
-    /// Where the primaries are: all members in one region, or in three
+    /// Regions of the primaries: all members in one region, or in three
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Place::Across, Place::Inside])]
     pub(super) places: Vec<Place>,
     /// How leaders die
@@ -25,7 +25,7 @@ pub(crate) struct Options {
     /// Which part of the packets between two members is lost, each way, in percent
     #[arg(long, default_value_t = 0.0)]
     pub(super) loss_percent: f64,
-    /// Behind the rest, for so many minutes with every processor kept busy, nothing is done to the ring, and nobody may be elected
+    /// At the end, keep every processor busy for so many minutes; no leader may be elected in that time
     #[arg(long, default_value_t = 0)]
     pub(super) soak_minutes: u32,
     /// How many times the leader dies, for each death, timer setting and place
@@ -65,9 +65,9 @@ pub(crate) enum Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Death {
-    /// SIGKILL; its host goes on, closes its connections and refuses new ones.
+    /// SIGKILL; its host continues, closes its connections and refuses new ones.
     ProcessKilled,
-    /// Its host says nothing any more: no packet leaves it.
+    /// No packet leaves its host any longer.
     HostVanished,
 }
 
@@ -89,7 +89,7 @@ pub(super) struct Programs {
 }
 
 /// Fails once Ctrl-C was pressed.
-pub(super) fn ensure_goes_on(stop: &AtomicBool) -> Result<()> {
+pub(super) fn ensure_writes_continue(stop: &AtomicBool) -> Result<()> {
     ensure!(!stop.load(Ordering::Relaxed), "interrupted");
     Ok(())
 }

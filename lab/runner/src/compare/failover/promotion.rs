@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use crate::compare::failover::crash::behind_the_transfer;
+use crate::compare::failover::crash::after_the_transfer;
 use crate::compare::failover::events::{Moment, What, longest_gap_ms};
 use crate::compare::failover::scene::Scene;
 
@@ -19,7 +19,7 @@ pub(super) struct PromotionTimes {
     pub(super) stall_ms: f64,
     /// From the start of the command to the first commit of the new leader.
     pub(super) total_ms: f64,
-    /// What the command says of its phases, and what came behind them.
+    /// The phases reported by the command, and the later ones.
     pub(super) phases: BTreeMap<String, f64>,
 }
 
@@ -40,7 +40,7 @@ struct PhaseTime {
 pub(super) enum Promotion {
     /// The target leads.
     Done(PromotionTimes),
-    /// It was refused, or the old leader stayed; commits went on. In the command's own words.
+    /// It was refused, or the old leader stayed; commits continued. In the command's own words.
     Refused(String),
 }
 
@@ -67,11 +67,11 @@ pub(super) fn measure(scene: &mut Scene, number: u32) -> Result<Promotion> {
     let mut phases: BTreeMap<String, f64> =
         phases.map(|one| (one.phase, one.seconds * 1e3)).collect();
     let events = scene.events(began);
-    let heir = events
+    let successor = events
         .iter()
         .find(|event| event.what == What::Leads && event.by == first.by);
-    if let Some(heir) = heir {
-        phases.extend(behind_the_transfer(heir.at, &events, first));
+    if let Some(successor) = successor {
+        phases.extend(after_the_transfer(successor.at, &events, first));
     }
     Ok(Promotion::Done(PromotionTimes {
         stall_ms: longest_gap_ms(&acknowledged, began).context("hardly any commits")?,

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use indicatif::ProgressBar;
 use testkit::bounded_run::Finished;
-use testkit::cluster::{Beside, Cluster, ClusterOptions, Level, MemberOptions};
+use testkit::cluster::{Cluster, ClusterOptions, Level, MemberDatabase, MemberOptions};
 use testkit::distance;
 
 use crate::compare::failover::databases::{Databases, Verdict};
 use crate::compare::failover::events::{Accounts, Acknowledged, Event, Moment, events};
-use crate::compare::failover::options::{Death, Options, Place, Programs, ensure_goes_on};
+use crate::compare::failover::options::{Death, Options, Place, Programs, ensure_writes_continue};
 
 const REGIONS: [&str; 3] = ["a", "b", "c"];
 const READY_LIMIT: Duration = Duration::from_secs(90);
@@ -45,13 +45,13 @@ impl Scene {
         bar: ProgressBar,
     ) -> Result<Self> {
         let databases = Databases::new(options, programs);
-        let mut beside = Vec::new();
+        let mut databases_of_members = Vec::new();
         for (server_id, _) in (1..).zip(REGIONS) {
-            beside.push(databases.beside(server_id)?);
+            databases_of_members.push(databases.of_member(server_id)?);
         }
         let cluster = ClusterOptions {
             distance: Some((options.inside(), options.across())),
-            ..ClusterOptions::of(layout(place, options.members, beside))
+            ..ClusterOptions::of(layout(place, options.members, databases_of_members))
                 .with("logging", "format = \"json\"")
                 .with("raft", format!("heartbeat = \"{heartbeat_ms}ms\""))
                 .with("log", "disk_reserve_bytes = 0")
@@ -93,7 +93,7 @@ impl Scene {
             "{:?}, heartbeat {} ms: {what}",
             self.place, self.heartbeat_ms
         ));
-        // Without a terminal nobody sees the bar.
+        // Without a terminal the bar is invisible.
         if self.bar.is_hidden() {
             eprintln!(
                 "{}: {:?}, heartbeat {} ms: {what}",
@@ -108,7 +108,7 @@ impl Scene {
         self.ring.name(index)
     }
 
-    /// The database members other than `leader`, one after the other.
+    /// The database members other than `leader`, in turn.
     pub(super) fn database_but(&self, leader: usize, number: u32) -> usize {
         let mut databases = self.ring.databases();
         let place = databases.iter().position(|index| *index == leader);
@@ -130,10 +130,10 @@ impl Scene {
         self.ring.start_with(index, &arguments)
     }
 
-    /// Kills a member and what is beside it.
+    /// Kills a member and what is next to it.
     pub(super) fn kill(&mut self, index: usize, death: Death) -> Result<()> {
         if death == Death::HostVanished {
-            // Before the kill, so that nobody hears what the system says then.
+            // Before the kill, so that the output is hidden what the system says then.
             self.to_all_others(index, distance::Links::cut);
         }
         self.ring.kill_host(index)
@@ -141,7 +141,7 @@ impl Scene {
 
     /// Starts a member that died again.
     pub(super) fn bring_back(&mut self, index: usize) -> Result<()> {
-        self.to_all_others(index, distance::Links::mend);
+        self.to_all_others(index, distance::Links::restore);
         self.start(index, false)
     }
 
@@ -168,11 +168,11 @@ impl Scene {
         }
     }
 
-    /// Keeps every processor busy for a while; how many leaders were elected meanwhile.
+    /// Keeps every processor busy for a while; how many leaders were elected in the meantime.
     pub(super) fn soak(&mut self, time: Duration) -> Result<u64> {
         let leader = self.settled()?;
         let before = self.ring.term(leader)?;
-        self.say("every processor is kept busy, and nobody is to be elected");
+        self.say("every processor is kept busy, and no leader may be elected");
         let busy = BusyProcessors::start();
         let until = Instant::now() + time;
         while Instant::now() < until {
@@ -184,8 +184,8 @@ impl Scene {
         Ok(self.ring.term(leader)? - before)
     }
 
-    /// Waits until a database member serves, its region is the quorum, everybody has caught up, and commits go on; for a
-    /// while. Answers who leads.
+    /// Waits until a database member serves, its region is the quorum, everybody has caught up, and commits continue; for a
+    /// while. Returns the leader.
     pub(super) fn settled(&mut self) -> Result<usize> {
         let deadline = Instant::now() + READY_LIMIT;
         let mut calm: Option<(usize, Instant)> = None;
@@ -224,7 +224,7 @@ impl Scene {
         }
     }
 
-    /// Who leads a ring in which all is well, or what is not.
+    /// The leader of a healthy ring, or its fault.
     fn standing(&self) -> Result<usize> {
         self.ring.standing(Level {
             answered: Duration::from_millis(2 * self.heartbeat_ms),
@@ -243,7 +243,7 @@ impl Scene {
                 return Ok(*first);
             }
             if Instant::now() > deadline {
-                return Err(self.failure("nobody commits"));
+                return Err(self.failure("no member commits"));
             }
             thread::sleep(LOOK / 4);
         }
@@ -305,7 +305,7 @@ impl Scene {
 
     /// Ends with an error when the user or a member has had enough.
     fn look_after(&mut self) -> Result<()> {
-        ensure_goes_on(&self.stop)?;
+        ensure_writes_continue(&self.stop)?;
         let ended = self.ring.look_after();
         ended.map_err(|ended| self.failure(&ended.to_string()))
     }
@@ -318,18 +318,18 @@ impl Scene {
 }
 
 /// Three database members and witnesses: in one region, or over three, the first with as many as the others or one more.
-fn layout(place: Place, members: u32, databases: Vec<Beside>) -> Vec<MemberOptions> {
+fn layout(place: Place, members: u32, databases: Vec<MemberDatabase>) -> Vec<MemberOptions> {
     let region = |number: usize| match place {
         Place::Across => REGIONS[number % REGIONS.len()],
         Place::Inside => REGIONS[0],
     };
-    let databases = databases.into_iter().enumerate().map(|(number, beside)| {
+    let databases = databases.into_iter().enumerate().map(|(number, database)| {
         let name = format!("db-{}", REGIONS[number]);
-        MemberOptions::new(name, region(number), beside)
+        MemberOptions::new(name, region(number), database)
     });
     let witnesses = (REGIONS.len()..members as usize).map(|number| {
         let name = format!("witness-{number}");
-        MemberOptions::new(name, region(number), Beside::Nothing)
+        MemberOptions::new(name, region(number), MemberDatabase::Nothing)
     });
     databases.chain(witnesses).collect()
 }
@@ -380,7 +380,11 @@ mod tests {
     #[test]
     fn regions_have_a_database_member_each_or_one_has_them_all() {
         let regions = |place, members| {
-            let databases = vec![Beside::Nothing, Beside::Nothing, Beside::Nothing];
+            let databases = vec![
+                MemberDatabase::Nothing,
+                MemberDatabase::Nothing,
+                MemberDatabase::Nothing,
+            ];
             let layout = layout(place, members, databases);
             let names = layout.iter().map(|member| member.name.as_str());
             assert!(names.take(3).eq(["db-a", "db-b", "db-c"]));

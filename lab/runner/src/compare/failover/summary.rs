@@ -1,4 +1,4 @@
-//! From single failovers and promotions to percentiles, beside Table 2 of MyRaft. Pure.
+//! From single failovers and promotions to percentiles, next to Table 2 of MyRaft. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ pub(super) struct Measured {
     pub(super) place: Place,
     pub(super) heartbeat_ms: u64,
     pub(super) crashes: Vec<(Death, CrashTimes)>,
-    /// How many leaders were elected while nothing was done to the ring, if that was looked at.
+    /// How many leaders were elected while nothing was done to the ring, if measured.
     pub(super) elected_in_soak: Option<u64>,
     pub(super) promotions: Vec<Promotion>,
     pub(super) verdict: Verdict,
@@ -254,7 +254,7 @@ mod tests {
     use crate::compare::failover::promotion::PromotionTimes;
 
     #[test]
-    fn the_table_stands_beside_the_papers() {
+    fn the_table_is_next_to_the_papers() {
         let crash = CrashTimes {
             total_ms: 520.0,
             phases: BTreeMap::from([("1 detection and election".to_owned(), 360.0)]),

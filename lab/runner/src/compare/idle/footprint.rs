@@ -52,7 +52,7 @@ impl Footprint {
         let mut threads = BTreeMap::new();
         for entry in fs::read_dir(format!("/proc/{process}/task"))?.flatten() {
             let of = |file| fs::read_to_string(entry.path().join(file)).ok();
-            // A thread that ended meanwhile has no files any more.
+            // A thread that ended in the meantime has no files.
             if let Some(id) = entry.file_name().to_str().and_then(|id| id.parse().ok())
                 && let Some(thread) = of("schedstat").zip(of("status"))
                 && let Some(thread) = parse(&thread.0, &thread.1)
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_process_does_is_counted() {
+    fn the_work_of_this_process_is_counted() {
         let own = std::process::id();
         let before = Footprint::of(own).unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);

@@ -1,11 +1,11 @@
-//! The rings beside each other: how they start, who leads each, and whether they still take a write.
+//! The concurrent rings: their start, their leaders, and whether they still accept a write.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use testkit::cluster::{Beside, Cluster, ClusterOptions, MemberOptions};
+use testkit::cluster::{Cluster, ClusterOptions, MemberDatabase, MemberOptions};
 use testkit::wait::Patience;
 
 use crate::compare::idle::footprint::Footprint;
@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(200);
 /// All of them.
 pub(super) struct Rings(Vec<Cluster>);
 
-/// Who leads a ring, by its place, and in which term.
+/// The leader of a ring, by its index, and its term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Leader {
     pub(super) member: usize,
@@ -26,12 +26,12 @@ pub(super) struct Leader {
 }
 
 impl Rings {
-    /// Starts the rings, one after the other, and waits until each has a leader that serves.
+    /// Starts the rings, in turn, and waits until each has a leader that serves.
     pub(super) fn start(witness: &Path, rings: usize, members: usize) -> Result<Self> {
         let mut started = Self(Vec::with_capacity(rings));
         for ring in 1..=rings {
             let of_ring = (1..=members).map(|member| {
-                MemberOptions::new(format!("witness-{member}"), "here", Beside::Nothing)
+                MemberOptions::new(format!("witness-{member}"), "here", MemberDatabase::Nothing)
             });
             let options =
                 ClusterOptions::of(of_ring.collect()).with("log", "disk_reserve_bytes = 0");
@@ -75,7 +75,7 @@ impl Rings {
     pub(super) fn write(&self, when: &str) -> Result<()> {
         for (number, ring) in self.0.iter().enumerate() {
             let failed = || format!("ring {number} took no write {when}");
-            // Just after an election nobody may be there to carry an order out.
+            // Just after an election no member may be able to execute an order.
             let flushed = ring.eventually("an entry commits", Patience::every(LOOK, LIMIT), || {
                 let member = (0..ring.size()).find(|member| ring.process_id(*member).is_some());
                 let done = ring.cli_of(member.unwrap_or(0), &["log", "flush"])?;

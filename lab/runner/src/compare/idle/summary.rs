@@ -1,4 +1,4 @@
-//! From two looks at all processes to the printed table and the figures. Pure.
+//! From two samples of all processes to the printed table and the figures. Pure.
 
 use std::fmt::Write as _;
 
@@ -95,7 +95,7 @@ impl Summary {
             let (ours, others) = (cores.ours, cores.others);
             let _ = write!(
                 text,
-                ", {ours:.2} cores; others on this machine used {others:.2} cores meanwhile"
+                ", {ours:.2} cores; others on this machine used {others:.2} cores in the meantime"
             );
         }
         text.push('\n');
@@ -145,7 +145,7 @@ mod tests {
     use crate::compare::idle::footprint::Memory;
 
     #[test]
-    fn leaders_and_followers_are_told_apart() {
+    fn leaders_and_followers_are_distinguished() {
         let memory = |mib: u64| Memory {
             resident: mib * 1024,
             own: mib * 512,

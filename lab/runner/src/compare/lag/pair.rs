@@ -16,11 +16,11 @@ use super::Follower;
 use super::search::{Point, Rate};
 use crate::compare::servers::{Template, count};
 
-/// From one row of the probe to the next: what a reading finds without any lag is 10 ms on average.
+/// From one row of the probe to the next: a reading without any lag is 10 ms on average.
 const PROBE: Duration = Duration::from_millis(20);
 /// From one reading to the next; another time, so that readings come at every moment between two rows.
 const READING: Duration = Duration::from_millis(23);
-/// From the first row, behind the clients' logins, to the first reading.
+/// From the first row, after the clients' logins, to the first reading.
 const SETTLED: Duration = Duration::from_secs(1);
 /// Longer than any follower needs for the rest.
 const LIMIT: Duration = Duration::from_secs(1800);
@@ -98,7 +98,7 @@ impl Bed {
 }
 
 impl Pair<'_> {
-    /// Has the primary take a load of this rate for so long, and reads the lag meanwhile; then the follower catches up.
+    /// Has the primary take a load of this rate for so long, and reads the lag in the meantime; then the follower catches up.
     pub(super) fn hold(
         &self,
         rate: Rate,

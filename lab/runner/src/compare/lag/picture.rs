@@ -10,7 +10,7 @@ use super::summary::{Run, Summary};
 
 const SIZE: (u32, u32) = (760, 620);
 const FONT: &str = "sans-serif";
-/// Milliseconds that the pictures show; what is outside stands at the edge.
+/// Milliseconds that the pictures show; values outside are at the edge.
 const LAGS: std::ops::Range<f64> = 5.0..200_000.0;
 
 pub(super) fn draw(summary: &Summary) -> Result<String> {

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_by_somebody_who_never_keeps_up() {
+    fn a_follower_that_never_keeps_up_has_no_rate() {
         assert_eq!(highest(0.0, 4), (None, 4));
     }
 }

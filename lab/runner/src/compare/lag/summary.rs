@@ -27,7 +27,7 @@ impl Run {
         all
     }
 
-    /// What the primary took when it was asked for all that it can.
+    /// The primary's throughput without a limit.
     fn all(&self) -> Option<Point> {
         self.points
             .iter()

@@ -92,7 +92,7 @@ impl Parser<'_> {
         }))
     }
 
-    /// Whether a query about accounts is next.
+    /// True if a query about accounts is next.
     pub(super) fn asks_for_accounts(&self) -> bool {
         matches!(self.rest.first(), Some(Token::Word(word)) if ["COUNT", "user"].contains(&&word[..]))
     }

@@ -432,7 +432,7 @@ impl Parser<'_> {
         let mut rest = self.rest;
         for word in words.split(' ') {
             match rest.split_first() {
-                Some((first, behind)) if first.is_word(word) => rest = behind,
+                Some((first, after)) if first.is_word(word) => rest = after,
                 _ => return false,
             }
         }

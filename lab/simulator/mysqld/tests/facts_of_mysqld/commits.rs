@@ -40,7 +40,7 @@ async fn mysqld_commits_what_was_acknowledged() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mysqld_makes_one_group_of_what_queues_behind_a_waiting_commit() -> Result<()> {
+async fn mysqld_makes_one_group_of_commits_queued_after_a_waiting_one() -> Result<()> {
     on_both(&WAITING, async |stage: Stage| {
         let mut replica = stage.replica(&GtidSet::new()).await?;
         let first = stage.waiting_append(1, 1).await?;
@@ -114,7 +114,7 @@ async fn mysqld_keeps_a_transaction_open_until_its_commit() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mysqld_whose_semi_sync_is_switched_off_under_way_does_not_come_back() -> Result<()> {
+async fn a_mysqld_with_semi_sync_switched_off_while_waiting_does_not_switch_it_on() -> Result<()> {
     on_both(&WAITING, async |stage: Stage| {
         let mut replica = stage.replica(&GtidSet::new()).await?;
         let waiting = stage.waiting_append(1, 1).await?;
@@ -130,7 +130,7 @@ async fn a_mysqld_whose_semi_sync_is_switched_off_under_way_does_not_come_back()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mysqld_does_not_wait_without_replicas_when_it_is_told_so() -> Result<()> {
+async fn mysqld_does_not_wait_without_replicas_if_configured() -> Result<()> {
     on_both(&WAITING, async |stage: Stage| {
         let mut root = stage.log_in("root").await?;
         root.run("SET GLOBAL rpl_semi_sync_source_wait_no_replica = OFF")

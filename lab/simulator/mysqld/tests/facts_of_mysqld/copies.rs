@@ -257,7 +257,7 @@ async fn a_mysqld_that_was_copied_has_all_data_of_its_donor_and_its_own_identity
             Err(_) => true,
             Ok(mut replica) => replica.end().await.to_string().contains("purged"),
         };
-        ensure!(refused, "a dump begins behind what came with the copy");
+        ensure!(refused, "a dump begins after the copied transactions");
         recipient
             .log_in("client")
             .await?
@@ -280,7 +280,7 @@ async fn a_mysqld_that_was_copied_has_all_data_of_its_donor_and_its_own_identity
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mysqld_whose_copy_was_interrupted_has_neither_rows_nor_gtids() -> Result<()> {
+async fn a_mysqld_with_an_interrupted_copy_has_neither_rows_nor_gtids() -> Result<()> {
     on_both_pairs(&PLAIN, async |mut donor: Stage, mut recipient: Stage| {
         make_ready(&donor, &recipient).await?;
         donor

@@ -59,7 +59,7 @@ async fn mysqld_wants_no_ack_for_what_is_committed() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mysqld_refuses_dumps_that_are_ahead_or_too_far_behind() -> Result<()> {
+async fn mysqld_refuses_dumps_that_are_ahead_or_purged() -> Result<()> {
     on_both(&PLAIN, async |stage: Stage| {
         let mut client = stage.log_in("client").await?;
         client.run(&append(1, 1)).await.unwrap();

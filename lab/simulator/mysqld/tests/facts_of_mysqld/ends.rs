@@ -29,11 +29,11 @@ async fn a_mysqld_that_is_killed_commits_what_its_binlog_names() -> Result<()> {
         let mut rotating = stage.log_in("witness").await?.begin("FLUSH BINARY LOGS");
         rotating.waits().await?;
         // It is prepared and not in the binlog.
-        let mut behind = stage.log_in("client").await?.begin(&append(2, 2));
-        behind.waits().await?;
+        let mut later = stage.log_in("client").await?.begin(&append(2, 2));
+        later.waits().await?;
         let before = stage.binlog_files()?;
         stage.kill()?;
-        ensure!(waiting.finish().await? == Err(0) && behind.finish().await? == Err(0));
+        ensure!(waiting.finish().await? == Err(0) && later.finish().await? == Err(0));
         stage.start()?;
         ensure!(stage.list(1).await? == ["1"] && stage.list(2).await?.is_empty());
         let uuid = stage.variable("server_uuid").await?;
@@ -133,7 +133,7 @@ async fn a_mysqld_with_a_semi_sync_replica_stops_after_ten_seconds() -> Result<(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mysqld_that_stops_ends_a_session_behind_its_next_statement() -> Result<()> {
+async fn a_stopping_mysqld_ends_a_session_after_its_next_statement() -> Result<()> {
     on_both(&WAITING, async |mut stage: Stage| {
         let mut replica = stage.replica(&GtidSet::new()).await?;
         let waiting = stage.waiting_append(1, 1).await?;

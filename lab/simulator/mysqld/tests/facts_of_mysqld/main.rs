@@ -2,16 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "all of this is test")]
 
-mod behind_commits;
 mod commits;
 mod copies;
 mod dumps;
 mod ends;
 mod plain_replication;
 #[path = "../../../../../crates/mysqld-controller/tests/beside_a_mysqld/ring_in_memory.rs"]
-#[allow(dead_code, reason = "shared with the tests beside a mysqld")]
+#[allow(dead_code, reason = "shared with the tests of a mysqld")]
 mod ring_in_memory;
 mod sessions;
 mod stage;
 mod the_model_alone;
 mod the_product;
+mod waiting_commits;

@@ -29,7 +29,7 @@ async fn run(session: &mut Player, statements: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Whether the receiver is connected and the applier runs.
+/// True if the receiver is connected and the applier runs.
 async fn threads(session: &mut Player) -> Result<(String, String)> {
     let columns = ["Replica_IO_Running", "Replica_SQL_Running"];
     let row = session.named(STATUS, &columns).await?;
@@ -66,7 +66,7 @@ async fn until_list(replica: &Stage, list: u64, values: &[&str]) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mysqld_follows_another_one_by_gtids_and_is_closed_meanwhile() -> Result<()> {
+async fn a_mysqld_follows_another_one_by_gtids_while_it_is_closed() -> Result<()> {
     on_both_pairs(&PLAIN, async |mut source: Stage, mut replica: Stage| {
         let mut client = source.log_in("client").await?;
         client.run(&append(1, 1)).await.unwrap();
@@ -116,7 +116,7 @@ async fn a_mysqld_follows_another_one_by_gtids_and_is_closed_meanwhile() -> Resu
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mysqld_acknowledges_as_it_was_told_when_it_connected() -> Result<()> {
+async fn a_mysqld_acknowledges_as_configured_at_its_connection() -> Result<()> {
     on_both_pairs(&EITHER_END, async |source: Stage, replica: Stage| {
         let mut at_source = source.log_in("witness").await?;
         run(

@@ -31,7 +31,7 @@ async fn mysqld_has_one_more_connection_for_administrators() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mysqld_lets_nobody_in_without_the_password() -> Result<()> {
+async fn mysqld_accepts_no_login_without_the_password() -> Result<()> {
     on_both(&PLAIN, async |stage: Stage| {
         ensure!(stage.try_log_in("nobody").await.err() == Some(1045));
         let mut member = stage.log_in("witness").await?;
@@ -42,7 +42,7 @@ async fn mysqld_lets_nobody_in_without_the_password() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mysqld_shows_switches_in_two_ways() -> Result<()> {
+async fn mysqld_shows_switches_in_two_forms() -> Result<()> {
     on_both(&PLAIN, async |stage: Stage| {
         let mut root = stage.log_in("root").await?;
         for (name, shown, selected) in [

@@ -1,4 +1,4 @@
-//! The servers of the scenarios, a model behind a unix socket or a real mysqld, and their clients.
+//! The servers of the scenarios, a model at a unix socket or a real mysqld, and their clients.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -313,7 +313,7 @@ impl Stage {
                 }
                 return Ok(());
             }
-            ensure!(began.elapsed() < LIMIT, "it goes on");
+            ensure!(began.elapsed() < LIMIT, "it continues");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -567,7 +567,7 @@ impl<T> Pending<T> {
 
     pub(crate) async fn finish(self) -> Result<T> {
         let ended = tokio::time::timeout(LIMIT, self.0).await;
-        Ok(ended.context("it goes on waiting")??)
+        Ok(ended.context("it continues to wait")??)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The disks of all members fill together: no member stops, a new leader can be elected, and commits continue once there is room.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::process::Command;
 
@@ -13,7 +13,7 @@ fn run(seed: u64, more: &[&str]) -> serde_json::Value {
 }
 
 #[test]
-fn a_ring_whose_disks_fill_together_elects_and_comes_back() {
+fn a_ring_with_full_disks_elects_and_recovers() {
     for seed in 1..=5 {
         let said = run(seed, &[]);
         assert!(said["checker"].is_null(), "seed {seed}: {said}");
@@ -23,7 +23,7 @@ fn a_ring_whose_disks_fill_together_elects_and_comes_back() {
 }
 
 #[test]
-fn whoever_proposes_without_asking_for_room_is_found() {
+fn proposing_without_reserving_room_is_found() {
     let found = (1..=2).filter(|seed| {
         let said = run(*seed, &["--mutate", "propose-without-room"]);
         !said["checker"].is_null()

@@ -1,12 +1,14 @@
 //! Another server's grant tables, as a dump of all its databases brings them to the primary: the members' account disappears at every
 //! server, while existing sessions continue. Each member reports it, with the statements that restore it; then the ring fails over.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::path::Path;
 use std::time::Duration;
 
-use testkit::cluster::{Beside, ChildServer, Cluster, ClusterOptions, Profile, witness_binary};
+use testkit::cluster::{
+    ChildServer, Cluster, ClusterOptions, MemberDatabase, Profile, witness_binary,
+};
 use testkit::mysql_tree::MysqlTree;
 use witness_tests::{MAKE_ROWS, Writers};
 
@@ -27,7 +29,7 @@ fn ring(scratch: &Path) -> (Cluster, usize) {
     let server = |server_id: u32| {
         let data_dir = scratch.join(server_id.to_string());
         let made = ChildServer::to_be_made(&tree, server_id, data_dir).unwrap();
-        Beside::from(made.with_account("witness"))
+        MemberDatabase::from(made.with_account("witness"))
     };
     let options = ClusterOptions::new(server(1))
         .with_more([server(2)])
@@ -47,7 +49,7 @@ fn ring(scratch: &Path) -> (Cluster, usize) {
 }
 
 #[test]
-fn a_ring_whose_accounts_were_replaced_says_what_makes_them_again() {
+fn a_ring_with_replaced_accounts_reports_the_statements_that_restore_them() {
     let _turn = SCENES.take();
     let scratch = tempfile::tempdir().unwrap();
     let (mut set, follower) = ring(scratch.path());
@@ -94,7 +96,7 @@ fn a_ring_whose_accounts_were_replaced_says_what_makes_them_again() {
 }
 
 #[test]
-fn a_ring_whose_accounts_have_few_sessions_says_how_many_they_need() {
+fn a_ring_with_few_sessions_per_account_reports_the_required_number() {
     let _turn = SCENES.take();
     let scratch = tempfile::tempdir().unwrap();
     let (mut set, follower) = ring(scratch.path());

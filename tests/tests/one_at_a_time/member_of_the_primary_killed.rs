@@ -22,7 +22,7 @@ fn commits_wait_for_the_member_and_finish_once() {
         assert_eq!(
             writers.acknowledged(),
             stuck,
-            "nobody may acknowledge while the member is down"
+            "no member may acknowledge while the member is down"
         );
         scene.ring.start(0).unwrap();
         let waited = writers.wait_for_more(50, Duration::from_secs(20)).unwrap();

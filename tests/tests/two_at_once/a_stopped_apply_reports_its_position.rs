@@ -1,14 +1,14 @@
 //! An error of the target stops `witness apply`, which reports the GTID, table, row and the server's message; earlier transactions are
 //! applied. Once the cause is removed, the same command continues.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use witness_tests::Pair;
 
 use crate::SCENES;
 
 #[test]
-fn a_stopped_apply_says_where_and_goes_on() {
+fn a_stopped_apply_reports_its_position_and_continues() {
     let _turn = SCENES.take();
     let pair = Pair::new().unwrap();
     let (source, target) = (pair.source.client(), pair.target.client());
@@ -30,11 +30,11 @@ fn a_stopped_apply_says_where_and_goes_on() {
              UPDATE d.t SET v = 31 WHERE id = 3; UPDATE d.t SET v = 12 WHERE id = 1",
         )
         .unwrap();
-    let gtid = |behind: u64| {
+    let gtid = |distance: u64| {
         let executed = source.gtid_executed().unwrap();
         let (uuid, interval) = executed.split_once(':').unwrap();
         let last: u64 = interval.rsplit('-').next().unwrap().parse().unwrap();
-        format!("{uuid}:{}", last - behind)
+        format!("{uuid}:{}", last - distance)
     };
     let stopped = |arguments: &[&str]| {
         let done = pair.run(arguments).unwrap();

@@ -64,11 +64,11 @@ fn term(ring: &Cluster) -> u64 {
     let status = ring.get(0, "/status").expect("it runs").body;
     let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
     let term = status.get("term").and_then(serde_json::Value::as_u64);
-    term.expect("a member says its term")
+    term.expect("a member reports its term")
 }
 
 #[test]
-fn a_large_transaction_elects_nobody_and_takes_bounded_memory() {
+fn a_large_transaction_causes_no_election_and_takes_bounded_memory() {
     let _turn = SCENES.take();
     let mib = std::env::var("LARGE_MIB").map_or(256, |mib| mib.parse().expect("a number"));
     let server = Mysqld::launch(&MysqlTree::require()).expect("the scene of a test");
@@ -109,7 +109,11 @@ fn a_large_transaction_elects_nobody_and_takes_bounded_memory() {
         equal.unwrap_or_else(|error| panic!("{error}\n{}", ring.last_words()));
         (took, peaks)
     });
-    assert_eq!(term(&ring), term_before, "somebody was elected meanwhile");
+    assert_eq!(
+        term(&ring),
+        term_before,
+        "another leader was elected in the meantime"
+    );
     eprintln!(
         "{mib} MiB: committed after {took:?}; memory of their own in MiB {before:?} before, {peaks:?} at most"
     );
@@ -188,7 +192,11 @@ fn a_large_row_is_followed_within_bounded_memory() {
         (took, begun.elapsed(), silences)
     });
     eprintln!("the members took {silences:?} at most to say that they live");
-    assert_eq!(term(&set), term_before, "somebody was elected meanwhile");
+    assert_eq!(
+        term(&set),
+        term_before,
+        "another leader was elected in the meantime"
+    );
     let (after, mysqlds) = peaks();
     eprintln!(
         "a row of {mib} MiB: committed after {took:?}, followed after {followed:?}; peaks in MiB of the members {before:?} before, \

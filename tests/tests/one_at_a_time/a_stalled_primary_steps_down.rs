@@ -2,7 +2,7 @@
 //! binlog cannot be received. Another member's mysqld becomes the primary within a time limit. The stalled one is killed, no acknowledged
 //! row is lost, and it follows as soon as it can.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ const SLACK: Duration = Duration::from_secs(10);
 const DISK: u64 = 700 << 20;
 
 #[test]
-fn a_primary_that_answers_and_does_not_commit_gives_way() {
+fn a_primary_that_answers_and_does_not_commit_steps_down() {
     let _turn = SCENES.take();
     let home = tempfile::tempdir().unwrap();
     let disks = [0, 1].map(|number| {
@@ -67,7 +67,7 @@ fn a_primary_that_answers_and_does_not_commit_gives_way() {
 
 /// Commits wait for space in the log, so that mysqld cannot be closed for writes after them.
 #[test]
-fn a_primary_whose_members_log_alone_has_no_room_gives_way() {
+fn a_primary_with_a_full_disk_of_its_members_log_steps_down() {
     let _turn = SCENES.take();
     let (_home, disk, set) = with_a_disk_for_the_first_log();
     let writers = Writers::of(&set, 1, 0);
@@ -89,7 +89,7 @@ fn a_primary_whose_members_log_alone_has_no_room_gives_way() {
 
 /// Others acknowledge its proposals, and its mysqld is healthy. It steps down all the same, before the queue to the disk is full.
 #[test]
-fn a_primary_whose_members_log_waits_for_its_disk_gives_way() {
+fn a_primary_with_a_hung_disk_of_its_members_log_steps_down() {
     let _turn = SCENES.take();
     let (_home, disk, set) = with_a_disk_for_the_first_log();
     let writers = Writers::of(&set, 1, 0);
@@ -111,7 +111,7 @@ fn a_primary_whose_members_log_waits_for_its_disk_gives_way() {
 
 /// A partially executed statement, which MySQL logs as lost events: no later event can be received, and its commits wait.
 #[test]
-fn a_primary_from_which_nothing_can_be_received_gives_way() {
+fn a_primary_that_sends_nothing_steps_down() {
     let _turn = SCENES.take();
     let set = replicaset_with(2, patient).unwrap();
     set.begins_at_the_first(SOON).unwrap();
@@ -176,7 +176,7 @@ fn moves(
         .unwrap();
     gives_way(set, writers, what, to, strike);
     let read = runtime.block_on(session.query("SELECT COUNT(*) FROM acked.rows"));
-    assert!(read.is_err(), "{what}: it goes on answering its readers");
+    assert!(read.is_err(), "{what}: it continues to answer its readers");
     let said = set.output(from);
     assert!(
         said.contains("mysqld is killed, because it stands still"),
@@ -197,5 +197,5 @@ fn gives_way(set: &Cluster, writers: &Writers, what: &str, to: usize, strike: im
     let moved = set.eventually(&another, bound, || set.primary(SOON).unwrap() == to);
     moved.unwrap();
     writers.wait_for_more(20, SOON).unwrap();
-    println!("{what}: commits go on {:?} later", struck.elapsed());
+    println!("{what}: commits continue {:?} later", struck.elapsed());
 }

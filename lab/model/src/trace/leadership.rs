@@ -7,7 +7,7 @@ use crate::rules::Rules;
 
 /// A leadership whose messages may still arrive after its end.
 #[derive(Debug)]
-pub(super) struct Reign {
+pub(super) struct Leadership {
     pub(super) leader: Id,
     /// The leader's state while it led: its log, and the committed part.
     pub(super) member: Member,
@@ -17,7 +17,7 @@ pub(super) struct Reign {
     durable: BTreeMap<Id, Count>,
 }
 
-impl Reign {
+impl Leadership {
     /// The leadership of a newly elected member.
     pub(super) fn of(leader: Id, member: &Member, term: Term) -> Self {
         Self {

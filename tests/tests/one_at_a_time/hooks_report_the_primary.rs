@@ -1,7 +1,7 @@
 //! The operator's hook commands run when the primary changes, with the event in their environment. A hanging one is killed and repeated
 //! until it succeeds; neither clients nor roles wait for it.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -53,7 +53,7 @@ fn wait_for(
     member: &str,
     primary: &str,
 ) -> BTreeMap<String, String> {
-    let what = format!("{event} of {member} is told");
+    let what = format!("{event} of {member} is reported");
     let found = set.eventually(&what, SOON, || {
         let is = |values: &BTreeMap<String, String>| {
             values["WITNESS_EVENT"] == event
@@ -80,7 +80,7 @@ fn failing_hook(set: &Cluster, index: usize, expected: &serde_json::Value) {
 }
 
 #[test]
-fn every_change_of_the_primary_is_told_and_nothing_waits_for_a_hook() {
+fn every_change_of_the_primary_runs_hooks_and_waits_for_none() {
     let _turn = SCENES.take();
     let scratch = tempfile::tempdir().unwrap();
     let folder = scratch.path();

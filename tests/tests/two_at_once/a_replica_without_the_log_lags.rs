@@ -1,7 +1,7 @@
 //! Followers whose logs are at their disk limit get heartbeats but no entries. Their mysqlds have applied the whole local log, and are
 //! behind all the same, whether the member's applier or mysqld's own replica threads apply.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn lag_ms(set: &Cluster, member: usize) -> Option<u64> {
 }
 
 #[test]
-fn a_follower_at_its_disk_limit_is_no_replica_that_is_close_behind() {
+fn a_follower_at_its_disk_limit_is_not_close_to_the_primary() {
     let _turn = SCENES.take();
     let mut set = replicaset_with(3, |options| options.with_native(FOLLOWERS[1])).unwrap();
     for follower in FOLLOWERS {

@@ -1,7 +1,7 @@
 //! A prepared XA transaction keeps its session's locks at the server where its client wrote it. After a change of the primary, others write
 //! rows that these locks block. The former primary follows all the same, and can be the primary again.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ fn a_former_primary_that_waits_for_such_locks_is_promoted() {
 
 /// A client can end it at a follower: status reports its outcome and where to end it.
 #[test]
-fn an_end_at_a_follower_is_errant_and_says_so() {
+fn an_end_at_a_follower_is_reported_as_errant() {
     let _turn = SCENES.take();
     let set = replicaset(2).unwrap();
     moved(&set);
@@ -114,7 +114,7 @@ fn an_end_at_a_follower_is_errant_and_says_so() {
 
 /// In a table without a primary key mysqld scans every row for one of the log, and reaches the prepared ones. The member names it, tries no
 /// start, and the remedy in the pages works.
-fn what_waits_for_its_end_is_named(set: &Cluster) {
+fn sessions_waiting_for_its_end_are_named(set: &Cluster) {
     set.follows(SECOND, SOON).unwrap();
     set.client(FIRST)
         .sql("CREATE TABLE acked.keyless (a INT, b INT); INSERT INTO acked.keyless VALUES (1, 1), (2, 2), (3, 3), (4, 4)")
@@ -165,14 +165,14 @@ fn what_waits_for_its_end_is_named(set: &Cluster) {
 }
 
 #[test]
-fn what_a_table_without_a_primary_key_makes_an_applier_wait_for_is_named() {
+fn an_appliers_wait_for_a_table_without_a_primary_key_is_named() {
     let _turn = SCENES.take();
-    what_waits_for_its_end_is_named(&replicaset(2).unwrap());
+    sessions_waiting_for_its_end_are_named(&replicaset(2).unwrap());
 }
 
 #[test]
-fn what_a_table_without_a_primary_key_makes_replica_threads_wait_for_is_named() {
+fn replica_threads_wait_for_a_table_without_a_primary_key_is_named() {
     let _turn = SCENES.take();
     let set = replicaset_with(2, |options| options.with_native(SECOND)).unwrap();
-    what_waits_for_its_end_is_named(&set);
+    sessions_waiting_for_its_end_are_named(&set);
 }

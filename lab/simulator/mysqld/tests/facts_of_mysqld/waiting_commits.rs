@@ -6,7 +6,7 @@ use binlog_format::gtid::GtidSet;
 use crate::stage::{PLAIN, Stage, WAITING, append, on_both, read};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mysqld_closes_for_writes_behind_waiting_commits() -> Result<()> {
+async fn mysqld_closes_for_writes_after_waiting_commits() -> Result<()> {
     on_both(&WAITING, async |stage: Stage| {
         let mut replica = stage.replica(&GtidSet::new()).await?;
         let waiting = stage.waiting_append(1, 1).await?;
@@ -39,7 +39,7 @@ async fn mysqld_closes_for_writes_behind_waiting_commits() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mysqld_goes_on_writing_when_a_closing_is_given_up_or_killed() -> Result<()> {
+async fn mysqld_continues_to_write_when_a_closing_is_abandoned_or_killed() -> Result<()> {
     on_both(&WAITING, async |stage: Stage| {
         let mut replica = stage.replica(&GtidSet::new()).await?;
         let first = stage.waiting_append(1, 1).await?;
@@ -69,7 +69,7 @@ async fn mysqld_goes_on_writing_when_a_closing_is_given_up_or_killed() -> Result
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mysqld_begins_a_file_behind_waiting_commits_alone() -> Result<()> {
+async fn mysqld_begins_a_file_only_after_waiting_commits() -> Result<()> {
     on_both(&WAITING, async |stage: Stage| {
         let mut replica = stage.replica(&GtidSet::new()).await?;
         let mut looks = stage.log_in("root").await?;
@@ -152,7 +152,7 @@ async fn mysqld_goes_offline_without_waiting() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mysqld_lets_nobody_in_while_an_account_waits() -> Result<()> {
+async fn mysqld_accepts_no_login_while_an_account_waits() -> Result<()> {
     on_both(&WAITING, async |stage: Stage| {
         let mut reserve = stage.log_in("witness").await?;
         let mut member = stage.log_in("witness").await?;
@@ -203,7 +203,7 @@ const HOLDERS: &str = "SELECT t.PROCESSLIST_ID, t.PROCESSLIST_TIME, t.PROCESSLIS
          AND committing.OBJECT_TYPE = 'COMMIT' AND committing.LOCK_STATUS = 'GRANTED')";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mysqld_closes_behind_statements_that_write_and_refuses_idle_transactions() -> Result<()> {
+async fn mysqld_closes_after_writing_statements_and_refuses_idle_transactions() -> Result<()> {
     on_both(&PLAIN, async |stage: Stage| {
         stage
             .log_in("client")

@@ -1,7 +1,7 @@
 //! A follower's mysqld with transactions that the ring never committed. It is stopped, they are listed and kept, and it gets a copy of
 //! another member's data while clients write. Then the same with the copy killed in the middle.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::time::Duration;
 
@@ -96,7 +96,7 @@ fn errant_transactions_are_kept_and_their_mysqld_gets_a_copy_of_a_follower() {
         .commits
         .iter()
         .filter(|commit| commit.error.is_some());
-    assert_eq!(failed.count(), 0, "nobody else was interrupted");
+    assert_eq!(failed.count(), 0, "no other client was interrupted");
     is_whole(&set, errant, &written);
     // No remains of the copy are left.
     for member in set.databases() {
@@ -116,7 +116,7 @@ fn errant_transactions_are_kept_and_their_mysqld_gets_a_copy_of_a_follower() {
 /// Its executed transactions are no longer known. It would apply all of them again, and as a primary it would reuse the numbers of its
 /// first transactions.
 #[test]
-fn a_mysqld_whose_gtids_were_reset_is_not_used_before_it_has_a_copy() {
+fn a_mysqld_with_reset_gtids_is_not_used_before_a_copy() {
     let _turn = SCENES.take();
     let mut set = replicaset(3).unwrap();
     let (other, follower) = (3, 4);
@@ -128,7 +128,7 @@ fn a_mysqld_whose_gtids_were_reset_is_not_used_before_it_has_a_copy() {
     // Two checks of a younger server may belong to different starts.
     std::thread::sleep(Duration::from_secs(12));
     set.client(follower).sql(RESET).unwrap();
-    wait_for_trouble(&set, follower, &format!("as behind {RESET}"));
+    wait_for_trouble(&set, follower, &format!("as after {RESET}"));
     // The member keeps its finding after a restart.
     set.kill_host(follower).unwrap();
     set.start(follower).unwrap();
@@ -146,7 +146,7 @@ fn a_mysqld_whose_gtids_were_reset_is_not_used_before_it_has_a_copy() {
     let primary = set.primary(SOON).unwrap();
     set.client(primary).sql(RESET).unwrap();
     let clients = Writers::of(&set, 2, 1_000_000);
-    wait_for_trouble(&set, primary, &format!("as behind {RESET}"));
+    wait_for_trouble(&set, primary, &format!("as after {RESET}"));
     set.eventually("another primary", 2 * SOON, || {
         set.primary_now().filter(|next| *next != primary)
     })
@@ -162,7 +162,7 @@ fn a_mysqld_whose_gtids_were_reset_is_not_used_before_it_has_a_copy() {
 
 /// Clients' prepared transactions are rolled back for the copy. If the copy fails, no client may commit them here.
 #[test]
-fn a_mysqld_whose_prepared_transactions_were_rolled_back_is_not_used_before_it_has_a_copy() {
+fn a_mysqld_with_rolled_back_prepared_transactions_is_not_used_before_a_copy() {
     let _turn = SCENES.take();
     let mut set = replicaset(3).unwrap();
     let (donor, recipient) = (3, 4);
