@@ -48,11 +48,7 @@ pub(crate) struct Layers {
 pub(crate) fn lay(sources: &Sources, problems: &mut Problems) -> Layers {
     let mut layers = Layers::default();
     if let Some((name, text)) = &sources.file {
-        layers.whole.place = Place::File {
-            file: name.clone(),
-            line: 0,
-            column: 0,
-        };
+        layers.whole.place = Place::of_file(name);
         for field in parse(name, text, problems) {
             layers.lay_top(field, problems);
         }

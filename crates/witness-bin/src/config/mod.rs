@@ -17,7 +17,7 @@ pub use crate::config::example::{example, reference};
 pub use crate::config::layers::Sources;
 pub use crate::config::problem::{Place, Problem, Problems, Severity, nearest};
 pub use crate::config::sections::process::{HttpSettings, LoggingSettings};
-pub(crate) use crate::config::value::{address_of, bytes_of, duration_of, keep_of};
+pub(crate) use crate::config::value::{Mistake, address_of, bytes_of, duration_of, keep_of};
 
 use member::settings::TlsSettings;
 

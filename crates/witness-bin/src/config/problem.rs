@@ -32,6 +32,17 @@ pub enum Place {
     Default,
 }
 
+impl Place {
+    /// A file as a whole.
+    pub(crate) fn of_file(file: &str) -> Self {
+        Self::File {
+            file: file.to_owned(),
+            line: 0,
+            column: 0,
+        }
+    }
+}
+
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

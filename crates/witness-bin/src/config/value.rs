@@ -201,14 +201,20 @@ pub(crate) struct Mistake {
 }
 
 impl Mistake {
-    /// The value of a key's kind is not one of its type's.
-    pub(crate) fn of_type() -> Self {
+    pub(crate) fn new(message: impl Into<String>, advice: impl Into<String>) -> Self {
         Self {
-            message: "the value is out of bounds".to_owned(),
-            advice: "write a smaller one".to_owned(),
+            message: message.into(),
+            advice: advice.into(),
         }
     }
+
+    /// The value of a key's kind is not one of its type's.
+    pub(crate) fn of_type() -> Self {
+        Self::new("the value is out of bounds", "write a smaller one")
+    }
 }
+
+impl std::error::Error for Mistake {}
 
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -217,10 +223,7 @@ impl fmt::Display for Mistake {
 }
 
 fn mistake<T>(message: impl Into<String>, advice: impl Into<String>) -> Result<T, Mistake> {
-    Err(Mistake {
-        message: message.into(),
-        advice: advice.into(),
-    })
+    Err(Mistake::new(message, advice))
 }
 
 /// Parses a value as the kind demands. Values from the environment or a flag have no quotes.
@@ -316,11 +319,11 @@ fn decode_text(kind: Kind, text: &str) -> Result<Typed, Mistake> {
         Kind::Text | Kind::File | Kind::SecretFile | Kind::Directory => {
             Ok(Typed::Text(text.to_owned()))
         }
-        Kind::Name => name(text),
-        Kind::Choice(words) => choice(words, text),
+        Kind::Name => name_of(text).map(Typed::Text),
+        Kind::Choice(words) => choice(words, text).map(Typed::Text),
         Kind::Duration(min, max) => duration(text, min, max).map(Typed::Duration),
         Kind::Bytes(min, max) => bytes(text, min, max).map(Typed::Number),
-        Kind::HostPort => host_port(text),
+        Kind::HostPort => host_port(text).map(Typed::Text),
         Kind::Uuid if text.is_empty() => Ok(Typed::Uuid(None)),
         Kind::Uuid => match Uuid::parse_str(text) {
             Ok(uuid) => Ok(Typed::Uuid(Some(uuid))),
@@ -350,26 +353,9 @@ fn within(number: i128, min: u64, max: u64) -> Result<u64, Mistake> {
     }
 }
 
-fn name(text: &str) -> Result<Typed, Mistake> {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    if text.is_empty() {
-        mistake(
-            "the name is empty",
-            "write one of letters, digits, `-`, `_` and `.`",
-        )
-    } else if let Some(stray) = text.chars().find(|c| !allowed(*c)) {
-        mistake(
-            format!("the name `{text}` holds {stray:?}"),
-            "use letters, digits, `-`, `_` and `.` only",
-        )
-    } else {
-        Ok(Typed::Text(text.to_owned()))
-    }
-}
-
-fn choice(words: &[&str], text: &str) -> Result<Typed, Mistake> {
+fn choice(words: &[&str], text: &str) -> Result<String, Mistake> {
     if words.contains(&text) {
-        return Ok(Typed::Text(text.to_owned()));
+        return Ok(text.to_owned());
     }
     let advice = match nearest(text, words.iter().copied()) {
         Some(word) => format!("did you mean `{word}`?"),
@@ -403,27 +389,44 @@ fn duration(text: &str, min: u64, max: u64) -> Result<Duration, Mistake> {
 }
 
 /// Parses a duration on the command line, from a millisecond to a day.
-pub(crate) fn duration_of(text: &str) -> Result<Duration, String> {
-    duration(text, 1, DAY).map_err(|mistake| mistake.to_string())
+pub(crate) fn duration_of(text: &str) -> Result<Duration, Mistake> {
+    duration(text, 1, DAY)
 }
 
 /// Parses a retention time on the command line, with the bounds of `archive.keep`.
-pub(crate) fn keep_of(text: &str) -> Result<Duration, String> {
-    duration(text, 0, 100 * 365 * DAY).map_err(|mistake| mistake.to_string())
+pub(crate) fn keep_of(text: &str) -> Result<Duration, Mistake> {
+    duration(text, 0, 100 * 365 * DAY)
 }
 
 /// Parses the address of a member on the command line.
-pub(crate) fn address_of(text: &str) -> Result<String, String> {
-    match host_port(text) {
-        Ok(_) if text.is_empty() => Err("the address is empty".to_owned()),
-        Ok(_) => Ok(text.to_owned()),
-        Err(mistake) => Err(mistake.to_string()),
+pub(crate) fn address_of(text: &str) -> Result<String, Mistake> {
+    match text {
+        "" => mistake("the address is empty", sample(Kind::HostPort)),
+        _ => host_port(text),
     }
 }
 
 /// Parses a size on the command line.
-pub(crate) fn bytes_of(text: &str) -> Result<u64, String> {
-    bytes(text, 0, u64::MAX).map_err(|mistake| mistake.to_string())
+pub(crate) fn bytes_of(text: &str) -> Result<u64, Mistake> {
+    bytes(text, 0, u64::MAX)
+}
+
+/// Parses a name, which may be part of a file's name.
+fn name_of(text: &str) -> Result<String, Mistake> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if text.is_empty() {
+        mistake(
+            "the name is empty",
+            "write one of letters, digits, `-`, `_` and `.`",
+        )
+    } else if let Some(stray) = text.chars().find(|c| !allowed(*c)) {
+        mistake(
+            format!("the name `{text}` holds {stray:?}"),
+            "use letters, digits, `-`, `_` and `.` only",
+        )
+    } else {
+        Ok(text.to_owned())
+    }
 }
 
 fn long_form(millis: u64) -> String {
@@ -457,12 +460,10 @@ fn bytes(text: &str, min: u64, max: u64) -> Result<u64, Mistake> {
     }
 }
 
-fn host_port(text: &str) -> Result<Typed, Mistake> {
-    if text.is_empty() {
-        return Ok(Typed::Text(String::new()));
-    }
+fn host_port(text: &str) -> Result<String, Mistake> {
     match host_and_port(text) {
-        Ok(_) => Ok(Typed::Text(text.to_owned())),
+        _ if text.is_empty() => Ok(String::new()),
+        Ok(_) => Ok(text.to_owned()),
         Err(no_port @ AddressMistake::NotAPort(_)) => mistake(
             no_port.to_string(),
             "write a number from 1 to 65535 after the colon",

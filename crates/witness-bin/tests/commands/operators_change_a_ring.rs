@@ -163,7 +163,7 @@ fn refusals(ring: &Ring) {
             (
                 "members add --id 7 --name s-4 --region south --kind witness --address 127.0.0.1:1",
                 4,
-                "the new member does not say who it is: the member at 127.0.0.1:1 does not answer",
+                "the new member does not report its identity: the member at 127.0.0.1:1 does not answer",
             ),
             (
                 "quorum fix",

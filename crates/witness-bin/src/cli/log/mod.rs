@@ -15,6 +15,7 @@ mod trimmed;
 mod verify;
 
 use crate::cli::log::target::TargetArgs;
+use crate::cli::session::OrderArgs;
 use crate::terminal::{Failure, Format};
 
 /// The verbs of `witness log`.
@@ -35,7 +36,7 @@ pub(crate) enum LogCommand {
     /// Show entries as a running member writes them
     Follow(follow::FollowArgs),
     /// End the current file on every member and begin the next, as FLUSH BINARY LOGS does
-    Flush(flush::FlushArgs),
+    Flush(OrderArgs),
     /// Remove old files of a running member's log, as far as the ring does not need them
     Purge(purge::PurgeArgs),
     /// What was cut off a member's log, and off the binlog of its mysqld, and where it is kept

@@ -6,9 +6,9 @@ use member::protocol::{CommandResult, OperatorCommand, PurgeReport, PurgeRequest
 use raft_types::MemberId;
 use serde::Serialize;
 
-use crate::cli::session::{Consent, Patience, RingArgs, Session, another_answer, block_on};
+use crate::cli::session::{ChangeArgs, OrderArgs, another_answer};
 use crate::config::{bytes_of, duration_of};
-use crate::terminal::{Failure, Format, print_json, print_text};
+use crate::terminal::{Failure, Format, print};
 
 /// Arguments of `witness log purge`.
 #[derive(Debug, clap::Args)]
@@ -17,15 +17,10 @@ pub(crate) struct PurgeArgs {
     member: String,
     #[command(flatten)]
     files: Files,
-    /// Only say which files would go
-    #[arg(long)]
-    dry_run: bool,
     #[command(flatten)]
-    patience: Patience,
+    change: ChangeArgs,
     #[command(flatten)]
-    consent: Consent,
-    #[command(flatten)]
-    ring: RingArgs,
+    order: OrderArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -72,41 +67,31 @@ struct Document {
 /// # Errors
 /// Exit 3 when the ring's needs are unknown, 4 when it is refused, 5 when its result is unknown.
 pub(crate) fn run(args: &PurgeArgs, format: Format) -> Result<(), Failure> {
-    let session = Session::open(&args.ring)?;
-    block_on(async {
-        let (_, directory) = session.ring().await?;
-        let place = directory.find(&args.member)?;
-        if !args.dry_run {
-            args.consent.to(&format!(
-                "Remove old files of the log of `{}`? This cannot be undone.",
-                place.name
-            ))?;
-        }
+    args.order.session(format, async |ring| {
+        let place = ring.directory.find(&args.member)?;
+        args.change.confirm(&format!(
+            "Remove old files of the log of `{}`? This cannot be undone.",
+            place.name
+        ))?;
+        let dry_run = args.change.dry_run;
         let command = OperatorCommand::PurgeLog {
             request: args.files.request(),
-            dry_run: args.dry_run,
+            dry_run,
         };
-        let until = args.patience.until();
-        let purged = session
-            .operator
-            .at(place, &directory, &command, until, |_| {})
-            .await?;
+        let purged = ring.at(place, command).await?;
         let CommandResult::Purged(mut report) = purged else {
             return Err(another_answer(&purged));
         };
         if let Some(kept) = &mut report.kept {
-            kept.because = directory.with_names(&kept.because);
+            kept.because = ring.directory.with_names(&kept.because);
         }
         let document = Document {
             member: place.id,
             name: place.name.clone(),
-            dry_run: args.dry_run,
+            dry_run,
             report,
         };
-        match format {
-            Format::Json => print_json(&document),
-            Format::Table => print_text(&page(&document)),
-        }
+        print(format, &document, || page(&document))
     })
 }
 

@@ -9,11 +9,11 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::cli::session::{
-    CatchUp, DryRun, Patience, RingArgs, Session, another_answer, block_on, would_be_done,
+    OrderArgs, Progress, Session, another_answer, dry_run_of, would_be_done,
 };
 use crate::config::nearest;
 use crate::operator::{Directory, RingReport, tolerance};
-use crate::terminal::{Exit, Failure, Format, print_json, print_text};
+use crate::terminal::{Exit, Failure, Format, print};
 
 /// Arguments of `witness members add`.
 #[derive(Debug, clap::Args)]
@@ -45,12 +45,11 @@ pub(crate) struct AddArgs {
     /// Do not wait until it has caught up
     #[arg(long)]
     no_wait: bool,
+    /// Only report what would happen; nothing is changed
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
-    dry_run: DryRun,
-    #[command(flatten)]
-    patience: Patience,
-    #[command(flatten)]
-    ring: RingArgs,
+    order: OrderArgs,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -96,29 +95,24 @@ const NEAR: u64 = 64;
 /// # Errors
 /// Exit 3 without a leader, 4 when it is refused, 5 when its end is not known or it has not caught up in time.
 pub(crate) fn run(args: &AddArgs, format: Format) -> Result<(), Failure> {
-    let session = Session::open(&args.ring)?;
-    block_on(async {
-        let until = args.patience.until();
-        let (report, directory) = session.ring().await?;
-        known_region(args, &directory)?;
-        let incarnation = introduced(args, &session, &report).await?;
+    args.order.session(format, async |ring| {
+        known_region(args, &ring.directory)?;
+        let incarnation = introduced(args, &ring).await?;
+        let until = ring.until();
         let id = MemberId(args.id);
         let record = record(args, incarnation);
         let votes = record.votes;
-        let with = tolerance::with_member(&report, id, &record);
-        let command = args
-            .dry_run
-            .of(OperatorCommand::AddMember { member: id, record });
-        let entry = match session.order(&report, &command, until, format).await? {
+        let with = tolerance::with_member(&ring.report, id, &record);
+        let tolerates = with.as_ref().map(|with| with.tolerates);
+        let warnings = with.map(|with| with.warnings).unwrap_or_default();
+        let command = OperatorCommand::AddMember { member: id, record };
+        let entry = match ring.order(dry_run_of(args.dry_run, command)).await? {
             CommandResult::Added(entry) => entry,
             CommandResult::WouldBeDone => {
                 let would = format!(
                     "`{}` would be member {id} of the ring{}",
                     args.name,
-                    with.map_or_else(String::new, |with| lines(
-                        Some(with.tolerates),
-                        &with.warnings
-                    ))
+                    lines(tolerates, &warnings)
                 );
                 return would_be_done(id, &args.name, &would, format);
             }
@@ -126,20 +120,17 @@ pub(crate) fn run(args: &AddArgs, format: Format) -> Result<(), Failure> {
         };
         let state = match args.no_wait {
             true => State::Added,
-            false => caught_up(args, &session, votes, until, format).await?,
+            false => caught_up(args, &ring, votes, until, format).await?,
         };
-        show(
-            &Document {
-                member: id,
-                name: args.name.clone(),
-                entry,
-                state,
-                tolerates: with.as_ref().map(|with| with.tolerates),
-                warnings: with.map(|with| with.warnings).unwrap_or_default(),
-            },
-            votes,
-            format,
-        )
+        let document = Document {
+            member: id,
+            name: args.name.clone(),
+            entry,
+            state,
+            tolerates,
+            warnings,
+        };
+        print(format, &document, || page(&document, votes))
     })
 }
 
@@ -176,64 +167,50 @@ fn known_region(args: &AddArgs, directory: &Directory) -> Result<(), Failure> {
 }
 
 /// Queries the new member's identity; it must be new, or partly added already.
-async fn introduced(
-    args: &AddArgs,
-    session: &Session,
-    report: &RingReport,
-) -> Result<Incarnation, Failure> {
-    let refused = |what: String, advice: &str| Failure::new(Exit::Refused, what, advice);
+async fn introduced(args: &AddArgs, session: &Session) -> Result<Incarnation, Failure> {
     let identified = session.operator.identify(&args.address).await;
     let introduction = identified.map_err(|error| {
-        refused(
-            format!("the new member does not say who it is: {error}"),
+        Failure::new(
+            Exit::Refused,
+            format!("the new member does not report its identity: {error}"),
             "start witness there first (`systemctl start witness`, or `witness run`), with an empty `data_dir` and this member in its [[members]]",
         )
     })?;
-    let views = report
-        .members
-        .iter()
-        .filter_map(|member| member.view.as_ref());
+    let members = session.report.members.iter();
+    let views = members.filter_map(|member| member.view.as_ref());
     let ring = views.filter_map(|view| view.ring.id).next();
-    fit(args, &introduction, ring).map_err(|(what, advice)| refused(what, advice))?;
+    fit(args, &introduction, ring)?;
     Ok(introduction.identity.incarnation)
 }
 
 /// Whether the member at the address can be added under that number.
-fn fit(
-    args: &AddArgs,
-    introduction: &Introduction,
-    ring: Option<RingId>,
-) -> Result<(), (String, &'static str)> {
-    let identity = &introduction.identity;
-    if identity.member != MemberId(args.id) {
-        return Err((
+fn fit(args: &AddArgs, introduction: &Introduction, ring: Option<RingId>) -> Result<(), Failure> {
+    const EMPTY: &str = "give it an empty `data_dir`, and start it again";
+    let (identity, address) = (&introduction.identity, &args.address);
+    let (what, advice) = match identity.ring {
+        _ if identity.member != MemberId(args.id) => (
             format!(
-                "member {} answers at {}, not member {}",
-                identity.member, args.address, args.id
+                "member {} answers at {address}, not member {}",
+                identity.member, args.id
             ),
             "check --id and --address, and `member.id` in the new member's configuration",
-        ));
-    }
-    match identity.ring {
-        RingState::Fresh if introduction.log_is_empty == Some(false) => Err((
-            format!("the member at {} has a log already", args.address),
-            "give it an empty `data_dir`, and start it again",
-        )),
-        RingState::Fresh => Ok(()),
+        ),
+        RingState::Fresh if introduction.log_is_empty == Some(false) => {
+            (format!("the member at {address} has a log already"), EMPTY)
+        }
+        RingState::Fresh => return Ok(()),
         // An earlier attempt gave it the ring and then stopped.
-        RingState::Belongs { ring: theirs } if Some(theirs) == ring => Ok(()),
-        RingState::Belongs { ring } => Err((
-            format!("the member at {} belongs to ring {ring}", args.address),
-            "give it an empty `data_dir`, and start it again",
-        )),
-        RingState::Bootstrapping { .. } => Err((
-            format!(
-                "the member at {} is creating a ring of its own",
-                args.address
-            ),
+        RingState::Belongs { ring: theirs } if Some(theirs) == ring => return Ok(()),
+        RingState::Belongs { ring } => (
+            format!("the member at {address} belongs to ring {ring}"),
+            EMPTY,
+        ),
+        RingState::Bootstrapping { .. } => (
+            format!("the member at {address} is creating a ring of its own"),
             "stop it, empty its `data_dir`, start it, and do not bootstrap it",
-        )),
-    }
+        ),
+    };
+    Err(Failure::new(Exit::Refused, what, advice))
 }
 
 /// Waits until the new member has the log, and its vote if due now.
@@ -244,23 +221,23 @@ async fn caught_up(
     until: Instant,
     format: Format,
 ) -> Result<State, Failure> {
-    let mut bar = CatchUp::new(format);
-    let mut behind = None;
+    let mut progress = Progress::new(format);
+    let mut lag = None;
     loop {
         let report = session.operator.ring().await;
         if let Some(seen) = seen(&report, MemberId(args.id)) {
-            behind = Some(seen.behind);
-            bar.show(seen.behind);
+            lag = Some(seen.lag);
+            progress.catches_up(seen.lag);
             if seen.votes_now {
                 return Ok(State::Votes);
             }
-            if seen.behind <= NEAR && !(votes && seen.region_decides) {
+            if seen.lag <= NEAR && !(votes && seen.region_decides) {
                 return Ok(State::CaughtUp);
             }
         }
         if Instant::now() + LOOK >= until {
-            let how_far = match behind {
-                Some(behind) => format!("{behind} entries behind"),
+            let how_far = match lag {
+                Some(lag) => format!("{lag} entries behind"),
                 None => "unknown to the leader".to_owned(),
             };
             return Err(Failure::new(
@@ -285,7 +262,7 @@ async fn caught_up(
 
 /// The leader's observation of the new member.
 struct Seen {
-    behind: u64,
+    lag: u64,
     votes_now: bool,
     region_decides: bool,
 }
@@ -300,16 +277,13 @@ fn seen(report: &RingReport, id: MemberId) -> Option<Seen> {
         .iter()
         .find(|region| region.region == peer.region);
     Some(Seen {
-        behind: peer.behind_entries?,
+        lag: peer.behind_entries?,
         votes_now: peer.voter,
         region_decides: region.is_some_and(|region| region.in_force),
     })
 }
 
-fn show(document: &Document, votes: bool, format: Format) -> Result<(), Failure> {
-    if format == Format::Json {
-        return print_json(document);
-    }
+fn page(document: &Document, votes: bool) -> String {
     let what = match (document.state, votes) {
         (State::Added, _) => "catches up now; check with `witness members list`",
         (State::Votes, _) => "has the log and votes",
@@ -318,12 +292,12 @@ fn show(document: &Document, votes: bool, format: Format) -> Result<(), Failure>
         }
         (State::CaughtUp, false) => "has the log, and does not vote",
     };
-    print_text(&format!(
+    format!(
         "`{}` is in the ring since entry {}: it {what}{}\nAdd it to [[members]] in every member's file\n",
         document.name,
         document.entry,
         lines(document.tolerates, &document.warnings)
-    ))
+    )
 }
 
 /// The ring's failure tolerance with it, each fact on a line.
@@ -361,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_new_member_with_that_number_is_taken_in() {
+    fn only_a_new_member_with_that_number_is_added() {
         let ring = RingId::random();
         let other = "0e0e0e0e-0000-4000-8000-000000000000".parse().unwrap();
         let table = [
@@ -402,15 +376,17 @@ mod tests {
                 log_is_empty,
                 speaks: raft_types::FormatRange::OF_THIS_PROGRAM,
             };
-            let said = fit(&args(), &introduction, Some(ring));
-            let (what, advice) = said.err().unwrap_or_default();
-            assert_eq!(what, expected);
-            assert_eq!(advice.is_empty(), expected.is_empty());
+            let failure = fit(&args(), &introduction, Some(ring)).err();
+            assert_eq!(failure.is_none(), expected.is_empty());
+            if let Some(failure) = failure {
+                assert_eq!(failure.what, expected);
+                assert!(!failure.advice.is_empty());
+            }
         }
     }
 
     #[test]
-    fn a_region_that_nobody_runs_in_has_to_be_meant() {
+    fn a_region_without_members_is_refused_unless_new() {
         let failure = known_region(&args(), &Directory::default()).unwrap_err();
         assert_eq!(
             failure.to_string(),
