@@ -8,10 +8,11 @@ use member::protocol::{CommandResult, OperatorCommand, Reloaded};
 use member::settings::Settings;
 use raft_types::MemberId;
 use serde::Serialize;
+use serde_json::json;
 
 use crate::cli::config_args::{ConfigArgs, counted};
 use crate::cli::session::{OrderArgs, another_answer, dry_run_of};
-use crate::config::{Config, Place, Problem, example, read, reference};
+use crate::config::{Config, Place, example, read, reference};
 use crate::operator::{MemberAddress, tolerance};
 use crate::terminal::{Exit, Failure, Format, print, print_text};
 
@@ -24,14 +25,6 @@ pub(crate) enum ConfigCommand {
     Check(ConfigArgs),
     /// Print the reference of every key, as Markdown
     Reference,
-}
-
-/// Output of `witness config check --output json`.
-#[derive(Debug, Serialize)]
-struct Report<'a> {
-    /// Whether a member would start with it, and the others accept its certificate.
-    valid: bool,
-    problems: Vec<&'a Problem>,
 }
 
 /// Runs `witness config`.
@@ -63,11 +56,10 @@ fn check(config: &ConfigArgs, format: Format) -> Result<(), Failure> {
         problems.error(&place, "tls.certificate_file", error.to_string(), "");
         config = None;
     }
-    let report = Report {
-        valid: config.is_some(),
-        problems: problems.iter().collect(),
-    };
-    print(format, &report, || {
+    // Whether a member would start with it, and the others accept its certificate.
+    let valid = config.is_some();
+    let json = json!({ "valid": valid, "problems": problems });
+    print(format, &json, || {
         let verdict = match &config {
             Some(Config { member, .. }) => {
                 let tolerated = tolerance::of_configuration(&member.rules, &member.members);
@@ -81,10 +73,7 @@ fn check(config: &ConfigArgs, format: Format) -> Result<(), Failure> {
         };
         format!("{problems}{name} {verdict}\n")
     })?;
-    match report.valid {
-        true => Ok(()),
-        false => Err(Failure::silent(Exit::Usage)),
-    }
+    Exit::Usage.unless(valid)
 }
 
 /// Resolves this member's address on this host, as the member does when it begins to listen.

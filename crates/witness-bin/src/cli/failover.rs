@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use consensus::{MockElection, MockVote, PauseRequest, Promoted, RingPause, ScheduledSwitchover};
+use consensus::{MockElection, PauseRequest, Promoted, RingPause, ScheduledSwitchover};
 use member::protocol::{CommandResult, OperatorCommand};
-use raft_types::{MemberId, OpId, UnixSeconds};
-use serde::Serialize;
+use raft_types::{OpId, UnixSeconds};
+use serde_json::json;
 
 use crate::cli::session::{
     ChangeArgs, OrderArgs, another_answer, dry_run_of, milliseconds, would_be_done,
@@ -14,7 +14,7 @@ use crate::cli::session::{
 use crate::config::duration_of;
 use crate::operator::history::{moment, time_of_day};
 use crate::operator::{Directory, MemberAddress, operator_name};
-use crate::terminal::{Exit, Failure, Format, Table, cell, print, yes_no};
+use crate::terminal::{Failure, Format, Table, cell, print, yes_no};
 
 /// Arguments of `witness switchover`.
 #[derive(Debug, clap::Args)]
@@ -79,16 +79,6 @@ pub(crate) fn switchover(args: &SwitchoverArgs, format: Format) -> Result<(), Fa
     })
 }
 
-/// Output of `witness switchover --at` and `--cancel` with `--output json`.
-#[derive(Debug, Serialize)]
-struct Schedule<'a> {
-    scheduled: bool,
-    to: MemberId,
-    name: String,
-    at: String,
-    by: &'a str,
-}
-
 fn show_schedule(
     switchover: &ScheduledSwitchover,
     directory: &Directory,
@@ -96,15 +86,11 @@ fn show_schedule(
     format: Format,
 ) -> Result<(), Failure> {
     let place = directory.get(switchover.to);
-    let document = Schedule {
-        scheduled,
-        to: switchover.to,
-        name: place.map_or_else(String::new, |place| place.name.clone()),
-        at: time_of_day(switchover.at.0.saturating_mul(1000)),
-        by: &switchover.by,
-    };
-    let (name, at) = (&document.name, &document.at);
-    print(format, &document, || match scheduled {
+    let name = place.map_or("", |place| place.name.as_str());
+    let at = time_of_day(switchover.at.0.saturating_mul(1000));
+    let (to, by) = (switchover.to, &switchover.by);
+    let json = json!({ "scheduled": scheduled, "to": to, "name": name, "at": at, "by": by });
+    print(format, &json, || match scheduled {
         true => {
             format!("`{name}` is to lead from {at} on; the leader of that time hands over to it\n")
         }
@@ -112,44 +98,26 @@ fn show_schedule(
     })
 }
 
-/// Output of `witness switchover --output json`.
-#[derive(Debug, Serialize)]
-struct Lead<'a> {
-    leader: MemberId,
-    name: &'a str,
-    region: String,
-    term: u64,
-    seconds: f64,
-    phases: Vec<PhaseTime>,
-}
-
-#[derive(Debug, Serialize)]
-struct PhaseTime {
-    phase: &'static str,
-    seconds: f64,
-}
-
 fn show_promoted(
     place: &MemberAddress,
     promoted: &Promoted,
     format: Format,
 ) -> Result<(), Failure> {
-    let phases = promoted.phases.iter().map(|(phase, took)| PhaseTime {
-        phase: phase.name(),
-        seconds: took.as_secs_f64(),
+    let phases = promoted.phases.iter();
+    let seconds: f64 = phases.clone().map(|(_, took)| took.as_secs_f64()).sum();
+    let phases =
+        phases.map(|(phase, took)| json!({ "phase": phase.name(), "seconds": took.as_secs_f64() }));
+    let json = json!({
+        "leader": promoted.leader,
+        "name": place.name,
+        "region": place.region,
+        "term": promoted.term.0,
+        "seconds": seconds,
+        "phases": phases.collect::<Vec<_>>(),
     });
-    let phases: Vec<_> = phases.collect();
-    let document = Lead {
-        leader: promoted.leader,
-        name: &place.name,
-        region: place.region.to_string(),
-        term: promoted.term.0,
-        seconds: phases.iter().map(|phase| phase.seconds).sum(),
-        phases,
-    };
-    print(format, &document, || {
-        let (name, after) = (document.name, milliseconds(document.seconds));
-        format!("`{name}` leads in term {}, after {after}\n", document.term)
+    print(format, &json, || {
+        let (name, term, after) = (&place.name, promoted.term.0, milliseconds(seconds));
+        format!("`{name}` leads in term {term}, after {after}\n")
     })
 }
 
@@ -166,34 +134,24 @@ pub(crate) struct PauseArgs {
     order: OrderArgs,
 }
 
-/// Output of `witness pause` and `witness resume` with `--output json`.
-#[derive(Debug, Serialize)]
-struct Paused {
-    paused: bool,
-    primary: MemberId,
-    name: String,
-    since: UnixSeconds,
-    until: Option<UnixSeconds>,
-    by: String,
-    reason: String,
-    /// The log entry with the change.
-    entry: OpId,
+/// Output of `witness pause` and `witness resume` with `--output json`; with the log entry that has the change.
+fn pause_json(paused: bool, of: &RingPause, entry: OpId, name: &str) -> serde_json::Value {
+    let pause = &of.pause;
+    json!({
+        "paused": paused,
+        "primary": of.primary,
+        "name": name,
+        "since": pause.since,
+        "until": pause.until,
+        "by": pause.by,
+        "reason": pause.reason,
+        "entry": entry,
+    })
 }
 
-impl Paused {
-    fn new(paused: bool, of: RingPause, entry: OpId, directory: &Directory) -> Self {
-        let primary = directory.get(of.primary);
-        Self {
-            paused,
-            primary: of.primary,
-            name: primary.map_or_else(|| of.primary.to_string(), |place| place.name.clone()),
-            since: of.pause.since,
-            until: of.pause.until,
-            by: of.pause.by,
-            reason: of.pause.reason,
-            entry,
-        }
-    }
+fn primary_name(of: &RingPause, directory: &Directory) -> String {
+    let place = directory.get(of.primary);
+    place.map_or_else(|| of.primary.to_string(), |place| place.name.clone())
 }
 
 /// Runs `witness pause`.
@@ -203,8 +161,7 @@ impl Paused {
 pub(crate) fn pause(args: &PauseArgs, format: Format) -> Result<(), Failure> {
     let for_seconds = args.length.map(|length| length.as_secs());
     if for_seconds == Some(0) {
-        return Err(Failure::new(
-            Exit::Usage,
+        return Err(Failure::usage(
             "--for is shorter than a second",
             "give a duration such as 30m, or leave it out",
         ));
@@ -215,17 +172,15 @@ pub(crate) fn pause(args: &PauseArgs, format: Format) -> Result<(), Failure> {
             by: operator_name(),
             reason: args.reason.clone(),
         };
-        let document = match ring.order(OperatorCommand::Pause { request }).await? {
-            CommandResult::Paused { paused, entry } => {
-                Paused::new(true, paused, entry, &ring.directory)
-            }
+        let (paused, entry) = match ring.order(OperatorCommand::Pause { request }).await? {
+            CommandResult::Paused { paused, entry } => (paused, entry),
             other => return Err(another_answer(&other)),
         };
-        print(format, &document, || {
+        let name = primary_name(&paused, &ring.directory);
+        print(format, &pause_json(true, &paused, entry, &name), || {
             let length = for_seconds.map(|seconds| format!("for {seconds} s"));
             format!(
-                "maintenance mode: no automatic failover, the primary stays on `{}`, {}\n",
-                document.name,
+                "maintenance mode: no automatic failover, the primary stays on `{name}`, {}\n",
                 length.as_deref().unwrap_or("until `witness resume`")
             )
         })
@@ -261,27 +216,6 @@ pub(crate) struct MockElectionArgs {
     order: OrderArgs,
 }
 
-/// Output of `witness mock-election --output json`.
-#[derive(Debug, Serialize)]
-struct Rehearsal {
-    candidate: MemberId,
-    name: String,
-    won: bool,
-    /// The leader's last entry at the query.
-    cursor: OpId,
-    votes: Vec<Vote>,
-}
-
-#[derive(Debug, Serialize)]
-struct Vote {
-    voter: MemberId,
-    name: Option<String>,
-    region: Option<String>,
-    log_end: Option<OpId>,
-    would_elect: bool,
-    refusal: Option<String>,
-}
-
 /// Runs `witness mock-election`.
 ///
 /// # Errors
@@ -303,66 +237,64 @@ fn show_election(
     directory: &Directory,
     format: Format,
 ) -> Result<(), Failure> {
-    let document = Rehearsal::new(election, directory);
-    print(format, &document, || document.page())?;
-    if document.won {
+    let named = |why: &String| directory.with_names(why);
+    let votes = election.votes.iter().map(|vote| {
+        let place = directory.get(vote.voter);
+        json!({
+            "voter": vote.voter,
+            "name": place.map(|place| &place.name),
+            "region": place.map(|place| &place.region),
+            "log_end": vote.log_end,
+            "would_elect": vote.refusal.is_none(),
+            "refusal": vote.refusal.as_ref().map(named),
+        })
+    });
+    let json = json!({
+        "candidate": election.candidate,
+        "name": directory.name(election.candidate),
+        "won": election.is_won(),
+        "cursor": election.cursor,
+        "votes": votes.collect::<Vec<_>>(),
+    });
+    print(format, &json, || election_page(election, directory))?;
+    if election.is_won() {
         return Ok(());
     }
-    Err(Failure::new(
-        Exit::Refused,
+    Err(Failure::refused(
         directory.with_names(&election.to_string()),
         "resolve the refusals, and try again",
     ))
 }
 
-impl Rehearsal {
-    fn new(election: &MockElection, directory: &Directory) -> Self {
-        let vote = |vote: &MockVote| {
-            let place = directory.get(vote.voter);
-            Vote {
-                voter: vote.voter,
-                name: place.map(|place| place.name.clone()),
-                region: place.map(|place| place.region.to_string()),
-                log_end: vote.log_end,
-                would_elect: vote.refusal.is_none(),
-                refusal: vote.refusal.as_ref().map(|why| directory.with_names(why)),
-            }
-        };
-        Self {
-            candidate: election.candidate,
-            name: directory.name(election.candidate),
-            won: election.is_won(),
-            cursor: election.cursor,
-            votes: election.votes.iter().map(vote).collect(),
-        }
+fn election_page(election: &MockElection, directory: &Directory) -> String {
+    let titles = ["Id", "Name", "Region", "Log_end", "Would_elect", "Because"];
+    let mut table = Table::new(&titles);
+    for vote in &election.votes {
+        let place = directory.get(vote.voter);
+        let refusal = vote.refusal.as_ref();
+        table.row(vec![
+            vote.voter.to_string(),
+            cell(place.map(|place| &place.name)),
+            cell(place.map(|place| &place.region)),
+            cell(vote.log_end),
+            yes_no(refusal.is_none()),
+            cell(refusal.map(|why| directory.with_names(why))),
+        ]);
     }
-
-    fn page(&self) -> String {
-        let titles = ["Id", "Name", "Region", "Log_end", "Would_elect", "Because"];
-        let mut table = Table::new(&titles);
-        for vote in &self.votes {
-            table.row(vec![
-                vote.voter.to_string(),
-                cell(vote.name.as_ref()),
-                cell(vote.region.as_ref()),
-                cell(vote.log_end),
-                yes_no(vote.would_elect),
-                cell(vote.refusal.as_ref()),
-            ]);
-        }
-        match self.won {
-            true => format!(
-                "{table}\n{} would be elected; the leader's log ends at {}\n",
-                self.name, self.cursor
-            ),
-            false => table.to_string(),
-        }
+    if !election.is_won() {
+        return table.to_string();
     }
+    let (name, cursor) = (directory.name(election.candidate), election.cursor);
+    format!("{table}\n{name} would be elected; the leader's log ends at {cursor}\n")
 }
 
 #[cfg(test)]
 mod tests {
+    use consensus::MockVote;
+    use raft_types::MemberId;
+
     use super::*;
+    use crate::terminal::Exit;
 
     #[test]
     fn each_vote_of_a_mock_election_is_a_line() {
@@ -379,7 +311,7 @@ mod tests {
         };
         let directory = Directory::default();
         assert_eq!(
-            Rehearsal::new(&election, &directory).page(),
+            election_page(&election, &directory),
             "\
 Id  Name  Region  Log_end  Would_elect  Because
  4     -       -     3.44  yes          -

@@ -5,22 +5,18 @@ mod archive;
 mod config;
 pub(crate) mod config_args;
 mod conversion;
-#[cfg(feature = "demo")]
-mod demo;
 mod failover;
 mod guard;
 mod history;
 mod log;
-pub(crate) mod log_filter;
 mod members;
 mod mysqld;
 mod own_member;
+pub(crate) mod process;
 mod quorum;
 mod run;
-mod service_manager;
 mod session;
-mod signals;
-mod status;
+pub(crate) mod status;
 mod tls;
 
 use std::process::ExitCode;
@@ -57,7 +53,7 @@ enum Command {
     Bootstrap(own_member::BootstrapArgs),
     /// Guard process of a database member (started by `witness run`)
     #[command(hide = true)]
-    Guard(Box<guard::GuardArgs>),
+    Guard(Box<ConfigArgs>),
     /// Ask the member of this host whether it is alive, ready or the primary, as a container's health check
     Health(own_member::HealthArgs),
     /// Ask every member and show the ring
@@ -102,7 +98,7 @@ enum Command {
     Tls(tls::TlsCommand),
     /// Show a ring under load: members crash and come back, nothing acknowledged is lost
     #[cfg(feature = "demo")]
-    Demo(demo::DemoArgs),
+    Demo(crate::demo::DemoArgs),
     /// Write a configuration to begin with, check one, show every key
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -152,7 +148,7 @@ pub fn main() -> ExitCode {
         Command::Apply(args) => apply::run(&args, format),
         Command::Tls(command) => tls::run(&command, format),
         #[cfg(feature = "demo")]
-        Command::Demo(args) => demo::run(&args, format),
+        Command::Demo(args) => crate::demo::run(&args, format),
         Command::Config(command) => config::run(&command, format),
         Command::Version => version(format),
     };

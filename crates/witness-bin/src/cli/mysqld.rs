@@ -7,6 +7,7 @@ use std::time::Duration;
 use member::protocol::{CommandResult, OperatorCommand, ProvisionPlan, Provisioned};
 use raft_types::{MemberId, MemberKind};
 use serde::Serialize;
+use serde_json::json;
 use tokio::time::Instant;
 
 use crate::cli::session::{
@@ -81,7 +82,7 @@ pub(crate) fn reprovision(args: &ReprovisionArgs, format: Format) -> Result<(), 
             })?;
         }
         if let Some(why) = plan.needs_force.as_ref().filter(|_| !args.force) {
-            return Err(Failure::new(Exit::Refused, why, BEFORE_FORCE));
+            return Err(Failure::refused(why, BEFORE_FORCE));
         }
         if dry_run {
             return Ok(());
@@ -158,8 +159,7 @@ fn best_donor(report: &RingReport, recipient: MemberId) -> Result<MemberId, Fail
         .filter(|member| member.id != recipient && member.kind == MemberKind::Database);
     let fit = others.filter_map(|member| Some((rank(member)?, member.id)));
     fit.min().map(|(_, id)| id).ok_or_else(|| {
-        Failure::new(
-            Exit::Refused,
+        Failure::refused(
             "no other database member follows the ring or is its primary: no data can be copied",
             "check with `witness status`",
         )
@@ -241,14 +241,6 @@ pub(crate) struct ReplaceStatementArgs {
     ring: RingArgs,
 }
 
-/// Output of `witness replace-statement --output json`.
-#[derive(Debug, Serialize)]
-struct Replaced<'a> {
-    name: &'a str,
-    gtid: &'a str,
-    follows: bool,
-}
-
 /// Runs `witness replace-statement`.
 ///
 /// # Errors
@@ -274,12 +266,8 @@ pub(crate) fn replace_statement(
             CommandResult::StatementReplaced { follows } => follows,
             other => return Err(another_answer(&other)),
         };
-        let document = Replaced {
-            name,
-            gtid,
-            follows,
-        };
-        print(format, &document, || {
+        let json = json!({ "name": name, "gtid": gtid, "follows": follows });
+        print(format, &json, || {
             format!("The mysqld of `{name}` has executed it in the place of {gtid}\n")
         })?;
         match follows {

@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use member::protocol::{CommandResult, OperatorCommand};
-use raft_types::RingId;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::json;
 use tokio::time::Instant;
 use ureq::Agent;
 use ureq::tls::TlsConfig;
 
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::session::{Consent, RingArgs, another_answer};
-use crate::config::{HttpSettings, duration_of};
+use crate::config::{FileCheck, HttpSettings, duration_of};
 use crate::operator::Operator;
 use crate::terminal::{Exit, Failure, Format, print};
 
@@ -34,13 +34,6 @@ pub(crate) struct BootstrapArgs {
     consent: Consent,
     #[command(flatten)]
     config: ConfigArgs,
-}
-
-/// Output of `witness bootstrap --output json`.
-#[derive(Debug, Serialize)]
-struct Bootstrapped<'a> {
-    ring: &'a str,
-    ring_id: RingId,
 }
 
 /// Runs `witness bootstrap`.
@@ -67,7 +60,7 @@ pub(crate) fn bootstrap(args: &BootstrapArgs, format: Format) -> Result<(), Fail
             return Err(another_answer(&result));
         };
         has_leader(&session.operator, ring, until).await?;
-        print(format, &Bootstrapped { ring, ring_id }, || {
+        print(format, &json!({ "ring": ring, "ring_id": ring_id }), || {
             format!("ring `{ring}` exists: {ring_id}; `witness status` shows its members\n")
         })
     })
@@ -124,10 +117,9 @@ struct Answer {
 /// # Errors
 /// Exit 1 when it does not answer, or answers no; 2 when the configuration has no HTTP address.
 pub(crate) fn health(args: &HealthArgs, format: Format) -> Result<(), Failure> {
-    let (config, _) = args.config.load()?;
+    let (config, _) = args.config.load(FileCheck::Readable)?;
     let Some(http) = &config.http else {
-        return Err(Failure::new(
-            Exit::Usage,
+        return Err(Failure::usage(
             "the member does not serve HTTP",
             "set http.listen",
         ));
@@ -138,8 +130,9 @@ pub(crate) fn health(args: &HealthArgs, format: Format) -> Result<(), Failure> {
         let reason = answer.reason.unwrap_or_default();
         return Err(Failure::error(format!("{question}: no: {reason}")));
     }
-    let json = serde_json::json!({ "ok": true });
-    print(format, &json, || format!("{question}: yes\n"))
+    print(format, &json!({ "ok": true }), || {
+        format!("{question}: yes\n")
+    })
 }
 
 fn ask(http: &HttpSettings, question: &str, limit: Duration) -> Result<Answer, Failure> {

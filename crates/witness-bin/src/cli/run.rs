@@ -17,9 +17,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::config_args::ConfigArgs;
-use crate::cli::log_filter::{log_panics, start_log};
-use crate::cli::service_manager::ServiceManager;
-use crate::cli::signals::StopSignals;
+use crate::cli::process::{ServiceManager, StopSignals, log_panics, start_log};
+use crate::config::FileCheck;
 use crate::http::{Histograms, serve_member};
 use crate::reload::Reloading;
 use crate::terminal::{Exit, Failure};
@@ -40,7 +39,7 @@ pub(crate) struct RunArgs {
 /// Exit 2 for a wrong configuration, 4 for a data directory that is in use or belongs to another member, 7 for a damaged log, 1 for
 /// everything else.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
-    let (config, problems) = args.config.load_for_start()?;
+    let (config, problems) = args.config.load(FileCheck::Usable)?;
     if config.member.own.kind == MemberKind::Witness && args.config.can_be_read_again() {
         start_again_keeping_no_freed_memory();
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::MemberId;
+use serde_json::json;
 use tokio::time::Instant;
 
 use crate::cli::config_args::ConfigArgs;
@@ -107,7 +108,7 @@ pub(super) fn would_be_done(
     would: &str,
     format: Format,
 ) -> Result<(), Failure> {
-    let json = serde_json::json!({ "member": member, "name": name, "dry_run": true });
+    let json = json!({ "member": member, "name": name, "dry_run": true });
     print(format, &json, || {
         format!("Nothing was changed; without --dry-run {would}\n")
     })
@@ -139,8 +140,7 @@ impl Consent {
             return Ok(());
         }
         if !std::io::stdin().is_terminal() {
-            return Err(Failure::new(
-                Exit::Refused,
+            return Err(Failure::refused(
                 format!("nothing was done: there is no terminal to ask on: {question}"),
                 "use --yes to skip the question",
             ));
@@ -152,7 +152,7 @@ impl Consent {
         std::io::stdin().read_line(&mut answer)?;
         match answer.trim() {
             "y" | "Y" | "yes" => Ok(()),
-            _ => Err(Failure::new(Exit::Refused, "nothing was done", "")),
+            _ => Err(Failure::refused("nothing was done", "")),
         }
     }
 }
@@ -187,7 +187,7 @@ impl RingArgs {
             let tls = self.config.tls_without_file()?;
             Asker::at(&self.endpoints, tls.as_ref())
         };
-        asker.map_err(|error| Failure::new(Exit::Usage, error.to_string(), ""))
+        asker.map_err(|error| Failure::usage(error.to_string(), ""))
     }
 
     /// The configured member's number, as default for a command without a member.
@@ -196,8 +196,7 @@ impl RingArgs {
     /// Exit 2 without a configuration.
     pub(super) fn own_member(&self) -> Result<String, Failure> {
         if !self.endpoints.is_empty() {
-            return Err(Failure::new(
-                Exit::Usage,
+            return Err(Failure::usage(
                 "with --endpoints there is no member of this host",
                 "name the member",
             ));

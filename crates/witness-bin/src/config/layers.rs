@@ -5,7 +5,7 @@ use crate::config::key::{Given, Key, Section, flag_of, variable_of};
 use crate::config::problem::{Place, Problems, listed, nearest};
 use crate::config::sections::ring::MemberKeys;
 use crate::config::sections::{MEMBERS, SECTIONS, keys};
-use crate::config::value::{Field, Kind, Node, Raw, parse, parse_value};
+use crate::config::value::{Field, Node, Raw, parse, parse_value, unquoted};
 
 /// Environment variables for the program, which are not keys.
 const OTHER_VARIABLES: [&str; 4] = [
@@ -29,10 +29,13 @@ pub struct Sources {
 impl Sources {
     /// Whether a variable or a flag sets a key.
     pub(crate) fn say_something(&self) -> bool {
-        let mut variables = self.environment.iter().map(|(name, _)| name.as_str());
-        !self.flags.is_empty()
-            || variables
-                .any(|name| name.starts_with("WITNESS_") && !OTHER_VARIABLES.contains(&name))
+        !self.flags.is_empty() || self.variables().next().is_some()
+    }
+
+    /// The variables that may be keys.
+    fn variables(&self) -> impl Iterator<Item = &(String, String)> {
+        let named = |name: &str| name.starts_with("WITNESS_") && !OTHER_VARIABLES.contains(&name);
+        self.environment.iter().filter(move |(name, _)| named(name))
     }
 }
 
@@ -53,10 +56,8 @@ pub(crate) fn lay(sources: &Sources, problems: &mut Problems) -> Layers {
             layers.lay_top(field, problems);
         }
     }
-    for (variable, text) in &sources.environment {
-        if variable.starts_with("WITNESS_") && !OTHER_VARIABLES.contains(&variable.as_str()) {
-            layers.lay_variable(variable, text, problems);
-        }
+    for (variable, text) in sources.variables() {
+        layers.lay_variable(variable, text, problems);
     }
     for (path, text) in &sources.flags {
         let place = Place::Flag {
@@ -149,7 +150,6 @@ impl Layers {
 
     /// Adds a value that has no TOML quotes.
     fn lay_text(&mut self, path: &str, place: &Place, text: &str, problems: &mut Problems) {
-        let bracketed = text.trim_start().starts_with('[');
         if path == MEMBERS {
             match parse_value(place, text) {
                 Some(node) => self.lay_members(node, problems),
@@ -161,13 +161,7 @@ impl Layers {
                 ),
             }
         } else if let Some(key) = keys().find(|key| key.path == path) {
-            let list = (key.kind == Kind::List && bracketed)
-                .then(|| parse_value(place, text))
-                .flatten();
-            let node = list.unwrap_or_else(|| Node {
-                place: place.clone(),
-                value: Raw::Text(text.to_owned()),
-            });
+            let node = unquoted(key.kind, place, text);
             self.whole.values.push((key, node));
         }
     }

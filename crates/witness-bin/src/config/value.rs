@@ -139,6 +139,26 @@ pub(crate) fn parse_value(place: &Place, text: &str) -> Option<Node> {
     })
 }
 
+/// The value of a variable or a flag, which has no quotes. A list is written in brackets, or as words.
+pub(crate) fn unquoted(kind: Kind, place: &Place, text: &str) -> Node {
+    let node = |value| Node {
+        place: place.clone(),
+        value,
+    };
+    let text_node = |text: &str| node(Raw::Text(text.to_owned()));
+    let trimmed = text.trim();
+    let parsed = match kind {
+        Kind::Integer(..) | Kind::Bool => parse_value(place, trimmed),
+        Kind::List if trimmed.starts_with('[') => parse_value(place, trimmed),
+        Kind::List => {
+            let words = trimmed.split_whitespace().map(text_node);
+            Some(node(Raw::Array(words.collect())))
+        }
+        _ => None,
+    };
+    parsed.unwrap_or_else(|| text_node(text))
+}
+
 /// Line and column, from 1, of a byte offset.
 fn at(file: &str, text: &str, offset: usize) -> Place {
     let before = text.get(..offset).unwrap_or(text);
@@ -226,13 +246,9 @@ fn mistake<T>(message: impl Into<String>, advice: impl Into<String>) -> Result<T
     Err(Mistake::new(message, advice))
 }
 
-/// Parses a value as the kind demands. Values from the environment or a flag have no quotes.
+/// Parses a value as the kind demands.
 pub(crate) fn decode(kind: Kind, node: &Node) -> Result<Typed, Mistake> {
-    let unquoted = !matches!(node.place, Place::File { .. } | Place::Default);
     match (&node.value, kind) {
-        (Raw::Text(text), Kind::Integer(..) | Kind::Bool | Kind::List) if unquoted => {
-            decode_unquoted(kind, text)
-        }
         (Raw::Integer(number), Kind::Integer(min, max) | Kind::Bytes(min, max)) => {
             within(*number, min, max).map(Typed::Number)
         }
@@ -291,26 +307,6 @@ fn sample(kind: Kind) -> String {
         Kind::Text | Kind::Name | Kind::File | Kind::SecretFile | Kind::Directory => {
             "write it in quotes".into()
         }
-    }
-}
-
-fn decode_unquoted(kind: Kind, text: &str) -> Result<Typed, Mistake> {
-    match kind {
-        Kind::Integer(min, max) => match text.trim().parse() {
-            Ok(number) => within(number, min, max).map(Typed::Number),
-            Err(_) => mistake(format!("`{text}` is not a number"), "write a whole number"),
-        },
-        Kind::Bool => match text.trim() {
-            "true" => Ok(Typed::Bool(true)),
-            "false" => Ok(Typed::Bool(false)),
-            _ => mistake(
-                format!("`{text}` is neither true nor false"),
-                "write true or false",
-            ),
-        },
-        _ => Ok(Typed::List(
-            text.split_whitespace().map(str::to_owned).collect(),
-        )),
     }
 }
 
@@ -412,7 +408,7 @@ pub(crate) fn bytes_of(text: &str) -> Result<u64, Mistake> {
 }
 
 /// Parses a name, which may be part of a file's name.
-fn name_of(text: &str) -> Result<String, Mistake> {
+pub(crate) fn name_of(text: &str) -> Result<String, Mistake> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if text.is_empty() {
         mistake(
@@ -508,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn values_beside_a_syntax_error_are_still_read() {
+    fn other_values_are_read_despite_a_syntax_error() {
         let mut problems = Problems::default();
         let read = parse("f", "data_dir = \n[ring]\nname = \"a\"\n", &mut problems);
         assert_eq!(problems.error_count(), 1);
@@ -563,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn every_spelling_of_a_duration_and_a_size_is_taken() {
+    fn every_spelling_of_a_duration_and_a_size_is_accepted() {
         for (text, millis) in [
             ("0s", 0),
             ("500ms", 500),
@@ -625,31 +621,30 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_needs_no_quotes() {
+    fn variables_and_flags_need_no_quotes() {
         let place = Place::Environment {
             variable: "X".into(),
         };
-        let value = |kind, text: &str| {
-            decode(
-                kind,
-                &Node {
-                    place: place.clone(),
-                    value: Raw::Text(text.into()),
-                },
-            )
-        };
+        let value = |kind, text: &str| decode(kind, &unquoted(kind, &place, text));
         assert_eq!(value(Kind::Integer(1, 9), "3"), Ok(Typed::Number(3)));
         assert_eq!(value(Kind::Bool, "false"), Ok(Typed::Bool(false)));
-        assert_eq!(
-            value(Kind::List, "ld.so mysqld"),
-            Ok(Typed::List(vec!["ld.so".into(), "mysqld".into()]))
-        );
-        assert!(value(Kind::Integer(1, 9), "10").is_err());
-        assert!(value(Kind::Bool, "yes").is_err());
+        assert_eq!(value(Kind::Text, "3"), Ok(Typed::Text("3".into())));
+        let words = vec!["ld.so".to_owned(), "mysqld".to_owned()];
+        for list in ["ld.so mysqld", " [\"ld.so\", \"mysqld\"]"] {
+            assert_eq!(value(Kind::List, list), Ok(Typed::List(words.clone())));
+        }
+        for wrong in [
+            (Kind::Integer(1, 9), "10"),
+            (Kind::Integer(1, 9), "one"),
+            (Kind::Bool, "yes"),
+            (Kind::List, "[1, 2"),
+        ] {
+            assert!(value(wrong.0, wrong.1).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]
-    fn a_word_that_is_not_offered_gets_the_nearest_one() {
+    fn an_unknown_word_gets_the_nearest_one_as_advice() {
         let kind = Kind::Choice(&["fsync", "os"]);
         let wrong = from_file(kind, Raw::Text("fsinc".into())).expect_err("not a word");
         assert_eq!(wrong.advice, "did you mean `fsync`?");

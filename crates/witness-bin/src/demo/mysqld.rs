@@ -11,7 +11,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_s
 use tempfile::TempDir;
 use toml::Value;
 
-use crate::terminal::{Exit, Failure};
+use crate::terminal::Failure;
 
 /// Options of a server on loopback that leaves memory to the rest of the machine.
 const OPTIONS: [&str; 5] = [
@@ -48,7 +48,7 @@ impl Mysqld {
     pub(crate) fn find(demo_dir: &Path) -> Result<Self, Failure> {
         let advice = "set MYSQLD=/path/to/mysqld, or run `cargo xtask mysql` in a checkout; `witness demo` without \
                       --mysql needs nothing";
-        let refused = |why: String| Failure::new(Exit::Refused, why, advice);
+        let refused = |why: String| Failure::refused(why, advice);
         let path = env::var_os("PATH").unwrap_or_default();
         let mut on_path = env::split_paths(&path).map(|folder| folder.join("mysqld"));
         let (command, directories) = if let Ok(named) = env::var("MYSQLD") {

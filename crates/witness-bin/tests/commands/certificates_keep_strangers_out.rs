@@ -457,7 +457,7 @@ fn a_member_that_moved_needs_another_certificate() {
     );
     let run = init(&scratch, "");
     assert_eq!(run.code, 0, "{run}");
-    let expected = "tls/db-1.crt is not for 10.0.0.9; make it anew with --renew db-1";
+    let expected = "tls/db-1.crt is not for 10.0.0.9; make it again with --renew db-1";
     assert!(run.stdout.contains(expected), "{run}");
     let run = init(&scratch, "--renew db-1");
     assert!(!run.stdout.contains("warning"), "{run}");

@@ -84,7 +84,7 @@ fn a_mistake_in_a_variable_or_a_flag_names_it() {
         "{text}"
     );
     assert!(
-        text.contains("--member-id: error: `member.id`: `one` is not a number"),
+        text.contains("--member-id: error: `member.id`: a text stands where a number is expected"),
         "{text}"
     );
     assert!(

@@ -26,7 +26,7 @@ use crate::cli::archive::conditions::{Wanted, belongs_to_the_ring, is_due, may_c
 use crate::cli::archive::copying::{Alone, Copied, Copying, remove};
 use crate::cli::archive::own_archive::{OwnArchive, base_failure, gtids, now};
 use crate::cli::archive::place::unreachable;
-use crate::cli::signals::StopSignals;
+use crate::cli::process::StopSignals;
 use crate::config::duration_of;
 use crate::terminal::{Exit, Failure, Format, bytes_bar, print_json, print_text};
 

@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::place::ReadArgs;
 use super::progress::{Progress, Took};
 use super::restore::{Report, ServerArgs, failure, until_a_signal};
-use crate::cli::log_filter::start_log;
+use crate::cli::process::start_log;
 use crate::cli::session::block_on;
 use crate::config::LoggingSettings;
 use crate::terminal::{Failure, Format, print_json, print_text};

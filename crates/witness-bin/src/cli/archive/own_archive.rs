@@ -16,7 +16,7 @@ use super::conditions::refused;
 use super::copying::stopped;
 use super::place::{no_archive, unreachable};
 use crate::cli::config_args::ConfigArgs;
-use crate::config::Config;
+use crate::config::{Config, FileCheck};
 use crate::operator::Asker;
 use crate::terminal::{Exit, Failure};
 
@@ -36,7 +36,7 @@ impl OwnArchive {
     /// # Errors
     /// Exit 2 where the configuration is wrong or names no archive.
     pub(super) fn open(config: Option<PathBuf>) -> Result<Self, Failure> {
-        let (config, _) = ConfigArgs::of_file(config).load()?;
+        let (config, _) = ConfigArgs::of_file(config).load(FileCheck::Readable)?;
         let settings = config.member.archive.clone().ok_or_else(no_archive)?;
         let file = settings.options_file.as_deref();
         let reached =

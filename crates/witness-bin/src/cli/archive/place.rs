@@ -10,6 +10,7 @@ use archive::storage::{Storage, StorageError, StorageSettings};
 use url::Url;
 
 use crate::cli::config_args::ConfigArgs;
+use crate::config::FileCheck;
 use crate::terminal::{Exit, Failure};
 
 /// Time limit of one storage call without a configuration.
@@ -61,7 +62,7 @@ impl PlaceArgs {
             ),
             None => {
                 let config = ConfigArgs::of_file(self.config.clone());
-                let settings = config.load_without_files()?.0.member.archive;
+                let settings = config.load(FileCheck::Nothing)?.0.member.archive;
                 let settings = settings.ok_or_else(no_archive)?;
                 let (url, file) = (settings.url, settings.options_file);
                 (

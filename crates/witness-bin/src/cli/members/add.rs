@@ -159,8 +159,7 @@ fn known_region(args: &AddArgs, directory: &Directory) -> Result<(), Failure> {
     let meant = nearest(&args.region, regions())
         .map(|near| format!("did you mean `{near}`? "))
         .unwrap_or_default();
-    Err(Failure::new(
-        Exit::Refused,
+    Err(Failure::refused(
         format!("no member of the ring runs in region `{}`", args.region),
         format!("{meant}Give --new-region for a region that begins with this member"),
     ))
@@ -170,9 +169,7 @@ fn known_region(args: &AddArgs, directory: &Directory) -> Result<(), Failure> {
 async fn introduced(args: &AddArgs, session: &Session) -> Result<Incarnation, Failure> {
     let identified = session.operator.identify(&args.address).await;
     let introduction = identified.map_err(|error| {
-        Failure::new(
-            Exit::Refused,
-            format!("the new member does not report its identity: {error}"),
+        Failure::refused(format!("the new member does not report its identity: {error}"),
             "start witness there first (`systemctl start witness`, or `witness run`), with an empty `data_dir` and this member in its [[members]]",
         )
     })?;
@@ -210,7 +207,7 @@ fn fit(args: &AddArgs, introduction: &Introduction, ring: Option<RingId>) -> Res
             "stop it, empty its `data_dir`, start it, and do not bootstrap it",
         ),
     };
-    Err(Failure::new(Exit::Refused, what, advice))
+    Err(Failure::refused(what, advice))
 }
 
 /// Waits until the new member has the log, and its vote if due now.

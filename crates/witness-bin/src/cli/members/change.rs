@@ -1,16 +1,14 @@
 //! `witness members update` and `witness members remove`: change a member's record in the ring's log, and remove a member.
 
-use std::collections::BTreeSet;
-
 use consensus::{Amendment, RecordChange};
 use member::protocol::{CommandResult, OperatorCommand};
-use raft_types::{MemberId, MemberRecord, OpId, Region};
-use serde::Serialize;
+use raft_types::{MemberId, MemberRecord, Region};
+use serde_json::json;
 
 use crate::cli::session::{
     ChangeArgs, OrderArgs, another_answer, changed, dry_run_of, would_be_done,
 };
-use crate::terminal::{Exit, Failure, Format, print};
+use crate::terminal::{Failure, Format, print};
 
 /// Arguments of `witness members remove`.
 #[derive(Debug, clap::Args)]
@@ -21,15 +19,6 @@ pub(crate) struct RemoveArgs {
     change: ChangeArgs,
     #[command(flatten)]
     order: OrderArgs,
-}
-
-/// Output of `witness members remove --output json`.
-#[derive(Debug, Serialize)]
-struct Removed<'a> {
-    member: MemberId,
-    name: &'a str,
-    /// The log entry with the removal.
-    entry: OpId,
 }
 
 /// Runs `witness members remove`.
@@ -46,12 +35,15 @@ pub(crate) fn remove(args: &RemoveArgs, format: Format) -> Result<(), Failure> {
         ))?;
         let command = dry_run_of(args.change.dry_run, OperatorCommand::RemoveMember { member });
         match ring.order(command).await? {
-            CommandResult::Removed(entry) => print(format, &Removed { member, name, entry }, || {
-                format!(
-                    "`{name}` is out of the ring since entry {entry}; stop its process, and remove it from [[members]] in every \
-                     member's file\n"
-                )
-            }),
+            CommandResult::Removed(entry) => {
+                let json = json!({ "member": member, "name": name, "entry": entry });
+                print(format, &json, || {
+                    format!(
+                        "`{name}` is out of the ring since entry {entry}; stop its process, and remove it from [[members]] in every \
+                         member's file\n"
+                    )
+                })
+            }
             CommandResult::WouldBeDone => {
                 let would = format!("`{name}` would be out of the ring");
                 would_be_done(member, name, &would, format)
@@ -102,19 +94,6 @@ impl UpdateArgs {
     }
 }
 
-/// Output of `witness members update --output json`.
-#[derive(Debug, Serialize)]
-struct Updated<'a> {
-    member: MemberId,
-    dry_run: bool,
-    before: &'a MemberRecord,
-    after: &'a MemberRecord,
-    voter_sets: &'a [BTreeSet<MemberId>],
-    wanted_sets: &'a [BTreeSet<MemberId>],
-    /// The log entry with the change.
-    entry: Option<OpId>,
-}
-
 /// Runs `witness members update`.
 ///
 /// # Errors
@@ -122,8 +101,7 @@ struct Updated<'a> {
 pub(crate) fn update(args: &UpdateArgs, format: Format) -> Result<(), Failure> {
     let change = args.record_change();
     if change == RecordChange::default() {
-        return Err(Failure::new(
-            Exit::Usage,
+        return Err(Failure::usage(
             "there is nothing to change",
             "give --name, --address, --priority, --region or --votes",
         ));
@@ -134,8 +112,7 @@ pub(crate) fn update(args: &UpdateArgs, format: Format) -> Result<(), Failure> {
         let known = |region: &String| ring.directory.places().any(|one| one.region.0 == *region);
         let region = args.region.as_ref().filter(|_| !args.new_region);
         if let Some(region) = region.filter(|region| !known(region)) {
-            return Err(Failure::new(
-                Exit::Refused,
+            return Err(Failure::refused(
                 format!("no member of the ring runs in region `{region}`"),
                 "give --new-region for a region that begins with this member",
             ));
@@ -155,16 +132,16 @@ pub(crate) fn update(args: &UpdateArgs, format: Format) -> Result<(), Failure> {
             CommandResult::MemberUpdated(done) => done,
             other => return Err(another_answer(&other)),
         };
-        let document = Updated {
-            member,
-            dry_run,
-            before: &done.before,
-            after: &done.after,
-            voter_sets: &done.sets,
-            wanted_sets: &done.wanted,
-            entry: done.entry,
-        };
-        print(format, &document, || page(member, &done))
+        let json = json!({
+            "member": member,
+            "dry_run": dry_run,
+            "before": done.before,
+            "after": done.after,
+            "voter_sets": done.sets,
+            "wanted_sets": done.wanted,
+            "entry": done.entry,
+        });
+        print(format, &json, || page(member, &done))
     })
 }
 

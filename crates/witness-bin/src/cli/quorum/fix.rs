@@ -134,8 +134,7 @@ fn plan_of(evidence: &[Evidence]) -> Result<RepairPlan, RepairRefusal> {
 fn may_apply(args: &FixArgs, plan: &RepairPlan, directory: &Directory) -> Result<(), Failure> {
     let id = identity(plan);
     if let Some(shown) = args.plan.as_ref().filter(|shown| **shown != id) {
-        return Err(Failure::new(
-            Exit::Refused,
+        return Err(Failure::refused(
             format!("the plan is {id} now, not {shown}; nothing was done"),
             format!("check the changes above, and give --plan {id} if it is right"),
         ));
@@ -175,8 +174,7 @@ fn still_the_plan(plan: &RepairPlan, now: &RepairPlan) -> Result<(), Failure> {
     if plan == now {
         return Ok(());
     }
-    Err(Failure::new(
-        Exit::Refused,
+    Err(Failure::refused(
         format!(
             "the evidence has changed, and plan {} has become {}; nothing was done",
             identity(plan),
@@ -189,8 +187,7 @@ fn still_the_plan(plan: &RepairPlan, now: &RepairPlan) -> Result<(), Failure> {
 async fn apply(args: &FixArgs, ring: &Session, plan: &RepairPlan) -> Result<OpId, Failure> {
     let place = ring.directory.get(plan.survivor).ok_or_else(|| {
         let survivor = ring.directory.name(plan.survivor);
-        Failure::new(
-            Exit::Refused,
+        Failure::refused(
             format!("the address of {survivor} is not known"),
             "add it to [[members]] of this configuration",
         )

@@ -68,10 +68,7 @@ fn show(query: &QueryArgs, format: Format) -> Result<(), Failure> {
     let (report, directory) = query.answers()?;
     let document = document(&report, &directory);
     print(format, &document, || page(&document, &directory))?;
-    match report.quorum.ok {
-        true => Ok(()),
-        false => Err(Failure::silent(Exit::NoQuorum)),
-    }
+    Exit::NoQuorum.unless(report.quorum.ok)
 }
 
 fn document(report: &RingReport, directory: &Directory) -> Document {

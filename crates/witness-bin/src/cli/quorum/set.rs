@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::cli::session::{ChangeArgs, OrderArgs, another_answer, changed};
 use crate::config::Mistake;
-use crate::terminal::{Exit, Failure, Format, print};
+use crate::terminal::{Failure, Format, print};
 
 /// Arguments of `witness quorum set`.
 #[derive(Debug, clap::Args)]
@@ -63,7 +63,7 @@ fn expectation(text: &str) -> Result<(Region, usize), Mistake> {
 
 impl SetArgs {
     fn rules_change(&self) -> Result<RulesChange, Failure> {
-        let usage = |what: &str, advice: &str| Err(Failure::new(Exit::Usage, what, advice));
+        let usage = |what: &str, advice: &str| Err(Failure::usage(what, advice));
         let regions = || self.regions.iter().cloned().map(Region).collect();
         let policy = match (self.policy, self.required) {
             (Some(Policy::Regions), _) if self.regions.is_empty() => {

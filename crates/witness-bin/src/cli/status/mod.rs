@@ -1,8 +1,6 @@
 //! `witness status`: queries every configured member and shows the ring.
 
-mod explained;
-mod routes_tree;
-mod table;
+pub(crate) mod table;
 mod watched;
 
 use std::io::IsTerminal;
@@ -49,7 +47,7 @@ pub(crate) fn run(args: &StatusArgs, format: Format) -> Result<(), Failure> {
                 return Err(no_answer(&report));
             }
             print(format, &report, || {
-                let explained = args.explain.then(|| explained::lines(&report));
+                let explained = args.explain.then(|| table::explained(&report));
                 table::page(&report, colours()) + &explained.unwrap_or_default()
             })?;
             return match (report.quorum.ok, report.databases_down().is_empty()) {
