@@ -42,7 +42,7 @@ pub(crate) fn read_tls(sources: &Sources) -> Result<Option<TlsSettings>, Problem
 }
 
 /// The value of every key, checked on its own.
-fn values(layers: &Layers, problems: &mut Problems) -> Sections {
+fn values(layers: &Layers<'_>, problems: &mut Problems) -> Sections {
     let sections = Sections::read(&layers.whole, &layers.members, problems);
     if layers.members.is_empty() {
         problems.error(

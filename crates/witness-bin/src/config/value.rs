@@ -7,10 +7,10 @@ use std::time::Duration;
 use parse_size::parse_size;
 use raft_types::{AddressMistake, host_and_port};
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeArray, DeInteger, DeValue};
 use uuid::Uuid;
 
-use crate::config::problem::{Place, Problems, listed, nearest};
+use crate::config::problem::{Place, listed, nearest};
 
 pub(crate) const KIB: u64 = 1 << 10;
 pub(crate) const GIB: u64 = 1 << 30;
@@ -72,134 +72,47 @@ impl Kind {
     }
 }
 
-/// A value and its place.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Node {
+/// A value as written, and its place.
+#[derive(Debug, Clone)]
+pub(crate) struct Node<'a> {
     pub(crate) place: Place,
-    pub(crate) value: Raw,
+    pub(crate) value: DeValue<'a>,
 }
 
-/// A value as written.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Raw {
-    Text(String),
-    Integer(i128),
-    Bool(bool),
-    Array(Vec<Node>),
-    Table(Vec<Field>),
-    /// A float or a date, which no key accepts; with its name.
-    Other(&'static str),
-}
-
-/// One key of a table.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Field {
-    pub(crate) name: String,
-    /// The place of the key itself.
-    pub(crate) place: Place,
-    pub(crate) node: Node,
-}
-
-impl Raw {
-    /// The name of the value's type in messages.
-    pub(crate) fn describe(&self) -> &'static str {
-        match self {
-            Self::Text(_) => "a text",
-            Self::Integer(_) => "a number",
-            Self::Bool(_) => "`true` or `false`",
-            Self::Array(_) => "a list",
-            Self::Table(_) => "a section",
-            Self::Other(word) => word,
-        }
+/// The name of a value's type in messages.
+pub(crate) fn describe(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a text",
+        DeValue::Integer(_) => "a number",
+        DeValue::Float(_) => "a fraction",
+        DeValue::Boolean(_) => "`true` or `false`",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a section",
     }
-}
-
-/// Parses the text of a configuration file; reports syntax errors.
-pub(crate) fn parse(file: &str, text: &str, problems: &mut Problems) -> Vec<Field> {
-    let locate = |offset: usize| at(file, text, offset);
-    let (table, errors) = DeTable::parse_recoverable(text);
-    for error in errors {
-        let place = locate(error.span().map_or(0, |span| span.start));
-        problems.error(
-            &place,
-            "",
-            error.message().trim(),
-            "see https://toml.io for how TOML is written",
-        );
-    }
-    members(table.get_ref(), &locate)
 }
 
 /// Parses one TOML value from outside a file; `None` when it is not one.
-pub(crate) fn parse_value(place: &Place, text: &str) -> Option<Node> {
-    let value = DeValue::parse(text).ok()?;
-    Some(Node {
-        place: place.clone(),
-        value: raw(value.get_ref(), &|_| place.clone()),
-    })
+pub(crate) fn parse_value(text: &str) -> Option<DeValue<'_>> {
+    Some(DeValue::parse(text).ok()?.into_inner())
 }
 
 /// The value of a variable or a flag, which has no quotes. A list is written in brackets, or as words.
-pub(crate) fn unquoted(kind: Kind, place: &Place, text: &str) -> Node {
-    let node = |value| Node {
-        place: place.clone(),
-        value,
-    };
-    let text_node = |text: &str| node(Raw::Text(text.to_owned()));
+pub(crate) fn unquoted(kind: Kind, text: &str) -> DeValue<'_> {
     let trimmed = text.trim();
     let parsed = match kind {
-        Kind::Integer(..) | Kind::Bool => parse_value(place, trimmed),
-        Kind::List if trimmed.starts_with('[') => parse_value(place, trimmed),
+        Kind::Integer(..) | Kind::Bool => parse_value(trimmed),
+        Kind::List if trimmed.starts_with('[') => parse_value(trimmed),
         Kind::List => {
-            let words = trimmed.split_whitespace().map(text_node);
-            Some(node(Raw::Array(words.collect())))
+            let mut words = DeArray::new();
+            for word in trimmed.split_whitespace() {
+                words.push(Spanned::new(0..0, DeValue::String(word.into())));
+            }
+            Some(DeValue::Array(words))
         }
         _ => None,
     };
-    parsed.unwrap_or_else(|| text_node(text))
-}
-
-/// Line and column, from 1, of a byte offset.
-fn at(file: &str, text: &str, offset: usize) -> Place {
-    let before = text.get(..offset).unwrap_or(text);
-    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    Place::File {
-        file: file.to_owned(),
-        line: before.matches('\n').count() + 1,
-        column: before[line_start..].chars().count() + 1,
-    }
-}
-
-fn members(table: &DeTable<'_>, locate: &dyn Fn(usize) -> Place) -> Vec<Field> {
-    let one = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
-        let name: &std::borrow::Cow<'_, str> = key.get_ref();
-        Field {
-            name: name.to_string(),
-            place: locate(key.span().start),
-            node: node(value, locate),
-        }
-    };
-    table.iter().map(one).collect()
-}
-
-fn node(value: &Spanned<DeValue<'_>>, locate: &dyn Fn(usize) -> Place) -> Node {
-    Node {
-        place: locate(value.span().start),
-        value: raw(value.get_ref(), locate),
-    }
-}
-
-fn raw(value: &DeValue<'_>, locate: &dyn Fn(usize) -> Place) -> Raw {
-    match value {
-        DeValue::String(text) => Raw::Text(text.to_string()),
-        DeValue::Integer(number) => i128::from_str_radix(number.as_str(), number.radix())
-            .map_or(Raw::Other("a number too large to count with"), Raw::Integer),
-        DeValue::Boolean(value) => Raw::Bool(*value),
-        DeValue::Float(_) => Raw::Other("a fraction"),
-        DeValue::Datetime(_) => Raw::Other("a date"),
-        DeValue::Array(items) => Raw::Array(items.iter().map(|item| node(item, locate)).collect()),
-        DeValue::Table(table) => Raw::Table(members(table, locate)),
-    }
+    parsed.unwrap_or_else(|| DeValue::String(text.into()))
 }
 
 /// A value of one of the kinds.
@@ -247,51 +160,34 @@ fn mistake<T>(message: impl Into<String>, advice: impl Into<String>) -> Result<T
 }
 
 /// Parses a value as the kind demands.
-pub(crate) fn decode(kind: Kind, node: &Node) -> Result<Typed, Mistake> {
-    match (&node.value, kind) {
-        (Raw::Integer(number), Kind::Integer(min, max) | Kind::Bytes(min, max)) => {
-            within(*number, min, max).map(Typed::Number)
+pub(crate) fn decode(kind: Kind, value: &DeValue<'_>) -> Result<Typed, Mistake> {
+    match (value, kind) {
+        (DeValue::Integer(number), Kind::Integer(min, max) | Kind::Bytes(min, max)) => {
+            within(number, min, max).map(Typed::Number)
         }
-        (Raw::Bool(value), Kind::Bool) => Ok(Typed::Bool(*value)),
-        (Raw::Array(items), Kind::List) => {
-            let text = |item: &Node| match &item.value {
-                Raw::Text(text) => Ok(text.clone()),
+        (DeValue::Boolean(value), Kind::Bool) => Ok(Typed::Bool(*value)),
+        (DeValue::Array(items), Kind::List) => {
+            let texts = items.iter().map(|item| match item.get_ref() {
+                DeValue::String(text) => Ok(text.to_string()),
                 other => mistake(
-                    format!("the list holds {}", other.describe()),
+                    format!("the list holds {}", describe(other)),
                     "write every item in quotes",
                 ),
-            };
-            items
-                .iter()
-                .map(text)
-                .collect::<Result<_, _>>()
-                .map(Typed::List)
+            });
+            texts.collect::<Result<_, _>>().map(Typed::List)
         }
-        (Raw::Text(text), _) => decode_text(kind, text),
-        (Raw::Integer(number), Kind::Duration(..)) => mistake(
+        (DeValue::String(text), _) => decode_text(kind, text),
+        (DeValue::Integer(number), Kind::Duration(..)) => mistake(
             format!("{number} has no unit"),
             format!("write \"{number}ms\" or \"{number}s\""),
         ),
-        (other, _) => mistake(
-            format!(
-                "{} stands where {} is expected",
-                other.describe(),
-                expected(kind)
-            ),
-            sample(kind),
-        ),
+        (other, _) => unexpected(kind, other),
     }
 }
 
-fn expected(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Integer(..) => "a number",
-        Kind::Bool => "`true` or `false`",
-        Kind::Duration(..) => "a duration",
-        Kind::Bytes(..) => "a size",
-        Kind::List => "a list of texts",
-        _ => "a text",
-    }
+fn unexpected<T>(kind: Kind, value: &DeValue<'_>) -> Result<T, Mistake> {
+    let (expected, found) = (kind.describe(), describe(value));
+    mistake(format!("expected {expected}, found {found}"), sample(kind))
 }
 
 fn sample(kind: Kind) -> String {
@@ -328,15 +224,14 @@ fn decode_text(kind: Kind, text: &str) -> Result<Typed, Mistake> {
                 "write it as in \"3e11fa47-71ca-11e1-9e33-c80aa9429562\"",
             ),
         },
-        Kind::Integer(..) | Kind::Bool | Kind::List => mistake(
-            format!("a text stands where {} is expected", expected(kind)),
-            sample(kind),
-        ),
+        Kind::Integer(..) | Kind::Bool | Kind::List => {
+            unexpected(kind, &DeValue::String(text.into()))
+        }
     }
 }
 
-fn within(number: i128, min: u64, max: u64) -> Result<u64, Mistake> {
-    match u64::try_from(number) {
+fn within(number: &DeInteger<'_>, min: u64, max: u64) -> Result<u64, Mistake> {
+    match u64::from_str_radix(number.as_str(), number.radix()) {
         Ok(number) if (min..=max).contains(&number) => Ok(number),
         _ if max == u64::MAX => mistake(
             format!("{number} is out of bounds"),
@@ -472,59 +367,19 @@ fn host_port(text: &str) -> Result<String, Mistake> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn places_count_lines_and_characters_from_one() {
-        let mut problems = Problems::default();
-        let text = "# äö\ndata_dir = \"x\"\n\n[ring]\n  name = 3\n[[members]]\nid = 1\n";
-        let read = parse("f", text, &mut problems);
-        assert!(!problems.any_error(), "{problems}");
-        let place = |line, column| Place::File {
-            file: "f".into(),
-            line,
-            column,
-        };
-        let ring = read
-            .iter()
-            .find(|member| member.name == "ring")
-            .expect("the section");
-        let Raw::Table(keys) = &ring.node.value else {
-            panic!("a section")
-        };
-        assert_eq!(keys[0].place, place(5, 3));
-        assert_eq!(keys[0].node.place, place(5, 10));
-        assert_eq!(ring.node.place, place(4, 1));
-        let list = read
-            .iter()
-            .find(|member| member.name == "members")
-            .expect("the list");
-        let Raw::Array(items) = &list.node.value else {
-            panic!("a list")
-        };
-        assert_eq!(items[0].place, place(6, 1));
+    /// The result for a value as in a file.
+    fn from_file(kind: Kind, value: &str) -> Result<Typed, Mistake> {
+        decode(kind, &parse_value(value).expect("a TOML value"))
     }
 
-    #[test]
-    fn other_values_are_read_despite_a_syntax_error() {
-        let mut problems = Problems::default();
-        let read = parse("f", "data_dir = \n[ring]\nname = \"a\"\n", &mut problems);
-        assert_eq!(problems.error_count(), 1);
-        assert!(read.iter().any(|member| member.name == "ring"));
-    }
-
-    fn from_file(kind: Kind, value: Raw) -> Result<Typed, Mistake> {
-        decode(
-            kind,
-            &Node {
-                place: Place::Default,
-                value,
-            },
-        )
+    fn quoted(kind: Kind, text: &str) -> Result<Typed, Mistake> {
+        from_file(kind, &format!("{text:?}"))
     }
 
     #[test]
     fn durations_have_units_and_bounds() {
         let kind = Kind::Duration(10, 60_000);
-        let ok = |text: &str| from_file(kind, Raw::Text(text.into()));
+        let ok = |text: &str| quoted(kind, text);
         assert_eq!(ok("500ms"), Ok(Typed::Duration(Duration::from_millis(500))));
         assert_eq!(ok("2 s"), Ok(Typed::Duration(Duration::from_secs(2))));
         assert_eq!(ok("1m"), Ok(Typed::Duration(Duration::from_secs(60))));
@@ -541,18 +396,21 @@ mod tests {
         ] {
             assert!(ok(wrong).is_err(), "{wrong}");
         }
-        let bare = from_file(kind, Raw::Integer(500)).expect_err("a unit is missing");
+        let bare = from_file(kind, "500").expect_err("a unit is missing");
         assert!(bare.advice.contains("500ms"), "{}", bare.advice);
     }
 
     #[test]
     fn sizes_are_numbers_or_have_units() {
         let kind = Kind::Bytes(0, 1 << 40);
-        let size = |text: &str| from_file(kind, Raw::Text(text.into()));
+        let size = |text: &str| quoted(kind, text);
         assert_eq!(size("64MiB"), Ok(Typed::Number(64 << 20)));
         assert_eq!(size("64M"), Ok(Typed::Number(64 << 20)));
         assert_eq!(size("1gb"), Ok(Typed::Number(1_000_000_000)));
-        assert_eq!(from_file(kind, Raw::Integer(4096)), Ok(Typed::Number(4096)));
+        assert_eq!(from_file(kind, "4096"), Ok(Typed::Number(4096)));
+        for wrong in ["-1", "1099511627777", "99999999999999999999"] {
+            assert!(from_file(kind, wrong).is_err(), "{wrong}");
+        }
         for wrong in ["", "MiB", "-1", "2TiB", "1 stone", "18446744073709551615k"] {
             assert!(size(wrong).is_err(), "{wrong}");
         }
@@ -605,7 +463,7 @@ mod tests {
 
     #[test]
     fn addresses_need_host_and_port() {
-        let address = |text: &str| from_file(Kind::HostPort, Raw::Text(text.into()));
+        let address = |text: &str| quoted(Kind::HostPort, text);
         for right in [
             "",
             "a:1",
@@ -622,10 +480,7 @@ mod tests {
 
     #[test]
     fn variables_and_flags_need_no_quotes() {
-        let place = Place::Environment {
-            variable: "X".into(),
-        };
-        let value = |kind, text: &str| decode(kind, &unquoted(kind, &place, text));
+        let value = |kind, text: &str| decode(kind, &unquoted(kind, text));
         assert_eq!(value(Kind::Integer(1, 9), "3"), Ok(Typed::Number(3)));
         assert_eq!(value(Kind::Bool, "false"), Ok(Typed::Bool(false)));
         assert_eq!(value(Kind::Text, "3"), Ok(Typed::Text("3".into())));
@@ -646,7 +501,7 @@ mod tests {
     #[test]
     fn an_unknown_word_gets_the_nearest_one_as_advice() {
         let kind = Kind::Choice(&["fsync", "os"]);
-        let wrong = from_file(kind, Raw::Text("fsinc".into())).expect_err("not a word");
+        let wrong = quoted(kind, "fsinc").expect_err("not a word");
         assert_eq!(wrong.advice, "did you mean `fsync`?");
     }
 }
