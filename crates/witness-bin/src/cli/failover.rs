@@ -267,8 +267,7 @@ fn show_election(
 }
 
 fn election_page(election: &MockElection, directory: &Directory) -> String {
-    let titles = ["Id", "Name", "Region", "Log_end", "Would_elect", "Because"];
-    let mut table = Table::new(&titles);
+    let mut table = Table::titled("Id Name Region Log_end Would_elect Because");
     for vote in &election.votes {
         let place = directory.get(vote.voter);
         let refusal = vote.refusal.as_ref();

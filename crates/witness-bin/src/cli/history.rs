@@ -105,7 +105,7 @@ fn page(entries: &[HistoryEntry]) -> String {
     if entries.is_empty() {
         return "no events recorded\n".to_owned();
     }
-    let mut table = Table::new(&["Time", "Term", "By", "What"]);
+    let mut table = Table::titled("Time Term By What");
     for row in rows(entries) {
         let by = Some(&row.entry.by).filter(|by| !by.is_empty());
         table.row(vec![

@@ -7,7 +7,7 @@ use std::time::Duration;
 use member::protocol::{CommandResult, OperatorCommand, ProvisionPlan, Provisioned};
 use raft_types::{MemberId, MemberKind};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::cli::session::{
@@ -20,7 +20,7 @@ use crate::terminal::{Exit, Failure, Format, print, print_json, print_text};
 /// Arguments of `witness reprovision`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReprovisionArgs {
-    /// Name or number of the member whose mysqld is reprovisioned; without it, the member of this configuration
+    /// Name or number of the member with the mysqld to reprovision; without it, the member of this configuration
     member: Option<String>,
     /// Name or number of the member whose data are copied; without a name the follower with the smallest lag
     #[arg(long, value_name = "DONOR", num_args = 0..=1, required = true)]
@@ -35,17 +35,6 @@ pub(crate) struct ReprovisionArgs {
     change: ChangeArgs,
     #[command(flatten)]
     ring: RingArgs,
-}
-
-/// Output of `witness reprovision --output json`.
-#[derive(Debug, Serialize)]
-struct Reprovision<'a, T> {
-    member: MemberId,
-    name: &'a str,
-    dry_run: bool,
-    /// The plan, or its result.
-    #[serde(flatten)]
-    outcome: &'a T,
 }
 
 const BEFORE_FORCE: &str = "nothing was changed; dump the schemas that they changed first (mysqldump, from this mysqld), then add --force";
@@ -74,12 +63,7 @@ pub(crate) fn reprovision(args: &ReprovisionArgs, format: Format) -> Result<(), 
         if format == Format::Table {
             print_text(&losses(name, &plan))?;
         } else if dry_run {
-            print_json(&Reprovision {
-                member: place.id,
-                name,
-                dry_run,
-                outcome: &plan,
-            })?;
+            print_json(&reprovision_json(place, true, &plan))?;
         }
         if let Some(why) = plan.needs_force.as_ref().filter(|_| !args.force) {
             return Err(Failure::refused(why, BEFORE_FORCE));
@@ -106,13 +90,8 @@ pub(crate) fn reprovision(args: &ReprovisionArgs, format: Format) -> Result<(), 
             return Err(another_answer(&done));
         };
         drop(progress);
-        let document = Reprovision {
-            member: place.id,
-            name,
-            dry_run,
-            outcome: &done,
-        };
-        print(format, &document, || page(name, &done))?;
+        let json = reprovision_json(place, false, &done);
+        print(format, &json, || page(name, &done))?;
         match done.follows {
             true => Ok(()),
             false => Err(does_not_follow(
@@ -121,6 +100,15 @@ pub(crate) fn reprovision(args: &ReprovisionArgs, format: Format) -> Result<(), 
             )),
         }
     })
+}
+
+/// Output of `witness reprovision --output json`: the plan, or its result.
+fn reprovision_json(place: &MemberAddress, dry_run: bool, outcome: &impl Serialize) -> Value {
+    let mut json = json!(outcome);
+    json["member"] = json!(place.id);
+    json["name"] = json!(place.name);
+    json["dry_run"] = json!(dry_run);
+    json
 }
 
 fn does_not_follow(name: &str, state: &str) -> Failure {

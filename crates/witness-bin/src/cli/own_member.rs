@@ -11,18 +11,13 @@ use std::time::Duration;
 use member::protocol::{CommandResult, OperatorCommand};
 use serde::Deserialize;
 use serde_json::json;
-use tokio::time::Instant;
 use ureq::Agent;
 use ureq::tls::TlsConfig;
 
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::session::{Consent, RingArgs, another_answer};
 use crate::config::{FileCheck, HttpSettings, duration_of};
-use crate::operator::Operator;
 use crate::terminal::{Exit, Failure, Format, print};
-
-/// Interval between checks for the first leader.
-const LEADER_POLL: Duration = Duration::from_millis(100);
 
 /// Arguments of `witness bootstrap`.
 #[derive(Debug, clap::Args)]
@@ -59,26 +54,18 @@ pub(crate) fn bootstrap(args: &BootstrapArgs, format: Format) -> Result<(), Fail
         let CommandResult::Bootstrapped(ring_id) = result else {
             return Err(another_answer(&result));
         };
-        has_leader(&session.operator, ring, until).await?;
-        print(format, &json!({ "ring": ring, "ring_id": ring_id }), || {
-            format!("ring `{ring}` exists: {ring_id}; `witness status` shows its members\n")
-        })
-    })
-}
-
-/// Waits for a leader: a script after this command needs a ring that commits.
-async fn has_leader(operator: &Operator, ring: &str, until: Instant) -> Result<(), Failure> {
-    while operator.ring().await.leader.is_none() {
-        if Instant::now() >= until {
+        // A script after this command needs a ring that commits.
+        if session.leader(until).await.is_none() {
             return Err(Failure::new(
                 Exit::NoQuorum,
                 format!("ring `{ring}` exists, and no member leads yet"),
                 "check with `witness status` what it waits for",
             ));
         }
-        tokio::time::sleep(LEADER_POLL).await;
-    }
-    Ok(())
+        print(format, &json!({ "ring": ring, "ring_id": ring_id }), || {
+            format!("ring `{ring}` exists: {ring_id}; `witness status` shows its members\n")
+        })
+    })
 }
 
 /// The queries answered by a status code.

@@ -157,27 +157,27 @@ async fn live(
     manager: &ServiceManager,
 ) -> Result<(), Failure> {
     let joined = tokio::select! {
-        joined = opened.join(bootstrap) => joined,
+        joined = opened.join(bootstrap) => joined.map(Some),
         name = stop.next() => {
             tracing::info!("{name}: stopping before the ring was joined");
-            return end(Ok(()), opened.close(), stop, manager).await;
+            Ok(None)
         }
     };
     let joined = match joined {
-        Ok(joined) => joined,
-        Err(error) => return end(Err(error), opened.close(), stop, manager).await,
+        Ok(Some(joined)) => joined,
+        ended => return end(ended.map(drop), opened.close(), stop, manager).await,
     };
     let taken = tokio::select! {
-        taken = opened.take_part(joined) => taken,
+        taken = opened.take_part(joined) => taken.map(Some),
         // It waits for no other member, but possibly for a disk. Nothing acts on mysqld yet, and the next start expects an unclosed log.
         name = stop.next() => {
             tracing::info!("{name}: stopping before the member took part");
-            return end(Ok(()), ready(Ok(())), stop, manager).await;
+            Ok(None)
         }
     };
     let running = match taken {
-        Ok(running) => running,
-        Err(error) => return end(Err(error), ready(Ok(())), stop, manager).await,
+        Ok(Some(running)) => running,
+        ended => return end(ended.map(drop), ready(Ok(())), stop, manager).await,
     };
     tokio::select! {
         error = running.failed() => end(Err(error), running.end_failed(), stop, manager).await,
@@ -201,9 +201,9 @@ async fn end(
     manager.stopping();
     let stopped = tokio::select! {
         stopped = stopping => stopped,
-        // The second signal, from an operator who does not want to wait.
+        // The second signal asks for an immediate end.
         name = stop.next() => {
-            tracing::warn!("{name} again: stopping at once");
+            tracing::warn!("{name} again: stopping immediately");
             Ok(())
         }
     };
@@ -219,7 +219,7 @@ fn damage_advice(error: &binlog_store::OpenError) -> &'static str {
         binlog_store::OpenError::AllMissing { .. }
         | binlog_store::OpenError::LogMissing { .. }
         | binlog_store::OpenError::MetaMissing { .. } => {
-            return "look first whether its volume is mounted, and see the runbook lost-member";
+            return "first check that its volume is mounted, and see the runbook lost-member";
         }
         binlog_store::OpenError::Corrupt { path, corruption } => {
             let next = path.with_file_name(corruption.file.next().name());
@@ -295,8 +295,8 @@ pub(crate) fn failure(error: &MemberError) -> Failure {
         MemberError::Open(open) if open.is_corruption() => (Exit::Corrupt, damage_advice(open)),
         MemberError::Open(binlog_store::OpenError::Io { .. }) => (
             Exit::Error,
-            "look at the machine's disk. Where it does not give a file of the log back that is not the newest one, that is the same on every \
-             member: move it away, put another member's file of that name in its place, and start again",
+            "check the machine's disk. Every file of the log but the newest is the same on every member: if one of them is unreadable, move it \
+             away, put another member's file of that name in its place, and start again",
         ),
         MemberError::Store(binlog_store::StoreError::Corrupt(_)) => (
             Exit::Corrupt,
@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_of_a_hard_state_that_does_not_open_fits_to_the_cause() {
+    fn advice_for_a_hard_state_fits_the_cause() {
         let advice = |kind: io::ErrorKind| {
             let failure = failure(&MemberError::Meta {
                 path: "/data/meta".into(),

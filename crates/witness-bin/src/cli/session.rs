@@ -254,6 +254,17 @@ impl Session {
         Instant::now() + self.timeout
     }
 
+    /// Waits for a leader with a quorum.
+    pub(super) async fn leader(&self, until: Instant) -> Option<MemberId> {
+        loop {
+            let leader = self.operator.ring().await.leader;
+            if leader.is_some() || Instant::now() >= until {
+                return leader;
+            }
+            tokio::time::sleep(LEADER_POLL).await;
+        }
+    }
+
     /// Has the leader execute a command, and shows its phases as they arrive.
     ///
     /// # Errors
@@ -282,6 +293,9 @@ impl Session {
         ordered.await
     }
 }
+
+/// Interval between checks for a leader.
+const LEADER_POLL: Duration = Duration::from_millis(100);
 
 /// The answers of all members.
 async fn answers(operator: &Operator) -> Result<(RingReport, Directory), Failure> {

@@ -30,9 +30,9 @@ pub(crate) struct Story {
     pub(crate) difference: Option<String>,
     /// Bytes of log files that were compared, on each member.
     pub(crate) compared_bytes: u64,
-    /// Where the members' files are; a temporary directory is removed.
+    /// The directory of the members' files; a temporary one is removed.
     pub(crate) data_dir: String,
-    /// Whether nothing is lost, doubled or different.
+    /// True when nothing is lost, doubled or different.
     pub(crate) ok: bool,
 }
 

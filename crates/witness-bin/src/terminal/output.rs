@@ -48,6 +48,11 @@ impl Table {
         }
     }
 
+    /// The same for titles that are separated by spaces.
+    pub(crate) fn titled(titles: &'static str) -> Self {
+        Self::new(&titles.split(' ').collect::<Vec<_>>())
+    }
+
     /// Adds a row; it has as many cells as there are titles.
     pub fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.titles.len());

@@ -43,7 +43,7 @@ pub(crate) struct DisableArgs {
     /// The account at the primary that the replicas log in with; not that of the members
     #[arg(long, value_name = "USER", requires = "replication_password_file")]
     replication_user: Option<String>,
-    /// The file on this host whose first line is that account's password, which the members are sent
+    /// The file on this host with that account's password in its first line; the members receive the password
     #[arg(long, value_name = "FILE", requires = "replication_user")]
     replication_password_file: Option<PathBuf>,
     #[command(flatten)]
@@ -76,7 +76,7 @@ struct StockArgs {
     /// The account on those replicas; without it that of the `mysql` section
     #[arg(long, value_name = "USER")]
     stock_user: Option<String>,
-    /// The file whose first line is that account's password
+    /// The file with that account's password in its first line
     #[arg(long, value_name = "FILE")]
     stock_password_file: Option<PathBuf>,
     /// The file on the hosts of those replicas with the CA of the ring's certificates, by which they verify their source; their mysqld
@@ -262,7 +262,7 @@ pub(crate) fn journal_written_again(bytes: &[u8]) -> Option<Vec<u8>> {
     serde_json::to_vec(&entries).ok()
 }
 
-/// The exit codes of a conversion's failures. [`Exit::Error`] stands for every failure without a code of its own.
+/// The exit codes of a conversion's failures. [`Exit::Error`] covers every failure without a code of its own.
 const EXITS: [(FailureKind, Exit); 6] = [
     (FailureKind::Error, Exit::Error),
     (FailureKind::Usage, Exit::Usage),

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use consensus::{Introduction, RingState};
 use member::protocol::{CommandResult, OperatorCommand};
-use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId};
+use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, Region, RingId};
 use serde::Serialize;
+use serde_json::json;
 use tokio::time::Instant;
 
 use crate::cli::session::{
@@ -30,7 +31,7 @@ pub(crate) struct AddArgs {
     /// The region has no member yet, and begins with this one
     #[arg(long)]
     new_region: bool,
-    /// Whether there is a mysqld beside it
+    /// `database` with a mysqld on its host, otherwise `witness`
     #[arg(long, value_enum)]
     kind: Kind,
     /// Where the other members reach it, HOST:PORT
@@ -56,21 +57,6 @@ pub(crate) struct AddArgs {
 enum Kind {
     Witness,
     Database,
-}
-
-/// Output of `witness members add --output json`.
-#[derive(Debug, Serialize)]
-struct Document {
-    member: MemberId,
-    name: String,
-    /// The log entry with the addition.
-    entry: OpId,
-    /// Its final state.
-    state: State,
-    /// Additional voters that may fail with it, in the worst case, before commits wait; none if unknown.
-    tolerates: Option<usize>,
-    /// Warnings of the ring with it.
-    warnings: Vec<String>,
 }
 
 /// Progress of a new member.
@@ -122,15 +108,23 @@ pub(crate) fn run(args: &AddArgs, format: Format) -> Result<(), Failure> {
             true => State::Added,
             false => caught_up(args, &ring, votes, until, format).await?,
         };
-        let document = Document {
-            member: id,
-            name: args.name.clone(),
-            entry,
-            state,
-            tolerates,
-            warnings,
-        };
-        print(format, &document, || page(&document, votes))
+        // Additional voters that may fail with it, in the worst case, before commits wait; null if unknown.
+        let json = json!({
+            "member": id,
+            "name": args.name,
+            "entry": entry,
+            "state": state,
+            "tolerates": tolerates,
+            "warnings": warnings,
+        });
+        print(format, &json, || {
+            let state = state.text(votes);
+            format!(
+                "`{}` is in the ring since entry {entry}: it {state}{}\nAdd it to [[members]] in every member's file\n",
+                args.name,
+                lines(tolerates, &warnings)
+            )
+        })
     })
 }
 
@@ -280,21 +274,17 @@ fn seen(report: &RingReport, id: MemberId) -> Option<Seen> {
     })
 }
 
-fn page(document: &Document, votes: bool) -> String {
-    let what = match (document.state, votes) {
-        (State::Added, _) => "catches up now; check with `witness members list`",
-        (State::Votes, _) => "has the log and votes",
-        (State::CaughtUp, true) => {
-            "has the log; it votes as soon as the quorum moves to its region"
+impl State {
+    fn text(self, votes: bool) -> &'static str {
+        match (self, votes) {
+            (Self::Added, _) => "catches up now; check with `witness members list`",
+            (Self::Votes, _) => "has the log and votes",
+            (Self::CaughtUp, true) => {
+                "has the log; it votes as soon as the quorum moves to its region"
+            }
+            (Self::CaughtUp, false) => "has the log, and does not vote",
         }
-        (State::CaughtUp, false) => "has the log, and does not vote",
-    };
-    format!(
-        "`{}` is in the ring since entry {}: it {what}{}\nAdd it to [[members]] in every member's file\n",
-        document.name,
-        document.entry,
-        lines(document.tolerates, &document.warnings)
-    )
+    }
 }
 
 /// The ring's failure tolerance with it, each fact on a line.

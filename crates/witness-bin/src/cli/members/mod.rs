@@ -123,9 +123,7 @@ fn document(report: RingReport) -> Document {
 }
 
 fn page(document: &Document) -> String {
-    let mut table = Table::new(&[
-        "Id", "Name", "Region", "Kind", "Votes", "Priority", "Quorum", "Role", "Behind", "Address",
-    ]);
+    let mut table = Table::titled("Id Name Region Kind Votes Priority Quorum Role Behind Address");
     for row in &document.members {
         table.row(vec![
             row.id.to_string(),

@@ -10,6 +10,7 @@ use consensus::{
 use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::{MemberId, OpId};
 use serde::Serialize;
+use serde_json::json;
 use tokio::time::Instant;
 
 use crate::cli::session::{Consent, OrderArgs, Session, another_answer};
@@ -34,22 +35,6 @@ pub(crate) struct FixArgs {
     order: OrderArgs,
 }
 
-/// Output of `witness quorum fix --output json`.
-#[derive(Debug, Serialize)]
-struct Document<'a> {
-    evidence: &'a [Evidence],
-    plan_id: String,
-    plan: &'a RepairPlan,
-    /// Why it was not, or would not be, executed.
-    refusal: Option<String>,
-    /// The log entry with the repair, when executed.
-    applied: Option<OpId>,
-    /// The leader afterwards, when executed.
-    leader: Option<MemberId>,
-}
-
-/// How often to check whether the ring serves again.
-const LEADER_POLL: Duration = Duration::from_millis(200);
 /// Time limit for the evidence of one member.
 const EVIDENCE_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -67,30 +52,35 @@ pub(crate) fn run(args: &FixArgs, format: Format) -> Result<(), Failure> {
             print_text(&page(&evidence, planned.as_ref().ok(), directory))?;
         }
         let plan = planned.map_err(|refusal| directory.failure(&refusal.into()))?;
-        let mut document = Document {
-            evidence: &evidence,
-            plan_id: identity(&plan),
-            plan: &plan,
-            refusal: None,
-            applied: None,
-            leader: None,
+        let plan_id = identity(&plan);
+        // Why it was not, or would not be, executed; the log entry with the repair, and the leader afterwards.
+        let json = |refusal: Option<&str>, applied: Option<OpId>, leader: Option<MemberId>| {
+            json!({
+                "evidence": evidence,
+                "plan_id": plan_id,
+                "plan": plan,
+                "refusal": refusal,
+                "applied": applied,
+                "leader": leader,
+            })
         };
         if let Err(failure) = may_apply(args, &plan, directory) {
-            document.refusal = Some(failure.what.clone());
             if format == Format::Json {
-                print_json(&document)?;
+                print_json(&json(Some(&failure.what), None, None))?;
             }
             return Err(failure);
         }
         if !args.apply {
-            return print(format, &document, || dry_run(args, &document.plan_id));
+            return print(format, &json(None, None, None), || dry_run(args, &plan_id));
         }
         confirmed(args, &ring, &plan).await?;
         let until = ring.until();
-        document.applied = Some(apply(args, &ring, &plan).await?);
-        document.leader = serves_again(&ring, until).await;
-        print(format, &document, || end(&document, directory))?;
-        match document.leader {
+        let entry = apply(args, &ring, &plan).await?;
+        let leader = ring.leader(until).await;
+        print(format, &json(None, Some(entry), leader), || {
+            end(&plan, entry, leader, directory)
+        })?;
+        match leader {
             Some(_) => Ok(()),
             None => Err(Failure::new(
                 Exit::Unknown,
@@ -130,7 +120,7 @@ fn plan_of(evidence: &[Evidence]) -> Result<RepairPlan, RepairRefusal> {
     plan_repair(&given.collect::<Vec<_>>())
 }
 
-/// Whether the operator has given all options that the plan needs.
+/// Checks the options that the plan needs.
 fn may_apply(args: &FixArgs, plan: &RepairPlan, directory: &Directory) -> Result<(), Failure> {
     let id = identity(plan);
     if let Some(shown) = args.plan.as_ref().filter(|shown| **shown != id) {
@@ -202,25 +192,13 @@ async fn apply(args: &FixArgs, ring: &Session, plan: &RepairPlan) -> Result<OpId
     }
 }
 
-async fn serves_again(ring: &Session, until: Instant) -> Option<MemberId> {
-    while Instant::now() < until {
-        if let Some(leader) = ring.operator.ring().await.leader {
-            return Some(leader);
-        }
-        tokio::time::sleep(LEADER_POLL).await;
-    }
-    None
-}
-
-fn end(document: &Document<'_>, directory: &Directory) -> String {
-    let survivor = directory.name(document.plan.survivor);
-    let entry = document.applied;
-    let entry = entry.map_or_else(String::new, |entry| entry.to_string());
+fn end(plan: &RepairPlan, entry: OpId, leader: Option<MemberId>, directory: &Directory) -> String {
+    let survivor = directory.name(plan.survivor);
     let mut text = format!("\nThe quorum is {survivor} alone since entry {entry}.\n");
-    if let Some(leader) = document.leader {
+    if let Some(leader) = leader {
         text += &format!("{} leads, and commits continue.\n", directory.name(leader));
     }
-    for step in steps(document.plan, directory) {
+    for step in steps(plan, directory) {
         text += &format!("{step}\n");
     }
     text
@@ -275,17 +253,7 @@ impl Evidence {
 
 /// The evidence as a table, and the plan below, if there is one.
 fn page(evidence: &[Evidence], plan: Option<&RepairPlan>, directory: &Directory) -> String {
-    let titles = [
-        "Id",
-        "Name",
-        "Region",
-        "Answers",
-        "Term",
-        "Log_end",
-        "Committed",
-        "Leader",
-    ];
-    let mut table = Table::new(&titles);
+    let mut table = Table::titled("Id Name Region Answers Term Log_end Committed Leader");
     for one in evidence {
         let answer = one.evidence.as_ref();
         let leader = answer.and_then(|answer| answer.leader);

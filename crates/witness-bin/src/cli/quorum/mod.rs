@@ -131,16 +131,8 @@ fn from_outside(report: &RingReport, latest: &MemberView) -> Vec<RegionQuorum> {
 }
 
 fn page(document: &Document, directory: &Directory) -> String {
-    let mut table = Table::new(&[
-        "Region",
-        "Voters",
-        "Healthy",
-        "Required",
-        "Decides",
-        "Majority_has",
-        "Any_has",
-        "Held_back_by",
-    ]);
+    let mut table =
+        Table::titled("Region Voters Healthy Required Decides Majority_has Any_has Held_back_by");
     for region in &document.regions {
         table.row(vec![
             region.region.to_string(),

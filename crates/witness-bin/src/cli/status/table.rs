@@ -21,19 +21,8 @@ pub(super) fn page(report: &RingReport, colours: bool) -> String {
 
 /// A line for each member.
 pub(crate) fn members(report: &RingReport) -> String {
-    let mut table = Table::new(&[
-        "Id",
-        "Name",
-        "Region",
-        "Kind",
-        "Role",
-        "Term",
-        "Log_end",
-        "Committed",
-        "Lag",
-        "Mysqld",
-        "Uptime",
-    ]);
+    let mut table =
+        Table::titled("Id Name Region Kind Role Term Log_end Committed Lag Mysqld Uptime");
     for member in &report.members {
         table.row(row(member, report));
     }
