@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::process::{StopSignals, start_log};
+use crate::cli::session::block_on;
 use crate::config::FileCheck;
 use crate::terminal::Failure;
 
@@ -36,13 +37,10 @@ pub(crate) fn run(args: &ConfigArgs) -> Result<(), Failure> {
         grace: settings.fence_after,
         server,
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
     let (sender, messages) = mpsc::channel(MESSAGES);
     let (args, password) = (args.clone(), options.connect.password.clone());
     std::thread::spawn(move || listen(&sender, || reload(&args, &password)));
-    runtime.block_on(async {
+    block_on(async {
         // Once they have a receiver, signals do not end this process: the member handles stop and reload for both, and the guard ends when
         // there is nothing to guard.
         let _received = (StopSignals::new()?, signal(SignalKind::hangup())?);

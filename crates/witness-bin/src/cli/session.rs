@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::cli::config_args::ConfigArgs;
-use crate::config::{address_of, duration_of};
+use crate::config::{address_of, duration_of, nearest};
 use crate::operator::{Asker, Directory, MemberAddress, Operator, RingReport, Told};
 use crate::terminal::{Exit, Failure, Format, print};
 
@@ -112,6 +112,21 @@ pub(super) fn would_be_done(
     print(format, &json, || {
         format!("Nothing was changed; without --dry-run {would}\n")
     })
+}
+
+/// Rejects a typo in a region's name, which would create a region of one member.
+pub(super) fn known_region(region: &str, directory: &Directory) -> Result<(), Failure> {
+    let regions = || directory.places().map(|place| place.region.0.as_str());
+    if regions().any(|known| known == region) {
+        return Ok(());
+    }
+    let meant = nearest(region, regions())
+        .map(|near| format!("did you mean `{near}`? "))
+        .unwrap_or_default();
+    Err(Failure::refused(
+        format!("no member of the ring runs in region `{region}`"),
+        format!("{meant}Give --new-region for a region that begins with this member"),
+    ))
 }
 
 /// A line for a value that differs, otherwise nothing.
@@ -502,5 +517,14 @@ mod tests {
         let parts = [(0, 0), (5, 9), (0, 100), (19, 100), (100, 100), (150, 100)];
         let shown = parts.map(|(done, of)| tenths(done, of));
         assert_eq!(shown, [0, 0, 0, 1, 10, 10]);
+    }
+
+    #[test]
+    fn a_region_without_members_is_refused() {
+        let failure = known_region("south", &Directory::default()).unwrap_err();
+        assert_eq!(
+            failure.to_string(),
+            "no member of the ring runs in region `south`\n  Give --new-region for a region that begins with this member"
+        );
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use consensus::quorum::failures;
 use consensus::{Introduction, RingState};
 use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, Region, RingId};
@@ -10,10 +11,9 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::cli::session::{
-    OrderArgs, Progress, Session, another_answer, dry_run_of, would_be_done,
+    OrderArgs, Progress, Session, another_answer, dry_run_of, known_region, would_be_done,
 };
-use crate::config::nearest;
-use crate::operator::{Directory, RingReport, tolerance};
+use crate::operator::{RingReport, tolerance};
 use crate::terminal::{Exit, Failure, Format, print};
 
 /// Arguments of `witness members add`.
@@ -72,7 +72,7 @@ enum State {
 }
 
 /// How often the leader's lag of it is queried.
-const LOOK: Duration = Duration::from_millis(200);
+const LAG_POLL: Duration = Duration::from_millis(200);
 /// Lag in entries that counts as caught up, since the ring continues to write.
 const NEAR: u64 = 64;
 
@@ -82,7 +82,9 @@ const NEAR: u64 = 64;
 /// Exit 3 without a leader, 4 when it is refused, 5 when its end is not known or it has not caught up in time.
 pub(crate) fn run(args: &AddArgs, format: Format) -> Result<(), Failure> {
     args.order.session(format, async |ring| {
-        known_region(args, &ring.directory)?;
+        if !args.new_region {
+            known_region(&args.region, &ring.directory)?;
+        }
         let incarnation = introduced(args, &ring).await?;
         let until = ring.until();
         let id = MemberId(args.id);
@@ -144,21 +146,6 @@ fn record(args: &AddArgs, incarnation: Incarnation) -> MemberRecord {
     }
 }
 
-/// Rejects a typo in a region's name, which would create a region of one member.
-fn known_region(args: &AddArgs, directory: &Directory) -> Result<(), Failure> {
-    let regions = || directory.places().map(|place| place.region.0.as_str());
-    if args.new_region || regions().any(|region| region == args.region) {
-        return Ok(());
-    }
-    let meant = nearest(&args.region, regions())
-        .map(|near| format!("did you mean `{near}`? "))
-        .unwrap_or_default();
-    Err(Failure::refused(
-        format!("no member of the ring runs in region `{}`", args.region),
-        format!("{meant}Give --new-region for a region that begins with this member"),
-    ))
-}
-
 /// Queries the new member's identity; it must be new, or partly added already.
 async fn introduced(args: &AddArgs, session: &Session) -> Result<Incarnation, Failure> {
     let identified = session.operator.identify(&args.address).await;
@@ -216,17 +203,14 @@ async fn caught_up(
     let mut lag = None;
     loop {
         let report = session.operator.ring().await;
-        if let Some(seen) = seen(&report, MemberId(args.id)) {
-            lag = Some(seen.lag);
-            progress.catches_up(seen.lag);
-            if seen.votes_now {
-                return Ok(State::Votes);
-            }
-            if seen.lag <= NEAR && !(votes && seen.region_decides) {
-                return Ok(State::CaughtUp);
+        if let Some((now, state)) = seen(&report, MemberId(args.id), votes) {
+            lag = Some(now);
+            progress.catches_up(now);
+            if let Some(state) = state {
+                return Ok(state);
             }
         }
-        if Instant::now() + LOOK >= until {
+        if Instant::now() + LAG_POLL >= until {
             let how_far = match lag {
                 Some(lag) => format!("{lag} entries behind"),
                 None => "unknown to the leader".to_owned(),
@@ -238,7 +222,7 @@ async fn caught_up(
             ));
         }
         tokio::select! {
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(LAG_POLL) => {}
             interrupted = tokio::signal::ctrl_c() => {
                 interrupted?;
                 return Err(Failure::new(
@@ -251,27 +235,20 @@ async fn caught_up(
     }
 }
 
-/// The leader's observation of the new member.
-struct Seen {
-    lag: u64,
-    votes_now: bool,
-    region_decides: bool,
-}
-
-fn seen(report: &RingReport, id: MemberId) -> Option<Seen> {
+/// The new member's lag in the leader's view, and its final state, once it is reached.
+fn seen(report: &RingReport, id: MemberId, votes: bool) -> Option<(u64, Option<State>)> {
     let leader = report.leader_view()?;
     let peer = leader.peers.iter().find(|peer| peer.id == id)?;
     // Before its first answer its progress is only a guess.
     peer.answered_seconds?;
-    let region = leader
-        .regions
-        .iter()
-        .find(|region| region.region == peer.region);
-    Some(Seen {
-        lag: peer.behind_entries?,
-        votes_now: peer.voter,
-        region_decides: region.is_some_and(|region| region.in_force),
-    })
+    let lag = peer.behind_entries?;
+    let mut regions = leader.regions.iter();
+    let region_decides = regions.any(|region| region.region == peer.region && region.in_force);
+    let state = match peer.voter {
+        true => Some(State::Votes),
+        false => (lag <= NEAR && !(votes && region_decides)).then_some(State::CaughtUp),
+    };
+    Some((lag, state))
 }
 
 impl State {
@@ -290,12 +267,8 @@ impl State {
 /// The ring's failure tolerance with it, each fact on a line.
 fn lines(tolerates: Option<usize>, warnings: &[String]) -> String {
     let tolerates = tolerates.map(|tolerates| {
-        let failures = if tolerates == 1 {
-            "failure"
-        } else {
-            "failures"
-        };
-        format!("\nThe ring tolerates {tolerates} more {failures} with it")
+        let more = failures(tolerates).replacen(' ', " more ", 1);
+        format!("\nThe ring tolerates {more} with it")
     });
     let warnings = warnings
         .iter()
@@ -370,19 +343,5 @@ mod tests {
                 assert!(!failure.advice.is_empty());
             }
         }
-    }
-
-    #[test]
-    fn a_region_without_members_is_refused_unless_new() {
-        let failure = known_region(&args(), &Directory::default()).unwrap_err();
-        assert_eq!(
-            failure.to_string(),
-            "no member of the ring runs in region `south`\n  Give --new-region for a region that begins with this member"
-        );
-        let meant = AddArgs {
-            new_region: true,
-            ..args()
-        };
-        assert_eq!(known_region(&meant, &Directory::default()), Ok(()));
     }
 }

@@ -6,7 +6,7 @@ use raft_types::{MemberId, MemberRecord, Region};
 use serde_json::json;
 
 use crate::cli::session::{
-    ChangeArgs, OrderArgs, another_answer, changed, dry_run_of, would_be_done,
+    ChangeArgs, OrderArgs, another_answer, changed, dry_run_of, known_region, would_be_done,
 };
 use crate::terminal::{Failure, Format, print};
 
@@ -109,13 +109,8 @@ pub(crate) fn update(args: &UpdateArgs, format: Format) -> Result<(), Failure> {
     args.order.session(format, async |ring| {
         let place = ring.directory.find(&args.member)?;
         let member = place.id;
-        let known = |region: &String| ring.directory.places().any(|one| one.region.0 == *region);
-        let region = args.region.as_ref().filter(|_| !args.new_region);
-        if let Some(region) = region.filter(|region| !known(region)) {
-            return Err(Failure::refused(
-                format!("no member of the ring runs in region `{region}`"),
-                "give --new-region for a region that begins with this member",
-            ));
+        if let Some(region) = args.region.as_ref().filter(|_| !args.new_region) {
+            known_region(region, &ring.directory)?;
         }
         args.change.confirm(&format!(
             "Change `{}` (member {member}): {}?",

@@ -66,7 +66,7 @@ pub(crate) fn run(args: &FixArgs, format: Format) -> Result<(), Failure> {
         };
         if let Err(failure) = may_apply(args, &plan, directory) {
             if format == Format::Json {
-                print_json(&json(Some(&failure.what), None, None))?;
+                print_json(&json(Some(failure.what.as_str()), None, None))?;
             }
             return Err(failure);
         }
