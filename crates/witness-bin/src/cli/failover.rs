@@ -1,5 +1,5 @@
-//! `witness switchover`, `witness pause`, `witness resume` and `witness mock-election`: which member leads, and whether another one may take
-//! over.
+//! `witness switchover`, `witness pause`, `witness resume` and `witness mock-election`: which member leads, and whether another one may
+//! take over.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! `witness reprovision` replaces the data of a member's mysqld that cannot follow the ring with a clone of another member's, and first
-//! shows what would be lost. `witness replace-statement` executes another statement instead of one at which a follower is stopped because no
-//! server can execute it.
+//! shows what would be lost. `witness replace-statement` executes another statement instead of one at which a follower is stopped because
+//! no server can execute it.
 
 use std::time::Duration;
 

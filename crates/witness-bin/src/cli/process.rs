@@ -123,8 +123,8 @@ const WATCHDOG: &str = "WATCHDOG_USEC";
 /// Its directories for files that a reboot removes, if any.
 const RUNTIME_DIRECTORY: &str = "RUNTIME_DIRECTORY";
 
-/// The service manager (systemd, `Type=notify`), which is notified of start, liveness and stop. A hung member cannot exclude readers from its
-/// mysqld; the service manager kills both after `WatchdogSec` of silence.
+/// The service manager (systemd, `Type=notify`), which is notified of start, liveness and stop. A hung member cannot exclude readers from
+/// its mysqld; the service manager kills both after `WatchdogSec` of silence.
 #[derive(Default)]
 pub(super) struct ServiceManager {
     socket: Option<UnixDatagram>,

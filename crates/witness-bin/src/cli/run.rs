@@ -237,8 +237,9 @@ fn damage_advice(error: &binlog_store::OpenError) -> &'static str {
 }
 
 /// Advice for damaged state that only this member has.
-const OWN_STATE: &str = "only a copy that was made while this member was stopped, and that has not run since, may replace the newest file, the index or `meta`: otherwise remove the member (`witness members remove`), and add it again under a new number \
-     with an empty data directory, which gets the log of the others; `witness log verify DATA_DIR` names every damaged place";
+const OWN_STATE: &str = "only a copy that was made while this member was stopped, and that has not run since, may replace \
+     the newest file, the index or `meta`: otherwise remove the member (`witness members remove`), and add it \
+     again under a new number with an empty data directory, which gets the log of the others; `witness log verify DATA_DIR` names every damaged place";
 
 /// Advice for a hard state that does not open.
 fn hard_state_advice(error: &io::Error) -> (Exit, &'static str) {
@@ -295,8 +296,8 @@ pub(crate) fn failure(error: &MemberError) -> Failure {
         MemberError::Open(open) if open.is_corruption() => (Exit::Corrupt, damage_advice(open)),
         MemberError::Open(binlog_store::OpenError::Io { .. }) => (
             Exit::Error,
-            "check the machine's disk. Every file of the log but the newest is the same on every member: if one of them is unreadable, move it \
-             away, put another member's file of that name in its place, and start again",
+            "check the machine's disk. Every file of the log but the newest is the same on every member: if one of them is unreadable, \
+             move it away, put another member's file of that name in its place, and start again",
         ),
         MemberError::Store(binlog_store::StoreError::Corrupt(_)) => (
             Exit::Corrupt,

@@ -1,5 +1,5 @@
-//! A checked configuration, built from values that have passed every check; the keys that need a restart when they change; and the checks of
-//! the files and directories on this host.
+//! A checked configuration, built from values that have passed every check; the keys that need a restart when they change; and the checks
+//! of the files and directories on this host.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! The clients of the demonstration. Those of a mysqld insert one row after the other, each waiting for the answer. Without a mysqld, a writer
-//! proposes such transactions to the ring. After a change of leader it searches the ring's log for the transactions with
+//! The clients of the demonstration. Those of a mysqld insert one row after the other, each waiting for the answer. Without a mysqld, a
+//! writer proposes such transactions to the ring. After a change of leader it searches the ring's log for the transactions with
 //! an unknown outcome and proposes the missing ones again, in the same order, so that none is lost or
 //! doubled. With a mysqld, the member's ingest does the same.
 

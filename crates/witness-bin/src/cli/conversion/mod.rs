@@ -133,7 +133,8 @@ pub(crate) fn disable(args: &DisableArgs, format: Format) -> Result<(), Failure>
     );
     let end = |write_pause: &str| {
         format!(
-            "\nThe mysqld of `{own}` is a plain primary. {write_pause}\nThe members no longer manage any server; stop them when you like. Their data directories stay.\n"
+            "\nThe mysqld of `{own}` is a plain primary. {write_pause}\n\
+             The members no longer manage any server; stop them when you like. Their data directories stay.\n"
         )
     };
     block_on(async {

@@ -150,8 +150,10 @@ fn record(args: &AddArgs, incarnation: Incarnation) -> MemberRecord {
 async fn introduced(args: &AddArgs, session: &Session) -> Result<Incarnation, Failure> {
     let identified = session.operator.identify(&args.address).await;
     let introduction = identified.map_err(|error| {
-        Failure::refused(format!("the new member does not report its identity: {error}"),
-            "start witness there first (`systemctl start witness`, or `witness run`), with an empty `data_dir` and this member in its [[members]]",
+        Failure::refused(
+            format!("the new member does not report its identity: {error}"),
+            "start witness there first (`systemctl start witness`, or `witness run`), with an empty `data_dir` and this member in its \
+             [[members]]",
         )
     })?;
     let members = session.report.members.iter();

@@ -404,9 +404,10 @@ fn page(report: &Report) -> String {
         let _ = write!(
             text,
             "\nThe host of a member gets ca.crt and the member's two files, say in /etc/witness/tls, and its configuration names them:\n\n\
-             [tls]\ncertificate_file = \"/etc/witness/tls/{}\"\nkey_file = \"/etc/witness/tls/{}\"\nca_file = \"/etc/witness/tls/ca.crt\"\n\n\
-             A member's certificate does not permit commands. On hosts for commands, operator_certificate_file and operator_key_file name an \
-             operator's files (--operator NAME).\n\
+             [tls]\ncertificate_file = \"/etc/witness/tls/{}\"\nkey_file = \"/etc/witness/tls/{}\"\n\
+             ca_file = \"/etc/witness/tls/ca.crt\"\n\n\
+             A member's certificate does not permit commands. On hosts for commands, operator_certificate_file and operator_key_file name \
+             an operator's files (--operator NAME).\n\
              ca.key signs certificates that the ring trusts: keep it off the members.\n",
             file_name(&line.files.certificate_file),
             file_name(&line.files.key_file)
