@@ -193,15 +193,14 @@ pub(crate) fn pause(args: &PauseArgs, format: Format) -> Result<(), Failure> {
 /// Exit 3 without a leader, 4 when it is not paused, 5 when its result is unknown.
 pub(crate) fn resume(args: &OrderArgs, format: Format) -> Result<(), Failure> {
     args.session(format, async |ring| {
-        let document = match ring.order(OperatorCommand::Resume).await? {
-            CommandResult::Resumed { paused, entry } => {
-                Paused::new(false, paused, entry, &ring.directory)
-            }
+        let (paused, entry) = match ring.order(OperatorCommand::Resume).await? {
+            CommandResult::Resumed { paused, entry } => (paused, entry),
             other => return Err(another_answer(&other)),
         };
+        let name = primary_name(&paused, &ring.directory);
         print(
             format,
-            &document,
+            &pause_json(false, &paused, entry, &name),
             || "failover is no longer paused; if the primary is gone, another one takes over now\n",
         )
     })
