@@ -4,7 +4,7 @@
 pub mod cli;
 pub mod config;
 #[cfg(feature = "demo")]
-pub mod demo;
+mod demo;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 #[path = "../../../lab/fuzz/inside/witness_bin.rs"]

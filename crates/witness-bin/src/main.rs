@@ -32,7 +32,7 @@ mod tests {
 
     /// All threads hold much memory at the same time, free it, and then allocate a payload now and then. None of them ends.
     #[test]
-    fn what_threads_have_freed_goes_back_to_the_system() {
+    fn memory_freed_by_threads_returns_to_the_system() {
         let taken = || private_memory(process::id()).unwrap() as usize;
         let before = taken();
         drop(piece(4 * MEBIBYTE));

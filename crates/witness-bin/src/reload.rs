@@ -7,7 +7,7 @@ use member::protocol::{Refusal, RefusalKind, Reloaded};
 use member::{MemberError, Reload, Renewed};
 
 use crate::cli::config_args::ConfigArgs;
-use crate::cli::log_filter::LogFilter;
+use crate::cli::process::LogFilter;
 use crate::config::{Config, Problem, Severity, read};
 use crate::http::{Credentials, Renewable};
 

@@ -3,7 +3,7 @@
 use member::status::MemberView;
 
 use crate::cli::{certificates_are_read, journal_written_again};
-use crate::config::{self, Sources, address_of, bytes_of, duration_of};
+use crate::config::{self, FileCheck, Sources, address_of, bytes_of, duration_of};
 use crate::http::fuzzing::{connection, first_expiry_in, order_is_read, token};
 
 /// Reads a configuration file, as on a host without any file that it names; returns whether it is valid.
@@ -12,7 +12,7 @@ pub fn configuration(text: &str) -> bool {
         file: Some(("witness.toml".to_owned(), text.to_owned())),
         ..Sources::default()
     };
-    let (config, problems) = config::read_without_files(&sources);
+    let (config, problems) = config::read_with(&sources, FileCheck::Nothing);
     assert_eq!(config.is_none(), problems.any_error());
     // Problems are reported with their location.
     let _told = problems.to_string();

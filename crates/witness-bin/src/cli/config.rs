@@ -1,15 +1,20 @@
-//! `witness config`: writes an initial configuration, checks one, and prints the reference of its keys.
+//! `witness config`: writes an initial configuration, checks one, and prints the reference of its keys. `witness reload`: makes members
+//! reload their own configurations.
 
 use std::net::ToSocketAddrs;
 
 use member::HeardHereAlone;
+use member::protocol::{CommandResult, OperatorCommand, Reloaded};
 use member::settings::Settings;
+use raft_types::MemberId;
 use serde::Serialize;
+use serde_json::json;
 
 use crate::cli::config_args::{ConfigArgs, counted};
-use crate::config::{Place, Problem, example, read, reference};
-use crate::operator::tolerance;
-use crate::terminal::{Exit, Failure, Format, print_json, print_text};
+use crate::cli::session::{OrderArgs, another_answer, dry_run_of};
+use crate::config::{Config, Place, example, read, reference};
+use crate::operator::{MemberAddress, tolerance};
+use crate::terminal::{Exit, Failure, Format, print, print_text};
 
 /// Subcommands of `witness config`.
 #[derive(Debug, clap::Subcommand)]
@@ -20,14 +25,6 @@ pub(crate) enum ConfigCommand {
     Check(ConfigArgs),
     /// Print the reference of every key, as Markdown
     Reference,
-}
-
-/// Output of `witness config check --output json`.
-#[derive(Debug, Serialize)]
-struct Report<'a> {
-    /// Whether a member would start with it, and the others accept its certificate.
-    valid: bool,
-    problems: Vec<&'a Problem>,
 }
 
 /// Runs `witness config`.
@@ -44,23 +41,13 @@ pub(crate) fn run(command: &ConfigCommand, format: Format) -> Result<(), Failure
 
 fn check(config: &ConfigArgs, format: Format) -> Result<(), Failure> {
     let sources = config.sources()?;
-    let name = sources
-        .file
-        .as_ref()
-        .map_or("the configuration", |(name, _)| name.as_str());
     let (mut config, mut problems) = read(&sources);
-    let place = sources
-        .file
-        .as_ref()
-        .map_or(Place::Default, |(file, _)| Place::File {
-            file: file.clone(),
-            line: 0,
-            column: 0,
-        });
-    if let Some(alone) = config
-        .as_ref()
-        .and_then(|read| heard_here_alone(&read.member))
-    {
+    let (name, place) = match &sources.file {
+        None => ("the configuration", Place::Default),
+        Some((file, _)) => (file.as_str(), Place::of_file(file)),
+    };
+    let alone = |read: &Config| heard_here_alone(&read.member);
+    if let Some(alone) = config.as_ref().and_then(alone) {
         problems.warning(&place, "members.address", alone.what, alone.advice);
     }
     // A start does not check this: it would fail when a certificate has expired overnight.
@@ -69,35 +56,137 @@ fn check(config: &ConfigArgs, format: Format) -> Result<(), Failure> {
         problems.error(&place, "tls.certificate_file", error.to_string(), "");
         config = None;
     }
-    match format {
-        Format::Json => print_json(&Report {
-            valid: config.is_some(),
-            problems: problems.iter().collect(),
-        })?,
-        Format::Table => {
-            let verdict = match (&config, problems.error_count()) {
-                (Some(config), _) => format!(
-                    "{name} is valid: member {} `{}` of ring `{}`{}\n",
-                    config.member.own.id,
-                    config.member.own.name,
-                    config.member.ring_name,
-                    tolerance::of_configuration(&config.member.rules, &config.member.members)
-                        .map_or_else(String::new, |clause| format!("; {clause}"))
-                ),
-                (None, errors) => format!("{name} has {}\n", counted(errors)),
-            };
-            print_text(&format!("{problems}{verdict}"))?;
-        }
-    }
-    if config.is_some() {
-        Ok(())
-    } else {
-        Err(Failure::silent(Exit::Usage))
-    }
+    // Whether a member would start with it, and the others accept its certificate.
+    let valid = config.is_some();
+    let json = json!({ "valid": valid, "problems": problems });
+    print(format, &json, || {
+        let verdict = match &config {
+            Some(Config { member, .. }) => {
+                let tolerated = tolerance::of_configuration(&member.rules, &member.members);
+                let tolerated = tolerated.map_or_else(String::new, |clause| format!("; {clause}"));
+                format!(
+                    "is valid: member {} `{}` of ring `{}`{tolerated}",
+                    member.own.id, member.own.name, member.ring_name
+                )
+            }
+            None => format!("has {}", counted(problems.error_count())),
+        };
+        format!("{problems}{name} {verdict}\n")
+    })?;
+    Exit::Usage.unless(valid)
 }
 
 /// Resolves this member's address on this host, as the member does when it begins to listen.
 fn heard_here_alone(settings: &Settings) -> Option<HeardHereAlone> {
     let mut found = settings.listens_at_its_address()?.to_socket_addrs().ok()?;
     settings.heard_here_alone(found.next()?.ip())
+}
+
+/// Arguments of `witness reload`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReloadArgs {
+    /// Names or numbers of the members; without one, all members of the ring
+    #[arg(value_name = "MEMBER")]
+    named: Vec<String>,
+    /// Only report what would happen; nothing is changed
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    order: OrderArgs,
+}
+
+/// One member's output of `witness reload --output json`.
+#[derive(Debug, Serialize)]
+struct ReloadedMember {
+    member: MemberId,
+    name: String,
+    dry_run: bool,
+    #[serde(flatten)]
+    reloaded: Option<Reloaded>,
+    error: Option<String>,
+}
+
+/// Runs `witness reload`. A refusing member does not prevent the reload of the others.
+///
+/// # Errors
+/// That of the first member that did not reload: exit 4 when it refused, 3 when it does not answer, 5 when its result is unknown.
+pub(crate) fn reload(args: &ReloadArgs, format: Format) -> Result<(), Failure> {
+    args.order.session(format, async |ring| {
+        let places: Vec<&MemberAddress> = match &args.named[..] {
+            [] => ring.directory.places().collect(),
+            named => {
+                let places = named.iter().map(|name| ring.directory.find(name));
+                places.collect::<Result<_, _>>()?
+            }
+        };
+        let command = dry_run_of(args.dry_run, OperatorCommand::Reload);
+        let until = ring.until();
+        let (mut documents, mut first_failure) = (Vec::new(), None);
+        for place in places {
+            let ordered = ring
+                .operator
+                .at(place, &ring.directory, &command, until, |_| {});
+            let outcome = match ordered.await {
+                Ok(CommandResult::Reloaded(reloaded)) => Ok(reloaded),
+                Ok(other) => Err(another_answer(&other)),
+                Err(failure) => Err(failure),
+            };
+            documents.push(ReloadedMember {
+                member: place.id,
+                name: place.name.clone(),
+                dry_run: args.dry_run,
+                error: outcome.as_ref().err().map(|failure| failure.what.clone()),
+                reloaded: outcome.as_ref().ok().cloned(),
+            });
+            first_failure = first_failure.or(outcome.err());
+        }
+        print(format, &documents, || {
+            documents.iter().map(lines).collect::<String>()
+        })?;
+        first_failure.map_or(Ok(()), Err)
+    })
+}
+
+fn lines(document: &ReloadedMember) -> String {
+    let name = &document.name;
+    let Some(reloaded) = &document.reloaded else {
+        return format!("`{name}` has not reloaded\n");
+    };
+    let mut out = match document.dry_run {
+        true => format!("`{name}` would reload its configuration\n"),
+        false => format!("`{name}` has reloaded its configuration\n"),
+    };
+    for warning in &reloaded.warnings {
+        out += &format!("  {warning}\n");
+    }
+    if !reloaded.needs_restart.is_empty() {
+        let keys = reloaded.needs_restart.join("`, `");
+        out += &format!("  needs a restart: `{keys}`\n");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_need_a_restart_are_listed() {
+        let document = |reloaded| ReloadedMember {
+            member: MemberId(2),
+            name: "db-2".to_owned(),
+            dry_run: false,
+            reloaded,
+            error: None,
+        };
+        let partly = Reloaded {
+            needs_restart: vec!["log.keep_for".to_owned(), "raft.heartbeat".to_owned()],
+            warnings: Vec::new(),
+        };
+        assert_eq!(
+            lines(&document(Some(partly))),
+            "`db-2` has reloaded its configuration\n  needs a restart: `log.keep_for`, `raft.heartbeat`\n"
+        );
+        assert_eq!(lines(&document(None)), "`db-2` has not reloaded\n");
+    }
 }

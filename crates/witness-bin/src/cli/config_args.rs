@@ -8,9 +8,7 @@ use member::settings::{Settings, TlsSettings};
 
 use crate::config::key::flag_of;
 use crate::config::sections::{MEMBERS, keys};
-use crate::config::{
-    Config, Problems, Sources, read, read_for_command, read_tls, read_without_files,
-};
+use crate::config::{Config, FileCheck, Problems, Sources, read_tls, read_with};
 use crate::terminal::{Exit, Failure};
 
 /// Default paths of the file.
@@ -113,8 +111,7 @@ impl ConfigArgs {
     /// When there is no configuration, or it has mistakes.
     pub(crate) fn data_dir(&self) -> Result<PathBuf, Failure> {
         if self.sources()?.file.is_none() {
-            return Err(Failure::new(
-                Exit::Usage,
+            return Err(Failure::usage(
                 "neither a path nor a configuration is given",
                 "name a data directory, a directory of binlog files, or one such file",
             ));
@@ -126,12 +123,16 @@ impl ConfigArgs {
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn sources(&self) -> Result<Sources, Failure> {
-        Ok(Sources {
-            file: self.file_text()?,
+    pub(crate) fn sources(&self) -> Result<Sources, Failure> {
+        Ok(self.sources_with(self.file_text()?))
+    }
+
+    fn sources_with(&self, file: Option<(String, String)>) -> Sources {
+        Sources {
+            file,
             environment: environment(),
             flags: self.flags.clone(),
-        })
+        }
     }
 
     /// TLS from variables and flags, without a file.
@@ -139,14 +140,8 @@ impl ConfigArgs {
     /// # Errors
     /// Exit 2 when they do not fit together.
     pub(crate) fn tls_without_file(&self) -> Result<Option<TlsSettings>, Failure> {
-        let sources = Sources {
-            file: None,
-            environment: environment(),
-            flags: self.flags.clone(),
-        };
-        read_tls(&sources).map_err(|problems| {
-            Failure::new(
-                Exit::Usage,
+        read_tls(&self.sources_with(None)).map_err(|problems| {
+            Failure::usage(
                 format!("TLS cannot be set up:\n{problems}"),
                 "give --tls-certificate-file, --tls-key-file and --tls-ca-file, or none of them",
             )
@@ -157,84 +152,56 @@ impl ConfigArgs {
     ///
     /// # Errors
     /// As [`Self::load`].
-    pub fn member(&self) -> Result<Settings, Failure> {
-        Ok(self.load()?.0.member)
+    pub(crate) fn member(&self) -> Result<Settings, Failure> {
+        Ok(self.load(FileCheck::Readable)?.0.member)
     }
 
-    /// Reads and checks the configuration of a starting member.
+    /// Reads and checks the configuration.
     ///
     /// # Errors
     /// A file that cannot be read, or findings that prevent a start, each on its own line.
-    pub(crate) fn load_for_start(&self) -> Result<(Config, Problems), Failure> {
-        self.load_by(read)
-    }
-
-    /// The same for a command to a member.
-    ///
-    /// # Errors
-    /// As `load_for_start`.
-    pub fn load(&self) -> Result<(Config, Problems), Failure> {
-        self.load_by(read_for_command)
-    }
-
-    /// The same on a host that may lack the files named in the configuration.
-    ///
-    /// # Errors
-    /// As [`Self::load`].
-    pub(crate) fn load_without_files(&self) -> Result<(Config, Problems), Failure> {
-        self.load_by(read_without_files)
-    }
-
-    fn load_by(
-        &self,
-        read: impl FnOnce(&Sources) -> (Option<Config>, Problems),
-    ) -> Result<(Config, Problems), Failure> {
+    pub(crate) fn load(&self, files: FileCheck) -> Result<(Config, Problems), Failure> {
         let sources = self.sources()?;
-        let (config, problems) = read(&sources);
-        match config {
-            Some(config) => Ok((config, problems)),
-            None if sources.file.is_none() => {
-                let mut what = format!(
-                    "no configuration file found: neither {} exists",
-                    USUAL_FILES.join(" nor ")
-                );
-                if sources.say_something() {
-                    let mistakes = counted(problems.error_count());
-                    what += &format!(
-                        ", and the variables and flags alone have {mistakes}:\n{problems}"
-                    );
-                }
-                Err(Failure::new(Exit::Usage, what, NO_FILE))
-            }
-            None => Err(Failure::new(
-                Exit::Usage,
-                format!(
-                    "the configuration has {}:\n{problems}",
-                    counted(problems.error_count())
-                ),
-                "`witness config check` names them too; `witness config init` prints a file to begin with",
-            )),
+        let (config, problems) = read_with(&sources, files);
+        if let Some(config) = config {
+            return Ok((config, problems));
         }
+        let mistakes = counted(problems.error_count());
+        if sources.file.is_some() {
+            return Err(Failure::usage(
+                format!("the configuration has {mistakes}:\n{problems}"),
+                "`witness config check` names them too; `witness config init` prints a file to begin with",
+            ));
+        }
+        let mut what = format!(
+            "no configuration file found: neither {} exists",
+            USUAL_FILES.join(" nor ")
+        );
+        if sources.say_something() {
+            what += &format!(", and the variables and flags alone have {mistakes}:\n{problems}");
+        }
+        Err(Failure::usage(what, NO_FILE))
     }
 
     fn file_text(&self) -> Result<Option<(String, String)>, Failure> {
-        let file = match &self.file {
-            Some(file) => Some(file.clone()),
-            None => USUAL_FILES
-                .iter()
+        let usual = || {
+            USUAL_FILES
                 .map(PathBuf::from)
-                .find(|file| file.exists()),
+                .into_iter()
+                .find(|file| file.exists())
         };
-        let Some(file) = file else { return Ok(None) };
+        let Some(file) = self.file.clone().or_else(usual) else {
+            return Ok(None);
+        };
         let name = file.display().to_string();
-        match std::fs::read_to_string(&file) {
-            Ok(text) => Ok(Some((name, text))),
-            Err(error) => Err(Failure::new(
+        let text = std::fs::read_to_string(&file).map_err(|error| {
+            Failure::new(
                 Exit::Error,
                 format!("the configuration file {name} cannot be read: {error}"),
                 "name another with --config, or write one: witness config init > witness.toml",
-            )),
-        }
+            )
+        })?;
+        Ok(Some((name, text)))
     }
 }
 
@@ -262,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_can_be_read_again_and_what_is_none_cannot() {
+    fn only_regular_files_can_be_read_again() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let of = |file: Option<PathBuf>| ConfigArgs::of_file(file).can_be_read_again();
         assert!(of(None) && of(Some(file.path().to_owned())));

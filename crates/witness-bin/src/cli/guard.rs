@@ -10,26 +10,20 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::cli::config_args::ConfigArgs;
-use crate::cli::log_filter::start_log;
-use crate::cli::signals::StopSignals;
+use crate::cli::process::{StopSignals, start_log};
+use crate::cli::session::block_on;
+use crate::config::FileCheck;
 use crate::terminal::Failure;
 
 /// Limit of unread messages. The member sends one at a time, and a busy guard reads them later.
-const WORDS: usize = 64;
-
-/// Arguments of `witness guard`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct GuardArgs {
-    #[command(flatten)]
-    config: ConfigArgs,
-}
+const MESSAGES: usize = 64;
 
 /// Runs `witness guard`.
 ///
 /// # Errors
 /// When the configuration cannot be read.
-pub(crate) fn run(args: &GuardArgs) -> Result<(), Failure> {
-    let (config, _) = args.config.load()?;
+pub(crate) fn run(args: &ConfigArgs) -> Result<(), Failure> {
+    let (config, _) = args.load(FileCheck::Readable)?;
     start_log(&config.logging)?;
     let member = &config.member;
     let Some(settings) = &member.mysql else {
@@ -43,46 +37,32 @@ pub(crate) fn run(args: &GuardArgs) -> Result<(), Failure> {
         grace: settings.fence_after,
         server,
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    let (told, words) = mpsc::channel(WORDS);
-    let (again, password) = (args.config.clone(), options.connect.password.clone());
-    std::thread::spawn(move || listen(&told, || reload(&again, &password)));
-    runtime.block_on(async {
-        let mut stop = StopSignals::new()?;
-        let mut hangup = signal(SignalKind::hangup())?;
-        // Ignores signals: the member handles stop and reload for both, and the guard ends when there is nothing to guard.
-        let deaf = async {
-            loop {
-                tokio::select! {
-                    _ = stop.next() => {}
-                    _ = hangup.recv() => {}
-                }
-            }
-        };
-        tokio::select! {
-            () = guard(options, words) => {}
-            () = deaf => {}
-        }
+    let (sender, messages) = mpsc::channel(MESSAGES);
+    let (args, password) = (args.clone(), options.connect.password.clone());
+    std::thread::spawn(move || listen(&sender, || reload(&args, &password)));
+    block_on(async {
+        // Once they have a receiver, signals do not end this process: the member handles stop and reload for both, and the guard ends when
+        // there is nothing to guard.
+        let _received = (StopSignals::new()?, signal(SignalKind::hangup())?);
+        guard(options, messages).await;
         Ok(())
     })
 }
 
 /// Reads until the member has ended. Of several messages the last one counts, and any of them may request the reload.
-fn listen(told: &mpsc::Sender<Word>, reload: impl Fn()) {
-    let mut heard = [0; 256];
+fn listen(sender: &mpsc::Sender<Word>, reload: impl Fn()) {
+    let mut buffer = [0; 256];
     let mut line = std::io::stdin().lock();
-    while let Ok(length @ 1..) = line.read(&mut heard) {
-        let heard = &heard[..length];
-        if heard.contains(&RELOAD) {
+    while let Ok(length @ 1..) = line.read(&mut buffer) {
+        let received = &buffer[..length];
+        if received.contains(&RELOAD) {
             reload();
         }
-        let Some(last) = heard.iter().rfind(|word| **word != RELOAD) else {
+        let Some(last) = received.iter().rfind(|word| **word != RELOAD) else {
             continue;
         };
         let guards = *last == GUARDS;
-        if told.blocking_send(Word::GoesOn { guards }).is_err() {
+        if sender.blocking_send(Word::GoesOn { guards }).is_err() {
             return;
         }
     }
@@ -90,13 +70,14 @@ fn listen(told: &mpsc::Sender<Word>, reload: impl Fn()) {
 
 /// Reloads the password of the member's account, as the member has done.
 fn reload(args: &ConfigArgs, password: &Secret) {
-    let newer = args.member().map(|settings| settings.mysql);
-    let newer = newer.map(|mysql| mysql.as_ref().map(connect_options).transpose());
+    let newer = args.member().and_then(|settings| {
+        let connect = settings.mysql.as_ref().map(connect_options).transpose();
+        connect.map_err(Failure::error)
+    });
     match newer {
-        Ok(Ok(newer)) => newer
+        Ok(newer) => newer
             .iter()
             .for_each(|newer| password.renew(&newer.password)),
-        Ok(Err(error)) => tracing::warn!(%error, "the guard keeps the password that it has"),
         Err(error) => tracing::warn!(%error, "the guard keeps the password that it has"),
     }
 }

@@ -4,10 +4,10 @@ use consensus::HistoryEntry;
 use member::protocol::{CommandResult, OperatorCommand};
 use serde::Serialize;
 
-use crate::cli::session::{Patience, RingArgs, Session, another_answer, block_on};
+use crate::cli::session::{OrderArgs, another_answer};
 use crate::operator::history::{sentence, time_of_day};
 use crate::operator::interruptions::{Ended, ended, longest_gap, merged};
-use crate::terminal::{Exit, Failure, Format, Table, print_json, print_text};
+use crate::terminal::{Exit, Failure, Format, Table, cell, print};
 
 /// Arguments of `witness history`.
 #[derive(Debug, clap::Args)]
@@ -16,9 +16,7 @@ pub(crate) struct HistoryArgs {
     #[arg(long)]
     acknowledge: bool,
     #[command(flatten)]
-    patience: Patience,
-    #[command(flatten)]
-    ring: RingArgs,
+    order: OrderArgs,
 }
 
 /// One entry of `witness history --output json`.
@@ -40,32 +38,21 @@ struct Row<'a> {
 /// # Errors
 /// Exit 3 when no member answers.
 pub(crate) fn run(args: &HistoryArgs, format: Format) -> Result<(), Failure> {
-    let session = Session::open(&args.ring)?;
-    let entries = block_on(async {
-        let (report, directory) = session.ring().await?;
+    let entries = args.order.session(format, async |ring| {
         // Each member has the ring's log, and its own observations.
-        let answering = report.members.iter().filter(|member| member.view.is_some());
-        let places = answering
-            .clone()
-            .filter_map(|member| directory.get(member.id));
-        let (command, until) = (OperatorCommand::History, args.patience.until());
-        let exposed = answering.clone().filter(|member| {
-            let mysql = member.view.as_ref().and_then(|view| view.mysql.as_ref());
-            mysql.is_some_and(|mysql| mysql.exposed.is_some())
+        let members = ring.report.members.iter();
+        let answering = members.filter_map(|member| {
+            let view = member.view.as_ref()?;
+            Some((ring.directory.get(member.id)?, view.mysql.as_ref()))
         });
-        let exposed = exposed.filter_map(|member| directory.get(member.id));
-        for place in exposed.filter(|_| args.acknowledge) {
-            let acknowledge = OperatorCommand::AcknowledgeExposure;
-            let operator = &session.operator;
-            operator
-                .at(place, &directory, &acknowledge, until, |_| {})
-                .await?;
+        let answering: Vec<_> = answering.collect();
+        for (place, mysql) in &answering {
+            if args.acknowledge && mysql.is_some_and(|mysql| mysql.exposed.is_some()) {
+                ring.at(place, OperatorCommand::AcknowledgeExposure).await?;
+            }
         }
-        let asked = places.map(async |place| {
-            let asked = session
-                .operator
-                .at(place, &directory, &command, until, |_| {});
-            match asked.await? {
+        let asked = answering.iter().map(async |(place, _)| {
+            match ring.at(place, OperatorCommand::History).await? {
                 CommandResult::History(entries) => Ok(entries),
                 other => Err(another_answer(&other)),
             }
@@ -87,21 +74,18 @@ pub(crate) fn run(args: &HistoryArgs, format: Format) -> Result<(), Failure> {
             false => Ok(merged(histories)),
         }
     })?;
-    let ended = ended(&entries);
-    match format {
-        Format::Json => {
-            let rows = entries.iter().enumerate().zip(ended);
-            let row = |((at, entry), ended): ((usize, _), Option<Ended>)| Row {
-                entry,
-                time: time_of_day(entry.at_ms),
-                what: what(&entries, at, ended.as_ref()),
-                ended,
-            };
-            let rows: Vec<_> = rows.map(row).collect();
-            print_json(&rows)
-        }
-        Format::Table => print_text(&page(&entries, &ended)),
-    }
+    print(format, &rows(&entries), || page(&entries))
+}
+
+fn rows(entries: &[HistoryEntry]) -> Vec<Row<'_>> {
+    let rows = entries.iter().enumerate().zip(ended(entries));
+    let row = |((at, entry), ended): ((usize, _), Option<Ended>)| Row {
+        entry,
+        time: time_of_day(entry.at_ms),
+        what: what(entries, at, ended.as_ref()),
+        ended,
+    };
+    rows.map(row).collect()
 }
 
 /// The event, and the interruption that it ended.
@@ -117,31 +101,25 @@ fn what(entries: &[HistoryEntry], at: usize, ended: Option<&Ended>) -> String {
     format!("{sentence}, after {}{cause}", ended.time())
 }
 
-fn page(entries: &[HistoryEntry], ended: &[Option<Ended>]) -> String {
+fn page(entries: &[HistoryEntry]) -> String {
     if entries.is_empty() {
         return "no events recorded\n".to_owned();
     }
-    let mut table = Table::new(&["Time", "Term", "By", "What"]);
-    for ((at, entry), ended) in entries.iter().enumerate().zip(ended) {
-        let by = match entry.by.as_str() {
-            "" => "-",
-            by => by,
-        };
+    let mut table = Table::titled("Time Term By What");
+    for row in rows(entries) {
+        let by = Some(&row.entry.by).filter(|by| !by.is_empty());
         table.row(vec![
-            time_of_day(entry.at_ms),
-            entry.term.to_string(),
-            by.to_owned(),
-            what(entries, at, ended.as_ref()),
+            row.time,
+            row.entry.term.to_string(),
+            cell(by),
+            row.what,
         ]);
     }
     let gap = longest_gap(entries).map(|(until, gap)| {
-        let time = gap.time();
-        format!(
-            "\nThe longest time in which clients could not write: {time}, until {}\n",
-            time_of_day(until)
-        )
+        let (time, until) = (gap.time(), time_of_day(until));
+        format!("\nThe longest time in which clients could not write: {time}, until {until}\n")
     });
-    table.lines().join("\n") + "\n" + &gap.unwrap_or_default()
+    format!("{table}{}", gap.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -163,14 +141,14 @@ mod tests {
             entry(60_000, "anna@desk", HistoryEvent::Resumed),
         ];
         assert_eq!(
-            page(&entries, &ended(&entries)),
+            page(&entries),
             "\
 Time                  Term  By         What
 1970-01-01T00:00:00Z     1  -          The ring was made, with 3 members
 1970-01-01T00:01:00Z     1  anna@desk  The pause of failover ended
 "
         );
-        assert_eq!(page(&[], &[]), "no events recorded\n");
+        assert_eq!(page(&[]), "no events recorded\n");
         let member = || consensus::Named {
             id: raft_types::MemberId(1),
             name: "db-1".to_owned(),
@@ -188,7 +166,7 @@ Time                  Term  By         What
             ),
             entry(90_700, "", HistoryEvent::WritesResumed { member: member() }),
         ];
-        let page = page(&outage, &ended(&outage));
+        let page = page(&outage);
         let end = "Clients can write at `db-1`, after 30.7 s: its mysqld does not take writes\n\nThe longest time in which clients could not write: 30.7 s, until 1970-01-01T00:01:30Z\n";
         assert!(page.ends_with(end), "{page}");
     }

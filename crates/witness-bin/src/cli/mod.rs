@@ -2,30 +2,21 @@
 
 mod apply;
 mod archive;
-mod bootstrap;
 mod config;
 pub(crate) mod config_args;
 mod conversion;
-#[cfg(feature = "demo")]
-mod demo;
+mod failover;
 mod guard;
-mod health;
 mod history;
 mod log;
-pub(crate) mod log_filter;
 mod members;
-mod mock_election;
-mod pause;
+mod mysqld;
+mod own_member;
+pub(crate) mod process;
 mod quorum;
-mod reload;
-mod replace_statement;
-mod reprovision;
 mod run;
-mod service_manager;
 mod session;
-mod signals;
-mod status;
-mod switchover;
+pub(crate) mod status;
 mod tls;
 
 use std::process::ExitCode;
@@ -37,7 +28,7 @@ pub use crate::cli::config_args::ConfigArgs;
 pub(crate) use crate::cli::conversion::journal_written_again;
 #[cfg(feature = "fuzzing")]
 pub(crate) use crate::cli::tls::certificates_are_read;
-use crate::terminal::{Exit, Failure, Format, print_json, print_text};
+use crate::terminal::{Exit, Failure, Format, print};
 
 /// Consensus for MySQL as it ships: a ring of members keeps a replicaset's binlog.
 #[derive(Debug, Parser)]
@@ -59,45 +50,45 @@ enum Command {
     /// Run one member of a ring, until SIGTERM or SIGINT
     Run(run::RunArgs),
     /// Create the ring: have the member of this host, which runs and waits, start it
-    Bootstrap(bootstrap::BootstrapArgs),
+    Bootstrap(own_member::BootstrapArgs),
     /// Guard process of a database member (started by `witness run`)
     #[command(hide = true)]
-    Guard(Box<guard::GuardArgs>),
+    Guard(Box<ConfigArgs>),
     /// Ask the member of this host whether it is alive, ready or the primary, as a container's health check
-    Health(health::HealthArgs),
+    Health(own_member::HealthArgs),
     /// Ask every member and show the ring
     Status(status::StatusArgs),
-    /// Show what happened to the ring: who led when and why, and who ordered what
+    /// Show what happened to the ring: its leaders, why they changed, and operators' orders
     History(history::HistoryArgs),
     /// List, add, update and remove members
     #[command(subcommand)]
     Members(members::MembersCommand),
     /// Switchover: make another member the leader, and its mysqld the primary
-    Switchover(switchover::SwitchoverArgs),
+    Switchover(failover::SwitchoverArgs),
     /// Reprovision: replace a mysqld's data with a clone of another member's
     #[command(visible_alias = "reinit")]
-    Reprovision(reprovision::ReprovisionArgs),
+    Reprovision(mysqld::ReprovisionArgs),
     /// Execute another statement where a follower is stopped at one that no server can execute
-    ReplaceStatement(replace_statement::ReplaceStatementArgs),
+    ReplaceStatement(mysqld::ReplaceStatementArgs),
     /// Have members read their configuration again: certificates, passwords, tokens, log level and hooks
-    Reload(reload::ReloadArgs),
+    Reload(config::ReloadArgs),
     /// Maintenance mode: no automatic failover until `resume`
-    Pause(pause::PauseArgs),
+    Pause(failover::PauseArgs),
     /// End maintenance mode: automatic failover again
-    Resume(pause::ResumeArgs),
+    Resume(session::OrderArgs),
     /// Ask whether a member would be elected; changes nothing
-    MockElection(mock_election::MockElectionArgs),
-    /// Show what a commit waits for, and repair a quorum that is lost for good
+    MockElection(failover::MockElectionArgs),
+    /// Show what a commit waits for, and repair a quorum that is permanently lost
     #[command(subcommand)]
     Quorum(quorum::QuorumCommand),
-    /// Take a running primary and its replicas into a ring; run beside the primary
+    /// Take a running primary and its replicas into a ring; run next to the primary
     EnableRaft(Box<conversion::EnableArgs>),
-    /// Turn a ring back into plain MySQL replication; run beside the primary
+    /// Turn a ring back into plain MySQL replication; run next to the primary
     DisableRaft(Box<conversion::DisableArgs>),
-    /// Look at a log on disk, whether or not its member runs
+    /// Read a log on disk, whether or not its member runs
     #[command(subcommand)]
     Log(log::LogCommand),
-    /// Look at the archive of a ring's log, verify it, get files of the log from it, and prune it
+    /// Read the archive of a ring's log: verify it, get files of the log from it, and prune it
     #[command(subcommand)]
     Archive(archive::ArchiveCommand),
     /// Apply a log to a mysqld, in parallel by rows
@@ -107,7 +98,7 @@ enum Command {
     Tls(tls::TlsCommand),
     /// Show a ring under load: members crash and come back, nothing acknowledged is lost
     #[cfg(feature = "demo")]
-    Demo(demo::DemoArgs),
+    Demo(crate::demo::DemoArgs),
     /// Write a configuration to begin with, check one, show every key
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -127,29 +118,28 @@ pub fn main() -> ExitCode {
         Err(error) => {
             // Help and version are results, everything else is a usage error; a closed pipe is no error.
             let _ = error.print();
-            return if error.use_stderr() {
-                Exit::Usage.into()
-            } else {
-                Exit::Done.into()
+            return match error.use_stderr() {
+                true => Exit::Usage.into(),
+                false => Exit::Done.into(),
             };
         }
     };
     let format = arguments.output;
     let outcome = match arguments.command {
         Command::Run(args) => run::run(&args),
-        Command::Bootstrap(args) => bootstrap::run(&args, format),
+        Command::Bootstrap(args) => own_member::bootstrap(&args, format),
         Command::Guard(args) => guard::run(&args),
-        Command::Health(args) => health::run(&args, format),
+        Command::Health(args) => own_member::health(&args, format),
         Command::Status(args) => status::run(&args, format),
         Command::History(args) => history::run(&args, format),
         Command::Members(command) => members::run(&command, format),
-        Command::Switchover(args) => switchover::run(&args, format),
-        Command::Reprovision(args) => reprovision::run(&args, format),
-        Command::ReplaceStatement(args) => replace_statement::run(&args, format),
-        Command::Reload(args) => reload::run(&args, format),
-        Command::Pause(args) => pause::pause(&args, format),
-        Command::Resume(args) => pause::resume(&args, format),
-        Command::MockElection(args) => mock_election::run(&args, format),
+        Command::Switchover(args) => failover::switchover(&args, format),
+        Command::Reprovision(args) => mysqld::reprovision(&args, format),
+        Command::ReplaceStatement(args) => mysqld::replace_statement(&args, format),
+        Command::Reload(args) => config::reload(&args, format),
+        Command::Pause(args) => failover::pause(&args, format),
+        Command::Resume(args) => failover::resume(&args, format),
+        Command::MockElection(args) => failover::mock_election(&args, format),
         Command::Quorum(command) => quorum::run(&command, format),
         Command::EnableRaft(args) => conversion::enable(&args, format),
         Command::DisableRaft(args) => conversion::disable(&args, format),
@@ -158,7 +148,7 @@ pub fn main() -> ExitCode {
         Command::Apply(args) => apply::run(&args, format),
         Command::Tls(command) => tls::run(&command, format),
         #[cfg(feature = "demo")]
-        Command::Demo(args) => demo::run(&args, format),
+        Command::Demo(args) => crate::demo::run(&args, format),
         Command::Config(command) => config::run(&command, format),
         Command::Version => version(format),
     };
@@ -184,10 +174,8 @@ fn parse() -> Result<Arguments, clap::Error> {
 /// `witness version`.
 fn version(format: Format) -> Result<(), Failure> {
     let version = env!("CARGO_PKG_VERSION");
-    match format {
-        Format::Table => print_text(&format!("witness {version}\n")),
-        Format::Json => print_json(&serde_json::json!({ "version": version })),
-    }
+    let json = serde_json::json!({ "version": version });
+    print(format, &json, || format!("witness {version}\n"))
 }
 
 /// Prints on standard error why the command failed.

@@ -17,9 +17,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::config_args::ConfigArgs;
-use crate::cli::log_filter::{log_panics, start_log};
-use crate::cli::service_manager::ServiceManager;
-use crate::cli::signals::StopSignals;
+use crate::cli::process::{ServiceManager, StopSignals, log_panics, start_log};
+use crate::config::FileCheck;
 use crate::http::{Histograms, serve_member};
 use crate::reload::Reloading;
 use crate::terminal::{Exit, Failure};
@@ -40,7 +39,7 @@ pub(crate) struct RunArgs {
 /// Exit 2 for a wrong configuration, 4 for a data directory that is in use or belongs to another member, 7 for a damaged log, 1 for
 /// everything else.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
-    let (config, problems) = args.config.load_for_start()?;
+    let (config, problems) = args.config.load(FileCheck::Usable)?;
     if config.member.own.kind == MemberKind::Witness && args.config.can_be_read_again() {
         start_again_keeping_no_freed_memory();
     }
@@ -158,27 +157,27 @@ async fn live(
     manager: &ServiceManager,
 ) -> Result<(), Failure> {
     let joined = tokio::select! {
-        joined = opened.join(bootstrap) => joined,
+        joined = opened.join(bootstrap) => joined.map(Some),
         name = stop.next() => {
             tracing::info!("{name}: stopping before the ring was joined");
-            return end(Ok(()), opened.close(), stop, manager).await;
+            Ok(None)
         }
     };
     let joined = match joined {
-        Ok(joined) => joined,
-        Err(error) => return end(Err(error), opened.close(), stop, manager).await,
+        Ok(Some(joined)) => joined,
+        ended => return end(ended.map(drop), opened.close(), stop, manager).await,
     };
     let taken = tokio::select! {
-        taken = opened.take_part(joined) => taken,
+        taken = opened.take_part(joined) => taken.map(Some),
         // It waits for no other member, but possibly for a disk. Nothing acts on mysqld yet, and the next start expects an unclosed log.
         name = stop.next() => {
             tracing::info!("{name}: stopping before the member took part");
-            return end(Ok(()), ready(Ok(())), stop, manager).await;
+            Ok(None)
         }
     };
     let running = match taken {
-        Ok(running) => running,
-        Err(error) => return end(Err(error), ready(Ok(())), stop, manager).await,
+        Ok(Some(running)) => running,
+        ended => return end(ended.map(drop), ready(Ok(())), stop, manager).await,
     };
     tokio::select! {
         error = running.failed() => end(Err(error), running.end_failed(), stop, manager).await,
@@ -202,9 +201,9 @@ async fn end(
     manager.stopping();
     let stopped = tokio::select! {
         stopped = stopping => stopped,
-        // The second signal, from an operator who does not want to wait.
+        // The second signal asks for an immediate end.
         name = stop.next() => {
-            tracing::warn!("{name} again: stopping at once");
+            tracing::warn!("{name} again: stopping immediately");
             Ok(())
         }
     };
@@ -220,7 +219,7 @@ fn damage_advice(error: &binlog_store::OpenError) -> &'static str {
         binlog_store::OpenError::AllMissing { .. }
         | binlog_store::OpenError::LogMissing { .. }
         | binlog_store::OpenError::MetaMissing { .. } => {
-            return "look first whether its volume is mounted, and see the runbook lost-member";
+            return "first check that its volume is mounted, and see the runbook lost-member";
         }
         binlog_store::OpenError::Corrupt { path, corruption } => {
             let next = path.with_file_name(corruption.file.next().name());
@@ -238,8 +237,9 @@ fn damage_advice(error: &binlog_store::OpenError) -> &'static str {
 }
 
 /// Advice for damaged state that only this member has.
-const OWN_STATE: &str = "only a copy that was made while this member was stopped, and that has not run since, may replace the newest file, the index or `meta`: otherwise remove the member (`witness members remove`), and add it again under a new number \
-     with an empty data directory, which gets the log of the others; `witness log verify DATA_DIR` names every damaged place";
+const OWN_STATE: &str = "only a copy that was made while this member was stopped, and that has not run since, may replace \
+     the newest file, the index or `meta`: otherwise remove the member (`witness members remove`), and add it \
+     again under a new number with an empty data directory, which gets the log of the others; `witness log verify DATA_DIR` names every damaged place";
 
 /// Advice for a hard state that does not open.
 fn hard_state_advice(error: &io::Error) -> (Exit, &'static str) {
@@ -296,8 +296,8 @@ pub(crate) fn failure(error: &MemberError) -> Failure {
         MemberError::Open(open) if open.is_corruption() => (Exit::Corrupt, damage_advice(open)),
         MemberError::Open(binlog_store::OpenError::Io { .. }) => (
             Exit::Error,
-            "look at the machine's disk. Where it does not give a file of the log back that is not the newest one, that is the same on every \
-             member: move it away, put another member's file of that name in its place, and start again",
+            "check the machine's disk. Every file of the log but the newest is the same on every member: if one of them is unreadable, \
+             move it away, put another member's file of that name in its place, and start again",
         ),
         MemberError::Store(binlog_store::StoreError::Corrupt(_)) => (
             Exit::Corrupt,
@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_of_a_hard_state_that_does_not_open_fits_to_the_cause() {
+    fn advice_for_a_hard_state_fits_the_cause() {
         let advice = |kind: io::ErrorKind| {
             let failure = failure(&MemberError::Meta {
                 path: "/data/meta".into(),

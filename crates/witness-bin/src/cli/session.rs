@@ -1,4 +1,5 @@
-//! Shared parts of the operators' commands: configuration, ring client, timeouts, finding the leader, and the confirmation before a change.
+//! Shared parts of the operators' commands: arguments, the members that answer, orders and their progress, and the confirmation before a
+//! change.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -6,60 +7,98 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::MemberId;
+use serde_json::json;
 use tokio::time::Instant;
 
 use crate::cli::config_args::ConfigArgs;
-use crate::config::{address_of, duration_of};
-use crate::operator::{Asker, Directory, Operator, RingReport, Told};
-use crate::terminal::{Exit, Failure, Format, print_json, print_text};
+use crate::config::{address_of, duration_of, nearest};
+use crate::operator::{Asker, Directory, MemberAddress, Operator, RingReport, Told};
+use crate::terminal::{Exit, Failure, Format, print};
 
-/// How long a command may take.
-#[derive(Debug, Clone, Copy, clap::Args)]
-pub(super) struct Patience {
+/// The ring of a command, and how long its members may take to carry it out.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct OrderArgs {
     /// Give up waiting after this long, e.g. 30s; the command itself continues on the members
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration_of)]
     timeout: Duration,
+    #[command(flatten)]
+    ring: RingArgs,
 }
 
-impl Patience {
-    pub(super) fn until(self) -> Instant {
-        Instant::now() + self.timeout
+impl OrderArgs {
+    /// As [`RingArgs::session`].
+    pub(super) fn session<T>(
+        &self,
+        format: Format,
+        work: impl AsyncFnOnce(Session) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        self.ring.session(self.timeout, format, work)
     }
 }
 
-/// How long members may take to answer a query.
-#[derive(Debug, Clone, Copy, clap::Args)]
-pub(super) struct AnswerLimit {
-    /// How long each member may take to answer, e.g. 500ms; all are asked at once
+/// The ring of a query, and how long its members may take to answer.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct QueryArgs {
+    /// How long each member may take to answer, e.g. 500ms; all are asked concurrently
     #[arg(long = "timeout", value_name = "DURATION", default_value = "2s", value_parser = duration_of)]
     limit: Duration,
+    #[command(flatten)]
+    ring: RingArgs,
 }
 
-/// Whether to report only what a command would do.
-#[derive(Debug, Clone, Copy, clap::Args)]
-pub(super) struct DryRun {
-    /// Only say whether it would be refused, and why; nothing is changed
-    #[arg(long)]
-    dry_run: bool,
-}
-
-impl DryRun {
-    pub(super) fn wanted(self) -> bool {
-        self.dry_run
+impl QueryArgs {
+    /// A client that queries the ring's members.
+    ///
+    /// # Errors
+    /// As [`RingArgs::asker`].
+    pub(super) fn asker(&self) -> Result<Asker, Failure> {
+        Ok(self.ring.asker()?.within(self.limit))
     }
 
-    /// The command, or its dry run.
-    pub(super) fn of(self, command: OperatorCommand) -> OperatorCommand {
+    /// The members' answers.
+    ///
+    /// # Errors
+    /// Exit 3 when no member answers.
+    pub(super) fn answers(&self) -> Result<(RingReport, Directory), Failure> {
+        let operator = Operator::new(self.asker()?);
+        block_on(answers(&operator))
+    }
+}
+
+/// A change that can be tried, and that is confirmed first.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(super) struct ChangeArgs {
+    /// Only report what would happen; nothing is changed
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    #[command(flatten)]
+    consent: Consent,
+}
+
+impl ChangeArgs {
+    /// Asks, unless this is a dry run.
+    ///
+    /// # Errors
+    /// As [`Consent::to`].
+    pub(super) fn confirm(self, question: &str) -> Result<(), Failure> {
         match self.dry_run {
-            true => OperatorCommand::DryRun {
-                of: Box::new(command),
-            },
-            false => command,
+            true => Ok(()),
+            false => self.consent.to(question),
         }
     }
 }
 
-/// Reports that nothing refuses a command; `would` is its effect, and the member that it goes to.
+/// The command, or its dry run.
+pub(super) fn dry_run_of(dry_run: bool, command: OperatorCommand) -> OperatorCommand {
+    match dry_run {
+        true => OperatorCommand::DryRun {
+            of: Box::new(command),
+        },
+        false => command,
+    }
+}
+
+/// Reports that nothing refuses a command; `would` is its effect.
 ///
 /// # Errors
 /// When standard output cannot be written.
@@ -69,11 +108,32 @@ pub(super) fn would_be_done(
     would: &str,
     format: Format,
 ) -> Result<(), Failure> {
-    match format {
-        Format::Json => {
-            print_json(&serde_json::json!({ "member": member, "name": name, "dry_run": true }))
-        }
-        Format::Table => print_text(&format!("Nothing was changed; without --dry-run {would}\n")),
+    let json = json!({ "member": member, "name": name, "dry_run": true });
+    print(format, &json, || {
+        format!("Nothing was changed; without --dry-run {would}\n")
+    })
+}
+
+/// Rejects a typo in a region's name, which would create a region of one member.
+pub(super) fn known_region(region: &str, directory: &Directory) -> Result<(), Failure> {
+    let regions = || directory.places().map(|place| place.region.0.as_str());
+    if regions().any(|known| known == region) {
+        return Ok(());
+    }
+    let meant = nearest(region, regions())
+        .map(|near| format!("did you mean `{near}`? "))
+        .unwrap_or_default();
+    Err(Failure::refused(
+        format!("no member of the ring runs in region `{region}`"),
+        format!("{meant}Give --new-region for a region that begins with this member"),
+    ))
+}
+
+/// A line for a value that differs, otherwise nothing.
+pub(super) fn changed(what: &str, before: &str, after: &str) -> String {
+    match before == after {
+        true => String::new(),
+        false => format!("  {what}: {before} -> {after}\n"),
     }
 }
 
@@ -95,8 +155,7 @@ impl Consent {
             return Ok(());
         }
         if !std::io::stdin().is_terminal() {
-            return Err(Failure::new(
-                Exit::Refused,
+            return Err(Failure::refused(
                 format!("nothing was done: there is no terminal to ask on: {question}"),
                 "use --yes to skip the question",
             ));
@@ -108,7 +167,7 @@ impl Consent {
         std::io::stdin().read_line(&mut answer)?;
         match answer.trim() {
             "y" | "Y" | "yes" => Ok(()),
-            _ => Err(Failure::new(Exit::Refused, "nothing was done", "")),
+            _ => Err(Failure::refused("nothing was done", "")),
         }
     }
 }
@@ -143,18 +202,7 @@ impl RingArgs {
             let tls = self.config.tls_without_file()?;
             Asker::at(&self.endpoints, tls.as_ref())
         };
-        asker.map_err(|error| Failure::new(Exit::Usage, error.to_string(), ""))
-    }
-
-    /// The same for a command that only queries, with this limit for each member.
-    ///
-    /// # Errors
-    /// As [`Self::asker`].
-    pub(super) fn asker_within(
-        &self,
-        AnswerLimit { limit }: AnswerLimit,
-    ) -> Result<Asker, Failure> {
-        Ok(self.asker()?.within(limit))
+        asker.map_err(|error| Failure::usage(error.to_string(), ""))
     }
 
     /// The configured member's number, as default for a command without a member.
@@ -163,63 +211,72 @@ impl RingArgs {
     /// Exit 2 without a configuration.
     pub(super) fn own_member(&self) -> Result<String, Failure> {
         if !self.endpoints.is_empty() {
-            return Err(Failure::new(
-                Exit::Usage,
+            return Err(Failure::usage(
                 "with --endpoints there is no member of this host",
                 "name the member",
             ));
         }
         Ok(self.config.member()?.own.id.to_string())
     }
+
+    /// Queries all members, then does `work`.
+    ///
+    /// # Errors
+    /// As [`Self::asker`]; exit 3 when no member answers; those of `work`.
+    pub(super) fn session<T>(
+        &self,
+        timeout: Duration,
+        format: Format,
+        work: impl AsyncFnOnce(Session) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let operator = Operator::new(self.asker()?);
+        block_on(async {
+            let (report, directory) = answers(&operator).await?;
+            let session = Session {
+                operator,
+                report,
+                directory,
+                timeout,
+                format,
+            };
+            work(session).await
+        })
+    }
 }
 
-/// A connection to a ring's members, for queries and orders.
+impl From<ConfigArgs> for RingArgs {
+    /// The configured ring.
+    fn from(config: ConfigArgs) -> Self {
+        Self {
+            endpoints: Vec::new(),
+            config,
+        }
+    }
+}
+
+/// A ring whose members have answered, for orders.
 pub(super) struct Session {
     pub(super) operator: Operator,
+    pub(super) report: RingReport,
+    pub(super) directory: Directory,
+    timeout: Duration,
+    format: Format,
 }
 
 impl Session {
-    /// Reads the configuration, for commands about this host's member.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
-    pub(super) fn configured(config: &ConfigArgs) -> Result<Self, Failure> {
-        Self::open(&RingArgs {
-            endpoints: Vec::new(),
-            config: config.clone(),
-        })
+    /// The deadline of an order that is given now.
+    pub(super) fn until(&self) -> Instant {
+        Instant::now() + self.timeout
     }
 
-    /// Reads the configuration, or takes the endpoints.
-    ///
-    /// # Errors
-    /// Exit 2 when it is wrong.
-    pub(super) fn open(args: &RingArgs) -> Result<Self, Failure> {
-        Ok(Self {
-            operator: Operator::new(args.asker()?),
-        })
-    }
-
-    /// The same for a command that only queries.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
-    pub(super) fn asking(args: &RingArgs, limit: AnswerLimit) -> Result<Self, Failure> {
-        Ok(Self {
-            operator: Operator::new(args.asker_within(limit)?),
-        })
-    }
-
-    /// Queries all members.
-    ///
-    /// # Errors
-    /// Exit 3 when no member answers.
-    pub(super) async fn ring(&self) -> Result<(RingReport, Directory), Failure> {
-        let report = self.operator.ring().await;
-        let directory = Directory::of(&report);
-        match report.members.iter().any(|member| member.view.is_some()) {
-            true => Ok((report, directory)),
-            false => Err(nobody_answers(&report)),
+    /// Waits for a leader with a quorum.
+    pub(super) async fn leader(&self, until: Instant) -> Option<MemberId> {
+        loop {
+            let leader = self.operator.ring().await.leader;
+            if leader.is_some() || Instant::now() >= until {
+                return leader;
+            }
+            tokio::time::sleep(LEADER_POLL).await;
         }
     }
 
@@ -227,21 +284,46 @@ impl Session {
     ///
     /// # Errors
     /// Exit 3 without a leader, 4 when it is refused, 5 when its result is unknown.
-    pub(super) async fn order(
+    pub(super) async fn order(&self, command: OperatorCommand) -> Result<CommandResult, Failure> {
+        let mut progress = Progress::new(self.format);
+        let tell = |told| progress.show(told);
+        let ordered = self
+            .operator
+            .lead(&self.report, &command, self.until(), tell);
+        ordered.await
+    }
+
+    /// Has a member execute a command.
+    ///
+    /// # Errors
+    /// As [`Self::order`].
+    pub(super) async fn at(
         &self,
-        report: &RingReport,
-        command: &OperatorCommand,
-        until: Instant,
-        format: Format,
+        place: &MemberAddress,
+        command: OperatorCommand,
     ) -> Result<CommandResult, Failure> {
-        let mut phases = Phases::new(format);
-        let tell = |told| phases.show(told);
-        self.operator.lead(report, command, until, tell).await
+        let ordered = self
+            .operator
+            .at(place, &self.directory, &command, self.until(), |_| {});
+        ordered.await
+    }
+}
+
+/// Interval between checks for a leader.
+const LEADER_POLL: Duration = Duration::from_millis(100);
+
+/// The answers of all members.
+async fn answers(operator: &Operator) -> Result<(RingReport, Directory), Failure> {
+    let report = operator.ring().await;
+    let directory = Directory::of(&report);
+    match report.members.iter().any(|member| member.view.is_some()) {
+        true => Ok((report, directory)),
+        false => Err(no_answer(&report)),
     }
 }
 
 /// Why none of the queried members answered.
-pub(super) fn nobody_answers(report: &RingReport) -> Failure {
+pub(super) fn no_answer(report: &RingReport) -> Failure {
     let members = report.members.iter();
     let errors = members.filter_map(|one| Some((one.name.as_str(), one.error.as_deref()?)));
     let why = match report.members.is_empty() {
@@ -291,35 +373,34 @@ pub(super) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Res
 /// Interval of the spinner.
 const TURN: Duration = Duration::from_millis(80);
 
-/// Shows the progress of a command on standard error: each completed phase with its duration, a new member's catch-up, and on a terminal
-/// the current phase with a spinner. With JSON output nothing is shown: standard error contains only an error.
-pub(super) struct Phases {
-    shown: bool,
-    /// None where standard error is no terminal.
-    spinner: Option<ProgressBar>,
-    /// Tenths of a copy reported in lines.
-    tenths: Option<u64>,
-}
-
 const SPINNER: &str = "{spinner} {msg} {elapsed}";
 const COPY: &str = "{spinner} {msg} {bar:30} {bytes}/{total_bytes}  {bytes_per_sec}  {elapsed}";
+const CATCH_UP: &str = "{bar:30} {pos}/{len} entries  {per_sec}  {eta} to go";
 
-/// Whether standard error is a terminal.
-fn on_a_terminal(format: Format) -> bool {
-    format == Format::Table && std::io::stderr().is_terminal()
+/// Shows the progress of a command on standard error: each completed phase with its duration, and a copy or a catch-up; on a terminal as a
+/// spinner or bar, elsewhere in lines. With JSON output nothing is shown: standard error contains only an error.
+pub(super) struct Progress {
+    shown: bool,
+    /// None where standard error is no terminal.
+    bar: Option<ProgressBar>,
+    /// Completed tenths in the last line.
+    tenths: Option<u64>,
+    /// The largest lag of a catch-up. The leader continues to write, so the lag may exceed the first one.
+    longest: u64,
 }
 
-impl Phases {
+impl Progress {
     pub(super) fn new(format: Format) -> Self {
-        let spinner = on_a_terminal(format).then(|| {
-            let spinner = ProgressBar::new_spinner();
-            dress(&spinner, SPINNER);
-            spinner
-        });
+        let shown = format == Format::Table;
+        let bar = (shown && std::io::stderr().is_terminal()).then(ProgressBar::new_spinner);
+        if let Some(bar) = &bar {
+            dress(bar, SPINNER);
+        }
         Self {
-            shown: format == Format::Table,
-            spinner,
+            shown,
+            bar,
             tenths: None,
+            longest: 0,
         }
     }
 
@@ -330,39 +411,47 @@ impl Phases {
                 self.line(&format!("asking `{}` ({})", place.name, place.address))
             }
             Told::Began(phase) => {
-                if let Some(spinner) = &self.spinner {
-                    dress(spinner, SPINNER);
-                    spinner.reset_elapsed();
-                    spinner.set_message(phase);
-                    spinner.enable_steady_tick(TURN);
+                if let Some(bar) = &self.bar {
+                    dress(bar, SPINNER);
+                    bar.reset_elapsed();
+                    bar.set_message(phase);
+                    bar.enable_steady_tick(TURN);
                 }
             }
             Told::Done(phase, seconds) => {
                 self.line(&format!("{phase:<14} {:>10}", milliseconds(seconds)));
             }
-            Told::Copied(stage, bytes, of) => self.copied(stage, bytes, of),
+            Told::Copied(stage, bytes, of) => {
+                let line = format!("copied {bytes} of {of} bytes ({stage})");
+                self.advance(COPY, stage, (bytes, of), &line);
+            }
         }
     }
 
+    /// Shows the current lag in entries of a new member.
+    pub(super) fn catches_up(&mut self, lag: u64) {
+        self.longest = self.longest.max(lag);
+        let done = (self.longest - lag, self.longest);
+        let line = format!("{lag} entries to go");
+        self.advance(CATCH_UP, String::new(), done, &line);
+    }
+
     /// A bar on a terminal, otherwise a line for each tenth.
-    fn copied(&mut self, stage: String, bytes: u64, of: u64) {
-        if let Some(bar) = &self.spinner {
-            dress(bar, COPY);
-            bar.set_message(stage);
+    fn advance(&mut self, template: &str, message: String, (done, of): (u64, u64), line: &str) {
+        let now = tenths(done, of);
+        if let Some(bar) = &self.bar {
+            dress(bar, template);
+            bar.set_message(message);
             bar.set_length(of);
-            bar.set_position(bytes);
-            return;
-        }
-        let tenths = tenths(bytes, of);
-        if self.tenths != Some(tenths) {
-            self.tenths = Some(tenths);
-            self.line(&format!("copied {bytes} of {of} bytes ({stage})"));
+            bar.set_position(done);
+        } else if self.tenths.replace(now) != Some(now) {
+            self.line(line);
         }
     }
 
     fn line(&self, text: &str) {
-        match &self.spinner {
-            Some(spinner) => spinner.println(text),
+        match &self.bar {
+            Some(bar) => bar.println(text),
             None if !self.shown => {}
             None => {
                 // The caller may have closed standard error.
@@ -372,10 +461,10 @@ impl Phases {
     }
 }
 
-impl Drop for Phases {
+impl Drop for Progress {
     fn drop(&mut self) {
-        if let Some(spinner) = &self.spinner {
-            spinner.finish_and_clear();
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
         }
     }
 }
@@ -387,10 +476,10 @@ fn dress(bar: &ProgressBar, template: &str) {
 }
 
 /// Completed tenths; the expected total may be too small.
-fn tenths(bytes: u64, of: u64) -> u64 {
+fn tenths(done: u64, of: u64) -> u64 {
     match of / 10 {
         0 => 0,
-        tenth => (bytes / tenth).min(10),
+        tenth => (done / tenth).min(10),
     }
 }
 
@@ -403,85 +492,12 @@ pub(super) fn milliseconds(seconds: f64) -> String {
     }
 }
 
-/// A new member's catch-up, in entries.
-pub(super) struct CatchUp {
-    shown: bool,
-    /// None where standard error is no terminal.
-    bar: Option<ProgressBar>,
-    way: Way,
-}
-
-/// The completed and remaining entries.
-#[derive(Debug, Default)]
-struct Way {
-    /// The largest lag.
-    longest: u64,
-    /// The value of the last line.
-    told: Option<u64>,
-}
-
-impl Way {
-    /// Returns how many of how many entries it has caught up, for this lag. The leader continues to write, so the lag may exceed the first
-    /// one.
-    fn done(&mut self, behind: u64) -> (u64, u64) {
-        self.longest = self.longest.max(behind);
-        (self.longest - behind, self.longest)
-    }
-
-    /// Whether to print a line: the first time, and whenever a tenth less is left.
-    fn worth_a_line(&mut self, behind: u64) -> bool {
-        let tenth_less = |told: u64| behind < told && behind <= told - told / 10;
-        let worth = self.told.is_none_or(tenth_less);
-        if worth {
-            self.told = Some(behind);
-        }
-        worth
-    }
-}
-
-impl CatchUp {
-    pub(super) fn new(format: Format) -> Self {
-        let bar = on_a_terminal(format).then(|| {
-            let bar = ProgressBar::new(0);
-            let template = "{bar:30} {pos}/{len} entries  {per_sec}  {eta} to go";
-            if let Ok(style) = ProgressStyle::with_template(template) {
-                bar.set_style(style);
-            }
-            bar
-        });
-        Self {
-            shown: format == Format::Table,
-            bar,
-            way: Way::default(),
-        }
-    }
-
-    /// Shows the current lag in entries.
-    pub(super) fn show(&mut self, behind: u64) {
-        let (done, of) = self.way.done(behind);
-        if let Some(bar) = &self.bar {
-            bar.set_length(of);
-            bar.set_position(done);
-        } else if self.shown && self.way.worth_a_line(behind) {
-            drop(writeln!(std::io::stderr(), "{behind} entries to go"));
-        }
-    }
-}
-
-impl Drop for CatchUp {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_is_said_once() {
+    fn each_reason_is_reported_once() {
         let errors = [("a", "refused"), ("b", "no route"), ("c", "refused")];
         assert_eq!(
             each_once(errors.into_iter()),
@@ -490,35 +506,25 @@ mod tests {
     }
 
     #[test]
-    fn times_are_short() {
+    fn durations_are_shortened() {
         assert_eq!(milliseconds(0.0004), "0.4 ms");
         assert_eq!(milliseconds(0.152_34), "152.3 ms");
         assert_eq!(milliseconds(2.254), "2.25 s");
     }
 
     #[test]
-    fn a_copy_is_told_in_tenths() {
-        let told = [(0, 0), (5, 9), (0, 100), (19, 100), (100, 100), (150, 100)];
-        let told = told.map(|(bytes, of)| tenths(bytes, of));
-        assert_eq!(told, [0, 0, 0, 1, 10, 10]);
+    fn progress_is_counted_in_tenths() {
+        let parts = [(0, 0), (5, 9), (0, 100), (19, 100), (100, 100), (150, 100)];
+        let shown = parts.map(|(done, of)| tenths(done, of));
+        assert_eq!(shown, [0, 0, 0, 1, 10, 10]);
     }
 
     #[test]
-    fn a_way_that_grows_is_still_one_way() {
-        let mut way = Way::default();
-        assert_eq!(way.done(100), (0, 100));
-        assert_eq!(way.done(40), (60, 100));
-        assert_eq!(way.done(130), (0, 130));
-        assert_eq!(way.done(0), (130, 130));
-    }
-
-    #[test]
-    fn lines_come_when_a_tenth_less_is_left() {
-        let mut way = Way::default();
-        let told: Vec<u64> = [100, 100, 95, 90, 89, 120, 81, 3, 2, 1, 0, 0]
-            .into_iter()
-            .filter(|behind| way.worth_a_line(*behind))
-            .collect();
-        assert_eq!(told, [100, 90, 81, 3, 2, 1, 0]);
+    fn a_region_without_members_is_refused() {
+        let failure = known_region("south", &Directory::default()).unwrap_err();
+        assert_eq!(
+            failure.to_string(),
+            "no member of the ring runs in region `south`\n  Give --new-region for a region that begins with this member"
+        );
     }
 }

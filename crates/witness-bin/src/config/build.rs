@@ -1,14 +1,20 @@
-//! A checked configuration, built from values that have passed every check; and the keys that need a restart when they change.
+//! A checked configuration, built from values that have passed every check; the keys that need a restart when they change; and the checks
+//! of the files and directories on this host.
 
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use member::settings::{MemberEntry, Settings};
 use member::status::ClientAddresses;
 use raft_types::MemberKind;
 
-use crate::config::sections::Sections;
+use crate::config::problem::{Place, Problems};
 use crate::config::sections::process::{HttpSettings, LoggingSettings};
 use crate::config::sections::ring::MemberKeys;
+use crate::config::sections::{Sections, with_mysql};
+use crate::config::value::{Kind, Mistake};
+use crate::http::unusable_tokens;
 
 /// A checked configuration: the settings of the member and of the program itself.
 #[derive(Debug, Clone)]
@@ -46,7 +52,7 @@ impl Config {
 
 /// Builds the configuration from values that have passed every check; `None` without this member's entry or a port in its address, which
 /// the checks have reported.
-pub(crate) fn build(sections: Sections) -> Option<Config> {
+pub(super) fn build(sections: Sections) -> Option<Config> {
     let http = sections.http.settings(&sections.tls);
     Some(Config {
         member: settings(&sections, http.as_ref())?,
@@ -110,10 +116,98 @@ fn client_addresses(
     })
 }
 
+/// The widest permissions for files of secrets: the owner writes, the group reads.
+const WIDEST_MODE: u32 = 0o640;
+
+/// Reports every file and directory that cannot be used on this host. A check, a start and a reload all do this, so none
+/// accepts what another rejects.
+pub(super) fn check_files(sections: &Sections, problems: &mut Problems) {
+    let with_mysql = with_mysql(sections);
+    for entry in sections.entries() {
+        let (key, at, text) = (entry.key, entry.at, entry.text);
+        if text.is_empty() || key.section() == "mysql" && !with_mysql {
+            continue;
+        }
+        let path = Path::new(text);
+        let found = match key.kind {
+            Kind::File => readable(path).map(|_| None),
+            Kind::SecretFile => {
+                let is_wide = |mode: &u32| mode & !WIDEST_MODE & 0o777 != 0;
+                readable(path).map(|mode| Some(mode).filter(is_wide))
+            }
+            Kind::Directory => directory(path).map(|()| None),
+            _ => continue,
+        };
+        let name = key.path;
+        match found {
+            Ok(None) => {}
+            Ok(Some(mode)) => problems.warning(
+                at,
+                name,
+                format!("`{name}`: {text} has mode {mode:04o}, wider than {WIDEST_MODE:04o}"),
+                format!("run: chmod 0600 {text} (or 0640 for a group that reads it)"),
+            ),
+            Err(Mistake { message, advice }) => {
+                problems.error(at, name, format!("`{name}`: {message}"), advice);
+            }
+        }
+    }
+}
+
+/// Reports every secret and certificate that a running member could not use.
+pub(super) fn check_credentials(config: &Config, problems: &mut Problems) {
+    let entries = config.sections.entries();
+    let of_member = member::unusable_files(&config.member).into_iter();
+    let of_http = config.http.iter().flat_map(unusable_tokens);
+    for unusable in of_member.chain(of_http) {
+        let (key, why) = (unusable.key, unusable.why);
+        let advice = "put what is missing into the file, or name another file";
+        let entry = entries.iter().find(|entry| entry.key.path == key);
+        let at = entry.map_or(&Place::Default, |entry| entry.at);
+        problems.error(at, key, format!("`{key}`: {why}"), advice);
+    }
+}
+
+/// The permissions of a readable regular file. Opening anything else, such as a FIFO, might block.
+fn readable(path: &Path) -> Result<u32, Mistake> {
+    let metadata = std::fs::metadata(path);
+    let opened = metadata.and_then(|metadata| match metadata.is_file() {
+        true => std::fs::File::open(path).map(|_| Some(metadata)),
+        false => Ok(None),
+    });
+    match opened {
+        Ok(Some(metadata)) => Ok(metadata.permissions().mode() & 0o7777),
+        Ok(None) => Err(Mistake::new(
+            format!("{} is not a regular file", path.display()),
+            "name a file",
+        )),
+        Err(error) => Err(Mistake::new(
+            format!("{} cannot be read: {error}", path.display()),
+            "check the path and its permissions",
+        )),
+    }
+}
+
+/// A missing directory is created later; its path must not be taken by anything else.
+fn directory(path: &Path) -> Result<(), Mistake> {
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => Ok(()),
+        Ok(_) => Err(Mistake::new(
+            format!("{} is not a directory", path.display()),
+            "name a directory, or one that does not exist yet",
+        )),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(Mistake::new(
+            format!("{} cannot be reached: {error}", path.display()),
+            "check the path and its permissions",
+        )),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Sources, read_without_files};
+    use crate::config::{FileCheck, Sources, read_with};
 
     const MINIMAL: &str = r#"
 data_dir = "/tmp/x"
@@ -128,7 +222,7 @@ members = [{ id = 1, name = "w-1", region = "north", kind = "witness", address =
             file: Some(("witness.toml".to_owned(), text)),
             ..Sources::default()
         };
-        let (config, problems) = read_without_files(&sources);
+        let (config, problems) = read_with(&sources, FileCheck::Nothing);
         config.unwrap_or_else(|| panic!("{problems}"))
     }
 
@@ -140,7 +234,7 @@ members = [{ id = 1, name = "w-1", region = "north", kind = "witness", address =
         r#"tls = { certificate_file = "a.crt", key_file = "a.key", ca_file = "ca.crt" }"#;
 
     #[test]
-    fn what_a_reload_takes_needs_no_restart_and_everything_else_is_named() {
+    fn keys_that_a_reload_does_not_apply_need_a_restart() {
         assert_eq!(restart("", ""), Vec::<&str>::new());
         let taken = [
             (r#"logging.level = "info""#, r#"logging.level = "debug""#),
@@ -163,7 +257,7 @@ members = [{ id = 1, name = "w-1", region = "north", kind = "witness", address =
     }
 
     #[test]
-    fn the_list_of_members_and_tls_at_all_are_for_the_next_start() {
+    fn members_and_enabling_tls_need_a_restart() {
         let before = config("");
         let moved = Sources {
             file: Some((
@@ -172,7 +266,7 @@ members = [{ id = 1, name = "w-1", region = "north", kind = "witness", address =
             )),
             ..Sources::default()
         };
-        let moved = read_without_files(&moved).0.unwrap();
+        let moved = read_with(&moved, FileCheck::Nothing).0.unwrap();
         assert_eq!(before.needs_restart(&moved), ["members"]);
         assert_eq!(restart("", TLS), ["tls.certificate_file"]);
         assert_eq!(restart(TLS, ""), ["tls.certificate_file"]);
@@ -180,7 +274,7 @@ members = [{ id = 1, name = "w-1", region = "north", kind = "witness", address =
     }
 
     #[test]
-    fn a_configuration_that_is_shown_keeps_its_secrets() {
+    fn debug_output_hides_secrets() {
         let config = config("");
         assert!(format!("{:?}", config.sections).len() < 20);
     }

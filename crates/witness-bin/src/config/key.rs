@@ -152,7 +152,7 @@ impl<T: Value> Setting<T> {
         Some(&self.value).filter(|value| **value != T::default())
     }
 
-    /// Whether the value is empty or zero; false for a missing or wrong one.
+    /// True for an empty value or zero; false for a missing or wrong one.
     pub(crate) fn is_empty(&self) -> bool {
         self.usable && self.given().is_none()
     }
@@ -276,22 +276,27 @@ impl Value for String {
 
 /// The values that the sources give for one set of keys: the single keys, or those of one member.
 #[derive(Debug, Default)]
-pub(crate) struct Given {
+pub(crate) struct Given<'a> {
     /// The file as a whole, or the member's entry.
     pub(crate) place: Place,
     pub(crate) sections: Vec<(String, Place)>,
     /// A later value wins.
-    pub(crate) values: Vec<(&'static Key, Node)>,
+    pub(crate) values: Vec<(&'static Key, Node<'a>)>,
 }
 
-impl Given {
+impl Given<'_> {
     /// The value of a key; reports a missing or wrong one.
     pub(crate) fn read<T: Value>(&self, key: &'static Key, problems: &mut Problems) -> Setting<T> {
         let mut given = self.values.iter().rev();
         let given = given.find(|(known, _)| known.path == key.path);
         let given = given.map(|(_, node)| node.clone());
         let given_by_source = given.is_some();
-        let default = || parse_value(&Place::Default, key.default?);
+        let default = || {
+            Some(Node {
+                place: Place::Default,
+                value: parse_value(key.default?)?,
+            })
+        };
         let (at, value) = match given.or_else(default) {
             None => {
                 let mut sections = self.sections.iter();
@@ -303,7 +308,7 @@ impl Given {
                 (at, None)
             }
             Some(node) => {
-                let read = decode(key.kind, &node)
+                let read = decode(key.kind, &node.value)
                     .and_then(|typed| T::of(typed).ok_or_else(Mistake::of_type));
                 let value = match read {
                     Ok(value) => Some(value),
@@ -359,7 +364,7 @@ macro_rules! section {
             };
 
             pub(crate) fn read(
-                given: &$crate::config::key::Given,
+                given: &$crate::config::key::Given<'_>,
                 problems: &mut $crate::config::problem::Problems,
             ) -> Self {
                 Self {

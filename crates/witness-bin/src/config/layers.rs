@@ -1,11 +1,14 @@
 //! Merges the three sources of a configuration over the built-in defaults: the file, the environment and the
 //! flags, in rising precedence. Reports unknown keys.
 
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue};
+
 use crate::config::key::{Given, Key, Section, flag_of, variable_of};
 use crate::config::problem::{Place, Problems, listed, nearest};
 use crate::config::sections::ring::MemberKeys;
 use crate::config::sections::{MEMBERS, SECTIONS, keys};
-use crate::config::value::{Field, Kind, Node, Raw, parse, parse_value};
+use crate::config::value::{Node, describe, parse_value, unquoted};
 
 /// Environment variables for the program, which are not keys.
 const OTHER_VARIABLES: [&str; 4] = [
@@ -29,38 +32,45 @@ pub struct Sources {
 impl Sources {
     /// Whether a variable or a flag sets a key.
     pub(crate) fn say_something(&self) -> bool {
-        let mut variables = self.environment.iter().map(|(name, _)| name.as_str());
-        !self.flags.is_empty()
-            || variables
-                .any(|name| name.starts_with("WITNESS_") && !OTHER_VARIABLES.contains(&name))
+        !self.flags.is_empty() || self.variables().next().is_some()
+    }
+
+    /// The variables that may be keys.
+    fn variables(&self) -> impl Iterator<Item = &(String, String)> {
+        let named = |name: &str| name.starts_with("WITNESS_") && !OTHER_VARIABLES.contains(&name);
+        self.environment.iter().filter(move |(name, _)| named(name))
     }
 }
 
-/// The raw values of all sources.
+/// The values of all sources, as written.
 #[derive(Debug, Default)]
-pub(crate) struct Layers {
-    pub(crate) whole: Given,
-    pub(crate) members: Vec<Given>,
+pub(crate) struct Layers<'a> {
+    pub(crate) whole: Given<'a>,
+    pub(crate) members: Vec<Given<'a>>,
     pub(crate) members_place: Option<Place>,
 }
 
-/// Merges the sources; reports unknown keys.
-pub(crate) fn lay(sources: &Sources, problems: &mut Problems) -> Layers {
+/// The place of a byte offset in the text that is read.
+type Locate<'l> = &'l dyn Fn(usize) -> Place;
+
+/// Merges the sources; reports syntax errors and unknown keys.
+pub(crate) fn lay<'a>(sources: &'a Sources, problems: &mut Problems) -> Layers<'a> {
     let mut layers = Layers::default();
     if let Some((name, text)) = &sources.file {
-        layers.whole.place = Place::File {
-            file: name.clone(),
-            line: 0,
-            column: 0,
-        };
-        for field in parse(name, text, problems) {
-            layers.lay_top(field, problems);
+        layers.whole.place = Place::of_file(name);
+        let locate = |offset| Place::at(name, text, offset);
+        let (table, errors) = DeTable::parse_recoverable(text);
+        for error in errors {
+            let place = locate(error.span().map_or(0, |span| span.start));
+            let advice = "see https://toml.io for how TOML is written";
+            problems.error(&place, "", error.message().trim(), advice);
+        }
+        for (name, value) in table.into_inner() {
+            layers.lay_top(&name, value, &locate, problems);
         }
     }
-    for (variable, text) in &sources.environment {
-        if variable.starts_with("WITNESS_") && !OTHER_VARIABLES.contains(&variable.as_str()) {
-            layers.lay_variable(variable, text, problems);
-        }
+    for (variable, text) in sources.variables() {
+        layers.lay_variable(variable, text, problems);
     }
     for (path, text) in &sources.flags {
         let place = Place::Flag {
@@ -71,63 +81,79 @@ pub(crate) fn lay(sources: &Sources, problems: &mut Problems) -> Layers {
     layers
 }
 
-impl Layers {
-    fn lay_top(&mut self, field: Field, problems: &mut Problems) {
-        if field.name == MEMBERS {
-            self.lay_members(field.node, problems);
-        } else if let Some(key) = keys().find(|key| key.path == field.name) {
-            self.whole.values.push((key, field.node));
-        } else if let Some(section) = SECTIONS.iter().find(|known| known.name() == field.name) {
-            self.lay_section(section, field.node, problems);
+impl<'a> Layers<'a> {
+    fn lay_top(
+        &mut self,
+        name: &Spanned<DeString<'a>>,
+        value: Spanned<DeValue<'a>>,
+        locate: Locate<'_>,
+        problems: &mut Problems,
+    ) {
+        let written: &str = name.get_ref();
+        let node = node(value, locate);
+        if written == MEMBERS {
+            self.lay_members(node, locate, problems);
+        } else if let Some(key) = keys().find(|key| key.path == written) {
+            self.whole.values.push((key, node));
+        } else if let Some(section) = SECTIONS.iter().find(|known| known.name() == written) {
+            self.lay_section(section, node, locate, problems);
         } else {
             let known = SECTIONS.iter().flat_map(|section| match section.name() {
                 "" => section.keys.iter().map(|key| key.path).collect::<Vec<_>>(),
                 name => vec![name],
             });
-            unknown(&field, "", &known.collect::<Vec<_>>(), problems);
+            unknown(name, "", &known.collect::<Vec<_>>(), locate, problems);
         }
     }
 
-    fn lay_section(&mut self, section: &Section, node: Node, problems: &mut Problems) {
+    fn lay_section(
+        &mut self,
+        section: &Section,
+        node: Node<'a>,
+        locate: Locate<'_>,
+        problems: &mut Problems,
+    ) {
         let name = section.name();
-        let Raw::Table(fields) = node.value else {
+        let DeValue::Table(table) = node.value else {
             problems.error(
                 &node.place,
                 name,
-                format!("`{name}` is {}, but it is a section", node.value.describe()),
+                format!("`{name}` is {}, but it is a section", describe(&node.value)),
                 format!("write [{name}] on a line of its own, and its keys below"),
             );
             return;
         };
-        let values = known_keys(fields, section, problems);
+        let values = known_keys(table, section, locate, problems);
         self.whole.values.extend(values);
         self.whole.sections.push((name.to_owned(), node.place));
     }
 
-    fn lay_members(&mut self, node: Node, problems: &mut Problems) {
+    fn lay_members(&mut self, node: Node<'a>, locate: Locate<'_>, problems: &mut Problems) {
         let advice = "write [[members]] above each member's keys";
         self.members.clear();
         self.members_place = Some(node.place.clone());
-        let Raw::Array(items) = node.value else {
-            let message = format!("`members` is {}, but it is a list", node.value.describe());
+        let DeValue::Array(items) = node.value else {
+            let message = format!("`members` is {}, but it is a list", describe(&node.value));
             problems.error(&node.place, MEMBERS, message, advice);
             return;
         };
-        for item in items {
-            let Raw::Table(fields) = item.value else {
-                let message = format!("a member is {}, but it is a section", item.value.describe());
-                problems.error(&item.place, MEMBERS, message, advice);
+        for item in items.iter() {
+            let place = locate(item.span().start);
+            let DeValue::Table(table) = item.get_ref() else {
+                let what = describe(item.get_ref());
+                let message = format!("a member is {what}, but it is a section");
+                problems.error(&place, MEMBERS, message, advice);
                 continue;
             };
             self.members.push(Given {
-                place: item.place,
+                place,
                 sections: Vec::new(),
-                values: known_keys(fields, &MemberKeys::SECTION, problems),
+                values: known_keys(table.clone(), &MemberKeys::SECTION, locate, problems),
             });
         }
     }
 
-    fn lay_variable(&mut self, variable: &str, text: &str, problems: &mut Problems) {
+    fn lay_variable(&mut self, variable: &str, text: &'a str, problems: &mut Problems) {
         let place = Place::Environment {
             variable: variable.to_owned(),
         };
@@ -139,84 +165,107 @@ impl Layers {
         // A scheduler may set variables with the service's name as prefix, so an unknown
         // one must not prevent a start.
         let variables: Vec<_> = paths.map(variable_of).collect();
-        let advice = nearest(variable, variables.iter().map(String::as_str)).map_or_else(
-            || "it is not looked at".to_owned(),
-            |near| format!("did you mean `{near}`?"),
-        );
-        problems.warning(
-            &place,
-            "",
-            format!("no key has the variable `{variable}`"),
-            advice,
-        );
+        let advice = match nearest(variable, variables.iter().map(String::as_str)) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "it is ignored".to_owned(),
+        };
+        let message = format!("no key has the variable `{variable}`");
+        problems.warning(&place, "", message, advice);
     }
 
     /// Adds a value that has no TOML quotes.
-    fn lay_text(&mut self, path: &str, place: &Place, text: &str, problems: &mut Problems) {
-        let bracketed = text.trim_start().starts_with('[');
-        if path == MEMBERS {
-            match parse_value(place, text) {
-                Some(node) => self.lay_members(node, problems),
-                None => problems.error(
-                    place,
-                    MEMBERS,
-                    "the value is not a TOML list",
-                    "write it as in [{ id = 1, name = \"a\", … }, { id = 2, … }]",
-                ),
-            }
-        } else if let Some(key) = keys().find(|key| key.path == path) {
-            let list = (key.kind == Kind::List && bracketed)
-                .then(|| parse_value(place, text))
-                .flatten();
-            let node = list.unwrap_or_else(|| Node {
-                place: place.clone(),
-                value: Raw::Text(text.to_owned()),
-            });
-            self.whole.values.push((key, node));
+    fn lay_text(&mut self, path: &str, place: &Place, text: &'a str, problems: &mut Problems) {
+        let node = |value| Node {
+            place: place.clone(),
+            value,
+        };
+        if let Some(key) = keys().find(|key| key.path == path) {
+            let value = unquoted(key.kind, text);
+            self.whole.values.push((key, node(value)));
+        } else if let Some(value) = parse_value(text) {
+            self.lay_members(node(value), &|_| place.clone(), problems);
+        } else {
+            problems.error(
+                place,
+                MEMBERS,
+                "the value is not a TOML list",
+                "write it as in [{ id = 1, name = \"a\", … }, { id = 2, … }]",
+            );
         }
     }
 }
 
+fn node<'a>(value: Spanned<DeValue<'a>>, locate: Locate<'_>) -> Node<'a> {
+    Node {
+        place: locate(value.span().start),
+        value: value.into_inner(),
+    }
+}
+
 /// The values of a table by their keys; reports unknown keys.
-fn known_keys(
-    fields: Vec<Field>,
+fn known_keys<'a>(
+    table: DeTable<'a>,
     section: &Section,
+    locate: Locate<'_>,
     problems: &mut Problems,
-) -> Vec<(&'static Key, Node)> {
+) -> Vec<(&'static Key, Node<'a>)> {
     let keys = section.keys;
     let mut values = Vec::new();
-    for field in fields {
-        match keys.iter().find(|key| key.name() == field.name) {
-            Some(key) => values.push((key, field.node)),
+    for (name, value) in table {
+        match keys.iter().find(|key| key.name() == *name.get_ref()) {
+            Some(key) => values.push((key, node(value, locate))),
             None => {
                 let known: Vec<_> = keys.iter().map(Key::name).collect();
-                unknown(&field, section.prefix, &known, problems);
+                unknown(&name, section.prefix, &known, locate, problems);
             }
         }
     }
     values
 }
 
-fn unknown(field: &Field, prefix: &str, known: &[&str], problems: &mut Problems) {
-    let place = match prefix.trim_end_matches('.') {
+fn unknown(
+    name: &Spanned<DeString<'_>>,
+    prefix: &str,
+    known: &[&str],
+    locate: Locate<'_>,
+    problems: &mut Problems,
+) {
+    let within = match prefix.trim_end_matches('.') {
         "" => "at the top level".to_owned(),
         MEMBERS => "in [[members]]".to_owned(),
         section => format!("in [{section}]"),
     };
+    let place = locate(name.span().start);
+    let name: &str = name.get_ref();
     // The key of the same name in another section.
     let elsewhere = || {
         let mut keys = SECTIONS.iter().flat_map(|section| section.keys);
-        keys.find(|key| key.name() == field.name)
-            .map(|key| key.path)
+        keys.find(|key| key.name() == name).map(|key| key.path)
     };
-    let advice = match nearest(&field.name, known.iter().copied()).or_else(elsewhere) {
+    let advice = match nearest(name, known.iter().copied()).or_else(elsewhere) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("known here: {}", listed(known.iter().copied())),
     };
-    problems.error(
-        &field.place,
-        &format!("{prefix}{}", field.name),
-        format!("unknown key `{}` {place}", field.name),
-        advice,
-    );
+    let message = format!("unknown key `{name}` {within}");
+    problems.error(&place, &format!("{prefix}{name}"), message, advice);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_values_are_read_despite_a_syntax_error() {
+        let text = "data_dir = \n[ring]\nname = \"a\"\n";
+        let sources = Sources {
+            file: Some(("f".to_owned(), text.to_owned())),
+            ..Sources::default()
+        };
+        let mut problems = Problems::default();
+        let layers = lay(&sources, &mut problems);
+        assert_eq!(problems.error_count(), 1);
+        let mut values = layers.whole.values.iter();
+        let (_, name) = values.find(|(key, _)| key.path == "ring.name").unwrap();
+        assert_eq!(name.place.to_string(), "f:3:8");
+    }
 }

@@ -1,11 +1,10 @@
 //! One configuration from one TOML file, `WITNESS_*` variables and flags, in rising precedence.
 //! Every key is declared once, in the struct of its section (`sections`). The parser, flags, variables, the example and
 //! the check of the documentation derive from it. Each step of reading reports every mistake it
-//! finds: syntax and single values (`value`), unknown keys (`layers`), rules among them (`sections`), files (`files`).
+//! finds: syntax and single values (`value`), unknown keys (`layers`), rules among them (`sections`), files (`build`).
 
 mod build;
 mod example;
-mod files;
 pub(crate) mod key;
 mod layers;
 mod problem;
@@ -17,7 +16,9 @@ pub use crate::config::example::{example, reference};
 pub use crate::config::layers::Sources;
 pub use crate::config::problem::{Place, Problem, Problems, Severity, nearest};
 pub use crate::config::sections::process::{HttpSettings, LoggingSettings};
-pub(crate) use crate::config::value::{address_of, bytes_of, duration_of, keep_of};
+pub(crate) use crate::config::value::{
+    Mistake, address_of, bytes_of, duration_of, keep_of, name_of,
+};
 
 use member::settings::TlsSettings;
 
@@ -41,7 +42,7 @@ pub(crate) fn read_tls(sources: &Sources) -> Result<Option<TlsSettings>, Problem
 }
 
 /// The value of every key, checked on its own.
-fn values(layers: &Layers, problems: &mut Problems) -> Sections {
+fn values(layers: &Layers<'_>, problems: &mut Problems) -> Sections {
     let sections = Sections::read(&layers.whole, &layers.members, problems);
     if layers.members.is_empty() {
         problems.error(
@@ -56,9 +57,10 @@ fn values(layers: &Layers, problems: &mut Problems) -> Sections {
 
 /// How far the files in the configuration are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum FileCheck {
+pub(crate) enum FileCheck {
+    /// Not at all, on a host that may lack them, including certificates.
     Nothing,
-    /// They are readable.
+    /// They are readable; for a command to a member, which may lack some of its credentials.
     Readable,
     /// A member can use the secrets and certificates in them.
     Usable,
@@ -66,37 +68,27 @@ enum FileCheck {
 
 /// Reads a configuration for a member. The findings are returned in both cases: warnings do not prevent a start.
 pub fn read(sources: &Sources) -> (Option<Config>, Problems) {
-    judge(sources, FileCheck::Usable)
+    read_with(sources, FileCheck::Usable)
 }
 
-/// The same for a command to a member, which may lack some of its credentials.
-pub(crate) fn read_for_command(sources: &Sources) -> (Option<Config>, Problems) {
-    judge(sources, FileCheck::Readable)
-}
-
-/// The same on a host that may lack the files in the configuration, including certificates.
-pub(crate) fn read_without_files(sources: &Sources) -> (Option<Config>, Problems) {
-    judge(sources, FileCheck::Nothing)
-}
-
-fn judge(sources: &Sources, with_files: FileCheck) -> (Option<Config>, Problems) {
+/// The same with another check of files.
+pub(crate) fn read_with(sources: &Sources, files: FileCheck) -> (Option<Config>, Problems) {
     let mut problems = Problems::default();
     let layers = layers::lay(sources, &mut problems);
     let sections = values(&layers, &mut problems);
     sections::check(&sections, &mut problems);
-    if with_files >= FileCheck::Readable {
+    if files >= FileCheck::Readable {
         sections::check_beyond_loopback(&sections, &mut problems);
-        let with_mysql = sections::with_mysql(&sections);
-        files::check_files(&sections, with_mysql, &mut problems);
+        build::check_files(&sections, &mut problems);
     }
     let mut config = match problems.any_error() {
         true => None,
         false => build::build(sections),
     };
-    if with_files == FileCheck::Usable
+    if files == FileCheck::Usable
         && let Some(built) = &config
     {
-        files::check_credentials(built, &mut problems);
+        build::check_credentials(built, &mut problems);
         config = config.filter(|_| !problems.any_error());
     }
     problems.sort();

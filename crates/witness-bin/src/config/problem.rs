@@ -32,6 +32,28 @@ pub enum Place {
     Default,
 }
 
+impl Place {
+    /// The position of a byte offset in a file's text.
+    pub(crate) fn at(file: &str, text: &str, offset: usize) -> Self {
+        let before = text.get(..offset).unwrap_or(text);
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        Self::File {
+            file: file.to_owned(),
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+        }
+    }
+
+    /// A file as a whole.
+    pub(crate) fn of_file(file: &str) -> Self {
+        Self::File {
+            file: file.to_owned(),
+            line: 0,
+            column: 0,
+        }
+    }
+}
+
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -191,7 +213,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_of_the_finger_is_recognised_and_nonsense_is_not() {
+    fn positions_count_lines_and_characters_from_one() {
+        let text = "# äö\ndata_dir = \"x\"\n\n[ring]\n  name = 3\n";
+        for (part, expected) in [
+            ("#", "f:1:1"),
+            ("ö", "f:1:4"),
+            ("name", "f:5:3"),
+            ("3", "f:5:10"),
+        ] {
+            let offset = text.find(part).unwrap();
+            assert_eq!(Place::at("f", text, offset).to_string(), expected, "{part}");
+        }
+    }
+
+    #[test]
+    fn near_words_are_suggested() {
         let known = ["heartbeat", "lease", "proposals_bytes"];
         assert_eq!(nearest("heartbeet", known.into_iter()), Some("heartbeat"));
         assert_eq!(nearest("hartbeat", known.into_iter()), Some("heartbeat"));

@@ -7,10 +7,10 @@ use std::time::Duration;
 use parse_size::parse_size;
 use raft_types::{AddressMistake, host_and_port};
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeArray, DeInteger, DeValue};
 use uuid::Uuid;
 
-use crate::config::problem::{Place, Problems, listed, nearest};
+use crate::config::problem::{Place, listed, nearest};
 
 pub(crate) const KIB: u64 = 1 << 10;
 pub(crate) const GIB: u64 = 1 << 30;
@@ -72,114 +72,47 @@ impl Kind {
     }
 }
 
-/// A value and its place.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Node {
+/// A value as written, and its place.
+#[derive(Debug, Clone)]
+pub(crate) struct Node<'a> {
     pub(crate) place: Place,
-    pub(crate) value: Raw,
+    pub(crate) value: DeValue<'a>,
 }
 
-/// A value as written.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Raw {
-    Text(String),
-    Integer(i128),
-    Bool(bool),
-    Array(Vec<Node>),
-    Table(Vec<Field>),
-    /// A float or a date, which no key accepts; with its name.
-    Other(&'static str),
-}
-
-/// One key of a table.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Field {
-    pub(crate) name: String,
-    /// The place of the key itself.
-    pub(crate) place: Place,
-    pub(crate) node: Node,
-}
-
-impl Raw {
-    /// The name of the value's type in messages.
-    pub(crate) fn describe(&self) -> &'static str {
-        match self {
-            Self::Text(_) => "a text",
-            Self::Integer(_) => "a number",
-            Self::Bool(_) => "`true` or `false`",
-            Self::Array(_) => "a list",
-            Self::Table(_) => "a section",
-            Self::Other(word) => word,
-        }
+/// The name of a value's type in messages.
+pub(crate) fn describe(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a text",
+        DeValue::Integer(_) => "a number",
+        DeValue::Float(_) => "a fraction",
+        DeValue::Boolean(_) => "`true` or `false`",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a section",
     }
-}
-
-/// Parses the text of a configuration file; reports syntax errors.
-pub(crate) fn parse(file: &str, text: &str, problems: &mut Problems) -> Vec<Field> {
-    let locate = |offset: usize| at(file, text, offset);
-    let (table, errors) = DeTable::parse_recoverable(text);
-    for error in errors {
-        let place = locate(error.span().map_or(0, |span| span.start));
-        problems.error(
-            &place,
-            "",
-            error.message().trim(),
-            "see https://toml.io for how TOML is written",
-        );
-    }
-    members(table.get_ref(), &locate)
 }
 
 /// Parses one TOML value from outside a file; `None` when it is not one.
-pub(crate) fn parse_value(place: &Place, text: &str) -> Option<Node> {
-    let value = DeValue::parse(text).ok()?;
-    Some(Node {
-        place: place.clone(),
-        value: raw(value.get_ref(), &|_| place.clone()),
-    })
+pub(crate) fn parse_value(text: &str) -> Option<DeValue<'_>> {
+    Some(DeValue::parse(text).ok()?.into_inner())
 }
 
-/// Line and column, from 1, of a byte offset.
-fn at(file: &str, text: &str, offset: usize) -> Place {
-    let before = text.get(..offset).unwrap_or(text);
-    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    Place::File {
-        file: file.to_owned(),
-        line: before.matches('\n').count() + 1,
-        column: before[line_start..].chars().count() + 1,
-    }
-}
-
-fn members(table: &DeTable<'_>, locate: &dyn Fn(usize) -> Place) -> Vec<Field> {
-    let one = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
-        let name: &std::borrow::Cow<'_, str> = key.get_ref();
-        Field {
-            name: name.to_string(),
-            place: locate(key.span().start),
-            node: node(value, locate),
+/// The value of a variable or a flag, which has no quotes. A list is written in brackets, or as words.
+pub(crate) fn unquoted(kind: Kind, text: &str) -> DeValue<'_> {
+    let trimmed = text.trim();
+    let parsed = match kind {
+        Kind::Integer(..) | Kind::Bool => parse_value(trimmed),
+        Kind::List if trimmed.starts_with('[') => parse_value(trimmed),
+        Kind::List => {
+            let mut words = DeArray::new();
+            for word in trimmed.split_whitespace() {
+                words.push(Spanned::new(0..0, DeValue::String(word.into())));
+            }
+            Some(DeValue::Array(words))
         }
+        _ => None,
     };
-    table.iter().map(one).collect()
-}
-
-fn node(value: &Spanned<DeValue<'_>>, locate: &dyn Fn(usize) -> Place) -> Node {
-    Node {
-        place: locate(value.span().start),
-        value: raw(value.get_ref(), locate),
-    }
-}
-
-fn raw(value: &DeValue<'_>, locate: &dyn Fn(usize) -> Place) -> Raw {
-    match value {
-        DeValue::String(text) => Raw::Text(text.to_string()),
-        DeValue::Integer(number) => i128::from_str_radix(number.as_str(), number.radix())
-            .map_or(Raw::Other("a number too large to count with"), Raw::Integer),
-        DeValue::Boolean(value) => Raw::Bool(*value),
-        DeValue::Float(_) => Raw::Other("a fraction"),
-        DeValue::Datetime(_) => Raw::Other("a date"),
-        DeValue::Array(items) => Raw::Array(items.iter().map(|item| node(item, locate)).collect()),
-        DeValue::Table(table) => Raw::Table(members(table, locate)),
-    }
+    parsed.unwrap_or_else(|| DeValue::String(text.into()))
 }
 
 /// A value of one of the kinds.
@@ -201,14 +134,20 @@ pub(crate) struct Mistake {
 }
 
 impl Mistake {
-    /// The value of a key's kind is not one of its type's.
-    pub(crate) fn of_type() -> Self {
+    pub(crate) fn new(message: impl Into<String>, advice: impl Into<String>) -> Self {
         Self {
-            message: "the value is out of bounds".to_owned(),
-            advice: "write a smaller one".to_owned(),
+            message: message.into(),
+            advice: advice.into(),
         }
     }
+
+    /// The value of a key's kind is not one of its type's.
+    pub(crate) fn of_type() -> Self {
+        Self::new("the value is out of bounds", "write a smaller one")
+    }
 }
+
+impl std::error::Error for Mistake {}
 
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -217,62 +156,38 @@ impl fmt::Display for Mistake {
 }
 
 fn mistake<T>(message: impl Into<String>, advice: impl Into<String>) -> Result<T, Mistake> {
-    Err(Mistake {
-        message: message.into(),
-        advice: advice.into(),
-    })
+    Err(Mistake::new(message, advice))
 }
 
-/// Parses a value as the kind demands. Values from the environment or a flag have no quotes.
-pub(crate) fn decode(kind: Kind, node: &Node) -> Result<Typed, Mistake> {
-    let unquoted = !matches!(node.place, Place::File { .. } | Place::Default);
-    match (&node.value, kind) {
-        (Raw::Text(text), Kind::Integer(..) | Kind::Bool | Kind::List) if unquoted => {
-            decode_unquoted(kind, text)
+/// Parses a value as the kind demands.
+pub(crate) fn decode(kind: Kind, value: &DeValue<'_>) -> Result<Typed, Mistake> {
+    match (value, kind) {
+        (DeValue::Integer(number), Kind::Integer(min, max) | Kind::Bytes(min, max)) => {
+            within(number, min, max).map(Typed::Number)
         }
-        (Raw::Integer(number), Kind::Integer(min, max) | Kind::Bytes(min, max)) => {
-            within(*number, min, max).map(Typed::Number)
-        }
-        (Raw::Bool(value), Kind::Bool) => Ok(Typed::Bool(*value)),
-        (Raw::Array(items), Kind::List) => {
-            let text = |item: &Node| match &item.value {
-                Raw::Text(text) => Ok(text.clone()),
+        (DeValue::Boolean(value), Kind::Bool) => Ok(Typed::Bool(*value)),
+        (DeValue::Array(items), Kind::List) => {
+            let texts = items.iter().map(|item| match item.get_ref() {
+                DeValue::String(text) => Ok(text.to_string()),
                 other => mistake(
-                    format!("the list holds {}", other.describe()),
+                    format!("the list holds {}", describe(other)),
                     "write every item in quotes",
                 ),
-            };
-            items
-                .iter()
-                .map(text)
-                .collect::<Result<_, _>>()
-                .map(Typed::List)
+            });
+            texts.collect::<Result<_, _>>().map(Typed::List)
         }
-        (Raw::Text(text), _) => decode_text(kind, text),
-        (Raw::Integer(number), Kind::Duration(..)) => mistake(
+        (DeValue::String(text), _) => decode_text(kind, text),
+        (DeValue::Integer(number), Kind::Duration(..)) => mistake(
             format!("{number} has no unit"),
             format!("write \"{number}ms\" or \"{number}s\""),
         ),
-        (other, _) => mistake(
-            format!(
-                "{} stands where {} is expected",
-                other.describe(),
-                expected(kind)
-            ),
-            sample(kind),
-        ),
+        (other, _) => unexpected(kind, other),
     }
 }
 
-fn expected(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Integer(..) => "a number",
-        Kind::Bool => "`true` or `false`",
-        Kind::Duration(..) => "a duration",
-        Kind::Bytes(..) => "a size",
-        Kind::List => "a list of texts",
-        _ => "a text",
-    }
+fn unexpected<T>(kind: Kind, value: &DeValue<'_>) -> Result<T, Mistake> {
+    let (expected, found) = (kind.describe(), describe(value));
+    mistake(format!("expected {expected}, found {found}"), sample(kind))
 }
 
 fn sample(kind: Kind) -> String {
@@ -291,36 +206,16 @@ fn sample(kind: Kind) -> String {
     }
 }
 
-fn decode_unquoted(kind: Kind, text: &str) -> Result<Typed, Mistake> {
-    match kind {
-        Kind::Integer(min, max) => match text.trim().parse() {
-            Ok(number) => within(number, min, max).map(Typed::Number),
-            Err(_) => mistake(format!("`{text}` is not a number"), "write a whole number"),
-        },
-        Kind::Bool => match text.trim() {
-            "true" => Ok(Typed::Bool(true)),
-            "false" => Ok(Typed::Bool(false)),
-            _ => mistake(
-                format!("`{text}` is neither true nor false"),
-                "write true or false",
-            ),
-        },
-        _ => Ok(Typed::List(
-            text.split_whitespace().map(str::to_owned).collect(),
-        )),
-    }
-}
-
 fn decode_text(kind: Kind, text: &str) -> Result<Typed, Mistake> {
     match kind {
         Kind::Text | Kind::File | Kind::SecretFile | Kind::Directory => {
             Ok(Typed::Text(text.to_owned()))
         }
-        Kind::Name => name(text),
-        Kind::Choice(words) => choice(words, text),
+        Kind::Name => name_of(text).map(Typed::Text),
+        Kind::Choice(words) => choice(words, text).map(Typed::Text),
         Kind::Duration(min, max) => duration(text, min, max).map(Typed::Duration),
         Kind::Bytes(min, max) => bytes(text, min, max).map(Typed::Number),
-        Kind::HostPort => host_port(text),
+        Kind::HostPort => host_port(text).map(Typed::Text),
         Kind::Uuid if text.is_empty() => Ok(Typed::Uuid(None)),
         Kind::Uuid => match Uuid::parse_str(text) {
             Ok(uuid) => Ok(Typed::Uuid(Some(uuid))),
@@ -329,15 +224,14 @@ fn decode_text(kind: Kind, text: &str) -> Result<Typed, Mistake> {
                 "write it as in \"3e11fa47-71ca-11e1-9e33-c80aa9429562\"",
             ),
         },
-        Kind::Integer(..) | Kind::Bool | Kind::List => mistake(
-            format!("a text stands where {} is expected", expected(kind)),
-            sample(kind),
-        ),
+        Kind::Integer(..) | Kind::Bool | Kind::List => {
+            unexpected(kind, &DeValue::String(text.into()))
+        }
     }
 }
 
-fn within(number: i128, min: u64, max: u64) -> Result<u64, Mistake> {
-    match u64::try_from(number) {
+fn within(number: &DeInteger<'_>, min: u64, max: u64) -> Result<u64, Mistake> {
+    match u64::from_str_radix(number.as_str(), number.radix()) {
         Ok(number) if (min..=max).contains(&number) => Ok(number),
         _ if max == u64::MAX => mistake(
             format!("{number} is out of bounds"),
@@ -350,26 +244,9 @@ fn within(number: i128, min: u64, max: u64) -> Result<u64, Mistake> {
     }
 }
 
-fn name(text: &str) -> Result<Typed, Mistake> {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    if text.is_empty() {
-        mistake(
-            "the name is empty",
-            "write one of letters, digits, `-`, `_` and `.`",
-        )
-    } else if let Some(stray) = text.chars().find(|c| !allowed(*c)) {
-        mistake(
-            format!("the name `{text}` holds {stray:?}"),
-            "use letters, digits, `-`, `_` and `.` only",
-        )
-    } else {
-        Ok(Typed::Text(text.to_owned()))
-    }
-}
-
-fn choice(words: &[&str], text: &str) -> Result<Typed, Mistake> {
+fn choice(words: &[&str], text: &str) -> Result<String, Mistake> {
     if words.contains(&text) {
-        return Ok(Typed::Text(text.to_owned()));
+        return Ok(text.to_owned());
     }
     let advice = match nearest(text, words.iter().copied()) {
         Some(word) => format!("did you mean `{word}`?"),
@@ -403,27 +280,44 @@ fn duration(text: &str, min: u64, max: u64) -> Result<Duration, Mistake> {
 }
 
 /// Parses a duration on the command line, from a millisecond to a day.
-pub(crate) fn duration_of(text: &str) -> Result<Duration, String> {
-    duration(text, 1, DAY).map_err(|mistake| mistake.to_string())
+pub(crate) fn duration_of(text: &str) -> Result<Duration, Mistake> {
+    duration(text, 1, DAY)
 }
 
 /// Parses a retention time on the command line, with the bounds of `archive.keep`.
-pub(crate) fn keep_of(text: &str) -> Result<Duration, String> {
-    duration(text, 0, 100 * 365 * DAY).map_err(|mistake| mistake.to_string())
+pub(crate) fn keep_of(text: &str) -> Result<Duration, Mistake> {
+    duration(text, 0, 100 * 365 * DAY)
 }
 
 /// Parses the address of a member on the command line.
-pub(crate) fn address_of(text: &str) -> Result<String, String> {
-    match host_port(text) {
-        Ok(_) if text.is_empty() => Err("the address is empty".to_owned()),
-        Ok(_) => Ok(text.to_owned()),
-        Err(mistake) => Err(mistake.to_string()),
+pub(crate) fn address_of(text: &str) -> Result<String, Mistake> {
+    match text {
+        "" => mistake("the address is empty", sample(Kind::HostPort)),
+        _ => host_port(text),
     }
 }
 
 /// Parses a size on the command line.
-pub(crate) fn bytes_of(text: &str) -> Result<u64, String> {
-    bytes(text, 0, u64::MAX).map_err(|mistake| mistake.to_string())
+pub(crate) fn bytes_of(text: &str) -> Result<u64, Mistake> {
+    bytes(text, 0, u64::MAX)
+}
+
+/// Parses a name, which may be part of a file's name.
+pub(crate) fn name_of(text: &str) -> Result<String, Mistake> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if text.is_empty() {
+        mistake(
+            "the name is empty",
+            "write one of letters, digits, `-`, `_` and `.`",
+        )
+    } else if let Some(stray) = text.chars().find(|c| !allowed(*c)) {
+        mistake(
+            format!("the name `{text}` holds {stray:?}"),
+            "use letters, digits, `-`, `_` and `.` only",
+        )
+    } else {
+        Ok(text.to_owned())
+    }
 }
 
 fn long_form(millis: u64) -> String {
@@ -457,12 +351,10 @@ fn bytes(text: &str, min: u64, max: u64) -> Result<u64, Mistake> {
     }
 }
 
-fn host_port(text: &str) -> Result<Typed, Mistake> {
-    if text.is_empty() {
-        return Ok(Typed::Text(String::new()));
-    }
+fn host_port(text: &str) -> Result<String, Mistake> {
     match host_and_port(text) {
-        Ok(_) => Ok(Typed::Text(text.to_owned())),
+        _ if text.is_empty() => Ok(String::new()),
+        Ok(_) => Ok(text.to_owned()),
         Err(no_port @ AddressMistake::NotAPort(_)) => mistake(
             no_port.to_string(),
             "write a number from 1 to 65535 after the colon",
@@ -475,59 +367,19 @@ fn host_port(text: &str) -> Result<Typed, Mistake> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn places_count_lines_and_characters_from_one() {
-        let mut problems = Problems::default();
-        let text = "# äö\ndata_dir = \"x\"\n\n[ring]\n  name = 3\n[[members]]\nid = 1\n";
-        let read = parse("f", text, &mut problems);
-        assert!(!problems.any_error(), "{problems}");
-        let place = |line, column| Place::File {
-            file: "f".into(),
-            line,
-            column,
-        };
-        let ring = read
-            .iter()
-            .find(|member| member.name == "ring")
-            .expect("the section");
-        let Raw::Table(keys) = &ring.node.value else {
-            panic!("a section")
-        };
-        assert_eq!(keys[0].place, place(5, 3));
-        assert_eq!(keys[0].node.place, place(5, 10));
-        assert_eq!(ring.node.place, place(4, 1));
-        let list = read
-            .iter()
-            .find(|member| member.name == "members")
-            .expect("the list");
-        let Raw::Array(items) = &list.node.value else {
-            panic!("a list")
-        };
-        assert_eq!(items[0].place, place(6, 1));
+    /// The result for a value as in a file.
+    fn from_file(kind: Kind, value: &str) -> Result<Typed, Mistake> {
+        decode(kind, &parse_value(value).expect("a TOML value"))
     }
 
-    #[test]
-    fn values_beside_a_syntax_error_are_still_read() {
-        let mut problems = Problems::default();
-        let read = parse("f", "data_dir = \n[ring]\nname = \"a\"\n", &mut problems);
-        assert_eq!(problems.error_count(), 1);
-        assert!(read.iter().any(|member| member.name == "ring"));
-    }
-
-    fn from_file(kind: Kind, value: Raw) -> Result<Typed, Mistake> {
-        decode(
-            kind,
-            &Node {
-                place: Place::Default,
-                value,
-            },
-        )
+    fn quoted(kind: Kind, text: &str) -> Result<Typed, Mistake> {
+        from_file(kind, &format!("{text:?}"))
     }
 
     #[test]
     fn durations_have_units_and_bounds() {
         let kind = Kind::Duration(10, 60_000);
-        let ok = |text: &str| from_file(kind, Raw::Text(text.into()));
+        let ok = |text: &str| quoted(kind, text);
         assert_eq!(ok("500ms"), Ok(Typed::Duration(Duration::from_millis(500))));
         assert_eq!(ok("2 s"), Ok(Typed::Duration(Duration::from_secs(2))));
         assert_eq!(ok("1m"), Ok(Typed::Duration(Duration::from_secs(60))));
@@ -544,25 +396,28 @@ mod tests {
         ] {
             assert!(ok(wrong).is_err(), "{wrong}");
         }
-        let bare = from_file(kind, Raw::Integer(500)).expect_err("a unit is missing");
+        let bare = from_file(kind, "500").expect_err("a unit is missing");
         assert!(bare.advice.contains("500ms"), "{}", bare.advice);
     }
 
     #[test]
     fn sizes_are_numbers_or_have_units() {
         let kind = Kind::Bytes(0, 1 << 40);
-        let size = |text: &str| from_file(kind, Raw::Text(text.into()));
+        let size = |text: &str| quoted(kind, text);
         assert_eq!(size("64MiB"), Ok(Typed::Number(64 << 20)));
         assert_eq!(size("64M"), Ok(Typed::Number(64 << 20)));
         assert_eq!(size("1gb"), Ok(Typed::Number(1_000_000_000)));
-        assert_eq!(from_file(kind, Raw::Integer(4096)), Ok(Typed::Number(4096)));
+        assert_eq!(from_file(kind, "4096"), Ok(Typed::Number(4096)));
+        for wrong in ["-1", "1099511627777", "99999999999999999999"] {
+            assert!(from_file(kind, wrong).is_err(), "{wrong}");
+        }
         for wrong in ["", "MiB", "-1", "2TiB", "1 stone", "18446744073709551615k"] {
             assert!(size(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
-    fn every_spelling_of_a_duration_and_a_size_is_taken() {
+    fn every_spelling_of_a_duration_and_a_size_is_accepted() {
         for (text, millis) in [
             ("0s", 0),
             ("500ms", 500),
@@ -608,7 +463,7 @@ mod tests {
 
     #[test]
     fn addresses_need_host_and_port() {
-        let address = |text: &str| from_file(Kind::HostPort, Raw::Text(text.into()));
+        let address = |text: &str| quoted(Kind::HostPort, text);
         for right in [
             "",
             "a:1",
@@ -624,33 +479,29 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_needs_no_quotes() {
-        let place = Place::Environment {
-            variable: "X".into(),
-        };
-        let value = |kind, text: &str| {
-            decode(
-                kind,
-                &Node {
-                    place: place.clone(),
-                    value: Raw::Text(text.into()),
-                },
-            )
-        };
+    fn variables_and_flags_need_no_quotes() {
+        let value = |kind, text: &str| decode(kind, &unquoted(kind, text));
         assert_eq!(value(Kind::Integer(1, 9), "3"), Ok(Typed::Number(3)));
         assert_eq!(value(Kind::Bool, "false"), Ok(Typed::Bool(false)));
-        assert_eq!(
-            value(Kind::List, "ld.so mysqld"),
-            Ok(Typed::List(vec!["ld.so".into(), "mysqld".into()]))
-        );
-        assert!(value(Kind::Integer(1, 9), "10").is_err());
-        assert!(value(Kind::Bool, "yes").is_err());
+        assert_eq!(value(Kind::Text, "3"), Ok(Typed::Text("3".into())));
+        let words = vec!["ld.so".to_owned(), "mysqld".to_owned()];
+        for list in ["ld.so mysqld", " [\"ld.so\", \"mysqld\"]"] {
+            assert_eq!(value(Kind::List, list), Ok(Typed::List(words.clone())));
+        }
+        for wrong in [
+            (Kind::Integer(1, 9), "10"),
+            (Kind::Integer(1, 9), "one"),
+            (Kind::Bool, "yes"),
+            (Kind::List, "[1, 2"),
+        ] {
+            assert!(value(wrong.0, wrong.1).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]
-    fn a_word_that_is_not_offered_gets_the_nearest_one() {
+    fn an_unknown_word_gets_the_nearest_one_as_advice() {
         let kind = Kind::Choice(&["fsync", "os"]);
-        let wrong = from_file(kind, Raw::Text("fsinc".into())).expect_err("not a word");
+        let wrong = quoted(kind, "fsinc").expect_err("not a word");
         assert_eq!(wrong.advice, "did you mean `fsync`?");
     }
 }

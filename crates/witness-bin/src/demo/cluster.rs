@@ -14,12 +14,10 @@ use tokio_util::sync::CancellationToken;
 use toml::Value;
 
 use crate::config::{Sources, read};
-use crate::demo::embedded_member::EmbeddedMember;
-use crate::demo::member_process::MemberProcess;
+use crate::demo::clients::{self, Writer};
+use crate::demo::members::{EmbeddedMember, MemberProcess};
 use crate::demo::mysqld::Mysqld;
 use crate::demo::scoreboard::Scoreboard;
-use crate::demo::sql_clients;
-use crate::demo::writer::Writer;
 use crate::operator::{Asker, Operator};
 use crate::terminal::Failure;
 
@@ -128,9 +126,7 @@ impl Cluster {
     pub(crate) async fn visible_rows(&self) -> Result<Option<u64>, Failure> {
         match self {
             Self::Embedded(_) => Ok(None),
-            Self::Processes(_, mysqld) => {
-                sql_clients::visible_rows(&mysqld.account()).await.map(Some)
-            }
+            Self::Processes(_, mysqld) => clients::visible_rows(&mysqld.account()).await.map(Some),
         }
     }
 
@@ -143,8 +139,8 @@ impl Cluster {
                 tokio::spawn(writer.run())
             }
             Self::Processes(_, mysqld) => {
-                sql_clients::prepare(&mysqld.account()).await?;
-                tokio::spawn(sql_clients::write(mysqld.account(), board, stop.clone()))
+                clients::prepare_table(&mysqld.account()).await?;
+                tokio::spawn(clients::insert(mysqld.account(), board, stop.clone()))
             }
         };
         Ok(Load { stop, writing })

@@ -1,58 +1,80 @@
 //! `witness demo`: a ring of three members under load, crashes of its members, and the proof that no
 //! acknowledged transaction is missing from any member's log.
 
+mod clients;
 mod cluster;
-mod embedded_member;
-mod member_process;
+mod members;
 mod mysqld;
-mod proof;
 mod scenario;
 mod scoreboard;
 mod screen;
-mod sql_clients;
 mod story;
-mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cli::process::StopSignals;
 use crate::demo::cluster::{Cluster, data_dirs};
 use crate::demo::mysqld::Mysqld;
 use crate::demo::scenario::Scenario;
 use crate::demo::scoreboard::Scoreboard;
 use crate::demo::screen::{Display, Screen};
-pub use crate::demo::story::Story;
-use crate::terminal::{Exit, Failure};
+use crate::demo::story::Story;
+use crate::terminal::{Exit, Failure, Format, print};
 
-/// How a demonstration is played.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DemoOptions {
-    /// Three processes, one with a mysqld, instead of three members in this process.
-    pub mysql: bool,
-    /// Directory of the members' files, which stay there; a temporary one otherwise.
-    pub data_dir: Option<PathBuf>,
-    /// How long the load runs between two events.
-    pub pause: Duration,
-    /// Print nothing while it runs.
-    pub silent: bool,
+/// Arguments of `witness demo`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DemoArgs {
+    /// Around a real mysqld ($MYSQLD, the PATH, or what `cargo xtask mysql` made) instead of an embedded writer
+    #[arg(long)]
+    mysql: bool,
+    /// Keep the members' files below this directory, each at DIR/MEMBER/log/
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Seconds of load between two events
+    #[arg(long, value_name = "SECONDS", default_value_t = 4.0)]
+    pause: f64,
 }
 
-/// Plays a demonstration to its end. Dropped earlier, it kills the processes that it has started.
+/// Runs `witness demo`.
 ///
 /// # Errors
-/// When it cannot be played. A lost transaction is in the report and not an error here.
-pub async fn demonstrate(options: &DemoOptions) -> Result<Story, Failure> {
+/// Exit 7 when an acknowledged transaction is missing or two logs differ, 1 when the demonstration failed.
+pub(crate) fn run(args: &DemoArgs, format: Format) -> Result<(), Failure> {
+    if !(0.1..=60.0).contains(&args.pause) {
+        return Err(Failure::usage(
+            "--pause is out of bounds",
+            "write a number of seconds from 0.1 to 60",
+        ));
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    let story = runtime.block_on(async {
+        let mut stop = StopSignals::new()?;
+        tokio::select! {
+            story = demonstrate(args, format) => story,
+            name = stop.next() => Err(Failure::error(format!("{name}: the demonstration was ended"))),
+        }
+    })?;
+    print(format, &story, || story.summary())?;
+    Exit::Corrupt.unless(story.ok)
+}
+
+/// Plays a demonstration to its end. Dropped earlier, it kills the processes that it has started. A lost transaction is in the report and
+/// not an error here.
+async fn demonstrate(args: &DemoArgs, format: Format) -> Result<Story, Failure> {
     let temporary;
-    let data_dir = match &options.data_dir {
+    let data_dir = match &args.data_dir {
         Some(named) => new_directory(named)?,
         None => {
             temporary = tempfile::Builder::new().prefix("witness-demo-").tempdir()?;
             temporary.path().to_owned()
         }
     };
-    let screen = Screen::open(options.silent);
-    let mysqld = match options.mysql {
+    let screen = Screen::open(format);
+    let mysqld = match args.mysql {
         true => Some(Mysqld::find(&data_dir)?),
         false => None,
     };
@@ -74,7 +96,7 @@ pub async fn demonstrate(options: &DemoOptions) -> Result<Story, Failure> {
         cluster: &mut cluster,
         display: &display,
         story: &mut story,
-        pause: options.pause,
+        pause: Duration::from_secs_f64(args.pause),
     };
     let played = tokio::select! {
         played = scenario.play() => played,
@@ -83,7 +105,8 @@ pub async fn demonstrate(options: &DemoOptions) -> Result<Story, Failure> {
     display.close();
     let acknowledged = played?;
     story.record_commits(&display.board);
-    proof::prove(&mut story, &acknowledged, &data_dirs(&data_dir)).map_err(Failure::error)?;
+    let proven = story.prove(&acknowledged, &data_dirs(&data_dir));
+    proven.map_err(Failure::error)?;
     Ok(story)
 }
 
@@ -91,8 +114,7 @@ pub async fn demonstrate(options: &DemoOptions) -> Result<Story, Failure> {
 fn new_directory(named: &Path) -> Result<PathBuf, Failure> {
     std::fs::create_dir_all(named)?;
     if std::fs::read_dir(named)?.next().is_some() {
-        return Err(Failure::new(
-            Exit::Refused,
+        return Err(Failure::refused(
             format!("{} is not empty", named.display()),
             "name a directory that does not exist yet, or an empty one",
         ));

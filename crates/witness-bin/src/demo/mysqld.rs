@@ -1,6 +1,7 @@
 //! The mysqld of the demonstration: its location and its options.
 
 use std::env;
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +12,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_s
 use tempfile::TempDir;
 use toml::Value;
 
-use crate::terminal::{Exit, Failure};
+use crate::terminal::Failure;
 
 /// Options of a server on loopback that leaves memory to the rest of the machine.
 const OPTIONS: [&str; 5] = [
@@ -46,9 +47,6 @@ impl Mysqld {
     /// # Errors
     /// Exit 4 when there is none, or it is not a MySQL that a member can use.
     pub(crate) fn find(demo_dir: &Path) -> Result<Self, Failure> {
-        let advice = "set MYSQLD=/path/to/mysqld, or run `cargo xtask mysql` in a checkout; `witness demo` without \
-                      --mysql needs nothing";
-        let refused = |why: String| Failure::new(Exit::Refused, why, advice);
         let path = env::var_os("PATH").unwrap_or_default();
         let mut on_path = env::split_paths(&path).map(|folder| folder.join("mysqld"));
         let (command, directories) = if let Ok(named) = env::var("MYSQLD") {
@@ -56,11 +54,11 @@ impl Mysqld {
         } else if let Some(mysqld) = on_path.find(|file| file.is_file()) {
             (vec![mysqld.display().to_string()], Vec::new())
         } else {
-            unpacked(Path::new(".mysql")).map_err(refused)?
+            unpacked(Path::new(".mysql"))?
         };
-        let version = version_of(&command).map_err(|why| {
+        let version = version_of(&command).map_err(|failure| {
             let named = env::var("MYSQLD").map_or("", |_| "$MYSQLD names no usable mysqld: ");
-            refused(format!("{named}{why}"))
+            unusable(format!("{named}{}", failure.what))
         })?;
         Ok(Self {
             command,
@@ -122,18 +120,27 @@ impl Drop for Mysqld {
     }
 }
 
+fn unusable(why: String) -> Failure {
+    let advice = "set MYSQLD=/path/to/mysqld, or run `cargo xtask mysql` in a checkout; `witness demo` without --mysql \
+                  needs nothing";
+    Failure::refused(why, advice)
+}
+
 /// The command and the options for the server that the description of `cargo xtask mysql` names: it runs
 /// through its own dynamic loader and does not know where its files are.
-fn unpacked(folder: &Path) -> Result<(Vec<String>, Vec<String>), String> {
-    let folder = std::path::absolute(folder).map_err(|error| error.to_string())?;
+fn unpacked(folder: &Path) -> Result<(Vec<String>, Vec<String>), Failure> {
+    let folder = std::path::absolute(folder)?;
     let file = folder.join("tree.json");
     let file_name = file.display();
-    let text = fs::read_to_string(&file)
-        .map_err(|error| format!("no mysqld is on the PATH, and no {file_name}: {error}"))?;
-    let tree: serde_json::Value =
-        serde_json::from_str(&text).map_err(|error| format!("{file_name} is damaged: {error}"))?;
+    let text = fs::read_to_string(&file).map_err(|error| {
+        unusable(format!(
+            "no mysqld is on the PATH, and no {file_name}: {error}"
+        ))
+    })?;
+    let damaged = |why: &dyn Display| unusable(format!("{file_name} is damaged: {why}"));
+    let tree: serde_json::Value = serde_json::from_str(&text).map_err(|error| damaged(&error))?;
     let inside = |path: &serde_json::Value| Some(folder.join(path.as_str()?).display().to_string());
-    let mysqld = inside(&tree["mysqld"]).ok_or(format!("{file_name} names no mysqld"))?;
+    let mysqld = inside(&tree["mysqld"]).ok_or_else(|| damaged(&"it names no mysqld"))?;
     let libraries = tree["library_path"].as_array().into_iter().flatten();
     let libraries: Vec<String> = libraries.filter_map(inside).collect();
     let command = match inside(&tree["loader"]) {
@@ -164,24 +171,21 @@ fn unpacked(folder: &Path) -> Result<(Vec<String>, Vec<String>), String> {
 ///
 /// # Errors
 /// When it does not run, or no member can use such a server.
-fn version_of(command: &[String]) -> Result<ServerVersion, String> {
+fn version_of(command: &[String]) -> Result<ServerVersion, Failure> {
     let program = &command[0];
     let output = Command::new(program)
         .args(&command[1..])
         .args(["--no-defaults", "--version"])
         .output()
-        .map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => format!("{program} is not there"),
-            _ => format!("{program} cannot be started: {error}"),
-        })?;
+        .map_err(|error| unusable(format!("{program} cannot be started: {error}")))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let rest = text.split_once("Ver ").map_or("", |(_, rest)| rest);
     let version: ServerVersion = rest.parse().map_err(|_| {
         let error = String::from_utf8_lossy(&output.stderr);
-        format!("{program} reports no version: {text}{error}")
+        unusable(format!("{program} reports no version: {text}{error}"))
     })?;
     match version_support(version, rest, "") {
-        VersionSupport::Refused(why) => Err(format!("{program}: {why}")),
+        VersionSupport::Refused(why) => Err(unusable(format!("{program}: {why}"))),
         _ => Ok(version),
     }
 }

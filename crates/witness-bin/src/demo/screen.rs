@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use raft_types::OpId;
 
+use crate::cli::status::table::members;
 use crate::demo::scoreboard::Scoreboard;
-use crate::operator::{Operator, RingReport};
-use crate::terminal::Table;
+use crate::operator::Operator;
+use crate::terminal::Format;
 
 /// How often the table is redrawn.
 const FRAME: Duration = Duration::from_millis(250);
@@ -31,8 +31,8 @@ pub(crate) enum Screen {
 
 impl Screen {
     /// The screen that fits standard output.
-    pub(crate) fn open(silent: bool) -> Self {
-        if silent {
+    pub(crate) fn open(format: Format) -> Self {
+        if format == Format::Json {
             return Self::Silent;
         }
         if !stdout().is_terminal() {
@@ -74,8 +74,8 @@ impl Display {
             let summary = self.board.summary();
             match &self.screen {
                 Screen::Live(bar) => {
-                    let table = table(&self.operator.ring().await).lines().join("\n");
-                    bar.set_message(format!("\n{summary}\n{table}"));
+                    let table = members(&self.operator.ring().await);
+                    bar.set_message(format!("\n{summary}\n{}", table.trim_end()));
                     bar.tick();
                 }
                 Screen::Plain => self.screen.print(&summary),
@@ -90,32 +90,4 @@ impl Display {
             bar.finish_and_clear();
         }
     }
-}
-
-fn table(ring: &RingReport) -> Table {
-    let mut table = Table::new(&[
-        "Member",
-        "Role",
-        "Term",
-        "Log_end",
-        "Committed",
-        "File",
-        "File_size",
-    ]);
-    let op_id = |op_id: Option<OpId>| op_id.map_or("-".to_owned(), |op_id| op_id.to_string());
-    for member in &ring.members {
-        let cells = match &member.view {
-            None => ["down", "-", "-", "-", "-", "-"].map(str::to_owned),
-            Some(view) => [
-                view.role.to_string(),
-                view.term.to_string(),
-                op_id(view.log_end),
-                op_id(view.committed),
-                view.log.file.clone(),
-                view.log.file_bytes.to_string(),
-            ],
-        };
-        table.row([vec![member.name.clone()], cells.into()].concat());
-    }
-    table
 }

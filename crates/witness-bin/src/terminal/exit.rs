@@ -25,6 +25,19 @@ pub enum Exit {
     Corrupt = 7,
 }
 
+impl Exit {
+    /// Ends a command with this code, and without a message, unless `ok`.
+    ///
+    /// # Errors
+    /// Where it is not.
+    pub fn unless(self, ok: bool) -> Result<(), Failure> {
+        match ok {
+            true => Ok(()),
+            false => Err(Failure::silent(self)),
+        }
+    }
+}
+
 impl From<Exit> for std::process::ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(exit as u8)
@@ -50,6 +63,16 @@ impl Failure {
             what: what.into(),
             advice: advice.into(),
         }
+    }
+
+    /// A failure with [`Exit::Usage`].
+    pub fn usage(what: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, what, advice)
+    }
+
+    /// A failure with [`Exit::Refused`].
+    pub fn refused(what: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self::new(Exit::Refused, what, advice)
     }
 
     /// A failure without advice, with [`Exit::Error`].

@@ -4,6 +4,5 @@ mod exit;
 mod output;
 
 pub use exit::{Exit, Failure};
-pub(crate) use output::bytes_bar;
-pub(crate) use output::sentence;
 pub use output::{Format, Table, colours, print, print_json, print_json_line, print_text};
+pub(crate) use output::{bytes_bar, cell, sentence, yes_no};

@@ -1,6 +1,7 @@
-//! What commands print: aligned tables for people, JSON for programs, on standard output. Writing
+//! Output of commands: aligned tables for people, JSON for programs, on standard output. Writing
 //! never panics: a closed pipe ends the command quietly.
 
+use std::fmt;
 use std::io::{self, IsTerminal, Write};
 
 use clap::ValueEnum;
@@ -45,6 +46,11 @@ impl Table {
             titles: titles.to_vec(),
             rows: Vec::new(),
         }
+    }
+
+    /// The same for titles that are separated by spaces.
+    pub(crate) fn titled(titles: &'static str) -> Self {
+        Self::new(&titles.split(' ').collect::<Vec<_>>())
     }
 
     /// Adds a row; it has as many cells as there are titles.
@@ -94,24 +100,37 @@ impl Table {
     }
 }
 
-/// Prints JSON or the table, as `format` selects.
+/// Every line with its end.
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.lines()
+            .iter()
+            .try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
+/// The cell of a value; "-" without one.
+pub(crate) fn cell(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+/// The cell of a condition.
+pub(crate) fn yes_no(yes: bool) -> String {
+    if yes { "yes" } else { "no" }.to_owned()
+}
+
+/// Prints JSON or the text, as `format` selects.
 ///
 /// # Errors
 /// When standard output cannot be written; silent when the pipe is closed.
-pub fn print(
+pub fn print<T: fmt::Display>(
     format: Format,
     json: &impl Serialize,
-    table: impl FnOnce() -> Table,
+    text: impl FnOnce() -> T,
 ) -> Result<(), Failure> {
     match format {
         Format::Json => print_json(json),
-        Format::Table => {
-            let mut out = io::stdout().lock();
-            for line in table().lines() {
-                writeln!(out, "{line}")?;
-            }
-            Ok(())
-        }
+        Format::Table => print_text(&text().to_string()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! SIGHUP, `witness reload` and `POST /reload`: a member takes its configuration anew, or says why not and changes nothing.
+//! SIGHUP, `witness reload` and `POST /reload`: a member reads its configuration again, or reports why not and changes nothing.
 
 use std::fs;
 
@@ -22,7 +22,7 @@ fn wait_for_words(ring: &Ring, at: usize, said_before: usize, words: &str) {
 }
 
 #[test]
-fn what_can_be_taken_is_taken_and_what_needs_a_restart_is_named() {
+fn reloaded_keys_take_effect_and_restart_keys_are_named() {
     let ring = Ring::launch(&MEMBERS);
     let token = ring.config(1).with_file_name("token");
     write_secret(&token, b"first\n");

@@ -1,4 +1,4 @@
-//! The certificates of `witness tls init`: a ring takes them as they are, and nobody else gets in.
+//! The certificates of `witness tls init`: a ring uses them as they are, and rejects other callers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ struct TlsRing {
     scratch: Scratch,
 }
 
-/// The flags that name somebody's files in a directory that `witness tls init` made.
+/// The flags for a holder's files in a directory of `witness tls init`.
 fn flags(directory: &Path, name: &str) -> Vec<String> {
     let flag = |key: &str, file: String| format!("--tls-{key}={}", directory.join(file).display());
     vec![
@@ -68,7 +68,7 @@ impl TlsRing {
         run
     }
 
-    /// Gives n-3 somebody's files, in a directory of its own.
+    /// Gives n-3 a holder's files, in a directory of its own.
     fn put(&self, directory: &str, name: &str) {
         for end in ["crt", "key"] {
             let from = self.directory(directory).join(format!("{name}.{end}"));
@@ -85,7 +85,7 @@ impl TlsRing {
         started.expect("the member starts");
     }
 
-    /// Runs a command with somebody's certificate.
+    /// Runs a command with a holder's certificate.
     fn run_as(&self, flags: &[String], line: &str) -> Run {
         witness(&self.scratch)
             .args(line.split_whitespace())
@@ -98,7 +98,7 @@ impl TlsRing {
         self.run_as(&flags(&self.directory("tls"), "operator-ana"), line)
     }
 
-    /// Nobody else ends the pause, and everybody may see it.
+    /// Only an operator ends the pause; every caller may see it.
     fn obeys_operators_alone(&self) {
         let tls = self.directory("tls");
         for (name, is) in [
@@ -161,7 +161,7 @@ impl TlsRing {
 }
 
 #[test]
-fn members_with_certificates_are_a_ring_and_strangers_are_not_in_it() {
+fn a_ring_with_certificates_rejects_other_callers() {
     let mut ring = TlsRing::prepare();
     ring.init("--directory tls --operator ana --reader eve");
     ring.start(2, "tls", &[]);
@@ -172,7 +172,7 @@ fn members_with_certificates_are_a_ring_and_strangers_are_not_in_it() {
         run.code <= 1 && run.json()["leader"] == 1
     });
 
-    // Nobody without a certificate of this authority is heard.
+    // Callers without a certificate of this authority are rejected.
     let without = ring.run_as(&[], "status");
     assert_eq!(without.code, 3, "{without}");
     ring.init("--directory strangers --operator ana");
@@ -229,7 +229,7 @@ fn members_with_certificates_are_a_ring_and_strangers_are_not_in_it() {
         ring.wait("n-2 listens", || {
             ring.cluster.output(1)[said_before..].contains("listen")
         });
-        ring.wait("n-2 calls in vain", || {
+        ring.wait("n-2 calls without success", || {
             ring.cluster.output(1)[said_before..].contains("cannot be called")
         });
         ring.wait_for_answer("n-2", false);
@@ -250,7 +250,7 @@ fn members_with_certificates_are_a_ring_and_strangers_are_not_in_it() {
 }
 
 #[test]
-fn a_certificate_with_which_nobody_would_talk_to_the_member_is_not_taken() {
+fn a_reload_rejects_a_certificate_that_members_would_reject() {
     let mut ring = TlsRing::prepare();
     ring.init("--directory tls --operator ana --reader eve --days 13");
     fs::create_dir(ring.directory("own")).expect("a directory");
@@ -281,7 +281,7 @@ fn a_certificate_with_which_nobody_would_talk_to_the_member_is_not_taken() {
             assert!(refused.stderr.contains(words), "`{words}`: {refused}");
         }
     }
-    // It goes on with the one that it has, which does not last long; a start with the other one is told of.
+    // It continues with its present one, which expires soon; a start with the other one is reported.
     assert_eq!(ring.error_of("n-3"), None);
     let output = ring.cluster.output(2);
     // 13 days in the second in which it was made, and less from then on.
@@ -301,7 +301,7 @@ fn a_certificate_with_which_nobody_would_talk_to_the_member_is_not_taken() {
 }
 
 #[test]
-fn a_configuration_whose_certificate_nobody_would_take_has_a_mistake() {
+fn config_check_reports_a_certificate_that_members_would_reject() {
     let scratch = Scratch::new();
     let own = CONFIGURATION.replace("/not/on/this/host-ca.crt", "tls/ca.crt");
     scratch.write("witness.toml", &own);
@@ -457,14 +457,14 @@ fn a_member_that_moved_needs_another_certificate() {
     );
     let run = init(&scratch, "");
     assert_eq!(run.code, 0, "{run}");
-    let expected = "tls/db-1.crt is not for 10.0.0.9; make it anew with --renew db-1";
+    let expected = "tls/db-1.crt is not for 10.0.0.9; make it again with --renew db-1";
     assert!(run.stdout.contains(expected), "{run}");
     let run = init(&scratch, "--renew db-1");
     assert!(!run.stdout.contains("warning"), "{run}");
 }
 
 #[test]
-fn what_is_wrong_with_a_certificate_is_shown() {
+fn tls_show_reports_problems() {
     let scratch = Scratch::new();
     scratch.write("witness.toml", CONFIGURATION);
     assert_eq!(init(&scratch, "").code, 0);

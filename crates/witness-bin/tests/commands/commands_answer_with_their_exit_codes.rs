@@ -57,7 +57,7 @@ fn usage_is_2_and_help_is_0() {
 }
 
 #[test]
-fn without_a_configuration_it_is_said_where_one_was_looked_for_and_nothing_else() {
+fn without_a_configuration_only_the_searched_paths_are_named() {
     let scratch = Scratch::new();
     for line in ["status", "members list", "switchover b --yes"] {
         let run = witness(&scratch).args(line.split(' ')).run();
@@ -70,7 +70,7 @@ fn without_a_configuration_it_is_said_where_one_was_looked_for_and_nothing_else(
 }
 
 #[test]
-fn an_address_where_nobody_answers_is_told_once() {
+fn an_unreachable_address_is_reported_once() {
     let scratch = Scratch::new();
     let run = |line: &str| witness(&scratch).args(line.split(' ')).run();
     for line in [
@@ -84,7 +84,7 @@ fn an_address_where_nobody_answers_is_told_once() {
         let said = "witness: no member answers: 127.0.0.1:1: connection refused\n";
         assert!(gone.stderr.starts_with(said), "{line}: {gone}");
         assert_eq!(gone.stdout, "", "{line}: {gone}");
-        let unknown = run(&format!("{line} --endpoints nobody.invalid:7400"));
+        let unknown = run(&format!("{line} --endpoints unknown.invalid:7400"));
         let told = unknown.stderr.matches("cannot be looked up");
         assert_eq!(told.count(), 1, "{unknown}");
         let without_a_port = run(&format!("{line} --endpoints db-1"));
@@ -95,7 +95,7 @@ fn an_address_where_nobody_answers_is_told_once() {
 }
 
 #[test]
-fn who_only_asks_says_for_how_long() {
+fn queries_have_a_timeout_per_member() {
     let scratch = Scratch::new();
     // It takes connections and says nothing.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -112,7 +112,7 @@ fn who_only_asks_says_for_how_long() {
 }
 
 #[test]
-fn a_ring_of_which_nobody_answers_is_one_of_which_nothing_is_known() {
+fn a_ring_without_answers_has_an_unknown_quorum() {
     let scratch = Scratch::new();
     scratch.write("witness.toml", ALONE);
     let run = witness(&scratch).args(["status"]).run();
@@ -144,7 +144,7 @@ fn a_ring_of_which_nobody_answers_is_one_of_which_nothing_is_known() {
 }
 
 #[test]
-fn errors_are_json_when_json_is_asked_for() {
+fn errors_are_json_with_json_output() {
     let scratch = Scratch::new();
     let run = witness(&scratch)
         .args(["log", "list", "nowhere", "--output", "json"])

@@ -224,7 +224,7 @@ fn rules_between_keys_are_checked() {
         (
             "id = 4",
             "id = 1\nlisten = \"0.0.0.0:0\"",
-            "`member.listen` is 0.0.0.0:0, a port that nobody knows",
+            "`member.listen` is 0.0.0.0:0, a port that the other members do not know",
         ),
         (
             "durabilty = \"fsync\"",
@@ -275,7 +275,7 @@ fn a_file_that_cannot_be_read_is_an_error_of_its_own() {
 }
 
 #[test]
-fn without_a_file_it_says_where_it_looked() {
+fn without_a_file_the_searched_paths_are_named() {
     let scratch = Scratch::new();
     let run = witness(&scratch).args(["status"]).run();
     assert_eq!(run.code, 2, "{run}");
@@ -299,7 +299,7 @@ members = [
 
 /// What `[quorum]` and the members' regions mean together, each with the exit code of `witness config check`.
 #[test]
-fn the_quorum_and_the_regions_have_to_go_together() {
+fn quorum_and_regions_are_checked_together() {
     let cases = [
         (
             "",
@@ -344,7 +344,7 @@ fn the_quorum_and_the_regions_have_to_go_together() {
         (
             "quorum.regions = [\"north\"]",
             0,
-            "warning: `quorum.regions` is not looked at with the policy `single-region-dynamic`; set `quorum.policy` to \"regions\", or remove the line",
+            "warning: `quorum.regions` is not used with the policy `single-region-dynamic`; set `quorum.policy` to \"regions\", or remove the line",
         ),
         (
             "quorum.region_preference = [\"south\", \"nort\"]",
@@ -374,7 +374,7 @@ fn the_quorum_and_the_regions_have_to_go_together() {
 }
 
 #[test]
-fn a_mysqld_that_gets_nothing_beside_others_is_warned_of() {
+fn a_mysqld_that_applies_nothing_causes_a_warning() {
     let beside_a_mysqld = THREE_REGIONS.replace("member.id = 3", "member.id = 1");
     let alone = beside_a_mysqld.replace(
         "\"db-2\", region = \"south\", kind = \"database\"",
@@ -454,13 +454,13 @@ fn edges_lead_from_a_member_to_a_member_and_not_in_a_circle() {
     let unused = with_edges(["", "w-1", ""]).replace("\"edges\"", "\"region\"");
     let unused = check(&unused);
     assert!(
-        unused.stdout.contains("`proxy_from` is not looked at"),
+        unused.stdout.contains("`proxy_from` is not used"),
         "{unused}"
     );
 }
 
 #[test]
-fn an_operators_certificate_needs_its_key_and_neither_has_to_be_the_members_to_read() {
+fn an_operators_certificate_needs_its_key() {
     let scratch = Scratch::new();
     scratch.write("witness.toml", ON_LOOPBACK);
     let made = witness(&scratch)
@@ -495,7 +495,7 @@ members = [
 "#;
 
 #[test]
-fn beyond_loopback_a_member_has_tls_or_a_word_that_it_does_without() {
+fn addresses_beyond_loopback_need_tls_or_plaintext() {
     let scratch = Scratch::new();
     let run = |command: &str, text: &str| {
         scratch.write("witness.toml", text);
@@ -541,7 +541,7 @@ fn beyond_loopback_a_member_has_tls_or_a_word_that_it_does_without() {
         let started = run("run", &text);
         assert_eq!(started.code, 2, "{started}");
         assert!(started.stderr.contains("is beyond loopback"), "{started}");
-        // Whoever makes the certificates has none yet.
+        // `witness tls init` runs before there are certificates.
         let made = run("tls init --directory tls", &text);
         assert_eq!(made.code, 0, "{made}");
 

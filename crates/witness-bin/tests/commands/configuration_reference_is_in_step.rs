@@ -16,13 +16,13 @@ fn the_documentation_holds_the_reference_of_the_program() {
         assert_eq!(
             documented,
             made,
-            "line {} of the reference has fallen behind",
+            "line {} of the reference is out of date",
             line + 1
         );
     }
     assert_eq!(
         documented,
         reference(),
-        "print it anew with `witness config reference`"
+        "print it again with `witness config reference`"
     );
 }

@@ -84,7 +84,7 @@ fn a_mistake_in_a_variable_or_a_flag_names_it() {
         "{text}"
     );
     assert!(
-        text.contains("--member-id: error: `member.id`: `one` is not a number"),
+        text.contains("--member-id: error: `member.id`: expected number, found a text"),
         "{text}"
     );
     assert!(
@@ -157,7 +157,7 @@ fn the_example_validates_with_certificates() {
 }
 
 #[test]
-fn a_binlog_server_with_a_certificate_demands_tls_unless_told_otherwise() {
+fn a_binlog_server_with_a_certificate_requires_tls_by_default() {
     const SERVER: &str =
         "binlog_server.listen = \"127.0.0.1:3307\"\nbinlog_server.password = \"x\"\n";
     let scratch = Scratch::new();

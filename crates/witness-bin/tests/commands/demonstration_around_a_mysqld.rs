@@ -30,7 +30,7 @@ fn processes_with(words: &str) -> usize {
 }
 
 #[test]
-fn around_a_mysqld_it_ends_well_and_leaves_nothing_running() {
+fn around_a_mysqld_it_succeeds_and_leaves_no_process() {
     let scratch = Scratch::new();
     symlink(tree(), scratch.join(".mysql")).expect("a link");
     let demo = [
@@ -72,7 +72,7 @@ fn around_a_mysqld_it_ends_well_and_leaves_nothing_running() {
 }
 
 #[test]
-fn without_a_mysqld_it_says_how_to_get_one() {
+fn without_a_mysqld_the_advice_names_one() {
     let scratch = Scratch::new();
     let run = witness(&scratch)
         .env("MYSQLD", "/nowhere/mysqld")
@@ -81,7 +81,7 @@ fn without_a_mysqld_it_says_how_to_get_one() {
     assert_eq!(run.code, 4, "{run}");
     assert!(
         run.stderr
-            .contains("MYSQLD names no usable mysqld: /nowhere/mysqld is not there"),
+            .contains("MYSQLD names no usable mysqld: /nowhere/mysqld cannot be started"),
         "{run}"
     );
     assert!(run.stderr.contains("cargo xtask mysql"), "{run}");

@@ -4,7 +4,7 @@ use crate::program::played::played;
 use crate::program::{Scratch, witness};
 
 #[test]
-fn it_ends_well_and_tells_what_happened() {
+fn it_succeeds_and_lists_its_events() {
     let run = &played().run;
     assert_eq!(run.code, 0, "{run}");
     let report = run.json();
@@ -70,7 +70,7 @@ fn the_files_that_stay_are_equal_and_whole() {
 }
 
 #[test]
-fn a_directory_that_holds_something_is_left_alone() {
+fn a_directory_with_files_is_refused() {
     let scratch = Scratch::new();
     std::fs::create_dir(scratch.join("d")).expect("a directory");
     scratch.write("d/precious", "x");

@@ -3,7 +3,7 @@
 use testkit::documentation::witness_commands;
 
 #[test]
-fn the_command_line_takes_every_command_of_the_documentation() {
+fn every_documented_command_parses() {
     let commands = witness_commands().expect("the pages can be read");
     assert!(commands.len() > 60, "only {} were found", commands.len());
     for command in commands {
@@ -15,7 +15,7 @@ fn the_command_line_takes_every_command_of_the_documentation() {
 }
 
 #[test]
-fn a_command_that_does_not_exist_is_noticed() {
+fn an_unknown_command_is_rejected() {
     for words in [
         ["witness", "explode", "db-1"],
         ["witness", "switchover", "--no-such-flag"],

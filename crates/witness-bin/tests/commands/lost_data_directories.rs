@@ -1,4 +1,4 @@
-//! A ring with a member that comes back without what it had on its disk: it takes no part, and says what to look at.
+//! A ring with a member that has lost files of its data directory: it takes no part, and its advice names the checks.
 
 use std::fs;
 
@@ -36,7 +36,7 @@ fn a_member_that_lost_its_log_and_its_votes_takes_no_part() {
 }
 
 #[test]
-fn a_member_whose_volume_is_not_mounted_is_told_of_the_ring() {
+fn a_member_without_its_volume_reports_the_ring() {
     let mut ring = Ring::launch(&MEMBERS);
     everybody_has_joined(&ring);
     ring.kill(1);
@@ -46,7 +46,7 @@ fn a_member_whose_volume_is_not_mounted_is_told_of_the_ring() {
         fs::rename(ring.directory(1).join(part), volume.join(part)).expect(part);
     }
     ring.start(1, &[]);
-    ring.wait("it is told of the ring", || {
+    ring.wait("it reports the ring", || {
         ring.log(1).contains("is its volume mounted?")
     });
     let order = format!("bootstrap --yes --config {}", ring.config(1).display());
@@ -68,7 +68,7 @@ fn a_member_whose_volume_is_not_mounted_is_told_of_the_ring() {
         fs::rename(volume.join(part), place).expect(part);
     }
     ring.start(1, &[]);
-    ring.wait("nothing is said of it any more", || {
+    ring.wait("it is no longer reported", || {
         let shown = ring.run("status");
         shown.stdout.contains("n-2") && !shown.stdout.contains("data directory is empty")
     });

@@ -1,4 +1,4 @@
-//! A member does not start on a data directory that is somebody else's, in use, or damaged, and starts
+//! A member does not start on a data directory that is another member's, in use, or damaged, and starts
 //! where that costs nothing.
 
 use std::fs::{self, OpenOptions, Permissions};
@@ -16,7 +16,7 @@ fn start(scratch: &Scratch) -> Child {
     witness(scratch).args(["run"]).spawn()
 }
 
-/// Waits until the member says this, and answers with all it said until then.
+/// Waits for this output of the member, and returns all output until then.
 fn wait_for(child: &mut Child, words: &str) -> String {
     let mut said = String::new();
     let mut lines = BufReader::new(child.stderr.take().expect("piped"));
@@ -113,7 +113,7 @@ fn a_changed_byte_in_a_closed_file() {
     std::os::unix::fs::FileExt::read_exact_at(&file, &mut damaged, 20_000).expect("two bytes");
     assert_eq!(
         &damaged, b"\xff\xff",
-        "nothing is mended behind the operator's back"
+        "nothing is repaired without an order"
     );
 }
 

@@ -74,7 +74,7 @@ members = [{}]
             ..Sources::default()
         };
         let mut settings = read(&sources).0.expect("a configuration").member;
-        // What a member without a mysqld beside it lacks of one is nothing that this test needs.
+        // The test needs nothing of a mysqld.
         for entry in &mut settings.members {
             entry.kind = kind(entry.id);
         }
@@ -100,7 +100,7 @@ members = [{}]
         member.stop().await.expect("an end in good order");
     }
 
-    /// Writes something through whoever leads, until it is committed.
+    /// Writes through the current leader, until it is committed.
     async fn write(&self) {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -143,7 +143,7 @@ fn kind(id: MemberId) -> MemberKind {
     }
 }
 
-/// Every file below a directory but the lock, which says who looked at it last.
+/// Every file below a directory but the lock, which names its last user.
 fn content(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(directory).expect("a directory") {
@@ -167,18 +167,18 @@ fn a_ring_is_upgraded_member_by_member_under_writes() {
         witness(scratch).args(line.split(' ')).run()
     };
     runtime.block_on(async {
-        // The founder waits for the others, which wait to be taken in.
-        let founder = Opened::open(ring.settings(1, this_version()), Surroundings::default());
-        let mut founder = founder.await.expect("a member");
+        // The bootstrapping member waits for the others, which wait for the ring.
+        let first = Opened::open(ring.settings(1, this_version()), Surroundings::default());
+        let mut first = first.await.expect("a member");
         let mut others = Vec::new();
         for id in [2, 3] {
             let settings = ring.settings(id, this_version());
             let opened = Opened::open(settings, Surroundings::default()).await;
             others.push((id, opened.expect("a member")));
         }
-        let joined = founder.join(true).await.expect("a ring");
-        let founder = founder.take_part(joined).await.expect("its part");
-        ring.members.insert(MemberId(1), founder);
+        let joined = first.join(true).await.expect("a ring");
+        let first = first.take_part(joined).await.expect("its part");
+        ring.members.insert(MemberId(1), first);
         for (id, mut opened) in others {
             let joined = opened.join(false).await.expect("its ring");
             let running = opened.take_part(joined).await.expect("its part");
@@ -204,7 +204,7 @@ fn a_ring_is_upgraded_member_by_member_under_writes() {
     }));
 
     runtime.block_on(async {
-        // The version before does not start any more, and leaves the directory as it is.
+        // The previous version no longer starts, and leaves the directory as it is.
         ring.stop(3).await;
         let directory = ring.scratch.join("d3");
         let before = content(&directory);
@@ -250,7 +250,7 @@ fn a_ring_is_upgraded_member_by_member_under_writes() {
 }
 
 #[test]
-fn members_that_do_not_speak_the_founder_s_format_make_no_ring_and_status_says_what_they_run() {
+fn bootstrap_refuses_members_without_its_format_and_status_lists_versions() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let ring = Ring::new();
     runtime.block_on(async {
@@ -258,15 +258,15 @@ fn members_that_do_not_speak_the_founder_s_format_make_no_ring_and_status_says_w
             formats: "2-3".parse().expect("a range"),
             ..next_version()
         };
-        let founder = Opened::open(ring.settings(1, later), Surroundings::default());
-        let mut founder = founder.await.expect("a member");
+        let first = Opened::open(ring.settings(1, later), Surroundings::default());
+        let mut first = first.await.expect("a member");
         let mut others = Vec::new();
         for id in [2, 3] {
             let settings = ring.settings(id, this_version());
             let opened = Opened::open(settings, Surroundings::default()).await;
             others.push(opened.expect("a member"));
         }
-        let Err(refused) = founder.join(true).await else {
+        let Err(refused) = first.join(true).await else {
             panic!("it made a ring");
         };
         let words = "member 2 speaks the formats 1, and the ring would begin with 2";
@@ -274,7 +274,7 @@ fn members_that_do_not_speak_the_founder_s_format_make_no_ring_and_status_says_w
         let status = tokio::task::block_in_place(|| witness(&ring.scratch).args(["status"]).run());
         let warning = "Warning: members run different versions (0.1.0, formats 1: `m2`, `m3`; 0.2.0, formats 2-3: `m1`): finish the upgrade";
         assert!(status.stdout.contains(warning), "{status}");
-        founder.close().await.expect("its end");
+        first.close().await.expect("its end");
         for other in others {
             other.close().await.expect("its end");
         }

@@ -12,7 +12,7 @@ const MEMBERS: [&str; 6] = [
     "s-3 south witness",
 ];
 
-/// What the leader says of its regions: which of them decide, and how many of their voters answer.
+/// The regions in the leader's view: which of them decide, and how many of their voters answer.
 fn deciding(ring: &Ring) -> Vec<(String, u64)> {
     let shown = ring.json("quorum show");
     let regions = shown["regions"].as_array().expect("a list").clone();
@@ -53,7 +53,7 @@ fn the_leadership_moves_and_members_come_and_go() {
     newcomer(&mut ring);
 }
 
-/// What a dry run says is so at that moment, and nothing is changed by it.
+/// A dry run reports the present state, and changes nothing.
 fn dry_runs(ring: &Ring) {
     let before = ring.json("members list");
     for (line, would) in [
@@ -102,8 +102,8 @@ fn from_elsewhere(ring: &Ring) {
     let whose = ring.run_from_elsewhere("reprovision --from --dry-run", 3);
     assert_eq!(whose.code, 2, "{whose}");
     assert!(whose.stderr.contains("name the member"), "{whose}");
-    let nobody = ring.run_from_elsewhere("status --endpoints 127.0.0.1:1,127.0.0.1:2", 3);
-    assert_eq!(nobody.code, 3, "{nobody}");
+    let unreachable = ring.run_from_elsewhere("status --endpoints 127.0.0.1:1,127.0.0.1:2", 3);
+    assert_eq!(unreachable.code, 3, "{unreachable}");
     let again = ring.run("bootstrap --yes");
     assert_eq!(again.code, 0, "{again}");
     assert!(again.stdout.contains("exists"), "{again}");
@@ -163,7 +163,7 @@ fn refusals(ring: &Ring) {
             (
                 "members add --id 7 --name s-4 --region south --kind witness --address 127.0.0.1:1",
                 4,
-                "the new member does not say who it is: the member at 127.0.0.1:1 does not answer",
+                "the new member does not report its identity: the member at 127.0.0.1:1 does not answer",
             ),
             (
                 "quorum fix",
@@ -248,7 +248,7 @@ fn promotion(ring: &Ring) {
     ring.wait_for_leader(1);
 }
 
-/// What the log says of the members and of the quorum is changed there, and the files do not count.
+/// The members and the quorum are changed in the log; the files do not count.
 fn amendments(ring: &Ring) {
     let said = |line: &str, expected: &[&str]| {
         let run = ring.run(line);

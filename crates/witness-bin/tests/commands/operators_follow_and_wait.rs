@@ -1,5 +1,5 @@
-//! The operator's end of a command, against members that are played: it goes to whoever leads now, and whatever
-//! keeps the end of a command from being known is told as that.
+//! The operator's end of a command, against members that are played: it goes to the current leader, and whatever
+//! hides the end of a command is reported as such.
 
 use std::process::Child;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ enum Play {
     Begins,
     /// It begins, and ends without a word.
     Falls,
-    /// It tells something that nobody knows.
+    /// It sends an event that no client knows.
     Babbles,
 }
 
@@ -276,7 +276,7 @@ fn a_command_follows_the_leadership() {
 }
 
 #[test]
-fn a_leadership_that_does_not_rest_is_told() {
+fn a_leadership_that_keeps_moving_is_reported() {
     let stage = Stage::set([Play::Sends(2), Play::Sends(1)]);
     let run = stage.run("switchover db-2 --yes");
     assert_eq!(run.code, 3, "{run}");
@@ -296,7 +296,7 @@ fn a_leadership_that_does_not_rest_is_told() {
 }
 
 #[test]
-fn an_end_that_is_not_known_is_told_as_that() {
+fn an_unknown_result_is_reported_as_unknown() {
     let about = "the promotion of member 2 `db-2` may continue in the ring: ";
     for (play, line, why) in [
         (
@@ -323,7 +323,7 @@ fn an_end_that_is_not_known_is_told_as_that() {
 }
 
 #[test]
-fn an_interruption_says_that_the_command_goes_on() {
+fn an_interrupted_command_is_reported_as_continuing() {
     let stage = Stage::set([Play::Begins, Play::Obeys]);
     let command = stage.spawn("switchover db-2 --yes --output json");
     // It listens for the signal from the moment in which it asks; before that, the signal would end it as usual.

@@ -1,4 +1,4 @@
-//! Two of three voters are gone for good: the quorum is repaired with what may be lost named, never without,
+//! Two of three voters are permanently lost: the quorum is repaired with what may be lost named, never without,
 //! and the ring commits again.
 
 use testkit::documentation::witness_commands;
@@ -31,7 +31,7 @@ fn a_shattered_quorum_is_repaired_when_the_loss_is_accepted() {
 
     // Without a word on what may be lost, nothing is done.
     let refused = || ring.run("quorum fix --apply --yes");
-    ring.wait("nobody is heard of as the leader", || {
+    ring.wait("no leader is known", || {
         refused().stderr.contains("it cannot be proven")
     });
     let run = refused();
@@ -59,7 +59,7 @@ fn a_shattered_quorum_is_repaired_when_the_loss_is_accepted() {
         "{other}"
     );
 
-    // A dry run, and then the plan that was looked at.
+    // A dry run, and then the plan that it showed.
     let dry = ring.run(&format!("quorum fix --accept-loss {end}"));
     assert_eq!(dry.code, 0, "{dry}");
     assert!(
@@ -131,7 +131,7 @@ fn members_that_come_back_after_a_repair_cut_their_logs_and_are_members_again() 
     region_b.clone().for_each(|at| ring.thaw(at));
 
     let attempt = || ring.run("quorum fix --apply --yes");
-    ring.wait("nobody is heard of as the leader", || {
+    ring.wait("no leader is known", || {
         attempt().stderr.contains("it cannot be proven")
     });
     let refused = attempt();

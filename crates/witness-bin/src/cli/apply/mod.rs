@@ -24,8 +24,7 @@ use crate::cli::apply::origin::{OriginArgs, Reading, TargetLogin};
 use crate::cli::apply::page::Page;
 use crate::cli::apply::screen::{Report, Screen};
 use crate::cli::config_args::ConfigArgs;
-use crate::cli::log_filter::start_log;
-use crate::cli::signals::StopSignals;
+use crate::cli::process::{StopSignals, start_log};
 use crate::config::{LoggingSettings, bytes_of, duration_of};
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 

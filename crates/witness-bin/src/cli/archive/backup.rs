@@ -25,7 +25,7 @@ use crate::cli::archive::copying::{Alone, Copied, Copying, remove};
 use crate::cli::archive::findings::ListedBase;
 use crate::cli::archive::output;
 use crate::cli::archive::place::{OwnArchive, gtids, now};
-use crate::cli::signals::StopSignals;
+use crate::cli::process::StopSignals;
 use crate::config::duration_of;
 use crate::terminal::{Exit, Failure, Format, bytes_bar};
 

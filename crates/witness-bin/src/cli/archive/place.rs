@@ -18,7 +18,7 @@ use url::Url;
 
 use super::conditions::refused;
 use crate::cli::config_args::ConfigArgs;
-use crate::config::Config;
+use crate::config::{Config, FileCheck};
 use crate::operator::Asker;
 use crate::terminal::{Exit, Failure};
 
@@ -71,7 +71,7 @@ impl PlaceArgs {
             });
         }
         let config = ConfigArgs::of_file(self.config.clone());
-        let settings = config.load_without_files()?.0.member.archive;
+        let settings = config.load(FileCheck::Nothing)?.0.member.archive;
         let settings = settings.ok_or_else(no_archive)?;
         let (url, file) = (settings.url.clone(), settings.options_file.as_deref());
         Ok(Place {
@@ -180,7 +180,7 @@ impl OwnArchive {
     /// # Errors
     /// Exit 2 where the configuration is wrong or names no archive.
     pub(super) fn open(config: Option<PathBuf>) -> Result<Self, Failure> {
-        let (config, _) = ConfigArgs::of_file(config).load()?;
+        let (config, _) = ConfigArgs::of_file(config).load(FileCheck::Readable)?;
         let settings = config.member.archive.clone().ok_or_else(no_archive)?;
         let (url, file) = (settings.url.clone(), settings.options_file.as_deref());
         let storage = Storage::open_with(url, file, settings.call_limit);

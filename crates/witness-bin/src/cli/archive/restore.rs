@@ -21,9 +21,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::place::ReadArgs;
 use super::{output, sound};
-use crate::cli::log_filter::start_log;
+use crate::cli::process::{StopSignals, start_log};
 use crate::cli::session::block_on;
-use crate::cli::signals::StopSignals;
 use crate::config::LoggingSettings;
 use crate::terminal::{Exit, Failure, Format};
 

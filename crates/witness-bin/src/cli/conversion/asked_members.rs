@@ -6,11 +6,12 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use member::conversion::{ConversionFailure, ConversionMembers, MemberPlace, MemberSaid, RingSeen};
 use member::protocol::{CommandResult, MysqldAnswer, MysqldOrder, OperatorCommand};
+use member::settings::Settings;
 use raft_types::MemberId;
 use tokio::time::Instant;
 
 use crate::cli::session::another_answer;
-use crate::operator::{Directory, MemberAddress, Operator, RingReport};
+use crate::operator::{Asker, Directory, Operator, RingReport};
 use crate::terminal::Failure;
 
 pub(super) struct AskedMembers {
@@ -20,11 +21,15 @@ pub(super) struct AskedMembers {
 }
 
 impl AskedMembers {
-    pub(super) fn new(operator: Operator) -> Self {
-        Self {
-            operator,
+    /// # Errors
+    /// Exit 2 when the configured files for TLS cannot be used.
+    pub(super) fn of(settings: &Settings) -> Result<Self, Failure> {
+        let asker = Asker::new(settings);
+        let asker = asker.map_err(|error| Failure::usage(error.to_string(), ""))?;
+        Ok(Self {
+            operator: Operator::new(asker),
             last: Mutex::new(None),
-        }
+        })
     }
 
     async fn report(&self) -> RingReport {
@@ -50,14 +55,14 @@ impl AskedMembers {
         until: Instant,
     ) -> Result<CommandResult, Failure> {
         let directory = Directory::of(&self.last_report().await);
-        let address: &MemberAddress = match directory.get(place.id) {
+        let address = match directory.get(place.id) {
             Some(address) => address,
             None => directory.find(&place.name)?,
         };
-        let asked = self
-            .operator
-            .at(address, &directory, &command, until, |_| {});
-        asked.await
+        let operator = &self.operator;
+        operator
+            .at(address, &directory, &command, until, |_| {})
+            .await
     }
 }
 

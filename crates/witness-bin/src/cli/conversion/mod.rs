@@ -1,49 +1,290 @@
-//! `witness enable-raft` and `witness disable-raft`: arguments, output, and calls to the members. The conversion itself is
-//! `member::conversion`.
+//! `witness enable-raft` takes a running primary and its replicas into a ring; `witness disable-raft` restores plain MySQL replication,
+//! without moving the primary. Arguments, output, and calls to the members; the conversion itself is `member::conversion`.
 
-mod arguments;
 mod asked_members;
-mod disable;
-mod enable;
 mod screen;
 
-use member::conversion::{ConversionFailure, FailureKind, JournalEntries};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-pub(crate) use crate::cli::conversion::disable::{DisableArgs, run as disable};
-pub(crate) use crate::cli::conversion::enable::{EnableArgs, run as enable};
-use crate::terminal::{Exit, Failure};
+use member::connect_options;
+use member::conversion::{
+    BinlogAccount, Conversion, ConversionFailure, Detaching, Direction, Enabling, FailureKind,
+    ReplicationAccount, StockReplica,
+};
+use member::settings::{BinlogServerSettings, PasswordSource, Settings};
+use mysql_link::{ConnectOptions, Endpoint, Secret};
+use mysqld_controller::SourceTls;
+use tokio::time::Instant;
+
+use crate::cli::config_args::ConfigArgs;
+use crate::cli::conversion::asked_members::AskedMembers;
+use crate::cli::conversion::screen::Screen;
+use crate::cli::session::{Consent, block_on};
+use crate::config::duration_of;
+use crate::terminal::{Exit, Failure, Format};
+
+/// Arguments of `witness enable-raft`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct EnableArgs {
+    /// The binlog server that the replicas without a member are to follow; its account is that of this [binlog_server] section
+    #[arg(long, value_name = "HOST:PORT")]
+    binlog_server: Option<String>,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+/// Arguments of `witness disable-raft`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DisableArgs {
+    /// Where the replicas reach the primary; without it the host of its member's address, and mysqld's port
+    #[arg(long, value_name = "HOST:PORT")]
+    source: Option<String>,
+    /// The account at the primary that the replicas log in with; not that of the members
+    #[arg(long, value_name = "USER", requires = "replication_password_file")]
+    replication_user: Option<String>,
+    /// The file on this host with that account's password in its first line; the members receive the password
+    #[arg(long, value_name = "FILE", requires = "replication_user")]
+    replication_password_file: Option<PathBuf>,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+/// Arguments of both.
+#[derive(Debug, clap::Args)]
+struct RunArgs {
+    /// Only check the servers, and print the plan
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    stock: StockArgs,
+    /// How long all of it may take, as in 30s or 10m
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration_of)]
+    timeout: Duration,
+    #[command(flatten)]
+    consent: Consent,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// Replicas without a member: the command itself connects to them, with an account from the command line.
+#[derive(Debug, Clone, clap::Args)]
+struct StockArgs {
+    /// A replica without a member that is to change its source as well; may be given more than once
+    #[arg(long, value_name = "HOST:PORT")]
+    stock_replica: Vec<String>,
+    /// The account on those replicas; without it that of the `mysql` section
+    #[arg(long, value_name = "USER")]
+    stock_user: Option<String>,
+    /// The file with that account's password in its first line
+    #[arg(long, value_name = "FILE")]
+    stock_password_file: Option<PathBuf>,
+    /// The file on the hosts of those replicas with the CA of the ring's certificates, by which they verify their source; their mysqld
+    /// reads it. Needed where the ring has TLS
+    #[arg(long, value_name = "FILE")]
+    stock_ca_file: Option<PathBuf>,
+}
+
+/// Runs `witness enable-raft`.
+///
+/// # Errors
+/// Exit 4 when there is an obstacle, 3 when a member does not answer, 5 when a step is not complete in time.
+pub(crate) fn enable(args: &EnableArgs, format: Format) -> Result<(), Failure> {
+    let settings = args.run.config.member()?;
+    let binlog_server = args.binlog_server.as_deref();
+    let binlog_server = binlog_server.map(host_and_port).transpose()?;
+    let members = AskedMembers::of(&settings)?;
+    let conversion = args
+        .run
+        .conversion(Direction::EnableRaft, &settings, &members)?;
+    let (ring, own) = (&settings.ring_name, &settings.own.name);
+    let question =
+        format!("Create ring `{ring}` from these servers? Clients cannot write for a moment.");
+    let end = |write_pause: &str| {
+        format!("\nRing `{ring}` has taken over the primary of `{own}`. {write_pause}\n")
+    };
+    block_on(async {
+        let mut course = Enabling::course(&conversion, binlog_server).await?;
+        let screen = args.run.screen(&conversion, format);
+        screen.go(&mut course, &question, end).await
+    })
+}
+
+/// Runs `witness disable-raft`.
+///
+/// # Errors
+/// Exit 4 when there is an obstacle, 3 when a member does not answer, 5 when a step is not complete in time.
+pub(crate) fn disable(args: &DisableArgs, format: Format) -> Result<(), Failure> {
+    let settings = args.run.config.member()?;
+    let user = args.replication_user.clone();
+    let login = user.zip(args.replication_password_file.as_deref());
+    let login = login.map(|(user, file)| Ok::<_, Failure>((user, password_in(file)?)));
+    let account = ReplicationAccount {
+        source: args.source.as_deref().map(host_and_port).transpose()?,
+        login: login.transpose()?,
+    };
+    let members = AskedMembers::of(&settings)?;
+    let conversion = args
+        .run
+        .conversion(Direction::DisableRaft, &settings, &members)?;
+    let (ring, own) = (&settings.ring_name, &settings.own.name);
+    let question = format!(
+        "Return the servers of ring `{ring}` to plain replication? There is no failover afterwards."
+    );
+    let end = |write_pause: &str| {
+        format!(
+            "\nThe mysqld of `{own}` is a plain primary. {write_pause}\n\
+             The members no longer manage any server; stop them when you like. Their data directories stay.\n"
+        )
+    };
+    block_on(async {
+        let mut course = Detaching::course(&conversion, account).await?;
+        let screen = args.run.screen(&conversion, format);
+        screen.go(&mut course, &question, end).await
+    })
+}
+
+impl RunArgs {
+    /// The run for the database member of this configuration, from now on.
+    ///
+    /// # Errors
+    /// Exit 2 when it is a witness, or an argument cannot be read.
+    fn conversion<'a>(
+        &self,
+        direction: Direction,
+        settings: &Settings,
+        members: &'a AskedMembers,
+    ) -> Result<Conversion<'a>, Failure> {
+        let mysql = settings.mysql.as_ref().ok_or_else(|| {
+            Failure::usage(
+                format!("`{}` is a witness", settings.own.name),
+                "run this with the configuration of the database member next to the primary, on its host",
+            )
+        })?;
+        let mut connect = connect_options(mysql).map_err(|error| {
+            let what = format!("the file of `mysql.password_file` cannot be read: {error}");
+            Failure::usage(what, "")
+        })?;
+        connect.program_name = "witness-conversion".to_owned();
+        let tls = settings.tls.as_ref();
+        Ok(Conversion {
+            direction,
+            members,
+            own: settings.own.id,
+            name: settings.own.name.clone(),
+            data_dir: settings.data_dir.clone(),
+            stock: self.stock.read(&connect, settings)?,
+            connect,
+            binlog_account: settings.binlog_server.as_ref().map(binlog_account),
+            source_tls: tls.map_or(SourceTls::Off, |tls| mysql.source_tls(&tls.ca_file)),
+            until: Instant::now() + self.timeout,
+        })
+    }
+
+    fn screen(&self, conversion: &Conversion<'_>, format: Format) -> Screen {
+        Screen {
+            direction: conversion.direction,
+            format,
+            dry_run: self.dry_run,
+            consent: self.consent,
+        }
+    }
+}
+
+impl StockArgs {
+    /// The given replicas; missing parts of the account come from `usual`.
+    ///
+    /// # Errors
+    /// Exit 2 when an address or the password's file cannot be read.
+    fn read(
+        &self,
+        usual: &ConnectOptions,
+        settings: &Settings,
+    ) -> Result<Vec<StockReplica>, Failure> {
+        let password = match &self.stock_password_file {
+            None => usual.password.clone(),
+            Some(file) => password_in(file)?,
+        };
+        let server = settings.binlog_server.as_ref();
+        let has_tls =
+            settings.tls.is_some() || server.is_some_and(|server| server.certificate.is_some());
+        if has_tls && !self.stock_replica.is_empty() && self.stock_ca_file.is_none() {
+            return Err(Failure::usage(
+                "a replica without a member could not verify its source",
+                "copy the CA file of the ring (`tls.ca_file`) to its host, and name the path there with --stock-ca-file",
+            ));
+        }
+        let user = self.stock_user.as_ref().unwrap_or(&usual.user);
+        let stock = self.stock_replica.iter().map(|address| {
+            let (host, port) = host_and_port(address)?;
+            Ok(StockReplica {
+                address: address.clone(),
+                connect: ConnectOptions {
+                    endpoint: Endpoint::tcp(host, port),
+                    user: user.clone(),
+                    password: password.clone(),
+                    ..usual.clone()
+                },
+                ca_file: self.stock_ca_file.clone(),
+            })
+        });
+        stock.collect()
+    }
+}
+
+fn binlog_account(server: &BinlogServerSettings) -> BinlogAccount {
+    let password = server.password.read();
+    BinlogAccount {
+        user: server.user.clone(),
+        password: password.map(Secret::new).map_err(|error| error.to_string()),
+        tls: server.certificate.is_some(),
+    }
+}
+
+/// The password in the first line of a file.
+fn password_in(file: &Path) -> Result<Secret, Failure> {
+    let read = PasswordSource::File(file.to_owned()).read();
+    read.map(Secret::new)
+        .map_err(|error| Failure::usage(format!("cannot read the password file {error}"), ""))
+}
+
+fn host_and_port(text: &str) -> Result<(String, u16), Failure> {
+    let parts = raft_types::host_and_port(text);
+    let (host, port) = parts.map_err(|mistake| {
+        Failure::usage(mistake.to_string(), "write HOST:PORT, as in 10.0.0.7:3306")
+    })?;
+    Ok((host.to_owned(), port))
+}
 
 /// Parses a journal, and serializes it.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn journal_written_again(bytes: &[u8]) -> Option<Vec<u8>> {
-    let entries: JournalEntries = serde_json::from_slice(bytes).ok()?;
+    let entries: member::conversion::JournalEntries = serde_json::from_slice(bytes).ok()?;
     serde_json::to_vec(&entries).ok()
 }
 
+/// The exit codes of a conversion's failures. [`Exit::Error`] covers every failure without a code of its own.
+const EXITS: [(FailureKind, Exit); 6] = [
+    (FailureKind::Error, Exit::Error),
+    (FailureKind::Usage, Exit::Usage),
+    (FailureKind::NoQuorum, Exit::NoQuorum),
+    (FailureKind::Refused, Exit::Refused),
+    (FailureKind::Unknown, Exit::Unknown),
+    (FailureKind::NotAllowed, Exit::NotAllowed),
+];
+
 impl From<ConversionFailure> for Failure {
     fn from(failure: ConversionFailure) -> Self {
-        let exit = match failure.kind {
-            FailureKind::Error => Exit::Error,
-            FailureKind::Usage => Exit::Usage,
-            FailureKind::NoQuorum => Exit::NoQuorum,
-            FailureKind::Refused => Exit::Refused,
-            FailureKind::Unknown => Exit::Unknown,
-            FailureKind::NotAllowed => Exit::NotAllowed,
-        };
+        let found = EXITS.iter().find(|(kind, _)| *kind == failure.kind);
+        let exit = found.map_or(Exit::Error, |(_, exit)| *exit);
         Self::new(exit, failure.what, failure.advice)
     }
 }
 
 impl From<Failure> for ConversionFailure {
     fn from(failure: Failure) -> Self {
-        let kind = match failure.exit {
-            Exit::Usage => FailureKind::Usage,
-            Exit::NoQuorum => FailureKind::NoQuorum,
-            Exit::Refused => FailureKind::Refused,
-            Exit::Unknown => FailureKind::Unknown,
-            Exit::NotAllowed => FailureKind::NotAllowed,
-            Exit::Done | Exit::Error | Exit::Corrupt => FailureKind::Error,
-        };
+        let found = EXITS.iter().find(|(_, exit)| *exit == failure.exit);
+        let kind = found.map_or(FailureKind::Error, |(kind, _)| *kind);
         Self::new(kind, failure.what, failure.advice)
     }
 }

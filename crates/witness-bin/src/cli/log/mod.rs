@@ -10,6 +10,7 @@ mod target;
 mod verify;
 
 use crate::cli::log::target::TargetArgs;
+use crate::cli::session::OrderArgs;
 use crate::terminal::{Failure, Format};
 
 /// The verbs of `witness log`.
@@ -30,7 +31,7 @@ pub(crate) enum LogCommand {
     /// Show entries as a running member writes them
     Follow(entries::FollowArgs),
     /// End the current file on every member and begin the next, as FLUSH BINARY LOGS does
-    Flush(orders::FlushArgs),
+    Flush(crate::cli::session::OrderArgs),
     /// Remove old files of a running member's log, as far as the ring does not need them
     Purge(orders::PurgeArgs),
     /// What was cut off a member's log, and off the binlog of its mysqld, and where it is kept

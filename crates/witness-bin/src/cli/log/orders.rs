@@ -7,18 +7,9 @@ use member::protocol::{CommandResult, OperatorCommand, PurgeReport, PurgeRequest
 use raft_types::{MemberId, OpId};
 use serde::Serialize;
 
-use crate::cli::session::{Consent, Patience, RingArgs, Session, another_answer, block_on};
+use crate::cli::session::{ChangeArgs, OrderArgs, another_answer};
 use crate::config::{bytes_of, duration_of};
-use crate::terminal::{Failure, Format, print_json, print_text};
-
-/// Arguments of `witness log flush`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct FlushArgs {
-    #[command(flatten)]
-    patience: Patience,
-    #[command(flatten)]
-    ring: RingArgs,
-}
+use crate::terminal::{Failure, Format, print};
 
 /// Output of `witness log flush --output json`.
 #[derive(Debug, Serialize)]
@@ -32,22 +23,18 @@ struct Flushed {
 ///
 /// # Errors
 /// Exit 3 without a leader, 5 when its result is unknown.
-pub(super) fn flush(args: &FlushArgs, format: Format) -> Result<(), Failure> {
-    let session = Session::open(&args.ring)?;
-    block_on(async {
-        let (report, _) = session.ring().await?;
-        let (command, until) = (OperatorCommand::FlushLog, args.patience.until());
-        let document = match session.order(&report, &command, until, format).await? {
+pub(super) fn flush(args: &OrderArgs, format: Format) -> Result<(), Failure> {
+    args.session(format, async |ring| {
+        let document = match ring.order(OperatorCommand::FlushLog).await? {
             CommandResult::Flushed { entry, file } => Flushed { entry, file },
             other => return Err(another_answer(&other)),
         };
-        match format {
-            Format::Json => print_json(&document),
-            Format::Table => print_text(&format!(
+        print(format, &document, || {
+            format!(
                 "the log was rotated everywhere by entry {}; it continues in {}\n",
                 document.entry, document.file
-            )),
-        }
+            )
+        })
     })
 }
 
@@ -58,15 +45,10 @@ pub(crate) struct PurgeArgs {
     member: String,
     #[command(flatten)]
     files: Files,
-    /// Only say which files would go
-    #[arg(long)]
-    dry_run: bool,
     #[command(flatten)]
-    patience: Patience,
+    change: ChangeArgs,
     #[command(flatten)]
-    consent: Consent,
-    #[command(flatten)]
-    ring: RingArgs,
+    order: OrderArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -113,41 +95,31 @@ struct Purged {
 /// # Errors
 /// Exit 3 when the ring's needs are unknown, 4 when it is refused, 5 when its result is unknown.
 pub(super) fn purge(args: &PurgeArgs, format: Format) -> Result<(), Failure> {
-    let session = Session::open(&args.ring)?;
-    block_on(async {
-        let (_, directory) = session.ring().await?;
-        let place = directory.find(&args.member)?;
-        if !args.dry_run {
-            args.consent.to(&format!(
-                "Remove old files of the log of `{}`? This cannot be undone.",
-                place.name
-            ))?;
-        }
+    args.order.session(format, async |ring| {
+        let place = ring.directory.find(&args.member)?;
+        args.change.confirm(&format!(
+            "Remove old files of the log of `{}`? This cannot be undone.",
+            place.name
+        ))?;
+        let dry_run = args.change.dry_run;
         let command = OperatorCommand::PurgeLog {
             request: args.files.request(),
-            dry_run: args.dry_run,
+            dry_run,
         };
-        let until = args.patience.until();
-        let purged = session
-            .operator
-            .at(place, &directory, &command, until, |_| {})
-            .await?;
+        let purged = ring.at(place, command).await?;
         let CommandResult::Purged(mut report) = purged else {
             return Err(another_answer(&purged));
         };
         if let Some(kept) = &mut report.kept {
-            kept.because = directory.with_names(&kept.because);
+            kept.because = ring.directory.with_names(&kept.because);
         }
         let document = Purged {
             member: place.id,
             name: place.name.clone(),
-            dry_run: args.dry_run,
+            dry_run,
             report,
         };
-        match format {
-            Format::Json => print_json(&document),
-            Format::Table => print_text(&page(&document)),
-        }
+        print(format, &document, || page(&document))
     })
 }
 

@@ -2,18 +2,19 @@
 
 use std::time::Duration;
 
+use consensus::quorum::failures;
 use member::protocol::{CommandResult, OperatorCommand};
-use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId};
+use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, Region, RingId};
 use ring_admin::{Introduction, RingState};
 use serde::Serialize;
+use serde_json::json;
 use tokio::time::Instant;
 
 use crate::cli::session::{
-    CatchUp, DryRun, Patience, RingArgs, Session, another_answer, block_on, would_be_done,
+    OrderArgs, Progress, Session, another_answer, dry_run_of, known_region, would_be_done,
 };
-use crate::config::nearest;
-use crate::operator::{Directory, RingReport, tolerance};
-use crate::terminal::{Exit, Failure, Format, print_json, print_text};
+use crate::operator::{RingReport, tolerance};
+use crate::terminal::{Exit, Failure, Format, print};
 
 /// Arguments of `witness members add`.
 #[derive(Debug, clap::Args)]
@@ -30,7 +31,7 @@ pub(crate) struct AddArgs {
     /// The region has no member yet, and begins with this one
     #[arg(long)]
     new_region: bool,
-    /// Whether there is a mysqld beside it
+    /// `database` with a mysqld on its host, otherwise `witness`
     #[arg(long, value_enum)]
     kind: Kind,
     /// Where the other members reach it, HOST:PORT
@@ -45,33 +46,17 @@ pub(crate) struct AddArgs {
     /// Do not wait until it has caught up
     #[arg(long)]
     no_wait: bool,
+    /// Only report what would happen; nothing is changed
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
-    dry_run: DryRun,
-    #[command(flatten)]
-    patience: Patience,
-    #[command(flatten)]
-    ring: RingArgs,
+    order: OrderArgs,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Kind {
     Witness,
     Database,
-}
-
-/// Output of `witness members add --output json`.
-#[derive(Debug, Serialize)]
-struct Document {
-    member: MemberId,
-    name: String,
-    /// The log entry with the addition.
-    entry: OpId,
-    /// Its final state.
-    state: State,
-    /// Additional voters that may fail with it, in the worst case, before commits wait; none if unknown.
-    tolerates: Option<usize>,
-    /// Warnings of the ring with it.
-    warnings: Vec<String>,
 }
 
 /// Progress of a new member.
@@ -87,7 +72,7 @@ enum State {
 }
 
 /// How often the leader's lag of it is queried.
-const LOOK: Duration = Duration::from_millis(200);
+const LAG_POLL: Duration = Duration::from_millis(200);
 /// Lag in entries that counts as caught up, since the ring continues to write.
 const NEAR: u64 = 64;
 
@@ -96,29 +81,26 @@ const NEAR: u64 = 64;
 /// # Errors
 /// Exit 3 without a leader, 4 when it is refused, 5 when its end is not known or it has not caught up in time.
 pub(crate) fn run(args: &AddArgs, format: Format) -> Result<(), Failure> {
-    let session = Session::open(&args.ring)?;
-    block_on(async {
-        let until = args.patience.until();
-        let (report, directory) = session.ring().await?;
-        known_region(args, &directory)?;
-        let incarnation = introduced(args, &session, &report).await?;
+    args.order.session(format, async |ring| {
+        if !args.new_region {
+            known_region(&args.region, &ring.directory)?;
+        }
+        let incarnation = introduced(args, &ring).await?;
+        let until = ring.until();
         let id = MemberId(args.id);
         let record = record(args, incarnation);
         let votes = record.votes;
-        let with = tolerance::with_member(&report, id, &record);
-        let command = args
-            .dry_run
-            .of(OperatorCommand::AddMember { member: id, record });
-        let entry = match session.order(&report, &command, until, format).await? {
+        let with = tolerance::with_member(&ring.report, id, &record);
+        let tolerates = with.as_ref().map(|with| with.tolerates);
+        let warnings = with.map(|with| with.warnings).unwrap_or_default();
+        let command = OperatorCommand::AddMember { member: id, record };
+        let entry = match ring.order(dry_run_of(args.dry_run, command)).await? {
             CommandResult::Added(entry) => entry,
             CommandResult::WouldBeDone => {
                 let would = format!(
                     "`{}` would be member {id} of the ring{}",
                     args.name,
-                    with.map_or_else(String::new, |with| lines(
-                        Some(with.tolerates),
-                        &with.warnings
-                    ))
+                    lines(tolerates, &warnings)
                 );
                 return would_be_done(id, &args.name, &would, format);
             }
@@ -126,20 +108,25 @@ pub(crate) fn run(args: &AddArgs, format: Format) -> Result<(), Failure> {
         };
         let state = match args.no_wait {
             true => State::Added,
-            false => caught_up(args, &session, votes, until, format).await?,
+            false => caught_up(args, &ring, votes, until, format).await?,
         };
-        show(
-            &Document {
-                member: id,
-                name: args.name.clone(),
-                entry,
-                state,
-                tolerates: with.as_ref().map(|with| with.tolerates),
-                warnings: with.map(|with| with.warnings).unwrap_or_default(),
-            },
-            votes,
-            format,
-        )
+        // Additional voters that may fail with it, in the worst case, before commits wait; null if unknown.
+        let json = json!({
+            "member": id,
+            "name": args.name,
+            "entry": entry,
+            "state": state,
+            "tolerates": tolerates,
+            "warnings": warnings,
+        });
+        print(format, &json, || {
+            let state = state.text(votes);
+            format!(
+                "`{}` is in the ring since entry {entry}: it {state}{}\nAdd it to [[members]] in every member's file\n",
+                args.name,
+                lines(tolerates, &warnings)
+            )
+        })
     })
 }
 
@@ -159,81 +146,51 @@ fn record(args: &AddArgs, incarnation: Incarnation) -> MemberRecord {
     }
 }
 
-/// Rejects a typo in a region's name, which would create a region of one member.
-fn known_region(args: &AddArgs, directory: &Directory) -> Result<(), Failure> {
-    let regions = || directory.places().map(|place| place.region.0.as_str());
-    if args.new_region || regions().any(|region| region == args.region) {
-        return Ok(());
-    }
-    let meant = nearest(&args.region, regions())
-        .map(|near| format!("did you mean `{near}`? "))
-        .unwrap_or_default();
-    Err(Failure::new(
-        Exit::Refused,
-        format!("no member of the ring runs in region `{}`", args.region),
-        format!("{meant}Give --new-region for a region that begins with this member"),
-    ))
-}
-
 /// Queries the new member's identity; it must be new, or partly added already.
-async fn introduced(
-    args: &AddArgs,
-    session: &Session,
-    report: &RingReport,
-) -> Result<Incarnation, Failure> {
-    let refused = |what: String, advice: &str| Failure::new(Exit::Refused, what, advice);
+async fn introduced(args: &AddArgs, session: &Session) -> Result<Incarnation, Failure> {
     let identified = session.operator.identify(&args.address).await;
     let introduction = identified.map_err(|error| {
-        refused(
-            format!("the new member does not say who it is: {error}"),
-            "start witness there first (`systemctl start witness`, or `witness run`), with an empty `data_dir` and this member in its [[members]]",
+        Failure::refused(
+            format!("the new member does not report its identity: {error}"),
+            "start witness there first (`systemctl start witness`, or `witness run`), with an empty `data_dir` and this member in its \
+             [[members]]",
         )
     })?;
-    let views = report
-        .members
-        .iter()
-        .filter_map(|member| member.view.as_ref());
+    let members = session.report.members.iter();
+    let views = members.filter_map(|member| member.view.as_ref());
     let ring = views.filter_map(|view| view.ring.id).next();
-    fit(args, &introduction, ring).map_err(|(what, advice)| refused(what, advice))?;
+    fit(args, &introduction, ring)?;
     Ok(introduction.identity.incarnation)
 }
 
 /// Whether the member at the address can be added under that number.
-fn fit(
-    args: &AddArgs,
-    introduction: &Introduction,
-    ring: Option<RingId>,
-) -> Result<(), (String, &'static str)> {
-    let identity = &introduction.identity;
-    if identity.member != MemberId(args.id) {
-        return Err((
+fn fit(args: &AddArgs, introduction: &Introduction, ring: Option<RingId>) -> Result<(), Failure> {
+    const EMPTY: &str = "give it an empty `data_dir`, and start it again";
+    let (identity, address) = (&introduction.identity, &args.address);
+    let (what, advice) = match identity.ring {
+        _ if identity.member != MemberId(args.id) => (
             format!(
-                "member {} answers at {}, not member {}",
-                identity.member, args.address, args.id
+                "member {} answers at {address}, not member {}",
+                identity.member, args.id
             ),
             "check --id and --address, and `member.id` in the new member's configuration",
-        ));
-    }
-    match identity.ring {
-        RingState::Fresh if introduction.log_is_empty == Some(false) => Err((
-            format!("the member at {} has a log already", args.address),
-            "give it an empty `data_dir`, and start it again",
-        )),
-        RingState::Fresh => Ok(()),
+        ),
+        RingState::Fresh if introduction.log_is_empty == Some(false) => {
+            (format!("the member at {address} has a log already"), EMPTY)
+        }
+        RingState::Fresh => return Ok(()),
         // An earlier attempt gave it the ring and then stopped.
-        RingState::Belongs { ring: theirs } if Some(theirs) == ring => Ok(()),
-        RingState::Belongs { ring } => Err((
-            format!("the member at {} belongs to ring {ring}", args.address),
-            "give it an empty `data_dir`, and start it again",
-        )),
-        RingState::Bootstrapping { .. } => Err((
-            format!(
-                "the member at {} is creating a ring of its own",
-                args.address
-            ),
+        RingState::Belongs { ring: theirs } if Some(theirs) == ring => return Ok(()),
+        RingState::Belongs { ring } => (
+            format!("the member at {address} belongs to ring {ring}"),
+            EMPTY,
+        ),
+        RingState::Bootstrapping { .. } => (
+            format!("the member at {address} is creating a ring of its own"),
             "stop it, empty its `data_dir`, start it, and do not bootstrap it",
-        )),
-    }
+        ),
+    };
+    Err(Failure::refused(what, advice))
 }
 
 /// Waits until the new member has the log, and its vote if due now.
@@ -244,23 +201,20 @@ async fn caught_up(
     until: Instant,
     format: Format,
 ) -> Result<State, Failure> {
-    let mut bar = CatchUp::new(format);
-    let mut behind = None;
+    let mut progress = Progress::new(format);
+    let mut lag = None;
     loop {
         let report = session.operator.ring().await;
-        if let Some(seen) = seen(&report, MemberId(args.id)) {
-            behind = Some(seen.behind);
-            bar.show(seen.behind);
-            if seen.votes_now {
-                return Ok(State::Votes);
-            }
-            if seen.behind <= NEAR && !(votes && seen.region_decides) {
-                return Ok(State::CaughtUp);
+        if let Some((now, state)) = seen(&report, MemberId(args.id), votes) {
+            lag = Some(now);
+            progress.catches_up(now);
+            if let Some(state) = state {
+                return Ok(state);
             }
         }
-        if Instant::now() + LOOK >= until {
-            let how_far = match behind {
-                Some(behind) => format!("{behind} entries behind"),
+        if Instant::now() + LAG_POLL >= until {
+            let how_far = match lag {
+                Some(lag) => format!("{lag} entries behind"),
                 None => "unknown to the leader".to_owned(),
             };
             return Err(Failure::new(
@@ -270,7 +224,7 @@ async fn caught_up(
             ));
         }
         tokio::select! {
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(LAG_POLL) => {}
             interrupted = tokio::signal::ctrl_c() => {
                 interrupted?;
                 return Err(Failure::new(
@@ -283,58 +237,40 @@ async fn caught_up(
     }
 }
 
-/// The leader's observation of the new member.
-struct Seen {
-    behind: u64,
-    votes_now: bool,
-    region_decides: bool,
-}
-
-fn seen(report: &RingReport, id: MemberId) -> Option<Seen> {
+/// The new member's lag in the leader's view, and its final state, once it is reached.
+fn seen(report: &RingReport, id: MemberId, votes: bool) -> Option<(u64, Option<State>)> {
     let leader = report.leader_view()?;
     let peer = leader.peers.iter().find(|peer| peer.id == id)?;
     // Before its first answer its progress is only a guess.
     peer.answered_seconds?;
-    let region = leader
-        .regions
-        .iter()
-        .find(|region| region.region == peer.region);
-    Some(Seen {
-        behind: peer.behind_entries?,
-        votes_now: peer.voter,
-        region_decides: region.is_some_and(|region| region.in_force),
-    })
+    let lag = peer.behind_entries?;
+    let mut regions = leader.regions.iter();
+    let region_decides = regions.any(|region| region.region == peer.region && region.in_force);
+    let state = match peer.voter {
+        true => Some(State::Votes),
+        false => (lag <= NEAR && !(votes && region_decides)).then_some(State::CaughtUp),
+    };
+    Some((lag, state))
 }
 
-fn show(document: &Document, votes: bool, format: Format) -> Result<(), Failure> {
-    if format == Format::Json {
-        return print_json(document);
-    }
-    let what = match (document.state, votes) {
-        (State::Added, _) => "catches up now; check with `witness members list`",
-        (State::Votes, _) => "has the log and votes",
-        (State::CaughtUp, true) => {
-            "has the log; it votes as soon as the quorum moves to its region"
+impl State {
+    fn text(self, votes: bool) -> &'static str {
+        match (self, votes) {
+            (Self::Added, _) => "catches up now; check with `witness members list`",
+            (Self::Votes, _) => "has the log and votes",
+            (Self::CaughtUp, true) => {
+                "has the log; it votes as soon as the quorum moves to its region"
+            }
+            (Self::CaughtUp, false) => "has the log, and does not vote",
         }
-        (State::CaughtUp, false) => "has the log, and does not vote",
-    };
-    print_text(&format!(
-        "`{}` is in the ring since entry {}: it {what}{}\nAdd it to [[members]] in every member's file\n",
-        document.name,
-        document.entry,
-        lines(document.tolerates, &document.warnings)
-    ))
+    }
 }
 
 /// The ring's failure tolerance with it, each fact on a line.
 fn lines(tolerates: Option<usize>, warnings: &[String]) -> String {
     let tolerates = tolerates.map(|tolerates| {
-        let failures = if tolerates == 1 {
-            "failure"
-        } else {
-            "failures"
-        };
-        format!("\nThe ring tolerates {tolerates} more {failures} with it")
+        let more = failures(tolerates).replacen(' ', " more ", 1);
+        format!("\nThe ring tolerates {more} with it")
     });
     let warnings = warnings
         .iter()
@@ -361,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_new_member_with_that_number_is_taken_in() {
+    fn only_a_new_member_with_that_number_is_added() {
         let ring = RingId::random();
         let other = "0e0e0e0e-0000-4000-8000-000000000000".parse().unwrap();
         let table = [
@@ -402,24 +338,12 @@ mod tests {
                 log_is_empty,
                 speaks: raft_types::FormatRange::OF_THIS_PROGRAM,
             };
-            let said = fit(&args(), &introduction, Some(ring));
-            let (what, advice) = said.err().unwrap_or_default();
-            assert_eq!(what, expected);
-            assert_eq!(advice.is_empty(), expected.is_empty());
+            let failure = fit(&args(), &introduction, Some(ring)).err();
+            assert_eq!(failure.is_none(), expected.is_empty());
+            if let Some(failure) = failure {
+                assert_eq!(failure.what, expected);
+                assert!(!failure.advice.is_empty());
+            }
         }
-    }
-
-    #[test]
-    fn a_region_that_nobody_runs_in_has_to_be_meant() {
-        let failure = known_region(&args(), &Directory::default()).unwrap_err();
-        assert_eq!(
-            failure.to_string(),
-            "no member of the ring runs in region `south`\n  Give --new-region for a region that begins with this member"
-        );
-        let meant = AddArgs {
-            new_region: true,
-            ..args()
-        };
-        assert_eq!(known_region(&meant, &Directory::default()), Ok(()));
     }
 }

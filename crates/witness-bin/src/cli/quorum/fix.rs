@@ -1,17 +1,19 @@
 //! `witness quorum fix`: the repair of a permanently lost quorum. Queries every member for evidence, also without a leader, shows it and
 //! the plan, and executes the plan only on request.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::{MemberId, OpId};
-use ring_admin::{MemberEvidence, PossibleLoss, RepairPlan, WhyUnused, accept_repair, plan_repair};
+use ring_admin::{MemberEvidence, PossibleLoss, RepairPlan, RepairRefusal, WhyUnused, accept_repair, plan_repair};
 use serde::Serialize;
+use serde_json::json;
 use tokio::time::Instant;
 
-use crate::cli::session::{Consent, Patience, RingArgs, Session, another_answer, block_on};
-use crate::operator::{Directory, MemberAddress, RingReport};
-use crate::terminal::{Exit, Failure, Format, Table, print_json, print_text};
+use crate::cli::session::{Consent, OrderArgs, Session, another_answer};
+use crate::operator::{Directory, MemberAddress};
+use crate::terminal::{Exit, Failure, Format, Table, cell, print, print_json, print_text, yes_no};
 
 /// Arguments of `witness quorum fix`.
 #[derive(Debug, clap::Args)]
@@ -19,36 +21,18 @@ pub(crate) struct FixArgs {
     /// Carry the plan out
     #[arg(long)]
     apply: bool,
-    /// The plan that was looked at; another one is not carried out
+    /// The plan that was shown; another one is not carried out
     #[arg(long, value_name = "PLAN")]
     plan: Option<String>,
     /// The last entry that is sure to be kept, as the plan names it: what came after it may be lost
     #[arg(long, value_name = "OP_ID")]
     accept_loss: Option<OpId>,
     #[command(flatten)]
-    patience: Patience,
-    #[command(flatten)]
     consent: Consent,
     #[command(flatten)]
-    ring: RingArgs,
+    order: OrderArgs,
 }
 
-/// Output of `witness quorum fix --output json`.
-#[derive(Debug, Serialize)]
-struct Document<'a> {
-    evidence: &'a [Evidence],
-    plan_id: String,
-    plan: &'a RepairPlan,
-    /// Why it was not, or would not be, executed.
-    refusal: Option<String>,
-    /// The log entry with the repair, when executed.
-    applied: Option<OpId>,
-    /// The leader afterwards, when executed.
-    leader: Option<MemberId>,
-}
-
-/// How often to check whether the ring serves again.
-const LOOK: Duration = Duration::from_millis(200);
 /// Time limit for the evidence of one member.
 const EVIDENCE_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -58,76 +42,89 @@ const EVIDENCE_PATIENCE: Duration = Duration::from_secs(2);
 /// Exit 4 when there is nothing to repair, when a possible loss was not accepted, and when the plan has changed since it was shown; 3 when
 /// no member answers, 5 when its result is unknown.
 pub(crate) fn run(args: &FixArgs, format: Format) -> Result<(), Failure> {
-    let session = Session::open(&args.ring)?;
-    block_on(async {
-        let until = args.patience.until();
-        let (report, directory) = session.ring().await?;
-        let evidence = gather(&session, &report, &directory).await;
-        let given: Vec<_> = evidence.iter().filter_map(Evidence::given).collect();
-        let planned = plan_repair(&given);
+    args.order.session(format, async |ring| {
+        let directory = &ring.directory;
+        let evidence = gather(&ring).await;
+        let planned = plan_of(&evidence);
         if format == Format::Table {
-            print_text(&page(&evidence, planned.as_ref().ok(), &directory))?;
+            print_text(&page(&evidence, planned.as_ref().ok(), directory))?;
         }
         let plan = planned.map_err(|refusal| directory.failure(&refusal.into()))?;
-        let mut document = Document {
-            evidence: &evidence,
-            plan_id: identity(&plan),
-            plan: &plan,
-            refusal: None,
-            applied: None,
-            leader: None,
+        let plan_id = identity(&plan);
+        // Why it was not, or would not be, executed; the log entry with the repair, and the leader afterwards.
+        let json = |refusal: Option<&str>, applied: Option<OpId>, leader: Option<MemberId>| {
+            json!({
+                "evidence": evidence,
+                "plan_id": plan_id,
+                "plan": plan,
+                "refusal": refusal,
+                "applied": applied,
+                "leader": leader,
+            })
         };
-        if let Err(failure) = may_apply(args, &plan, &directory) {
-            document.refusal = Some(failure.what.clone());
+        if let Err(failure) = may_apply(args, &plan, directory) {
             if format == Format::Json {
-                print_json(&document)?;
+                print_json(&json(Some(failure.what.as_str()), None, None))?;
             }
             return Err(failure);
         }
         if !args.apply {
-            return dry_run(args, &document, format);
+            return print(format, &json(None, None, None), || dry_run(args, &plan_id));
         }
-        consented(args, &session, &report, &directory, &plan).await?;
-        let entry = apply(args, &session, &directory, &plan, until).await?;
-        let leader = serves_again(&session, until).await;
-        document.applied = Some(entry);
-        document.leader = leader;
-        end(&document, &directory, format)
+        confirmed(args, &ring, &plan).await?;
+        let until = ring.until();
+        let entry = apply(args, &ring, &plan).await?;
+        let leader = ring.leader(until).await;
+        print(format, &json(None, Some(entry), leader), || {
+            end(&plan, entry, leader, directory)
+        })?;
+        match leader {
+            Some(_) => Ok(()),
+            None => Err(Failure::new(
+                Exit::Unknown,
+                "the repair is in the log, but no member serves as the leader yet",
+                "check with `witness status`",
+            )),
+        }
     })
 }
 
 /// Queries every known member concurrently.
-async fn gather(session: &Session, report: &RingReport, directory: &Directory) -> Vec<Evidence> {
+async fn gather(ring: &Session) -> Vec<Evidence> {
     let until = Instant::now() + EVIDENCE_PATIENCE;
-    let asked = directory.places().map(async |place| {
-        let asked =
-            session
-                .operator
-                .at(place, directory, &OperatorCommand::Evidence, until, |_| {});
-        let evidence: Result<MemberEvidence, String> = match asked.await {
-            Ok(CommandResult::Evidence(evidence)) => Ok(*evidence),
-            Ok(other) => Err(another_answer(&other).what),
-            Err(failure) => Err(silence(report, place.id).unwrap_or(failure.what)),
-        };
-        Evidence::new(place, evidence)
+    let asked = ring.directory.places().map(async |place| {
+        let command = OperatorCommand::Evidence;
+        let asked = ring
+            .operator
+            .at(place, &ring.directory, &command, until, |_| {});
+        let mut answer = Evidence::without(place);
+        match asked.await {
+            Ok(CommandResult::Evidence(evidence)) => answer.evidence = Some(*evidence),
+            Ok(other) => answer.error = Some(another_answer(&other).what),
+            Err(failure) => {
+                let mut members = ring.report.members.iter();
+                let member = members.find(|member| member.id == place.id);
+                let silence = member.and_then(|member| member.error.clone());
+                answer.error = Some(silence.unwrap_or(failure.what));
+            }
+        }
+        answer
     });
     futures::future::join_all(asked).await
 }
 
-/// Why a member gave no evidence.
-fn silence(report: &RingReport, id: MemberId) -> Option<String> {
-    let member = report.members.iter().find(|member| member.id == id)?;
-    member.error.clone()
+fn plan_of(evidence: &[Evidence]) -> Result<RepairPlan, RepairRefusal> {
+    let given = evidence.iter().filter_map(|one| one.evidence.clone());
+    plan_repair(&given.collect::<Vec<_>>())
 }
 
-/// Whether the operator has given all options that the plan needs.
+/// Checks the options that the plan needs.
 fn may_apply(args: &FixArgs, plan: &RepairPlan, directory: &Directory) -> Result<(), Failure> {
     let id = identity(plan);
-    if let Some(looked_at) = args.plan.as_ref().filter(|looked_at| **looked_at != id) {
-        return Err(Failure::new(
-            Exit::Refused,
-            format!("the plan is {id} now, not {looked_at}; nothing was done"),
-            format!("look at what has changed above, and give --plan {id} if it is right"),
+    if let Some(shown) = args.plan.as_ref().filter(|shown| **shown != id) {
+        return Err(Failure::refused(
+            format!("the plan is {id} now, not {shown}; nothing was done"),
+            format!("check the changes above, and give --plan {id} if it is right"),
         ));
     }
     accept_repair(plan, args.accept_loss).map_err(|refusal| directory.failure(&refusal.into()))
@@ -140,33 +137,24 @@ fn identity(plan: &RepairPlan) -> String {
     format!("{:08x}", crc32c::crc32c(&json))
 }
 
-fn dry_run(args: &FixArgs, document: &Document<'_>, format: Format) -> Result<(), Failure> {
-    if format == Format::Json {
-        return print_json(document);
-    }
-    let mut command = format!("witness quorum fix --apply --plan {}", document.plan_id);
-    if let Some(accepted) = args.accept_loss {
-        command += &format!(" --accept-loss {accepted}");
-    }
-    print_text(&format!("\nNothing was done. To carry it out: {command}\n"))
+fn dry_run(args: &FixArgs, plan_id: &str) -> String {
+    let loss = args.accept_loss;
+    let loss = loss.map_or_else(String::new, |loss| format!(" --accept-loss {loss}"));
+    format!(
+        "\nNothing was done. To carry it out: witness quorum fix --apply --plan {plan_id}{loss}\n"
+    )
 }
 
 /// Asks the operator without a time limit, then queries all members again: the plan must be unchanged.
-async fn consented(
-    args: &FixArgs,
-    session: &Session,
-    report: &RingReport,
-    directory: &Directory,
-    plan: &RepairPlan,
-) -> Result<(), Failure> {
+async fn confirmed(args: &FixArgs, ring: &Session, plan: &RepairPlan) -> Result<(), Failure> {
+    let directory = &ring.directory;
     args.consent.to(&format!(
         "Let {} continue alone as plan {} says? Members that did not answer must not run a quorum of their own.",
         directory.name(plan.survivor),
         identity(plan)
     ))?;
-    let evidence = gather(session, report, directory).await;
-    let given: Vec<_> = evidence.iter().filter_map(Evidence::given).collect();
-    let now = plan_repair(&given).map_err(|refusal| directory.failure(&refusal.into()))?;
+    let now = plan_of(&gather(ring).await);
+    let now = now.map_err(|refusal| directory.failure(&refusal.into()))?;
     still_the_plan(plan, &now)
 }
 
@@ -174,28 +162,20 @@ fn still_the_plan(plan: &RepairPlan, now: &RepairPlan) -> Result<(), Failure> {
     if plan == now {
         return Ok(());
     }
-    Err(Failure::new(
-        Exit::Refused,
+    Err(Failure::refused(
         format!(
             "the evidence has changed, and plan {} has become {}; nothing was done",
             identity(plan),
             identity(now)
         ),
-        "look at the new plan with `witness quorum fix`",
+        "see the new plan with `witness quorum fix`",
     ))
 }
 
-async fn apply(
-    args: &FixArgs,
-    session: &Session,
-    directory: &Directory,
-    plan: &RepairPlan,
-    until: Instant,
-) -> Result<OpId, Failure> {
-    let survivor = directory.name(plan.survivor);
-    let place = directory.get(plan.survivor).ok_or_else(|| {
-        Failure::new(
-            Exit::Refused,
+async fn apply(args: &FixArgs, ring: &Session, plan: &RepairPlan) -> Result<OpId, Failure> {
+    let place = ring.directory.get(plan.survivor).ok_or_else(|| {
+        let survivor = ring.directory.name(plan.survivor);
+        Failure::refused(
             format!("the address of {survivor} is not known"),
             "add it to [[members]] of this configuration",
         )
@@ -204,82 +184,52 @@ async fn apply(
         plan: plan.clone(),
         accepted_loss: args.accept_loss,
     };
-    let repaired = session
-        .operator
-        .at(place, directory, &command, until, |_| {})
-        .await?;
-    match repaired {
+    match ring.at(place, command).await? {
         CommandResult::Repaired(entry) => Ok(entry),
         other => Err(another_answer(&other)),
     }
 }
 
-async fn serves_again(session: &Session, until: Instant) -> Option<MemberId> {
-    while Instant::now() < until {
-        if let Some(leader) = session.operator.ring().await.leader {
-            return Some(leader);
-        }
-        tokio::time::sleep(LOOK).await;
+fn end(plan: &RepairPlan, entry: OpId, leader: Option<MemberId>, directory: &Directory) -> String {
+    let survivor = directory.name(plan.survivor);
+    let mut text = format!("\nThe quorum is {survivor} alone since entry {entry}.\n");
+    if let Some(leader) = leader {
+        text += &format!("{} leads, and commits continue.\n", directory.name(leader));
     }
-    None
+    for step in steps(plan, directory) {
+        text += &format!("{step}\n");
+    }
+    text
 }
 
-fn end(document: &Document<'_>, directory: &Directory, format: Format) -> Result<(), Failure> {
-    let survivor = directory.name(document.plan.survivor);
-    match format {
-        Format::Json => print_json(document)?,
-        Format::Table => {
-            let entry = document
-                .applied
-                .map_or_else(String::new, |entry| entry.to_string());
-            let mut text = format!("\nThe quorum is {survivor} alone since entry {entry}.\n");
-            if let Some(leader) = document.leader {
-                text += &format!("{} leads, and commits continue.\n", directory.name(leader));
-            }
-            for step in steps(document.plan, directory) {
-                text += &format!("{step}\n");
-            }
-            print_text(&text)?;
-        }
-    }
-    match document.leader {
-        Some(_) => Ok(()),
-        None => Err(Failure::new(
-            Exit::Unknown,
-            "the repair is in the log, but no member serves as the leader yet",
-            "check with `witness status`",
-        )),
-    }
+/// Members' names as a list.
+fn names<'a>(ids: impl IntoIterator<Item = &'a MemberId>, directory: &Directory) -> String {
+    let names = ids.into_iter().map(|id| directory.name(*id));
+    names.collect::<Vec<_>>().join(", ")
 }
 
 /// The operator's tasks after a repair.
 fn steps(plan: &RepairPlan, directory: &Directory) -> Vec<String> {
-    let names = |ids: &std::collections::BTreeSet<MemberId>| {
-        let names = ids.iter().map(|id| directory.name(*id));
-        names.collect::<Vec<_>>().join(", ")
-    };
     let mut steps = Vec::new();
     if !plan.to_restart.is_empty() {
         steps.push(format!(
-            "Restart {}: what they have beyond the repair is cut back at their start.",
-            names(&plan.to_restart)
+            "Restart {}: their entries beyond the repair are cut back at their start.",
+            names(&plan.to_restart, directory)
         ));
     }
     if !plan.missing.is_empty() {
         steps.push(format!(
             "Remove {} with `witness members remove`, and add members in their place; or start them where they reach \
              the others: they cut their logs back.",
-            names(&plan.missing)
+            names(&plan.missing, directory)
         ));
     }
     steps
 }
 
-// Evidence of the members about a possibly permanent loss of quorum, and the resulting plan, as output for an operator.
-
-/// One member's evidence, or why there is none.
+/// One member's evidence about a possibly permanent loss of quorum, or why there is none.
 #[derive(Debug, Serialize)]
-pub(super) struct Evidence {
+struct Evidence {
     id: MemberId,
     name: String,
     region: String,
@@ -288,75 +238,48 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    pub(super) fn new(place: &MemberAddress, said: Result<MemberEvidence, String>) -> Self {
+    fn without(place: &MemberAddress) -> Self {
         Self {
             id: place.id,
             name: place.name.clone(),
             region: place.region.to_string(),
-            error: said.as_ref().err().cloned(),
-            evidence: said.ok(),
+            error: None,
+            evidence: None,
         }
-    }
-
-    /// The evidence, if any.
-    pub(super) fn given(&self) -> Option<MemberEvidence> {
-        self.evidence.clone()
     }
 }
 
 /// The evidence as a table, and the plan below, if there is one.
-pub(super) fn page(
-    evidence: &[Evidence],
-    plan: Option<&RepairPlan>,
-    directory: &Directory,
-) -> String {
-    let titles = [
-        "Id",
-        "Name",
-        "Region",
-        "Answers",
-        "Term",
-        "Log_end",
-        "Committed",
-        "Leader",
-    ];
-    let mut table = Table::new(&titles);
-    let missing = || "-".to_owned();
-    let op_id = |op_id: Option<OpId>| op_id.map_or_else(missing, |op_id| op_id.to_string());
+fn page(evidence: &[Evidence], plan: Option<&RepairPlan>, directory: &Directory) -> String {
+    let mut table = Table::titled("Id Name Region Answers Term Log_end Committed Leader");
     for one in evidence {
-        let said = one.evidence.as_ref();
+        let answer = one.evidence.as_ref();
+        let leader = answer.and_then(|answer| answer.leader);
         table.row(vec![
             one.id.to_string(),
             one.name.clone(),
             one.region.clone(),
-            if said.is_some() { "yes" } else { "no" }.to_owned(),
-            said.map_or_else(missing, |said| said.term.to_string()),
-            op_id(said.and_then(|said| said.log_end)),
-            op_id(said.and_then(|said| said.committed)),
-            said.and_then(|said| said.leader)
-                .map_or_else(missing, |leader| directory.name(leader)),
+            yes_no(answer.is_some()),
+            cell(answer.map(|answer| answer.term)),
+            cell(answer.and_then(|answer| answer.log_end)),
+            cell(answer.and_then(|answer| answer.committed)),
+            cell(leader.map(|leader| directory.name(leader))),
         ]);
     }
-    let mut lines = table.lines();
+    let mut text = table.to_string();
     for one in evidence {
-        lines.extend(
-            one.error
-                .as_ref()
-                .map(|error| format!("{}: {error}", one.name)),
-        );
+        if let Some(error) = &one.error {
+            text += &format!("{}: {error}\n", one.name);
+        }
     }
     if let Some(plan) = plan {
-        lines.push(String::new());
-        lines.extend(describe(plan, directory));
+        text += &format!("\n{}\n", describe(plan, directory).join("\n"));
     }
-    lines.join("\n") + "\n"
+    text
 }
 
 fn describe(plan: &RepairPlan, directory: &Directory) -> Vec<String> {
-    let names = |ids: &mut dyn Iterator<Item = &MemberId>| {
-        let names = ids.map(|id| directory.name(*id));
-        names.collect::<Vec<_>>().join(", ")
-    };
+    let names = |ids: &BTreeSet<MemberId>| names(ids, directory);
     let end = plan
         .log_end
         .map_or_else(|| "is empty".to_owned(), |end| format!("ends at {end}"));
@@ -366,13 +289,13 @@ fn describe(plan: &RepairPlan, directory: &Directory) -> Vec<String> {
         plan.term
     )];
     for set in &plan.lost {
-        lines.push(format!("Lost: the quorum of {}.", names(&mut set.iter())));
+        lines.push(format!("Lost: the quorum of {}.", names(set)));
     }
     if !plan.missing.is_empty() {
         lines.push(format!(
             "Missing: {}. Make sure that they do not run where they cannot reach {}. The plan does not use their logs: start those whose \
              disks are intact, and make the plan again.",
-            names(&mut plan.missing.iter()),
+            names(&plan.missing),
             directory.name(plan.survivor)
         ));
     }
@@ -381,41 +304,42 @@ fn describe(plan: &RepairPlan, directory: &Directory) -> Vec<String> {
         (WhyUnused::SameEnd, "they end where the survivor's ends"),
         (WhyUnused::Empty, "they are empty"),
     ] {
-        let mut unused = plan.unused.iter().filter(|log| log.why == why).peekable();
-        if unused.peek().is_some() {
-            let unused = names(&mut unused.map(|log| &log.member));
+        let unused = plan.unused.iter().filter(|log| log.why == why);
+        let unused: BTreeSet<_> = unused.map(|log| log.member).collect();
+        if !unused.is_empty() {
             lines.push(format!(
-                "Logs that answer and are not used: {unused}; {reason}."
+                "Logs that answer and are not used: {}; {reason}.",
+                names(&unused)
             ));
         }
     }
     if !plan.in_doubt.is_empty() {
         lines.push(format!(
             "In doubt: {}. The ends of their logs were damaged, and may have been acknowledged: they count as if they did not answer.",
-            names(&mut plan.in_doubt.iter())
+            names(&plan.in_doubt)
         ));
     }
     if let Some(end) = plan.gone_on {
         lines.push(format!(
-            "Gone on: the ring has gone on to {end}, as a member was told that answers, and no member that answers has that. Look for the \
-             one that has it first: the survivor of an earlier repair."
+            "Later entries: the ring has reached {end}, as a member that answers has recorded, and no member that answers has that entry. \
+             Find the member with it first: the survivor of an earlier repair."
         ));
     }
     if !plan.to_restart.is_empty() {
         lines.push(format!(
             "To be restarted afterwards, because they have committed entries that would be lost: {}.",
-            names(&mut plan.to_restart.iter())
+            names(&plan.to_restart)
         ));
     }
     lines.push(match &plan.loss {
         None => "Data loss: none. Every quorum that may have committed includes a member that answers."
             .to_owned(),
         Some(loss) if loss.unseen.is_empty() => format!(
-            "Data loss possible after {}: what the ring has gone on to is not there.",
+            "Data loss possible after {}: the ring's later entries are missing.",
             end_of(loss)
         ),
         Some(loss) => {
-            let sets = loss.unseen.iter().map(|set| names(&mut set.iter()));
+            let sets = loss.unseen.iter().map(names);
             format!(
                 "Data loss possible after {}: the quorum of {} is in force or may be by now, and could have committed without \
                  a member that answers.",
@@ -434,9 +358,8 @@ fn end_of(loss: &PossibleLoss) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
-    use consensus::Term;
+    use consensus::{Term, UnusedLog};
+    use raft_types::{MemberKind, Region, StoredMembership};
 
     use super::*;
 
@@ -471,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_is_carried_out_only_when_all_was_said() {
+    fn a_plan_is_applied_only_with_all_options() {
         let id = identity(&plan(true));
         let table = [
             (plan(false), "", None),
@@ -520,12 +443,12 @@ mod tests {
         );
         assert_eq!(
             other.advice,
-            format!("look at what has changed above, and give --plan {id} if it is right")
+            format!("check the changes above, and give --plan {id} if it is right")
         );
     }
 
     #[test]
-    fn a_plan_with_another_end_is_another_plan() {
+    fn the_identity_of_a_plan_depends_on_its_end() {
         let mut other = plan(true);
         other.log_end = Some(OpId::new(3, 1043));
         assert_ne!(identity(&plan(true)), identity(&other));
@@ -537,25 +460,14 @@ mod tests {
         assert_eq!(
             failure.to_string(),
             format!(
-                "the evidence has changed, and plan {before} has become {now}; nothing was done\n  look at the new \
+                "the evidence has changed, and plan {before} has become {now}; nothing was done\n  see the new \
                  plan with `witness quorum fix`"
             )
         );
     }
-}
-
-#[cfg(test)]
-mod evidence_tests {
-    use consensus::Term;
-    use raft_types::MemberKind;
-    use raft_types::Region;
-    use raft_types::StoredMembership;
-    use ring_admin::UnusedLog;
-
-    use super::*;
 
     #[test]
-    fn evidence_and_plan_can_be_read() {
+    fn evidence_and_plan_are_shown_as_a_page() {
         let place = |id: u64| MemberAddress {
             id: MemberId(id),
             name: format!("w-{id}"),
@@ -576,8 +488,14 @@ mod evidence_tests {
             elects_from: None,
         };
         let evidence = [
-            Evidence::new(&place(1), Err("no answer within 2s".into())),
-            Evidence::new(&place(3), Ok(said)),
+            Evidence {
+                error: Some("no answer within 2s".into()),
+                ..Evidence::without(&place(1))
+            },
+            Evidence {
+                evidence: Some(said),
+                ..Evidence::without(&place(3))
+            },
         ];
         let mut plan = RepairPlan {
             survivor: MemberId(3),
@@ -611,7 +529,7 @@ Missing: member 1, member 2. Make sure that they do not run where they cannot re
 Logs that answer and are not used: member 4; they end before the survivor's.
 Logs that answer and are not used: member 6; they are empty.
 In doubt: member 5. The ends of their logs were damaged, and may have been acknowledged: they count as if they did not answer.
-Gone on: the ring has gone on to 1003.0, as a member was told that answers, and no member that answers has that. Look for the one that has it first: the survivor of an earlier repair.
+Later entries: the ring has reached 1003.0, as a member that answers has recorded, and no member that answers has that entry. Find the member with it first: the survivor of an earlier repair.
 To be restarted afterwards, because they have committed entries that would be lost: member 4.
 Data loss possible after 3.1042: the quorum of member 1, member 2, member 3 is in force or may be by now, and could have committed without a member that answers.
 ";
@@ -621,7 +539,7 @@ Data loss possible after 3.1042: the quorum of member 1, member 2, member 3 is i
         );
         plan.loss.as_mut().unwrap().unseen.clear();
         let text = page(&evidence, Some(&plan), &Directory::default());
-        let last = "Data loss possible after 3.1042: what the ring has gone on to is not there.\n";
+        let last = "Data loss possible after 3.1042: the ring's later entries are missing.\n";
         assert!(text.ends_with(last), "{text}");
         plan.loss = None;
         let text = page(&evidence, Some(&plan), &Directory::default());

@@ -1,19 +1,29 @@
-//! `witness quorum`: the requirements of a commit, region by region, and the repair of a permanently lost quorum.
+//! `witness quorum`: voters, reachable voters and blockers of commits in each region; changes of the rules, and the repair of a permanently
+//! lost quorum.
 
 mod fix;
 mod set;
-mod show;
 
-use crate::terminal::{Failure, Format};
+use std::time::Duration;
 
-/// What can be done about the quorum.
+use consensus::quorum::{RegionQuorum, region_quorums};
+use consensus::{RingMember, RingView};
+use member::status::MemberView;
+use raft_types::MemberId;
+use serde::Serialize;
+
+use crate::cli::session::QueryArgs;
+use crate::operator::{Directory, RingReport, sentences};
+use crate::terminal::{Exit, Failure, Format, Table, cell, print, sentence, yes_no};
+
+/// Actions on the quorum.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum QuorumCommand {
     /// Show for each region who votes, who answers, and who holds commits back
-    Show(show::ShowArgs),
+    Show(QueryArgs),
     /// Change what commits wait for, while the ring runs
     Set(set::SetArgs),
-    /// Repair a quorum that is lost for good; shows the evidence and the plan, and changes nothing without --apply
+    /// Repair a quorum that is permanently lost; shows the evidence and the plan, and changes nothing without --apply
     Fix(fix::FixArgs),
 }
 
@@ -23,8 +33,198 @@ pub(crate) enum QuorumCommand {
 /// Those of each subcommand.
 pub(crate) fn run(command: &QuorumCommand, format: Format) -> Result<(), Failure> {
     match command {
-        QuorumCommand::Show(args) => show::run(args, format),
+        QuorumCommand::Show(query) => show(query, format),
         QuorumCommand::Set(args) => set::run(args, format),
         QuorumCommand::Fix(args) => fix::run(args, format),
+    }
+}
+
+/// Output of `witness quorum show --output json`.
+#[derive(Debug, Serialize)]
+struct Document {
+    ring: String,
+    leader: Option<MemberId>,
+    policy: String,
+    voter_sets: Vec<Vec<MemberId>>,
+    /// As seen by the leader; without a leader, from the answers of all members.
+    regions: Vec<RegionQuorum>,
+    /// The requirements of a commit, as text.
+    commit: Option<String>,
+    /// The leader's intended change of the quorum, as text.
+    wanted: Option<String>,
+    /// Whether commits can proceed, as text.
+    #[serde(skip)]
+    verdict: String,
+    cause: Option<String>,
+    fix: Option<String>,
+    warnings: Vec<String>,
+}
+
+/// Runs `witness quorum show`.
+///
+/// # Errors
+/// Exit 3 when no member answers, or none leads with a quorum.
+fn show(query: &QueryArgs, format: Format) -> Result<(), Failure> {
+    let (report, directory) = query.answers()?;
+    let document = document(&report, &directory);
+    print(format, &document, || page(&document, &directory))?;
+    Exit::NoQuorum.unless(report.quorum.ok)
+}
+
+fn document(report: &RingReport, directory: &Directory) -> Document {
+    let members = report.members.iter();
+    let views = members.filter_map(|member| member.view.as_ref());
+    let latest = views
+        .filter(|view| !view.members.is_empty())
+        .max_by_key(|view| view.log_end);
+    let leader = report.leader_view();
+    let seen = leader.or(latest);
+    let explanation = leader.and_then(|view| view.explanation.as_ref());
+    let said = sentences::quorum(report);
+    let sets = seen.into_iter().flat_map(|view| &view.voter_sets);
+    Document {
+        ring: report.ring.clone(),
+        leader: report.leader,
+        policy: seen.map_or_else(String::new, |view| view.rules.policy.to_string()),
+        voter_sets: sets.map(|set| set.iter().copied().collect()).collect(),
+        regions: match (leader, latest) {
+            (Some(leader), _) => leader.regions.clone(),
+            (None, Some(latest)) => from_outside(report, latest),
+            (None, None) => Vec::new(),
+        },
+        commit: explanation.map(|why| directory.with_names(&why.commit)),
+        wanted: explanation
+            .and_then(|why| why.quorum.as_ref())
+            .map(|wanted| directory.with_names(wanted)),
+        verdict: format!("{}{}", said.begins, said.rest),
+        cause: report.quorum.cause.clone(),
+        fix: report.quorum.fix.clone(),
+        warnings: report.warnings.clone(),
+    }
+}
+
+/// Without a leader: the members that just answered, and the end of each log.
+fn from_outside(report: &RingReport, latest: &MemberView) -> Vec<RegionQuorum> {
+    let view_of = |id: MemberId| {
+        let member = report.members.iter().find(|member| member.id == id);
+        member.and_then(|member| member.view.as_ref())
+    };
+    let members = latest.members.iter().map(|logged| RingMember {
+        id: logged.id,
+        record: logged.record.clone(),
+        voter: logged.voter,
+        matched: view_of(logged.id).and_then(|view| view.log_end),
+        behind: None,
+        answered: view_of(logged.id).map(|_| Duration::ZERO),
+        needs_purged_entries: false,
+    });
+    let view = RingView {
+        own: latest.member.id,
+        leads: false,
+        stands_in: false,
+        leader: None,
+        last_log: latest.log_end,
+        voter_sets: latest.voter_sets.clone(),
+        members: members.collect(),
+    };
+    region_quorums(&view, Duration::from_secs(1))
+}
+
+fn page(document: &Document, directory: &Directory) -> String {
+    let mut table =
+        Table::titled("Region Voters Healthy Required Decides Majority_has Any_has Held_back_by");
+    for region in &document.regions {
+        table.row(vec![
+            region.region.to_string(),
+            region.voters.len().to_string(),
+            region.healthy.len().to_string(),
+            region.required.to_string(),
+            yes_no(region.in_force),
+            cell(region.held_by_majority),
+            cell(region.held_by_any),
+            cell(region.held_back_by.map(|id| directory.name(id))),
+        ]);
+    }
+    let mut lines = Vec::new();
+    if let Some(leader) = document.leader {
+        lines.push(format!(
+            "{} leads ring `{}`; the policy is {}",
+            directory.name(leader),
+            document.ring,
+            document.policy
+        ));
+    } else {
+        lines.push(document.verdict.clone());
+        lines.extend(document.fix.as_ref().map(|fix| format!("To fix it: {fix}")));
+    }
+    lines.extend(document.commit.as_deref().map(sentence));
+    lines.extend(document.wanted.as_deref().map(sentence));
+    let warnings = document.warnings.iter();
+    lines.extend(warnings.map(|warning| format!("Warning: {warning}")));
+    format!("{table}\n{}\n", lines.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use consensus::Explanation;
+    use raft_types::{OpId, Region};
+
+    use super::*;
+    use crate::operator::Asked;
+    use member::status::sample::{database_leader, witness_follower};
+
+    fn report(leader: Result<MemberView, String>) -> RingReport {
+        RingReport::new(
+            "orders",
+            vec![
+                Asked::sample(1, "db-1", leader),
+                Asked::sample(2, "witness-1", Ok(witness_follower())),
+                Asked::sample(3, "witness-2", Err("gone".into())),
+            ],
+        )
+    }
+
+    #[test]
+    fn the_leader_names_the_member_that_holds_commits_back() {
+        let mut leader = database_leader();
+        leader.regions = vec![RegionQuorum {
+            region: Region("north".into()),
+            voters: [1, 2, 3].map(MemberId).into(),
+            healthy: [1, 2].map(MemberId).into(),
+            required: 2,
+            in_force: true,
+            held_by_majority: Some(OpId::new(3, 40)),
+            held_by_any: Some(OpId::new(3, 41)),
+            held_back_by: Some(MemberId(2)),
+        }];
+        leader.explanation = Some(Explanation {
+            commit: "a commit waits for 2 of the 3 voters of region north (members 1, 2, 3)".into(),
+            quorum: None,
+            members: Vec::new(),
+        });
+        let report = report(Ok(leader));
+        let directory = Directory::of(&report);
+        let expected = "\
+Region  Voters  Healthy  Required  Decides  Majority_has  Any_has  Held_back_by
+north        3        2         2  yes              3.40     3.41  `witness-1`
+
+`db-1` leads ring `orders`; the policy is single-region-dynamic
+A commit waits for 2 of the 3 voters of region north (members 1 `db-1`, 2 `witness-1`, 3 `witness-2`)
+";
+        assert_eq!(page(&document(&report, &directory), &directory), expected);
+    }
+
+    #[test]
+    fn without_a_leader_the_answers_of_all_members_are_used() {
+        let report = report(Err("gone".into()));
+        let directory = Directory::of(&report);
+        let expected = "\
+Region  Voters  Healthy  Required  Decides  Majority_has  Any_has  Held_back_by
+north        3        1         2  yes                 -     3.42  `witness-2`
+
+No quorum: 1 of 3 voters answer and 2 are needed. Commits wait.
+To fix it: start witness on `db-1` (10.0.0.1:7400) or `witness-2` (10.0.0.3:7400) (`systemctl start witness`, or `witness run`); if they are permanently lost, see `witness quorum fix`
+";
+        assert_eq!(page(&document(&report, &directory), &directory), expected);
     }
 }

@@ -1,16 +1,17 @@
 //! `witness quorum set`: changes the rules of the quorum, in the ring's log.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clap::ValueEnum;
 use consensus::quorum::{QuorumPolicy, RingRules};
 use member::protocol::{CommandResult, OperatorCommand};
-use raft_types::Region;
+use raft_types::{MemberId, Region};
 use ring_admin::{Amendment, RulesChange};
 use serde::Serialize;
 
-use crate::cli::session::{Consent, Patience, RingArgs, Session, another_answer, block_on};
-use crate::terminal::{Exit, Failure, Format, print_json, print_text};
+use crate::cli::session::{ChangeArgs, OrderArgs, another_answer, changed};
+use crate::config::Mistake;
+use crate::terminal::{Failure, Format, print};
 
 /// Arguments of `witness quorum set`.
 #[derive(Debug, clap::Args)]
@@ -36,15 +37,10 @@ pub(crate) struct SetArgs {
     /// 0: no expectation
     #[arg(long, value_name = "REGION=N", value_parser = expectation)]
     expect: Vec<(Region, usize)>,
-    /// Only say what would change
-    #[arg(long)]
-    dry_run: bool,
     #[command(flatten)]
-    patience: Patience,
+    change: ChangeArgs,
     #[command(flatten)]
-    consent: Consent,
-    #[command(flatten)]
-    ring: RingArgs,
+    order: OrderArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -57,18 +53,17 @@ enum Policy {
     Regions,
 }
 
-fn expectation(text: &str) -> Result<(Region, usize), String> {
+fn expectation(text: &str) -> Result<(Region, usize), Mistake> {
     let parsed = text
         .split_once('=')
         .and_then(|(region, voters)| Some((Region(region.to_owned()), voters.parse().ok()?)));
-    parsed
-        .filter(|(region, _)| !region.0.is_empty())
-        .ok_or_else(|| "write it as REGION=N, as in north=3".to_owned())
+    let valid = parsed.filter(|(region, _)| !region.0.is_empty());
+    valid.ok_or_else(|| Mistake::new("no expectation", "write it as REGION=N, as in north=3"))
 }
 
 impl SetArgs {
-    fn change(&self) -> Result<RulesChange, Failure> {
-        let usage = |what: &str, advice: &str| Err(Failure::new(Exit::Usage, what, advice));
+    fn rules_change(&self) -> Result<RulesChange, Failure> {
+        let usage = |what: &str, advice: &str| Err(Failure::usage(what, advice));
         let regions = || self.regions.iter().cloned().map(Region).collect();
         let policy = match (self.policy, self.required) {
             (Some(Policy::Regions), _) if self.regions.is_empty() => {
@@ -118,38 +113,24 @@ struct Document {
 /// # Errors
 /// Exit 3 without a leader, 4 when it is refused, 5 when its result is unknown.
 pub(crate) fn run(args: &SetArgs, format: Format) -> Result<(), Failure> {
-    let change = args.change()?;
-    let session = Session::open(&args.ring)?;
-    block_on(async {
-        let (report, _) = session.ring().await?;
-        if !args.dry_run {
-            args.consent
-                .to("Change the rules of the quorum? (--dry-run shows what would follow)")?;
-        }
-        let command = OperatorCommand::SetRules {
-            change,
-            dry_run: args.dry_run,
-        };
-        let until = args.patience.until();
-        let done = match session.order(&report, &command, until, format).await? {
-            CommandResult::RulesSet(done) => *done,
+    let change = args.rules_change()?;
+    args.order.session(format, async |ring| {
+        let question = "Change the rules of the quorum? (--dry-run shows what would follow)";
+        args.change.confirm(question)?;
+        let dry_run = args.change.dry_run;
+        let command = OperatorCommand::SetRules { change, dry_run };
+        let document = match ring.order(command).await? {
+            CommandResult::RulesSet(done) => Document {
+                dry_run,
+                done: *done,
+            },
             other => return Err(another_answer(&other)),
         };
-        match format {
-            Format::Json => print_json(&Document {
-                dry_run: args.dry_run,
-                done,
-            }),
-            Format::Table => print_text(&page(&done)),
-        }
+        print(format, &document, || page(&document.done))
     })
 }
 
 fn page(done: &Amendment<RingRules>) -> String {
-    let line = |what: &str, before: String, after: String| match before == after {
-        true => String::new(),
-        false => format!("  {what}: {before} -> {after}\n"),
-    };
     let regions = |of: &[Region]| {
         let names: Vec<&str> = of.iter().map(|region| region.0.as_str()).collect();
         format!("[{}]", names.join(", "))
@@ -160,36 +141,28 @@ fn page(done: &Amendment<RingRules>) -> String {
             .map(|(region, voters)| format!("{region}={voters}"));
         format!("[{}]", each.collect::<Vec<_>>().join(", "))
     };
-    let (before, after) = (&done.before, &done.after);
-    let changes = [
-        line(
-            "policy",
-            before.policy.to_string(),
-            after.policy.to_string(),
-        ),
-        line(
-            "region_preference",
-            regions(&before.region_preference),
-            regions(&after.region_preference),
-        ),
-        line(
-            "expected voters",
-            expected(&before.expected_voters),
-            expected(&after.expected_voters),
-        ),
-        line("voter sets", sets(&done.sets), sets(&done.wanted)),
-    ];
+    let values = |rules: &RingRules| {
+        [
+            ("policy", rules.policy.to_string()),
+            ("region_preference", regions(&rules.region_preference)),
+            ("expected voters", expected(&rules.expected_voters)),
+        ]
+    };
+    let pairs = values(&done.before).into_iter().zip(values(&done.after));
+    let changes = pairs.map(|((what, before), (_, after))| changed(what, &before, &after));
+    let changes: String = changes.collect();
+    let voter_sets = changed("voter sets", &sets(&done.sets), &sets(&done.wanted));
     let end = match done.entry {
         Some(entry) => format!(
             "Entry {entry} of the ring's log has the new rules, and the quorum follows; change [quorum] in every member's file as well\n"
         ),
         None => "Nothing was changed; without --dry-run the rules would be as shown\n".to_owned(),
     };
-    format!("{}{end}", changes.concat())
+    format!("{changes}{voter_sets}{end}")
 }
 
-fn sets(sets: &consensus::quorum::VoterSets) -> String {
-    let set = |set: &std::collections::BTreeSet<raft_types::MemberId>| {
+fn sets(sets: &[BTreeSet<MemberId>]) -> String {
+    let set = |set: &BTreeSet<MemberId>| {
         let ids: Vec<String> = set.iter().map(ToString::to_string).collect();
         format!("{{{}}}", ids.join(" "))
     };

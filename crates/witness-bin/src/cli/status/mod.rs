@@ -1,31 +1,27 @@
 //! `witness status`: queries every configured member and shows the ring.
 
-mod explained;
-mod routes_tree;
-mod table;
+pub(crate) mod table;
 mod watched;
 
 use std::io::IsTerminal;
 use std::time::{Duration, SystemTime};
 
-use crate::cli::session::{AnswerLimit, RingArgs, nobody_answers};
+use crate::cli::session::{QueryArgs, block_on, no_answer};
 use crate::cli::status::watched::Watched;
 use crate::operator::RingReport;
-use crate::terminal::{Exit, Failure, Format, colours, print_json, print_json_line, print_text};
+use crate::terminal::{Exit, Failure, Format, colours, print, print_json_line, print_text};
 
 /// Arguments of `witness status`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct StatusArgs {
-    /// Show it again every second until it is interrupted, with what happened meanwhile
+    /// Show it again every second until it is interrupted, with the events since then
     #[arg(short, long)]
     watch: bool,
     /// Say what a commit waits for, and for each member why it can or cannot be elected now
     #[arg(short, long)]
     explain: bool,
     #[command(flatten)]
-    limit: AnswerLimit,
-    #[command(flatten)]
-    ring: RingArgs,
+    query: QueryArgs,
 }
 
 const AGAIN: Duration = Duration::from_secs(1);
@@ -35,45 +31,32 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// # Errors
 /// Exit 3 without a quorum, 1 where no mysqld of the ring runs, 2 for a wrong configuration.
 pub(crate) fn run(args: &StatusArgs, format: Format) -> Result<(), Failure> {
-    let asker = args.ring.asker_within(args.limit)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    runtime.block_on(async {
+    let asker = args.query.asker()?;
+    block_on(async {
         let mut watched = Watched::new(SystemTime::now());
         loop {
             let report = asker.report().await;
-            // Only addresses of the ring are known.
-            if report.members.is_empty() && !args.watch {
-                return Err(nobody_answers(&report));
-            }
             if args.watch {
                 watched.see(SystemTime::now(), &report);
                 show_again(&report, args, &mut watched, format)?;
-            } else {
-                show(&report, args, format)?;
-                return match (report.quorum.ok, report.databases_down().is_empty()) {
-                    (false, _) => Err(Failure::silent(Exit::NoQuorum)),
-                    (true, false) => Err(Failure::silent(Exit::Error)),
-                    (true, true) => Ok(()),
-                };
+                tokio::time::sleep(AGAIN).await;
+                continue;
             }
-            tokio::time::sleep(AGAIN).await;
+            // Only addresses of the ring are known.
+            if report.members.is_empty() {
+                return Err(no_answer(&report));
+            }
+            print(format, &report, || {
+                let explained = args.explain.then(|| table::explained(&report));
+                table::page(&report, colours()) + &explained.unwrap_or_default()
+            })?;
+            return match (report.quorum.ok, report.databases_down().is_empty()) {
+                (false, _) => Err(Failure::silent(Exit::NoQuorum)),
+                (true, false) => Err(Failure::silent(Exit::Error)),
+                (true, true) => Ok(()),
+            };
         }
     })
-}
-
-fn show(report: &RingReport, args: &StatusArgs, format: Format) -> Result<(), Failure> {
-    match format {
-        Format::Json => print_json(report),
-        Format::Table => {
-            let mut page = table::page(report, colours());
-            if args.explain {
-                page.push_str(&explained::lines(report));
-            }
-            print_text(&page)
-        }
-    }
 }
 
 fn show_again(

@@ -1,14 +1,16 @@
-//! The table of `witness status`: one line a member, and problems below.
+//! The table of `witness status`: one line a member, and problems below; with `--explain` the requirements of a commit, and why each member
+//! can or cannot be elected now. Without a leader, this is derived from the answers of all members.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use member::status::ScrubView;
+use member::status::{LoggedMember, MemberView, ScrubView};
+use raft_types::MemberId;
 
-use crate::cli::status::routes_tree;
 use crate::operator::sentences::{self, Level, notes, role, span};
-use crate::operator::{MemberReport, RingReport};
-use crate::terminal::Table;
+use crate::operator::{MemberReport, RingReport, hops, versions};
+use crate::terminal::{Table, cell};
 
 /// The page, with line ends.
 pub(super) fn page(report: &RingReport, colours: bool) -> String {
@@ -18,38 +20,19 @@ pub(super) fn page(report: &RingReport, colours: bool) -> String {
 }
 
 /// A line for each member.
-pub(super) fn members(report: &RingReport) -> String {
-    let mut out = String::new();
-    let mut table = Table::new(&[
-        "Id",
-        "Name",
-        "Region",
-        "Kind",
-        "Role",
-        "Term",
-        "Log_end",
-        "Committed",
-        "Lag",
-        "Mysqld",
-        "Uptime",
-    ]);
+pub(crate) fn members(report: &RingReport) -> String {
+    let mut table =
+        Table::titled("Id Name Region Kind Role Term Log_end Committed Lag Mysqld Uptime");
     for member in &report.members {
         table.row(row(member, report));
     }
-    for line in table.lines() {
-        let _ = writeln!(out, "{line}");
-    }
-    out
+    table.to_string()
 }
 
 /// Replication routes, a pause, and notes on members.
 pub(super) fn notes_lines(report: &RingReport) -> String {
     let mut out = String::new();
-    for line in report
-        .leader_view()
-        .map(routes_tree::lines)
-        .unwrap_or_default()
-    {
+    for line in report.leader_view().map(routes).unwrap_or_default() {
         let _ = writeln!(out, "{line}");
     }
     if let Some(pause) = &report.pause {
@@ -92,7 +75,6 @@ pub(super) fn paint(colours: bool, code: &str, text: &str) -> String {
 }
 
 fn row(member: &MemberReport, report: &RingReport) -> Vec<String> {
-    let missing = || "-".to_owned();
     let mut cells = vec![
         member.id.to_string(),
         member.name.clone(),
@@ -102,23 +84,17 @@ fn row(member: &MemberReport, report: &RingReport) -> Vec<String> {
     match &member.view {
         None => {
             cells.push("unreachable".into());
-            cells.extend(std::iter::repeat_with(missing).take(6));
+            cells.extend(["-"; 6].map(str::to_owned));
         }
-        Some(view) => {
-            let op_id =
-                |op_id: Option<raft_types::OpId>| op_id.map_or_else(missing, |o| o.to_string());
-            cells.extend([
-                role(view, report),
-                view.term.to_string(),
-                op_id(view.log_end),
-                op_id(view.committed),
-                member
-                    .lag_entries
-                    .map_or_else(missing, |lag| lag.to_string()),
-                view.mysql.as_ref().map_or_else(missing, sentences::mysqld),
-                span(view.uptime_seconds),
-            ]);
-        }
+        Some(view) => cells.extend([
+            role(view, report),
+            view.term.to_string(),
+            cell(view.log_end),
+            cell(view.committed),
+            cell(member.lag_entries),
+            cell(view.mysql.as_ref().map(sentences::mysqld)),
+            span(view.uptime_seconds),
+        ]),
     }
     cells
 }
@@ -175,14 +151,75 @@ pub(super) fn scrub_line(scrub: &ScrubView, now: u64) -> Option<String> {
     Some(format!("scrub: {}", parts.join("; ")))
 }
 
+/// The lines below the table, with the running versions.
+pub(super) fn explained(report: &RingReport) -> String {
+    let explained = sentences::explained(report);
+    let views = report.members.iter().filter_map(|one| one.view.as_ref());
+    let versions = versions::sentence(views);
+    let lines = explained
+        .commit
+        .iter()
+        .chain(&explained.elections)
+        .chain(&versions);
+    let lines = lines.map(|line| format!("{line}\n"));
+    format!("\n{}", lines.collect::<String>())
+}
+
+/// The tree of replication routes, the leader first; none when all members receive entries from the leader.
+fn routes(leader: &MemberView) -> Vec<String> {
+    let Some(routes) = &leader.replication_routes else {
+        return Vec::new();
+    };
+    if routes.routes.iter().all(|route| route.through.is_empty()) {
+        return Vec::new();
+    }
+    let (own, hops) = (leader.member.id, hops(leader));
+    let mut below: BTreeMap<MemberId, Vec<&LoggedMember>> = BTreeMap::new();
+    for member in leader.members.iter().filter(|member| member.id != own) {
+        let hop = hops.iter().find(|hop| hop.to == member.id);
+        below
+            .entry(hop.map_or(own, |hop| hop.from))
+            .or_default()
+            .push(member);
+    }
+    // Relaying members come after the others: the tree is read from top to bottom.
+    let mut lines = vec![format!("Entries travel from `{}`", leader.member.name)];
+    draw(own, "", &below, &mut lines);
+    lines
+}
+
+fn draw(
+    from: MemberId,
+    indent: &str,
+    below: &BTreeMap<MemberId, Vec<&LoggedMember>>,
+    lines: &mut Vec<String>,
+) {
+    let members = below.get(&from).map(Vec::as_slice).unwrap_or_default();
+    for (at, member) in members.iter().enumerate() {
+        let (branch, deeper) = match at + 1 == members.len() {
+            true => ("└─ ", "   "),
+            false => ("├─ ", "│  "),
+        };
+        let record = &member.record;
+        lines.push(format!(
+            "{indent}{branch}{} ({})",
+            record.name, record.region
+        ));
+        draw(member.id, &format!("{indent}{deeper}"), below, lines);
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use consensus::{Explanation, Prospects};
+    use member::settings::MemberEntry;
+    use member::status::ReplicationRoutesView;
+    use member::status::sample::{database_leader, witness_follower};
+    use proxy::RouteView;
+    use raft_types::{MemberRecord, Region};
+
     use super::*;
     use crate::operator::{Asked, Silence};
-    use member::settings::MemberEntry;
-    use member::status::MemberView;
-    use member::status::sample::database_leader;
-    use member::status::sample::witness_follower;
 
     fn entry(view: &MemberView) -> MemberEntry {
         MemberEntry {
@@ -224,7 +261,7 @@ Id  Name       Region  Kind      Role      Term  Log_end  Committed  Lag  Mysqld
     }
 
     #[test]
-    fn a_lost_quorum_says_since_when_why_and_what_to_do() {
+    fn a_lost_quorum_is_shown_with_its_start_cause_and_fix() {
         let mut alone = database_leader();
         alone.serving = false;
         alone.quorum.lost_for_seconds = Some(75.0);
@@ -245,14 +282,9 @@ Id  Name       Region  Kind      Role      Term  Log_end  Committed  Lag  Mysqld
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
     }
-}
-
-#[cfg(test)]
-mod scrub_line_tests {
-    use super::*;
 
     #[test]
-    fn the_last_pass_the_present_one_and_the_rate_are_told() {
+    fn a_scrub_line_has_the_last_pass_the_current_one_and_the_rate() {
         const MIB: u64 = 1 << 20;
         let scrub = ScrubView {
             closed_bytes: 40 * MIB,
@@ -312,5 +344,104 @@ mod scrub_line_tests {
         for (scrub, expected) in table {
             assert_eq!(scrub_line(&scrub, 4_660).as_deref(), expected);
         }
+    }
+
+    fn explained_by(leader: MemberView) -> RingReport {
+        let members = [
+            Asked::sample(1, "db-1", Ok(leader)),
+            Asked::sample(2, "witness-1", Ok(witness_follower())),
+        ];
+        RingReport::new("orders", members.into())
+    }
+
+    #[test]
+    fn the_leaders_explanation_is_shown() {
+        let mut leader = database_leader();
+        let prospects = |member: u64, could_win, because: &str| Prospects {
+            member: MemberId(member),
+            could_win,
+            because: because.into(),
+        };
+        leader.explanation = Some(Explanation {
+            commit: "a commit waits for member 2".into(),
+            quorum: Some("policy majority requires other voters: moving to {1, 2}".into()),
+            members: vec![
+                prospects(1, true, "it leads"),
+                prospects(2, false, "member 1 has a longer log"),
+            ],
+        });
+        let expected = "
+A commit waits for member 2 `witness-1`
+Policy majority requires other voters: moving to {1, 2}
+`db-1` can be elected: it leads
+`witness-1` cannot be elected: member 1 `db-1` has a longer log
+Versions: 0.1.0, formats 1: `db-1`, `witness-1`. The ring's format is 1
+";
+        assert_eq!(explained(&explained_by(leader)), expected);
+    }
+
+    #[test]
+    fn without_a_leader_the_logs_are_compared() {
+        let mut deposed = database_leader();
+        deposed.serving = false;
+        deposed.leader = None;
+        let text = explained(&explained_by(deposed));
+        for line in [
+            "`db-1`: its log ends at 3.42 in term 3; it hears of no leader\n",
+            "`witness-1`: its log ends at 3.42 in term 3; it hears of `db-1` as the leader\n",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+    }
+
+    fn leader(routes: &[(u64, &[u64])]) -> MemberView {
+        let mut view = database_leader();
+        let names = ["a-db", "a-w", "b-db", "b-w1", "b-w2", "c-w"];
+        view.members = names
+            .iter()
+            .zip(1..)
+            .map(|(name, id)| LoggedMember {
+                id: MemberId(id),
+                voter: true,
+                record: MemberRecord {
+                    name: (*name).to_owned(),
+                    region: Region(name[..1].to_owned()),
+                    ..MemberRecord::default()
+                },
+            })
+            .collect();
+        view.member.name = "a-db".to_owned();
+        view.replication_routes = Some(ReplicationRoutesView {
+            routes: routes
+                .iter()
+                .map(|(member, through)| RouteView {
+                    member: MemberId(*member),
+                    through: through.iter().copied().map(MemberId).collect(),
+                    because: None,
+                })
+                .collect(),
+            ..ReplicationRoutesView::default()
+        });
+        view
+    }
+
+    #[test]
+    fn members_are_drawn_below_their_proxies() {
+        let view = leader(&[(4, &[3]), (5, &[3]), (6, &[3, 5])]);
+        let expected = "\
+Entries travel from `a-db`
+├─ a-w (a)
+└─ b-db (b)
+   ├─ b-w1 (b)
+   └─ b-w2 (b)
+      └─ c-w (c)";
+        assert_eq!(routes(&view).join("\n"), expected);
+    }
+
+    #[test]
+    fn a_circle_of_routes_hides_no_member() {
+        assert!(routes(&leader(&[(4, &[])])).is_empty());
+        let circle = leader(&[(2, &[3]), (3, &[2]), (4, &[3])]);
+        assert_eq!(routes(&circle).len(), circle.members.len());
     }
 }

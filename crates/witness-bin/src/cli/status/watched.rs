@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use member::status::{MemberView, Role};
 
-use crate::cli::status::{explained, table};
+use crate::cli::status::table;
 use crate::operator::RingReport;
 use crate::operator::events::{Event, Events};
 use crate::operator::history::time_of_day;
@@ -78,40 +78,23 @@ impl Watched {
         page.push('\n');
         page += &table::notes_lines(report);
         if explain {
-            page += &explained::lines(report);
+            page += &table::explained(report);
         } else {
             for line in explanation(report).commit {
                 let _ = writeln!(page, "{line}");
             }
         }
         let newest = self.events.kept().rev();
-        let lines: Vec<String> = if on_a_terminal {
-            newest
-                .take(SHOWN)
-                .map(|event| line(event, colours))
-                .collect()
-        } else {
-            let is_new = |event: &&Event| event.at_ms > self.printed_ms;
-            newest
-                .filter(is_new)
-                .map(|event| line(event, colours))
-                .collect()
-        };
+        let is_shown = |event: &&Event| on_a_terminal || event.at_ms > self.printed_ms;
+        let most = if on_a_terminal { SHOWN } else { usize::MAX };
+        let lines = newest.filter(is_shown).take(most);
+        let lines: String = lines.map(|event| line(event, colours)).collect();
         self.printed_ms = self.now_ms;
-        match lines.is_empty() {
-            true if on_a_terminal => {
-                let began = time_of_day(self.began_ms);
-                let _ = write!(page, "\nNothing has happened since {began}\n");
-            }
-            true => {}
-            false => {
-                let began = time_of_day(self.began_ms);
-                let _ = write!(
-                    page,
-                    "\nSince {began}, the newest first\n{}",
-                    lines.concat()
-                );
-            }
+        let began = time_of_day(self.began_ms);
+        match lines.as_str() {
+            "" if !on_a_terminal => {}
+            "" => page += &format!("\nNothing has happened since {began}\n"),
+            _ => page += &format!("\nSince {began}, the newest first\n{lines}"),
         }
         page
     }
@@ -153,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_while_somebody_watches_is_told_with_its_time() {
+    fn events_during_the_watch_are_shown_with_their_time() {
         let mut watched = Watched::new(at(0));
         let mut page = |second, witness: Result<MemberView, String>| {
             let report = report(witness);
@@ -175,11 +158,11 @@ mod tests {
                     2027-01-15T08:00:01Z  `witness-1` does not answer\n";
         assert!(back.ends_with(both), "{back}");
         let (quorum, members) = (back.find("quorum"), back.find("Log_end"));
-        assert!(quorum < members, "what matters stands first: {back}");
+        assert!(quorum < members, "problems come first: {back}");
     }
 
     #[test]
-    fn kept_pages_tell_each_event_once_and_without_colours() {
+    fn kept_pages_have_each_event_once_and_no_colours() {
         let mut watched = Watched::new(at(0));
         let mut page = |second, witness: Result<MemberView, String>| {
             let report = report(witness);
@@ -195,9 +178,9 @@ mod tests {
     }
 
     #[test]
-    fn nobody_who_answers_is_told_as_well() {
+    fn a_ring_that_does_not_answer_is_an_event() {
         let mut watched = Watched::new(at(0));
-        let nobody = || {
+        let silent = || {
             let gone = || Err("connection refused".to_owned());
             let members = [
                 Asked::sample(1, "db-1", gone()),
@@ -205,10 +188,10 @@ mod tests {
             ];
             RingReport::new("orders", members.into())
         };
-        watched.see(at(0), &nobody());
+        watched.see(at(0), &silent());
         watched.see(at(1), &report(Ok(witness_follower())));
-        watched.see(at(2), &nobody());
-        let page = watched.page(&nobody(), false, true, true);
+        watched.see(at(2), &silent());
+        let page = watched.page(&silent(), false, true, true);
         assert!(page.contains("\x1b[31m`db-1` does not answer"), "{page}");
         assert!(page.contains("lost the leadership"), "{page}");
     }

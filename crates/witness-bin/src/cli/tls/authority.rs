@@ -15,11 +15,12 @@ const AUTHORITY_DAYS: i64 = 3650;
 const CLOCK_SKEW: Duration = Duration::hours(1);
 
 /// The holder of a certificate.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub(super) struct Holder {
     pub(super) role: Role,
     pub(super) name: String,
     /// Hosts that callers accept in a member's certificate, in addition to its name: as names or addresses.
+    #[serde(skip)]
     hosts: Vec<String>,
     /// A member's address.
     pub(super) address: Option<String>,
@@ -34,7 +35,7 @@ pub(super) enum Role {
 }
 
 impl Role {
-    fn word(self) -> &'static str {
+    pub(super) fn word(self) -> &'static str {
         match self {
             Self::Member => "member",
             Self::Operator => "operator",
@@ -76,14 +77,11 @@ impl Holder {
 
     /// The names in its certificate; the last one is a URI with its role.
     pub(super) fn names(&self) -> Vec<String> {
-        let own = match self.role {
-            Role::Member => Some(self.name.clone()),
-            Role::Operator | Role::Reader => None,
-        };
+        let own = Some(&self.name).filter(|_| self.role == Role::Member);
         let mut names: Vec<String> = Vec::new();
-        for name in own.into_iter().chain(self.hosts.iter().cloned()) {
-            if !names.contains(&name) {
-                names.push(name);
+        for name in own.into_iter().chain(&self.hosts) {
+            if !names.contains(name) {
+                names.push(name.clone());
             }
         }
         names.push(format!("witness:{}/{}", self.role.word(), self.name));
@@ -93,7 +91,7 @@ impl Holder {
 
 /// The host of `HOST:PORT`; an IPv6 address without its brackets.
 fn host_of(address: &str) -> &str {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = raft_types::host_and_port(address).map_or(address, |(host, _)| host);
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
@@ -215,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_is_called_by_its_name_and_the_host_of_its_address() {
+    fn a_certificate_has_the_members_name_and_host() {
         for (address, peer_name, expected) in [
             ("10.0.0.1:7400", None, vec!["db-1", "10.0.0.1"]),
             ("[fd00::1]:7400", None, vec!["db-1", "fd00::1"]),

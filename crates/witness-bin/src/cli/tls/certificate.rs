@@ -116,7 +116,7 @@ fn usage(parsed: &X509Certificate<'_>) -> Vec<&'static str> {
     words
 }
 
-/// Whether a file's content holds at least one certificate and all are readable. Also searches for each certificate's CA.
+/// True when a file's content holds at least one certificate and all are readable. Also searches for each certificate's CA.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn are_read(pem: &[u8]) -> bool {
     let Ok(all) = Certificate::all_in(pem, Path::new("all.pem")) else {

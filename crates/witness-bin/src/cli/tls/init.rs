@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{DirBuilder, OpenOptions, Permissions};
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,8 @@ use time::OffsetDateTime;
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::tls::authority::{Authority, Holder, Pair, Role};
 use crate::cli::tls::certificate::{Certificate, check_key, day};
-use crate::terminal::{Exit, Failure, Format, Table, print_json, print_text};
+use crate::config::{FileCheck, name_of};
+use crate::terminal::{Failure, Format, Table, cell, print};
 
 const SECRET: u32 = 0o600;
 const PUBLIC: u32 = 0o644;
@@ -21,32 +22,23 @@ const PUBLIC: u32 = 0o644;
 /// Arguments of `witness tls init`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InitArgs {
-    /// Where the files are made; a directory that is not a member's
+    /// Directory for the files; not a member's
     #[arg(long, value_name = "DIR")]
     directory: PathBuf,
     /// How long the certificates are valid
     #[arg(long, value_name = "DAYS", default_value_t = 825, value_parser = clap::value_parser!(u32).range(1..=3650))]
     days: u32,
     /// Make a certificate for this operator, too, who gives commands; may be given more than once
-    #[arg(long, value_name = "NAME", value_parser = caller_name)]
+    #[arg(long, value_name = "NAME", value_parser = name_of)]
     operator: Vec<String>,
-    /// Make a certificate for somebody who only reads, too, as a dashboard; may be given more than once
-    #[arg(long, value_name = "NAME", value_parser = caller_name)]
+    /// Make a certificate for this client that only reads, too, such as a dashboard; may be given more than once
+    #[arg(long, value_name = "NAME", value_parser = name_of)]
     reader: Vec<String>,
     /// Replace certificate and key of this member, of `operator-NAME` or `reader-NAME`, or of `all` members
     #[arg(long, value_name = "MEMBER")]
     renew: Vec<String>,
     #[command(flatten)]
     config: ConfigArgs,
-}
-
-/// A part of a file name.
-fn caller_name(text: &str) -> Result<String, String> {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    if text.is_empty() || !text.chars().all(allowed) {
-        return Err("use letters, digits, `-`, `_` and `.` only".into());
-    }
-    Ok(text.to_owned())
 }
 
 /// Result for a pair of files.
@@ -81,34 +73,34 @@ struct Report {
 #[derive(Debug, Serialize)]
 struct AuthorityLine {
     outcome: Outcome,
-    certificate_file: PathBuf,
-    key_file: PathBuf,
+    #[serde(flatten)]
+    files: Files,
     valid_until: String,
 }
 
 #[derive(Debug, Serialize)]
 struct Line {
-    role: Role,
-    name: String,
-    address: Option<String>,
+    #[serde(flatten)]
+    holder: Holder,
     outcome: Outcome,
-    certificate_file: PathBuf,
-    key_file: PathBuf,
+    #[serde(flatten)]
+    files: Files,
     names: Vec<String>,
     valid_until: String,
 }
 
-/// A holder's certificate and key files.
+/// The paths of a certificate and its key.
+#[derive(Debug, Serialize)]
 struct Files {
-    certificate: PathBuf,
-    key: PathBuf,
+    certificate_file: PathBuf,
+    key_file: PathBuf,
 }
 
 impl Files {
     fn of(directory: &Path, name: &str) -> Self {
         Self {
-            certificate: directory.join(format!("{name}.crt")),
-            key: directory.join(format!("{name}.key")),
+            certificate_file: directory.join(format!("{name}.crt")),
+            key_file: directory.join(format!("{name}.key")),
         }
     }
 
@@ -116,51 +108,36 @@ impl Files {
     ///
     /// # Errors
     /// Exit 4 when only one does.
-    fn exist(&self, lost: &str) -> Result<bool, Failure> {
-        match (self.certificate.exists(), self.key.exists()) {
-            (true, true) => Ok(true),
-            (false, false) => Ok(false),
-            (true, false) => Err(half(&self.certificate, &self.key, lost)),
-            (false, true) => Err(half(&self.key, &self.certificate, lost)),
-        }
+    fn exist(&self, advice: &str) -> Result<bool, Failure> {
+        let (certificate, key) = (&self.certificate_file, &self.key_file);
+        let (there, missing) = match (certificate.exists(), key.exists()) {
+            (true, false) => (certificate, key),
+            (false, true) => (key, certificate),
+            (both, _) => return Ok(both),
+        };
+        let (there, missing) = (there.display(), missing.display());
+        Err(Failure::refused(
+            format!("{there} is there, but not {missing}"),
+            advice,
+        ))
     }
 
-    /// Writes both, where neither exists.
-    fn create(&self, pair: &Pair) -> Result<(), Failure> {
-        write_new(&self.key, &pair.key, SECRET)?;
-        write_new(&self.certificate, &pair.certificate, PUBLIC)
-    }
-
-    /// Replaces both. At any moment, each file is the old or the new one.
-    fn replace(&self, pair: &Pair) -> Result<(), Failure> {
-        let (key, certificate) = (beside(&self.key), beside(&self.certificate));
-        for left_over in [&key, &certificate] {
-            match std::fs::remove_file(left_over) {
-                Err(error) if error.kind() != ErrorKind::NotFound => {
-                    return Err(unwritable(left_over, &error));
-                }
-                _ => {}
-            }
+    /// Writes both. At any moment, each file is the old or the new one.
+    fn write(&self, pair: &Pair) -> Result<(), Failure> {
+        let files = [
+            (&self.key_file, &pair.key, SECRET),
+            (&self.certificate_file, &pair.certificate, PUBLIC),
+        ];
+        for (path, text, mode) in files {
+            let written = write_new(&temporary(path), text, mode);
+            written.map_err(|error| unwritable(path, &error))?;
         }
-        write_new(&key, &pair.key, SECRET)?;
-        write_new(&certificate, &pair.certificate, PUBLIC)?;
-        for (from, to) in [(&key, &self.key), (&certificate, &self.certificate)] {
-            std::fs::rename(from, to).map_err(|error| unwritable(to, &error))?;
+        for (path, _, _) in files {
+            let renamed = std::fs::rename(temporary(path), path);
+            renamed.map_err(|error| unwritable(path, &error))?;
         }
         Ok(())
     }
-}
-
-fn half(there: &Path, missing: &Path, advice: &str) -> Failure {
-    Failure::new(
-        Exit::Refused,
-        format!(
-            "{} is there, but not {}",
-            there.display(),
-            missing.display()
-        ),
-        advice,
-    )
 }
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
@@ -168,27 +145,27 @@ fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
 }
 
 /// A temporary name for a file.
-fn beside(path: &Path) -> PathBuf {
+fn temporary(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     name.into()
 }
 
-/// Writes a file that does not exist yet.
-fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
-    let created = OpenOptions::new()
+/// Writes a file in the place of one that an interrupted run has left.
+fn write_new(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut options = OpenOptions::new();
+    let mut file = options
         .write(true)
         .create_new(true)
         .mode(SECRET)
-        .open(path);
-    let write = |mut file: File| {
-        file.write_all(text.as_bytes())?;
-        file.set_permissions(Permissions::from_mode(mode))?;
-        file.sync_all()
-    };
-    created
-        .and_then(write)
-        .map_err(|error| unwritable(path, &error))
+        .open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.set_permissions(Permissions::from_mode(mode))?;
+    file.sync_all()
 }
 
 /// Runs `witness tls init`.
@@ -196,7 +173,7 @@ fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
 /// # Errors
 /// Exit 1 when a file cannot be read or written, 2 for a wrong configuration or name, 4 when files do not fit together.
 pub(super) fn run(args: &InitArgs, format: Format) -> Result<(), Failure> {
-    let settings = args.config.load_without_files()?.0.member;
+    let settings = args.config.load(FileCheck::Nothing)?.0.member;
     let ring = settings.ring_name;
     let peer_name = settings.tls.and_then(|tls| tls.peer_name);
     let members = settings.members.iter();
@@ -223,9 +200,10 @@ pub(super) fn run(args: &InitArgs, format: Format) -> Result<(), Failure> {
         let files = Files::of(directory, &holder.file_name());
         let is_renewed = args.renew.contains(&holder.file_name())
             || holder.role == Role::Member && args.renew.iter().any(|name| name == "all");
-        let outcome = if is_renewed && (files.certificate.exists() || files.key.exists()) {
+        let outcome = if is_renewed && (files.certificate_file.exists() || files.key_file.exists())
+        {
             Outcome::Renewed
-        } else if files.exist("bring it back, or make both anew with --renew")? {
+        } else if files.exist("bring it back, or make both again with --renew")? {
             Outcome::Kept
         } else {
             Outcome::Made
@@ -233,9 +211,9 @@ pub(super) fn run(args: &InitArgs, format: Format) -> Result<(), Failure> {
         steps.push((holder, files, outcome));
     }
     let there = steps.iter().find(|step| step.2 != Outcome::Made);
-    let there = there.map(|(_, files, _)| files.certificate.clone());
+    let there = there.map(|(_, files, _)| files.certificate_file.clone());
     let (authority, line) = authority_in(directory, &ring, there, now)?;
-    let authority_certificate = first_of(&line.certificate_file)?;
+    let authority_certificate = first_of(&line.files.certificate_file)?;
 
     let mut report = Report {
         ring,
@@ -247,34 +225,20 @@ pub(super) fn run(args: &InitArgs, format: Format) -> Result<(), Failure> {
     for (holder, files, outcome) in steps {
         if outcome != Outcome::Kept {
             let pair = authority.sign(&holder, now, args.days).map_err(unmade)?;
-            match outcome {
-                Outcome::Renewed => files.replace(&pair)?,
-                _ => files.create(&pair)?,
-            }
+            files.write(&pair)?;
         }
-        let certificate = first_of(&files.certificate)?;
-        report.warnings.extend(unfit(
-            &holder,
-            &files,
-            &certificate,
-            &authority_certificate,
-            now,
-        ));
+        let certificate = first_of(&files.certificate_file)?;
+        let unfit = unfit(&holder, &files, &certificate, &authority_certificate, now);
+        report.warnings.extend(unfit);
         report.certificates.push(Line {
-            role: holder.role,
-            name: holder.name,
-            address: holder.address,
+            holder,
             outcome,
-            certificate_file: files.certificate,
-            key_file: files.key,
+            files,
             names: certificate.names,
             valid_until: day(certificate.not_after),
         });
     }
-    match format {
-        Format::Json => print_json(&report),
-        Format::Table => print_text(&page(&report)),
-    }
+    print(format, &report, || page(&report))
 }
 
 fn unmade(error: rcgen::Error) -> Failure {
@@ -286,8 +250,7 @@ fn check_names(holders: &[Holder], renew: &[String]) -> Result<(), Failure> {
     let names: Vec<String> = holders.iter().map(Holder::file_name).collect();
     for (index, name) in names.iter().enumerate() {
         if name == "ca" || names[..index].contains(name) {
-            return Err(Failure::new(
-                Exit::Refused,
+            return Err(Failure::refused(
                 format!("two files would be called {name}.crt"),
                 "give the operator or reader another name; a member cannot be called `ca` here",
             ));
@@ -297,8 +260,7 @@ fn check_names(holders: &[Holder], renew: &[String]) -> Result<(), Failure> {
         .iter()
         .find(|name| *name != "all" && !names.contains(name))
     {
-        Some(unknown) => Err(Failure::new(
-            Exit::Usage,
+        Some(unknown) => Err(Failure::usage(
             format!("the ring has no member `{unknown}`"),
             format!(
                 "its names are {}, and `all` is every member",
@@ -324,15 +286,14 @@ fn authority_in(
     let lost = "bring it back from where it is kept; a new authority needs a new directory";
     let is_there = files.exist(lost)?;
     let authority = if is_there {
-        check_key(&files.certificate, &files.key)
-            .map_err(|error| Failure::new(Exit::Refused, error.to_string(), lost))?;
-        let certificate = first_of(&files.certificate)?;
+        check_key(&files.certificate_file, &files.key_file)
+            .map_err(|error| Failure::refused(error.to_string(), lost))?;
+        let certificate = first_of(&files.certificate_file)?;
         if certificate.not_after <= now {
-            return Err(Failure::new(
-                Exit::Refused,
+            return Err(Failure::refused(
                 format!(
                     "{} expired on {}",
-                    files.certificate.display(),
+                    files.certificate_file.display(),
                     day(certificate.not_after)
                 ),
                 "make a new authority in a new directory",
@@ -343,13 +304,12 @@ fn authority_in(
                 .map_err(|error| Failure::error(format!("{}: {error}", path.display())))
         };
         let pair = Pair {
-            certificate: read(&files.certificate)?,
-            key: read(&files.key)?,
+            certificate: read(&files.certificate_file)?,
+            key: read(&files.key_file)?,
         };
         Authority::of(&pair, ring, certificate.not_after).map_err(unmade)?
     } else if let Some(there) = there {
-        return Err(Failure::new(
-            Exit::Refused,
+        return Err(Failure::refused(
             format!(
                 "{} is there, but neither ca.crt nor ca.key",
                 there.display()
@@ -363,18 +323,16 @@ fn authority_in(
             .mode(0o700)
             .create(directory)
             .map_err(|error| unwritable(directory, &error))?;
-        files.create(&pair)?;
+        files.write(&pair)?;
         authority
     };
     let line = AuthorityLine {
-        outcome: if is_there {
-            Outcome::Kept
-        } else {
-            Outcome::Made
+        outcome: match is_there {
+            true => Outcome::Kept,
+            false => Outcome::Made,
         },
-        valid_until: day(first_of(&files.certificate)?.not_after),
-        certificate_file: files.certificate,
-        key_file: files.key,
+        valid_until: day(first_of(&files.certificate_file)?.not_after),
+        files,
     };
     Ok((authority, line))
 }
@@ -387,9 +345,9 @@ fn unfit(
     authority: &Certificate,
     now: OffsetDateTime,
 ) -> Option<String> {
-    let file = files.certificate.display();
-    let renew = format!("make it anew with --renew {}", holder.file_name());
-    if let Err(error) = check_key(&files.certificate, &files.key) {
+    let file = files.certificate_file.display();
+    let renew = format!("make it again with --renew {}", holder.file_name());
+    if let Err(error) = check_key(&files.certificate_file, &files.key_file) {
         return Some(format!("{error}, or {renew}"));
     }
     if !certificate.is_signed_by(authority) {
@@ -424,36 +382,35 @@ fn page(report: &Report) -> String {
     );
     let mut table = Table::new(&["For", "Address", "Files", "Names", "Until", "Was"]);
     for line in &report.certificates {
+        let holder = &line.holder;
         table.row(vec![
-            match line.role {
-                Role::Member => line.name.clone(),
-                Role::Operator => format!("operator {}", line.name),
-                Role::Reader => format!("reader {}", line.name),
+            match holder.role {
+                Role::Member => holder.name.clone(),
+                role => format!("{} {}", role.word(), holder.name),
             },
-            line.address.clone().unwrap_or_else(|| "-".into()),
+            cell(holder.address.as_ref()),
             format!(
                 "{} {}",
-                file_name(&line.certificate_file),
-                file_name(&line.key_file)
+                file_name(&line.files.certificate_file),
+                file_name(&line.files.key_file)
             ),
             line.names.join(" "),
             line.valid_until.clone(),
             line.outcome.word().into(),
         ]);
     }
-    for line in table.lines() {
-        let _ = writeln!(text, "{}", line.trim_end());
-    }
+    let _ = write!(text, "{table}");
     if let Some(line) = report.certificates.first() {
         let _ = write!(
             text,
             "\nThe host of a member gets ca.crt and the member's two files, say in /etc/witness/tls, and its configuration names them:\n\n\
-             [tls]\ncertificate_file = \"/etc/witness/tls/{}\"\nkey_file = \"/etc/witness/tls/{}\"\nca_file = \"/etc/witness/tls/ca.crt\"\n\n\
-             A member's certificate gives no commands: where they are given, operator_certificate_file and operator_key_file name an \
-             operator's (--operator NAME).\n\
-             ca.key signs certificates that the ring believes: keep it off the members.\n",
-            file_name(&line.certificate_file),
-            file_name(&line.key_file)
+             [tls]\ncertificate_file = \"/etc/witness/tls/{}\"\nkey_file = \"/etc/witness/tls/{}\"\n\
+             ca_file = \"/etc/witness/tls/ca.crt\"\n\n\
+             A member's certificate does not permit commands. On hosts for commands, operator_certificate_file and operator_key_file name \
+             an operator's files (--operator NAME).\n\
+             ca.key signs certificates that the ring trusts: keep it off the members.\n",
+            file_name(&line.files.certificate_file),
+            file_name(&line.files.key_file)
         );
     }
     for warning in &report.warnings {

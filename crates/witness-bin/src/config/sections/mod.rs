@@ -28,7 +28,7 @@ macro_rules! sections {
 
         impl Sections {
             /// Reports every missing and every wrong value.
-            pub(crate) fn read(given: &Given, members: &[Given], problems: &mut Problems) -> Self {
+            pub(crate) fn read(given: &Given<'_>, members: &[Given<'_>], problems: &mut Problems) -> Self {
                 Self {
                     $($field: <$section>::read(given, problems),)*
                     members: members.iter().map(|given| ring::MemberKeys::read(given, problems)).collect(),
@@ -203,7 +203,7 @@ fn listeners(sections: &Sections, problems: &mut Problems) {
     if let Some(listen) = member.given().filter(|listen| listen.ends_with(":0")) {
         member.error(
             problems,
-            format!("`member.listen` is {listen}, a port that nobody knows"),
+            format!("`member.listen` is {listen}, a port that the other members do not know"),
             "write the port at which the other members call this one",
         );
     }

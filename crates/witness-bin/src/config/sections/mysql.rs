@@ -33,11 +33,11 @@ section! {
     connect_address: String = Kind::HostPort, Some("\"\""), "\"db-1.example.org:3306\"",
         "Where clients reach that mysqld, for `/cluster`. Empty: `mysql.host` and `mysql.port`, with the host of the member's `address` where `mysql.host` is this host.";
     user: String = Kind::Text, Some("\"witness\""), "",
-        "Account of the member in that mysqld. With `mysql.apply = \"rows\"` it needs ALL PRIVILEGES WITH GRANT OPTION, because it applies whatever the log says; docs/roles.md has the rights that are enough with `native`. A server that the member initialises gets it.";
+        "Account of the member in that mysqld. With `mysql.apply = \"rows\"` it needs ALL PRIVILEGES WITH GRANT OPTION, because it applies all statements and rows of the log; docs/roles.md has the rights that are enough with `native`. A server that the member initialises gets it.";
     password: String = Kind::Text, Some("\"\""), "",
         "Its password. Better given by `WITNESS_MYSQL_PASSWORD` or `mysql.password_file`; there is no flag for it.", reloaded, secret;
     password_file: String = Kind::SecretFile, Some("\"\""), "\"/etc/witness/mysql-password\"",
-        "File whose first line is the password.", reloaded;
+        "File with the password in its first line.", reloaded;
     tls: String = Kind::Choice(&["disabled", "preferred", "required", "verify_ca", "verify_identity"]), Some("\"preferred\""), "",
         "TLS towards mysqld, with the meanings of the `mysql` client's `--ssl-mode`.";
     tls_ca_file: String = Kind::File, Some("\"\""), "\"/etc/witness/mysql-ca.pem\"",
@@ -73,21 +73,21 @@ section! {
     manage_settings: bool = Kind::Bool, Some("true"), "",
         "Whether the member sets what the wait for consensus needs on mysqld (semi-sync, timeouts, sync_binlog). Otherwise it only checks. Then nothing of the ring's log is applied to mysqld, as with `mysql.apply = \"off\"`.";
     accept_unproven: bool = Kind::Bool, Some("false"), "",
-        "Whether the member attaches to a MySQL version or product that was not fully tested (docs/versions.md). What cannot work is refused in any case.";
+        "Whether the member attaches to a MySQL version or product that was not fully tested (docs/versions.md). Versions that cannot work are refused in any case.";
     apply: String = Kind::Choice(&["rows", "native", "off"]), Some("\"rows\""), "",
         "How the ring's log is applied to mysqld while another member leads. `rows`: by the member, row by row. `native`: by mysqld's own replica threads, reading from the member's binlog server, with super_read_only on. `off`: not at all, for a ring with one mysqld: once another member's mysqld was the primary, this one lacks what was written there and can never be the primary again (docs/roles.md). With `mysql.manage_settings = false` nothing is applied either.";
     apply_workers: usize = Kind::Integer(1, 1024), Some("4"), "",
         "Connections over which the applier writes to mysqld.";
     max_transaction_bytes: u64 = Kind::Bytes(1 << 20, GIB), Some("\"1GiB\""), "\"256MiB\"",
-        "Largest transaction that the primary takes, in bytes of binlog. The member sets `max_binlog_cache_size` and `max_binlog_stmt_cache_size` by it before clients may write, and leaves a smaller value as it is. A larger transaction fails with MySQL's error 1197 and is rolled back; nothing else is held up. MySQL looks before it writes an event, so the last rows of a transaction, which share an event, may exceed it. A session that wrote before keeps the limit that it had. Give the same on every member with a mysqld: replica threads that log what they apply keep to it, too. A statement that writes more than this to a table of an engine without transactions (MyISAM) leaves its rows there, and MySQL logs that events are lost: nothing behind it can be received, the leadership goes to another member after `mysql.demote_after`, and this mysqld stays down until `witness reprovision` gives it a copy. Use InnoDB.";
+        "Largest transaction that the primary takes, in bytes of binlog. The member sets `max_binlog_cache_size` and `max_binlog_stmt_cache_size` by it before clients may write, and leaves a smaller value as it is. A larger transaction fails with MySQL's error 1197 and is rolled back; nothing else is held up. MySQL checks before it writes an event, so the last rows of a transaction, which share an event, may exceed it. A session that wrote before keeps the limit that it had. Give the same on every member with a mysqld: replica threads that log what they apply keep to it, too. A statement that writes more than this to a table of an engine without transactions (MyISAM) leaves its rows there, and MySQL logs that events are lost: later transactions cannot be received, the leadership goes to another member after `mysql.demote_after`, and this mysqld stays down until `witness reprovision` gives it a copy. Use InnoDB.";
     event_scheduler: String = Kind::Choice(&["as_mysqld", "on", "off"]), Some("\"as_mysqld\""), "",
         "Whether scheduled events (`CREATE EVENT`) run at the primary; replicas never run them. `as_mysqld`: as mysqld was configured when the member first connected.";
     demote_after: Duration = Kind::Duration(0, DAY), Some("\"30s\""), "",
-        "Automatic demotion. When the leader's mysqld cannot serve as primary for this long, the leadership moves to a member whose mysqld can. That covers a mysqld that does not start, is stopped by an error, does not catch up, hangs (no commit finishes, or no answer), or is one from which nothing can be received. If the process has exited, the leadership moves at once. A mysqld that hangs is killed on the way, except in mode `attach`; one at which no login succeeds is killed 10 s later, even where no other can be the primary. `0s` turns all of this off.";
+        "Automatic demotion. When the leader's mysqld cannot serve as primary for this long, the leadership moves to a member with a mysqld that can. That covers a mysqld that does not start, is stopped by an error, does not catch up, hangs (no commit finishes, or no answer), or is one from which nothing can be received. If the process has exited, the leadership moves immediately. A mysqld that hangs is killed on the way, except in mode `attach`; one without successful logins is killed 10 s later, even where no other can be the primary. `0s` turns all of this off.";
     fence_after: Duration = Kind::Duration(0, DAY), Some("\"10s\""), "",
-        "How long clients may keep using a primary whose member does not serve as the leader, counted from the end of its lease. Then writes are closed. If another mysqld could be primary, reads are closed too, with `offline_mode`: it ends the sessions of ordinary accounts and refuses new ones until this mysqld is a primary or a replica again. Commits wait from the first moment. Make it longer than an election and a restart of the member.";
+        "How long clients may keep using a primary after its member no longer serves as the leader, counted from the end of its lease. Then writes are closed. If another mysqld could be primary, reads are closed too, with `offline_mode`: it ends the sessions of ordinary accounts and refuses new ones until this mysqld is a primary or a replica again. Commits wait from the first moment. Make it longer than an election and a restart of the member.";
     kill_statements_after: Duration = Kind::Duration(0, DAY), Some("\"10s\""), "",
-        "How long a planned switchover waits for running writes and `LOCK TABLES`: `witness switchover`, a member that is stopped, an automatic demotion. Then the sessions that block it are killed and their transactions roll back; a transaction that is already committing is left alone. If the rollback takes more than ten seconds, the primary stays where it is. On a mysqld that is to become the primary, a session whose locks keep the rest of the log from being applied is killed once it has blocked it for that long, and a backup that holds `LOCK INSTANCE FOR BACKUP` or `FLUSH TABLES WITH READ LOCK` at once. `0s`: nothing is killed, and a switchover that has to wait longer than a second fails.";
+        "How long a planned switchover waits for running writes and `LOCK TABLES`: `witness switchover`, a member that is stopped, an automatic demotion. Then the sessions that block it are killed and their transactions roll back; a transaction that is already committing is left alone. If the rollback takes more than ten seconds, the primary stays where it is. On a mysqld that is to become the primary, a session whose locks keep the rest of the log from being applied is killed once it has blocked it for that long, and a backup that holds `LOCK INSTANCE FOR BACKUP` or `FLUSH TABLES WITH READ LOCK` immediately. `0s`: nothing is killed, and a switchover that has to wait longer than a second fails.";
 }
 
 impl Mysql {
@@ -144,7 +144,7 @@ impl Mysql {
                 setting.error(
                     problems,
                     format!(
-                        "`{}` is missing, but the member looks after mysqld's binlog before each start",
+                        "`{}` is missing, but the member checks mysqld's binlog before each start",
                         setting.path()
                     ),
                     format!("name {what}, or set `mysql.mode` to \"attach\""),
@@ -292,7 +292,7 @@ section! {
     password: String = Kind::Text, Some("\"\""), "",
         "Its password. Better given by `WITNESS_BINLOG_SERVER_PASSWORD` or `binlog_server.password_file`; there is no flag for it.", reloaded, secret;
     password_file: String = Kind::SecretFile, Some("\"\""), "\"/etc/witness/replication-password\"",
-        "File whose first line is the password.", reloaded;
+        "File with the password in its first line.", reloaded;
     tls_certificate_file: String = Kind::File, Some("\"\""), "\"/etc/witness/binlog-server.pem\"",
         "Certificate that is shown to replicas, PEM. Empty: that of `tls.certificate_file`, if there is one.", reloaded;
     tls_key_file: String = Kind::SecretFile, Some("\"\""), "\"/etc/witness/binlog-server.key\"",

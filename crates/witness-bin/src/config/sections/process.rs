@@ -22,7 +22,7 @@ section! {
     Log, "log.", "The log on disk";
 
     durability: String = Kind::Choice(&["fsync", "os"]), Some("\"fsync\""), "",
-        "When an entry counts as durable: `fsync` after it was forced to the disk, `os` after the operating system has it. A cut of the power can lose it: the member then elects nobody until the leader, or all other members, have told it how far their logs go, and a ring that lost its power as a whole waits for all of its members.";
+        "When an entry counts as durable: `fsync` after it was forced to the disk, `os` after the operating system has it. A cut of the power can lose it: the member then votes for no member until the leader, or all other members, have reported the ends of their logs, and a ring that lost its power as a whole waits for all of its members.";
     max_file_bytes: u64 = Kind::Bytes(4 * KIB, GIB), Some("\"1GiB\""), "",
         "Size after which the leader rotates to the next binlog file, as `max_binlog_size` does in MySQL.";
     cache_bytes: u64 = Kind::Bytes(1 << 20, 64 * GIB), Some("\"64MiB\""), "",
@@ -36,7 +36,7 @@ section! {
     disk_limit_bytes: u64 = Kind::Bytes(0, u64::MAX), Some("0"), "\"200GiB\"",
         "Largest total size of the log files. Beyond it, new transactions are refused. Transactions already in progress, and the ring's own entries, may exceed it by `log.disk_reserve_bytes`. `0`: no limit.";
     disk_reserve_bytes: u64 = Kind::Bytes(0, u64::MAX), Some("\"256MiB\""), "",
-        "Disk space that transactions cannot use. When only this much is left, new transactions are refused until space is free; elections, rotations and purges still work, so a ring with full disks recovers by itself. Set it to at least `raft.proposals_bytes`. Other programs can still fill the disk: then the member waits, acknowledges nothing, says so in `witness status`, and continues when there is space. A start needs free space.";
+        "Disk space that transactions cannot use. When only this much is left, new transactions are refused until space is free; elections, rotations and purges still work, so a ring with full disks recovers by itself. Set it to at least `raft.proposals_bytes`. Other programs can still fill the disk: then the member waits, acknowledges nothing, reports it in `witness status`, and continues when there is space. A start needs free space.";
     keep_for: Duration = Kind::Duration(0, 10 * 365 * DAY), Some("\"30d\""), "",
         "Files of the log are purged this long after they were closed, as `binlog_expire_logs_seconds` does in MySQL, and only once no region, no reader and no mysqld needs them. `0s`: never by age.";
     keep_bytes: u64 = Kind::Bytes(0, u64::MAX), Some("0"), "\"100GiB\"",
@@ -68,7 +68,7 @@ impl Log {
                 problems,
                 format!(
                     "with a `log.keep_for` of {} ms files go as soon as they are closed: a replica or consumer that was away for a \
-                     moment finds nothing to go on with",
+                     moment cannot continue",
                     age.as_millis()
                 ),
                 "keep them for hours, better days; `0s` is never by age",
@@ -109,7 +109,7 @@ section! {
     options_file: String = Kind::SecretFile, Some("\"\""), "",
         "File with what the storage has to know, in lines as `aws_endpoint = \"https://…\"` and `aws_secret_access_key = \"…\"`: the names of its environment variables in lower case. They come before those of the environment; with neither, the rights of the machine's role are used. Read again after each failure.";
     interval: Duration = Kind::Duration(100, 3_600_000), Some("\"5s\""), "",
-        "How often what was committed since is archived: what the loss of all members at once would lose.";
+        "How often new commits are archived: the commits that the loss of all members would lose.";
     max_file_age: Duration = Kind::Duration(0, 365 * DAY), Some("\"1h\""), "",
         "How old a file of the log gets before the leader rotates for the next transaction, as by `archive_timeout` of PostgreSQL. A file that is closed is archived as a whole, and the pieces that were archived of it go a day later. `0s`: a file ends by its size alone, and has a piece for each interval in which something was committed.";
     call_limit: Duration = Kind::Duration(1_000, 3_600_000), Some("\"60s\""), "",
@@ -119,15 +119,15 @@ section! {
     hold_bytes: u64 = Kind::Bytes(0, u64::MAX), Some("\"20GiB\""), "",
         "Files of the log that are not archived yet are not purged as long as they take no more than this together. Beyond it the oldest go, and the archive has a gap there.";
     recipients_file: String = Kind::File, Some("\"\""), "\"/etc/witness/archive-recipients.txt\"",
-        "File with public keys of age, one a line (`age1…`): what is archived is encrypted for them, and a member cannot read it. `witness archive keygen` makes a pair. Read again at each interval; as long as it cannot be, nothing is archived. Empty: nothing is encrypted.";
+        "File with public keys of age, one a line (`age1…`): the archive is encrypted for them, and a member cannot read it. `witness archive keygen` makes a pair. Read again at each interval; as long as it cannot be, nothing is archived. Empty: nothing is encrypted.";
     serve_bytes: u64 = Kind::Bytes(0, u64::MAX), Some("\"4GiB\""), "",
-        "Files that this member has purged are fetched from the archive for consumers of its binlog server, and take no more than this of the data directory's disk together. At least as much as the largest file of the log; a file for each consumer that reads old ones at the same time. `0`: what is purged is not served.";
+        "Files that this member has purged are fetched from the archive for consumers of its binlog server, and take no more than this of the data directory's disk together. At least as much as the largest file of the log; a file for each consumer that reads old ones at the same time. `0`: purged files are not served.";
     identity_file: String = Kind::SecretFile, Some("\"\""), "\"/etc/witness/archive.identity\"",
-        "File with secret keys of age (`AGE-SECRET-KEY-1…`), which only its owner may read (mode 0600): with them, encrypted files of the archive are served to consumers of the binlog server, and nothing else is done. Whoever takes over a member that has it can read the archive. Read again at each look at the archive. Empty: encrypted files are not served.";
+        "File with secret keys of age (`AGE-SECRET-KEY-1…`), which only its owner may read (mode 0600): with them, encrypted files of the archive are served to consumers of the binlog server, and nothing else is done. An attacker that takes over a member with it can read the archive. Read again at each query of the archive. Empty: encrypted files are not served.";
     keep: Duration = Kind::Duration(0, 100 * 365 * DAY), Some("\"0s\""), "\"30d\"",
-        "How long one can go back. Files of the log that have nothing younger are deleted in the archive, the oldest first, and base backups that nobody needs for it. `0s`: for ever, or as `archive.keep_base_backups` says.";
+        "How long one can go back. Files of the log that have nothing younger are deleted in the archive, the oldest first, and base backups that are not needed for it. `0s`: without limit, or as set by `archive.keep_base_backups`.";
     keep_base_backups: usize = Kind::Integer(0, 100_000), Some("0"), "7",
-        "So many of the newest base backups stay in the archive, with the log behind them, whatever `archive.keep` says. Without that, what is older is deleted. `0`: all that `archive.keep` does not let go.";
+        "So many of the newest base backups stay in the archive, with the log after them, regardless of `archive.keep`. Older ones are deleted. `0`: all that `archive.keep` keeps.";
     prune: bool = Kind::Bool, Some("true"), "",
         "Whether the member that archives deletes in the archive what may go: pieces that a whole file has replaced a day ago, and what is older than `archive.keep`. Where its credentials may not delete: `false`, and `witness archive prune` somewhere else.";
     copy_directory: String = Kind::Text, Some("\"\""), "\"/var/lib/witness-copies\"",
@@ -196,11 +196,11 @@ section! {
     operator_key_file: String = Kind::Text, Some("\"\""), "\"/etc/witness/tls/operator-ana.key\"",
         "Private key of that certificate, PEM.", reloaded;
     members: Vec<String> = Kind::List, Some("[]"), "[\"db-1.example.org\", \"db-2.example.org\"]",
-        "Common names of members, where an authority of your own signs. Empty: every certificate of the authority that says no role is a member's, unless `tls.operators` or `tls.readers` lists it. List the members where the authority signs for others too. Where one of the three lists has a name, a role in a certificate holds only if that role's list has its common name.", reloaded;
+        "Common names of members, where an authority of your own signs. Empty: every certificate of the authority without a role is a member's, unless `tls.operators` or `tls.readers` lists it. List the members where the authority signs for others too. Where one of the three lists has a name, a role in a certificate holds only if that role's list has its common name.", reloaded;
     operators: Vec<String> = Kind::List, Some("[]"), "[\"ana\"]",
         "Common names of operators, where an authority of your own signs.", reloaded;
     readers: Vec<String> = Kind::List, Some("[]"), "[\"dashboard\"]",
-        "Common names of those who may only read, where an authority of your own signs.", reloaded;
+        "Common names of readers, where an authority of your own signs.", reloaded;
     plaintext: bool = Kind::Bool, Some("false"), "",
         "`true`: members, operators' commands, HTTP and the binlog server talk without TLS, on purpose. Without it and without a certificate, a member serves loopback alone.";
 }
@@ -348,7 +348,7 @@ section! {
 /// Section `[logging]` of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggingSettings {
-    /// Whether lines are JSON objects.
+    /// JSON objects instead of text.
     pub json: bool,
     /// A filter of tracing-subscriber, such as `info,transport=debug`.
     pub level: String,

@@ -93,7 +93,7 @@ impl OwnMember {
     pub(crate) fn validate(&self, members: &[MemberKeys], problems: &mut Problems) {
         let Some(id) = self.id.usable() else { return };
         let ids: Vec<_> = members.iter().map(|member| member.id.usable()).collect();
-        // A member whose id could not be read may be this one; its own mistake is enough.
+        // A member with an unreadable id may be this one; its own mistake is enough.
         if ids.is_empty() || ids.contains(&Some(id)) || ids.contains(&None) {
             return;
         }
@@ -183,7 +183,7 @@ pub(crate) fn check_votes(members: &[MemberKeys], problems: &mut Problems) {
             &first.id.set,
             "members.kind",
             "no member is of kind `database`, so nothing will ever be written",
-            "give the member beside the mysqld the kind `database`",
+            "give the member next to the mysqld the kind `database`",
         );
     }
 }
@@ -239,7 +239,7 @@ impl Raft {
 
 section! {
     /// Section `[quorum]`.
-    Quorum, "quorum.", "Which members a commit waits for, and where a leader is looked for, when a ring is made. From then on the ring's log says it: `witness quorum set` changes it, and `witness status` warns where a file says something else";
+    Quorum, "quorum.", "Which members a commit waits for, and in which regions a leader is preferred, when a ring is made. Later the ring's log is authoritative: `witness quorum set` changes it, and `witness status` warns where a file differs";
 
     policy: String = Kind::Choice(&["single-region-dynamic", "majority", "regions"]), Some("\"single-region-dynamic\""), "",
         "Which members a commit waits for. `single-region-dynamic`: a majority of the leader's region. `majority`: a majority of all voting members. `regions`: a majority in each of `quorum.regions`, or in some of them. Used when the ring is made; change it later with `witness quorum set`.";
@@ -248,7 +248,7 @@ section! {
     required_regions: usize = Kind::Integer(0, 64), Some("0"), "",
         "For the policy `regions`: in how many of `quorum.regions` a commit needs a majority; the leader's region is one of them. `0`: in all of them.";
     region_preference: Vec<String> = Kind::List, Some("[]"), "[\"north\", \"south\"]",
-        "Regions in the order in which a leader is looked for when no member of the last leader's region can lead. Those that are not listed come last, by name.";
+        "Regions by preference for a leader when no member of the last leader's region can lead. Those that are not listed come last, by name.";
 }
 
 impl Quorum {
@@ -272,7 +272,7 @@ impl Quorum {
             }
             (_, Some(regions)) if !regions.is_empty() => self.regions.warning(
                 problems,
-                format!("`quorum.regions` is not looked at with the policy `{policy}`"),
+                format!("`quorum.regions` is not used with the policy `{policy}`"),
                 "set `quorum.policy` to \"regions\", or remove the line",
             ),
             _ => {}
@@ -432,7 +432,7 @@ section! {
     compression_min_bytes: usize = Kind::Bytes(64, GIB), Some("\"1KiB\""), "",
         "Smaller payloads are sent as they are.";
     congestion_control: String = Kind::Text, Some("\"bbr\""), "",
-        "TCP congestion control of the connections to members of other regions, by its name in Linux. `bbr` is fast where packets get lost. Where the system does not give it (net.ipv4.tcp_allowed_congestion_control), the member says so once and uses the system's own. `system`: the system's own.";
+        "TCP congestion control of the connections to members of other regions, by its name in Linux. `bbr` is fast where packets get lost. Where the system does not give it (net.ipv4.tcp_allowed_congestion_control), the member logs it once and uses the system's own. `system`: the system's own.";
 }
 
 impl Regions {
@@ -451,7 +451,7 @@ impl Regions {
             if !by_edges {
                 member.proxy_from.warning(
                     problems,
-                    format!("`proxy_from` is not looked at while `regions.proxy` is `{mode}`"),
+                    format!("`proxy_from` is not used while `regions.proxy` is `{mode}`"),
                     "set `regions.proxy` to \"edges\", or remove the line",
                 );
             } else if !names.contains(&from) {

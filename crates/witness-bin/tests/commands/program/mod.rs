@@ -66,7 +66,7 @@ impl Program {
         self
     }
 
-    /// Runs as somebody who may write no more than his own files, whoever runs the test.
+    /// Runs with the rights of an ordinary account, even where root runs the test.
     pub(crate) fn without_the_rights_of_root(self) -> Self {
         if !rustix::process::geteuid().is_root() {
             return self;

@@ -60,7 +60,7 @@ fn copy_tree(from: &Path, to: &Path) {
 
 /// A configuration of the demonstration's ring, for its member with that id.
 pub(crate) fn configure(scratch: &Scratch, id: u64, data_dir: &Path) {
-    // Ports that nobody listens at; the members that are not started stay unreachable.
+    // Ports without listeners; the members that are not started stay unreachable.
     let listen = testkit::ports::free_address().expect("a port");
     let text = format!(
         r#"

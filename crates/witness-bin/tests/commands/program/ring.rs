@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The ring, and a place for its operator.
 pub(crate) struct Ring {
     cluster: Cluster,
-    /// Where the operator is.
+    /// The operator's directory.
     scratch: Scratch,
 }
 
@@ -69,7 +69,7 @@ impl Ring {
         std::fs::copy(self.cluster.config(0), operators).expect("the operator's");
     }
 
-    /// Where a member is reached.
+    /// A member's address.
     pub(crate) fn address(&self, at: usize) -> String {
         self.cluster.raft_address(at).to_string()
     }
@@ -97,7 +97,7 @@ impl Ring {
             .expect("a running process");
     }
 
-    /// Lets it go on.
+    /// Continues it.
     pub(crate) fn thaw(&self, at: usize) {
         self.cluster
             .signal(at, Signal::CONT)
@@ -137,7 +137,7 @@ impl Ring {
         witness(&self.scratch).args(line.split_whitespace()).run()
     }
 
-    /// Runs a command as an operator who has no configuration, and knows where one member is reached.
+    /// Runs a command without a configuration, with the address of one member.
     pub(crate) fn run_from_elsewhere(&self, line: &str, at: usize) -> Run {
         let elsewhere = Scratch::new();
         witness(&elsewhere)
@@ -160,7 +160,7 @@ impl Ring {
         run.json()
     }
 
-    /// Waits until a member leads with a quorum behind it.
+    /// Waits for a leader with a quorum.
     pub(crate) fn wait_for_leader(&self, id: u64) {
         self.wait("the leader", || {
             let run = self.run("status --output json");

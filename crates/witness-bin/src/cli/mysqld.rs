@@ -1,31 +1,30 @@
-//! `witness reprovision`: replaces the data of a member's mysqld that cannot follow the ring with a clone of another member's. First shows
-//! what would be lost.
+//! `witness reprovision` replaces the data of a member's mysqld that cannot follow the ring with a clone of another member's, and first
+//! shows what would be lost. `witness replace-statement` executes another statement instead of one at which a follower is stopped because
+//! no server can execute it.
 
 use std::time::Duration;
 
 use member::protocol::{CommandResult, OperatorCommand, ProvisionPlan, Provisioned};
 use raft_types::{MemberId, MemberKind};
 use serde::Serialize;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::cli::session::{
-    Consent, Phases, RingArgs, Session, another_answer, block_on, milliseconds,
+    ChangeArgs, Consent, Progress, RingArgs, Session, another_answer, milliseconds,
 };
 use crate::config::duration_of;
-use crate::operator::{Directory, MemberAddress, MemberReport, RingReport};
-use crate::terminal::{Exit, Failure, Format, print_json, print_text};
+use crate::operator::{MemberAddress, MemberReport, RingReport};
+use crate::terminal::{Exit, Failure, Format, print, print_json, print_text};
 
 /// Arguments of `witness reprovision`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReprovisionArgs {
-    /// Name or number of the member whose mysqld is reprovisioned; without it, the member of this configuration
+    /// Name or number of the member with the mysqld to reprovision; without it, the member of this configuration
     member: Option<String>,
-    /// Name or number of the member whose data are copied; without a name the follower that is least behind
+    /// Name or number of the member whose data are copied; without a name the follower with the smallest lag
     #[arg(long, value_name = "DONOR", num_args = 0..=1, required = true)]
     from: Option<Option<String>>,
-    /// Only say what would be lost
-    #[arg(long)]
-    dry_run: bool,
     /// Also when not all errant transactions can be kept, because they are in no binlog file, or those cannot be read
     #[arg(long)]
     force: bool,
@@ -33,114 +32,96 @@ pub(crate) struct ReprovisionArgs {
     #[arg(long, value_name = "DURATION", default_value = "12h", value_parser = duration_of)]
     timeout: Duration,
     #[command(flatten)]
-    consent: Consent,
+    change: ChangeArgs,
     #[command(flatten)]
     ring: RingArgs,
 }
 
-/// Output of `witness reprovision --output json`.
-#[derive(Debug, Serialize)]
-struct Document {
-    member: MemberId,
-    name: String,
-    dry_run: bool,
-    #[serde(flatten)]
-    outcome: Outcome,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-enum Outcome {
-    Planned(ProvisionPlan),
-    Done(Provisioned),
-}
-
 const BEFORE_FORCE: &str = "nothing was changed; dump the schemas that they changed first (mysqldump, from this mysqld), then add --force";
 /// Time limit of the member's checks before the question.
-const LOOK: Duration = Duration::from_secs(60);
+const PLAN_LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs `witness reprovision`.
 ///
 /// # Errors
 /// Exit 3 when the ring cannot report its committed set, 4 when it is refused, 5 when its result is unknown, 1 when the copy was
 /// interrupted or mysqld does not follow afterwards.
-pub(crate) fn run(args: &ReprovisionArgs, format: Format) -> Result<(), Failure> {
-    let session = Session::open(&args.ring)?;
-    let own = match &args.member {
-        Some(_) => None,
-        None => Some(args.ring.own_member()?),
+pub(crate) fn reprovision(args: &ReprovisionArgs, format: Format) -> Result<(), Failure> {
+    let named = match &args.member {
+        Some(named) => named.clone(),
+        None => args.ring.own_member()?,
     };
-    block_on(async {
-        let (report, directory) = session.ring().await?;
-        let named = args.member.as_ref().or(own.as_ref());
-        let place = directory.find(named.map_or("", String::as_str))?.clone();
+    args.ring.session(args.timeout, format, async |ring| {
+        let place = ring.directory.find(&named)?;
+        let (name, dry_run) = (place.name.as_str(), args.change.dry_run);
         let donor = match args.from.as_ref().and_then(Option::as_ref) {
-            Some(name) => directory.find(name)?.id,
-            None => best_donor(&report, place.id)?,
+            Some(name) => ring.directory.find(name)?.id,
+            None => best_donor(&ring.report, place.id)?,
         };
-        let until = Instant::now() + args.timeout;
-        let plan = plan(&session, &place, &directory, donor).await?;
-        let shown = |outcome| Document {
-            member: place.id,
-            name: place.name.clone(),
-            dry_run: args.dry_run,
-            outcome,
-        };
-        let refused = (!args.force).then(|| plan.needs_force.clone()).flatten();
+        let until = ring.until();
+        let plan = plan(&ring, place, donor).await?;
         if format == Format::Table {
-            print_text(&losses(&place.name, &plan))?;
-        } else if args.dry_run {
-            print_json(&shown(Outcome::Planned(plan.clone())))?;
+            print_text(&losses(name, &plan))?;
+        } else if dry_run {
+            print_json(&reprovision_json(place, true, &plan))?;
         }
-        if let Some(why) = refused {
-            return Err(Failure::new(Exit::Refused, why, BEFORE_FORCE));
+        if let Some(why) = plan.needs_force.as_ref().filter(|_| !args.force) {
+            return Err(Failure::refused(why, BEFORE_FORCE));
         }
-        if args.dry_run {
+        if dry_run {
             return Ok(());
         }
-        args.consent.to(&format!(
-            "Replace all data of the mysqld of `{}` with a copy from `{}`?",
-            place.name, plan.donor
+        args.change.confirm(&format!(
+            "Replace all data of the mysqld of `{name}` with a copy from `{}`?",
+            plan.donor
         ))?;
-        let mut phases = Phases::new(format);
+        let mut progress = Progress::new(format);
         let command = OperatorCommand::Provision {
             donor,
             dry_run: false,
             force: args.force,
         };
-        let tell = |told| phases.show(told);
-        let operator = &session.operator;
-        let done = operator
-            .at(&place, &directory, &command, until, tell)
-            .await?;
+        let tell = |told| progress.show(told);
+        let ordered = ring
+            .operator
+            .at(place, &ring.directory, &command, until, tell);
+        let done = ordered.await?;
         let CommandResult::Provisioned(done) = done else {
             return Err(another_answer(&done));
         };
-        drop(phases);
-        let follows = done.follows;
-        let text = page(&place.name, &done);
-        match format {
-            Format::Json => print_json(&shown(Outcome::Done(done)))?,
-            Format::Table => print_text(&text)?,
+        drop(progress);
+        let json = reprovision_json(place, false, &done);
+        print(format, &json, || page(name, &done))?;
+        match done.follows {
+            true => Ok(()),
+            false => Err(does_not_follow(
+                name,
+                "has its copy and does not follow yet",
+            )),
         }
-        if follows {
-            return Ok(());
-        }
-        Err(Failure::new(
-            Exit::Error,
-            format!(
-                "the mysqld of `{}` has its copy and does not follow yet",
-                place.name
-            ),
-            "`witness status` says what it waits for",
-        ))
     })
 }
 
+/// Output of `witness reprovision --output json`: the plan, or its result.
+fn reprovision_json(place: &MemberAddress, dry_run: bool, outcome: &impl Serialize) -> Value {
+    let mut json = json!(outcome);
+    json["member"] = json!(place.id);
+    json["name"] = json!(place.name);
+    json["dry_run"] = json!(dry_run);
+    json
+}
+
+fn does_not_follow(name: &str, state: &str) -> Failure {
+    Failure::new(
+        Exit::Error,
+        format!("the mysqld of `{name}` {state}"),
+        "check with `witness status` what it waits for",
+    )
+}
+
 async fn plan(
-    session: &Session,
+    ring: &Session,
     place: &MemberAddress,
-    directory: &Directory,
     donor: MemberId,
 ) -> Result<ProvisionPlan, Failure> {
     let command = OperatorCommand::Provision {
@@ -148,10 +129,10 @@ async fn plan(
         dry_run: true,
         force: false,
     };
-    let until = Instant::now() + LOOK;
-    let planned = session
+    let until = Instant::now() + PLAN_LIMIT;
+    let planned = ring
         .operator
-        .at(place, directory, &command, until, |_| {});
+        .at(place, &ring.directory, &command, until, |_| {});
     match planned.await? {
         CommandResult::ProvisionPlan(plan) => Ok(plan),
         other => Err(another_answer(&other)),
@@ -166,9 +147,8 @@ fn best_donor(report: &RingReport, recipient: MemberId) -> Result<MemberId, Fail
         .filter(|member| member.id != recipient && member.kind == MemberKind::Database);
     let fit = others.filter_map(|member| Some((rank(member)?, member.id)));
     fit.min().map(|(_, id)| id).ok_or_else(|| {
-        Failure::new(
-            Exit::Refused,
-            "no other database member follows the ring or is its primary: there is nobody to copy from",
+        Failure::refused(
+            "no other database member follows the ring or is its primary: no data can be copied",
             "check with `witness status`",
         )
     })
@@ -221,16 +201,68 @@ fn page(name: &str, done: &Provisioned) -> String {
     if let Some(why) = &done.not_kept {
         out += &format!("Lost: {why}\n");
     }
-    let state = if done.follows {
-        "and follows the ring"
-    } else {
-        "and does not follow yet"
+    let state = match done.follows {
+        true => "and follows the ring",
+        false => "and does not follow yet",
     };
-    out + &format!(
-        "The mysqld of `{name}` has the data of `{}` {state}, after {}\n",
-        done.donor,
-        milliseconds(done.seconds)
-    )
+    let (donor, after) = (&done.donor, milliseconds(done.seconds));
+    out + &format!("The mysqld of `{name}` has the data of `{donor}` {state}, after {after}\n")
+}
+
+/// Arguments of `witness replace-statement`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReplaceStatementArgs {
+    /// Name or number of the member with the stopped follower
+    member: String,
+    /// The transaction at which it is stopped, as `witness status` shows it
+    #[arg(long)]
+    gtid: String,
+    /// The statement to execute under that GTID, with the names of schemas in it
+    #[arg(long, value_name = "SQL")]
+    statement: String,
+    /// How long to wait for the end, e.g. 10m
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration_of)]
+    timeout: Duration,
+    #[command(flatten)]
+    consent: Consent,
+    #[command(flatten)]
+    ring: RingArgs,
+}
+
+/// Runs `witness replace-statement`.
+///
+/// # Errors
+/// Exit 4 when the follower is not stopped at this transaction, 1 when mysqld refuses the statement or does not follow after it, 5 when its
+/// result is unknown.
+pub(crate) fn replace_statement(
+    args: &ReplaceStatementArgs,
+    format: Format,
+) -> Result<(), Failure> {
+    let (gtid, statement) = (args.gtid.as_str(), args.statement.as_str());
+    args.ring.session(args.timeout, format, async |ring| {
+        let place = ring.directory.find(&args.member)?;
+        let name = place.name.as_str();
+        args.consent.to(&format!(
+            "Execute this at the mysqld of `{name}` in the place of {gtid}? Its data differ from those of other members, unless they \
+             execute the same: {statement}"
+        ))?;
+        let command = OperatorCommand::ReplaceStatement {
+            gtid: gtid.to_owned(),
+            statement: statement.to_owned(),
+        };
+        let follows = match ring.at(place, command).await? {
+            CommandResult::StatementReplaced { follows } => follows,
+            other => return Err(another_answer(&other)),
+        };
+        let json = json!({ "name": name, "gtid": gtid, "follows": follows });
+        print(format, &json, || {
+            format!("The mysqld of `{name}` has executed it in the place of {gtid}\n")
+        })?;
+        match follows {
+            true => Ok(()),
+            false => Err(does_not_follow(name, "does not follow yet")),
+        }
+    })
 }
 
 #[cfg(test)]
@@ -240,7 +272,7 @@ mod tests {
     use member::protocol::SchemaSize;
 
     #[test]
-    fn what_is_lost_is_told() {
+    fn losses_are_listed() {
         let mut plan = ProvisionPlan {
             donor: "db-2".into(),
             errant: "u:7-8".into(),
@@ -277,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_is_told() {
+    fn the_result_names_kept_files() {
         let done = Provisioned {
             donor: "db-2".into(),
             kept: vec![KeptBinlog {

@@ -1,0 +1,330 @@
+//! `witness switchover`, `witness pause`, `witness resume` and `witness mock-election`: which member leads, and whether another one may
+//! take over.
+
+use std::time::Duration;
+
+use consensus::{MockElection, PauseRequest, Promoted, RingPause, ScheduledSwitchover};
+use member::protocol::{CommandResult, OperatorCommand};
+use raft_types::{OpId, UnixSeconds};
+use serde_json::json;
+
+use crate::cli::session::{
+    ChangeArgs, OrderArgs, another_answer, dry_run_of, milliseconds, would_be_done,
+};
+use crate::config::duration_of;
+use crate::operator::history::{moment, time_of_day};
+use crate::operator::{Directory, MemberAddress, operator_name};
+use crate::terminal::{Failure, Format, Table, cell, print, yes_no};
+
+/// Arguments of `witness switchover`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SwitchoverArgs {
+    /// Name or number of the member that is to lead
+    #[arg(required_unless_present = "cancel")]
+    member: Option<String>,
+    /// Not now but from this time on, such as 2026-11-24T03:00:00Z: the leader of that time carries it out
+    #[arg(long, value_name = "TIME", value_parser = moment, conflicts_with_all = ["force", "dry_run"])]
+    at: Option<UnixSeconds>,
+    /// Take the scheduled switchover back
+    #[arg(long, conflicts_with_all = ["member", "at", "force", "dry_run"])]
+    cancel: bool,
+    /// Also when its mysqld does not follow, or is far behind: clients wait until it has caught up
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    change: ChangeArgs,
+    #[command(flatten)]
+    order: OrderArgs,
+}
+
+/// Runs `witness switchover`.
+///
+/// # Errors
+/// Exit 3 without a leader, 4 when it is refused, 5 when its result is unknown, 1 when another member leads.
+pub(crate) fn switchover(args: &SwitchoverArgs, format: Format) -> Result<(), Failure> {
+    args.order.session(format, async |ring| {
+        let Some(member) = &args.member else {
+            return match ring.order(OperatorCommand::CancelSwitchover).await? {
+                CommandResult::Unscheduled { switchover, .. } => {
+                    show_schedule(&switchover, &ring.directory, false, format)
+                }
+                other => Err(another_answer(&other)),
+            };
+        };
+        let place = ring.directory.find(member)?;
+        let to = place.id;
+        if let Some(at) = args.at {
+            let command = OperatorCommand::ScheduleSwitchover { to, at };
+            return match ring.order(command).await? {
+                CommandResult::Scheduled { switchover, .. } => {
+                    show_schedule(&switchover, &ring.directory, true, format)
+                }
+                other => Err(another_answer(&other)),
+            };
+        }
+        args.change.confirm(&format!(
+            "Make `{}` in region {} the primary? Writes wait for a moment, and go there afterwards.",
+            place.name, place.region
+        ))?;
+        let force = args.force;
+        let command = dry_run_of(args.change.dry_run, OperatorCommand::Promote { to, force });
+        match ring.order(command).await? {
+            CommandResult::WouldBeDone => {
+                let would = format!("`{}` would be made the primary", place.name);
+                would_be_done(to, &place.name, &would, format)
+            }
+            CommandResult::Promoted(promoted) => show_promoted(place, &promoted, format),
+            other => Err(another_answer(&other)),
+        }
+    })
+}
+
+fn show_schedule(
+    switchover: &ScheduledSwitchover,
+    directory: &Directory,
+    scheduled: bool,
+    format: Format,
+) -> Result<(), Failure> {
+    let place = directory.get(switchover.to);
+    let name = place.map_or("", |place| place.name.as_str());
+    let at = time_of_day(switchover.at.0.saturating_mul(1000));
+    let (to, by) = (switchover.to, &switchover.by);
+    let json = json!({ "scheduled": scheduled, "to": to, "name": name, "at": at, "by": by });
+    print(format, &json, || match scheduled {
+        true => {
+            format!("`{name}` is to lead from {at} on; the leader of that time hands over to it\n")
+        }
+        false => format!("the switchover to `{name}` that was scheduled for {at} is cancelled\n"),
+    })
+}
+
+fn show_promoted(
+    place: &MemberAddress,
+    promoted: &Promoted,
+    format: Format,
+) -> Result<(), Failure> {
+    let phases = promoted.phases.iter();
+    let seconds: f64 = phases.clone().map(|(_, took)| took.as_secs_f64()).sum();
+    let phases =
+        phases.map(|(phase, took)| json!({ "phase": phase.name(), "seconds": took.as_secs_f64() }));
+    let json = json!({
+        "leader": promoted.leader,
+        "name": place.name,
+        "region": place.region,
+        "term": promoted.term.0,
+        "seconds": seconds,
+        "phases": phases.collect::<Vec<_>>(),
+    });
+    print(format, &json, || {
+        let (name, term, after) = (&place.name, promoted.term.0, milliseconds(seconds));
+        format!("`{name}` leads in term {term}, after {after}\n")
+    })
+}
+
+/// Arguments of `witness pause`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PauseArgs {
+    /// When the pause ends, as in 30m or 2h; without it, `witness resume` ends it
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration_of)]
+    length: Option<Duration>,
+    /// Reason, shown in `witness status`
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    reason: String,
+    #[command(flatten)]
+    order: OrderArgs,
+}
+
+/// Output of `witness pause` and `witness resume` with `--output json`; with the log entry that has the change.
+fn pause_json(paused: bool, of: &RingPause, entry: OpId, name: &str) -> serde_json::Value {
+    let pause = &of.pause;
+    json!({
+        "paused": paused,
+        "primary": of.primary,
+        "name": name,
+        "since": pause.since,
+        "until": pause.until,
+        "by": pause.by,
+        "reason": pause.reason,
+        "entry": entry,
+    })
+}
+
+fn primary_name(of: &RingPause, directory: &Directory) -> String {
+    let place = directory.get(of.primary);
+    place.map_or_else(|| of.primary.to_string(), |place| place.name.clone())
+}
+
+/// Runs `witness pause`.
+///
+/// # Errors
+/// Exit 3 without a leader, 4 when it is refused, 5 when its result is unknown.
+pub(crate) fn pause(args: &PauseArgs, format: Format) -> Result<(), Failure> {
+    let for_seconds = args.length.map(|length| length.as_secs());
+    if for_seconds == Some(0) {
+        return Err(Failure::usage(
+            "--for is shorter than a second",
+            "give a duration such as 30m, or leave it out",
+        ));
+    }
+    args.order.session(format, async |ring| {
+        let request = PauseRequest {
+            for_seconds,
+            by: operator_name(),
+            reason: args.reason.clone(),
+        };
+        let (paused, entry) = match ring.order(OperatorCommand::Pause { request }).await? {
+            CommandResult::Paused { paused, entry } => (paused, entry),
+            other => return Err(another_answer(&other)),
+        };
+        let name = primary_name(&paused, &ring.directory);
+        print(format, &pause_json(true, &paused, entry, &name), || {
+            let length = for_seconds.map(|seconds| format!("for {seconds} s"));
+            format!(
+                "maintenance mode: no automatic failover, the primary stays on `{name}`, {}\n",
+                length.as_deref().unwrap_or("until `witness resume`")
+            )
+        })
+    })
+}
+
+/// Runs `witness resume`.
+///
+/// # Errors
+/// Exit 3 without a leader, 4 when it is not paused, 5 when its result is unknown.
+pub(crate) fn resume(args: &OrderArgs, format: Format) -> Result<(), Failure> {
+    args.session(format, async |ring| {
+        let (paused, entry) = match ring.order(OperatorCommand::Resume).await? {
+            CommandResult::Resumed { paused, entry } => (paused, entry),
+            other => return Err(another_answer(&other)),
+        };
+        let name = primary_name(&paused, &ring.directory);
+        print(
+            format,
+            &pause_json(false, &paused, entry, &name),
+            || "failover is no longer paused; if the primary is gone, another one takes over now\n",
+        )
+    })
+}
+
+/// Arguments of `witness mock-election`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct MockElectionArgs {
+    /// Name or number of the member that would lead
+    member: String,
+    #[command(flatten)]
+    order: OrderArgs,
+}
+
+/// Runs `witness mock-election`.
+///
+/// # Errors
+/// Exit 4 when it would not be elected, or did not answer; 3 without a leader.
+pub(crate) fn mock_election(args: &MockElectionArgs, format: Format) -> Result<(), Failure> {
+    args.order.session(format, async |ring| {
+        let to = ring.directory.find(&args.member)?.id;
+        match ring.order(OperatorCommand::MockElection { to }).await? {
+            CommandResult::MockElection(election) => {
+                show_election(&election, &ring.directory, format)
+            }
+            other => Err(another_answer(&other)),
+        }
+    })
+}
+
+fn show_election(
+    election: &MockElection,
+    directory: &Directory,
+    format: Format,
+) -> Result<(), Failure> {
+    let named = |why: &String| directory.with_names(why);
+    let votes = election.votes.iter().map(|vote| {
+        let place = directory.get(vote.voter);
+        json!({
+            "voter": vote.voter,
+            "name": place.map(|place| &place.name),
+            "region": place.map(|place| &place.region),
+            "log_end": vote.log_end,
+            "would_elect": vote.refusal.is_none(),
+            "refusal": vote.refusal.as_ref().map(named),
+        })
+    });
+    let json = json!({
+        "candidate": election.candidate,
+        "name": directory.name(election.candidate),
+        "won": election.is_won(),
+        "cursor": election.cursor,
+        "votes": votes.collect::<Vec<_>>(),
+    });
+    print(format, &json, || election_page(election, directory))?;
+    if election.is_won() {
+        return Ok(());
+    }
+    Err(Failure::refused(
+        directory.with_names(&election.to_string()),
+        "resolve the refusals, and try again",
+    ))
+}
+
+fn election_page(election: &MockElection, directory: &Directory) -> String {
+    let mut table = Table::titled("Id Name Region Log_end Would_elect Because");
+    for vote in &election.votes {
+        let place = directory.get(vote.voter);
+        let refusal = vote.refusal.as_ref();
+        table.row(vec![
+            vote.voter.to_string(),
+            cell(place.map(|place| &place.name)),
+            cell(place.map(|place| &place.region)),
+            cell(vote.log_end),
+            yes_no(refusal.is_none()),
+            cell(refusal.map(|why| directory.with_names(why))),
+        ]);
+    }
+    if !election.is_won() {
+        return table.to_string();
+    }
+    let (name, cursor) = (directory.name(election.candidate), election.cursor);
+    format!("{table}\n{name} would be elected; the leader's log ends at {cursor}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use consensus::MockVote;
+    use raft_types::MemberId;
+
+    use super::*;
+    use crate::terminal::Exit;
+
+    #[test]
+    fn each_vote_of_a_mock_election_is_a_line() {
+        let vote = |voter: u64, refusal: Option<&str>| MockVote {
+            voter: MemberId(voter),
+            log_end: Some(OpId::new(3, 40 + voter)),
+            refusal: refusal.map(str::to_owned),
+        };
+        let mut election = MockElection {
+            candidate: MemberId(4),
+            cursor: OpId::new(3, 45),
+            sets: vec![[4, 5, 6].map(MemberId).into()],
+            votes: vec![vote(4, None), vote(5, None), vote(6, Some("it lags"))],
+        };
+        let directory = Directory::default();
+        assert_eq!(
+            election_page(&election, &directory),
+            "\
+Id  Name  Region  Log_end  Would_elect  Because
+ 4     -       -     3.44  yes          -
+ 5     -       -     3.45  yes          -
+ 6     -       -     3.46  no           it lags
+
+member 4 would be elected; the leader's log ends at 3.45
+"
+        );
+        election.votes[1].refusal = Some("its log is longer".to_owned());
+        let failure = show_election(&election, &directory, Format::Table).unwrap_err();
+        assert_eq!(failure.exit, Exit::Refused);
+        assert_eq!(
+            failure.what,
+            "member 4 would not be elected; member 5: its log is longer; member 6: it lags"
+        );
+    }
+}

@@ -1,0 +1,251 @@
+//! The process of a long command: its log, the signals with which an operator or a service manager ends it, and the messages to the service
+//! manager.
+
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::ffi::OsStr;
+use std::io::{self, IsTerminal, stderr};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use member::status::ViewSource;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+use crate::config::LoggingSettings;
+use crate::terminal::{Exit, Failure};
+
+/// Crates with redundant messages: this program reports the engine's warnings itself. The engine's module `raft` logs an error when a
+/// caller has disconnected, as callers with a deadline do, and returns its failures as well. hyper's warnings only report slow HTTP
+/// clients. A filter that names these crates overrides this.
+const QUIET: &str = "openraft=error,openraft::raft=off,sled=warn,h2=warn,hyper=error,tower=warn";
+
+/// The filter of the started log.
+pub(crate) struct LogFilter(Box<dyn Fn(EnvFilter) + Send + Sync>);
+
+impl LogFilter {
+    /// Parses a configured filter.
+    ///
+    /// # Errors
+    /// When it cannot be parsed.
+    pub(crate) fn parse(level: &str) -> Result<EnvFilter, Failure> {
+        let directives = format!("{QUIET},{level}");
+        EnvFilter::try_new(directives).map_err(|error| {
+            Failure::usage(
+                format!("`logging.level` is \"{level}\", which is no filter: {error}"),
+                "write a level such as \"info\", or a list such as \"info,transport=debug\"",
+            )
+        })
+    }
+
+    /// Replaces the filter.
+    pub(crate) fn renew(&self, filter: EnvFilter) {
+        (self.0)(filter);
+    }
+}
+
+/// Logs all panics from now on, on one line if no backtrace is requested.
+pub(crate) fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let backtrace = Backtrace::capture();
+        match backtrace.status() {
+            BacktraceStatus::Captured => tracing::error!("{panic}\n{backtrace}"),
+            _ => tracing::error!("{panic}"),
+        }
+    }));
+}
+
+/// Starts the process's log.
+///
+/// # Errors
+/// When the configured filter cannot be parsed.
+pub(crate) fn start_log(settings: &LoggingSettings) -> Result<LogFilter, Failure> {
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(LogFilter::parse(&settings.level)?)
+        .with_writer(stderr);
+    let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    // A second start in one process keeps the first log.
+    let renew: Box<dyn Fn(EnvFilter) + Send + Sync> = if settings.json {
+        let builder = builder.json().flatten_event(true).with_filter_reloading();
+        let filter = builder.reload_handle();
+        drop(builder.try_init());
+        Box::new(move |newer| drop(filter.reload(newer)))
+    } else {
+        let colours = stderr().is_terminal() && !no_colour;
+        let builder = builder.with_ansi(colours).with_filter_reloading();
+        let filter = builder.reload_handle();
+        drop(builder.try_init());
+        Box::new(move |newer| drop(filter.reload(newer)))
+    };
+    Ok(LogFilter(renew))
+}
+
+/// SIGTERM and SIGINT.
+pub(crate) struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    pub(crate) fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// The name of the next signal.
+    pub(crate) async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+
+    /// On the first signal, passes its name to `tell`, then cancels the work. The second signal ends the program immediately: only
+    /// for work that may end at any time.
+    pub(crate) async fn cancel(mut self, what: CancellationToken, tell: impl FnOnce(&str)) {
+        tell(self.next().await);
+        what.cancel();
+        self.next().await;
+        std::process::exit(i32::from(Exit::Error as u8));
+    }
+}
+
+/// Socket of the service manager, if it wants notifications.
+const SOCKET: &str = "NOTIFY_SOCKET";
+/// Silence in microseconds after which it considers the process hung, if set.
+const WATCHDOG: &str = "WATCHDOG_USEC";
+/// Its directories for files that a reboot removes, if any.
+const RUNTIME_DIRECTORY: &str = "RUNTIME_DIRECTORY";
+
+/// The service manager (systemd, `Type=notify`), which is notified of start, liveness and stop. A hung member cannot exclude readers from
+/// its mysqld; the service manager kills both after `WatchdogSec` of silence.
+#[derive(Default)]
+pub(super) struct ServiceManager {
+    socket: Option<UnixDatagram>,
+    watchdog: Option<Duration>,
+}
+
+impl ServiceManager {
+    /// The service manager in the environment, if any.
+    ///
+    /// # Errors
+    /// When its socket cannot be used: it would consider the start failed.
+    pub(super) fn of_environment() -> io::Result<Self> {
+        let named = std::env::var_os(SOCKET).filter(|name| !name.is_empty());
+        let Some(name) = named else {
+            return Ok(Self::default());
+        };
+        let socket = UnixDatagram::unbound()?;
+        // Does not wait for a manager that does not read.
+        socket.set_nonblocking(true)?;
+        connect(&socket, &name)?;
+        let micros = std::env::var(WATCHDOG).ok();
+        Ok(Self {
+            socket: Some(socket),
+            watchdog: micros.and_then(|micros| watchdog_of(&micros)),
+        })
+    }
+
+    /// The first of its directories for files that a reboot removes.
+    pub(super) fn runtime_dir(&self) -> Option<PathBuf> {
+        self.socket.as_ref()?;
+        let named = std::env::var_os(RUNTIME_DIRECTORY)?;
+        let first = named.as_bytes().split(|byte| *byte == b':').next()?;
+        (!first.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(first)))
+    }
+
+    /// The process answers the other members. It may have to wait for them before it takes part.
+    pub(super) fn ready(&self) {
+        self.notify("READY=1");
+    }
+
+    /// The process was ordered to stop, or has failed.
+    pub(super) fn stopping(&self) {
+        self.notify("STOPPING=1");
+    }
+
+    /// Reports liveness as long as tasks are scheduled and the member's state can be read.
+    pub(super) async fn keep_alive(&self, member: Arc<dyn ViewSource>) -> std::convert::Infallible {
+        let Some(interval) = self.watchdog else {
+            return std::future::pending().await;
+        };
+        loop {
+            // A member with a permanently held lock never returns its view.
+            let _ = member.view();
+            self.notify("WATCHDOG=1");
+            tokio::time::sleep(interval / 3).await;
+        }
+    }
+
+    fn notify(&self, message: &str) {
+        let Some(socket) = &self.socket else { return };
+        if let Err(error) = socket.send(message.as_bytes()) {
+            tracing::warn!(%error, "cannot send {message} to the service manager");
+        }
+    }
+}
+
+fn connect(socket: &UnixDatagram, name: &OsStr) -> io::Result<()> {
+    match name.as_bytes().strip_prefix(b"@") {
+        Some(name) => socket.connect_addr(&SocketAddr::from_abstract_name(name)?),
+        None => socket.connect(name),
+    }
+}
+
+fn watchdog_of(micros: &str) -> Option<Duration> {
+    let micros: u64 = micros.parse().ok()?;
+    (micros > 0).then(|| Duration::from_micros(micros))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_and_lists_are_filters() {
+        for level in ["info", "warn,transport=debug", "openraft=trace,info"] {
+            assert!(LogFilter::parse(level).is_ok(), "{level}");
+        }
+        assert!(LogFilter::parse("info,transport=loudly").is_err());
+    }
+
+    #[test]
+    fn the_watchdog_interval_is_parsed() {
+        assert_eq!(watchdog_of("2000000"), Some(Duration::from_secs(2)));
+        assert_eq!(watchdog_of("0"), None);
+        assert_eq!(watchdog_of("soon"), None);
+    }
+
+    #[test]
+    fn notifications_are_sent_to_a_path_or_an_abstract_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let name = format!("witness-test-{}", std::process::id());
+        let abstract_name = SocketAddr::from_abstract_name(name.as_bytes()).unwrap();
+        let managers = [
+            (UnixDatagram::bind(&path).unwrap(), path.into_os_string()),
+            (
+                UnixDatagram::bind_addr(&abstract_name).unwrap(),
+                format!("@{name}").into(),
+            ),
+        ];
+        for (manager, named) in managers {
+            let socket = UnixDatagram::unbound().unwrap();
+            connect(&socket, &named).unwrap();
+            let notifying = ServiceManager {
+                socket: Some(socket),
+                watchdog: None,
+            };
+            notifying.ready();
+            let mut received = [0; 64];
+            let length = manager.recv(&mut received).unwrap();
+            assert_eq!(&received[..length], b"READY=1");
+        }
+    }
+}
