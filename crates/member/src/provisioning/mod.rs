@@ -29,8 +29,8 @@ use mysqld_server::provision::{
 };
 use mysqld_server::tail_trim::{ErrantFile, ErrantFiles, TrimmedTail, errant_files};
 use raft_types::MemberId;
-use thiserror::Error;
 use spilling_bytes::long_work;
+use thiserror::Error;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;

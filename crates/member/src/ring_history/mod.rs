@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use consensus::{HistoryEntry, HistoryEvent, Named, Term};
-use spilling_bytes::long_work::on_disk;
 use ring_admin::{Member, Promoted};
+use spilling_bytes::long_work::on_disk;
 use tokio::time::Instant;
 
 use self::book::{HistoryBook, OpenUntil};

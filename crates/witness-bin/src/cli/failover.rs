@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
-use consensus::{MockElection, PauseRequest, Promoted, RingPause, ScheduledSwitchover};
+use consensus::{MockElection, RingPause};
 use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::{OpId, UnixSeconds};
+use ring_admin::{PauseRequest, Promoted, ScheduledSwitchover};
 use serde_json::json;
 
 use crate::cli::session::{

@@ -182,10 +182,7 @@ fn figure_8_counting_a_follower_of_a_later_leader_would_lose_a_commit() {
     assert!(counted(&without_the_rule), "1, 2 and 3 of five: committed");
     let last_of_3 = in_term_4.runs.last().map(|run| (run.term, run.last));
     let last_of_5 = (3, 1);
-    assert!(
-        Some(last_of_5) > last_of_3,
-        "3 votes for 5, which lacks it"
-    );
+    assert!(Some(last_of_5) > last_of_3, "3 votes for 5, which lacks it");
 }
 
 #[test]

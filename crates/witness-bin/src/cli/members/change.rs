@@ -1,8 +1,8 @@
 //! `witness members update` and `witness members remove`: change a member's record in the ring's log, and remove a member.
 
-use consensus::{Amendment, RecordChange};
 use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::{MemberId, MemberRecord, Region};
+use ring_admin::{Amendment, RecordChange};
 use serde_json::json;
 
 use crate::cli::session::{

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::{MemberId, OpId};
-use ring_admin::{MemberEvidence, PossibleLoss, RepairPlan, RepairRefusal, WhyUnused, accept_repair, plan_repair};
+use ring_admin::{
+    MemberEvidence, PossibleLoss, RepairPlan, RepairRefusal, WhyUnused, accept_repair, plan_repair,
+};
 use serde::Serialize;
 use serde_json::json;
 use tokio::time::Instant;
@@ -358,8 +360,9 @@ fn end_of(loss: &PossibleLoss) -> String {
 
 #[cfg(test)]
 mod tests {
-    use consensus::{Term, UnusedLog};
+    use consensus::Term;
     use raft_types::{MemberKind, Region, StoredMembership};
+    use ring_admin::UnusedLog;
 
     use super::*;
 

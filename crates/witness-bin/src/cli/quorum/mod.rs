@@ -166,8 +166,8 @@ fn page(document: &Document, directory: &Directory) -> String {
 
 #[cfg(test)]
 mod tests {
-    use consensus::Explanation;
     use raft_types::{OpId, Region};
+    use ring_admin::Explanation;
 
     use super::*;
     use crate::operator::Asked;

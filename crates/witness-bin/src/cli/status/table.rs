@@ -211,12 +211,12 @@ fn draw(
 
 #[cfg(test)]
 mod tests {
-    use consensus::{Explanation, Prospects};
     use member::settings::MemberEntry;
     use member::status::ReplicationRoutesView;
     use member::status::sample::{database_leader, witness_follower};
     use proxy::RouteView;
     use raft_types::{MemberRecord, Region};
+    use ring_admin::{Explanation, Prospects};
 
     use super::*;
     use crate::operator::{Asked, Silence};
