@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use consensus::Timers;
 use raft_types::{MAX_MESSAGE_BYTES, REPLICATION_WINDOW_BYTES};
+use sockets::LOOKUP_LIMIT;
 
 /// Deadlines of the transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -25,7 +25,6 @@ use raft_types::{
     MemberId, MemberRecord, OfferedStart, REPLICATION_WINDOW_BYTES, TypeConfig, Vote,
 };
 use ring_admin::{IdentityBook, Member};
-use sockets::Names;
 use tokio::sync::mpsc;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
