@@ -63,12 +63,12 @@ async fn repair_what_is_damaged(member: &Member, log: &LogHandle, record: &Recor
                 fault.file,
                 fault.why
             ));
-            repair(member, log, record, fault.file).await;
+            repair_file(member, log, record, fault.file).await;
         }
     }
 }
 
-async fn repair(member: &Member, log: &LogHandle, record: &Record, file: FileNumber) {
+async fn repair_file(member: &Member, log: &LogHandle, record: &Record, file: FileNumber) {
     if !matches!(log.verify_again(file), ScrubStep::Damaged(_)) {
         return;
     }

@@ -145,7 +145,7 @@ impl Host {
             config: Arc::new(self.settings(setup, self.mysql())),
             connect: self.connect()?,
             book: directory.book.clone(),
-            local_mysqld,
+            beside: local_mysqld,
         })
     }
 

@@ -16,7 +16,6 @@ use serde::Serialize;
 use super::output;
 use super::place::ReadArgs;
 use super::restore::{Progress, Report, ServerArgs, Took, planned, until_a_signal};
-use crate::cli::process::start_log;
 use crate::cli::session::block_on;
 use crate::terminal::{Failure, Format};
 

@@ -14,7 +14,7 @@ use member::conversion::{
 };
 use member::settings::{BinlogServerSettings, PasswordSource, Settings};
 use mysql_link::{ConnectOptions, Endpoint, Secret};
-use mysqld_controller::SourceTls;
+use mysqld_server::SourceTls;
 use tokio::time::Instant;
 
 use crate::cli::config_args::ConfigArgs;

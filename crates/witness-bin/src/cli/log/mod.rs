@@ -31,7 +31,7 @@ pub(crate) enum LogCommand {
     /// Show entries as a running member writes them
     Follow(entries::FollowArgs),
     /// End the current file on every member and begin the next, as FLUSH BINARY LOGS does
-    Flush(crate::cli::session::OrderArgs),
+    Flush(OrderArgs),
     /// Remove old files of a running member's log, as far as the ring does not need them
     Purge(orders::PurgeArgs),
     /// What was cut off a member's log, and off the binlog of its mysqld, and where it is kept

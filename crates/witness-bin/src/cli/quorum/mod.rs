@@ -114,14 +114,14 @@ fn from_outside(report: &RingReport, latest: &MemberView) -> Vec<RegionQuorum> {
         record: logged.record.clone(),
         voter: logged.voter,
         matched: view_of(logged.id).and_then(|view| view.log_end),
-        behind: None,
+        lag: None,
         answered: view_of(logged.id).map(|_| Duration::ZERO),
         needs_purged_entries: false,
     });
     let view = RingView {
         own: latest.member.id,
         leads: false,
-        stands_in: false,
+        is_interim: false,
         leader: None,
         last_log: latest.log_end,
         voter_sets: latest.voter_sets.clone(),
