@@ -7,7 +7,7 @@ mod disable;
 mod enable;
 mod screen;
 
-use member::conversion::{ConversionFailure, FailureKind, JournalEntries};
+use member::conversion::{ConversionFailure, FailureKind};
 
 pub(crate) use crate::cli::conversion::disable::{DisableArgs, run as disable};
 pub(crate) use crate::cli::conversion::enable::{EnableArgs, run as enable};
@@ -16,7 +16,7 @@ use crate::terminal::{Exit, Failure};
 /// Parses a journal, and serializes it.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn journal_written_again(bytes: &[u8]) -> Option<Vec<u8>> {
-    let entries: JournalEntries = serde_json::from_slice(bytes).ok()?;
+    let entries: member::conversion::JournalEntries = serde_json::from_slice(bytes).ok()?;
     serde_json::to_vec(&entries).ok()
 }
 
