@@ -61,13 +61,10 @@ pub(crate) fn check() -> Result<()> {
     let files = sources(&root)?;
     let crates = |file: &Path| file.starts_with("crates");
     let testkit = |file: &Path| file.starts_with("crates/testkit");
+    let product = |file: &Path| crates(file) && !testkit(file);
     let size_of = |is_in: &dyn Fn(&Path) -> bool| size::sum(&root, files.iter(), is_in);
     for (name, found, most) in [
-        (
-            "product",
-            size_of(&|file| crates(file) && !testkit(file))?,
-            limits.product,
-        ),
+        ("product", size_of(&product)?, limits.product),
         ("testkit", size_of(&testkit)?, limits.testkit),
         ("lab", size_of(&|file| file.starts_with("lab"))?, limits.lab),
         (
@@ -90,8 +87,8 @@ pub(crate) fn check() -> Result<()> {
             0,
         );
     }
-    let product = |file: &&PathBuf| crates(file) && !testkit(file);
-    let long = functions::too_long(&root, files.iter().filter(product))?;
+    let of_product = files.iter().filter(|file| product(file));
+    let long = functions::too_long(&root, of_product)?;
     limit(
         format!(
             "functions of more than {} lines ({})",

@@ -123,6 +123,8 @@ impl Returning {
 
     /// The action required before its Raft starts, according to the members that answer within a second.
     ///
+    /// A log that is to be truncated is in doubt from here on: its member acknowledged entries that it will not have.
+    ///
     /// # Errors
     /// The log cannot record the doubt.
     pub async fn before_the_start(&mut self, log: &dyn FileStarts) -> io::Result<Rejoin> {
@@ -137,7 +139,15 @@ impl Returning {
             // Record the doubt before accepting entries: received entries are indistinguishable from original ones.
             log.note_doubt(*doubt).await?;
         }
-        Ok(self.judge())
+        let rejoin = self.judge();
+        if let (Rejoin::CutBack { .. }, Some(standing)) = (&rejoin, log.standing()) {
+            // Before the cut: others may still have on record what is cut, and the term of a repair need not be a leap above it, where the
+            // operator did not reach this member. Without the doubt, the cut looks like a restored data directory.
+            let term = standing.term;
+            let put_back = false;
+            log.note_doubt(DoubtedTail { term, put_back }).await?;
+        }
+        Ok(rejoin)
     }
 
     fn remembered(&self) -> Vec<(MemberId, Remembered)> {
@@ -467,10 +477,15 @@ mod tests {
             committed: Some(OpId::new(9, 25)),
         };
         let mut returning = returning(own, repaired_at(Instant::now()));
-        let Rejoin::CutBack { to, .. } = returning.before_the_start(&Log::default()).await.unwrap()
-        else {
+        let log = Log {
+            end: Some(OpId::new(9, 25)),
+            ..Log::default()
+        };
+        let Rejoin::CutBack { to, .. } = returning.before_the_start(&log).await.unwrap() else {
             panic!("it holds what the ring has given up");
         };
+        let noted = log.noted.lock().unwrap().map(|doubt| doubt.term);
+        assert_eq!(noted, Some(9), "nobody accuses it of the cut");
         let returning = returning.cut_back(Recollection {
             runs: vec![run(3, 0, 22)],
             committed: to,

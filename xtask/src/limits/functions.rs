@@ -27,17 +27,18 @@ pub(super) fn too_long<'a>(
     Ok(found)
 }
 
-/// Each function's name, and the lines of its body.
+/// The name of each function that is no test, and the lines of its body.
 fn functions(text: &str) -> Vec<(&str, usize)> {
     let mut found = Vec::new();
-    let is_code = |line: &&str| !line.trim_start().starts_with("#[cfg(test)]");
-    let mut rest = text.lines().take_while(is_code);
+    let mut rest = without_tests(text).lines();
+    let mut is_test = false;
     loop {
         let signature = rest.clone();
         let Some(line) = rest.next() else {
             return found;
         };
-        let Some((name, indent)) = name_of(line) else {
+        let follows_mark = std::mem::replace(&mut is_test, line.trim() == "#[test]");
+        let Some((name, indent)) = name_of(line).filter(|_| !follows_mark) else {
             continue;
         };
         let end = format!("{:indent$}}}", "");
@@ -48,6 +49,16 @@ fn functions(text: &str) -> Vec<(&str, usize)> {
         let body = body.take_while(|line| has_lines && *line != end);
         found.push((name, body.flat_map(size::lines).count()));
     }
+}
+
+/// The text before the file's own tests. A declaration of a module of tests in another file may be anywhere.
+fn without_tests(text: &str) -> &str {
+    let is_module = |at: &usize| {
+        let declared = text[*at..].lines().nth(1);
+        declared.is_some_and(|line| line.contains("mod ") && line.ends_with('{'))
+    };
+    let mut marked = text.match_indices("#[cfg(test)]\n").map(|(at, _)| at);
+    &text[..marked.find(is_module).unwrap_or(text.len())]
 }
 
 /// The name and the indentation of the function that the line begins.
@@ -67,7 +78,7 @@ mod tests {
 
     #[test]
     fn each_functions_body_is_counted() {
-        let text = "impl A {\n    pub(crate) async fn long(\n        a: u8,\n    ) {\n        // Why.\n        a;\n\n        if b {\n            c;\n        }\n    }\n\n    const fn none() {}\n\n    fn after() {\n        d;\n    }\n}\n#[cfg(test)]\nfn test() {\n}\n";
+        let text = "#[cfg(test)]\nmod cases;\nimpl A {\n    pub(crate) async fn long(\n        a: u8,\n    ) {\n        // Why.\n        a;\n\n        if b {\n            c;\n        }\n    }\n\n    const fn none() {}\n\n    fn after() {\n        d;\n    }\n}\n#[test]\nfn one() {}\n#[cfg(test)]\nmod tests {\n    fn test() {}\n}\n";
         assert_eq!(functions(text), [("long", 4), ("none", 0), ("after", 1)]);
     }
 }

@@ -1,5 +1,6 @@
-//! A member whose log may lack acknowledged entries at its end: bytes were lost, were not synced, or its data directory was restored
-//! ([`super::put_back`]). It asks the others for their log ends, and takes part in elections again when it has what they have.
+//! A member whose log may lack acknowledged entries at its end: bytes were lost, were not synced, or were given up by a repair of the
+//! quorum, or its data directory was restored ([`super::put_back`]). It asks the others for their log ends, and takes part in elections
+//! again when it has what they have.
 //!
 //! # Why this is safe
 //!
@@ -97,7 +98,7 @@ pub(crate) async fn settle(
         if let Some(doubt) = starts.doubted_tail() {
             tracing::warn!(
                 term = doubt.term,
-                "the end of the log may lack acknowledged entries, which were damaged and cut off, not synced when this host stopped, or gone with a data directory that was put back: this member takes part in no election until the others have reported how far their logs go"
+                "the end of the log may lack acknowledged entries, which were damaged and cut off, not synced when this host stopped, given up by a repair of the quorum, or gone with a data directory that was put back: this member takes part in no election until the others have reported how far their logs go"
             );
             if let Err(error) = ask_until_settled(&elections, &*calls, &*starts).await {
                 // The log does nothing more, and the engine stops with it.
