@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
-use archive::base_backup::{BaseForm, BaseManifest, download, look};
+use archive::base_backup::{BaseForm, BaseManifest, download, survey};
 use archive::encryption::Identities;
 use archive::storage::{Storage, StorageSettings};
 use serde_json::Value;
@@ -200,7 +200,9 @@ fn restored(url: &str) -> (BaseManifest, tempfile::TempDir) {
     let runtime = Runtime::new().unwrap();
     let base = runtime.block_on(async {
         let storage = Storage::open(&settings).unwrap();
-        let base = look(&storage, None).await.unwrap().pop().unwrap();
+        let mut survey = survey(&storage, None).await.unwrap();
+        assert!(survey.damaged.is_empty(), "{:?}", survey.damaged);
+        let base = survey.bases.pop().unwrap();
         let place = into.path().join("data");
         let go_on = |_| ControlFlow::Continue(());
         download(&storage, &base, &Identities::default(), &place, go_on)
