@@ -20,7 +20,7 @@ use crate::http::page::RingPage;
 use crate::http::questions::Endpoints;
 use crate::http::reports::RingReports;
 use crate::operator::Asker;
-use crate::operator::history::milliseconds;
+use crate::text::times::milliseconds;
 
 /// The token that permits orders.
 const ORDERS: &str = "orders";

@@ -87,7 +87,9 @@ impl PrimaryState {
     ) -> Event {
         let (reason, previous) = match kind {
             EventKind::Demoted => (
-                answer(Question::Primary, view).err().unwrap_or_default(),
+                answer(Question::Primary, view)
+                    .err()
+                    .map_or_else(String::new, |why| why.to_string()),
                 Some(view.member.id),
             ),
             EventKind::Primary | EventKind::PrimaryChanged => (String::new(), self.previous),

@@ -1,23 +1,23 @@
 //! A member's status, and conclusions from it.
 
 mod answers;
-mod gtid_text;
-mod pause;
+mod mysql_view;
 mod replication_routes;
 #[cfg(any(test, feature = "samples"))]
 pub mod sample;
 mod view;
 
-pub use crate::status::answers::{Answer, Question, answer};
-pub use crate::status::gtid_text::GtidText;
-pub use crate::status::pause::PauseView;
+pub use crate::status::answers::{Answer, NotReady, Question, answer};
+pub use crate::status::mysql_view::{
+    ErrantTransactions, MysqlView, MysqldRole, MysqldState, WriteFenceView,
+};
 pub use crate::status::replication_routes::{
     FallbackView, LinkView, RelayedView, ReplicationRoutesView, SentView,
 };
 pub use crate::status::view::{
-    ActivityView, ArchiveView, ClientAddresses, ConsumerView, DISK_HANGS, ErrantTransactions,
-    FailingHook, FormatsView, HooksView, LogView, LoggedMember, MemberName, MemberView, MysqlView,
-    PeerView, ProgramView, QuorumView, RingName, Role, ScrubView, TimersView, ViewSource,
+    ActivityView, ArchiveView, ClientAddresses, ConsumerView, DISK_HANGS, FailingHook, FormatsView,
+    GtidText, HooksView, LogView, LoggedMember, MemberName, MemberView, PauseView, PeerView,
+    ProgramView, QuorumView, RingName, Role, ScrubView, TimersView, ViewSource,
 };
 
 /// Advice for members that do not run, however they are started.

@@ -8,12 +8,12 @@ use raft_types::{
     RingId,
 };
 
-use crate::status::gtid_text::GtidText;
+use crate::status::mysql_view::{MysqlView, MysqldRole, MysqldState, WriteFenceView};
 use crate::status::replication_routes::{FallbackView, LinkView, ReplicationRoutesView, SentView};
 use crate::status::view::{
-    ActivityView, ArchiveView, ClientAddresses, ConsumerView, FormatsView, HooksView, LogView,
-    LoggedMember, MemberName, MemberView, MysqlView, PeerView, QuorumView, RingName, Role,
-    ScrubView, TimersView,
+    ActivityView, ArchiveView, ClientAddresses, ConsumerView, FormatsView, GtidText, HooksView,
+    LogView, LoggedMember, MemberName, MemberView, PeerView, QuorumView, RingName, Role, ScrubView,
+    TimersView,
 };
 
 /// A database member that leads, with everything in order.
@@ -53,7 +53,7 @@ pub fn database_leader() -> MemberView {
     }];
     view.mysql = Some(MysqlView {
         mode: "child".into(),
-        state: "running".into(),
+        state: MysqldState::Running,
         version: Some("9.7.4".into()),
         server_uuid: None,
         ddl_settings: BTreeMap::new(),
@@ -63,7 +63,7 @@ pub fn database_leader() -> MemberView {
         unprotected_because: Vec::new(),
         writable: true,
         released: false,
-        write_fence: "open".into(),
+        write_fence: WriteFenceView::Open,
         offline: None,
         started_open: None,
         exposed: None,
@@ -76,7 +76,7 @@ pub fn database_leader() -> MemberView {
         promotion: None,
         trouble: None,
         warnings: Vec::new(),
-        role: "primary".into(),
+        role: MysqldRole::Primary,
         applies: true,
         following: false,
         lag_ms: None,

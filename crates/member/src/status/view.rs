@@ -2,19 +2,20 @@
 //! are only ever added.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::Duration;
 
+use binlog_format::gtid::GtidSet;
 use consensus::quorum::{RegionQuorum, RingRules, VoterSetHealth};
-use consensus::{DatabaseState, Explanation, PutBack, ScheduledSwitchover, Timers};
+use consensus::{Explanation, PutBack, RingPause, ScheduledSwitchover, Timers};
 use raft_types::{
     FormatRange, FormatVersion, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region,
-    RingId,
+    RingId, UnixSeconds,
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use uuid::Uuid;
 
-use crate::status::gtid_text::GtidText;
-use crate::status::pause::PauseView;
+use crate::status::mysql_view::{MysqlView, with_texts};
 use crate::status::replication_routes::ReplicationRoutesView;
 
 /// A member's status at one moment.
@@ -84,6 +85,7 @@ pub struct MemberView {
     #[serde(default)]
     pub replication_routes: Option<ReplicationRoutesView>,
     /// Its mysqld; none for a witness.
+    #[serde(serialize_with = "with_texts")]
     pub mysql: Option<MysqlView>,
     /// Clients of its binlog server; none without that server.
     #[serde(default)]
@@ -208,15 +210,10 @@ pub enum Role {
     Leader,
 }
 
-impl std::fmt::Display for Role {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Joining => "joining",
-            Self::Learner => "learner",
-            Self::Follower => "follower",
-            Self::Candidate => "candidate",
-            Self::Leader => "leader",
-        })
+/// Its name in JSON.
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 
@@ -329,6 +326,38 @@ pub struct QuorumView {
     pub fix: Option<String>,
 }
 
+/// A pause of failover in the ring's log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PauseView {
+    /// The member with the primary, also after the pause.
+    pub primary: MemberId,
+    /// Start, in seconds since 1970, UTC.
+    pub since: UnixSeconds,
+    /// End; none: until an operator resumes.
+    pub until: Option<UnixSeconds>,
+    /// The operator who ordered it.
+    pub by: String,
+    /// The operator's reason; may be empty.
+    pub reason: String,
+    /// Age of the pause.
+    pub age_seconds: u64,
+}
+
+impl PauseView {
+    /// A pause at this moment.
+    pub fn new(paused: RingPause, now: UnixSeconds) -> Self {
+        let RingPause { primary, pause } = paused;
+        Self {
+            primary,
+            age_seconds: pause.since.age(now).as_secs(),
+            since: pause.since,
+            until: pause.until,
+            by: pause.by,
+            reason: pause.reason,
+        }
+    }
+}
+
 /// Another member, as this one sees it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PeerView {
@@ -350,134 +379,6 @@ pub struct PeerView {
     pub behind_entries: Option<u64>,
     /// Seconds since the leader sent the last call that it answered; only the leader knows.
     pub answered_seconds: Option<f64>,
-}
-
-/// A database member's mysqld.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct MysqlView {
-    /// What starts mysqld: `child`, `external` or `attach`.
-    pub mode: String,
-    /// State: `starting`, `running` if it answered the last check, `unreachable` and the like.
-    pub state: String,
-    /// Its version; none before the first check.
-    pub version: Option<String>,
-    /// Its `server_uuid`, while it answers; unique in a ring.
-    #[serde(default)]
-    pub server_uuid: Option<String>,
-    /// Settings last seen that must be equal on all servers of the ring. Otherwise the same DDL or account statement has different effects.
-    /// Empty before the first check.
-    #[serde(default)]
-    pub ddl_settings: BTreeMap<String, String>,
-    /// Whether the member receives its transactions.
-    pub ingesting: bool,
-    /// Whether every commit there waits for the ring.
-    pub protected: bool,
-    /// Milliseconds since it was examined; none from an older version.
-    #[serde(default)]
-    pub examined_ms: Option<u64>,
-    /// Why it is not protected.
-    pub unprotected_because: Vec<String>,
-    /// Whether clients may write there.
-    pub writable: bool,
-    /// Whether it was released as the ring's primary: clients write without the ring.
-    #[serde(default)]
-    pub released: bool,
-    /// The same as text: `open`, or `closed` with the reason.
-    pub write_fence: String,
-    /// Why it excludes ordinary accounts (`offline_mode`), if it does.
-    #[serde(default)]
-    pub offline: Option<String>,
-    /// Its role in the ring: `primary`, `following` and the like, with the reason.
-    #[serde(default)]
-    pub role: String,
-    /// Whether the ring's log is applied to it while another member leads.
-    #[serde(default)]
-    pub applies: bool,
-    /// Whether its applier applies the ring's log. The applier retries while mysqld is down; [`Self::follows`] also requires mysqld.
-    #[serde(default)]
-    pub following: bool,
-    /// Milliseconds that applied entries lag behind the ring's commits, while it follows and this is known. Entries not yet received count,
-    /// as far as the leader reports them.
-    #[serde(default)]
-    pub lag_ms: Option<u64>,
-    /// Transactions of the ring's log applied to it since the process started.
-    #[serde(default)]
-    pub applied_total: u64,
-    /// Transactions that mysqld has executed and the ring has not committed, as after an SQL `SHUTDOWN` without a quorum. Clients may have
-    /// received success. `None` if the last comparison found none.
-    #[serde(default)]
-    pub errant: Option<ErrantTransactions>,
-    /// Number of the last start open for writes while this process ran.
-    #[serde(default)]
-    pub started_open: Option<u64>,
-    /// Transactions committed without the ring in starts open for writes that no operator has acknowledged.
-    #[serde(default)]
-    pub exposed: Option<u64>,
-    /// Transactions that mysqld had committed and the ring lacked when the member attached, since the process started.
-    #[serde(default)]
-    pub not_in_ring_total: u64,
-    /// Age of the oldest unacknowledged transaction in its binlog.
-    pub oldest_unacked_seconds: Option<f64>,
-    /// Its transactions that the ring committed since the process started.
-    pub acknowledged_total: u64,
-    /// Acknowledgements sent to it; one may cover many transactions.
-    pub acks_total: u64,
-    /// Transactions trimmed from its binlog before a start, because the ring had not committed them.
-    #[serde(default)]
-    pub trimmed_total: u64,
-    /// Cost of a promotion: why its mysqld could not soon be the primary, or how many committed transactions it has not executed. A few
-    /// seconds old at most; none before the first check.
-    #[serde(default)]
-    pub promotion: Option<DatabaseState>,
-    /// What the member does about a mysqld that should be the primary and cannot; none when it can.
-    #[serde(default)]
-    pub demotion: Option<String>,
-    /// What prevents it from working, if anything.
-    pub trouble: Option<String>,
-    /// Conditions that need an operator, although mysqld currently works as it should.
-    #[serde(default)]
-    pub warnings: Vec<String>,
-}
-
-impl MysqlView {
-    /// [`Self::state`] of a mysqld that answered the last check.
-    pub const RUNNING: &str = "running";
-    /// [`Self::state`] of a mysqld that the member does not manage.
-    pub const UNMANAGED: &str = "unmanaged";
-
-    /// Whether the member does not manage it: then it is a plain replication server, whatever the member's role.
-    pub fn is_unmanaged(&self) -> bool {
-        self.state == Self::UNMANAGED
-    }
-
-    /// Whether its member leads and it lacks part of the log. No client writes before it has caught up and is a primary.
-    pub fn catches_up(&self) -> bool {
-        !self.writable && self.role.starts_with("catching up")
-    }
-
-    /// Whether it answers and follows the ring.
-    ///
-    /// # Errors
-    /// The reason, as text.
-    pub fn follows(&self) -> Result<(), String> {
-        if self.following && self.state == Self::RUNNING {
-            return Ok(());
-        }
-        let why = match self.following {
-            true => self.trouble.as_ref().unwrap_or(&self.state),
-            false => &self.role,
-        };
-        Err(why.clone())
-    }
-}
-
-/// Transactions that mysqld has executed and the ring has not committed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ErrantTransactions {
-    /// The number of these transactions.
-    pub transactions: u64,
-    /// All of them, in MySQL's text form.
-    pub gtids: String,
 }
 
 /// The log's archive, as a member has seen it. One member of a ring archives; the others check periodically.
@@ -592,4 +493,42 @@ pub struct ConsumerView {
     pub queued_bytes: u64,
     /// How long it has been attached.
     pub attached_seconds: f64,
+}
+
+/// A set of GTIDs that is formatted only when written. Health checks and members read the view every second for other fields, and a set of
+/// a million intervals is ten megabytes of text or more.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GtidText(pub GtidSet);
+
+impl fmt::Display for GtidText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Serialize for GtidText {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for GtidText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map(Self).map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_a_text_in_json() {
+        let text = "\"3e11fa47-71ca-11e1-9e33-c80aa9429562:1-40:50\"";
+        let read: GtidText = serde_json::from_str(text).unwrap();
+        assert_eq!(read.0.count(), 41);
+        assert_eq!(serde_json::to_string(&read).unwrap(), text);
+        assert!(serde_json::from_str::<GtidText>("\"no set\"").is_err());
+    }
 }

@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use crate::cli::config_args::{ConfigArgs, counted};
 use crate::config::{Place, Problem, example, read, reference};
-use crate::operator::tolerance;
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
+use crate::text::tolerance;
 
 /// Subcommands of `witness config`.
 #[derive(Debug, clap::Subcommand)]

@@ -5,9 +5,10 @@ use member::protocol::{CommandResult, OperatorCommand};
 use serde::Serialize;
 
 use crate::cli::session::{Patience, RingArgs, Session, another_answer, block_on};
-use crate::operator::history::{sentence, time_of_day};
 use crate::operator::interruptions::{Ended, ended, longest_gap, merged};
 use crate::terminal::{Exit, Failure, Format, Table, print_json, print_text};
+use crate::text::history::sentence;
+use crate::text::times::time_of_day;
 
 /// Arguments of `witness history`.
 #[derive(Debug, clap::Args)]

@@ -9,9 +9,9 @@ use crate::cli::session::{
     Consent, DryRun, Patience, RingArgs, Session, another_answer, block_on, milliseconds,
     would_be_done,
 };
-use crate::operator::history::{moment, time_of_day};
 use crate::operator::{Directory, MemberAddress};
 use crate::terminal::{Failure, Format, print_json, print_text};
+use crate::text::times::{moment, time_of_day};
 
 /// Arguments of `witness switchover`.
 #[derive(Debug, clap::Args)]

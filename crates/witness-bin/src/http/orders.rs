@@ -22,7 +22,8 @@ use serde_json::json;
 
 use crate::http::access::Access;
 use crate::http::reports::RingReports;
-use crate::operator::history::{leaderships, moment};
+use crate::text::history::leaderships;
+use crate::text::times::moment;
 
 /// Executes orders that arrive over HTTP.
 pub trait OrderTaker: Send + Sync + 'static {
@@ -176,7 +177,7 @@ async fn give_to(orders: &OrderApi, body: &SwitchoverBody, view: &MemberView) ->
                 let order = OperatorCommand::ScheduleSwitchover { to, at };
                 orders.carry_out(order).await
             }
-            Err(why) => no(StatusCode::BAD_REQUEST, &why),
+            Err(error) => no(StatusCode::BAD_REQUEST, &error.to_string()),
         },
         Err((code, why)) => no(code, &why),
     }

@@ -18,7 +18,7 @@ use crate::http::orders::OrderApi;
 use crate::http::page::{self, RingPage};
 use crate::http::reports::RingReports;
 use crate::openmetrics;
-use crate::operator::history::milliseconds;
+use crate::text::times::milliseconds;
 
 /// The data sources of the endpoints.
 #[derive(Clone)]
@@ -124,7 +124,7 @@ impl Endpoints {
         let view = self.source.view();
         let (code, reason) = match answer(question, &view) {
             Ok(()) => (StatusCode::OK, None),
-            Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, Some(reason)),
+            Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, Some(reason.to_string())),
         };
         let detail = json!({
             "ok": reason.is_none(),
@@ -136,7 +136,7 @@ impl Endpoints {
             "serving": view.serving,
             "leader": view.leader,
             "term": view.term,
-            "mysql": view.mysql.as_ref().map(|mysql| &mysql.role),
+            "mysql": view.mysql.as_ref().map(|mysql| mysql.role.to_string()),
             "lag_ms": view.mysql.as_ref().and_then(|mysql| mysql.lag_ms),
         });
         (code, Json(detail))

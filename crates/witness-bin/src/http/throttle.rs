@@ -67,7 +67,7 @@ fn furthest_behind(report: &RingReport) -> Option<(u64, &str)> {
     let members = report.members.iter();
     let following = members.filter_map(|member| {
         let mysql = member.view.as_ref()?.mysql.as_ref()?;
-        let lag = mysql.lag_ms.filter(|_| mysql.follows().is_ok())?;
+        let lag = mysql.lag_ms.filter(|_| mysql.follows())?;
         Some((lag, member.name.as_str()))
     });
     following.max()

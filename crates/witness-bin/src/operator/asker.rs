@@ -232,7 +232,7 @@ impl Asked {
 }
 
 /// The view of the member with the longest log; its roster and its voter sets are the newest.
-pub(super) fn latest(asked: &[Asked]) -> Option<&MemberView> {
+pub(crate) fn latest(asked: &[Asked]) -> Option<&MemberView> {
     let views = asked.iter().filter_map(|asked| asked.answer.as_ref().ok());
     views
         .filter(|view| !view.members.is_empty())

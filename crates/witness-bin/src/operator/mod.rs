@@ -2,18 +2,10 @@
 //! progress, and follows a change of leadership.
 
 mod asker;
-mod differences;
 mod directory;
 pub(crate) mod events;
-pub(crate) mod history;
-mod hops;
 pub(crate) mod interruptions;
-#[cfg(test)]
-mod refusal_sentences;
 mod ring_report;
-pub(crate) mod sentences;
-pub(crate) mod tolerance;
-pub(crate) mod versions;
 
 use std::time::Duration;
 
@@ -22,10 +14,10 @@ use member::protocol::{CommandEvent, CommandResult, OperatorCommand, Order, Refu
 use tokio::time::Instant;
 use transport::AdminError;
 
+pub(crate) use crate::operator::asker::latest;
 pub use crate::operator::asker::{Asked, Asker, Silence};
 pub use crate::operator::directory::{Directory, MemberAddress};
-pub use crate::operator::hops::{Hop, hops};
-pub use crate::operator::ring_report::{MemberReport, RingReport};
+pub use crate::operator::ring_report::{Hop, MemberReport, RingReport, hops};
 use crate::terminal::{Exit, Failure};
 
 /// How often a command is redirected to another reported leader.

@@ -2,20 +2,21 @@
 //! whether commits are possible. Pure: other modules gather the answers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter::successors;
 
 use consensus::quorum::majority_of;
 use member::settings::MemberEntry;
-use member::status::{MemberView, MysqlView, PauseView, QuorumView, start_advice};
+use member::status::{MemberView, MysqldState, PauseView, QuorumView, start_advice};
 use raft_types::{MemberId, MemberKind, Region};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::operator::asker::{Asked, Asker, RingSource, latest};
-use crate::operator::differences::differences;
-use crate::operator::history::time_of_day;
-use crate::operator::tolerance;
+use crate::text::differences::differences;
+use crate::text::ring::{forgotten_pause, scheduled};
+use crate::text::{quoted, tolerance};
 
 /// The whole ring at one moment.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RingReport {
     /// The ring's name in the configuration.
     pub ring: String,
@@ -24,23 +25,19 @@ pub struct RingReport {
     /// Whether commits are possible; if not: since when, why, and what to do.
     pub quorum: QuorumView,
     /// Whether `quorum` is unknown: the client reached no member, or could not resolve the names of too many.
-    #[serde(default)]
     pub quorum_unknown: bool,
     /// How many more voters may fail, in the worst case, before commits wait; nothing without a leader.
-    #[serde(default)]
     pub tolerates: Option<usize>,
     /// Every configured member, followed by unconfigured members of the ring.
     pub members: Vec<MemberReport>,
     /// The pause of failover, if one is in force.
-    #[serde(default)]
     pub pause: Option<PauseView>,
     /// Contradictions: configurations that differ from each other, or from the ring.
-    #[serde(default)]
     pub warnings: Vec<String>,
 }
 
 /// One member in a report of the ring.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MemberReport {
     /// The member's number, unique in the ring.
     pub id: MemberId,
@@ -63,23 +60,9 @@ pub struct MemberReport {
     /// Why it did not answer; `None` when it did.
     pub error: Option<String>,
     /// Whether it was not called because its name could not be resolved.
-    #[serde(default)]
     pub unresolved: bool,
     /// Its own status; `None` when it did not answer.
     pub view: Option<MemberView>,
-}
-
-/// The scheduled switchover in the log, as text.
-fn scheduled(view: &MemberView) -> Option<String> {
-    let scheduled = view.scheduled_switchover.as_ref()?;
-    let mut members = view.members.iter();
-    let target = members.find(|member| member.id == scheduled.to)?;
-    Some(format!(
-        "a switchover to `{}` is scheduled for {}, ordered by {}; `witness switchover --cancel` takes it back",
-        target.record.name,
-        time_of_day(scheduled.at.0.saturating_mul(1000)),
-        scheduled.by
-    ))
 }
 
 impl RingReport {
@@ -98,11 +81,14 @@ impl RingReport {
             let views = self.members.iter();
             views.filter_map(|member| Some((member, member.view.as_ref()?.mysql.as_ref()?)))
         };
-        if databases().any(|(_, mysql)| mysql.state == MysqlView::RUNNING) {
+        if databases().any(|(_, mysql)| mysql.state == MysqldState::Running) {
             return Vec::new();
         }
         databases()
-            .filter(|(_, mysql)| matches!(mysql.state.as_str(), "held" | "failed" | "unreachable"))
+            .filter(|(_, mysql)| {
+                use MysqldState::{Failed, Held, Unreachable};
+                matches!(mysql.state, Held | Failed | Unreachable)
+            })
             .map(|(member, _)| member.name.as_str())
             .collect()
     }
@@ -135,7 +121,7 @@ impl RingReport {
         let tolerates = leader.and_then(|leader| tolerance::of_answers(leader, &asked));
         let mut warnings = differences(&asked);
         warnings.extend(tolerance::even_sets(&asked));
-        warnings.extend(pause.as_ref().and_then(PauseView::warning));
+        warnings.extend(pause.as_ref().and_then(forgotten_pause));
         warnings.extend(latest(&asked).and_then(scheduled));
         let roster: Option<BTreeSet<_>> =
             latest(&asked).map(|view| view.members.iter().map(|logged| logged.id).collect());
@@ -231,18 +217,13 @@ fn not_known(asked: &[Asked]) -> Option<QuorumView> {
         return None;
     };
     let uncalled = asked.iter().filter(|one| one.unresolved());
-    let uncalled: Vec<_> = uncalled
-        .map(|one| format!("`{}`", one.entry.name))
-        .collect();
-    Some(match uncalled.as_slice() {
-        [] => unknown(cause.to_owned(), false),
-        names => {
-            let names = names.join(", ");
-            unknown(
-                format!("{cause}, and this host cannot look up the address of {names}"),
-                true,
-            )
-        }
+    let names = quoted(uncalled.map(|one| &one.entry.name));
+    Some(match names.as_str() {
+        "" => unknown(cause.to_owned(), false),
+        _ => unknown(
+            format!("{cause}, and this host cannot look up the address of {names}"),
+            true,
+        ),
     })
 }
 
@@ -402,6 +383,41 @@ fn strangers(asked: &[Asked]) -> Vec<MemberEntry> {
         .collect()
 }
 
+// The path of log entries to the members, hop by hop, along the routes that a leader chose.
+
+/// One member sends entries to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Hop {
+    /// The leader, or a proxy.
+    pub from: MemberId,
+    /// The receiving member.
+    pub to: MemberId,
+}
+
+/// The last hop to each member: earlier hops are the last hops to other members.
+///
+/// The leader chooses a route when it sends. Routes chosen at different moments may form a circle of members. Entries do not
+/// travel in circles, so these members are shown with a hop from the leader.
+pub fn hops(leader: &MemberView) -> Vec<Hop> {
+    let routes = leader.replication_routes.iter();
+    let routes = routes.flat_map(|routes| &routes.routes);
+    let proxies: BTreeMap<_, _> = routes
+        .map(|route| (route.member, route.through.last().copied()))
+        .collect();
+    let proxy = |member: &MemberId| proxies.get(member).copied().flatten();
+    let stands_behind_itself = |member: MemberId| {
+        let ahead = successors(proxy(&member), proxy);
+        ahead.take(proxies.len()).any(|ahead| ahead == member)
+    };
+    let hop = |(to, from): (&MemberId, &Option<MemberId>)| Hop {
+        from: from
+            .filter(|_| !stands_behind_itself(*to))
+            .unwrap_or(leader.member.id),
+        to: *to,
+    };
+    proxies.iter().map(hop).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -450,29 +466,30 @@ mod tests {
 
     #[test]
     fn a_ring_whose_only_mysqld_is_held_is_not_well() {
-        let with_state = |state: &str| {
+        let with_state = |state| {
             let mut leader = database_leader();
             let mysql = leader.mysql.as_mut().unwrap();
-            mysql.state = state.to_owned();
+            mysql.state = state;
             let follower = || Ok(witness_follower());
             RingReport::new("orders", answers([Ok(leader), follower(), follower()]))
         };
         for (state, held) in [
-            ("running", false),
-            ("starting", false),
-            ("held", true),
-            ("unreachable", true),
+            (MysqldState::Running, false),
+            (MysqldState::Starting, false),
+            (MysqldState::Held, true),
+            (MysqldState::Unreachable, true),
         ] {
             let report = with_state(state);
             assert!(report.quorum.ok);
             assert_eq!(!report.databases_down().is_empty(), held, "{state}");
-            let sentence = crate::operator::sentences::quorum(&report);
-            let is_bad = sentence.level == crate::operator::sentences::Level::Bad;
+            let sentence = crate::text::ring::quorum(&report);
+            let is_bad = sentence.level == crate::text::Level::Bad;
             assert_eq!(is_bad, held, "{state}: {}", sentence.begins);
         }
-        let said = crate::operator::sentences::quorum(&with_state("failed"));
-        assert_eq!(said.begins, "No mysqld runs");
-        assert!(said.fix.unwrap().contains("the mysqld of `db-1`"));
+        let sentence = crate::text::ring::quorum(&with_state(MysqldState::Failed));
+        assert_eq!(sentence.begins, "No mysqld runs");
+        let fix = "see below why the mysqld of `db-1` does not run";
+        assert_eq!(sentence.fix.as_deref(), Some(fix));
     }
 
     /// Regression: with the first name server dead, `witness status` reported a lost quorum and named the
@@ -634,6 +651,41 @@ mod lost_quorum_tests {
             Some(
                 "start witness on `m5` (h:5) or `m6` (h:6) (`systemctl start witness`, or `witness run`); if they are permanently lost, see `witness quorum fix`"
             )
+        );
+    }
+}
+
+#[cfg(test)]
+mod hop_tests {
+    use member::status::sample::database_leader;
+    use proxy::RouteView;
+
+    use super::*;
+
+    #[test]
+    fn a_circle_of_routes_is_opened() {
+        let mut leader = database_leader();
+        let routes: [(u64, &[u64]); 7] = [
+            (2, &[]),
+            (3, &[2]),
+            (4, &[2, 3]),
+            (5, &[6]),
+            (6, &[7]),
+            (7, &[5]),
+            (8, &[7]),
+        ];
+        leader.replication_routes.as_mut().unwrap().routes = routes
+            .map(|(member, through)| RouteView {
+                member: MemberId(member),
+                through: through.iter().copied().map(MemberId).collect(),
+                because: None,
+            })
+            .into();
+        let hops = hops(&leader);
+        let hops = hops.iter().map(|hop| (hop.from.0, hop.to.0));
+        assert_eq!(
+            hops.collect::<Vec<_>>(),
+            [(1, 2), (2, 3), (3, 4), (1, 5), (1, 6), (1, 7), (7, 8)]
         );
     }
 }

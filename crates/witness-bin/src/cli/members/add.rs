@@ -12,8 +12,9 @@ use crate::cli::session::{
     CatchUp, DryRun, Patience, RingArgs, Session, another_answer, block_on, would_be_done,
 };
 use crate::config::nearest;
-use crate::operator::{Directory, RingReport, tolerance};
+use crate::operator::{Directory, RingReport};
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
+use crate::text::tolerance;
 
 /// Arguments of `witness members add`.
 #[derive(Debug, clap::Args)]

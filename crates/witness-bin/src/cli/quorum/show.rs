@@ -9,9 +9,9 @@ use raft_types::{MemberId, OpId};
 use serde::Serialize;
 
 use crate::cli::session::{AnswerLimit, RingArgs, Session, block_on};
-use crate::operator::{Directory, RingReport, sentences};
-use crate::terminal::sentence;
+use crate::operator::{Directory, RingReport};
 use crate::terminal::{Exit, Failure, Format, Table, print_json, print_text};
+use crate::text::{capitalized, ring};
 
 /// Arguments of `witness quorum show`.
 #[derive(Debug, clap::Args)]
@@ -74,7 +74,7 @@ fn document(report: &RingReport, directory: &Directory) -> Document {
     let leader = report.leader_view();
     let seen = leader.or(latest);
     let explanation = leader.and_then(|view| view.explanation.as_ref());
-    let said = sentences::quorum(report);
+    let said = ring::quorum(report);
     let sets = seen.into_iter().flat_map(|view| &view.voter_sets);
     Document {
         ring: report.ring.clone(),
@@ -164,8 +164,8 @@ fn page(document: &Document, directory: &Directory) -> String {
         lines.push(document.verdict.clone());
         lines.extend(document.fix.as_ref().map(|fix| format!("To fix it: {fix}")));
     }
-    lines.extend(document.commit.as_deref().map(sentence));
-    lines.extend(document.wanted.as_deref().map(sentence));
+    lines.extend(document.commit.as_deref().map(capitalized));
+    lines.extend(document.wanted.as_deref().map(capitalized));
     for warning in &document.warnings {
         lines.push(format!("Warning: {warning}"));
     }

@@ -2,14 +2,14 @@
 //! derived from the answers of all members. Then the running versions.
 
 use crate::operator::RingReport;
-use crate::operator::sentences::explained;
-use crate::operator::versions;
+use crate::text::differences::versions;
+use crate::text::ring::explained;
 
 /// The lines below the table.
 pub(super) fn lines(report: &RingReport) -> String {
     let told = explained(report);
     let views = report.members.iter().filter_map(|one| one.view.as_ref());
-    let versions = versions::sentence(views);
+    let versions = versions(views);
     let lines = told.commit.iter().chain(&told.elections).chain(&versions);
     let lines = lines.map(|line| format!("{line}\n"));
     format!("\n{}", lines.collect::<String>())

@@ -6,9 +6,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use member::status::ScrubView;
 
 use crate::cli::status::routes_tree;
-use crate::operator::sentences::{self, Level, notes, role, span};
 use crate::operator::{MemberReport, RingReport};
 use crate::terminal::Table;
+use crate::text::member::{mysqld, notes, role};
+use crate::text::times::span;
+use crate::text::{Level, ring};
 
 /// The page, with line ends.
 pub(super) fn page(report: &RingReport, colours: bool) -> String {
@@ -52,13 +54,8 @@ pub(super) fn notes_lines(report: &RingReport) -> String {
     {
         let _ = writeln!(out, "{line}");
     }
-    if let Some(pause) = &report.pause {
-        let primary = report
-            .members
-            .iter()
-            .find(|member| member.id == pause.primary);
-        let name = primary.map_or_else(|| pause.primary.to_string(), |member| member.name.clone());
-        let _ = writeln!(out, "{}", pause.sentence(&name));
+    if let Some(pause) = ring::pause(report) {
+        let _ = writeln!(out, "{pause}");
     }
     for member in &report.members {
         for note in notes(member) {
@@ -115,7 +112,7 @@ fn row(member: &MemberReport, report: &RingReport) -> Vec<String> {
                 member
                     .lag_entries
                     .map_or_else(missing, |lag| lag.to_string()),
-                view.mysql.as_ref().map_or_else(missing, sentences::mysqld),
+                view.mysql.as_ref().map_or_else(missing, mysqld),
                 span(view.uptime_seconds),
             ]);
         }
@@ -124,7 +121,7 @@ fn row(member: &MemberReport, report: &RingReport) -> Vec<String> {
 }
 
 pub(super) fn quorum_lines(report: &RingReport, colours: bool) -> String {
-    let said = sentences::quorum(report);
+    let said = ring::quorum(report);
     let code = match said.level {
         Level::Good => "32",
         Level::Note => "33",

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use consensus::quorum::failures_tolerated;
-use member::status::{MemberView, MysqlView, Role, ScrubView};
+use member::status::{MemberView, MysqldState, Role, ScrubView};
 use prometheus_client::registry::Unit;
 use raft_types::OpId;
 
@@ -399,12 +399,12 @@ pub(super) fn write_mysqld(
     writer.yes(
         "mysql_up",
         "Whether mysqld answers",
-        mysql.state == MysqlView::RUNNING,
+        mysql.state == MysqldState::Running,
     )?;
     writer.yes(
         "mysql_following",
         "Whether the ring's log is being applied to mysqld, which answers",
-        mysql.follows().is_ok(),
+        mysql.follows(),
     )?;
     writer.yes(
         "mysql_offline",
