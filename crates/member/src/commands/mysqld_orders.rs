@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use consensus::{IdentityBook, LogOrigin, RingState};
 use mysql_link::{ConnectOptions, Secret};
-use mysqld_controller::conversion::{ConversionError, look, steps};
+use mysqld_controller::conversion::{look, steps};
 use mysqld_controller::provision::{CloneAccount, CloneOffer, ProvisionError};
 use mysqld_controller::{ReplicationSource, SourceTls, provision};
 use raft_types::{MemberId, RingId};
@@ -90,15 +90,11 @@ pub(crate) async fn restart(member_state: &Arc<MemberState>, force: bool) -> Res
     management.restart(force).await
 }
 
-fn done(outcome: Result<(), ConversionError>) -> Result<(), Refusal> {
-    told(outcome.map_err(|error| error.to_string()))
-}
-
-fn told(outcome: Result<(), String>) -> Result<(), Refusal> {
-    outcome.map_err(|cause| {
+fn done<E: std::fmt::Display>(outcome: Result<(), E>) -> Result<(), Refusal> {
+    outcome.map_err(|error| {
         Refusal::new(
             RefusalKind::Failed,
-            cause,
+            error.to_string(),
             "fix that, and run the command again: it continues where it stopped",
         )
     })
@@ -156,10 +152,10 @@ impl<'a> OrderedMysqld<'a> {
                 self.left_alone("the member manages it")?;
                 done(steps::leave_source(&self.connect).await)?;
             }
-            MysqldOrder::Manage => told(self.management()?.manage().await)?,
-            MysqldOrder::TakeOver => told(self.management()?.take_over().await)?,
-            MysqldOrder::ReleaseFollower => told(self.management()?.release_follower().await)?,
-            MysqldOrder::ReleasePrimary => told(self.management()?.release_primary().await)?,
+            MysqldOrder::Manage => done(self.management()?.manage().await)?,
+            MysqldOrder::TakeOver => done(self.management()?.take_over().await)?,
+            MysqldOrder::ReleaseFollower => done(self.management()?.release_follower().await)?,
+            MysqldOrder::ReleasePrimary => done(self.management()?.release_primary().await)?,
             MysqldOrder::Replicate(from) => {
                 self.left_alone("the member manages it")?;
                 let source = self.source(from)?;
