@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::http::access::Access;
+use crate::http::access::{Access, Denied};
 use crate::http::cluster::Cluster;
 use crate::http::orders::OrderApi;
 use crate::http::page::{self, RingPage};
@@ -111,9 +111,8 @@ fn fresh_enough(
         None => None,
         Some(Some(most)) => Some(most),
         Some(None) => {
-            let reason = "lag is a duration with a unit, such as 500ms, 2s, 1m; bytes, as in Patroni, are not known";
-            let detail = Json(json!({ "ok": false, "reason": reason }));
-            return (StatusCode::BAD_REQUEST, detail).into_response();
+            let why = "lag is a duration with a unit, such as 500ms, 2s, 1m; bytes, as in Patroni, are not known";
+            return Denied::new(StatusCode::BAD_REQUEST, why).into_response();
         }
     };
     endpoints.answer(of(most_behind_ms)).into_response()
