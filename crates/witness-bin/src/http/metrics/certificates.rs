@@ -6,7 +6,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use member::settings::Settings;
-use prometheus_client::registry::Unit;
 use tokio::sync::watch;
 use x509_parser::pem::Pem;
 
@@ -98,8 +97,7 @@ pub(super) fn write(writer: &mut MetricWriter<'_, '_>, expiries: &Expiries) -> R
     let of_each = expiries.iter();
     let of_each = of_each.map(|expiry| ([("key", expiry.key)], expiry.seconds as f64));
     writer.gauges(
-        "certificate_expiry_timestamp",
-        Some(&Unit::Seconds),
+        "certificate_expiry_timestamp_seconds",
         "When the first certificate of the file that the key names expires, since 1970",
         of_each,
     )

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use consensus::quorum::failures_tolerated;
 use member::status::{MemberView, MysqldState, Role, ScrubView};
-use prometheus_client::registry::Unit;
 use raft_types::OpId;
 
 use crate::openmetrics::MetricWriter;
@@ -28,20 +27,14 @@ fn build(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Err
     let labels = [("version", view.version.as_str()), ("kind", kind.as_str())];
     writer.info("build", "The program and the kind of the member", &labels)?;
     writer.gauge(
-        "uptime",
-        Some(&Unit::Seconds),
+        "uptime_seconds",
         "Since the process started",
         view.uptime_seconds,
     )
 }
 
 fn ring(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Error> {
-    writer.gauge(
-        "term",
-        None,
-        "The term in which the member is",
-        view.term as f64,
-    )?;
+    writer.gauge("term", "The term in which the member is", view.term as f64)?;
     writer.yes(
         "failover_paused",
         "1 while failover is paused (maintenance mode)",
@@ -58,7 +51,7 @@ fn ring(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Erro
         let holds = f64::from(u8::from(view.role == role));
         ([("role", role.to_string())], holds)
     });
-    writer.gauges("role", None, "1 for the role that the member has", held)?;
+    writer.gauges("role", "1 for the role that the member has", held)?;
     writer.yes(
         "serving",
         "Whether it leads with a quorum behind it",
@@ -70,8 +63,7 @@ fn ring(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Erro
         view.quorum.ok,
     )?;
     writer.gauge(
-        "quorum_lost",
-        Some(&Unit::Seconds),
+        "quorum_lost_seconds",
         "For how long they have not",
         view.quorum.lost_for_seconds.unwrap_or(0.0),
     )?;
@@ -79,7 +71,6 @@ fn ring(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Erro
     if let Some(spare) = failures_tolerated(&view.voter_set_health) {
         writer.gauge(
             "quorum_spare_voters",
-            None,
             "How many more voters may fail before commits wait, in the voter set that has the fewest to spare",
             spare as f64,
         )?;
@@ -91,13 +82,11 @@ fn ring(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Erro
     )?;
     writer.counter(
         "elections_won",
-        None,
         "Elections that it won",
         view.activity.elections_won_total,
     )?;
     writer.counter(
         "leader_changes",
-        None,
         "How often it saw the leader change",
         view.activity.leader_changes_total,
     )?;
@@ -109,46 +98,38 @@ fn ring(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Erro
 }
 
 fn scrub(writer: &mut MetricWriter<'_, '_>, scrub: &ScrubView) -> Result<(), Error> {
-    let bytes = Some(&Unit::Bytes);
     writer.gauge(
-        "log_closed",
-        bytes,
+        "log_closed_bytes",
         "Closed files of the log",
         scrub.closed_bytes as f64,
     )?;
     writer.gauge(
-        "log_unverified",
-        bytes,
+        "log_unverified_bytes",
         "Closed files of the log that were never read back since they were written",
         scrub.unverified_bytes as f64,
     )?;
     writer.gauge(
-        "scrub_pass",
-        bytes,
+        "scrub_pass_bytes",
         "Closed files of the log that the present pass of reading all of them back has read",
         scrub.turn_bytes as f64,
     )?;
     writer.gauge(
-        "scrub_completed_timestamp",
-        Some(&Unit::Seconds),
+        "scrub_completed_timestamp_seconds",
         "When the last pass of reading all closed files back ended, since 1970; 0 before the first",
         scrub.completed_at.unwrap_or_default() as f64,
     )?;
     writer.counter(
-        "scrub_read",
-        bytes,
+        "scrub_read_bytes",
         "Bytes of closed files that were read back",
         scrub.read_bytes_total,
     )?;
     writer.counter(
         "scrub_damaged_files",
-        None,
         "How often a closed file was found damaged",
         scrub.damaged_total,
     )?;
     writer.counter(
         "scrub_repaired_files",
-        None,
         "Damaged files that were replaced by another member's",
         scrub.repaired_total,
     )
@@ -158,39 +139,32 @@ fn log(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Error
     let index = |op_id: Option<OpId>| op_id.map_or(-1.0, |op_id| op_id.index as f64);
     writer.gauge(
         "log_end_index",
-        None,
         "Index of the last entry of its log; -1 without one",
         index(view.log_end),
     )?;
     writer.gauge(
         "committed_index",
-        None,
         "Index of the last entry that it knows to be committed; -1 without one",
         index(view.committed),
     )?;
-    let bytes = Some(&Unit::Bytes);
     let (log, activity) = (&view.log, &view.activity);
     writer.gauge(
-        "log",
-        bytes,
+        "log_bytes",
         "Size of all files of the log",
         log.log_bytes as f64,
     )?;
     writer.gauge(
-        "log_file",
-        bytes,
+        "log_file_bytes",
         "Size of the file that is written",
         log.file_bytes as f64,
     )?;
     writer.gauge(
-        "disk_left",
-        bytes,
+        "disk_left_bytes",
         "What the log's disk budget leaves for transactions",
         log.disk_left_bytes as f64,
     )?;
     writer.gauge(
         "log_unreadable_files",
-        None,
         "Files of the log that cannot be read, so that another member waits for what is in them",
         log.unreadable.len() as f64,
     )?;
@@ -206,44 +180,37 @@ fn log(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Error
         log.disk_full,
     )?;
     writer.gauge(
-        "log_disk_busy",
-        Some(&Unit::Seconds),
+        "log_disk_busy_seconds",
         "For how long the log's disk has been at the write or fsync that is under way; 0 while none is",
         Duration::from_millis(log.disk_busy_ms).as_secs_f64(),
     )?;
     writer.gauge(
         "put_back_members",
-        None,
         "Members whose data directories were put back to an earlier state, as far as this one was told, until they are started again",
         view.put_back.len() as f64,
     )?;
     writer.gauge(
-        "queued",
-        bytes,
+        "queued_bytes",
         "Entries that wait to be written",
         activity.queued_bytes as f64,
     )?;
     writer.gauge(
-        "proposals",
-        bytes,
+        "proposals_bytes",
         "Entries that are proposed and not committed",
         activity.proposals_bytes as f64,
     )?;
     writer.counter(
         "appended_entries",
-        None,
         "Entries appended",
         activity.appended_entries_total,
     )?;
     writer.counter(
-        "appended",
-        bytes,
+        "appended_bytes",
         "Bytes appended",
         activity.appended_bytes_total,
     )?;
     writer.counter(
         "flushes",
-        None,
         "How often entries were made durable",
         activity.flushes_total,
     )
@@ -256,18 +223,18 @@ pub(super) fn write_disk(writer: &mut MetricWriter<'_, '_>, data_dir: &Path) -> 
     };
     for (name, help, blocks) in [
         (
-            "disk_size",
+            "disk_size_bytes",
             "Size of the disk of the member's data directory",
             disk.f_blocks,
         ),
         (
-            "disk_free",
+            "disk_free_bytes",
             "Free space there, for accounts other than root",
             disk.f_bavail,
         ),
     ] {
         let bytes = blocks.saturating_mul(disk.f_frsize) as f64;
-        writer.gauge(name, Some(&Unit::Bytes), help, bytes)?;
+        writer.gauge(name, help, bytes)?;
     }
     Ok(())
 }
@@ -282,26 +249,22 @@ fn archive(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), E
         archive.archives,
     )?;
     writer.gauge(
-        "archive_lag",
-        Some(&Unit::Seconds),
+        "archive_lag_seconds",
         "How long something has been committed that the archive lacks, as far as this member has looked",
         archive.lag_seconds,
     )?;
     writer.counter(
-        "archived",
-        Some(&Unit::Bytes),
+        "archived_bytes",
         "Bytes that it put into the archive",
         archive.bytes_total,
     )?;
     writer.counter(
-        "archive_served",
-        Some(&Unit::Bytes),
+        "archive_served_bytes",
         "Bytes of files that it fetched from the archive for consumers of the binlog server",
         archive.served_bytes_total,
     )?;
     writer.gauge(
-        "archive_serve_disk",
-        Some(&Unit::Bytes),
+        "archive_serve_disk_bytes",
         "What such files take of its disk at present",
         archive.serve_disk_bytes as f64,
     )?;
@@ -342,7 +305,7 @@ fn archive(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), E
             archive.prune_failures_total,
         ),
     ] {
-        writer.counter(name, None, help, value)?;
+        writer.counter(name, help, value)?;
     }
     Ok(())
 }
@@ -353,19 +316,16 @@ fn hooks(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Err
     };
     writer.counter(
         "hook_runs",
-        None,
         "Commands of hooks that were run",
         hooks.runs_total,
     )?;
     writer.counter(
         "hook_failures",
-        None,
         "Commands of hooks that failed or were killed",
         hooks.failures_total,
     )?;
     writer.gauge(
         "hooks_failing",
-        None,
         "Hooks whose last run failed, and that are retried",
         hooks.failing.len() as f64,
     )
@@ -423,21 +383,18 @@ pub(super) fn write_mysqld(
     )?;
     if let Some(lag) = mysql.lag_ms {
         writer.gauge(
-            "replica_lag",
-            Some(&Unit::Seconds),
+            "replica_lag_seconds",
             "How far what is applied to mysqld is behind what the ring committed, while it follows",
             lag as f64 / 1e3,
         )?;
     }
     writer.counter(
         "applied_transactions",
-        None,
         "Transactions of the ring's log that were applied to mysqld",
         mysql.applied_total,
     )?;
     writer.gauge(
         "errant_transactions",
-        None,
         "Transactions that mysqld has executed and the ring has not committed",
         mysql
             .errant
@@ -446,25 +403,21 @@ pub(super) fn write_mysqld(
     )?;
     writer.counter(
         "trimmed_transactions",
-        None,
         "Transactions that were cut off mysqld's binlog before a start, because the ring had not committed them",
         mysql.trimmed_total,
     )?;
     writer.gauge(
-        "oldest_unacked",
-        Some(&Unit::Seconds),
+        "oldest_unacked_seconds",
         "Age of the oldest transaction that is not acknowledged",
         mysql.oldest_unacked_seconds.unwrap_or(0.0),
     )?;
     writer.counter(
         "acked_transactions",
-        None,
         "Transactions of mysqld that the ring committed",
         mysql.acknowledged_total,
     )?;
     writer.counter(
         "acks",
-        None,
         "Acknowledgements sent to mysqld; one may stand for many transactions",
         mysql.acks_total,
     )
@@ -482,7 +435,6 @@ pub(super) fn write_consumers(
     };
     writer.gauge(
         "consumers",
-        None,
         "Consumers that are attached to the binlog server",
         consumers.len() as f64,
     )?;
@@ -508,8 +460,7 @@ pub(super) fn write_consumers(
         .iter()
         .map(|(of, (behind, _))| (labels(of), *behind as f64));
     writer.gauges(
-        "consumer_behind",
-        Some(&Unit::Bytes),
+        "consumer_behind_bytes",
         "Committed bytes of the log that were not read for the consumer of the binlog server",
         behind,
     )?;
@@ -517,8 +468,7 @@ pub(super) fn write_consumers(
         .iter()
         .map(|(of, (_, queued))| (labels(of), *queued as f64));
     writer.gauges(
-        "consumer_queued",
-        Some(&Unit::Bytes),
+        "consumer_queued_bytes",
         "Bytes that wait to be taken by it",
         queued,
     )
