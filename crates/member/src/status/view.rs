@@ -19,7 +19,7 @@ use crate::status::mysql_view::{MysqlView, with_texts};
 use crate::status::replication_routes::ReplicationRoutesView;
 
 /// A member's status at one moment.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemberView {
     /// Name and id of the ring.
     pub ring: RingName,
@@ -132,7 +132,7 @@ impl From<Timers> for TimersView {
 }
 
 /// Name and id of a ring.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingName {
     /// Its identity; none before the ring is bootstrapped.
     pub id: Option<RingId>,
@@ -141,7 +141,7 @@ pub struct RingName {
 }
 
 /// A member's identity in its configuration.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberName {
     /// The member's number, unique in the ring.
     pub id: MemberId,
@@ -195,10 +195,11 @@ pub struct ClientAddresses {
 }
 
 /// A member's role in its ring.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// It waits to be added to its ring.
+    #[default]
     Joining,
     /// It receives the log and does not currently vote.
     Learner,
