@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use transport::{AdminClient, AdminError, CommandCaller, CommandSource, Right, TransportConfig};
 
 pub(crate) use crate::commands::mysqld_orders::OrderedMysqld;
+use crate::credentials::Reload;
 use crate::log_keeping;
 use crate::other_members::OtherMembers;
 use crate::protocol::{
@@ -24,7 +25,6 @@ use crate::protocol::{
     PurgeRequest, Refusal, RefusalKind, done_event,
 };
 use crate::provisioning::{DonorMember, Provisioner};
-use crate::reload::Reload;
 use crate::ring_handle::{RingHandle, RotateError};
 use crate::ring_history::{acknowledge_exposure, note_promotion, whole_history};
 use crate::state::MemberState;

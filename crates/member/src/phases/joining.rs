@@ -24,7 +24,7 @@ use transport::{AdminClient, GrpcNetworkFactory, RingBootstrapError, bootstrap_r
 
 use crate::data_directory::META;
 use crate::error::MemberError;
-use crate::phases::base::Base;
+use crate::phases::Base;
 use crate::ring_handle::now_in_seconds;
 use crate::settings::{Durability, MemberEntry, Settings};
 use crate::state::{BootstrapOrder, Phase};

@@ -18,8 +18,8 @@ use crate::mysqld::{
     Child, Given, MysqldManagement, OtherMysqlds, ask_around, native_source, requirements,
 };
 use crate::other_members::OtherMembers;
-use crate::phases::base::{Base, listen};
 use crate::phases::joining::{Joined, origin_gtids, record_of};
+use crate::phases::{Base, listen};
 use crate::ring_handle::{ReadableLog, RingHandle};
 use crate::ring_history::{keep_history, watch_trims};
 use crate::state::{ConsumerSource, Parts, Phase, watch_takeovers};

@@ -16,11 +16,10 @@ use transport::GrpcNetworkFactory;
 
 use crate::archiving::ArchiveProgress;
 use crate::binlog_serving::served_log::ServedLog;
-use crate::credentials::Credentials;
+use crate::credentials::{Credentials, Renewed};
 use crate::error::MemberError;
 use crate::hooks::reports::HookFigures;
 use crate::mysqld::MysqldManagement;
-use crate::reload::Renewed;
 use crate::ring_handle::{RingHandle, now_in_seconds};
 use crate::ring_history::book::HistoryBook;
 use crate::settings::{HookSettings, Settings};

@@ -4,7 +4,7 @@ use raft_types::{MemberId, MemberKind};
 use thiserror::Error;
 
 use crate::status::mysql_view::{MysqlView, MysqldRole};
-use crate::status::view::{LoggedMember, MemberView, Role};
+use crate::status::{LoggedMember, MemberView, Role};
 
 /// A query with the HTTP answers 200 and 503.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -293,10 +293,10 @@ mod tests {
     use raft_types::UnixSeconds;
 
     use super::*;
+    use crate::status::PauseView;
     use crate::status::mysql_view::MysqldState;
     use crate::status::sample::database_leader;
     use crate::status::sample::witness_follower;
-    use crate::status::view::PauseView;
 
     const ALL: [Question; 8] = [
         Question::Liveness,

@@ -8,7 +8,7 @@ use raft_types::{
 
 use crate::status::mysql_view::{MysqlView, MysqldRole, MysqldState, WriteFenceView};
 use crate::status::replication_routes::{FallbackView, LinkView, ReplicationRoutesView, SentView};
-use crate::status::view::{
+use crate::status::{
     ActivityView, ArchiveView, ConsumerView, FormatsView, GtidText, HooksView, LogView,
     LoggedMember, MemberName, MemberView, PeerView, QuorumView, RingName, Role, TimersView,
 };

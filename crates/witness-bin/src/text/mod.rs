@@ -6,8 +6,6 @@ pub(crate) mod event;
 pub(crate) mod history;
 pub(crate) mod member;
 pub(crate) mod ring;
-#[cfg(test)]
-mod tests;
 pub(crate) mod times;
 pub(crate) mod tolerance;
 
@@ -39,3 +37,6 @@ pub(crate) fn quoted<T: std::fmt::Display>(words: impl IntoIterator<Item = T>) -
     let words = words.into_iter().map(|word| format!("`{word}`"));
     words.collect::<Vec<_>>().join(", ")
 }
+
+#[cfg(test)]
+mod tests;
