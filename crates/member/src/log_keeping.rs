@@ -228,8 +228,7 @@ fn policy(request: &PurgeRequest, now: SystemTime) -> Result<PurgePolicy, Refusa
         },
         PurgeRequest::BeforeFile(name) => {
             let number = FileNumber::from_name(name).ok_or_else(|| {
-                Refusal::new(
-                    RefusalKind::Refused,
+                Refusal::refused(
                     format!("`{name}` is not the name of a log file"),
                     "write it as in binlog.000007; `witness log list` shows them",
                 )

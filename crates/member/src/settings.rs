@@ -16,7 +16,7 @@ use transport::{FarOptions, NamedRoles, TlsError, TlsFiles, TlsMaterial};
 use url::Url;
 use uuid::Uuid;
 
-use crate::status::ClientAddresses;
+use crate::status::{ClientAddresses, LoggedMember};
 
 /// A member's checked configuration, without the keys that only the program uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,6 +72,21 @@ pub struct MemberEntry {
     pub priority: u32,
     /// `host:port` for the other members.
     pub address: String,
+}
+
+impl From<&LoggedMember> for MemberEntry {
+    fn from(logged: &LoggedMember) -> Self {
+        let record = &logged.record;
+        Self {
+            id: logged.id,
+            name: record.name.clone(),
+            region: record.region.clone(),
+            kind: record.kind,
+            votes: record.votes,
+            priority: record.priority,
+            address: record.address.clone(),
+        }
+    }
 }
 
 /// Section `[log]` of the configuration.

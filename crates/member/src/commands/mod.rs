@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use consensus::{
-    HistoryEvent, Member, Party, PromotionPhase, PromotionProgress, PromotionRefusal, RepairPlan,
+    HistoryEvent, Member, Party, PromotionPhase, PromotionProgress, PromotionRefusal,
     ScheduledSwitchover,
 };
 use raft_types::{FormatRange, MemberId, MemberRecord, OpId};
@@ -18,11 +18,11 @@ use transport::{AdminClient, AdminError, CommandCaller, CommandSource, Right, Tr
 
 pub(crate) use crate::commands::mysqld_orders::OrderedMysqld;
 use crate::credentials::Reload;
-use crate::log_keeping;
+use crate::log_keeping::purge_on_order;
 use crate::other_members::OtherMembers;
 use crate::protocol::{
-    CommandEvent, CommandProgress, CommandResult, OperatorCommand, Order, PurgeReport,
-    PurgeRequest, Refusal, RefusalKind, done_event,
+    CommandEvent, CommandProgress, CommandResult, OperatorCommand, Order, Refusal, RefusalKind,
+    done_event,
 };
 use crate::provisioning::{DonorMember, Provisioner};
 use crate::ring_handle::{RingHandle, RotateError};
@@ -181,8 +181,7 @@ impl Work {
                 let command = command.attributed_to(&from.by);
                 self.record(&from, command).await
             }
-            Err(error) => Err(Refusal::new(
-                RefusalKind::Refused,
+            Err(error) => Err(Refusal::refused(
                 format!("this member does not know the command ({error})"),
                 "run the same version everywhere",
             )),
@@ -305,9 +304,14 @@ impl Work {
             OperatorCommand::RepairQuorum {
                 plan,
                 accepted_loss,
-            } => CommandResult::Repaired(repair(&ring()?.member, &plan, accepted_loss, by).await?),
+            } => {
+                let (member, now) = (ring()?.member, SystemTime::now());
+                let repaired = member.repair_quorum(&plan, accepted_loss, now, by).await?;
+                CommandResult::Repaired(repaired)
+            }
             OperatorCommand::PurgeLog { request, dry_run } => {
-                CommandResult::Purged(self.purge(&ring()?, &request, dry_run).await?)
+                let state = &self.member.state;
+                CommandResult::Purged(purge_on_order(&ring()?, &request, state, dry_run).await?)
             }
             OperatorCommand::Provision {
                 donor,
@@ -394,8 +398,7 @@ impl Work {
         };
         let named = member.named(to);
         let name = named.map_or_else(|| to.to_string(), |named| named.name);
-        Err(Refusal::new(
-            RefusalKind::Refused,
+        Err(Refusal::refused(
             format!("the mysqld beside `{name}` could not be the primary soon: {why}"),
             "nothing was changed; wait until it could (`witness status`), or add --force",
         ))
@@ -435,8 +438,7 @@ impl Work {
             }
             OperatorCommand::Reload => return self.reload(true).await,
             other => {
-                return Err(Refusal::new(
-                    RefusalKind::Refused,
+                return Err(Refusal::refused(
                     format!("there is no dry run of {other}"),
                     "nothing was changed",
                 ));
@@ -447,8 +449,7 @@ impl Work {
 
     async fn reload(&self, dry_run: bool) -> Result<CommandResult, Refusal> {
         let Some(reload) = self.member.reload.get().cloned() else {
-            return Err(Refusal::new(
-                RefusalKind::Refused,
+            return Err(Refusal::refused(
                 "this member has no configuration that could be read again",
                 "it is part of another program than `witness run`",
             ));
@@ -475,15 +476,6 @@ impl Work {
             entry: rotated.entry,
             file: rotated.file.name(),
         })
-    }
-
-    async fn purge(
-        &self,
-        ring: &RingHandle,
-        request: &PurgeRequest,
-        dry_run: bool,
-    ) -> Result<PurgeReport, Refusal> {
-        log_keeping::purge_on_order(ring, request, &self.member.state, dry_run).await
     }
 
     fn provisioner(&self) -> Result<Arc<Provisioner>, Refusal> {
@@ -524,13 +516,14 @@ impl Work {
 
     /// Queries the formats of a newcomer's program. If it does not answer, giving it the ring fails as well, with the reason.
     async fn formats_of(&self, record: &MemberRecord) -> Option<FormatRange> {
-        let client = AdminClient::new(
-            &record.address,
-            self.member.state.credentials.tls.as_ref(),
-            self.member.transport,
-        );
-        let introduction = client.ok()?.identify().await;
+        let introduction = self.client_of(record).ok()?.identify().await;
         Some(introduction.ok()?.speaks)
+    }
+
+    /// A client for a newcomer.
+    fn client_of(&self, record: &MemberRecord) -> Result<AdminClient, AdminError> {
+        let tls = self.member.state.credentials.tls.as_ref();
+        AdminClient::new(&record.address, tls, self.member.transport)
     }
 
     /// Gives the newcomer its ring, then adds it. All refusals come before the first step.
@@ -550,44 +543,18 @@ impl Work {
             member: id,
             incarnation: record.incarnation,
         };
-        let adopting = async {
-            let client = AdminClient::new(
-                &record.address,
-                self.member.state.credentials.tls.as_ref(),
-                self.member.transport,
-            )?;
-            client
-                .adopt(
-                    member.status().ring,
-                    party,
-                    &self.member.state.book.origin(),
-                )
-                .await
-        };
+        let (ring, origin) = (member.status().ring, self.member.state.book.origin());
+        let adopting = async { self.client_of(&record)?.adopt(ring, party, &origin).await };
         let adopted = self.events.phase("adopt", adopting).await;
-        adopted.map_err(|error| not_adopted(&error))?;
+        adopted.map_err(|error: AdminError| {
+            Refusal::refused(
+                format!("the leader cannot give the new member its ring: {error}"),
+                "nothing was changed; start the new member with an empty `data_dir`, at an address that the leader reaches too",
+            )
+        })?;
         let adding = member.add_member(id, record, speaks, by);
         Ok(self.events.phase("add", adding).await?)
     }
-}
-
-fn not_adopted(error: &AdminError) -> Refusal {
-    Refusal::new(
-        RefusalKind::Refused,
-        format!("the leader cannot give the new member its ring: {error}"),
-        "nothing was changed; start the new member with an empty `data_dir`, at an address that the leader reaches too",
-    )
-}
-
-async fn repair(
-    member: &Member,
-    plan: &RepairPlan,
-    accepted_loss: Option<OpId>,
-    by: &str,
-) -> Result<OpId, Refusal> {
-    Ok(member
-        .repair_quorum(plan, accepted_loss, SystemTime::now(), by)
-        .await?)
 }
 
 /// Phases of a promotion reported so far.

@@ -64,8 +64,7 @@ pub(crate) async fn bootstrap(
         if let Some(answered) = &mut bootstrap
             && let Ok(Err((cause, advice))) = answered.try_recv()
         {
-            return Err(Refusal::new(
-                RefusalKind::Refused,
+            return Err(Refusal::refused(
                 format!("the ring cannot be made: {cause}"),
                 advice,
             ));
@@ -114,13 +113,9 @@ impl<'a> OrderedMysqld<'a> {
     fn of(member_state: &'a MemberState) -> Result<Self, Refusal> {
         let settings = member_state.settings.mysql.as_ref();
         let connect = member_state.credentials.mysqld.clone();
-        let (settings, connect) = settings.zip(connect).ok_or_else(|| {
-            Refusal::new(
-                RefusalKind::Refused,
-                "this member is a witness and has no mysqld",
-                "",
-            )
-        })?;
+        let (settings, connect) = settings
+            .zip(connect)
+            .ok_or_else(|| Refusal::refused("this member is a witness and has no mysqld", ""))?;
         Ok(Self {
             config: &member_state.settings,
             settings,
@@ -210,7 +205,7 @@ impl<'a> OrderedMysqld<'a> {
 
     fn left_alone(&self, why: &str) -> Result<(), Refusal> {
         if self.is_managed() {
-            return Err(Refusal::new(RefusalKind::Refused, why, "nothing was done"));
+            return Err(Refusal::refused(why, "nothing was done"));
         }
         Ok(())
     }
@@ -223,8 +218,7 @@ impl<'a> OrderedMysqld<'a> {
             return Ok(());
         }
         if self.book.identity().ring != RingState::Fresh {
-            return Err(Refusal::new(
-                RefusalKind::Refused,
+            return Err(Refusal::refused(
                 "the member belongs to a ring, and begins to manage its mysqld",
                 "start it with an empty data directory, and do not bootstrap it",
             ));
@@ -255,7 +249,7 @@ fn replication_source(
     own_user: &str,
     verify: Option<SourceTls>,
 ) -> Result<ReplicationSource, Refusal> {
-    let refused = |what: &str, advice: &str| Refusal::new(RefusalKind::Refused, what, advice);
+    let refused = |what: &str, advice: &str| Refusal::refused(what, advice);
     let (Some(user), Some(password)) = (&from.user, &from.password) else {
         return Err(refused(
             "the order names no replication account with its password",
@@ -330,11 +324,7 @@ pub(crate) async fn withdraw(
 
 /// This member has no mysqld to copy from or to.
 pub(crate) fn no_mysqld() -> Refusal {
-    Refusal::new(
-        RefusalKind::Refused,
-        "this member has no mysqld",
-        "name a database member",
-    )
+    Refusal::refused("this member has no mysqld", "name a database member")
 }
 
 fn account(member_state: &MemberState) -> Result<ConnectOptions, Refusal> {

@@ -62,6 +62,11 @@ impl Refusal {
         }
     }
 
+    /// A precondition does not hold.
+    pub fn refused(what: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self::new(RefusalKind::Refused, what, advice)
+    }
+
     /// The command is for the leader, which this member is not.
     pub fn not_leader(leader: Option<MemberId>) -> Self {
         let (what, advice) = match leader {

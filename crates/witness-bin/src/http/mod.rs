@@ -84,15 +84,15 @@ pub async fn serve_member(
     let asker = Asker::of_member(&config.member, member.tls(), member.view());
     let reports = RingReports::new(asker);
     let page = RingPage::new(member.view(), reports.clone());
-    let endpoints = Endpoints::new(
-        member.view(),
-        registry,
+    let endpoints = Endpoints {
+        source: member.view(),
+        registry: Arc::new(registry),
         orders,
-        page.clone(),
+        page: page.clone(),
         reports,
-        settings.throttle_threshold,
-        access.clone(),
-    );
+        throttle_threshold: settings.throttle_threshold,
+        access: access.clone(),
+    };
     let end = member.end();
     let until = end.clone();
     tokio::spawn(async move { until.run_until_cancelled(page.watch()).await });

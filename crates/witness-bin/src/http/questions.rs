@@ -23,38 +23,14 @@ use crate::text::times::milliseconds;
 /// The data sources of the endpoints.
 #[derive(Clone)]
 pub struct Endpoints {
-    pub(super) source: Arc<dyn ViewSource>,
-    pub(super) registry: Arc<Registry>,
-    pub(super) orders: OrderApi,
-    pub(super) page: RingPage,
-    pub(super) reports: RingReports,
+    pub(crate) source: Arc<dyn ViewSource>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) orders: OrderApi,
+    pub(crate) page: RingPage,
+    pub(crate) reports: RingReports,
     /// The replica lag up to which applications that can wait may write.
-    pub(super) throttle_threshold: Duration,
-    pub(super) access: Access,
-}
-
-impl Endpoints {
-    /// Endpoints over the member's view, metrics, order executor, page and reports, with the replica lag for
-    /// throttling and the access rules.
-    pub fn new(
-        source: Arc<dyn ViewSource>,
-        registry: Registry,
-        orders: OrderApi,
-        page: RingPage,
-        reports: RingReports,
-        throttle_threshold: Duration,
-        access: Access,
-    ) -> Self {
-        Self {
-            source,
-            registry: Arc::new(registry),
-            orders,
-            page,
-            reports,
-            throttle_threshold,
-            access,
-        }
-    }
+    pub(crate) throttle_threshold: Duration,
+    pub(crate) access: Access,
 }
 
 impl FromRef<Endpoints> for OrderApi {

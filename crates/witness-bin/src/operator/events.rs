@@ -202,8 +202,8 @@ fn differences(before: &Facts, now: &Facts) -> Vec<Change> {
     for (id, answers) in &now.answers {
         let member = now.name(*id);
         match (before.answers.get(id), answers) {
-            (Some(true), false) => changes.push(Change::Silent { member }),
-            (Some(false), true) => changes.push(Change::Answers { member }),
+            (Some(true), false) => changes.push(Change::Silent(member)),
+            (Some(false), true) => changes.push(Change::Answers(member)),
             _ => {}
         }
     }
@@ -254,13 +254,9 @@ fn ring_changes(before: &Facts, now: &Facts) -> Vec<Change> {
     }
     let mut changes = Vec::new();
     let added = now.names.keys().filter(|id| !before.names.contains_key(id));
-    changes.extend(added.map(|id| Change::Added {
-        member: now.name(*id),
-    }));
+    changes.extend(added.map(|id| Change::Added(now.name(*id))));
     let gone = before.names.keys().filter(|id| !now.names.contains_key(id));
-    changes.extend(gone.map(|id| Change::Removed {
-        member: before.name(*id),
-    }));
+    changes.extend(gone.map(|id| Change::Removed(before.name(*id))));
     if before.voter_sets != now.voter_sets {
         let sets = now.voter_sets.iter().map(|set| now.list(set));
         changes.push(Change::VoterSets(sets.collect()));
@@ -295,15 +291,9 @@ fn leading(before: &Facts, now: &Facts) -> Option<Change> {
         },
         // The number of answers changes while members stop; that is still one event.
         (Leading::NoQuorum { .. }, Leading::NoQuorum { .. }) => return None,
-        (_, Leading::NoQuorum { cause }) => Change::NoQuorum {
-            cause: cause.clone(),
-        },
-        (was, Leading::Unknown) => Change::NoLeader {
-            was: match was {
-                Leading::Led { by, .. } => Some(now.name(*by)),
-                _ => None,
-            },
-        },
+        (_, Leading::NoQuorum { cause }) => Change::NoQuorum(cause.clone()),
+        (Leading::Led { by, .. }, Leading::Unknown) => Change::NoLeader(Some(now.name(*by))),
+        (_, Leading::Unknown) => Change::NoLeader(None),
     })
 }
 
@@ -396,7 +386,7 @@ mod tests {
         events.see(9_000, &witness_follower(), Some(&silent));
         let last = events.kept().next_back().map(|event| event.change.clone());
         let member = "`witness-1`".to_owned();
-        assert_eq!(last, Some(Change::Silent { member }));
+        assert_eq!(last, Some(Change::Silent(member)));
     }
 
     #[test]

@@ -371,15 +371,7 @@ fn strangers(asked: &[Asked]) -> Vec<MemberEntry> {
         .into_iter()
         .flatten()
         .filter(|logged| !known(logged.id))
-        .map(|logged| MemberEntry {
-            id: logged.id,
-            name: logged.record.name.clone(),
-            region: logged.record.region.clone(),
-            kind: logged.record.kind,
-            votes: logged.record.votes,
-            priority: logged.record.priority,
-            address: logged.record.address.clone(),
-        })
+        .map(MemberEntry::from)
         .collect()
 }
 

@@ -17,25 +17,17 @@ pub(crate) enum Change {
         member: String,
         version: String,
     },
-    Silent {
-        member: String,
-    },
-    Answers {
-        member: String,
-    },
+    Silent(String),
+    Answers(String),
     Leads {
         member: String,
         term: u64,
         after: LedAfter,
     },
     /// The member that observed this leads, and too few members answer it.
-    NoQuorum {
-        cause: String,
-    },
-    NoLeader {
-        /// The last leader.
-        was: Option<String>,
-    },
+    NoQuorum(String),
+    /// Since the loss of this leader.
+    NoLeader(Option<String>),
     Mysqld {
         member: String,
         was: MysqldKind,
@@ -46,12 +38,8 @@ pub(crate) enum Change {
         member: String,
         transactions: u64,
     },
-    Added {
-        member: String,
-    },
-    Removed {
-        member: String,
-    },
+    Added(String),
+    Removed(String),
     /// The voters of each set.
     VoterSets(Vec<String>),
     Policy {
@@ -81,11 +69,8 @@ pub(crate) enum LedAfter {
 impl Change {
     pub(crate) fn level(&self) -> Level {
         match self {
-            Self::Answers { .. } | Self::Leads { .. } => Level::Good,
-            Self::Silent { .. }
-            | Self::NoQuorum { .. }
-            | Self::NoLeader { .. }
-            | Self::Fault(_) => Level::Bad,
+            Self::Answers(_) | Self::Leads { .. } => Level::Good,
+            Self::Silent(_) | Self::NoQuorum(_) | Self::NoLeader(_) | Self::Fault(_) => Level::Bad,
             Self::Mysqld { was, now, .. } => now.level_after(*was),
             _ => Level::Note,
         }
@@ -97,18 +82,18 @@ impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Started { member, version } => write!(f, "{member} started, version {version}"),
-            Self::Silent { member } => write!(f, "{member} does not answer"),
-            Self::Answers { member } => write!(f, "{member} answers again"),
+            Self::Silent(member) => write!(f, "{member} does not answer"),
+            Self::Answers(member) => write!(f, "{member} answers again"),
             Self::Leads {
                 member,
                 term,
                 after,
             } => write!(f, "{member} leads in term {term}{after}"),
-            Self::NoQuorum { cause } => write!(f, "no quorum: {cause}. Commits wait"),
-            Self::NoLeader { was: Some(was) } => {
+            Self::NoQuorum(cause) => write!(f, "no quorum: {cause}. Commits wait"),
+            Self::NoLeader(Some(was)) => {
                 write!(f, "{was} lost the leadership; no leader is known")
             }
-            Self::NoLeader { was: None } => f.write_str("no leader is known"),
+            Self::NoLeader(None) => f.write_str("no leader is known"),
             Self::Mysqld { member, was, now } => {
                 write!(f, "the mysqld of {member}: {now}, before: {was}")
             }
@@ -120,8 +105,8 @@ impl fmt::Display for Change {
                 "the mysqld of {member}: {} cut off its binlog",
                 uncommitted(*transactions)
             ),
-            Self::Added { member } => write!(f, "{member} was added to the ring"),
-            Self::Removed { member } => write!(f, "{member} was removed from the ring"),
+            Self::Added(member) => write!(f, "{member} was added to the ring"),
+            Self::Removed(member) => write!(f, "{member} was removed from the ring"),
             Self::VoterSets(sets) => {
                 let sets: Vec<_> = sets
                     .iter()
