@@ -346,7 +346,7 @@ enum RepairError {
     Call(#[from] CallError),
 }
 
-/// Whether the file was replaced by that member's; false where the log no longer has it.
+/// Returns whether the file was replaced by that member's; false where the log no longer has it.
 async fn copy_from(
     ring: &RingHandle,
     from: MemberId,

@@ -28,7 +28,7 @@ impl Settings {
         (self.listen == self.own.address).then_some(self.listen.as_str())
     }
 
-    /// Whether this member is reachable on this host only, where its own address resolves to `first`: there it listens.
+    /// Returns whether this member is reachable on this host only, where its own address resolves to `first`: there it listens.
     #[must_use]
     pub fn heard_here_alone(&self, first: IpAddr) -> Option<HeardHereAlone> {
         let own = self.listens_at_its_address()?;

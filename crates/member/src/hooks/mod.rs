@@ -217,7 +217,7 @@ mod tests {
         assert!(run.failure.unwrap().contains("was killed after 300ms"));
         assert!(began.elapsed() < LIMIT);
         tokio::time::sleep(Duration::from_secs(4)).await;
-        assert!(!mark.exists(), "what it started went on");
+        assert!(!mark.exists(), "its child continued");
     }
 
     #[tokio::test]

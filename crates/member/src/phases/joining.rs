@@ -94,7 +94,7 @@ impl Joining<'_> {
                 self.open(ring, None).await
             }
             RingState::Bootstrapping { ring } => {
-                // Whether it stopped before or after the first entry is in the log.
+                // True if it stopped before or after the first entry is in the log.
                 let log = self.open_log(ring).await?;
                 if log.bounds().is_some() {
                     self.base.book.bootstrapped()?;
@@ -198,7 +198,7 @@ async fn say_what_is_waited_for(base: &Base) -> Infallible {
         }
         if !said {
             tracing::info!(
-                "waiting to be added to a ring; run `witness bootstrap` beside one member, or `witness enable-raft` beside a primary"
+                "waiting to be added to a ring; run `witness bootstrap` on one member's host, or `witness enable-raft` on the primary's"
             );
             said = true;
         }
@@ -229,7 +229,7 @@ fn bootstrap_advice(error: &MemberError) -> &'static str {
             refusal: BootstrapRefusal::BelongsAlready { .. } | BootstrapRefusal::HasEntries(_),
             ..
         }) => {
-            "the ring is there, and nobody's data may be removed. If this member was in it before, is its volume mounted? See the runbook \
+            "the ring is there, and no member's data may be removed. If this member was in it before, is its volume mounted? See the runbook \
              lost-member. If it is new, add it with `witness members add`"
         }
         _ => {

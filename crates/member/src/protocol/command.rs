@@ -338,7 +338,7 @@ impl fmt::Debug for ReplicateFrom {
 }
 
 impl MysqldOrder {
-    /// Whether the order does more than check: then it is written to the audit log.
+    /// Returns whether the order does more than check: then it is written to the audit log.
     pub fn changes_something(&self) -> bool {
         *self != Self::Look
     }
@@ -347,7 +347,7 @@ impl MysqldOrder {
 impl fmt::Display for MysqldOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Look => "a look at its mysqld",
+            Self::Look => "a check of its mysqld",
             Self::StayUnmanaged => "to stop managing its mysqld",
             Self::Prepare => "to set its mysqld up",
             Self::StopWaiting => "to switch semi-sync off at its mysqld",
@@ -369,13 +369,13 @@ pub struct MysqldAnswer {
     pub ring: Option<RingId>,
     /// Transactions before its ring's log, a GTID set in MySQL's text form.
     pub origin: String,
-    /// Whether it was ordered not to manage its mysqld.
+    /// True if it was ordered not to manage its mysqld.
     #[serde(rename = "hands_off")] // name in version 0.1
     pub unmanaged: bool,
     /// Whether it manages its mysqld.
     #[serde(rename = "steered")] // name in version 0.1
     pub managed: bool,
-    /// Whether its mysqld was the primary when it was ordered not to manage it.
+    /// True if its mysqld was the primary when it was ordered not to manage it.
     #[serde(default)]
     pub was_primary: bool,
     /// Its clock, in milliseconds since 1970.

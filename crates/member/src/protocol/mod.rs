@@ -146,7 +146,7 @@ impl From<MoveError> for Refusal {
     }
 }
 
-const STOPPED: &str = "look at that member's log, and start it again";
+const STOPPED: &str = "check that member's log, and start it again";
 
 impl From<ReconfigurationError> for Refusal {
     fn from(error: ReconfigurationError) -> Self {
@@ -187,7 +187,7 @@ impl From<RepairRefusal> for Refusal {
             | RepairRefusal::Changed(_)
             | RepairRefusal::Back(_) => (
                 RefusalKind::Refused,
-                "nothing was changed; look at the plan again with `witness quorum fix`",
+                "nothing was changed; check the plan again with `witness quorum fix`",
             ),
             RepairRefusal::Stopped(_) => (RefusalKind::Failed, STOPPED),
             _ => (RefusalKind::Refused, ""),

@@ -67,7 +67,7 @@ pub(crate) struct Parts {
     pub(crate) consumers: Option<ConsumerSource>,
     /// The log for its clients; none without a binlog server.
     pub(crate) served_log: Option<Arc<ServedLog>>,
-    /// What it does about a mysqld that should be the primary and cannot.
+    /// Its action about a mysqld that should be the primary and cannot.
     pub(crate) demotion: watch::Receiver<Option<String>>,
 }
 

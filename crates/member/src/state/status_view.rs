@@ -47,7 +47,7 @@ pub(crate) fn ring_status(
             lost_for_seconds,
             cause: Some("the ring is not bootstrapped, or this member has not joined it".into()),
             fix: Some(
-                "start every member, and run `witness bootstrap` beside one if there is no ring yet"
+                "start every member, and run `witness bootstrap` on the host of one if there is no ring yet"
                     .into(),
             ),
         },

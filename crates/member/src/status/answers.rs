@@ -368,7 +368,7 @@ mod tests {
                 "live ready healthy",
             ),
             (
-                "nobody leads",
+                "without a leader",
                 |v| {
                     v.role = Role::Candidate;
                     v.serving = false;
@@ -540,7 +540,7 @@ mod tests {
         assert!(!ask(None, &follower(false, None)));
         assert!(ask(Some(500), &follower(true, Some(500))));
         assert!(!ask(Some(500), &follower(true, Some(501))));
-        assert!(!ask(Some(500), &follower(true, None)), "nobody knows");
+        assert!(!ask(Some(500), &follower(true, None)), "its lag is unknown");
         let mut dead = follower(true, Some(0));
         let mysql = dead.mysql.as_mut().unwrap();
         mysql.state = MysqldState::Unreachable;
@@ -550,7 +550,7 @@ mod tests {
         assert_eq!(answer(Question::Replica(None), &dead), Err(refused));
         let mut lonely = follower(true, Some(0));
         lonely.leader = None;
-        assert!(!ask(None, &lonely), "nobody says what is committed");
+        assert!(!ask(None, &lonely), "no leader");
     }
 
     #[test]

@@ -255,9 +255,9 @@ pub struct LogView {
     /// Progress of the scrub of closed files.
     #[serde(default)]
     pub scrub: ScrubView,
-    /// Whether the disk budget is nearly used up.
+    /// True if the disk budget is nearly used up.
     pub disk_alarm: bool,
-    /// Whether a write was refused because the disk is full, and the log waits for free space.
+    /// True if a write was refused because the disk is full, and the log waits for free space.
     #[serde(default)]
     pub disk_full: bool,
     /// Whether the file system then lacks free inodes, not space.

@@ -33,7 +33,7 @@ pub struct MysqlView {
     pub unprotected_because: Vec<String>,
     /// Whether clients may write there.
     pub writable: bool,
-    /// Whether it was released as the ring's primary: clients write without the ring.
+    /// True if it was released as the ring's primary: clients write without the ring.
     #[serde(default)]
     pub released: bool,
     /// Why clients may or may not write there.
@@ -45,7 +45,7 @@ pub struct MysqlView {
     /// Its role in the ring.
     #[serde(default, rename = "role_state")]
     pub role: MysqldRole,
-    /// Whether the ring's log is applied to it while another member leads.
+    /// True if the ring's log is applied to it while another member leads.
     #[serde(default)]
     pub applies: bool,
     /// Whether its applier applies the ring's log. The applier retries while mysqld is down; [`Self::follows`] also requires mysqld.
@@ -84,7 +84,7 @@ pub struct MysqlView {
     /// seconds old at most; none before the first check.
     #[serde(default)]
     pub promotion: Option<DatabaseState>,
-    /// What the member does about a mysqld that should be the primary and cannot; none when it can.
+    /// The member's action about a mysqld that should be the primary and cannot; none when it can.
     #[serde(default)]
     pub demotion: Option<String>,
     /// What prevents it from working, if anything.
@@ -95,7 +95,7 @@ pub struct MysqlView {
 }
 
 impl MysqlView {
-    /// Whether the member does not manage it. It is then a server of plain replication, with any role of the member.
+    /// Returns whether the member does not manage it. It is then a server of plain replication, with any role of the member.
     pub fn is_unmanaged(&self) -> bool {
         self.state == MysqldState::Unmanaged
     }
@@ -127,7 +127,7 @@ pub enum MysqldState {
     Held,
     /// Its sessions end before it stops.
     Draining,
-    /// It was told to stop.
+    /// It is about to stop.
     Stopping,
     /// It was stopped.
     Stopped,

@@ -209,7 +209,7 @@ fn authorization<'a>(headers: &'a HeaderMap, scheme: &str) -> Option<&'a [u8]> {
     rest.strip_prefix(b" ").filter(|_| named)
 }
 
-/// Whether they are equal, in a time that does not depend on where they differ.
+/// Returns whether they are equal, in constant time.
 fn same(given: &[u8], expected: &str) -> bool {
     let pairs = given.iter().zip(expected.as_bytes());
     let different = pairs.fold(0, |so_far, (a, b)| so_far | (a ^ b));

@@ -95,7 +95,7 @@ pub(super) async fn pause(Allowed(orders): Allowed, body: Bytes) -> Answered {
     }
     let request = PauseRequest {
         for_seconds: body.for_seconds,
-        by: body.by.unwrap_or_else(|| "somebody over HTTP".to_owned()),
+        by: body.by.unwrap_or_else(|| "an HTTP client".to_owned()),
         reason: body.reason,
     };
     Ok(orders.carry_out(OperatorCommand::Pause { request }).await)
@@ -167,7 +167,7 @@ async fn give_to(orders: &OrderApi, body: &SwitchoverBody, view: &MemberView) ->
     Ok(orders.carry_out(order).await)
 }
 
-/// The body of `POST /reinitialize`; sent to the member whose mysqld is reprovisioned.
+/// The body of `POST /reinitialize`, about the mysqld of the receiving member.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ReinitializeBody {
@@ -192,7 +192,7 @@ pub(super) async fn reinitialize(
     Ok(orders.carry_out(order).await)
 }
 
-/// The body of `POST /restart`; sent to the member whose mysqld is restarted.
+/// The body of `POST /restart`, about the mysqld of the receiving member.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RestartBody {
@@ -240,14 +240,14 @@ fn named(name: &str, view: &MemberView) -> Result<MemberId, Denied> {
 /// The chosen member, if the client's assumptions about the ring hold.
 fn chosen(body: &SwitchoverBody, view: &MemberView) -> Result<MemberId, Denied> {
     let Some(candidate) = &body.candidate else {
-        return Err(mistake("say who is to lead: {\"candidate\": \"NAME\"}"));
+        return Err(mistake("name the next leader: {\"candidate\": \"NAME\"}"));
     };
     if let Some(leader) = &body.leader
         && view.leader.is_some()
         && view.leader != Some(named(leader, view)?)
     {
         return Err(unmet(format!(
-            "`{leader}` does not lead; GET /cluster says who does"
+            "`{leader}` does not lead; GET /cluster names the leader"
         )));
     }
     named(candidate, view)
@@ -417,7 +417,7 @@ mod tests {
         assert_eq!(code(donor(&anybody, &follower)), Ok(MemberId(1)));
         assert_eq!(code(donor(&anybody, &leader)), Err(412));
         assert_eq!(code(donor(&from("db-1"), &follower)), Ok(MemberId(1)));
-        assert_eq!(code(donor(&from("nobody"), &follower)), Err(412));
+        assert_eq!(code(donor(&from("unknown"), &follower)), Err(412));
     }
 
     #[test]
@@ -435,8 +435,8 @@ mod tests {
         assert_eq!(chosen(None, Some("witness-1")), Ok(MemberId(2)));
         assert_eq!(chosen(Some("db-1"), Some("witness-1")), Ok(MemberId(2)));
         assert_eq!(chosen(Some("witness-1"), Some("db-1")), Err(412));
-        assert_eq!(chosen(Some("nobody"), Some("db-1")), Err(412));
-        assert_eq!(chosen(None, Some("nobody")), Err(412));
+        assert_eq!(chosen(Some("unknown"), Some("db-1")), Err(412));
+        assert_eq!(chosen(None, Some("unknown")), Err(412));
         assert_eq!(chosen(Some("db-1"), None), Err(400));
     }
 }

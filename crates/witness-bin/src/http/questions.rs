@@ -192,7 +192,7 @@ fn judge(ring: &str, report: &RingReport, threshold: Duration) -> Check {
         return told(404, 0.0, format!("the ring here is `{known}`"));
     }
     if report.leader.is_none() {
-        return told(500, 0.0, "nobody serves as the leader".to_owned());
+        return told(500, 0.0, "no member serves as the leader".to_owned());
     }
     let Some((lag_ms, name)) = furthest_behind(report) else {
         return told(200, 0.0, String::new());

@@ -67,7 +67,7 @@ impl RingReports {
         report
     }
 
-    /// Where clients reach each member that has ever answered this one.
+    /// Client addresses of each member that has ever answered this one.
     pub(super) fn addresses(&self) -> BTreeMap<MemberId, ClientAddresses> {
         self.last().addresses.clone()
     }

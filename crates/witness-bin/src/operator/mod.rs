@@ -204,14 +204,14 @@ fn leader(report: &RingReport, directory: &Directory) -> Result<MemberAddress, F
             .unwrap_or("check with `witness status`");
         let what = match report.quorum_unknown {
             true => "no leader was found",
-            false => "no member leads with a quorum behind it",
+            false => "no member leads with a quorum",
         };
         Failure::new(Exit::NoQuorum, format!("{what}: {cause}"), fix)
     })
 }
 
 fn not_begun(error: &AdminError) -> Failure {
-    let look = "check with `witness status` who leads now, and try again";
+    let look = "check the leader with `witness status`, and try again";
     let (exit, advice) = match error {
         // The error itself names the accepted certificate.
         AdminError::NotAllowed { .. } => (Exit::NotAllowed, ""),
@@ -230,7 +230,7 @@ fn unknown(command: &OperatorCommand, directory: &Directory, why: &str) -> Failu
     Failure::new(
         Exit::Unknown,
         what,
-        "check with `witness status` how it ended, and with `witness members list` who is in the ring",
+        "check with `witness status` how it ended, and the ring's members with `witness members list`",
     )
 }
 
@@ -265,7 +265,7 @@ mod tests {
             (failure.exit, failure.to_string()),
             (
                 Exit::NoQuorum,
-                "no member leads with a quorum behind it: 1 of 3 voters answer and 2 are needed\n  \
+                "no member leads with a quorum: 1 of 3 voters answer and 2 are needed\n  \
                  run `witness run` on `db-2`"
                     .to_owned()
             )

@@ -1,5 +1,5 @@
 //! The ring as seen by a client that has asked every member: which members answer, which one leads, and
-//! whether commits are possible. Pure: other modules gather the answers.
+//! whether commits can proceed. Pure: other modules gather the answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::successors;
@@ -22,7 +22,7 @@ pub struct RingReport {
     pub ring: String,
     /// The leader that has a quorum.
     pub leader: Option<MemberId>,
-    /// Whether commits are possible; if not: since when, why, and what to do.
+    /// True if commits are possible; if not: since when, why, and what to do.
     pub quorum: QuorumView,
     /// Whether `quorum` is unknown: the client reached no member, or could not resolve the names of too many.
     pub quorum_unknown: bool,
@@ -51,15 +51,15 @@ pub struct MemberReport {
     pub votes: bool,
     /// `HOST:PORT` at which it was asked.
     pub address: String,
-    /// Whether it is in the client's configuration.
+    /// True if it is in the client's configuration.
     pub configured: bool,
-    /// Whether it is in the ring; `None` when no answer shows that.
+    /// True if it is in the ring; `None` when no answer shows that.
     pub in_ring: Option<bool>,
     /// How many entries it is behind the leader.
     pub lag_entries: Option<u64>,
     /// Why it did not answer; `None` when it did.
     pub error: Option<String>,
-    /// Whether it was not called because its name could not be resolved.
+    /// True if it was not called because its name could not be resolved.
     pub unresolved: bool,
     /// Its own status; `None` when it did not answer.
     pub view: Option<MemberView>,
@@ -75,7 +75,7 @@ impl RingReport {
         leader.and_then(|leader| leader.view.as_ref())
     }
 
-    /// Members whose mysqld is held, has failed or is unreachable, if no mysqld of the ring runs; otherwise empty.
+    /// The members with a mysqld that is held, has failed or is unreachable, if no mysqld of the ring runs; otherwise empty.
     pub(crate) fn databases_down(&self) -> Vec<&str> {
         let databases = || {
             let views = self.members.iter();
@@ -531,9 +531,9 @@ mod tests {
 
     #[test]
     fn a_serving_leader_is_a_quorum() {
-        let mut behind = witness_follower();
-        behind.log_end = Some(raft_types::OpId::new(3, 40));
-        let report = RingReport::new("r", answers([Ok(database_leader()), Ok(behind), silent()]));
+        let mut lagging = witness_follower();
+        lagging.log_end = Some(raft_types::OpId::new(3, 40));
+        let report = RingReport::new("r", answers([Ok(database_leader()), Ok(lagging), silent()]));
         assert!(report.quorum.ok);
         assert_eq!(report.leader, Some(MemberId(1)));
         let lags: Vec<_> = report

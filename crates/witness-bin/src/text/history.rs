@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::text::event::uncommitted;
 use crate::text::times::{precise, second_of_day, time_of_day};
 
-/// The event as a sentence without its full stop; names are in backticks. The operator who ordered it is omitted.
+/// The event as a sentence without its full stop; names are in backticks. The operator is omitted.
 pub(crate) fn sentence(entries: &[HistoryEntry], at: usize) -> String {
     let Some(entry) = entries.get(at) else {
         return String::new();
@@ -58,10 +58,10 @@ pub(crate) fn sentence(entries: &[HistoryEntry], at: usize) -> String {
         }
         HistoryEvent::Added { member } => format!("{} joined the ring", with_number(member)),
         HistoryEvent::Removed { member } => {
-            format!("{} left the ring for good", with_number(member))
+            format!("{} left the ring permanently", with_number(member))
         }
         HistoryEvent::Updated { member } => {
-            format!("What the log says of {} was changed", with_number(member))
+            format!("The record of {} was changed", with_number(member))
         }
         HistoryEvent::RulesSet { policy } => {
             format!("The rules of the quorum were changed; the policy is `{policy}`")
@@ -98,7 +98,7 @@ pub(crate) fn sentence(entries: &[HistoryEntry], at: usize) -> String {
         HistoryEvent::Repaired { survivor, log_end } => {
             let end = log_end.map_or_else(String::new, |end| format!(", from its log's end {end}"));
             format!(
-                "A quorum that was lost for good was repaired: `{}` went on alone{end}",
+                "A permanently lost quorum was repaired: `{}` continued alone{end}",
                 survivor.name
             )
         }
@@ -106,12 +106,12 @@ pub(crate) fn sentence(entries: &[HistoryEntry], at: usize) -> String {
             member,
             transactions,
         } => format!(
-            "{} cut off the binlog of the mysqld beside `{}`",
+            "{} cut off the binlog of the mysqld of `{}`",
             uncommitted(*transactions),
             member.name
         ),
         HistoryEvent::Provisioned { member, donor } => format!(
-            "The data of the mysqld beside `{}` were replaced by a copy of those beside `{}`",
+            "The data of the mysqld of `{}` were replaced by a copy of those of `{}`",
             member.name, donor.name
         ),
         HistoryEvent::FormatRaised { to } => {

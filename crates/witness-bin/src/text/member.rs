@@ -226,8 +226,8 @@ pub(crate) fn mysqld(mysql: &MysqlView) -> String {
 
 /// Committed transactions that it has not executed, where they would delay clients after a promotion.
 fn lacks(mysql: &MysqlView) -> Option<u64> {
-    let behind = mysql.promotion.as_ref()?.behind?;
-    Some(behind).filter(|behind| *behind >= LACKS)
+    let lacks = mysql.promotion.as_ref()?.behind?;
+    Some(lacks).filter(|lacks| *lacks >= LACKS)
 }
 
 /// Why clients cannot write there, where no other note says so.
@@ -278,9 +278,9 @@ mod tests {
             lag_ms,
             ..with_role(MysqldRole::Following)
         };
-        let lacking = |behind| MysqlView {
+        let lacking = |lacks| MysqlView {
             promotion: Some(consensus::DatabaseState {
-                behind: Some(behind),
+                behind: Some(lacks),
                 ..consensus::DatabaseState::default()
             }),
             ..following(None)
@@ -298,7 +298,7 @@ mod tests {
             ..primary.clone()
         };
         let waiting = with_role(MysqldRole::Waiting {
-            what: "nobody leads".to_owned(),
+            what: "no leader is known".to_owned(),
         });
         let stopped = with_role(MysqldRole::Stopped {
             cause: "it has errant transactions".to_owned(),
@@ -323,7 +323,10 @@ mod tests {
         ] {
             assert_eq!(mysqld(&mysql), expected, "{mysql:?}");
         }
-        assert_eq!(wait(&waiting).unwrap(), "its mysqld waits: nobody leads");
+        assert_eq!(
+            wait(&waiting).unwrap(),
+            "its mysqld waits: no leader is known"
+        );
         assert_eq!(wait(&primary), None);
     }
 }

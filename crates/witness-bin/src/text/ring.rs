@@ -1,4 +1,4 @@
-//! The ring as a whole: whether commits are possible, what they wait for, which members can be elected, and the pause of failover.
+//! The ring as a whole: whether commits can proceed, their obstacles, which members can be elected, and the pause of failover.
 
 use member::status::{MemberView, PauseView};
 
@@ -6,7 +6,7 @@ use crate::operator::{Directory, RingReport};
 use crate::text::times::{second_of_day, span};
 use crate::text::{Level, capitalized, quoted, tolerance};
 
-/// Whether commits are possible.
+/// True if commits are possible.
 pub(crate) struct QuorumSentence {
     /// A quorum that tolerates no more failures is not good.
     pub(crate) level: Level,
@@ -87,12 +87,12 @@ pub(crate) fn explained(report: &RingReport) -> Explained {
         .leader_view()
         .and_then(|view| view.explanation.as_ref());
     let Some(explanation) = explanation else {
-        let nobody = match report.quorum_unknown {
+        let why = match report.quorum_unknown {
             true => "No leader answers",
-            false => "Nobody leads",
+            false => "No member leads",
         };
         let rule = format!(
-            "{nobody}, so nobody knows how far the others are. A member is elected when a majority of every voter set answers it \
+            "{why}, so the progress of the others is unknown. A member is elected when a majority of every voter set answers it \
              and none of them has a longer log:"
         );
         let views = report.members.iter();
@@ -125,8 +125,8 @@ fn log_end(name: &str, view: &MemberView, directory: &Directory) -> String {
         .log_end
         .map_or("empty".to_owned(), |end| end.to_string());
     let leader = match view.leader {
-        Some(leader) => format!("hears of {} as the leader", directory.name(leader)),
-        None => "hears of no leader".to_owned(),
+        Some(leader) => format!("reports {} as the leader", directory.name(leader)),
+        None => "reports no leader".to_owned(),
     };
     format!(
         "`{name}`: its log ends at {end} in term {}; it {leader}",
@@ -169,7 +169,7 @@ pub(crate) fn forgotten_pause(pause: &PauseView) -> Option<String> {
     let forgotten = pause.until.is_none() && pause.age_seconds >= FORGOTTEN_AFTER_SECONDS;
     forgotten.then(|| {
         format!(
-            "failover has been paused for {} hours, and the pause has no end: if the primary fails, nobody takes over; run `witness resume` when the work is done",
+            "failover has been paused for {} hours, and the pause has no end: if the primary fails, no member takes over; run `witness resume` when the work is done",
             pause.age_seconds / FORGOTTEN_AFTER_SECONDS
         )
     })

@@ -1,4 +1,4 @@
-//! All sentences in one file, for review: `sentences.txt` beside this test. Run it with `UPDATE_SENTENCES=1` to write the file again.
+//! All sentences in one file, for review: `sentences.txt` in this folder. Run the test with `UPDATE_SENTENCES=1` to write the file again.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -242,12 +242,12 @@ fn states_of_a_mysqld() -> Vec<String> {
     ];
     let kinds = kinds.into_iter().chain(process.map(Process));
     let mut all = texts(kinds.collect());
-    let follower = |lag_ms, behind| MysqlView {
+    let follower = |lag_ms, lacks| MysqlView {
         state: MysqldState::Running,
         following: true,
         lag_ms,
         promotion: Some(DatabaseState {
-            behind: Some(behind),
+            behind: Some(lacks),
             ..DatabaseState::default()
         }),
         ..MysqlView::default()
@@ -583,7 +583,7 @@ fn promotions() -> Vec<Refusal> {
         .into(),
         PromotionRefusal::MockElectionLost(Box::new(election)).into(),
         PromotionRefusal::NoMockElection("no answer".into()).into(),
-        PromotionRefusal::NoTarget("nobody answers".into()).into(),
+        PromotionRefusal::NoTarget("no member answers".into()).into(),
         PromotionRefusal::Paused(TWO).into(),
         PromotionRefusal::Busy.into(),
     ]
@@ -611,7 +611,7 @@ fn failed_promotions() -> Vec<Refusal> {
             term: Term(4),
         }
         .into(),
-        PromotionError::Unknown("nobody leads yet".into()).into(),
+        PromotionError::Unknown("no leader yet".into()).into(),
     ]
 }
 

@@ -52,11 +52,7 @@ fn ring(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Erro
         ([("role", role.to_string())], holds)
     });
     writer.gauges("role", "1 for the role that the member has", held)?;
-    writer.yes(
-        "serving",
-        "Whether it leads with a quorum behind it",
-        view.serving,
-    )?;
+    writer.yes("serving", "Whether it leads with a quorum", view.serving)?;
     writer.yes(
         "quorum",
         "Whether enough voters answer, as far as it can tell",
@@ -77,7 +73,7 @@ fn ring(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Erro
     }
     writer.yes(
         "leader_known",
-        "Whether it knows who leads",
+        "Whether it knows the leader",
         view.leader.is_some(),
     )?;
     writer.counter(
@@ -186,7 +182,7 @@ fn log(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Error
     )?;
     writer.gauge(
         "put_back_members",
-        "Members whose data directories were put back to an earlier state, as far as this one was told, until they are started again",
+        "Members with data directories restored to an earlier state, as far as this one knows, until their restart",
         view.put_back.len() as f64,
     )?;
     writer.gauge(
@@ -276,7 +272,7 @@ fn archive(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), E
         ),
         (
             "archive_serve_failures",
-            "How often it could not look at the archive, or fetch a file, for consumers",
+            "How often it could not check the archive, or fetch a file, for consumers",
             archive.serve_failures_total,
         ),
         (
@@ -286,12 +282,12 @@ fn archive(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), E
         ),
         (
             "archive_gaps",
-            "How often the archive went on behind a gap, the log having been purged before it was archived",
+            "How often the archive continued after a gap, because the log was purged before it was archived",
             archive.gaps_total,
         ),
         (
             "archive_failures",
-            "How often archiving failed, and began anew",
+            "How often archiving failed and restarted",
             archive.failures_total,
         ),
         (
@@ -301,7 +297,7 @@ fn archive(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), E
         ),
         (
             "archive_prune_failures",
-            "How often it could not look what of the archive may go, or delete it",
+            "How often it could not determine or delete prunable objects",
             archive.prune_failures_total,
         ),
     ] {
@@ -368,17 +364,17 @@ pub(super) fn write_mysqld(
     )?;
     writer.yes(
         "mysql_offline",
-        "Whether ordinary accounts are kept off by offline_mode",
+        "Whether offline_mode excludes ordinary accounts",
         mysql.offline.is_some(),
     )?;
     writer.yes(
         "mysql_trouble",
-        "Whether something keeps mysqld from its role, which status names",
+        "Whether mysqld cannot have its role; status names the reason",
         mysql.trouble.is_some(),
     )?;
     writer.yes(
         "mysql_warning",
-        "Whether something about mysqld has to be looked at although it keeps it from nothing, which status names",
+        "Whether mysqld has a warning, which status names",
         !mysql.warnings.is_empty(),
     )?;
     if let Some(lag) = mysql.lag_ms {
@@ -418,7 +414,7 @@ pub(super) fn write_mysqld(
     )?;
     writer.counter(
         "acks",
-        "Acknowledgements sent to mysqld; one may stand for many transactions",
+        "Acknowledgements sent to mysqld; one may cover many transactions",
         mysql.acks_total,
     )
 }
@@ -446,8 +442,8 @@ pub(super) fn write_consumers(
             true => host,
             false => &consumer.name,
         };
-        let (behind, queued) = by_name.entry((name, host)).or_insert((0, 0));
-        *behind = consumer.behind_bytes.max(*behind);
+        let (unread, queued) = by_name.entry((name, host)).or_insert((0, 0));
+        *unread = consumer.behind_bytes.max(*unread);
         *queued += consumer.queued_bytes;
     }
     let labels = |(consumer, host): &(&str, &str)| {
@@ -456,13 +452,13 @@ pub(super) fn write_consumers(
             ("host", host.to_string()),
         ]
     };
-    let behind = by_name
+    let unread = by_name
         .iter()
-        .map(|(of, (behind, _))| (labels(of), *behind as f64));
+        .map(|(of, (unread, _))| (labels(of), *unread as f64));
     writer.gauges(
         "consumer_behind_bytes",
         "Committed bytes of the log that were not read for the consumer of the binlog server",
-        behind,
+        unread,
     )?;
     let queued = by_name
         .iter()

@@ -148,14 +148,14 @@ pub(super) fn write_peers(
 }
 
 fn peers(writer: &mut MetricWriter<'_, '_>, peers: &[PeerView]) -> Result<(), Error> {
-    let behind = peers.iter().filter_map(|peer| {
-        let behind = peer.behind_entries?;
-        Some(([("peer", peer.name.as_str())], behind as f64))
+    let lags = peers.iter().filter_map(|peer| {
+        let lag = peer.behind_entries?;
+        Some(([("peer", peer.name.as_str())], lag as f64))
     });
     writer.gauges(
         "peer_behind_entries",
         "Entries that the peer is behind this leader",
-        behind,
+        lags,
     )?;
     let answered = peers
         .iter()
