@@ -62,12 +62,9 @@ pub(crate) async fn bootstrap(
             RingState::Fresh | RingState::Bootstrapping { .. } => {}
         }
         if let Some(answered) = &mut bootstrap
-            && let Ok(Err((cause, advice))) = answered.try_recv()
+            && let Ok(Err(refusal)) = answered.try_recv()
         {
-            return Err(Refusal::refused(
-                format!("the ring cannot be made: {cause}"),
-                advice,
-            ));
+            return Err(refusal);
         }
         if tokio::time::Instant::now() > until {
             return Err(Refusal::new(

@@ -25,6 +25,7 @@ use transport::{AdminClient, GrpcNetworkFactory, RingBootstrapError, bootstrap_r
 use crate::data_directory::META;
 use crate::error::MemberError;
 use crate::phases::Base;
+use crate::protocol::Refusal;
 use crate::ring_handle::now_in_seconds;
 use crate::settings::{Durability, MemberEntry, Settings};
 use crate::state::{BootstrapOrder, Phase};
@@ -137,8 +138,9 @@ impl Joining<'_> {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the ring could not be created");
-                    let advice = bootstrap_advice(&error);
-                    drop(answer.send(Err((error.to_string(), advice))));
+                    let what = format!("the ring cannot be made: {error}");
+                    let refusal = Refusal::refused(what, bootstrap_advice(&error));
+                    drop(answer.send(Err(refusal)));
                 }
             }
         }

@@ -20,6 +20,7 @@ use crate::credentials::{Credentials, Renewed};
 use crate::error::MemberError;
 use crate::hooks::reports::HookFigures;
 use crate::mysqld::MysqldManagement;
+use crate::protocol::Refusal;
 use crate::ring_handle::{RingHandle, now_in_seconds};
 use crate::ring_history::book::HistoryBook;
 use crate::settings::{HookSettings, Settings};
@@ -37,8 +38,7 @@ pub use crate::state::takeover::{TakeoverObserver, TakeoverPhase};
 pub(crate) struct BootstrapOrder {
     /// Transactions before its log.
     pub(crate) origin: LogOrigin,
-    /// The new ring, or why it failed and what to do.
-    pub(crate) answer: oneshot::Sender<Result<RingId, (String, &'static str)>>,
+    pub(crate) answer: oneshot::Sender<Result<RingId, Refusal>>,
 }
 
 /// Returns the views of the binlog server's clients.
