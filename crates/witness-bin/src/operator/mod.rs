@@ -43,11 +43,6 @@ pub struct Operator {
     asker: Asker,
 }
 
-enum Answer {
-    Result(CommandResult),
-    Refused(Refusal),
-}
-
 impl Operator {
     /// For the ring that these members belong to.
     pub fn new(asker: Asker) -> Self {
@@ -85,8 +80,8 @@ impl Operator {
             for _ in 0..=MOST_REDIRECTS {
                 tell(Told::Asking(leader.clone()));
                 let refusal = match self.ask(&leader, command, &directory, &mut tell).await? {
-                    Answer::Result(result) => return Ok(result),
-                    Answer::Refused(refusal) => refusal,
+                    Ok(result) => return Ok(result),
+                    Err(refusal) => refusal,
                 };
                 match refusal.leader.and_then(|next| directory.get(next)) {
                     Some(next) => {
@@ -129,20 +124,19 @@ impl Operator {
     ) -> Result<CommandResult, Failure> {
         let asked = self.ask(place, command, directory, &mut tell);
         match tokio::time::timeout_at(until, asked).await {
-            Ok(Ok(Answer::Result(result))) => Ok(result),
-            Ok(Ok(Answer::Refused(refusal))) => Err(directory.failure(&refusal)),
-            Ok(Err(failure)) => Err(failure),
+            Ok(answer) => answer?.map_err(|refusal| directory.failure(&refusal)),
             Err(_) => Err(unknown(command, directory, "it did not end in time")),
         }
     }
 
+    /// The member's answer; a failure where there is none.
     async fn ask(
         &self,
         place: &MemberAddress,
         command: &OperatorCommand,
         directory: &Directory,
         tell: &mut impl FnMut(Told),
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Result<CommandResult, Refusal>, Failure> {
         let order = Order {
             command: command.clone(),
             by: operator_name(),
@@ -162,7 +156,10 @@ impl Operator {
                     let why = format!("{} ended before it had an answer", directory.name(place.id));
                     return Err(unknown(command, directory, &why));
                 }
-                Err(error) => return Err(unknown(command, directory, &error.to_string())),
+                Err(error) => {
+                    let why = directory.with_names(&error.to_string());
+                    return Err(unknown(command, directory, &why));
+                }
             };
             match event {
                 Ok(CommandEvent::Began { phase }) => tell(Told::Began(phase)),
@@ -170,8 +167,8 @@ impl Operator {
                 Ok(CommandEvent::Copied { stage, bytes, of }) => {
                     tell(Told::Copied(stage, bytes, of))
                 }
-                Ok(CommandEvent::Result(result)) => return Ok(Answer::Result(result)),
-                Ok(CommandEvent::Refused(refusal)) => return Ok(Answer::Refused(refusal)),
+                Ok(CommandEvent::Result(result)) => return Ok(Ok(result)),
+                Ok(CommandEvent::Refused(refusal)) => return Ok(Err(refusal)),
                 Err(error) => {
                     let why = format!(
                         "{} gave an answer that cannot be read ({error}); run the same version everywhere",
@@ -222,11 +219,8 @@ fn not_begun(error: &AdminError) -> Failure {
 }
 
 fn unknown(command: &OperatorCommand, directory: &Directory, why: &str) -> Failure {
-    let (command, why) = (command.to_string(), directory.with_names(why));
-    let what = format!(
-        "{} may continue in the ring: {why}",
-        directory.with_names(&command)
-    );
+    let command = command.text(&|id| directory.numbered(id));
+    let what = format!("{command} may continue in the ring: {why}");
     Failure::new(
         Exit::Unknown,
         what,
