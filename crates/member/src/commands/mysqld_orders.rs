@@ -20,7 +20,7 @@ use crate::settings::{MysqlSettings, Settings};
 use crate::state::{BootstrapOrder, MemberState};
 
 /// How long a bootstrap may take here, with all members running.
-const FOUNDING_LIMIT: Duration = Duration::from_secs(25);
+const BOOTSTRAP_LIMIT: Duration = Duration::from_secs(25);
 /// Interval between checks of the bootstrap.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -44,7 +44,7 @@ pub(crate) async fn bootstrap(
     origin: &str,
 ) -> Result<RingId, Refusal> {
     let mut bootstrap = None;
-    let until = tokio::time::Instant::now() + FOUNDING_LIMIT;
+    let until = tokio::time::Instant::now() + BOOTSTRAP_LIMIT;
     loop {
         match member_state.book.identity().ring {
             RingState::Belongs { ring } => return Ok(ring),

@@ -22,7 +22,7 @@ pub struct RingReport {
     pub ring: String,
     /// The leader that has a quorum.
     pub leader: Option<MemberId>,
-    /// True if commits are possible; if not: since when, why, and what to do.
+    /// The state of the quorum; if commits cannot proceed: since when, why, and what to do.
     pub quorum: QuorumView,
     /// Whether `quorum` is unknown: the client reached no member, or could not resolve the names of too many.
     pub quorum_unknown: bool,

@@ -6,7 +6,7 @@ use crate::operator::{Directory, RingReport};
 use crate::text::times::{second_of_day, span};
 use crate::text::{Level, capitalized, quoted, tolerance};
 
-/// True if commits are possible.
+/// The sentence about the quorum.
 pub(crate) struct QuorumSentence {
     /// A quorum that tolerates no more failures is not good.
     pub(crate) level: Level,

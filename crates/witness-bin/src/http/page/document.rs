@@ -27,7 +27,7 @@ pub(super) struct RingDocument {
     /// The leader that has a quorum.
     pub(super) leader: Option<MemberId>,
     pub(super) quorum: QuorumView,
-    /// True if commits are possible: the beginning of the sentence, and the rest.
+    /// The sentence about the quorum: its beginning, and the rest.
     pub(super) verdict: (&'static str, String),
     /// A quorum that tolerates no more failures is not good.
     pub(super) verdict_level: Level,
