@@ -11,7 +11,7 @@ use crate::operator::events::Events;
 use crate::operator::{Hop, MemberReport, RingReport, hops};
 use crate::text::Level;
 use crate::text::event::Event;
-use crate::text::member::{self, notes};
+use crate::text::member::{mysqld, notes, role};
 use crate::text::ring::{self, explained};
 
 /// See the module. Fields are only ever added.
@@ -149,8 +149,8 @@ fn member(of: &MemberReport, report: &RingReport, counted: &BTreeSet<MemberId>) 
         vote: vote(of, report, counted),
         leads: report.leader == Some(of.id),
         answers: view.is_some(),
-        role: view.map(|view| member::role(view, report)),
-        mysqld: mysql.map(member::mysqld),
+        role: view.map(|view| role(view, report)),
+        mysqld: mysql.map(mysqld),
         lag_entries: of.lag_entries,
         lag_ms: mysql.and_then(|mysql| mysql.lag_ms),
         term: view.map(|view| view.term),
