@@ -5,6 +5,7 @@ pub(crate) mod differences;
 pub(crate) mod event;
 pub(crate) mod history;
 pub(crate) mod member;
+pub(crate) mod no_quorum;
 pub(crate) mod ring;
 pub(crate) mod times;
 pub(crate) mod tolerance;
