@@ -198,7 +198,7 @@ pub struct Asked {
 
 impl Asked {
     /// Returns whether it was not called because its name could not be resolved.
-    pub(super) fn unresolved(&self) -> bool {
+    pub(crate) fn unresolved(&self) -> bool {
         self.answer
             .as_ref()
             .is_err_and(|silence| silence.unresolved)

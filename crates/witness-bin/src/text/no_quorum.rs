@@ -46,7 +46,7 @@ pub(crate) fn lost(asked: &[Asked]) -> QuorumView {
     }
 }
 
-/// `Some` if they do not: no member answers, or members with unresolved names may form a quorum with those that answer.
+/// `Some` if the answers do not suffice: no member answers, or members with unresolved names may form a quorum with those that answer.
 pub(crate) fn not_known(asked: &[Asked]) -> Option<QuorumView> {
     let set_is_open = |set: &BTreeSet<MemberId>| {
         let voters = || asked.iter().filter(|one| set.contains(&one.entry.id));
