@@ -180,7 +180,8 @@ fn kept_because(limit: PurgeLimit, needed_by: Option<NeededBy>) -> Option<String
         PurgeLimit::Held { index } => Some(format!("is being read from entry {index} on")),
         PurgeLimit::NeededByRing { index } => Some(match needed_by {
             Some(NeededBy::Region(region)) => format!(
-                "is needed from entry {index} on by a majority of region `{region}`; if its members are permanently lost, remove them with `witness members remove`"
+                "is needed from entry {index} on by a majority of region `{region}`; if its members are permanently lost, remove them \
+                 with `witness members remove`"
             ),
             Some(NeededBy::Member(id)) => format!("is needed from entry {index} on by member {id}"),
             None => format!("is needed from entry {index} on"),

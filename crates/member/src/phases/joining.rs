@@ -259,12 +259,12 @@ fn bootstrap_advice(error: &MemberError) -> &'static str {
             refusal: BootstrapRefusal::BelongsAlready { .. } | BootstrapRefusal::HasEntries(_),
             ..
         }) => {
-            "the ring is there, and no member's data may be removed. If this member was in it before, is its volume mounted? See the runbook \
-             lost-member. If it is new, add it with `witness members add`"
+            "the ring is there, and no member's data may be removed. If this member was in it before, is its volume mounted? See the \
+             runbook lost-member. If it is new, add it with `witness members add`"
         }
         _ => {
-            "start all members of the configuration, bootstrap only one of them, and try again; where one of them was in a ring before, see the \
-             runbook lost-member first"
+            "start all members of the configuration, bootstrap only one of them, and try again; where one of them was in a ring before, see \
+             the runbook lost-member first"
         }
     }
 }

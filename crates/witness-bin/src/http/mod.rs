@@ -148,7 +148,9 @@ impl Endpoints {
 }
 
 async fn unknown() -> Response {
-    let known = "/ /ring /liveness /readiness /health /leader /primary /read-write /replica /read-only /witness /check/APP/mysql/RING /status /cluster /config /history /metrics /runbooks/NAME, and by POST /pause /resume /switchover /failover /reinitialize /restart /reload";
+    let known = "/ /ring /liveness /readiness /health /leader /primary /read-write /replica /read-only /witness /check/APP/mysql/RING \
+                 /status /cluster /config /history /metrics /runbooks/NAME, and by POST \
+                 /pause /resume /switchover /failover /reinitialize /restart /reload";
     (
         StatusCode::NOT_FOUND,
         Json(json!({ "reason": format!("no such page; there are {known}") })),

@@ -449,7 +449,8 @@ mod tests {
                 lost_for_seconds: Some(7.0),
                 cause: Some("1 of 3 voters answer and 2 are needed".into()),
                 fix: Some(
-                    "start witness on `witness-1` (10.0.0.2:7400) or `witness-2` (10.0.0.3:7400) (`systemctl start witness`, or `witness run`); if they are permanently lost, see `witness quorum fix`"
+                    "start witness on `witness-1` (10.0.0.2:7400) or `witness-2` (10.0.0.3:7400) (`systemctl start witness`, or \
+                     `witness run`); if they are permanently lost, see `witness quorum fix`"
                         .into()
                 ),
             }

@@ -291,7 +291,8 @@ mod tests {
                     let view = ring[1].answer.as_mut().unwrap();
                     view.timers.as_mut().unwrap().lease_ms = 5000;
                 },
-                "`raft.heartbeat` and `raft.lease` differ: 500ms and 750ms on `db-1`, 500ms and 5000ms on `witness-1`. The leader uses the shorter lease of its own and each voter's; give all members the same values and restart them in turn",
+                "`raft.heartbeat` and `raft.lease` differ: 500ms and 750ms on `db-1`, 500ms and 5000ms on `witness-1`. \
+                 The leader uses the shorter lease of its own and each voter's; give all members the same values and restart them in turn",
             ),
             (
                 |ring| {

@@ -172,7 +172,8 @@ mod tests {
         assert_eq!(
             lost.fix.as_deref(),
             Some(
-                "start witness on `m5` (h:5) or `m6` (h:6) (`systemctl start witness`, or `witness run`); if they are permanently lost, see `witness quorum fix`"
+                "start witness on `m5` (h:5) or `m6` (h:6) (`systemctl start witness`, or `witness run`); if they are permanently lost, see \
+                 `witness quorum fix`"
             )
         );
     }

@@ -169,7 +169,8 @@ pub(crate) fn forgotten_pause(pause: &PauseView) -> Option<String> {
     let forgotten = pause.until.is_none() && pause.age_seconds >= FORGOTTEN_AFTER_SECONDS;
     forgotten.then(|| {
         format!(
-            "failover has been paused for {} hours, and the pause has no end: if the primary fails, no member takes over; run `witness resume` when the work is done",
+            "failover has been paused for {} hours, and the pause has no end: if the primary fails, no member takes over; run \
+             `witness resume` when the work is done",
             pause.age_seconds / FORGOTTEN_AFTER_SECONDS
         )
     })
