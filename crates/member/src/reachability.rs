@@ -55,7 +55,7 @@ fn heard_here_alone<'a>(
     })
 }
 
-pub(crate) fn host(address: &str) -> &str {
+fn host(address: &str) -> &str {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     host.trim_matches(['[', ']'])
 }

@@ -203,7 +203,7 @@ impl fmt::Display for MysqldKind {
             Self::Stopped => "stopped",
             Self::Restarting => "restarting",
             Self::Closed => "closed",
-            Self::Process(state) => return state.fmt(f),
+            Self::Process(state) => return fmt::Display::fmt(state, f),
         })
     }
 }
