@@ -26,41 +26,23 @@ fn build(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Err
     let kind = view.member.kind.to_string();
     let labels = [("version", view.version.as_str()), ("kind", kind.as_str())];
     writer.info("build", "The program and the kind of the member", &labels)?;
-    writer.gauge(
-        "uptime_seconds",
-        "Since the process started",
-        view.uptime_seconds,
-    )
+    writer.gauge("uptime_seconds", "Since the start", view.uptime_seconds)
 }
 
 fn ring(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Error> {
-    writer.gauge("term", "The term in which the member is", view.term as f64)?;
-    writer.yes(
-        "failover_paused",
-        "1 while failover is paused (maintenance mode)",
-        view.pause.is_some(),
-    )?;
-    let roles = [
-        Role::Joining,
-        Role::Learner,
-        Role::Follower,
-        Role::Candidate,
-        Role::Leader,
-    ];
-    let held = roles.map(|role| {
+    writer.gauge("term", "Raft term", view.term as f64)?;
+    writer.yes("failover_paused", "Maintenance mode", view.pause.is_some())?;
+    use Role::{Candidate, Follower, Joining, Leader, Learner};
+    let held = [Joining, Learner, Follower, Candidate, Leader].map(|role| {
         let holds = f64::from(u8::from(view.role == role));
         ([("role", role.to_string())], holds)
     });
     writer.gauges("role", "1 for the role that the member has", held)?;
-    writer.yes("serving", "Whether it leads with a quorum", view.serving)?;
-    writer.yes(
-        "quorum",
-        "Whether enough voters answer, as far as it can tell",
-        view.quorum.ok,
-    )?;
+    writer.yes("serving", "It leads with a quorum", view.serving)?;
+    writer.yes("quorum", "Enough voters answer", view.quorum.ok)?;
     writer.gauge(
         "quorum_lost_seconds",
-        "For how long they have not",
+        "Time without a quorum",
         view.quorum.lost_for_seconds.unwrap_or(0.0),
     )?;
     // Only the leader knows which members answer.
@@ -71,26 +53,18 @@ fn ring(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Erro
             spare as f64,
         )?;
     }
-    writer.yes(
-        "leader_known",
-        "Whether it knows the leader",
-        view.leader.is_some(),
-    )?;
+    writer.yes("leader_known", "It knows the leader", view.leader.is_some())?;
     writer.counter(
         "elections_won",
-        "Elections that it won",
+        "Elections won",
         view.activity.elections_won_total,
     )?;
     writer.counter(
         "leader_changes",
-        "How often it saw the leader change",
+        "Observed changes of the leader",
         view.activity.leader_changes_total,
     )?;
-    writer.yes(
-        "fault",
-        "Whether it has stopped working",
-        view.fault.is_some(),
-    )
+    writer.yes("fault", "It has stopped working", view.fault.is_some())
 }
 
 fn scrub(writer: &mut MetricWriter<'_, '_>, scrub: &ScrubView) -> Result<(), Error> {
@@ -111,7 +85,7 @@ fn scrub(writer: &mut MetricWriter<'_, '_>, scrub: &ScrubView) -> Result<(), Err
     )?;
     writer.gauge(
         "scrub_completed_timestamp_seconds",
-        "When the last pass of reading all closed files back ended, since 1970; 0 before the first",
+        "End of the last pass, since 1970; 0 before the first",
         scrub.completed_at.unwrap_or_default() as f64,
     )?;
     writer.counter(
@@ -144,16 +118,8 @@ fn log(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Error
         index(view.committed),
     )?;
     let (log, activity) = (&view.log, &view.activity);
-    writer.gauge(
-        "log_bytes",
-        "Size of all files of the log",
-        log.log_bytes as f64,
-    )?;
-    writer.gauge(
-        "log_file_bytes",
-        "Size of the file that is written",
-        log.file_bytes as f64,
-    )?;
+    writer.gauge("log_bytes", "All files of the log", log.log_bytes as f64)?;
+    writer.gauge("log_file_bytes", "The current file", log.file_bytes as f64)?;
     writer.gauge(
         "disk_left_bytes",
         "What the log's disk budget leaves for transactions",
@@ -165,11 +131,7 @@ fn log(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Error
         log.unreadable.len() as f64,
     )?;
     scrub(writer, &log.scrub)?;
-    writer.yes(
-        "disk_alarm",
-        "Whether the disk budget is nearly used up",
-        log.disk_alarm,
-    )?;
+    writer.yes("disk_alarm", "Little disk budget is left", log.disk_alarm)?;
     writer.yes(
         "disk_full",
         "Whether the log's disk is full, so that a write was refused and the log waits for space",
@@ -205,11 +167,7 @@ fn log(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Error
         "Bytes appended",
         activity.appended_bytes_total,
     )?;
-    writer.counter(
-        "flushes",
-        "How often entries were made durable",
-        activity.flushes_total,
-    )
+    writer.counter("flushes", "Durable writes", activity.flushes_total)
 }
 
 /// Size and free space of the data directory's disk; nothing where the disk does not report them.
@@ -217,33 +175,24 @@ pub(super) fn write_disk(writer: &mut MetricWriter<'_, '_>, data_dir: &Path) -> 
     let Ok(disk) = rustix::fs::statvfs(data_dir) else {
         return Ok(());
     };
-    for (name, help, blocks) in [
-        (
-            "disk_size_bytes",
-            "Size of the disk of the member's data directory",
-            disk.f_blocks,
-        ),
-        (
-            "disk_free_bytes",
-            "Free space there, for accounts other than root",
-            disk.f_bavail,
-        ),
-    ] {
-        let bytes = blocks.saturating_mul(disk.f_frsize) as f64;
-        writer.gauge(name, help, bytes)?;
-    }
-    Ok(())
+    let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize) as f64;
+    writer.gauge(
+        "disk_size_bytes",
+        "Size of the disk of the member's data directory",
+        bytes(disk.f_blocks),
+    )?;
+    writer.gauge(
+        "disk_free_bytes",
+        "Free space there, for accounts other than root",
+        bytes(disk.f_bavail),
+    )
 }
 
 fn archive(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Error> {
     let Some(archive) = &view.archive else {
         return Ok(());
     };
-    writer.yes(
-        "archives",
-        "Whether this member archives the log at present",
-        archive.archives,
-    )?;
+    writer.yes("archives", "This member archives", archive.archives)?;
     writer.gauge(
         "archive_lag_seconds",
         "How long something has been committed that the archive lacks, as far as this member has looked",
@@ -310,16 +259,8 @@ fn hooks(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Err
     let Some(hooks) = &view.hooks else {
         return Ok(());
     };
-    writer.counter(
-        "hook_runs",
-        "Commands of hooks that were run",
-        hooks.runs_total,
-    )?;
-    writer.counter(
-        "hook_failures",
-        "Commands of hooks that failed or were killed",
-        hooks.failures_total,
-    )?;
+    writer.counter("hook_runs", "Runs of hooks", hooks.runs_total)?;
+    writer.counter("hook_failures", "Failed hook runs", hooks.failures_total)?;
     writer.gauge(
         "hooks_failing",
         "Hooks whose last run failed, and that are retried",
@@ -337,31 +278,12 @@ pub(super) fn write_mysqld(
     let Some(mysql) = &view.mysql else {
         return Ok(());
     };
-    writer.yes(
-        "protected",
-        "Whether a commit in mysqld waits for the ring, whatever happens",
-        mysql.protected,
-    )?;
-    writer.yes(
-        "ingesting",
-        "Whether mysqld's transactions are received",
-        mysql.ingesting,
-    )?;
-    writer.yes(
-        "writable",
-        "Whether mysqld takes writes of clients",
-        mysql.writable,
-    )?;
-    writer.yes(
-        "mysql_up",
-        "Whether mysqld answers",
-        mysql.state == MysqldState::Running,
-    )?;
-    writer.yes(
-        "mysql_following",
-        "Whether the ring's log is being applied to mysqld, which answers",
-        mysql.follows(),
-    )?;
+    writer.yes("protected", "Commits wait for the ring", mysql.protected)?;
+    writer.yes("ingesting", "Transactions are received", mysql.ingesting)?;
+    writer.yes("writable", "Clients may write", mysql.writable)?;
+    let answers = mysql.state == MysqldState::Running;
+    writer.yes("mysql_up", "mysqld answers", answers)?;
+    writer.yes("mysql_following", "It applies the log", mysql.follows())?;
     writer.yes(
         "mysql_offline",
         "Whether offline_mode excludes ordinary accounts",
@@ -389,13 +311,11 @@ pub(super) fn write_mysqld(
         "Transactions of the ring's log that were applied to mysqld",
         mysql.applied_total,
     )?;
+    let errant = mysql.errant.as_ref();
     writer.gauge(
         "errant_transactions",
         "Transactions that mysqld has executed and the ring has not committed",
-        mysql
-            .errant
-            .as_ref()
-            .map_or(0, |errant| errant.transactions) as f64,
+        errant.map_or(0, |errant| errant.transactions) as f64,
     )?;
     writer.counter(
         "trimmed_transactions",
@@ -412,11 +332,7 @@ pub(super) fn write_mysqld(
         "Transactions of mysqld that the ring committed",
         mysql.acknowledged_total,
     )?;
-    writer.counter(
-        "acks",
-        "Acknowledgements sent to mysqld; one may cover many transactions",
-        mysql.acks_total,
-    )
+    writer.counter("acks", "ACKs sent to mysqld", mysql.acks_total)
 }
 
 // Metrics of the clients of a member's binlog server.
