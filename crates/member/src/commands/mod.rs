@@ -228,91 +228,79 @@ impl Work {
         by: &str,
         command: OperatorCommand,
     ) -> Result<CommandResult, Refusal> {
-        let ring = || self.ring();
+        let state = &self.member.state;
+        let member = || self.ring().map(|ring| ring.member);
         Ok(match command {
-            OperatorCommand::Bootstrap { origin } => CommandResult::Bootstrapped(
-                mysqld_orders::bootstrap(&self.member.state, &origin).await?,
-            ),
+            OperatorCommand::Bootstrap { origin } => {
+                CommandResult::Bootstrapped(mysqld_orders::bootstrap(state, &origin).await?)
+            }
             OperatorCommand::Mysqld { order } => {
-                let answer = mysqld_orders::carry_out(&self.member.state, &order).await?;
+                let answer = mysqld_orders::carry_out(state, &order).await?;
                 CommandResult::Mysqld(Box::new(answer))
             }
             OperatorCommand::Promote { to, force } => {
-                self.promote(&ring()?.member, to, force, by).await?
+                self.promote(&member()?, to, force, by).await?
             }
             OperatorCommand::ScheduleSwitchover { to, at } => {
                 let by = by.to_owned();
                 let switchover = ScheduledSwitchover { to, at, by };
-                let entry = ring()?.member.schedule_switchover(&switchover).await?;
+                let entry = member()?.schedule_switchover(&switchover).await?;
                 CommandResult::Scheduled { switchover, entry }
             }
             OperatorCommand::CancelSwitchover => {
-                let (switchover, entry) = ring()?.member.cancel_switchover(by).await?;
+                let (switchover, entry) = member()?.cancel_switchover(by).await?;
                 CommandResult::Unscheduled { switchover, entry }
             }
             OperatorCommand::MockElection { to } => {
-                CommandResult::MockElection(ring()?.member.mock_election(to).await?)
+                CommandResult::MockElection(member()?.mock_election(to).await?)
             }
             OperatorCommand::AddMember { member: id, record } => {
-                CommandResult::Added(self.add(&ring()?.member, id, record, by).await?)
+                CommandResult::Added(self.add(&member()?, id, record, by).await?)
             }
             OperatorCommand::UpdateMember {
                 member: id,
                 change,
                 dry_run,
             } => {
-                let updated = ring()?
-                    .member
-                    .update_member(id, &change, dry_run, by)
-                    .await?;
+                let updated = member()?.update_member(id, &change, dry_run, by).await?;
                 CommandResult::MemberUpdated(Box::new(updated))
             }
             OperatorCommand::SetRules { change, dry_run } => {
-                let set = ring()?.member.set_rules(&change, dry_run, by).await?;
+                let set = member()?.set_rules(&change, dry_run, by).await?;
                 CommandResult::RulesSet(Box::new(set))
             }
             OperatorCommand::RemoveMember { member: id } => {
-                CommandResult::Removed(ring()?.member.remove_member(id, by).await?)
+                CommandResult::Removed(member()?.remove_member(id, by).await?)
             }
             OperatorCommand::Pause { request } => {
-                let (paused, entry) = ring()?.member.pause(&request).await?;
+                let (paused, entry) = member()?.pause(&request).await?;
                 CommandResult::Paused { paused, entry }
             }
-            OperatorCommand::FlushLog => self.flush(&ring()?).await?,
+            OperatorCommand::FlushLog => self.flush(&self.ring()?).await?,
             OperatorCommand::Resume => {
-                let (paused, entry) = ring()?.member.resume(by).await?;
+                let (paused, entry) = member()?.resume(by).await?;
                 CommandResult::Resumed { paused, entry }
             }
-            OperatorCommand::History => {
-                CommandResult::History(whole_history(&self.member.state, &ring()?.member))
-            }
+            OperatorCommand::History => CommandResult::History(whole_history(state, &member()?)),
             OperatorCommand::AcknowledgeExposure => {
-                let noted = acknowledge_exposure(&self.member.state, &ring()?.member, by).await;
-                noted.map_err(|error| {
-                    let what = format!("the history cannot be written: {error}");
-                    Refusal::new(
-                        RefusalKind::Failed,
-                        what,
-                        "check the disk of the data directory",
-                    )
-                })?;
+                let noted = acknowledge_exposure(state, &member()?, by).await;
+                noted.map_err(|error| not_written(&error))?;
                 CommandResult::ExposureAcknowledged
             }
             OperatorCommand::Evidence => {
-                CommandResult::Evidence(Box::new(ring()?.member.evidence().await))
+                CommandResult::Evidence(Box::new(member()?.evidence().await))
             }
             OperatorCommand::RepairQuorum {
                 plan,
                 accepted_loss,
             } => {
-                let (member, now) = (ring()?.member, SystemTime::now());
-                let repaired = member.repair_quorum(&plan, accepted_loss, now, by).await?;
+                let (ring, now) = (member()?, SystemTime::now());
+                let repaired = ring.repair_quorum(&plan, accepted_loss, now, by).await?;
                 CommandResult::Repaired(repaired)
             }
-            OperatorCommand::PurgeLog { request, dry_run } => {
-                let state = &self.member.state;
-                CommandResult::Purged(purge_on_order(&ring()?, &request, state, dry_run).await?)
-            }
+            OperatorCommand::PurgeLog { request, dry_run } => CommandResult::Purged(
+                purge_on_order(&self.ring()?, &request, state, dry_run).await?,
+            ),
             OperatorCommand::Provision {
                 donor,
                 dry_run,
@@ -321,7 +309,7 @@ impl Work {
             OperatorCommand::Reload => self.reload(false).await?,
             OperatorCommand::DryRun { of } => self.dry_run(*of).await?,
             OperatorCommand::RestartMysqld { force } => {
-                mysqld_orders::restart(&self.member.state, force).await?;
+                mysqld_orders::restart(state, force).await?;
                 CommandResult::MysqldRestarted
             }
             OperatorCommand::ReplaceStatement { gtid, statement } => {
@@ -329,10 +317,10 @@ impl Work {
                 CommandResult::StatementReplaced { follows }
             }
             OperatorCommand::OfferClone { recipient } => {
-                CommandResult::Offered(mysqld_orders::offer(&self.member.state, recipient).await?)
+                CommandResult::Offered(mysqld_orders::offer(state, recipient).await?)
             }
             OperatorCommand::WithdrawClone { account } => {
-                mysqld_orders::withdraw(&self.member.state, &account).await?;
+                mysqld_orders::withdraw(state, &account).await?;
                 CommandResult::Withdrawn
             }
         })
@@ -555,6 +543,12 @@ impl Work {
         let adding = member.add_member(id, record, speaks, by);
         Ok(self.events.phase("add", adding).await?)
     }
+}
+
+fn not_written(error: &std::io::Error) -> Refusal {
+    let what = format!("the history cannot be written: {error}");
+    let advice = "check the disk of the data directory";
+    Refusal::new(RefusalKind::Failed, what, advice)
 }
 
 /// Phases of a promotion reported so far.

@@ -16,44 +16,9 @@ pub(crate) fn sentence(entries: &[HistoryEntry], at: usize) -> String {
         HistoryEvent::Bootstrapped { members } => {
             format!("The ring was made, with {members} members")
         }
-        HistoryEvent::Led {
-            leader,
-            kind,
-            leaderless_ms,
-            writable,
-            ..
-        } => {
-            // An entry for the end of the interruption contains its duration.
-            let resumed = |other: &HistoryEntry| match &other.event {
-                HistoryEvent::WritesResumed { member } => {
-                    member.id == leader.id && other.term == entry.term
-                }
-                _ => false,
-            };
-            let silence = leaderless_ms.filter(|_| !entries.iter().any(resumed));
-            let silence = silence.map_or_else(String::new, |silence| {
-                let what = match (kind, writable) {
-                    (MemberKind::Database, true) => "clients could write",
-                    _ => "it served",
-                };
-                let after = precise(silence);
-                format!("; {what} {after} after the last call of the leader before it")
-            });
-            let closed = match (kind, writable) {
-                (MemberKind::Database, false) => "; its mysqld is not open for writes",
-                _ => "",
-            };
-            format!(
-                "`{}` leads: {}{silence}{closed}",
-                leader.name,
-                reason(entries, at)
-            )
-        }
+        HistoryEvent::Led { .. } => led(entries, at).unwrap_or_default(),
         HistoryEvent::GaveAway { from, to, why } => {
-            let why = match why.as_str() {
-                "" => String::new(),
-                why => format!(": {why}"),
-            };
+            let why = clause(why);
             format!("`{}` gave the leadership to `{}`{why}", from.name, to.name)
         }
         HistoryEvent::Added { member } => format!("{} joined the ring", with_number(member)),
@@ -71,13 +36,8 @@ pub(crate) fn sentence(entries: &[HistoryEntry], at: usize) -> String {
             until,
             reason,
         } => {
-            let until = until.map_or_else(String::new, |until| {
-                format!(" until {}", second_of_day(until))
-            });
-            let reason = match reason.as_str() {
-                "" => String::new(),
-                reason => format!(": {reason}"),
-            };
+            let until = until.map(|until| format!(" until {}", second_of_day(until)));
+            let (until, reason) = (until.unwrap_or_default(), clause(reason));
             format!(
                 "Failover was paused, `{}` stays the primary{until}{reason}",
                 primary.name
@@ -146,6 +106,54 @@ pub(crate) fn sentence(entries: &[HistoryEntry], at: usize) -> String {
         ),
         HistoryEvent::Unknown => "Something that only a later version knows".to_owned(),
     }
+}
+
+/// A text after a colon, if there is one.
+fn clause(why: &str) -> String {
+    match why {
+        "" => String::new(),
+        why => format!(": {why}"),
+    }
+}
+
+/// The sentence about a leader, with the time since the last call of the one before it.
+fn led(entries: &[HistoryEntry], at: usize) -> Option<String> {
+    let entry = entries.get(at)?;
+    let HistoryEvent::Led {
+        leader,
+        kind,
+        leaderless_ms,
+        writable,
+        ..
+    } = &entry.event
+    else {
+        return None;
+    };
+    // An entry for the end of the interruption contains its duration.
+    let resumed = |other: &HistoryEntry| match &other.event {
+        HistoryEvent::WritesResumed { member } => {
+            member.id == leader.id && other.term == entry.term
+        }
+        _ => false,
+    };
+    let silence = leaderless_ms.filter(|_| !entries.iter().any(resumed));
+    let silence = silence.map_or_else(String::new, |silence| {
+        let what = match (kind, writable) {
+            (MemberKind::Database, true) => "clients could write",
+            _ => "it served",
+        };
+        let after = precise(silence);
+        format!("; {what} {after} after the last call of the leader before it")
+    });
+    let closed = match (kind, writable) {
+        (MemberKind::Database, false) => "; its mysqld is not open for writes",
+        _ => "",
+    };
+    let reason = reason(entries, at);
+    Some(format!(
+        "`{}` leads: {reason}{silence}{closed}",
+        leader.name
+    ))
 }
 
 fn with_number(member: &Named) -> String {
