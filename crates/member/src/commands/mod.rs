@@ -238,9 +238,7 @@ impl Work {
                 let answer = mysqld_orders::carry_out(state, &order).await?;
                 CommandResult::Mysqld(Box::new(answer))
             }
-            OperatorCommand::Promote { to, force } => {
-                self.promote(&member()?, to, force, by).await?
-            }
+            OperatorCommand::Promote { to, force } => self.promote(to, force, by).await?,
             OperatorCommand::ScheduleSwitchover { to, at } => {
                 let by = by.to_owned();
                 let switchover = ScheduledSwitchover { to, at, by };
@@ -326,14 +324,9 @@ impl Work {
         })
     }
 
-    async fn promote(
-        &self,
-        member: &Member,
-        to: MemberId,
-        force: bool,
-        by: &str,
-    ) -> Result<CommandResult, Refusal> {
-        self.may_be_promoted(member, to, force).await?;
+    async fn promote(&self, to: MemberId, force: bool, by: &str) -> Result<CommandResult, Refusal> {
+        let member = self.ring()?.member;
+        self.may_be_promoted(&member, to, force).await?;
         let (progress, mut seen) = watch::channel(PromotionProgress::default());
         let promoting = member.promote(to, progress);
         tokio::pin!(promoting);
@@ -351,7 +344,7 @@ impl Work {
         };
         told.tell(&seen.borrow().clone(), &self.events);
         let promoted = outcome?;
-        note_promotion(member, &promoted, by, String::new());
+        note_promotion(&member, &promoted, by, String::new());
         Ok(CommandResult::Promoted(promoted))
     }
 
