@@ -38,6 +38,7 @@ pub use crate::state::takeover::{TakeoverObserver, TakeoverPhase};
 pub(crate) struct BootstrapOrder {
     /// Transactions before its log.
     pub(crate) origin: LogOrigin,
+    /// Receives the new ring, or why there is none.
     pub(crate) answer: oneshot::Sender<Result<RingId, Refusal>>,
 }
 
@@ -264,7 +265,7 @@ fn scrub_view(progress: ScrubProgress) -> ScrubView {
 fn unreadable(fault: &ReadFault) -> String {
     let from = fault.index.map(|index| format!(" from entry {index} on"));
     format!(
-        "{} is damaged or cannot be read{}; who lacks its entries waits until another member's file has replaced it: {}",
+        "{} is damaged or cannot be read{}; members that lack its entries wait until another member's file has replaced it: {}",
         fault.file,
         from.unwrap_or_default(),
         fault.why
