@@ -1,5 +1,6 @@
 //! A member's certificates, keys and passwords, as last read. All users share them, so that a reload renews them for all later connections.
 
+use std::fmt::Display;
 use std::io;
 
 use archive::encryption::{Identities, Recipients};
@@ -10,7 +11,8 @@ use transport::{TlsMaterial, server_tls};
 
 use crate::error::MemberError;
 use crate::mysqld::connect_options;
-use crate::settings::{BinlogServerSettings, Settings, TlsSettings};
+use crate::protocol::{Refusal, Reloaded};
+use crate::settings::{BinlogServerSettings, HookSettings, Settings, TlsSettings};
 
 /// A configured secret or certificate that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,23 +27,23 @@ pub struct UnusableFile {
 #[must_use]
 pub fn unusable_files(settings: &Settings) -> Vec<UnusableFile> {
     let mut unusable = Vec::new();
-    let mut check = |key: &'static str, why: Option<String>| {
+    let mut check = |key: &'static str, error: Option<&dyn Display>| {
+        let why = error.map(ToString::to_string);
         unusable.extend(why.map(|why| UnusableFile { key, why }));
     };
     if let Some(tls) = &settings.tls
         && let Err(error) = tls.load()
     {
-        let file = error.file();
-        let key = match () {
-            () if file == tls.key_file => "tls.key_file",
-            () if file == tls.ca_file => "tls.ca_file",
-            () => "tls.certificate_file",
+        let key = match error.file() {
+            file if file == tls.key_file => "tls.key_file",
+            file if file == tls.ca_file => "tls.ca_file",
+            _ => "tls.certificate_file",
         };
-        check(key, Some(error.to_string()));
+        check(key, Some(&error));
     }
     if let Some(mysql) = &settings.mysql {
         match connect_options(mysql) {
-            Err(error) => check("mysql.password_file", Some(error.to_string())),
+            Err(error) => check("mysql.password_file", Some(&error)),
             Ok(options) => {
                 if let Err(error) = options.tls.check() {
                     let pair = mysql.tls_certificate.as_ref();
@@ -54,56 +56,48 @@ pub fn unusable_files(settings: &Settings) -> Vec<UnusableFile> {
                         }
                         _ => "mysql.tls_certificate_file",
                     };
-                    check(key, Some(error.to_string()));
+                    check(key, Some(&error));
                 }
-                let key = options
+                let error = options
                     .public_key
                     .read()
                     .err()
                     .map(|error| error.to_string());
-                check("mysql.public_key_file", key);
+                check("mysql.public_key_file", display(error.as_ref()));
             }
         }
     }
     if let Some(server) = &settings.binlog_server {
-        let why = match BinlogServerCredentials::read(server) {
+        match BinlogServerCredentials::read(server) {
+            Ok(_) => {}
             Err(MemberError::BinlogServerTls(error)) => {
                 let own_key = server.certificate.as_ref().map(|(_, key)| key.as_path());
                 let key = match own_key == Some(error.file()) {
                     true => "binlog_server.tls_key_file",
                     false => "binlog_server.tls_certificate_file",
                 };
-                check(key, Some(error.to_string()));
-                None
+                check(key, Some(&error));
             }
-            read => read.err().map(|error| error.to_string()),
-        };
-        check("binlog_server.password_file", why);
+            Err(error) => check("binlog_server.password_file", Some(&error)),
+        }
     }
     if let Some(archive) = &settings.archive {
         let (url, file) = (archive.url.clone(), archive.options_file.as_deref());
         let options = StorageSettings::with_options_of(url, file, archive.call_limit).err();
-        check(
-            "archive.options_file",
-            options.map(|error| error.to_string()),
-        );
+        check("archive.options_file", display(options.as_ref()));
         let recipients = archive.recipients_file.as_deref().map(Recipients::of_file);
-        let recipients = recipients.and_then(Result::err);
-        check(
-            "archive.recipients_file",
-            recipients.map(|error| error.to_string()),
-        );
-        let identity = archive
-            .identity_file
-            .as_deref()
-            .map(Identities::of_private_file);
-        let identity = identity.and_then(Result::err);
-        check(
-            "archive.identity_file",
-            identity.map(|error| error.to_string()),
-        );
+        let error = recipients.and_then(Result::err);
+        check("archive.recipients_file", display(error.as_ref()));
+        let identity = archive.identity_file.as_deref();
+        let error = identity.map(Identities::of_private_file);
+        let error = error.and_then(Result::err);
+        check("archive.identity_file", display(error.as_ref()));
     }
     unusable
+}
+
+fn display<E: Display>(error: Option<&E>) -> Option<&dyn Display> {
+    error.map(|error| error as &dyn Display)
 }
 
 pub(crate) struct Credentials {
@@ -183,5 +177,40 @@ fn not_empty(password: String) -> io::Result<String> {
     match password.is_empty() {
         true => Err(io::Error::other("it is empty")),
         false => Ok(password),
+    }
+}
+
+// Reload of a running member's configuration, without a restart. The program reads the configuration ([`Reload`]). The member first reads
+// and checks all files ([`Renewed::read`]); taking them cannot fail.
+
+/// The program's part of a reload.
+pub trait Reload: Send + Sync + 'static {
+    /// Reloads the configuration, as far as possible while the member runs; a dry run changes nothing.
+    ///
+    /// # Errors
+    /// All faults of the configuration; nothing was changed then.
+    fn reload(&self, dry_run: bool) -> Result<Reloaded, Refusal>;
+}
+
+/// Certificates, passwords and hooks of a configuration, for a member to take.
+pub struct Renewed {
+    pub(crate) credentials: Credentials,
+    pub(crate) hooks: HookSettings,
+}
+
+impl Renewed {
+    /// Reads and checks every file; the member's own certificate as the other members will.
+    ///
+    /// # Errors
+    /// Which one cannot be used, and why.
+    pub fn read(settings: &Settings) -> Result<Self, MemberError> {
+        let credentials = Credentials::read(settings)?;
+        if let Some(tls) = &credentials.tls {
+            settings.check_shown(tls)?;
+        }
+        Ok(Self {
+            credentials,
+            hooks: settings.hooks.clone(),
+        })
     }
 }

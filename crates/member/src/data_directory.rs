@@ -136,7 +136,7 @@ pub(crate) struct IdentityRecord {
     /// Beginning of the ring's log.
     #[serde(default, skip_serializing_if = "LogOrigin::is_empty")]
     pub log_begins_behind: LogOrigin,
-    /// Whether the directory has had a log. Absent in files of earlier programs, and in directories without a log so far.
+    /// True if the directory has had a log. Absent in files of earlier programs, and in directories without a log so far.
     #[serde(default, skip_serializing_if = "is_false")]
     pub log_begun: bool,
 }
@@ -391,7 +391,7 @@ impl UnmanagedNote {
         durable_file::replace(&self.data_dir.join(UNMANAGED_FILE), &content)
     }
 
-    /// Whether it was written by [`Self::set_at_the_primary`].
+    /// Returns whether it was written by [`Self::set_at_the_primary`].
     ///
     /// # Errors
     /// When it cannot be read, or does not exist.

@@ -85,7 +85,7 @@ async fn give_leadership_away(
         }
         if !waits {
             waits = true;
-            tracing::info!(%error, seconds = patience.as_secs_f32(), "waiting for a member that can take over the leadership; a second signal stops at once");
+            tracing::info!(%error, seconds = patience.as_secs_f32(), "waiting for a member that can take over; a second signal stops immediately");
         }
         tokio::time::sleep(AGAIN).await;
     }
@@ -173,6 +173,6 @@ mod tests {
             leader: MemberId(3),
             term: Term(4),
         }));
-        assert!(!may_pass(&PromotionError::Unknown("nobody".to_owned())));
+        assert!(!may_pass(&PromotionError::Unknown("no leader".to_owned())));
     }
 }

@@ -7,8 +7,8 @@
 //!   log_keeping   provisioning       old and damaged files; the data of its mysqld
 //!   mysqld                           management of its mysqld
 //!   binlog_serving   hooks           clients of its log; the operator's own programs
-//!   credentials   reload             certificates and passwords; changes without a restart
-//!   own_certificate   own_host       whether the others accept its certificate, and reach it
+//!   credentials                      certificates and passwords; changes without a restart
+//!   reachability                     whether the others reach it, and accept its certificate
 //!   state   commands                 its state; execution of orders
 //!   leaving                          its graceful stop
 //!   ring_history                     its record of ring events
@@ -31,12 +31,10 @@ mod leaving;
 mod log_keeping;
 mod mysqld;
 mod other_members;
-mod own_certificate;
-mod own_host;
 mod phases;
 pub mod protocol;
 mod provisioning;
-mod reload;
+mod reachability;
 mod ring_handle;
 mod ring_history;
 pub mod settings;
@@ -44,15 +42,14 @@ mod state;
 pub mod status;
 
 pub use commands::Commands;
-pub use credentials::{UnusableFile, unusable_files};
+pub use credentials::{Reload, Renewed, UnusableFile, unusable_files};
 pub use data_directory::{IdentityFileError, LockError};
 pub use error::MemberError;
 #[cfg(feature = "simulation")]
 pub use mysqld::{ConvertedMysqld, MysqldBeside, Reached};
 pub use mysqld::{GUARD, GUARDS, GuardCommand, RELOAD, connect_options, guarded_server};
-pub use own_host::HeardHereAlone;
 pub use phases::{Joined, Opened, Running, Surroundings};
 pub use provisioning::Donor;
-pub use reload::{Reload, Renewed};
+pub use reachability::HeardHereAlone;
 pub use ring_handle::{RingHandle, RotateError, Rotated};
 pub use state::{TakeoverObserver, TakeoverPhase};

@@ -1,16 +1,18 @@
 //! Files of the member's log: purge, retention and scrub.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use binlog_store::{
     FileNumber, LogHandle, NotArchived, PurgeLimit, PurgePlan, PurgePolicy, ScrubStep, StillNeeded,
 };
-use consensus::{NeededBy, PurgeError};
+use consensus::{CallError, NeededBy, PurgeError};
 use mysql_link::ConnectOptions;
-use mysqld_controller::apply::executed_gtids;
+use mysqld_controller::apply::{CompareError, executed_gtids};
 use raft_types::{MemberId, Region};
-use tokio::task::spawn_blocking;
+use thiserror::Error;
+use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::{Instant, MissedTickBehavior, sleep};
 
 use crate::protocol::{KeptFile, PurgeReport, PurgeRequest, Refusal, RefusalKind};
@@ -72,29 +74,41 @@ pub(crate) async fn purge_as_configured(
 ) {
     let mut ticks = tokio::time::interval(PURGE_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut told = None;
+    let mut reported = None;
     loop {
         ticks.tick().await;
-        let kept = match look(&ring, retention, mysqld.as_ref(), not_archived()).await {
-            Ok(kept) => kept,
-            Err(why) => Some(why),
-        };
-        if kept != told {
+        let purged = purge_due(&ring, retention, mysqld.as_ref(), not_archived()).await;
+        let kept = purged.unwrap_or_else(|error| Some(error.to_string()));
+        if kept != reported {
             if let Some(why) = &kept {
                 tracing::info!(why, "old files of the log stay");
             }
-            told = kept;
+            reported = kept;
         }
     }
 }
 
+/// Why due files were not purged.
+#[derive(Debug, Error)]
+pub(crate) enum NotPurged {
+    /// The needs of the ring are unknown.
+    #[error("the leader does not say what the ring still needs of the log: {0}")]
+    Ring(CallError),
+    /// The needs of the member's mysqld are unknown.
+    #[error("mysqld does not say what it has executed: {0}")]
+    Mysqld(CompareError),
+    /// The engine refused.
+    #[error("the engine does not purge: {0}")]
+    Engine(PurgeError),
+}
+
 /// Purges once; returns why due files stay.
-async fn look(
+async fn purge_due(
     ring: &RingHandle,
     retention: Retention,
     mysqld: Option<&ConnectOptions>,
     not_archived: Option<NotArchived>,
-) -> Result<Option<String>, String> {
+) -> Result<Option<String>, NotPurged> {
     let now = SystemTime::now();
     let due = farthest(ring, retention, now, &StillNeeded::default());
     if due.floor.is_none() {
@@ -105,32 +119,29 @@ async fn look(
     let plan = farthest(ring, retention, now, &needed);
     if let Some(upto) = plan.floor {
         let purged = ring.member.purge(upto).await;
-        purged.map_err(|error| format!("the engine does not purge: {error}"))?;
+        purged.map_err(NotPurged::Engine)?;
         let (files, bytes) = (plan.remove.len(), plan.bytes);
         tracing::info!(%upto, files, bytes, "purged the log");
     }
     Ok(plan
         .kept
-        .and_then(|(file, limit)| Some(format!("{file} {}", in_words(limit, needed_by)?))))
+        .and_then(|(file, limit)| Some(format!("{file} {}", kept_because(limit, needed_by)?))))
 }
 
-/// Entries still needed by ring, mysqld and archive, and what needs them first; or why this is unknown, as text.
+/// Entries still needed by ring, mysqld and archive, and what needs them first.
 pub(crate) async fn still_needed(
     ring: &RingHandle,
     absent_after: Duration,
     mysqld: Option<&ConnectOptions>,
     by_archive: Option<NotArchived>,
-) -> Result<(StillNeeded, Option<NeededBy>), String> {
+) -> Result<(StillNeeded, Option<NeededBy>), NotPurged> {
     let floor = ring.member.purge_floor(absent_after).await;
-    let floor = floor.map_err(|error| {
-        format!("the leader does not say what the ring still needs of the log: {error}")
-    })?;
+    let floor = floor.map_err(NotPurged::Ring)?;
     let executed = match mysqld {
-        Some(mysqld) => Some(
-            executed_gtids(mysqld)
-                .await
-                .map_err(|error| format!("mysqld does not say what it has executed: {error}"))?,
-        ),
+        Some(mysqld) => {
+            let executed = executed_gtids(mysqld).await;
+            Some(executed.map_err(NotPurged::Mysqld)?)
+        }
         None => None,
     };
     let needed = StillNeeded {
@@ -157,7 +168,7 @@ fn farthest(
 }
 
 /// Why a due file stays; `None` where no removal is expected.
-pub(crate) fn in_words(limit: PurgeLimit, needed_by: Option<NeededBy>) -> Option<String> {
+fn kept_because(limit: PurgeLimit, needed_by: Option<NeededBy>) -> Option<String> {
     match limit {
         PurgeLimit::Open => None,
         PurgeLimit::NotCommitted => Some("is not committed yet".to_owned()),
@@ -169,7 +180,8 @@ pub(crate) fn in_words(limit: PurgeLimit, needed_by: Option<NeededBy>) -> Option
         PurgeLimit::Held { index } => Some(format!("is being read from entry {index} on")),
         PurgeLimit::NeededByRing { index } => Some(match needed_by {
             Some(NeededBy::Region(region)) => format!(
-                "is needed from entry {index} on by a majority of region `{region}`; if its members are permanently lost, remove them with `witness members remove`"
+                "is needed from entry {index} on by a majority of region `{region}`; if its members are permanently lost, remove them \
+                 with `witness members remove`"
             ),
             Some(NeededBy::Member(id)) => format!("is needed from entry {index} on by member {id}"),
             None => format!("is needed from entry {index} on"),
@@ -193,10 +205,10 @@ pub(crate) async fn purge_on_order(
     let absent_after = state.settings.log.absent_after;
     let (mysqld, archive) = (state.credentials.mysqld.as_ref(), state.not_archived());
     let needed = still_needed(ring, absent_after, mysqld, archive).await;
-    let (needed, needed_by) = needed.map_err(|why| {
+    let (needed, needed_by) = needed.map_err(|error| {
         Refusal::new(
             RefusalKind::NoQuorum,
-            why,
+            error.to_string(),
             "nothing was removed; check with `witness status` what is wrong, and try again",
         )
     })?;
@@ -217,8 +229,7 @@ fn policy(request: &PurgeRequest, now: SystemTime) -> Result<PurgePolicy, Refusa
         },
         PurgeRequest::BeforeFile(name) => {
             let number = FileNumber::from_name(name).ok_or_else(|| {
-                Refusal::new(
-                    RefusalKind::Refused,
+                Refusal::refused(
                     format!("`{name}` is not the name of a log file"),
                     "write it as in binlog.000007; `witness log list` shows them",
                 )
@@ -239,7 +250,7 @@ fn refused(error: &PurgeError) -> Refusal {
 fn report(plan: &PurgePlan, needed_by: Option<NeededBy>) -> PurgeReport {
     let because = |limit| match limit {
         PurgeLimit::Open => "is being written to".to_owned(),
-        limit => in_words(limit, needed_by).unwrap_or_default(),
+        limit => kept_because(limit, needed_by).unwrap_or_default(),
     };
     PurgeReport {
         removed: plan.remove.iter().map(|file| file.name()).collect(),
@@ -320,36 +331,43 @@ async fn repair(ring: &RingHandle, own_region: &Region, file: FileNumber) {
                 return;
             }
             Ok(false) => return,
-            Err(why) => {
-                tracing::warn!(file = %file.name(), from = %id, why, "a damaged file of the log is not repaired");
+            Err(error) => {
+                tracing::warn!(file = %file.name(), from = %id, %error, "a damaged file of the log is not repaired");
             }
         }
     }
 }
 
-/// Whether the file was replaced by that member's; false where the log no longer has it.
-async fn copy_from(ring: &RingHandle, from: MemberId, file: FileNumber) -> Result<bool, String> {
+/// Why a file was not replaced by another member's.
+#[derive(Debug, Error)]
+#[error(transparent)]
+enum RepairError {
+    Task(#[from] JoinError),
+    Disk(#[from] io::Error),
+    Call(#[from] CallError),
+}
+
+/// Returns whether the file was replaced by that member's; false where the log no longer has it.
+async fn copy_from(
+    ring: &RingHandle,
+    from: MemberId,
+    file: FileNumber,
+) -> Result<bool, RepairError> {
     let log = ring.log.clone();
-    let begun = spawn_blocking(move || log.begin_repair(file)).await;
-    let begun = begun.map_err(|error| error.to_string())?;
-    let Some(mut repair) = begun.map_err(|error| error.to_string())? else {
+    let Some(mut repair) = spawn_blocking(move || log.begin_repair(file)).await?? else {
         return Ok(false);
     };
     while let Some(part) = repair.next_part() {
-        let bytes = ring.member.part_of_file(from, part, PIECE).await;
-        let bytes = bytes.map_err(|error| error.to_string())?;
-        let written = spawn_blocking(move || repair.write(&bytes).map(|()| repair)).await;
-        let written = written.map_err(|error| error.to_string())?;
-        repair = written.map_err(|error| error.to_string())?;
+        let bytes = ring.member.part_of_file(from, part, PIECE).await?;
+        repair = spawn_blocking(move || repair.write(&bytes).map(|()| repair)).await??;
     }
-    let finished = spawn_blocking(move || repair.finish()).await;
-    let finished = finished.map_err(|error| error.to_string())?;
-    finished.map(|()| true).map_err(|error| error.to_string())
+    spawn_blocking(move || repair.finish()).await??;
+    Ok(true)
 }
 
 #[cfg(test)]
 mod tests {
-    use raft_types::Region;
+    use raft_types::{OpId, Region};
 
     use super::*;
 
@@ -384,23 +402,8 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_files_back_is_said_with_its_remedy() {
-        let region = Some(NeededBy::Region(Region("south".to_owned())));
-        let words = in_words(PurgeLimit::NeededByRing { index: 9 }, region);
-        assert!(words.is_some_and(|words| words.contains("`south`") && words.contains("remove")));
-        assert_eq!(in_words(PurgeLimit::Open, None), None);
-    }
-}
-
-#[cfg(test)]
-mod purge_order_tests {
-    use raft_types::OpId;
-    use raft_types::Region;
-
-    use super::*;
-
-    #[test]
-    fn a_file_that_stays_says_for_whom() {
+    fn a_kept_file_is_reported_with_the_reason() {
+        assert_eq!(kept_because(PurgeLimit::Open, None), None);
         let number = |number| FileNumber::new(number).unwrap();
         let why = |limit| {
             let plan = PurgePlan {
@@ -426,7 +429,7 @@ mod purge_order_tests {
     }
 
     #[test]
-    fn a_wish_names_a_file() {
+    fn a_request_names_a_file() {
         let request = PurgeRequest::BeforeFile("binlog.x".into());
         let refusal = policy(&request, UNIX_EPOCH).unwrap_err();
         assert_eq!(refusal.what, "`binlog.x` is not the name of a log file");

@@ -16,7 +16,7 @@ use transport::{FarOptions, NamedRoles, TlsError, TlsFiles, TlsMaterial};
 use url::Url;
 use uuid::Uuid;
 
-use crate::status::ClientAddresses;
+use crate::status::{ClientAddresses, LoggedMember};
 
 /// A member's checked configuration, without the keys that only the program uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,6 +72,21 @@ pub struct MemberEntry {
     pub priority: u32,
     /// `host:port` for the other members.
     pub address: String,
+}
+
+impl From<&LoggedMember> for MemberEntry {
+    fn from(logged: &LoggedMember) -> Self {
+        let record = &logged.record;
+        Self {
+            id: logged.id,
+            name: record.name.clone(),
+            region: record.region.clone(),
+            kind: record.kind,
+            votes: record.votes,
+            priority: record.priority,
+            address: record.address.clone(),
+        }
+    }
 }
 
 /// Section `[log]` of the configuration.
@@ -250,7 +265,7 @@ pub struct MysqlSettings {
     pub extra_args: Vec<String>,
     /// Commands and files in mode `external`.
     pub external: Option<ExternalMysqld>,
-    /// Whether an empty data directory is initialised.
+    /// True if an empty data directory is initialised.
     pub initialize: bool,
     /// The acker's server id; `None`: derived from the member's id.
     pub server_id: Option<u32>,
@@ -258,7 +273,7 @@ pub struct MysqlSettings {
     pub server_uuid: Option<Uuid>,
     /// Whether the member changes required settings, or only checks them.
     pub manage_settings: bool,
-    /// Whether a server with unproven requirements is accepted.
+    /// True if a server with unproven requirements is accepted.
     pub accept_unproven: bool,
     /// The largest transaction that the primary accepts, in bytes of binlog.
     pub max_transaction_bytes: u64,
@@ -266,11 +281,11 @@ pub struct MysqlSettings {
     pub apply_workers: Option<usize>,
     /// Whether mysqld's own replica threads apply, from the member's binlog server.
     pub native: bool,
-    /// Whether mysqld runs events while it is the primary.
+    /// True if mysqld runs events while it is the primary.
     pub events: EventsWanted,
     /// How long a leader's mysqld may be unfit before another member gets the leadership; `None`: indefinitely.
     pub demote_after: Option<Duration>,
-    /// How long clients may use a primary whose member does not serve.
+    /// Time for which clients may use a primary without a serving member.
     pub fence_after: Duration,
     /// How long statements may delay a planned switchover before their sessions are killed; `None`: none are.
     pub kill_statements_after: Option<Duration>,
@@ -346,7 +361,7 @@ pub struct BinlogServerSettings {
     pub password: PasswordSource,
     /// The certificate and its key; `None` without TLS.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// Whether a login without TLS is refused.
+    /// True if a login without TLS is refused.
     pub require_tls: bool,
     /// Limit of concurrent connections.
     pub max_connections: usize,
@@ -377,7 +392,7 @@ pub struct HookSettings {
 }
 
 impl HookSettings {
-    /// Whether any command is configured.
+    /// Returns whether any command is configured.
     pub fn any(&self) -> bool {
         [&self.on_primary, &self.on_demoted, &self.on_primary_changed]
             .iter()

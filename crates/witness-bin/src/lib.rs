@@ -14,3 +14,4 @@ mod openmetrics;
 pub mod operator;
 mod reload;
 pub mod terminal;
+mod text;

@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use procfs::process::{LimitValue, Process};
 use procfs::{ProcResult, WithCurrentSystemInfo};
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -74,7 +74,7 @@ fn of_this_process() -> ProcResult<Registry> {
     Ok(registry)
 }
 
-/// Writer for the metrics of one scrape. Names omit the registry's prefix and the suffixes of unit and type.
+/// Writer for the metrics of one scrape. Names omit the registry's prefix and `_total`; a unit ends them.
 pub(crate) struct MetricWriter<'a, 'e>(&'a mut DescriptorEncoder<'e>);
 
 impl<'a, 'e> MetricWriter<'a, 'e> {
@@ -82,32 +82,34 @@ impl<'a, 'e> MetricWriter<'a, 'e> {
         Self(encoder)
     }
 
-    pub(crate) fn gauge(
-        &mut self,
-        name: &str,
-        unit: Option<&Unit>,
+    fn metric<'s>(
+        &'s mut self,
+        name: &'s str,
         help: &str,
-        value: f64,
-    ) -> Result<(), Error> {
-        self.0
-            .encode_descriptor(name, help, unit, MetricType::Gauge)?
+        kind: MetricType,
+    ) -> Result<MetricEncoder<'s>, Error> {
+        static SECONDS: Unit = Unit::Seconds;
+        static BYTES: Unit = Unit::Bytes;
+        let (name, unit) = match name.rsplit_once('_') {
+            Some((name, "seconds")) => (name, Some(&SECONDS)),
+            Some((name, "bytes")) => (name, Some(&BYTES)),
+            _ => (name, None),
+        };
+        self.0.encode_descriptor(name, help, unit, kind)
+    }
+
+    pub(crate) fn gauge(&mut self, name: &str, help: &str, value: f64) -> Result<(), Error> {
+        self.metric(name, help, MetricType::Gauge)?
             .encode_gauge(&value)
     }
 
     /// Writes a gauge that is 1 for `true` and 0 for `false`.
     pub(crate) fn yes(&mut self, name: &str, help: &str, value: bool) -> Result<(), Error> {
-        self.gauge(name, None, help, f64::from(u8::from(value)))
+        self.gauge(name, help, f64::from(u8::from(value)))
     }
 
-    pub(crate) fn counter(
-        &mut self,
-        name: &str,
-        unit: Option<&Unit>,
-        help: &str,
-        value: u64,
-    ) -> Result<(), Error> {
-        self.0
-            .encode_descriptor(name, help, unit, MetricType::Counter)?
+    pub(crate) fn counter(&mut self, name: &str, help: &str, value: u64) -> Result<(), Error> {
+        self.metric(name, help, MetricType::Counter)?
             .encode_counter::<NoLabelSet, _, u64>(&value, None)
     }
 
@@ -118,8 +120,7 @@ impl<'a, 'e> MetricWriter<'a, 'e> {
         help: &str,
         labels: &impl EncodeLabelSet,
     ) -> Result<(), Error> {
-        self.0
-            .encode_descriptor(name, help, None, MetricType::Info)?
+        self.metric(name, help, MetricType::Info)?
             .encode_info(labels)
     }
 
@@ -127,7 +128,6 @@ impl<'a, 'e> MetricWriter<'a, 'e> {
     pub(crate) fn gauges<L: EncodeLabelSet>(
         &mut self,
         name: &str,
-        unit: Option<&Unit>,
         help: &str,
         values: impl IntoIterator<Item = (L, f64)>,
     ) -> Result<(), Error> {
@@ -135,9 +135,7 @@ impl<'a, 'e> MetricWriter<'a, 'e> {
         if values.peek().is_none() {
             return Ok(());
         }
-        let mut metric = self
-            .0
-            .encode_descriptor(name, help, unit, MetricType::Gauge)?;
+        let mut metric = self.metric(name, help, MetricType::Gauge)?;
         for (labels, value) in values {
             metric.encode_family(&labels)?.encode_gauge(&value)?;
         }
@@ -148,21 +146,17 @@ impl<'a, 'e> MetricWriter<'a, 'e> {
     pub(crate) fn counters<L: EncodeLabelSet>(
         &mut self,
         name: &str,
-        unit: Option<&Unit>,
         help: &str,
         values: impl IntoIterator<Item = (L, u64)>,
     ) -> Result<(), Error> {
-        let values: Vec<_> = values.into_iter().collect();
-        if values.is_empty() {
+        let mut values = values.into_iter().peekable();
+        if values.peek().is_none() {
             return Ok(());
         }
-        let mut metric = self
-            .0
-            .encode_descriptor(name, help, unit, MetricType::Counter)?;
-        for (labels, value) in &values {
-            metric
-                .encode_family(labels)?
-                .encode_counter::<NoLabelSet, _, u64>(value, None)?;
+        let mut metric = self.metric(name, help, MetricType::Counter)?;
+        for (labels, value) in values {
+            let mut family = metric.encode_family(&labels)?;
+            family.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
         }
         Ok(())
     }

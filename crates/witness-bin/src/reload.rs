@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use member::protocol::{Refusal, RefusalKind, Reloaded};
+use member::protocol::{Refusal, Reloaded};
 use member::{MemberError, Reload, Renewed};
 
 use crate::cli::config_args::ConfigArgs;
@@ -30,8 +30,7 @@ impl Reload for Reloading {
         let sources = self.args.sources().map_err(|error| refused(&error))?;
         let (config, problems) = read(&sources);
         let Some(mut config) = config else {
-            return Err(Refusal::new(
-                RefusalKind::Refused,
+            return Err(Refusal::refused(
                 format!("the configuration was not taken: it has mistakes:\n{problems}"),
                 NOTHING_CHANGED,
             ));
@@ -86,8 +85,7 @@ const NOTHING_CHANGED: &str =
     "nothing was changed; `witness config check` on that host names mistakes as well";
 
 fn refused(why: &dyn std::fmt::Display) -> Refusal {
-    Refusal::new(
-        RefusalKind::Refused,
+    Refusal::refused(
         format!("the configuration was not taken: {why}"),
         NOTHING_CHANGED,
     )

@@ -8,7 +8,6 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use member::protocol::{CommandResult, OperatorCommand, Refusal, RefusalKind};
 use member::status::{MemberView, ViewSource};
-use prometheus_client::registry::Registry;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio_util::sync::CancellationToken;
 
@@ -20,7 +19,7 @@ use crate::http::page::RingPage;
 use crate::http::questions::Endpoints;
 use crate::http::reports::RingReports;
 use crate::operator::Asker;
-use crate::operator::history::milliseconds;
+use crate::text::times::milliseconds;
 
 /// The token that permits orders.
 const ORDERS: &str = "orders";
@@ -91,16 +90,15 @@ fn endpoints(view: MemberView, carried_out: Arc<AtomicUsize>) -> Endpoints {
     let orders = OrderApi::new(Arc::new(Counting(carried_out)), access.clone());
     let reports = RingReports::new(Asker::of_itself(Arc::clone(&view)));
     let page = RingPage::new(Arc::clone(&view), reports.clone());
-    let threshold = Duration::from_secs(1);
-    Endpoints::new(
-        view,
-        Registry::default(),
+    Endpoints {
+        source: view,
+        registry: Arc::default(),
         orders,
         page,
         reports,
-        threshold,
+        throttle_threshold: Duration::from_secs(1),
         access,
-    )
+    }
 }
 
 /// A member whose state never changes.

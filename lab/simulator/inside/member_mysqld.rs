@@ -26,8 +26,8 @@ use crate::protocol::{
 use crate::provisioning::{Donor, Provisioner, fit};
 use crate::ring_handle::{RingHandle, now_in_seconds};
 use crate::settings::{MysqlSettings, Settings};
-use crate::state::StatusView;
-use crate::status::{ActivityView, LogView, MemberView, MysqlView};
+use crate::state::ring_status;
+use crate::status::{MemberView, MysqlView};
 
 /// Access to such a mysqld, and the owner of its process.
 #[derive(Debug)]
@@ -145,23 +145,12 @@ impl MysqldBeside {
 
     /// Its member's view, as far as it concerns the ring and mysqld.
     pub fn member_view(&self, identity: Identity) -> MemberView {
-        StatusView {
-            config: &self.config,
-            identity,
-            uptime: std::time::Duration::ZERO,
-            raft: Some(self.ring.member.status()),
-            log: LogView::default(),
-            activity: ActivityView::default(),
-            quorum_lost_for: None,
+        let now = UnixSeconds(u64::from(now_in_seconds()));
+        let raft = self.ring.member.status();
+        MemberView {
             mysql: Some(self.view()),
-            consumers: None,
-            routes: None,
-            fault: None,
-            archive: None,
-            hooks: None,
-            now: UnixSeconds(u64::from(now_in_seconds())),
+            ..ring_status(&self.config, &identity, Some(&raft), None, now)
         }
-        .view()
     }
 }
 

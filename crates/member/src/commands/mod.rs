@@ -10,8 +10,7 @@ use bytes::Bytes;
 use consensus::HistoryEvent;
 use raft_types::{FormatRange, MemberId, MemberRecord, OpId};
 use ring_admin::{
-    Member, Party, PromotionPhase, PromotionProgress, PromotionRefusal, RepairPlan,
-    ScheduledSwitchover,
+    Member, Party, PromotionPhase, PromotionProgress, PromotionRefusal, ScheduledSwitchover,
 };
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -19,14 +18,14 @@ use transport::{AdminClient, AdminError, CommandCaller, CommandSource, Right, Tr
 
 #[cfg(feature = "simulation")]
 pub(crate) use crate::commands::mysqld_orders::OrderedMysqld;
-use crate::log_keeping;
+use crate::credentials::Reload;
+use crate::log_keeping::purge_on_order;
 use crate::other_members::OtherMembers;
 use crate::protocol::{
-    CommandEvent, CommandProgress, CommandResult, OperatorCommand, Order, PurgeReport,
-    PurgeRequest, Refusal, RefusalKind, done_event,
+    CommandEvent, CommandProgress, CommandResult, OperatorCommand, Order, Refusal, RefusalKind,
+    done_event,
 };
 use crate::provisioning::{DonorMember, Provisioner};
-use crate::reload::Reload;
 use crate::ring_handle::{RingHandle, RotateError};
 use crate::ring_history::{acknowledge_exposure, note_promotion, whole_history};
 use crate::state::MemberState;
@@ -183,8 +182,7 @@ impl Work {
                 let command = command.attributed_to(&from.by);
                 self.record(&from, command).await
             }
-            Err(error) => Err(Refusal::new(
-                RefusalKind::Refused,
+            Err(error) => Err(Refusal::refused(
                 format!("this member does not know the command ({error})"),
                 "run the same version everywhere",
             )),
@@ -231,86 +229,77 @@ impl Work {
         by: &str,
         command: OperatorCommand,
     ) -> Result<CommandResult, Refusal> {
-        let ring = || self.ring();
+        let state = &self.member.state;
+        let member = || self.ring().map(|ring| ring.member);
         Ok(match command {
-            OperatorCommand::Bootstrap { origin } => CommandResult::Bootstrapped(
-                mysqld_orders::bootstrap(&self.member.state, &origin).await?,
-            ),
+            OperatorCommand::Bootstrap { origin } => {
+                CommandResult::Bootstrapped(mysqld_orders::bootstrap(state, &origin).await?)
+            }
             OperatorCommand::Mysqld { order } => {
-                let answer = mysqld_orders::carry_out(&self.member.state, &order).await?;
+                let answer = mysqld_orders::carry_out(state, &order).await?;
                 CommandResult::Mysqld(Box::new(answer))
             }
-            OperatorCommand::Promote { to, force } => {
-                self.promote(&ring()?.member, to, force, by).await?
-            }
+            OperatorCommand::Promote { to, force } => self.promote(to, force, by).await?,
             OperatorCommand::ScheduleSwitchover { to, at } => {
                 let by = by.to_owned();
                 let switchover = ScheduledSwitchover { to, at, by };
-                let entry = ring()?.member.schedule_switchover(&switchover).await?;
+                let entry = member()?.schedule_switchover(&switchover).await?;
                 CommandResult::Scheduled { switchover, entry }
             }
             OperatorCommand::CancelSwitchover => {
-                let (switchover, entry) = ring()?.member.cancel_switchover(by).await?;
+                let (switchover, entry) = member()?.cancel_switchover(by).await?;
                 CommandResult::Unscheduled { switchover, entry }
             }
             OperatorCommand::MockElection { to } => {
-                CommandResult::MockElection(ring()?.member.mock_election(to).await?)
+                CommandResult::MockElection(member()?.mock_election(to).await?)
             }
             OperatorCommand::AddMember { member: id, record } => {
-                CommandResult::Added(self.add(&ring()?.member, id, record, by).await?)
+                CommandResult::Added(self.add(&member()?, id, record, by).await?)
             }
             OperatorCommand::UpdateMember {
                 member: id,
                 change,
                 dry_run,
             } => {
-                let updated = ring()?
-                    .member
-                    .update_member(id, &change, dry_run, by)
-                    .await?;
+                let updated = member()?.update_member(id, &change, dry_run, by).await?;
                 CommandResult::MemberUpdated(Box::new(updated))
             }
             OperatorCommand::SetRules { change, dry_run } => {
-                let set = ring()?.member.set_rules(&change, dry_run, by).await?;
+                let set = member()?.set_rules(&change, dry_run, by).await?;
                 CommandResult::RulesSet(Box::new(set))
             }
             OperatorCommand::RemoveMember { member: id } => {
-                CommandResult::Removed(ring()?.member.remove_member(id, by).await?)
+                CommandResult::Removed(member()?.remove_member(id, by).await?)
             }
             OperatorCommand::Pause { request } => {
-                let (paused, entry) = ring()?.member.pause(&request).await?;
+                let (paused, entry) = member()?.pause(&request).await?;
                 CommandResult::Paused { paused, entry }
             }
-            OperatorCommand::FlushLog => self.flush(&ring()?).await?,
+            OperatorCommand::FlushLog => self.flush(&self.ring()?).await?,
             OperatorCommand::Resume => {
-                let (paused, entry) = ring()?.member.resume(by).await?;
+                let (paused, entry) = member()?.resume(by).await?;
                 CommandResult::Resumed { paused, entry }
             }
-            OperatorCommand::History => {
-                CommandResult::History(whole_history(&self.member.state, &ring()?.member))
-            }
+            OperatorCommand::History => CommandResult::History(whole_history(state, &member()?)),
             OperatorCommand::AcknowledgeExposure => {
-                let noted = acknowledge_exposure(&self.member.state, &ring()?.member, by).await;
-                noted.map_err(|error| {
-                    let what = format!("the history cannot be written: {error}");
-                    Refusal::new(
-                        RefusalKind::Failed,
-                        what,
-                        "check the disk of the data directory",
-                    )
-                })?;
+                let noted = acknowledge_exposure(state, &member()?, by).await;
+                noted.map_err(|error| not_written(&error))?;
                 CommandResult::ExposureAcknowledged
             }
             OperatorCommand::Evidence => {
-                CommandResult::Evidence(Box::new(ring()?.member.evidence().await))
+                CommandResult::Evidence(Box::new(member()?.evidence().await))
             }
             OperatorCommand::RepairQuorum {
                 plan,
                 accepted_loss,
-            } => CommandResult::Repaired(repair(&ring()?.member, &plan, accepted_loss, by).await?),
-            OperatorCommand::PurgeLog { request, dry_run } => {
-                CommandResult::Purged(self.purge(&ring()?, &request, dry_run).await?)
+            } => {
+                let (ring, now) = (member()?, SystemTime::now());
+                let repaired = ring.repair_quorum(&plan, accepted_loss, now, by).await?;
+                CommandResult::Repaired(repaired)
             }
+            OperatorCommand::PurgeLog { request, dry_run } => CommandResult::Purged(
+                purge_on_order(&self.ring()?, &request, state, dry_run).await?,
+            ),
             OperatorCommand::Provision {
                 donor,
                 dry_run,
@@ -319,7 +308,7 @@ impl Work {
             OperatorCommand::Reload => self.reload(false).await?,
             OperatorCommand::DryRun { of } => self.dry_run(*of).await?,
             OperatorCommand::RestartMysqld { force } => {
-                mysqld_orders::restart(&self.member.state, force).await?;
+                mysqld_orders::restart(state, force).await?;
                 CommandResult::MysqldRestarted
             }
             OperatorCommand::ReplaceStatement { gtid, statement } => {
@@ -327,23 +316,18 @@ impl Work {
                 CommandResult::StatementReplaced { follows }
             }
             OperatorCommand::OfferClone { recipient } => {
-                CommandResult::Offered(mysqld_orders::offer(&self.member.state, recipient).await?)
+                CommandResult::Offered(mysqld_orders::offer(state, recipient).await?)
             }
             OperatorCommand::WithdrawClone { account } => {
-                mysqld_orders::withdraw(&self.member.state, &account).await?;
+                mysqld_orders::withdraw(state, &account).await?;
                 CommandResult::Withdrawn
             }
         })
     }
 
-    async fn promote(
-        &self,
-        member: &Member,
-        to: MemberId,
-        force: bool,
-        by: &str,
-    ) -> Result<CommandResult, Refusal> {
-        self.may_be_promoted(member, to, force).await?;
+    async fn promote(&self, to: MemberId, force: bool, by: &str) -> Result<CommandResult, Refusal> {
+        let member = self.ring()?.member;
+        self.may_be_promoted(&member, to, force).await?;
         let (progress, mut seen) = watch::channel(PromotionProgress::default());
         let promoting = member.promote(to, progress);
         tokio::pin!(promoting);
@@ -361,7 +345,7 @@ impl Work {
         };
         told.tell(&seen.borrow().clone(), &self.events);
         let promoted = outcome?;
-        note_promotion(member, &promoted, by, String::new());
+        note_promotion(&member, &promoted, by, String::new());
         Ok(CommandResult::Promoted(promoted))
     }
 
@@ -396,8 +380,7 @@ impl Work {
         };
         let named = member.named(to);
         let name = named.map_or_else(|| to.to_string(), |named| named.name);
-        Err(Refusal::new(
-            RefusalKind::Refused,
+        Err(Refusal::refused(
             format!("the mysqld beside `{name}` could not be the primary soon: {why}"),
             "nothing was changed; wait until it could (`witness status`), or add --force",
         ))
@@ -437,8 +420,7 @@ impl Work {
             }
             OperatorCommand::Reload => return self.reload(true).await,
             other => {
-                return Err(Refusal::new(
-                    RefusalKind::Refused,
+                return Err(Refusal::refused(
                     format!("there is no dry run of {other}"),
                     "nothing was changed",
                 ));
@@ -449,8 +431,7 @@ impl Work {
 
     async fn reload(&self, dry_run: bool) -> Result<CommandResult, Refusal> {
         let Some(reload) = self.member.reload.get().cloned() else {
-            return Err(Refusal::new(
-                RefusalKind::Refused,
+            return Err(Refusal::refused(
                 "this member has no configuration that could be read again",
                 "it is part of another program than `witness run`",
             ));
@@ -477,15 +458,6 @@ impl Work {
             entry: rotated.entry,
             file: rotated.file.name(),
         })
-    }
-
-    async fn purge(
-        &self,
-        ring: &RingHandle,
-        request: &PurgeRequest,
-        dry_run: bool,
-    ) -> Result<PurgeReport, Refusal> {
-        log_keeping::purge_on_order(ring, request, &self.member.state, dry_run).await
     }
 
     fn provisioner(&self) -> Result<Arc<Provisioner>, Refusal> {
@@ -526,13 +498,14 @@ impl Work {
 
     /// Queries the formats of a newcomer's program. If it does not answer, giving it the ring fails as well, with the reason.
     async fn formats_of(&self, record: &MemberRecord) -> Option<FormatRange> {
-        let client = AdminClient::new(
-            &record.address,
-            self.member.state.credentials.tls.as_ref(),
-            self.member.transport,
-        );
-        let introduction = client.ok()?.identify().await;
+        let introduction = self.client_of(record).ok()?.identify().await;
         Some(introduction.ok()?.speaks)
+    }
+
+    /// A client for a newcomer.
+    fn client_of(&self, record: &MemberRecord) -> Result<AdminClient, AdminError> {
+        let tls = self.member.state.credentials.tls.as_ref();
+        AdminClient::new(&record.address, tls, self.member.transport)
     }
 
     /// Gives the newcomer its ring, then adds it. All refusals come before the first step.
@@ -552,44 +525,24 @@ impl Work {
             member: id,
             incarnation: record.incarnation,
         };
-        let adopting = async {
-            let client = AdminClient::new(
-                &record.address,
-                self.member.state.credentials.tls.as_ref(),
-                self.member.transport,
-            )?;
-            client
-                .adopt(
-                    member.status().ring,
-                    party,
-                    &self.member.state.book.origin(),
-                )
-                .await
-        };
+        let (ring, origin) = (member.status().ring, self.member.state.book.origin());
+        let adopting = async { self.client_of(&record)?.adopt(ring, party, &origin).await };
         let adopted = self.events.phase("adopt", adopting).await;
-        adopted.map_err(|error| not_adopted(&error))?;
+        adopted.map_err(|error: AdminError| {
+            Refusal::refused(
+                format!("the leader cannot give the new member its ring: {error}"),
+                "nothing was changed; start the new member with an empty `data_dir`, at an address that the leader reaches too",
+            )
+        })?;
         let adding = member.add_member(id, record, speaks, by);
         Ok(self.events.phase("add", adding).await?)
     }
 }
 
-fn not_adopted(error: &AdminError) -> Refusal {
-    Refusal::new(
-        RefusalKind::Refused,
-        format!("the leader cannot give the new member its ring: {error}"),
-        "nothing was changed; start the new member with an empty `data_dir`, at an address that the leader reaches too",
-    )
-}
-
-async fn repair(
-    member: &Member,
-    plan: &RepairPlan,
-    accepted_loss: Option<OpId>,
-    by: &str,
-) -> Result<OpId, Refusal> {
-    Ok(member
-        .repair_quorum(plan, accepted_loss, SystemTime::now(), by)
-        .await?)
+fn not_written(error: &std::io::Error) -> Refusal {
+    let what = format!("the history cannot be written: {error}");
+    let advice = "check the disk of the data directory";
+    Refusal::new(RefusalKind::Failed, what, advice)
 }
 
 /// Phases of a promotion reported so far.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use mysql_link::{ConnectOptions, Secret};
-use mysqld_server::conversion::{ConversionError, look, steps};
+use mysqld_server::conversion::{look, steps};
 use mysqld_server::provision::{CloneAccount, CloneOffer, ProvisionError};
 use mysqld_server::{ReplicationSource, SourceTls, provision};
 use raft_types::{MemberId, RingId};
@@ -20,7 +20,7 @@ use crate::settings::{MysqlSettings, Settings};
 use crate::state::{BootstrapOrder, MemberState};
 
 /// How long a bootstrap may take here, with all members running.
-const FOUNDING_LIMIT: Duration = Duration::from_secs(25);
+const BOOTSTRAP_LIMIT: Duration = Duration::from_secs(25);
 /// Interval between checks of the bootstrap.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -44,7 +44,7 @@ pub(crate) async fn bootstrap(
     origin: &str,
 ) -> Result<RingId, Refusal> {
     let mut bootstrap = None;
-    let until = tokio::time::Instant::now() + FOUNDING_LIMIT;
+    let until = tokio::time::Instant::now() + BOOTSTRAP_LIMIT;
     loop {
         match member_state.book.identity().ring {
             RingState::Belongs { ring } => return Ok(ring),
@@ -62,13 +62,9 @@ pub(crate) async fn bootstrap(
             RingState::Fresh | RingState::Bootstrapping { .. } => {}
         }
         if let Some(answered) = &mut bootstrap
-            && let Ok(Err((cause, advice))) = answered.try_recv()
+            && let Ok(Err(refusal)) = answered.try_recv()
         {
-            return Err(Refusal::new(
-                RefusalKind::Refused,
-                format!("the ring cannot be made: {cause}"),
-                advice,
-            ));
+            return Err(refusal);
         }
         if tokio::time::Instant::now() > until {
             return Err(Refusal::new(
@@ -90,15 +86,11 @@ pub(crate) async fn restart(member_state: &Arc<MemberState>, force: bool) -> Res
     management.restart(force).await
 }
 
-fn done(outcome: Result<(), ConversionError>) -> Result<(), Refusal> {
-    told(outcome)
-}
-
-fn told<E: std::fmt::Display>(outcome: Result<(), E>) -> Result<(), Refusal> {
-    outcome.map_err(|cause| {
+fn done<E: std::fmt::Display>(outcome: Result<(), E>) -> Result<(), Refusal> {
+    outcome.map_err(|error| {
         Refusal::new(
             RefusalKind::Failed,
-            cause.to_string(),
+            error.to_string(),
             "fix that, and run the command again: it continues where it stopped",
         )
     })
@@ -118,13 +110,9 @@ impl<'a> OrderedMysqld<'a> {
     fn of(member_state: &'a MemberState) -> Result<Self, Refusal> {
         let settings = member_state.settings.mysql.as_ref();
         let connect = member_state.credentials.mysqld.clone();
-        let (settings, connect) = settings.zip(connect).ok_or_else(|| {
-            Refusal::new(
-                RefusalKind::Refused,
-                "this member is a witness and has no mysqld",
-                "",
-            )
-        })?;
+        let (settings, connect) = settings
+            .zip(connect)
+            .ok_or_else(|| Refusal::refused("this member is a witness and has no mysqld", ""))?;
         Ok(Self {
             config: &member_state.settings,
             settings,
@@ -156,10 +144,10 @@ impl<'a> OrderedMysqld<'a> {
                 self.left_alone("the member manages it")?;
                 done(steps::leave_source(&self.connect).await)?;
             }
-            MysqldOrder::Manage => told(self.management()?.manage().await)?,
-            MysqldOrder::TakeOver => told(self.management()?.take_over().await)?,
-            MysqldOrder::ReleaseFollower => told(self.management()?.release_follower().await)?,
-            MysqldOrder::ReleasePrimary => told(self.management()?.release_primary().await)?,
+            MysqldOrder::Manage => done(self.management()?.manage().await)?,
+            MysqldOrder::TakeOver => done(self.management()?.take_over().await)?,
+            MysqldOrder::ReleaseFollower => done(self.management()?.release_follower().await)?,
+            MysqldOrder::ReleasePrimary => done(self.management()?.release_primary().await)?,
             MysqldOrder::Replicate(from) => {
                 self.left_alone("the member manages it")?;
                 let source = self.source(from)?;
@@ -214,7 +202,7 @@ impl<'a> OrderedMysqld<'a> {
 
     fn left_alone(&self, why: &str) -> Result<(), Refusal> {
         if self.is_managed() {
-            return Err(Refusal::new(RefusalKind::Refused, why, "nothing was done"));
+            return Err(Refusal::refused(why, "nothing was done"));
         }
         Ok(())
     }
@@ -227,8 +215,7 @@ impl<'a> OrderedMysqld<'a> {
             return Ok(());
         }
         if self.book.identity().ring != RingState::Fresh {
-            return Err(Refusal::new(
-                RefusalKind::Refused,
+            return Err(Refusal::refused(
                 "the member belongs to a ring, and begins to manage its mysqld",
                 "start it with an empty data directory, and do not bootstrap it",
             ));
@@ -259,7 +246,7 @@ fn replication_source(
     own_user: &str,
     verify: Option<SourceTls>,
 ) -> Result<ReplicationSource, Refusal> {
-    let refused = |what: &str, advice: &str| Refusal::new(RefusalKind::Refused, what, advice);
+    let refused = |what: &str, advice: &str| Refusal::refused(what, advice);
     let (Some(user), Some(password)) = (&from.user, &from.password) else {
         return Err(refused(
             "the order names no replication account with its password",
@@ -334,11 +321,7 @@ pub(crate) async fn withdraw(
 
 /// This member has no mysqld to copy from or to.
 pub(crate) fn no_mysqld() -> Refusal {
-    Refusal::new(
-        RefusalKind::Refused,
-        "this member has no mysqld",
-        "name a database member",
-    )
+    Refusal::refused("this member has no mysqld", "name a database member")
 }
 
 fn account(member_state: &MemberState) -> Result<ConnectOptions, Refusal> {

@@ -241,7 +241,9 @@ impl Enabling<'_> {
         self.lead().await?;
         conversion.order(own, MysqldOrder::TakeOver).await?;
         self.taken_over().await?;
-        let primary = conversion.until_said(own, |said| said.primary.clone());
+        let primary = conversion.until_said(own, |said| {
+            said.primary.clone().map_err(|why| why.to_string())
+        });
         primary.await?;
         self.pause = watch.end().await;
         Ok(())

@@ -412,7 +412,7 @@ impl MemberSaid {
         match &self.mysql {
             None => Err("its mysqld is not managed yet".to_owned()),
             Some(mysql) if mysql.following || !mysql.applies => Ok(()),
-            Some(mysql) => Err(mysql.trouble.clone().unwrap_or_else(|| mysql.role.clone())),
+            Some(mysql) => Err((mysql.trouble.clone()).unwrap_or_else(|| mysql.role.to_string())),
         }
     }
 }

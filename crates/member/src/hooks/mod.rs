@@ -1,8 +1,6 @@
 //! Operator commands that the member runs when the primary changes, to notify a proxy, a name service or a person. They run after the
-//! change and cannot delay it. `event.rs` describes the state that the member sees, `reports.rs` decides which hook is due, and one task
-//! runs the commands in turn, each with a time limit.
+//! change and cannot delay it. `reports.rs` decides which hook is due, and one task runs the commands in turn, each with a time limit.
 
-mod event;
 pub(crate) mod reports;
 
 use std::process::Stdio;
@@ -14,8 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
-use crate::hooks::event::{Event, EventKind, OwnMysqld, PrimaryState};
-use crate::hooks::reports::Reports;
+use crate::hooks::reports::{Event, EventKind, OwnMysqld, PrimaryState, Reports};
 use crate::settings::HookSettings;
 use crate::state::MemberState;
 use crate::status::ViewSource;
@@ -220,7 +217,7 @@ mod tests {
         assert!(run.failure.unwrap().contains("was killed after 300ms"));
         assert!(began.elapsed() < LIMIT);
         tokio::time::sleep(Duration::from_secs(4)).await;
-        assert!(!mark.exists(), "what it started went on");
+        assert!(!mark.exists(), "its child continued");
     }
 
     #[tokio::test]

@@ -45,7 +45,7 @@ use crate::protocol::{Refusal, RefusalKind};
 use crate::provisioning::Provisioner;
 use crate::ring_handle::RingHandle;
 use crate::settings::{MysqlSettings, Settings};
-use crate::status::MysqlView;
+use crate::status::{MysqlView, MysqldRole, MysqldState, WriteFenceView};
 
 /// How long waiting commits may take to be acknowledged after the primary is closed.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
@@ -239,17 +239,16 @@ impl MysqldManagement {
     }
 
     fn unmanaged(&self, plain: &Plain) -> MysqlView {
-        let words = "unmanaged: `witness enable-raft` lets the member manage it";
         let seen = plain.seen.clone().unwrap_or_default();
         let offline = seen.offline.then(|| "`offline_mode` is ON".to_owned());
         let silent = plain.seen.as_ref().err().map(ToString::to_string);
         let stands = Some(seen.error).filter(|error| !error.is_empty());
         MysqlView {
             mode: mode_words(self.setup.settings.mode).to_owned(),
-            state: MysqlView::UNMANAGED.to_owned(),
-            unprotected_because: vec![format!("it is {words}")],
-            write_fence: words.to_owned(),
-            role: words.to_owned(),
+            state: MysqldState::Unmanaged,
+            unprotected_because: vec![format!("it is {}", MysqldRole::Unmanaged)],
+            write_fence: WriteFenceView::Unmanaged,
+            role: MysqldRole::Unmanaged,
             applies: self.setup.settings.apply_workers.is_some(),
             writable: seen.writable,
             following: seen.replicates,

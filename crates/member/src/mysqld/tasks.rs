@@ -31,7 +31,7 @@ use super::guard_line::GuardLine;
 use super::managed_process::ManagedProcess;
 use crate::provisioning::Provisioner;
 use crate::settings::MysqlMode;
-use crate::status::{ErrantTransactions, MysqlView};
+use crate::status::{ErrantTransactions, MysqlView, MysqldRole, MysqldState, WriteFenceView};
 
 pub(crate) struct MysqldTasks {
     pub(super) parts: Parts,
@@ -267,7 +267,7 @@ impl Parts {
         let stale = now.saturating_duration_since(report.looked_at) > LOOKED_AT_RECENTLY;
         MysqlView {
             mode: mode_words(self.mode).to_owned(),
-            state: state_words(supervisor.as_ref(), &report).to_owned(),
+            state: state_of(supervisor.as_ref(), &report),
             version: report.server.as_ref().map(|server| server.version.clone()),
             ddl_settings: (report.server.as_ref())
                 .map(|server| server.ddl_settings.clone())
@@ -279,9 +279,9 @@ impl Parts {
             unprotected_because: unprotected_because(&report, stale),
             writable: write_fence.state == WriteFenceState::Open,
             released: false,
-            write_fence: write_fence_words(&write_fence.state),
+            write_fence: write_fence_view(&write_fence.state),
             offline: offline_words(self.controller.read_fence.borrow().because, &report),
-            role: role_words(role.as_ref()),
+            role: role_of(role.as_ref()),
             applies: role.is_some(),
             following: role
                 .as_ref()
@@ -369,16 +369,14 @@ fn unprotected_because(report: &WatchReport, stale: bool) -> Vec<String> {
     }
 }
 
-fn write_fence_words(state: &WriteFenceState) -> String {
-    match state {
-        WriteFenceState::Open => "open".to_owned(),
-        WriteFenceState::Closed { why } => format!("closed: {why}"),
-        WriteFenceState::NotClosed { why, cause, .. } => {
-            format!("should be closed ({why}), but could not be: {cause}")
-        }
-        WriteFenceState::Opening => "being opened".to_owned(),
-        WriteFenceState::NotOpened { cause } => format!("could not be opened: {cause}"),
-        WriteFenceState::Unknown => "unknown".to_owned(),
+fn write_fence_view(state: &WriteFenceState) -> WriteFenceView {
+    match state.clone() {
+        WriteFenceState::Open => WriteFenceView::Open,
+        WriteFenceState::Closed { why } => WriteFenceView::Closed { why },
+        WriteFenceState::NotClosed { why, cause, .. } => WriteFenceView::NotClosed { why, cause },
+        WriteFenceState::Opening => WriteFenceView::Opening,
+        WriteFenceState::NotOpened { cause } => WriteFenceView::NotOpened { cause },
+        WriteFenceState::Unknown => WriteFenceView::Unknown,
     }
 }
 
@@ -393,39 +391,39 @@ fn offline_words(fenced: Option<ReadFenceReason>, report: &WatchReport) -> Optio
     }
 }
 
-fn role_words(role: Option<&RoleStatus>) -> String {
+fn role_of(role: Option<&RoleStatus>) -> MysqldRole {
     let Some(role) = role else {
-        return "nothing is applied to it".to_owned();
+        return MysqldRole::NotApplied;
     };
-    match &role.state {
-        RoleState::Unknown => "unknown".to_owned(),
-        RoleState::Primary => "primary".to_owned(),
-        RoleState::Following => "following".to_owned(),
-        RoleState::CatchingUp { lacks } => {
-            format!("catching up: {lacks} transactions behind, then the primary")
-        }
-        RoleState::Waiting { what } => format!("waiting: {what}"),
-        RoleState::Stopped { cause } => format!("stopped: {cause}"),
-        RoleState::Restarting { why } => format!("restarting: {why}"),
+    match role.state.clone() {
+        RoleState::Unknown => MysqldRole::Unknown,
+        RoleState::Primary => MysqldRole::Primary,
+        RoleState::Following => MysqldRole::Following,
+        RoleState::CatchingUp { lacks } => MysqldRole::CatchingUp { behind: lacks },
+        RoleState::Waiting { what } => MysqldRole::Waiting {
+            what: what.to_string(),
+        },
+        RoleState::Stopped { cause } => MysqldRole::Stopped { cause },
+        RoleState::Restarting { why } => MysqldRole::Restarting { why },
     }
 }
 
 /// State of mysqld, from its process and the last check.
-fn state_words(supervisor: Option<&SupervisorState>, report: &WatchReport) -> &'static str {
+fn state_of(supervisor: Option<&SupervisorState>, report: &WatchReport) -> MysqldState {
     match supervisor {
-        Some(SupervisorState::Beginning) => "starting",
-        Some(SupervisorState::Initialising) => "initialising",
-        Some(SupervisorState::Failed { .. }) => "failed",
-        Some(SupervisorState::Held { .. }) => "held",
-        Some(SupervisorState::Draining { .. }) => "draining",
-        Some(SupervisorState::Stopping { .. }) => "stopping",
-        Some(SupervisorState::Ended) => "stopped",
+        Some(SupervisorState::Beginning) => MysqldState::Starting,
+        Some(SupervisorState::Initialising) => MysqldState::Initialising,
+        Some(SupervisorState::Failed { .. }) => MysqldState::Failed,
+        Some(SupervisorState::Held { .. }) => MysqldState::Held,
+        Some(SupervisorState::Draining { .. }) => MysqldState::Draining,
+        Some(SupervisorState::Stopping { .. }) => MysqldState::Stopping,
+        Some(SupervisorState::Ended) => MysqldState::Stopped,
         Some(SupervisorState::Running { .. }) | None => {
             match (&report.protection, &report.server) {
-                (Protection::Unknown { .. }, _) if supervisor.is_some() => "starting",
-                (Protection::Unknown { .. }, _) => "unreachable",
-                (_, Some(_)) => MysqlView::RUNNING,
-                (_, None) => "unknown",
+                (Protection::Unknown { .. }, _) if supervisor.is_some() => MysqldState::Starting,
+                (Protection::Unknown { .. }, _) => MysqldState::Unreachable,
+                (_, Some(_)) => MysqldState::Running,
+                (_, None) => MysqldState::Unknown,
             }
         }
     }
@@ -456,7 +454,7 @@ fn trouble(
     }
     match &write_fence.state {
         state @ (WriteFenceState::NotClosed { .. } | WriteFenceState::NotOpened { .. }) => {
-            Some(format!("for writes it {}", write_fence_words(state)))
+            Some(format!("for writes it {}", write_fence_view(state)))
         }
         _ => None,
     }

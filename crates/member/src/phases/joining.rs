@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::pending;
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
 use binlog_store::{
-    BinlogStore, DiskFileSystem, LogHandle, ProgressCallback, SledMeta, StoreObserver, StoreOptions,
+    BinlogStore, DiskFileSystem, LogHandle, ProgressCallback, SledMeta, StoreOptions,
 };
 use consensus::{MemberCalls, Recollection};
 use futures::future::join_all;
@@ -18,13 +19,13 @@ use raft_types::{Incarnation, MemberId, MemberRecord, RingId};
 use ring_admin::{
     BootstrapRefusal, IdentityBook, IdentityError, LogOrigin, Rejoin, Returning, RingState,
 };
-use spilling_bytes::SpillFolder;
 use tokio::sync::mpsc;
 use transport::{AdminClient, GrpcNetworkFactory, RingBootstrapError, bootstrap_ring};
 
 use crate::data_directory::META;
 use crate::error::MemberError;
-use crate::phases::base::Base;
+use crate::phases::Base;
+use crate::protocol::Refusal;
 use crate::ring_handle::now_in_seconds;
 use crate::settings::{Durability, MemberEntry, Settings};
 use crate::state::{BootstrapOrder, Phase};
@@ -34,13 +35,13 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How often it queries the others for a ring.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 /// A bootstrap waits for the other members until it is stopped.
-const FOUNDER_PATIENCE: Duration = Duration::from_secs(365 * 86_400);
+const BOOTSTRAP_PATIENCE: Duration = Duration::from_secs(365 * 86_400);
 
 /// How long the others are waited for while an operator waits.
 const ORDERED_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A ring, its open log, and the first membership if this member has to begin the ring.
-type Come = (
+type Entered = (
     RingId,
     BinlogStore,
     Option<BTreeMap<MemberId, MemberRecord>>,
@@ -69,13 +70,13 @@ impl Joining<'_> {
     /// # Errors
     /// When waiting cannot help.
     pub(super) async fn join(mut self) -> Result<Joined, MemberError> {
-        let (ring, mut log, first_members) = self.come().await?;
+        let (ring, mut log, first_members) = self.enter().await?;
         let base = self.base;
         base.state.enter(Phase::LogOpen(log.handle()));
         base.local.report_of(Arc::new(log.handle()));
         let network = base.network();
         let calls = Arc::new(network.clone());
-        let returning = come_back(&mut log, base.settings.own.id, calls).await?;
+        let returning = rejoin(&mut log, base.settings.own.id, calls).await?;
         Ok(Joined {
             ring,
             log,
@@ -85,7 +86,7 @@ impl Joining<'_> {
         })
     }
 
-    async fn come(&mut self) -> Result<Come, MemberError> {
+    async fn enter(&mut self) -> Result<Entered, MemberError> {
         match self.base.book.identity().ring {
             RingState::Belongs { ring } => {
                 if self.bootstrap {
@@ -94,7 +95,7 @@ impl Joining<'_> {
                 self.open(ring, None).await
             }
             RingState::Bootstrapping { ring } => {
-                // Whether it stopped before or after the first entry is in the log.
+                // The log shows whether it stopped before or after the first entry.
                 let log = self.open_log(ring).await?;
                 if log.bounds().is_some() {
                     self.base.book.bootstrapped()?;
@@ -102,26 +103,28 @@ impl Joining<'_> {
                 }
                 drop(log.close());
                 drop(log);
-                self.found(&self.base.book.origin(), FOUNDER_PATIENCE).await
+                self.bootstrap_ring(&self.base.book.origin(), BOOTSTRAP_PATIENCE)
+                    .await
             }
             RingState::Fresh if self.bootstrap => {
-                self.found(&LogOrigin::default(), FOUNDER_PATIENCE).await
+                self.bootstrap_ring(&LogOrigin::default(), BOOTSTRAP_PATIENCE)
+                    .await
             }
-            RingState::Fresh => self.taken_in_or_ordered().await,
+            RingState::Fresh => self.added_or_ordered().await,
         }
     }
 
     /// Waits until another member bootstraps the ring, or an operator orders this one to.
-    async fn taken_in_or_ordered(&mut self) -> Result<Come, MemberError> {
-        let mut saying = pin!(say_what_is_waited_for(self.base));
+    async fn added_or_ordered(&mut self) -> Result<Entered, MemberError> {
+        let mut logging = pin!(log_awaited(self.base));
         loop {
             let order = tokio::select! {
-                never = &mut saying => match never {},
-                ring = taken_in(&self.base.book) => return self.open(ring, None).await,
+                never = &mut logging => match never {},
+                ring = added(&self.base.book) => return self.open(ring, None).await,
                 order = self.bootstrap_orders.recv() => order,
             };
             let Some(BootstrapOrder { origin, answer }) = order else {
-                let ring = taken_in(&self.base.book).await;
+                let ring = added(&self.base.book).await;
                 return self.open(ring, None).await;
             };
             // A bootstrap that has begun is still of the same ring.
@@ -130,22 +133,29 @@ impl Joining<'_> {
                 _ => origin,
             };
             // The client of the order may have disconnected; that changes nothing here.
-            match self.found(&origin, ORDERED_PATIENCE).await {
+            match self.bootstrap_ring(&origin, ORDERED_PATIENCE).await {
                 Ok(joined) => {
                     drop(answer.send(Ok(joined.0)));
                     return Ok(joined);
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the ring could not be created");
-                    let advice = bootstrap_advice(&error);
-                    drop(answer.send(Err((error.to_string(), advice))));
+                    let what = format!("the ring cannot be made: {error}");
+                    let refusal = Refusal::refused(what, bootstrap_advice(&error));
+                    drop(answer.send(Err(refusal)));
                 }
             }
         }
     }
 
-    async fn found(&self, origin: &LogOrigin, patience: Duration) -> Result<Come, MemberError> {
-        let configured = configured_members(&self.base.settings);
+    async fn bootstrap_ring(
+        &self,
+        origin: &LogOrigin,
+        patience: Duration,
+    ) -> Result<Entered, MemberError> {
+        // The data directories of the members are not known yet.
+        let members = self.base.settings.members.iter();
+        let configured = members.map(|entry| (entry.id, record_of(entry))).collect();
         let plan = bootstrap_ring(
             &self.base.book,
             true,
@@ -163,21 +173,41 @@ impl Joining<'_> {
         &self,
         ring: RingId,
         first_members: Option<BTreeMap<MemberId, MemberRecord>>,
-    ) -> Result<Come, MemberError> {
+    ) -> Result<Entered, MemberError> {
         let log = self.open_log(ring).await?;
         Ok((ring, log, first_members))
     }
 
+    /// Opens the log of a ring, with files in `log/` and hard state in `meta/`. Reads and verifies as much of it as configured.
     async fn open_log(&self, ring: RingId) -> Result<BinlogStore, MemberError> {
-        let book = &self.base.book;
-        let log = open_log(
-            self.base.settings.clone(),
-            ring,
-            book,
-            self.base.with.flushes.clone(),
-            self.base.spill.clone(),
-        )
-        .await?;
+        let (settings, book) = (&self.base.settings, &self.base.book);
+        let log = &settings.log;
+        let options = StoreOptions {
+            origin: origin_gtids(settings, &book.origin())?,
+            begun: book.log_begun(),
+            boot_id: binlog_store::boot_id(),
+            durability: match log.durability {
+                Durability::Fsync => binlog_store::Durability::Fsync,
+                Durability::Os => binlog_store::Durability::Os,
+            },
+            verify_at_start: log.verify,
+            cache_bytes: log.cache_bytes,
+            queue_bytes: log.queue_bytes,
+            disk_limit_bytes: log.disk_limit_bytes,
+            disk_reserve_bytes: log.disk_reserve_bytes,
+            observer: self.base.with.flushes.clone(),
+            progress: Some(progress()),
+            spill: self.base.spill.clone(),
+            ..StoreOptions::new(&settings.data_dir, ring)
+        };
+        let meta_dir = settings.data_dir.join(META);
+        let opened = tokio::task::spawn_blocking(move || open(options, meta_dir)).await;
+        let log = opened.unwrap_or_else(|error| {
+            Err(MemberError::Ended {
+                what: "opening the log",
+                why: error.to_string(),
+            })
+        })?;
         // After the log: a crash in between leaves a log without the note, not a note without a log.
         book.note_log_begun().map_err(IdentityError::File)?;
         Ok(log)
@@ -186,8 +216,8 @@ impl Joining<'_> {
 
 /// Logs what a member without a ring waits for, until another member reports its ring; then logs that ring. An unmounted volume also leaves
 /// the data directory empty, and then bootstrapping again would be wrong.
-async fn say_what_is_waited_for(base: &Base) -> Infallible {
-    let mut said = false;
+async fn log_awaited(base: &Base) -> Infallible {
+    let mut logged = false;
     loop {
         if let Some((member, ring)) = ring_of_another(base).await {
             tracing::warn!(
@@ -196,11 +226,11 @@ async fn say_what_is_waited_for(base: &Base) -> Infallible {
             );
             return pending().await;
         }
-        if !said {
+        if !logged {
             tracing::info!(
-                "waiting to be added to a ring; run `witness bootstrap` beside one member, or `witness enable-raft` beside a primary"
+                "waiting to be added to a ring; run `witness bootstrap` on one member's host, or `witness enable-raft` on the primary's"
             );
-            said = true;
+            logged = true;
         }
         tokio::time::sleep(ASK_AGAIN).await;
     }
@@ -229,32 +259,23 @@ fn bootstrap_advice(error: &MemberError) -> &'static str {
             refusal: BootstrapRefusal::BelongsAlready { .. } | BootstrapRefusal::HasEntries(_),
             ..
         }) => {
-            "the ring is there, and nobody's data may be removed. If this member was in it before, is its volume mounted? See the runbook \
-             lost-member. If it is new, add it with `witness members add`"
+            "the ring is there, and no member's data may be removed. If this member was in it before, is its volume mounted? See the \
+             runbook lost-member. If it is new, add it with `witness members add`"
         }
         _ => {
-            "start all members of the configuration, bootstrap only one of them, and try again; where one of them was in a ring before, see the \
-             runbook lost-member first"
+            "start all members of the configuration, bootstrap only one of them, and try again; where one of them was in a ring before, see \
+             the runbook lost-member first"
         }
     }
 }
 
-async fn taken_in(book: &IdentityBook) -> RingId {
+async fn added(book: &IdentityBook) -> RingId {
     loop {
         if let RingState::Belongs { ring } = book.identity().ring {
             return ring;
         }
         tokio::time::sleep(LOOK).await;
     }
-}
-
-/// The first membership, before the data directories are known.
-fn configured_members(settings: &Settings) -> BTreeMap<MemberId, MemberRecord> {
-    settings
-        .members
-        .iter()
-        .map(|entry| (entry.id, record_of(entry)))
-        .collect()
 }
 
 pub(super) fn record_of(entry: &MemberEntry) -> MemberRecord {
@@ -274,7 +295,7 @@ pub(super) fn record_of(entry: &MemberEntry) -> MemberRecord {
 ///
 /// # Errors
 /// When the log has to be truncated and cannot be, or cannot record that its end is in doubt.
-async fn come_back(
+async fn rejoin(
     store: &mut BinlogStore,
     own: MemberId,
     calls: Arc<dyn MemberCalls>,
@@ -308,31 +329,6 @@ fn recollection(log: &LogHandle) -> Recollection {
     Recollection::new(log.term_runs(), log.settled())
 }
 
-// The member's log, with files in `log/` and hard state in `meta/`.
-
-/// Opens the log of a ring. Reads and verifies as much of it as configured.
-///
-/// # Errors
-/// When it cannot be opened, or must not be: see [`binlog_store::OpenError`].
-pub(crate) async fn open_log(
-    config: Arc<Settings>,
-    ring: RingId,
-    book: &IdentityBook,
-    flushes: Option<Arc<dyn StoreObserver>>,
-    spill: SpillFolder,
-) -> Result<BinlogStore, MemberError> {
-    let origin = origin_gtids(&config, &book.origin())?;
-    let begun = book.log_begun();
-    let opening = move || open(&config, ring, origin, begun, flushes, spill);
-    let opened = tokio::task::spawn_blocking(opening).await;
-    opened.unwrap_or_else(|error| {
-        Err(MemberError::Ended {
-            what: "opening the log",
-            why: error.to_string(),
-        })
-    })
-}
-
 /// The transactions before a ring's log.
 ///
 /// # Errors
@@ -344,56 +340,18 @@ pub(crate) fn origin_gtids(config: &Settings, origin: &LogOrigin) -> Result<Gtid
     })
 }
 
-fn open(
-    config: &Settings,
-    ring: RingId,
-    origin: GtidSet,
-    begun: bool,
-    flushes: Option<Arc<dyn StoreObserver>>,
-    spill: SpillFolder,
-) -> Result<BinlogStore, MemberError> {
-    let meta_dir = config.data_dir.join(META);
+fn open(options: StoreOptions, meta_dir: PathBuf) -> Result<BinlogStore, MemberError> {
     let meta = SledMeta::open(&meta_dir).map_err(|source| MemberError::Meta {
         path: meta_dir,
         source,
     })?;
-    let files = Arc::new(DiskFileSystem);
-    let options = StoreOptions {
-        origin,
-        begun,
-        spill,
-        ..options(config, ring, flushes)
-    };
-    let (store, report) = BinlogStore::open(options, files, Arc::new(meta))?;
+    let (store, report) = BinlogStore::open(options, Arc::new(DiskFileSystem), Arc::new(meta))?;
     if report.cut.is_some() || report.doubted || !report.removed_files.is_empty() {
         tracing::warn!("the log was recovered: {report}");
     } else {
         tracing::info!("the log is open: {report}");
     }
     Ok(store)
-}
-
-fn options(
-    config: &Settings,
-    ring: RingId,
-    flushes: Option<Arc<dyn StoreObserver>>,
-) -> StoreOptions {
-    let log = &config.log;
-    StoreOptions {
-        boot_id: binlog_store::boot_id(),
-        durability: match log.durability {
-            Durability::Fsync => binlog_store::Durability::Fsync,
-            Durability::Os => binlog_store::Durability::Os,
-        },
-        verify_at_start: log.verify,
-        cache_bytes: log.cache_bytes,
-        queue_bytes: log.queue_bytes,
-        disk_limit_bytes: log.disk_limit_bytes,
-        disk_reserve_bytes: log.disk_reserve_bytes,
-        observer: flushes,
-        progress: Some(progress()),
-        ..StoreOptions::new(&config.data_dir, ring)
-    }
 }
 
 /// Logs every tenth of a long verification.

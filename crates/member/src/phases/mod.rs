@@ -5,12 +5,191 @@
 //!                       (identify, adopt, status)                                └─► failed: why
 //! ```
 
-mod base;
 mod joining;
 mod opened;
 mod running;
 
-pub use crate::phases::base::Surroundings;
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use binlog_store::{StoreError, StoreObserver};
+use consensus::Timers;
+use futures::FutureExt;
+use mysqld_controller::ingest::CommitObserver;
+use ring_admin::IdentityBook;
+use spilling_bytes::SpillFolder;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use transport::{GrpcNetworkFactory, LocalMember, NetworkOptions, RunningServer, TransportConfig};
+
+use crate::commands::Commands;
+use crate::data_directory::DirectoryLock;
+use crate::error::MemberError;
+use crate::mysqld::GuardCommand;
+use crate::ring_handle::RingHandle;
+use crate::settings::Settings;
+use crate::state::{MemberState, TakeoverObserver};
+
 pub use crate::phases::joining::Joined;
 pub use crate::phases::opened::Opened;
 pub use crate::phases::running::Running;
+
+/// The member's environment, from the program.
+#[derive(Default)]
+pub struct Surroundings {
+    /// Observes how long flushes take.
+    pub flushes: Option<Arc<dyn StoreObserver>>,
+    /// Observes how long commits at the primary wait for the ring.
+    pub commits: Option<Arc<dyn CommitObserver>>,
+    /// Observes how long the member took to take over the leadership.
+    pub takeovers: Option<Arc<dyn TakeoverObserver>>,
+    /// How to start the guard, which excludes readers from a database member's mysqld when this process hangs or crashes; none where this
+    /// process is not one member.
+    pub guard: Option<GuardCommand>,
+    /// Where the service manager finds the managed process; none without one.
+    pub runtime_dir: Option<PathBuf>,
+}
+
+/// Parts of a member in every phase.
+struct Base {
+    settings: Arc<Settings>,
+    book: Arc<IdentityBook>,
+    state: Arc<MemberState>,
+    local: Arc<LocalMember>,
+    transport: TransportConfig,
+    /// Folder for large payloads.
+    spill: SpillFolder,
+    timers: Timers,
+    with: Surroundings,
+    commands: Commands,
+    server: RunningServer,
+    tasks: Tasks,
+    /// Last, so that the directory is unlocked after all else has ended.
+    _lock: DirectoryLock,
+}
+
+impl Base {
+    /// Creates connections to the other members.
+    fn network(&self) -> GrpcNetworkFactory {
+        let members = self.settings.members.iter();
+        let options = NetworkOptions {
+            tls: self.state.credentials.tls.clone(),
+            config: self.transport,
+            far: Some((
+                self.settings.own.region.clone(),
+                self.settings.regions.far.clone(),
+            )),
+            spill: self.spill.clone(),
+            configured: members.map(|one| (one.id, one.address.clone())).collect(),
+            ..NetworkOptions::default()
+        };
+        GrpcNetworkFactory::new(self.book.clone(), options)
+    }
+
+    /// Ends everything, the engine before the log, and unlocks the data directory.
+    async fn close(mut self, ring: Option<RingHandle>) -> Result<(), MemberError> {
+        self.tasks.stop.cancel();
+        self.server.shutdown().await;
+        if let Some(ring) = &ring {
+            // The engine ends once the log has answered it; with a full disk that could take indefinitely.
+            ring.log.wait_for_no_room();
+            ring.member.shutdown().await;
+        }
+        self.tasks.set.shutdown().await;
+        let Some(ring) = ring else { return Ok(()) };
+        let closed = tokio::task::spawn_blocking(move || ring.log.close()).await;
+        match closed {
+            Ok(Ok(()) | Err(StoreError::Closed)) => Ok(()),
+            Ok(Err(error)) => Err(MemberError::Store(error)),
+            Err(error) => Err(MemberError::Ended {
+                what: "closing the log",
+                why: error.to_string(),
+            }),
+        }
+    }
+}
+
+/// Delay before a panicked task restarts: short enough for its work, and long enough not to fill the log.
+const BEGUN_AGAIN: Duration = Duration::from_secs(60);
+
+/// All tasks of a member. They end no later than this.
+#[derive(Default)]
+struct Tasks {
+    stop: CancellationToken,
+    set: JoinSet<()>,
+}
+
+impl Tasks {
+    /// Spawns a task that is dropped when the member closes.
+    fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.set.spawn(async move {
+            tokio::select! {
+                () = task => {}
+                () = stop.cancelled() => {}
+            }
+        });
+    }
+
+    /// Spawns a task that the member can do without for a while, dropped when it closes. It restarts after a panic, which is logged with
+    /// the task's name.
+    fn spawn_again<F>(&mut self, what: &'static str, mut begin: impl FnMut() -> F + Send + 'static)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.spawn(async move {
+            while AssertUnwindSafe(begin()).catch_unwind().await.is_err() {
+                tracing::error!("{what} has panicked, and is begun again in {BEGUN_AGAIN:?}");
+                tokio::time::sleep(BEGUN_AGAIN).await;
+            }
+        });
+    }
+
+    /// Spawns a task that ends by itself once `stop` is cancelled.
+    fn spawn_to_its_end(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.set.spawn(task);
+    }
+}
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+async fn listen(key: &'static str, address: &str) -> Result<TcpListener, MemberError> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|source| MemberError::Listen {
+            key,
+            address: address.to_owned(),
+            source,
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_panics_is_begun_again_after_a_while_and_what_ends_is_not() {
+        let mut tasks = Tasks::default();
+        let begun = Arc::new(AtomicU32::new(0));
+        let count = begun.clone();
+        tasks.spawn_again("a test", move || {
+            let nth = count.fetch_add(1, SeqCst);
+            async move { assert_eq!(nth, 2, "on purpose") }
+        });
+        let mut seen = Vec::new();
+        for _ in 0..4 {
+            tokio::time::sleep(BEGUN_AGAIN).await;
+            seen.push(begun.load(SeqCst));
+        }
+        assert_eq!(seen, [1, 2, 3, 3]);
+    }
+}

@@ -8,15 +8,14 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use transport::{LocalMember, TlsMaterial, TransportConfig, serve};
 
-use super::base::{Base, Surroundings, Tasks, listen};
 use super::joining::{Joined, Joining};
 use super::running::{Running, take_part};
+use super::{Base, Surroundings, Tasks, listen};
 use crate::commands::Commands;
-use crate::credentials::Credentials;
+use crate::credentials::{Credentials, Renewed};
 use crate::data_directory::{Claim, DirectoryLock, open_identity};
 use crate::error::MemberError;
-use crate::own_certificate;
-use crate::reload::Renewed;
+use crate::reachability;
 use crate::settings::Settings;
 use crate::state::{BootstrapOrder, MemberState};
 use crate::status::ViewSource;
@@ -62,7 +61,7 @@ impl Opened {
         if let Some(tls) = state.credentials.tls.clone() {
             let settings = settings.clone();
             tasks.spawn_again("watching the certificate", move || {
-                own_certificate::watch(tls.clone(), settings.clone())
+                reachability::watch_certificate(tls.clone(), settings.clone())
             });
         }
         let stop = tasks.stop.clone();

@@ -14,12 +14,13 @@ use ring_admin::Member;
 use tokio::sync::watch;
 
 use crate::archiving::archive;
+use crate::binlog_serving::Ready;
 use crate::error::MemberError;
 use crate::log_keeping::{Retention, purge_as_configured, scrub};
 use crate::mysqld::{Child, Given, MysqldManagement, ask_around, native_source, requirements};
 use crate::other_members::OtherMembers;
-use crate::phases::base::{Base, listen};
 use crate::phases::joining::{Joined, origin_gtids, record_of};
+use crate::phases::{Base, listen};
 use crate::ring_handle::{ReadableLog, RingHandle};
 use crate::ring_history::{keep_history, watch_trims};
 use crate::state::{ConsumerSource, Parts, Phase, watch_takeovers};
@@ -182,27 +183,7 @@ async fn begin(
             });
     }
     let served_log = serving.as_ref().map(|ready| ready.log.clone());
-    let consumers = serving.map(|ready| {
-        let viewer = binlog_serving::viewer(ready.server.consumers(), ready.log.clone());
-        tracing::info!(address = %ready.server.address(), "serving the binlog");
-        let (followed, served) = (ready.log.clone(), ready.log);
-        base.tasks.spawn(async move { followed.follow().await });
-        let (state, others) = (base.state.clone(), others.clone());
-        let own = move || {
-            let name = || state.settings.own.name.clone();
-            let view = state.management()?.view();
-            view.released.then(name)
-        };
-        base.tasks
-            .spawn(async move { served.follow_release(own, others).await });
-        // It ends its sessions itself.
-        let stop = base.tasks.stop.clone();
-        let serving = ring
-            .member
-            .essential("the binlog server", ready.server.serve(stop));
-        base.tasks.spawn_to_its_end(serving);
-        Box::new(viewer) as ConsumerSource
-    });
+    let consumers = serving.map(|ready| serve_binlog(base, &ring, ready, others.clone()));
     base.state.enter(Phase::TakesPart(Arc::new(Parts {
         ring: ring.clone(),
         routes,
@@ -214,6 +195,31 @@ async fn begin(
     })));
     look_after(base, &ring);
     Ok((ring, management))
+}
+
+/// Begins to serve the binlog; returns the source of its clients' views.
+fn serve_binlog(
+    base: &mut Base,
+    ring: &RingHandle,
+    Ready { server, log }: Ready,
+    others: watch::Receiver<OtherMysqlds>,
+) -> ConsumerSource {
+    let viewer = binlog_serving::viewer(server.consumers(), log.clone());
+    tracing::info!(address = %server.address(), "serving the binlog");
+    let (followed, state) = (log.clone(), base.state.clone());
+    base.tasks.spawn(async move { followed.follow().await });
+    let own = move || {
+        let name = || state.settings.own.name.clone();
+        let view = state.management()?.view();
+        view.released.then(name)
+    };
+    base.tasks
+        .spawn(async move { log.follow_release(own, others).await });
+    // It ends its sessions itself.
+    let serving = server.serve(base.tasks.stop.clone());
+    let serving = ring.member.essential("the binlog server", serving);
+    base.tasks.spawn_to_its_end(serving);
+    Box::new(viewer)
 }
 
 /// The states of the other members' mysqlds. A database member compares its own with them; a binlog server checks whether the primary was

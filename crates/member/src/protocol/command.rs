@@ -203,9 +203,7 @@ impl OperatorCommand {
             | Self::RepairQuorum { .. } => true,
         }
     }
-}
 
-impl OperatorCommand {
     /// The same command with the operator's recorded name, if it contains one.
     pub(crate) fn attributed_to(self, by: &str) -> Self {
         match self {
@@ -233,45 +231,53 @@ impl OperatorCommand {
 /// Noun form for messages: "the promotion of member 2".
 impl fmt::Display for OperatorCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Promote { to, .. } => write!(f, "the promotion of member {to}"),
-            Self::MockElection { to } => write!(f, "the mock election of member {to}"),
-            Self::AddMember { member, .. } => write!(f, "adding member {member}"),
-            Self::UpdateMember { member, .. } => write!(f, "the change of member {member}"),
-            Self::SetRules { .. } => write!(f, "the change of the quorum's rules"),
-            Self::RemoveMember { member } => write!(f, "the removal of member {member}"),
+        f.write_str(&self.text(&|id| format!("member {id}")))
+    }
+}
+
+impl OperatorCommand {
+    /// The noun form with another text for each member.
+    pub fn text(&self, member: &dyn Fn(MemberId) -> String) -> String {
+        let fixed = match self {
+            Self::Promote { to, .. } => return format!("the promotion of {}", member(*to)),
+            Self::MockElection { to } => return format!("the mock election of {}", member(*to)),
+            Self::AddMember { member: id, .. } => return format!("adding {}", member(*id)),
+            Self::UpdateMember { member: id, .. } => {
+                return format!("the change of {}", member(*id));
+            }
+            Self::RemoveMember { member: id } => return format!("the removal of {}", member(*id)),
             Self::ScheduleSwitchover { to, .. } => {
-                write!(f, "scheduling the promotion of member {to}")
+                return format!("scheduling the promotion of {}", member(*to));
             }
-            Self::CancelSwitchover => write!(f, "the end of the scheduled switchover"),
-            Self::Pause { .. } => write!(f, "the pause of failover"),
-            Self::FlushLog => write!(f, "the rotation of the log"),
-            Self::Resume => write!(f, "the end of the pause of failover"),
-            Self::History => write!(f, "asking for the history"),
-            Self::AcknowledgeExposure => {
-                write!(f, "the acknowledgement of starts that were open for writes")
-            }
-            Self::Evidence => write!(f, "asking for evidence"),
-            Self::PurgeLog { .. } => write!(f, "the purge of a log"),
-            Self::Bootstrap { .. } => write!(f, "making the ring"),
-            Self::Mysqld { order } => write!(f, "the order {order}"),
+            Self::Mysqld { order } => return format!("the order {order}"),
             Self::Provision { donor, .. } => {
-                write!(f, "the provisioning of a mysqld from member {donor}")
+                return format!("the provisioning of a mysqld from {}", member(*donor));
             }
-            Self::DryRun { of } => write!(f, "the dry run of {of}"),
-            Self::Reload => write!(f, "the reload of the configuration"),
-            Self::RestartMysqld { .. } => write!(f, "the restart of its mysqld"),
+            Self::DryRun { of } => return format!("the dry run of {}", of.text(member)),
             Self::ReplaceStatement { gtid, .. } => {
-                write!(f, "another statement in the place of {gtid}")
+                return format!("another statement in the place of {gtid}");
             }
             Self::OfferClone { recipient } => {
-                write!(f, "making an account for the copy of member {recipient}")
+                return format!("making an account for the copy of {}", member(*recipient));
             }
-            Self::WithdrawClone { account } => write!(f, "removing the account {account}"),
+            Self::WithdrawClone { account } => return format!("removing the account {account}"),
             Self::RepairQuorum { plan, .. } => {
-                write!(f, "the repair of the quorum with member {}", plan.survivor)
+                return format!("the repair of the quorum with {}", member(plan.survivor));
             }
-        }
+            Self::SetRules { .. } => "the change of the quorum's rules",
+            Self::CancelSwitchover => "the end of the scheduled switchover",
+            Self::Pause { .. } => "the pause of failover",
+            Self::FlushLog => "the rotation of the log",
+            Self::Resume => "the end of the pause of failover",
+            Self::History => "asking for the history",
+            Self::AcknowledgeExposure => "the acknowledgement of starts that were open for writes",
+            Self::Evidence => "asking for evidence",
+            Self::PurgeLog { .. } => "the purge of a log",
+            Self::Bootstrap { .. } => "making the ring",
+            Self::Reload => "the reload of the configuration",
+            Self::RestartMysqld { .. } => "the restart of its mysqld",
+        };
+        fixed.to_owned()
     }
 }
 
@@ -338,7 +344,7 @@ impl fmt::Debug for ReplicateFrom {
 }
 
 impl MysqldOrder {
-    /// Whether the order does more than check: then it is written to the audit log.
+    /// Returns whether the order does more than check: then it is written to the audit log.
     pub fn changes_something(&self) -> bool {
         *self != Self::Look
     }
@@ -347,7 +353,7 @@ impl MysqldOrder {
 impl fmt::Display for MysqldOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Look => "a look at its mysqld",
+            Self::Look => "a check of its mysqld",
             Self::StayUnmanaged => "to stop managing its mysqld",
             Self::Prepare => "to set its mysqld up",
             Self::StopWaiting => "to switch semi-sync off at its mysqld",
@@ -369,13 +375,13 @@ pub struct MysqldAnswer {
     pub ring: Option<RingId>,
     /// Transactions before its ring's log, a GTID set in MySQL's text form.
     pub origin: String,
-    /// Whether it was ordered not to manage its mysqld.
+    /// True if it was ordered not to manage its mysqld.
     #[serde(rename = "hands_off")] // name in version 0.1
     pub unmanaged: bool,
     /// Whether it manages its mysqld.
     #[serde(rename = "steered")] // name in version 0.1
     pub managed: bool,
-    /// Whether its mysqld was the primary when it was ordered not to manage it.
+    /// True if its mysqld was the primary when it was ordered not to manage it.
     #[serde(default)]
     pub was_primary: bool,
     /// Its clock, in milliseconds since 1970.

@@ -11,8 +11,8 @@ use ring_admin::{Amendment, MemberEvidence, Promoted, ScheduledSwitchover};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
+use crate::protocol::Refusal;
 use crate::protocol::command::MysqldAnswer;
-use crate::protocol::refusal::Refusal;
 
 /// One event. (Externally tagged: an internal tag would not read maps with numeric keys, such as a membership, back from JSON.)
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,8 +1,14 @@
-//! Operators' commands: commands to a member, and its events while it executes them.
+//! Operators' commands: commands to a member, its events while it executes them, and refusals: their kind, a sentence, and what to do.
 
 mod command;
 mod event;
-mod refusal;
+
+use consensus::{MoveError, TransferRefusal};
+use raft_types::MemberId;
+use ring_admin::{
+    PauseError, PromotionError, PromotionRefusal, ReconfigurationError, RepairRefusal,
+};
+use serde::{Deserialize, Serialize};
 
 pub use crate::protocol::command::{
     MysqldAnswer, MysqldOrder, OperatorCommand, Order, PurgeRequest, ReplicateFrom,
@@ -12,4 +18,193 @@ pub use crate::protocol::event::{
     Reloaded, SchemaSize,
 };
 pub(crate) use crate::protocol::event::{CommandProgress, done_event};
-pub use crate::protocol::refusal::{Refusal, RefusalKind};
+
+/// Kind of refusal or failure, from which exit codes and HTTP codes are derived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefusalKind {
+    /// No leader with a quorum is reachable: this member does not lead, or has no ring yet.
+    NoQuorum,
+    /// A precondition does not hold; nothing was changed.
+    Refused,
+    /// Another operation is in progress; nothing was changed, and the same command may be repeated.
+    Busy,
+    /// The outcome is unknown.
+    Unknown,
+    /// It failed partway; the message says how far it came. Also used for kinds of later versions.
+    #[serde(other)]
+    Failed,
+}
+
+/// Why a command was not executed, as sent to the client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// Determines the exit code and the HTTP code.
+    pub kind: RefusalKind,
+    /// What happened, in one sentence.
+    pub what: String,
+    /// What to do; empty when the sentence says it.
+    #[serde(default)]
+    pub advice: String,
+    /// The leader, if this member does not lead and the command is for the leader.
+    #[serde(default)]
+    pub leader: Option<MemberId>,
+}
+
+impl Refusal {
+    /// Nothing was done, or only part, for this reason.
+    pub fn new(kind: RefusalKind, what: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self {
+            kind,
+            what: what.into(),
+            advice: advice.into(),
+            leader: None,
+        }
+    }
+
+    /// A precondition does not hold.
+    pub fn refused(what: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self::new(RefusalKind::Refused, what, advice)
+    }
+
+    /// The command is for the leader, which this member is not.
+    pub fn not_leader(leader: Option<MemberId>) -> Self {
+        let (what, advice) = match leader {
+            Some(leader) => (
+                format!("this member does not lead; member {leader} does"),
+                "ask that one",
+            ),
+            None => (
+                "this member does not lead, and knows no leader".to_owned(),
+                "check with `witness status` what the ring waits for, and try again when a member leads",
+            ),
+        };
+        Self {
+            leader,
+            ..Self::new(RefusalKind::NoQuorum, what, advice)
+        }
+    }
+}
+
+const LOOK: &str = "check with `witness status --explain`, and try again";
+const BRING_BACK: &str = "bring members back until a quorum answers; `witness status` says which";
+
+impl From<TransferRefusal> for Refusal {
+    fn from(refusal: TransferRefusal) -> Self {
+        let advice = match &refusal {
+            TransferRefusal::NotLeader { leader } => return Self::not_leader(*leader),
+            TransferRefusal::LeadsAlready(_) => "there is nothing to do",
+            _ => "",
+        };
+        Self::new(RefusalKind::Refused, refusal.to_string(), advice)
+    }
+}
+
+impl From<PromotionRefusal> for Refusal {
+    fn from(refusal: PromotionRefusal) -> Self {
+        let (kind, advice) = match refusal {
+            PromotionRefusal::Target(target) => return target.into(),
+            PromotionRefusal::Busy => (RefusalKind::Busy, ""),
+            PromotionRefusal::NotServing(_) => (RefusalKind::NoQuorum, BRING_BACK),
+            PromotionRefusal::NoTarget(_) => (RefusalKind::Refused, LOOK),
+            PromotionRefusal::MockElectionLost(_) => (
+                RefusalKind::Refused,
+                "nothing was changed; `witness mock-election` shows every voter's answer",
+            ),
+            _ => (RefusalKind::Refused, ""),
+        };
+        Self::new(kind, refusal.to_string(), advice)
+    }
+}
+
+impl From<PromotionError> for Refusal {
+    fn from(error: PromotionError) -> Self {
+        let (kind, advice) = match error {
+            PromotionError::Refused(refusal) => return refusal.into(),
+            PromotionError::Move { .. }
+            | PromotionError::TargetLags { .. }
+            | PromotionError::NotNeeded { .. }
+            | PromotionError::Drain { .. } => (RefusalKind::Failed, LOOK),
+            PromotionError::AnotherLeads { .. } => (RefusalKind::Failed, ""),
+            PromotionError::Unknown(_) => (RefusalKind::Unknown, ""),
+        };
+        Self::new(kind, error.to_string(), advice)
+    }
+}
+
+impl From<MoveError> for Refusal {
+    fn from(error: MoveError) -> Self {
+        let (kind, advice) = match error {
+            MoveError::NotLeader { leader } => return Self::not_leader(leader),
+            MoveError::Transferring | MoveError::Overtaken => (RefusalKind::Refused, ""),
+            MoveError::NotBegun { .. } => (RefusalKind::NoQuorum, ""),
+            MoveError::Uncommitted { .. } => (RefusalKind::Unknown, ""),
+            MoveError::Refused { .. } => (RefusalKind::Refused, LOOK),
+            MoveError::Stopped(_) => (RefusalKind::Failed, STOPPED),
+        };
+        Self::new(kind, error.to_string(), advice)
+    }
+}
+
+const STOPPED: &str = "check that member's log, and start it again";
+
+impl From<ReconfigurationError> for Refusal {
+    fn from(error: ReconfigurationError) -> Self {
+        let (kind, advice) = match error {
+            ReconfigurationError::NotLeader { leader } => return Self::not_leader(leader),
+            ReconfigurationError::Move(error) => return error.into(),
+            ReconfigurationError::Busy => (RefusalKind::Busy, ""),
+            ReconfigurationError::NotServing(_) => (RefusalKind::NoQuorum, BRING_BACK),
+            _ => (RefusalKind::Refused, ""),
+        };
+        Self::new(kind, error.to_string(), advice)
+    }
+}
+
+impl From<PauseError> for Refusal {
+    fn from(error: PauseError) -> Self {
+        let (kind, advice) = match error {
+            PauseError::NotLeader { leader } => return Self::not_leader(leader),
+            PauseError::Move(error) => return error.into(),
+            PauseError::NotServing(_) => (RefusalKind::NoQuorum, BRING_BACK),
+            PauseError::NotPaused => (RefusalKind::Refused, "there is nothing to do"),
+            PauseError::Busy => (RefusalKind::Busy, ""),
+            PauseError::NoPrimary(_) | PauseError::TooLong { .. } => (RefusalKind::Refused, ""),
+        };
+        Self::new(kind, error.to_string(), advice)
+    }
+}
+
+impl From<RepairRefusal> for Refusal {
+    fn from(refusal: RepairRefusal) -> Self {
+        let (kind, advice) = match refusal {
+            RepairRefusal::NoEvidence => (RefusalKind::NoQuorum, ""),
+            RepairRefusal::Led { .. } => (
+                RefusalKind::Refused,
+                "if commits wait although it leads, restore the network between the two members, or stop the leader",
+            ),
+            RepairRefusal::OtherSurvivor(_)
+            | RepairRefusal::Changed(_)
+            | RepairRefusal::Back(_)
+            | RepairRefusal::Late(_) => (
+                RefusalKind::Refused,
+                "nothing was changed; read the plan again with `witness quorum fix`",
+            ),
+            RepairRefusal::Stopped(_) => (RefusalKind::Failed, STOPPED),
+            _ => (RefusalKind::Refused, ""),
+        };
+        Self::new(kind, refusal.to_string(), advice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_of_a_later_version_is_a_failure() {
+        let json = r#"{"kind":"asleep","what":"w"}"#;
+        let refusal: Refusal = serde_json::from_str(json).unwrap();
+        assert_eq!(refusal, Refusal::new(RefusalKind::Failed, "w", ""));
+    }
+}

@@ -92,7 +92,7 @@ impl Interruptions {
                     (true, false) => now_ms,
                 };
                 let at = self.unfit_since.take().map_or(at, |since| at.min(since));
-                let member = named(view);
+                let (member, why) = (named(view), why.to_string());
                 Some((at, HistoryEvent::WritesStopped { member, why }))
             }
             (Err(_), None) => None,

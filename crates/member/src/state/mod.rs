@@ -17,19 +17,19 @@ use transport::GrpcNetworkFactory;
 
 use crate::archiving::ArchiveProgress;
 use crate::binlog_serving::served_log::ServedLog;
-use crate::credentials::Credentials;
+use crate::credentials::{Credentials, Renewed};
 use crate::error::MemberError;
 use crate::hooks::reports::HookFigures;
 use crate::mysqld::MysqldManagement;
-use crate::reload::Renewed;
+use crate::protocol::Refusal;
 use crate::ring_handle::{RingHandle, now_in_seconds};
 use crate::ring_history::book::HistoryBook;
 use crate::settings::{HookSettings, Settings};
 use crate::state::status_view::Observer;
-pub(crate) use crate::state::status_view::StatusView;
+pub(crate) use crate::state::status_view::ring_status;
 use crate::status::{
     ActivityView, ArchiveView, ConsumerView, GtidText, LogView, MemberView, MysqlView,
-    ReplicationRoutesView, ScrubView, ViewSource,
+    ReplicationRoutesView, Role, ScrubView, ViewSource,
 };
 
 pub(crate) use crate::state::takeover::watch_takeovers;
@@ -39,8 +39,8 @@ pub use crate::state::takeover::{TakeoverObserver, TakeoverPhase};
 pub(crate) struct BootstrapOrder {
     /// Transactions before its log.
     pub(crate) origin: LogOrigin,
-    /// The new ring, or why it failed and what to do.
-    pub(crate) answer: oneshot::Sender<Result<RingId, (String, &'static str)>>,
+    /// Receives the new ring, or why there is none.
+    pub(crate) answer: oneshot::Sender<Result<RingId, Refusal>>,
 }
 
 /// Returns the views of the binlog server's clients.
@@ -69,7 +69,7 @@ pub(crate) struct Parts {
     pub(crate) consumers: Option<ConsumerSource>,
     /// The log for its clients; none without a binlog server.
     pub(crate) served_log: Option<Arc<ServedLog>>,
-    /// What it does about a mysqld that should be the primary and cannot.
+    /// Its action about a mysqld that should be the primary and cannot.
     pub(crate) demotion: watch::Receiver<Option<String>>,
 }
 
@@ -157,6 +157,18 @@ impl MemberState {
         }
     }
 
+    fn mysql_view(&self, parts: &Parts) -> Option<MysqlView> {
+        let mut mysql = parts.mysql_view()?;
+        mysql.exposed = self.history.exposed();
+        mysql.warnings.extend(mysql.exposed.map(|transactions| {
+            format!(
+                "mysqld was started open for writes, and transactions that committed without the ring: {transactions}; \
+                 `witness history` says when. Find what started it, then run `witness history --acknowledge`"
+            )
+        }));
+        Some(mysql)
+    }
+
     fn archive_view(&self) -> Option<ArchiveView> {
         let settings = self.settings.archive.as_ref()?;
         let mut view = self.archive.view(settings);
@@ -227,9 +239,13 @@ impl Parts {
         })
     }
 
-    fn routes_view(&self) -> ReplicationRoutesView {
-        let counted = self.routes.traffic().counted();
-        ReplicationRoutesView::new(self.routes.routes(), counted, &self.network)
+    fn routes_view(&self, role: Role) -> ReplicationRoutesView {
+        let routes = match role {
+            Role::Leader => self.routes.routes(),
+            // Left over from an earlier term.
+            _ => Vec::new(),
+        };
+        ReplicationRoutesView::new(routes, self.routes.traffic().counted(), &self.network)
     }
 }
 
@@ -250,7 +266,7 @@ fn scrub_view(progress: ScrubProgress) -> ScrubView {
 fn unreadable(fault: &ReadFault) -> String {
     let from = fault.index.map(|index| format!(" from entry {index} on"));
     format!(
-        "{} is damaged or cannot be read{}; who lacks its entries waits until another member's file has replaced it: {}",
+        "{} is damaged or cannot be read{}; members that lack its entries wait until another member's file has replaced it: {}",
         fault.file,
         from.unwrap_or_default(),
         fault.why
@@ -265,15 +281,20 @@ impl ViewSource for MemberState {
             Phase::LogOpen(log) => (Some(log), None),
             Phase::TakesPart(parts) => (Some(parts.ring.log.clone()), Some(parts)),
         };
-        let parts = parts.as_deref();
         let (log, activity) = self.log_view(log.as_ref());
+        let ring = ring_status(
+            &self.settings,
+            &self.book.identity(),
+            parts
+                .as_ref()
+                .map(|parts| parts.ring.member.status())
+                .as_ref(),
+            remembered.quorum_lost_for,
+            UnixSeconds(u64::from(now_in_seconds())),
+        );
         let fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
-        let fault = fault.clone();
-        StatusView {
-            config: &self.settings,
-            identity: self.book.identity(),
-            uptime: self.started.elapsed(),
-            raft: parts.map(|parts| parts.ring.member.status()),
+        MemberView {
+            uptime_seconds: self.started.elapsed().as_secs_f64(),
             log,
             activity: ActivityView {
                 elections_won_total: remembered.elections_won,
@@ -281,27 +302,19 @@ impl ViewSource for MemberState {
                 leaderless_ms: remembered
                     .last_leaderless
                     .and_then(|time| u64::try_from(time.as_millis()).ok()),
+                proposals_bytes: ring.activity.proposals_bytes,
                 ..activity
             },
-            quorum_lost_for: remembered.quorum_lost_for,
-            mysql: parts.and_then(Parts::mysql_view).map(|mut mysql| {
-                mysql.exposed = self.history.exposed();
-                mysql.warnings.extend(mysql.exposed.map(|transactions| {
-                    format!(
-                        "mysqld was started open for writes, and transactions that committed without the ring: {transactions}; \
-                         `witness history` says when. Find what started it, then run `witness history --acknowledge`"
-                    )
-                }));
-                mysql
-            }),
-            consumers: parts.and_then(|parts| Some(parts.consumers.as_ref()?())),
-            routes: parts.map(Parts::routes_view),
+            mysql: parts.as_ref().and_then(|parts| self.mysql_view(parts)),
+            consumers: parts
+                .as_ref()
+                .and_then(|parts| Some(parts.consumers.as_ref()?())),
+            replication_routes: parts.as_ref().map(|parts| parts.routes_view(ring.role)),
             archive: self.archive_view(),
             hooks: self.hook_settings.borrow().any().then(|| self.hooks.view()),
-            fault,
-            now: UnixSeconds(u64::from(now_in_seconds())),
+            fault: fault.clone().or(ring.fault),
+            ..ring
         }
-        .view()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Assembles a member's view from its parts' reports. Pure: other code queries the parts.
+//! A member's view of its ring, from its Raft, and its memory of leaders and lost quorums.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,152 +10,122 @@ use tokio::time::Instant;
 
 use crate::settings::{MemberEntry, Settings};
 use crate::status::{
-    ActivityView, ArchiveView, ConsumerView, FormatsView, HooksView, LogView, LoggedMember,
-    MemberName, MemberView, MysqlView, PauseView, PeerView, ProgramView, QuorumView,
-    ReplicationRoutesView, RingName, Role, start_advice,
+    ActivityView, FormatsView, LoggedMember, MemberName, MemberView, PauseView, PeerView,
+    ProgramView, QuorumView, RingName, Role, start_advice,
 };
 
-/// Reports of a member's parts at one moment.
-pub(crate) struct StatusView<'a> {
-    pub(crate) config: &'a Settings,
-    pub(crate) identity: Identity,
-    pub(crate) uptime: Duration,
-    /// None before the member takes part.
-    pub(crate) raft: Option<MemberStatus>,
-    pub(crate) log: LogView,
-    pub(crate) activity: ActivityView,
-    /// How long commits have been blocked.
-    pub(crate) quorum_lost_for: Option<Duration>,
-    pub(crate) mysql: Option<MysqlView>,
-    /// None without a binlog server.
-    pub(crate) consumers: Option<Vec<ConsumerView>>,
-    /// None before the member takes part.
-    pub(crate) routes: Option<ReplicationRoutesView>,
-    pub(crate) fault: Option<String>,
-    pub(crate) archive: Option<ArchiveView>,
-    pub(crate) hooks: Option<HooksView>,
-    pub(crate) now: UnixSeconds,
+/// A member's view of its ring, without the reports of its other parts. `raft` is none before the member takes part; `quorum_lost_for` is
+/// how long commits have been blocked.
+pub(crate) fn ring_status(
+    config: &Settings,
+    identity: &Identity,
+    raft: Option<&MemberStatus>,
+    quorum_lost_for: Option<Duration>,
+    now: UnixSeconds,
+) -> MemberView {
+    let own = &config.own;
+    let lost_for_seconds = quorum_lost_for.map(|lost| lost.as_secs_f64());
+    let outside = MemberView {
+        ring: RingName {
+            id: identity.ring.ring(),
+            name: config.ring_name.clone(),
+        },
+        member: MemberName {
+            id: own.id,
+            name: own.name.clone(),
+            region: own.region.clone(),
+            kind: own.kind,
+            votes: own.votes,
+            address: own.address.clone(),
+            incarnation: identity.incarnation,
+        },
+        version: config.program.version.clone(),
+        client_addresses: config.client_addresses.clone(),
+        rules: config.rules.clone(),
+        configured_rules: Some(config.rules.clone()),
+        quorum: QuorumView {
+            ok: false,
+            lost_for_seconds,
+            cause: Some("the ring is not bootstrapped, or this member has not joined it".into()),
+            fix: Some(
+                "start every member, and run `witness bootstrap` on the host of one if there is no ring yet"
+                    .into(),
+            ),
+        },
+        formats: Some(FormatsView {
+            speaks: config.program.formats,
+            ring: None,
+            refused: None,
+            others: Vec::new(),
+        }),
+        ..MemberView::default()
+    };
+    let Some(raft) = raft else { return outside };
+    let leads = raft.leadership.leading_term().is_some();
+    MemberView {
+        role: role(raft),
+        serving: raft.leadership.serving_term().is_some(),
+        not_serving: not_serving(raft),
+        stays_out_of_elections: raft.stays_out_of_elections.clone(),
+        put_back: raft.put_back.clone(),
+        leader: leader(raft.leadership, raft.member),
+        term: raft.term.0,
+        log_end: raft.ring_view.last_log,
+        committed: raft.committed,
+        activity: ActivityView {
+            proposals_bytes: raft.proposals_bytes,
+            ..ActivityView::default()
+        },
+        quorum: quorum(raft, config, lost_for_seconds),
+        rules: raft.rules.clone(),
+        voter_sets: raft.ring_view.voter_sets.clone(),
+        voter_set_health: (raft.quorum.as_ref())
+            .map(|quorum| quorum.sets.clone())
+            .unwrap_or_default(),
+        regions: raft.regions.clone(),
+        explanation: raft.explanation.clone(),
+        members: raft.ring_view.members.iter().map(logged_member).collect(),
+        peers: peers(raft),
+        pause: (raft.pause.clone()).map(|paused| PauseView::new(paused, now)),
+        timers: Some(raft.timers.into()),
+        formats: Some(FormatsView {
+            speaks: config.program.formats,
+            ring: Some(raft.formats.ring),
+            // A leader takes no entries from others.
+            refused: raft.formats.refused.clone().filter(|_| !leads),
+            others: others_programs(raft),
+        }),
+        scheduled_switchover: ScheduledSwitchover::of(&raft.ring_view),
+        fault: raft.fault.as_ref().map(ToString::to_string),
+        ..outside
+    }
 }
 
-impl StatusView<'_> {
-    /// The status for HTTP and `witness status`.
-    pub(crate) fn view(self) -> MemberView {
-        let own = &self.config.own;
-        let quorum = self.quorum();
-        let raft = self.raft.as_ref();
-        MemberView {
-            ring: RingName {
-                id: self.identity.ring.ring(),
-                name: self.config.ring_name.clone(),
-            },
-            member: MemberName {
-                id: own.id,
-                name: own.name.clone(),
-                region: own.region.clone(),
-                kind: own.kind,
-                votes: own.votes,
-                address: own.address.clone(),
-                incarnation: self.identity.incarnation,
-            },
-            version: self.config.program.version.clone(),
-            uptime_seconds: self.uptime.as_secs_f64(),
-            client_addresses: self.config.client_addresses.clone(),
-            role: raft.map_or(Role::Joining, role),
-            serving: raft.is_some_and(|raft| raft.leadership.serving_term().is_some()),
-            not_serving: raft.and_then(not_serving),
-            stays_out_of_elections: raft.and_then(|raft| raft.stays_out_of_elections.clone()),
-            put_back: raft.map(|raft| raft.put_back.clone()).unwrap_or_default(),
-            leader: raft.and_then(leader),
-            term: raft.map_or(0, |raft| raft.term.0),
-            log_end: raft.and_then(|raft| raft.ring_view.last_log),
-            committed: raft.and_then(|raft| raft.committed),
-            rules: raft.map_or_else(|| self.config.rules.clone(), |raft| raft.rules.clone()),
-            configured_rules: Some(self.config.rules.clone()),
-            voter_sets: raft
-                .map(|raft| raft.ring_view.voter_sets.clone())
-                .unwrap_or_default(),
-            voter_set_health: raft
-                .and_then(|raft| raft.quorum.as_ref())
-                .map(|quorum| quorum.sets.clone())
-                .unwrap_or_default(),
-            regions: raft.map(|raft| raft.regions.clone()).unwrap_or_default(),
-            explanation: raft.and_then(|raft| raft.explanation.clone()),
-            members: raft.map(members).unwrap_or_default(),
-            peers: raft.map(|raft| peers(raft, own.id)).unwrap_or_default(),
-            fault: self
-                .fault
-                .or_else(|| raft?.fault.as_ref().map(ToString::to_string)),
-            activity: ActivityView {
-                proposals_bytes: raft.map_or(0, |raft| raft.proposals_bytes),
-                ..self.activity
-            },
-            log: self.log,
-            quorum,
-            archive: self.archive,
-            hooks: self.hooks,
-            pause: raft
-                .and_then(|raft| raft.pause.clone())
-                .map(|paused| PauseView::new(paused, self.now)),
-            timers: raft.map(|raft| raft.timers.into()),
-            formats: Some(FormatsView {
-                speaks: self.config.program.formats,
-                ring: raft.map(|raft| raft.formats.ring),
-                // A leader takes no entries from others.
-                refused: raft
-                    .filter(|raft| raft.leadership.leading_term().is_none())
-                    .and_then(|raft| raft.formats.refused.clone()),
-                others: raft.map(others_programs).unwrap_or_default(),
-            }),
-            scheduled_switchover: raft.and_then(|raft| ScheduledSwitchover::of(&raft.ring_view)),
-            replication_routes: self.routes.map(|routes| match raft.map(role) {
-                Some(Role::Leader) => routes,
-                // Left over from an earlier term.
-                _ => ReplicationRoutesView {
-                    routes: Vec::new(),
-                    ..routes
-                },
-            }),
-            mysql: self.mysql,
-            consumers: self.consumers,
-        }
+fn quorum(raft: &MemberStatus, config: &Settings, lost_for_seconds: Option<f64>) -> QuorumView {
+    if has_quorum(raft) {
+        return QuorumView {
+            ok: true,
+            ..QuorumView::default()
+        };
     }
-
-    fn quorum(&self) -> QuorumView {
-        let lost = |cause: String, fix: String| QuorumView {
-            ok: false,
-            lost_for_seconds: self.quorum_lost_for.map(|lost| lost.as_secs_f64()),
-            cause: Some(cause),
-            fix: Some(fix),
-        };
-        let Some(raft) = &self.raft else {
-            return lost(
-                "the ring is not bootstrapped, or this member has not joined it".into(),
-                "start every member, and run `witness bootstrap` beside one if there is no ring yet".into(),
-            );
-        };
-        if has_quorum(raft) {
-            return QuorumView {
-                ok: true,
-                lost_for_seconds: None,
-                cause: None,
-                fix: None,
-            };
+    let members = &config.members;
+    let (cause, fix) = match (&raft.quorum_cause, &raft.quorum) {
+        (Some(cause), Some(health)) => {
+            let unmet = health.sets.iter().filter(|set| !set.is_met());
+            let silent = unmet.flat_map(|set| set.silent.iter().copied());
+            (cause.clone(), start_members(members, silent))
         }
-        match (&raft.quorum_cause, &raft.quorum) {
-            (Some(cause), Some(health)) => {
-                let silent = health.sets.iter().filter(|set| !set.is_met());
-                let silent = silent.flat_map(|set| set.silent.iter().copied());
-                lost(cause.clone(), start_members(&self.config.members, silent))
-            }
-            _ => {
-                let others = self.config.members.iter().map(|member| member.id);
-                let others = others.filter(|id| *id != self.config.own.id);
-                lost(
-                    "no leader is known".into(),
-                    start_members(&self.config.members, others),
-                )
-            }
+        _ => {
+            let others = members.iter().map(|member| member.id);
+            let others = others.filter(|id| *id != config.own.id);
+            ("no leader is known".into(), start_members(members, others))
         }
+    };
+    QuorumView {
+        ok: false,
+        lost_for_seconds,
+        cause: Some(cause),
+        fix: Some(fix),
     }
 }
 
@@ -199,11 +169,12 @@ fn role(raft: &MemberStatus) -> Role {
     }
 }
 
-fn leader(raft: &MemberStatus) -> Option<MemberId> {
-    match raft.leadership {
+/// The leader, as far as this member knows.
+fn leader(leadership: Leadership, own: MemberId) -> Option<MemberId> {
+    match leadership {
         Leadership::Follower { leader } => leader,
         Leadership::Candidate => None,
-        Leadership::LeaderNotServing { .. } | Leadership::Serving { .. } => Some(raft.member),
+        Leadership::LeaderNotServing { .. } | Leadership::Serving { .. } => Some(own),
     }
 }
 
@@ -226,29 +197,29 @@ fn not_serving(raft: &MemberStatus) -> Option<String> {
         })
 }
 
-fn members(raft: &MemberStatus) -> Vec<LoggedMember> {
-    let members = raft.ring_view.members.iter();
-    let logged = |peer: &RingMember| LoggedMember {
+fn logged_member(peer: &RingMember) -> LoggedMember {
+    LoggedMember {
         id: peer.id,
         voter: peer.voter,
         // `witness history` and `GET /history` return it.
         record: ring_admin::without_history(peer.record.clone()),
-    };
-    members.map(logged).collect()
+    }
 }
 
 fn others_programs(raft: &MemberStatus) -> Vec<ProgramView> {
     let others = raft.formats.others.iter();
-    let told = others.map(|(id, program)| ProgramView {
+    let programs = others.map(|(id, program)| ProgramView {
         id: *id,
         version: program.version.clone(),
         speaks: program.formats,
     });
-    told.collect()
+    programs.collect()
 }
 
-fn peers(raft: &MemberStatus, own: MemberId) -> Vec<PeerView> {
-    let peer_view = |peer: &RingMember| PeerView {
+fn peers(raft: &MemberStatus) -> Vec<PeerView> {
+    let members = raft.ring_view.members.iter();
+    let others = members.filter(|peer| peer.id != raft.member);
+    let views = others.map(|peer| PeerView {
         id: peer.id,
         name: peer.record.name.clone(),
         region: peer.record.region.clone(),
@@ -258,13 +229,8 @@ fn peers(raft: &MemberStatus, own: MemberId) -> Vec<PeerView> {
         matched: peer.matched,
         behind_entries: peer.lag,
         answered_seconds: peer.answered.map(|age| age.as_secs_f64()),
-    };
-    raft.ring_view
-        .members
-        .iter()
-        .filter(|peer| peer.id != own)
-        .map(peer_view)
-        .collect()
+    });
+    views.collect()
 }
 
 /// How often the quorum is checked without other events.
@@ -346,11 +312,7 @@ impl Observer {
 
     fn note_leadership(&self, now: Leadership, own: MemberId) {
         let mut memory = self.lock();
-        let leader = match now {
-            Leadership::Follower { leader } => leader,
-            Leadership::Candidate => None,
-            Leadership::LeaderNotServing { .. } | Leadership::Serving { .. } => Some(own),
-        };
+        let leader = leader(now, own);
         if let Some(term) = now.leading_term()
             && term.0 > memory.leading_term
         {

@@ -157,7 +157,7 @@ mod tests {
 
     use super::*;
 
-    const NOBODY: Leadership = Leadership::Follower { leader: None };
+    const LEADERLESS: Leadership = Leadership::Follower { leader: None };
     const ANOTHER: Leadership = Leadership::Follower {
         leader: Some(MemberId(2)),
     };
@@ -195,7 +195,7 @@ mod tests {
     fn a_failover_has_three_phases() {
         let phases = play(&[
             (0, ANOTHER, false),
-            (10, NOBODY, false),
+            (10, LEADERLESS, false),
             (11, Leadership::Candidate, false),
             (13, elected(2), false),
             (14, serving(2), false),
@@ -255,7 +255,7 @@ mod tests {
     fn a_leader_that_is_elected_again_takes_over_again() {
         let phases = play(&[
             (1, serving(2), true),
-            (5, NOBODY, false),
+            (5, LEADERLESS, false),
             (7, serving(3), false),
             (8, ANOTHER, false),
         ]);

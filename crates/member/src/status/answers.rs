@@ -1,8 +1,10 @@
 //! The yes-or-no queries of load balancers and schedulers, with Patroni's meanings. Pure: an answer depends on the member's view alone.
 
-use raft_types::MemberKind;
+use raft_types::{MemberId, MemberKind};
+use thiserror::Error;
 
-use crate::status::view::{LoggedMember, MemberView, MysqlView, Role};
+use crate::status::mysql_view::{MysqlView, MysqldRole};
+use crate::status::{LoggedMember, MemberView, Role};
 
 /// A query with the HTTP answers 200 and 503.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,11 +28,108 @@ pub enum Question {
 }
 
 /// Yes, or no and why.
-pub type Answer = Result<(), String>;
+pub type Answer = Result<(), NotReady>;
+
+/// Why a query is answered with no.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum NotReady {
+    /// The member has stopped working.
+    #[error("{0}")]
+    Fault(String),
+    /// It has no ring yet.
+    #[error("the member waits for its ring to be bootstrapped")]
+    Joining,
+    /// It leads without serving.
+    #[error("it leads, but does not serve: {}", .0.as_deref().unwrap_or("it was elected just now"))]
+    NotServing(Option<String>),
+    /// It knows no leader.
+    #[error("no leader is known")]
+    NoLeader,
+    /// Too few voters answer.
+    #[error("{}", .0.as_deref().unwrap_or("the quorum is lost"))]
+    QuorumLost(Option<String>),
+    /// It does not lead.
+    #[error("it does not lead{}", leader_clause(*.0))]
+    DoesNotLead(Option<MemberId>),
+    /// A replica must not lead.
+    #[error("it leads")]
+    Leads,
+    /// Failover is paused for another member's primary.
+    #[error("failover is paused, and member {0} is the primary")]
+    Paused(MemberId),
+    /// A database member is required.
+    #[error("it is a witness")]
+    IsWitness,
+    /// A witness is required.
+    #[error("it is a database member")]
+    IsDatabase,
+    /// It does not take part in its ring yet.
+    #[error("it has no mysqld")]
+    NoMysqld,
+    /// Its mysqld cannot work.
+    #[error("{0}")]
+    Trouble(String),
+    /// Its mysqld lacks part of the log.
+    #[error("its mysqld is {0}")]
+    CatchesUp(MysqldRole),
+    /// Commits there may not wait for the ring.
+    #[error("{}", unprotected(.0))]
+    Unprotected(Vec<String>),
+    /// It receives no transactions of its mysqld.
+    #[error("its mysqld's transactions are not received yet")]
+    NotIngesting,
+    /// Its mysqld is closed for writes.
+    #[error("its mysqld does not take writes")]
+    NotWritable,
+    /// `offline_mode` excludes ordinary accounts.
+    #[error("ordinary accounts cannot use its mysqld: {0}")]
+    Offline(String),
+    /// The ring's log is not applied to its mysqld.
+    #[error("its mysqld does not follow the ring: {0}")]
+    NotFollowing(String),
+    /// Its unmanaged mysqld takes no writes.
+    #[error("its mysqld is unmanaged, and no primary: {}", .0.as_deref().unwrap_or("it does not take writes"))]
+    PlainNotWritable(Option<String>),
+    /// Its unmanaged mysqld does not replicate.
+    #[error("its mysqld is unmanaged, and no replica: {}", .0.as_deref().unwrap_or("it replicates from no server"))]
+    PlainNotReplicating(Option<String>),
+    /// Its mysqld lags too far.
+    #[error("its mysqld is {lag_ms} ms behind, and {most_ms} are allowed")]
+    Lags {
+        /// The lag, in milliseconds.
+        lag_ms: u64,
+        /// The bound of the query.
+        most_ms: u64,
+    },
+    /// The lag of its mysqld is unknown.
+    #[error("how far its mysqld is behind is not known yet")]
+    LagUnknown,
+}
+
+fn leader_clause(leader: Option<MemberId>) -> String {
+    match leader {
+        Some(leader) => format!("; member {leader} does"),
+        None => ", and no leader is known".to_owned(),
+    }
+}
+
+fn unprotected(reasons: &[String]) -> String {
+    if reasons.is_empty() {
+        "its mysqld is not known to wait for the ring".into()
+    } else {
+        let reasons = reasons.join("; ");
+        format!("a commit in its mysqld may not wait for the ring: {reasons}")
+    }
+}
 
 /// Answers a query from a member's view.
+///
+/// # Errors
+/// The reason for a no.
 pub fn answer(question: Question, view: &MemberView) -> Answer {
-    liveness(view)?;
+    if let Some(fault) = &view.fault {
+        return Err(NotReady::Fault(fault.clone()));
+    }
     match question {
         Question::Liveness => Ok(()),
         Question::Readiness => readiness(view),
@@ -41,35 +140,31 @@ pub fn answer(question: Question, view: &MemberView) -> Answer {
         Question::ReadOnly(most_behind_ms) => {
             primary(view).or_else(|_| replica(view, most_behind_ms))
         }
-        Question::Witness => witness(view),
-    }
-}
-
-fn liveness(view: &MemberView) -> Answer {
-    match &view.fault {
-        Some(fault) => Err(fault.clone()),
-        None => Ok(()),
+        Question::Witness if view.member.kind == MemberKind::Witness => readiness(view),
+        Question::Witness => Err(NotReady::IsDatabase),
     }
 }
 
 fn readiness(view: &MemberView) -> Answer {
     match (view.role, view.leader) {
-        (Role::Joining, _) => Err("the member waits for its ring to be bootstrapped".into()),
-        (Role::Leader, _) if view.serving => Ok(()),
-        (Role::Leader, _) => Err(not_serving(view)),
+        (Role::Joining, _) => Err(NotReady::Joining),
+        (Role::Leader, _) => serves(view),
         (_, Some(_)) => Ok(()),
-        (_, None) => Err("no leader is known".into()),
+        (_, None) => Err(NotReady::NoLeader),
+    }
+}
+
+fn serves(view: &MemberView) -> Answer {
+    match view.serving {
+        true => Ok(()),
+        false => Err(NotReady::NotServing(view.not_serving.clone())),
     }
 }
 
 fn health(view: &MemberView) -> Answer {
     readiness(view)?;
     if !view.quorum.ok {
-        return Err(view
-            .quorum
-            .cause
-            .clone()
-            .unwrap_or_else(|| "the quorum is lost".into()));
+        return Err(NotReady::QuorumLost(view.quorum.cause.clone()));
     }
     let Some(mysql) = &view.mysql else {
         return Ok(());
@@ -78,49 +173,43 @@ fn health(view: &MemberView) -> Answer {
         return Ok(());
     }
     has_everything(mysql)?;
-    if view.serving && !mysql.protected {
-        return Err(unprotected(&mysql.unprotected_because));
+    match view.serving {
+        true => protected(mysql),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 fn leader(view: &MemberView) -> Answer {
-    match (view.role, view.leader) {
-        (Role::Leader, _) if view.serving => Ok(()),
-        (Role::Leader, _) => Err(not_serving(view)),
-        (_, Some(leader)) => Err(format!("it does not lead; member {leader} does")),
-        (_, None) => Err("it does not lead, and no leader is known".into()),
+    match view.role {
+        Role::Leader => serves(view),
+        _ => Err(NotReady::DoesNotLead(view.leader)),
     }
 }
 
 fn primary(view: &MemberView) -> Answer {
     if view.member.kind != MemberKind::Database {
-        return Err("it is a witness".into());
+        return Err(NotReady::IsWitness);
     }
     if let Some(plain) = unmanaged(view) {
-        return plain_primary(plain);
+        if !plain.writable {
+            return Err(NotReady::PlainNotWritable(plain.trouble.clone()));
+        }
+        return lets_clients_in(plain);
     }
     leader(view)?;
     if let Some(pause) = &view.pause
         && pause.primary != view.member.id
     {
-        let primary = pause.primary;
-        return Err(format!(
-            "failover is paused, and member {primary} is the primary"
-        ));
+        return Err(NotReady::Paused(pause.primary));
     }
-    let Some(mysql) = &view.mysql else {
-        return Err("it has no mysqld".into());
-    };
+    let mysql = view.mysql.as_ref().ok_or(NotReady::NoMysqld)?;
     has_everything(mysql)?;
-    if !mysql.protected {
-        return Err(unprotected(&mysql.unprotected_because));
-    }
+    protected(mysql)?;
     if !mysql.ingesting {
-        return Err("its mysqld's transactions are not received yet".into());
+        return Err(NotReady::NotIngesting);
     }
     if !mysql.writable {
-        return Err("its mysqld does not take writes".into());
+        return Err(NotReady::NotWritable);
     }
     lets_clients_in(mysql)
 }
@@ -128,9 +217,16 @@ fn primary(view: &MemberView) -> Answer {
 /// It needs no help, and has all entries committed before its member led.
 fn has_everything(mysql: &MysqlView) -> Answer {
     match &mysql.trouble {
-        Some(trouble) => Err(trouble.clone()),
-        None if mysql.catches_up() => Err(format!("its mysqld is {}", mysql.role)),
+        Some(trouble) => Err(NotReady::Trouble(trouble.clone())),
+        None if mysql.catches_up() => Err(NotReady::CatchesUp(mysql.role.clone())),
         None => Ok(()),
+    }
+}
+
+fn protected(mysql: &MysqlView) -> Answer {
+    match mysql.protected {
+        true => Ok(()),
+        false => Err(NotReady::Unprotected(mysql.unprotected_because.clone())),
     }
 }
 
@@ -138,16 +234,19 @@ fn has_everything(mysql: &MysqlView) -> Answer {
 fn lets_clients_in(mysql: &MysqlView) -> Answer {
     match &mysql.offline {
         None => Ok(()),
-        Some(why) => Err(format!("ordinary accounts cannot use its mysqld: {why}")),
+        Some(why) => Err(NotReady::Offline(why.clone())),
     }
 }
 
 fn replica(view: &MemberView, most_behind_ms: Option<u64>) -> Answer {
     if view.member.kind != MemberKind::Database {
-        return Err("it is a witness".into());
+        return Err(NotReady::IsWitness);
     }
     if let Some(plain) = unmanaged(view) {
-        plain_replica(plain)?;
+        if !plain.following {
+            return Err(NotReady::PlainNotReplicating(plain.trouble.clone()));
+        }
+        lets_clients_in(plain)?;
         return within(plain, most_behind_ms);
     }
     let takes_care = view
@@ -155,15 +254,17 @@ fn replica(view: &MemberView, most_behind_ms: Option<u64>) -> Answer {
         .as_ref()
         .is_some_and(|pause| pause.primary != view.member.id);
     if view.role == Role::Leader && !takes_care {
-        return Err("it leads".into());
+        return Err(NotReady::Leads);
     }
     readiness(view)?;
-    let Some(mysql) = &view.mysql else {
-        return Err("it has no mysqld".into());
-    };
-    mysql
-        .follows()
-        .map_err(|why| format!("its mysqld does not follow the ring: {why}"))?;
+    let mysql = view.mysql.as_ref().ok_or(NotReady::NoMysqld)?;
+    if !mysql.follows() {
+        let state = || mysql.state.to_string();
+        return Err(NotReady::NotFollowing(match mysql.following {
+            true => mysql.trouble.clone().unwrap_or_else(state),
+            false => mysql.role.to_string(),
+        }));
+    }
     lets_clients_in(mysql)?;
     within(mysql, most_behind_ms)
 }
@@ -176,75 +277,24 @@ fn unmanaged(view: &MemberView) -> Option<&MysqlView> {
     mysql.filter(|mysql| mysql.is_unmanaged() && !is_removed)
 }
 
-fn plain_primary(mysql: &MysqlView) -> Answer {
-    if !mysql.writable {
-        let why = mysql
-            .trouble
-            .as_deref()
-            .unwrap_or("it does not take writes");
-        return Err(format!("its mysqld is unmanaged, and no primary: {why}"));
-    }
-    lets_clients_in(mysql)
-}
-
-fn plain_replica(mysql: &MysqlView) -> Answer {
-    if !mysql.following {
-        let why = mysql
-            .trouble
-            .as_deref()
-            .unwrap_or("it replicates from no server");
-        return Err(format!("its mysqld is unmanaged, and no replica: {why}"));
-    }
-    lets_clients_in(mysql)
-}
-
 fn within(mysql: &MysqlView, most_behind_ms: Option<u64>) -> Answer {
-    let Some(most) = most_behind_ms else {
-        return Ok(());
-    };
-    match mysql.lag_ms {
-        Some(lag) if lag <= most => Ok(()),
-        Some(lag) => Err(format!(
-            "its mysqld is {lag} ms behind, and {most} are allowed"
-        )),
-        None => Err("how far its mysqld is behind is not known yet".into()),
-    }
-}
-
-fn witness(view: &MemberView) -> Answer {
-    if view.member.kind == MemberKind::Witness {
-        readiness(view)
-    } else {
-        Err("it is a database member".into())
-    }
-}
-
-fn not_serving(view: &MemberView) -> String {
-    let why = view
-        .not_serving
-        .as_deref()
-        .unwrap_or("it was elected just now");
-    format!("it leads, but does not serve: {why}")
-}
-
-fn unprotected(reasons: &[String]) -> String {
-    if reasons.is_empty() {
-        "its mysqld is not known to wait for the ring".into()
-    } else {
-        format!(
-            "a commit in its mysqld may not wait for the ring: {}",
-            reasons.join("; ")
-        )
+    match (most_behind_ms, mysql.lag_ms) {
+        (None, _) => Ok(()),
+        (Some(most_ms), Some(lag_ms)) if lag_ms > most_ms => {
+            Err(NotReady::Lags { lag_ms, most_ms })
+        }
+        (Some(_), Some(_)) => Ok(()),
+        (Some(_), None) => Err(NotReady::LagUnknown),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use raft_types::MemberId;
     use raft_types::UnixSeconds;
 
     use super::*;
-    use crate::status::pause::PauseView;
+    use crate::status::PauseView;
+    use crate::status::mysql_view::MysqldState;
     use crate::status::sample::database_leader;
     use crate::status::sample::witness_follower;
 
@@ -318,7 +368,7 @@ mod tests {
                 "live ready healthy",
             ),
             (
-                "nobody leads",
+                "without a leader",
                 |v| {
                     v.role = Role::Candidate;
                     v.serving = false;
@@ -348,7 +398,7 @@ mod tests {
             (
                 "catching up",
                 |m| {
-                    m.role = "catching up: 7 transactions behind, then the primary".into();
+                    m.role = MysqldRole::CatchingUp { behind: 7 };
                     (m.protected, m.writable) = (false, false);
                 },
                 "live ready leader",
@@ -390,7 +440,7 @@ mod tests {
             (
                 "dead",
                 |m| {
-                    m.state = "failed".into();
+                    m.state = MysqldState::Failed;
                     m.trouble = Some("killed".into())
                 },
                 "live ready",
@@ -398,7 +448,7 @@ mod tests {
             (
                 "hangs",
                 |m| {
-                    m.state = "starting".into();
+                    m.state = MysqldState::Starting;
                     m.trouble = Some("it could not be examined".into())
                 },
                 "live ready",
@@ -454,7 +504,12 @@ mod tests {
         view.mysql.as_mut().unwrap().protected = false;
         view.mysql.as_mut().unwrap().unprotected_because = vec!["its timeout is 10 s".into()];
         let why = answer(Question::Primary, &view).unwrap_err();
-        assert!(why.contains("its timeout is 10 s"), "{why}");
+        let reasons = vec!["its timeout is 10 s".to_owned()];
+        assert_eq!(why, NotReady::Unprotected(reasons));
+        assert_eq!(
+            why.to_string(),
+            "a commit in its mysqld may not wait for the ring: its timeout is 10 s"
+        );
     }
 
     #[test]
@@ -485,17 +540,17 @@ mod tests {
         assert!(!ask(None, &follower(false, None)));
         assert!(ask(Some(500), &follower(true, Some(500))));
         assert!(!ask(Some(500), &follower(true, Some(501))));
-        assert!(!ask(Some(500), &follower(true, None)), "nobody knows");
+        assert!(!ask(Some(500), &follower(true, None)), "its lag is unknown");
         let mut dead = follower(true, Some(0));
         let mysql = dead.mysql.as_mut().unwrap();
-        mysql.state = "unreachable".into();
+        mysql.state = MysqldState::Unreachable;
         mysql.trouble = Some("connection refused".into());
         assert!(!ask(None, &dead) && !ask(Some(500), &dead));
-        let why = answer(Question::Replica(None), &dead).unwrap_err();
-        assert!(why.contains("connection refused"), "{why}");
+        let refused = NotReady::NotFollowing("connection refused".to_owned());
+        assert_eq!(answer(Question::Replica(None), &dead), Err(refused));
         let mut lonely = follower(true, Some(0));
         lonely.leader = None;
-        assert!(!ask(None, &lonely), "nobody says what is committed");
+        assert!(!ask(None, &lonely), "no leader");
     }
 
     #[test]
@@ -503,7 +558,7 @@ mod tests {
         let plain = |writable: bool, following: bool, lag_ms| {
             let mut view = database_leader();
             let mysql = view.mysql.as_mut().unwrap();
-            mysql.state = MysqlView::UNMANAGED.to_owned();
+            mysql.state = MysqldState::Unmanaged;
             (mysql.writable, mysql.following, mysql.lag_ms) = (writable, following, lag_ms);
             (mysql.protected, mysql.ingesting) = (false, false);
             view

@@ -1,19 +1,16 @@
 //! Views for tests, one of each kind.
 
-use std::collections::BTreeMap;
-
-use consensus::quorum::{RegionQuorum, RingRules, VoterSetHealth};
+use consensus::quorum::{RegionQuorum, VoterSetHealth};
 use raft_types::{
     FormatRange, FormatVersion, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region,
     RingId,
 };
 
-use crate::status::gtid_text::GtidText;
+use crate::status::mysql_view::{MysqlView, MysqldRole, MysqldState, WriteFenceView};
 use crate::status::replication_routes::{FallbackView, LinkView, ReplicationRoutesView, SentView};
-use crate::status::view::{
-    ActivityView, ArchiveView, ClientAddresses, ConsumerView, FormatsView, HooksView, LogView,
-    LoggedMember, MemberName, MemberView, MysqlView, PeerView, QuorumView, RingName, Role,
-    ScrubView, TimersView,
+use crate::status::{
+    ActivityView, ArchiveView, ConsumerView, FormatsView, GtidText, HooksView, LogView,
+    LoggedMember, MemberName, MemberView, PeerView, QuorumView, RingName, Role, TimersView,
 };
 
 /// A database member that leads, with everything in order.
@@ -53,35 +50,19 @@ pub fn database_leader() -> MemberView {
     }];
     view.mysql = Some(MysqlView {
         mode: "child".into(),
-        state: "running".into(),
+        state: MysqldState::Running,
         version: Some("9.7.4".into()),
-        server_uuid: None,
-        ddl_settings: BTreeMap::new(),
         ingesting: true,
         examined_ms: Some(200),
         protected: true,
-        unprotected_because: Vec::new(),
         writable: true,
-        released: false,
-        write_fence: "open".into(),
-        offline: None,
-        started_open: None,
-        exposed: None,
-        not_in_ring_total: 0,
+        write_fence: WriteFenceView::Open,
         oldest_unacked_seconds: Some(0.002),
         acknowledged_total: 7,
         acks_total: 5,
-        trimmed_total: 0,
-        demotion: None,
-        promotion: None,
-        trouble: None,
-        warnings: Vec::new(),
-        role: "primary".into(),
+        role: MysqldRole::Primary,
         applies: true,
-        following: false,
-        lag_ms: None,
-        errant: None,
-        applied_total: 0,
+        ..MysqlView::default()
     });
     view.replication_routes = Some(ReplicationRoutesView {
         sent: vec![SentView {
@@ -143,12 +124,7 @@ pub fn witness_follower() -> MemberView {
         },
         version: "0.1.0".into(),
         uptime_seconds: 12.5,
-        client_addresses: ClientAddresses::default(),
         role: Role::Follower,
-        serving: false,
-        not_serving: None,
-        stays_out_of_elections: None,
-        put_back: [].into(),
         leader: Some(MemberId(1)),
         term: 3,
         log_end: Some(OpId::new(3, 42)),
@@ -163,12 +139,7 @@ pub fn witness_follower() -> MemberView {
             log_bytes: 4096,
             disk_free_bytes: 1 << 30,
             disk_left_bytes: 3 << 28,
-            unreadable: Vec::new(),
-            scrub: ScrubView::default(),
-            disk_alarm: false,
-            disk_full: false,
-            disk_has_no_inodes: false,
-            disk_busy_ms: 0,
+            ..LogView::default()
         },
         activity: ActivityView {
             appended_entries_total: 42,
@@ -176,28 +147,14 @@ pub fn witness_follower() -> MemberView {
         },
         quorum: QuorumView {
             ok: true,
-            lost_for_seconds: None,
-            cause: None,
-            fix: None,
+            ..QuorumView::default()
         },
-        rules: RingRules::default(),
-        configured_rules: None,
         voter_sets: vec![[1, 2, 3].map(MemberId).into()],
-        voter_set_health: Vec::new(),
-        regions: Vec::new(),
-        explanation: None,
         members: vec![
             roster(1, "db-1", MemberKind::Database),
             roster(2, "witness-1", MemberKind::Witness),
             roster(3, "witness-2", MemberKind::Witness),
         ],
-        peers: Vec::new(),
-        replication_routes: None,
-        mysql: None,
-        consumers: None,
-        archive: None,
-        hooks: None,
-        pause: None,
         timers: Some(TimersView {
             heartbeat_ms: 500,
             lease_ms: 750,
@@ -208,8 +165,7 @@ pub fn witness_follower() -> MemberView {
             refused: None,
             others: Vec::new(),
         }),
-        scheduled_switchover: None,
-        fault: None,
+        ..MemberView::default()
     }
 }
 

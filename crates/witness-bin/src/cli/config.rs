@@ -13,8 +13,9 @@ use serde_json::json;
 use crate::cli::config_args::{ConfigArgs, counted};
 use crate::cli::session::{OrderArgs, another_answer, dry_run_of};
 use crate::config::{Config, Place, example, read, reference};
-use crate::operator::{MemberAddress, tolerance};
+use crate::operator::MemberAddress;
 use crate::terminal::{Exit, Failure, Format, print, print_text};
+use crate::text::tolerance;
 
 /// Subcommands of `witness config`.
 #[derive(Debug, clap::Subcommand)]

@@ -13,9 +13,9 @@ use crate::cli::session::{
     ChangeArgs, OrderArgs, another_answer, dry_run_of, milliseconds, would_be_done,
 };
 use crate::config::duration_of;
-use crate::operator::history::{moment, time_of_day};
 use crate::operator::{Directory, MemberAddress, operator_name};
 use crate::terminal::{Failure, Format, Table, cell, print, yes_no};
+use crate::text::times::{moment, time_of_day};
 
 /// Arguments of `witness switchover`.
 #[derive(Debug, clap::Args)]

@@ -5,9 +5,10 @@ use member::protocol::{CommandResult, OperatorCommand};
 use serde::Serialize;
 
 use crate::cli::session::{OrderArgs, another_answer};
-use crate::operator::history::{sentence, time_of_day};
 use crate::operator::interruptions::{Ended, ended, longest_gap, merged};
 use crate::terminal::{Exit, Failure, Format, Table, cell, print};
+use crate::text::history::sentence;
+use crate::text::times::time_of_day;
 
 /// Arguments of `witness history`.
 #[derive(Debug, clap::Args)]

@@ -157,7 +157,7 @@ fn best_donor(report: &RingReport, recipient: MemberId) -> Result<MemberId, Fail
 /// Suitability of a member's mysqld, lowest is best; none if unsuitable.
 fn rank(member: &MemberReport) -> Option<(bool, u64)> {
     let mysql = member.view.as_ref()?.mysql.as_ref()?;
-    let follows = mysql.follows().is_ok();
+    let follows = mysql.follows();
     let fits = follows || mysql.writable;
     fits.then(|| (!follows, mysql.lag_ms.unwrap_or(u64::MAX)))
 }

@@ -113,16 +113,17 @@ impl Access {
     /// makes it send, so basic authentication does not allow orders.
     pub(super) fn may_order(&self, headers: &HeaderMap) -> Result<(), Denied> {
         match &self.0.borrow().operators {
-            None => Err(Denied {
-                code: StatusCode::FORBIDDEN,
-                why: "orders over HTTP are off; name a file with a token in `http.token_file`",
-                ask: None,
-            }),
+            None => Err(Denied::new(
+                StatusCode::FORBIDDEN,
+                "orders over HTTP are off; name a file with a token in `http.token_file`",
+            )),
             Some(token) if bearer(headers).is_some_and(|given| same(given, token)) => Ok(()),
             Some(_) => Err(Denied {
-                code: StatusCode::UNAUTHORIZED,
-                why: "the token is missing or wrong; send `Authorization: Bearer TOKEN`",
                 ask: Some("Bearer"),
+                ..Denied::new(
+                    StatusCode::UNAUTHORIZED,
+                    "the token is missing or wrong; send `Authorization: Bearer TOKEN`",
+                )
             }),
         }
     }
@@ -142,9 +143,11 @@ impl Access {
             return Ok(());
         }
         Err(Denied {
-            code: StatusCode::UNAUTHORIZED,
-            why: "the token for reading is missing or wrong; send `Authorization: Bearer TOKEN`, or log in with it as the password",
             ask: Some("Basic realm=\"witness\", charset=\"UTF-8\""),
+            ..Denied::new(
+                StatusCode::UNAUTHORIZED,
+                "the token for reading is missing or wrong; send `Authorization: Bearer TOKEN`, or log in with it as the password",
+            )
         })
     }
 }
@@ -161,13 +164,23 @@ pub(super) async fn readers_only(
     }
 }
 
-/// A request that is rejected without further checks.
+/// A request that is rejected before the member acts on it.
 #[derive(Debug)]
 pub(super) struct Denied {
-    code: StatusCode,
-    why: &'static str,
+    pub(super) code: StatusCode,
+    why: String,
     /// The authentication scheme to offer to the client.
     ask: Option<&'static str>,
+}
+
+impl Denied {
+    pub(super) fn new(code: StatusCode, why: impl Into<String>) -> Self {
+        Self {
+            code,
+            why: why.into(),
+            ask: None,
+        }
+    }
 }
 
 impl IntoResponse for Denied {
@@ -199,7 +212,7 @@ fn authorization<'a>(headers: &'a HeaderMap, scheme: &str) -> Option<&'a [u8]> {
     rest.strip_prefix(b" ").filter(|_| named)
 }
 
-/// Whether they are equal, in a time that does not depend on where they differ.
+/// Returns whether they are equal, in constant time.
 fn same(given: &[u8], expected: &str) -> bool {
     let pairs = given.iter().zip(expected.as_bytes());
     let different = pairs.fold(0, |so_far, (a, b)| so_far | (a ^ b));

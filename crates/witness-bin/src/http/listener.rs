@@ -48,7 +48,7 @@ pub async fn serve(listener: TcpListener, access: Access, pages: Router, stop: C
                 () = place.lost() => Err(Error::other("others needed its place")),
             };
             if let Err(error) = served {
-                tracing::debug!(%caller, %error, "a connection to the HTTP port came to nothing");
+                tracing::debug!(%caller, %error, "a connection to the HTTP port failed");
             }
         });
     }

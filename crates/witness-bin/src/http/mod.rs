@@ -2,7 +2,6 @@
 //! GET and HEAD change nothing; a change needs a POST or a DELETE with a token (`orders.rs`).
 
 mod access;
-mod cluster;
 #[cfg(feature = "fuzzing")]
 #[path = "../../../../lab/fuzz/inside/witness_bin_http.rs"]
 pub(crate) mod fuzzing;
@@ -12,8 +11,6 @@ mod orders;
 mod page;
 mod questions;
 mod reports;
-mod runbooks;
-mod throttle;
 
 use std::sync::Arc;
 
@@ -38,7 +35,7 @@ pub use crate::http::metrics::{Expiries, Expiry, Histograms, registry};
 pub use crate::http::orders::{OrderApi, OrderTaker};
 pub use crate::http::page::RingPage;
 pub use crate::http::questions::Endpoints;
-use crate::http::questions::{cluster, config, freshness, metrics, question, root, status};
+use crate::http::questions::{check, cluster, config, freshness, metrics, question, root, status};
 pub use crate::http::reports::RingReports;
 use crate::operator::Asker;
 
@@ -87,15 +84,15 @@ pub async fn serve_member(
     let asker = Asker::of_member(&config.member, member.tls(), member.view());
     let reports = RingReports::new(asker);
     let page = RingPage::new(member.view(), reports.clone());
-    let endpoints = Endpoints::new(
-        member.view(),
-        registry,
+    let endpoints = Endpoints {
+        source: member.view(),
+        registry: Arc::new(registry),
         orders,
-        page.clone(),
+        page: page.clone(),
         reports,
-        settings.throttle_threshold,
-        access.clone(),
-    );
+        throttle_threshold: settings.throttle_threshold,
+        access: access.clone(),
+    };
     let end = member.end();
     let until = end.clone();
     tokio::spawn(async move { until.run_until_cancelled(page.watch()).await });
@@ -120,7 +117,7 @@ impl Endpoints {
             .route("/metrics", get(metrics))
             .route_layer(from_fn_with_state(self.access.clone(), readers_only))
             // Without a read token: load balancers and orchestrators have none, runbooks are public, and orders need a token of their own.
-            .route("/runbooks/{name}", get(runbooks::runbook))
+            .route("/runbooks/{name}", get(page::runbook))
             .route("/liveness", question(Question::Liveness))
             .route("/readiness", question(Question::Readiness))
             .route("/health", question(Question::Health))
@@ -130,7 +127,7 @@ impl Endpoints {
             .route("/replica", freshness(Question::Replica))
             .route("/read-only", freshness(Question::ReadOnly))
             .route("/witness", question(Question::Witness))
-            .route("/check/{app}/mysql/{ring}", get(throttle::check))
+            .route("/check/{app}/mysql/{ring}", get(check))
             .route("/pause", post(orders::pause))
             .route("/resume", post(orders::resume))
             .route(
@@ -151,7 +148,9 @@ impl Endpoints {
 }
 
 async fn unknown() -> Response {
-    let known = "/ /ring /liveness /readiness /health /leader /primary /read-write /replica /read-only /witness /check/APP/mysql/RING /status /cluster /config /history /metrics /runbooks/NAME, and by POST /pause /resume /switchover /failover /reinitialize /restart /reload";
+    let known = "/ /ring /liveness /readiness /health /leader /primary /read-write /replica /read-only /witness /check/APP/mysql/RING \
+                 /status /cluster /config /history /metrics /runbooks/NAME, and by POST \
+                 /pause /resume /switchover /failover /reinitialize /restart /reload";
     (
         StatusCode::NOT_FOUND,
         Json(json!({ "reason": format!("no such page; there are {known}") })),

@@ -20,9 +20,10 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::http::access::Access;
+use crate::http::access::{Access, Denied};
 use crate::http::reports::RingReports;
-use crate::operator::history::{leaderships, moment};
+use crate::text::history::leaderships;
+use crate::text::times::moment;
 
 /// Executes orders that arrive over HTTP.
 pub trait OrderTaker: Send + Sync + 'static {
@@ -55,6 +56,8 @@ impl OrderApi {
     }
 }
 
+type Answered = Result<Response, Denied>;
+
 /// The executor, for a request with the token; any other request is rejected before its body is read.
 pub(super) struct Allowed(OrderApi);
 
@@ -63,14 +66,12 @@ where
     OrderApi: FromRef<S>,
     S: Send + Sync,
 {
-    type Rejection = Response;
+    type Rejection = Denied;
 
-    async fn from_request_parts(parts: &mut Parts, served_from: &S) -> Result<Self, Response> {
+    async fn from_request_parts(parts: &mut Parts, served_from: &S) -> Result<Self, Denied> {
         let orders = OrderApi::from_ref(served_from);
-        match orders.access.may_order(&parts.headers) {
-            Ok(()) => Ok(Self(orders)),
-            Err(denied) => Err(denied.into_response()),
-        }
+        orders.access.may_order(&parts.headers)?;
+        Ok(Self(orders))
     }
 }
 
@@ -85,23 +86,19 @@ struct PauseBody {
     reason: String,
 }
 
-pub(super) async fn pause(Allowed(orders): Allowed, body: Bytes) -> Response {
-    let body = match read::<PauseBody>(&body) {
-        Ok(body) if body.for_seconds != Some(0) => body,
-        Ok(_) => {
-            return no(
-                StatusCode::BAD_REQUEST,
-                "for_seconds is 0; leave it out for a pause without an end",
-            );
-        }
-        Err(why) => return no(StatusCode::BAD_REQUEST, &why),
-    };
+pub(super) async fn pause(Allowed(orders): Allowed, body: Bytes) -> Answered {
+    let body: PauseBody = read(&body)?;
+    if body.for_seconds == Some(0) {
+        return Err(mistake(
+            "for_seconds is 0; leave it out for a pause without an end",
+        ));
+    }
     let request = PauseRequest {
         for_seconds: body.for_seconds,
-        by: body.by.unwrap_or_else(|| "somebody over HTTP".to_owned()),
+        by: body.by.unwrap_or_else(|| "an HTTP client".to_owned()),
         reason: body.reason,
     };
-    orders.carry_out(OperatorCommand::Pause { request }).await
+    Ok(orders.carry_out(OperatorCommand::Pause { request }).await)
 }
 
 pub(super) async fn resume(Allowed(orders): Allowed) -> Response {
@@ -126,12 +123,8 @@ pub(super) async fn switchover(
     Allowed(orders): Allowed,
     State(source): State<Arc<dyn ViewSource>>,
     body: Bytes,
-) -> Response {
-    let body = match read::<SwitchoverBody>(&body) {
-        Ok(body) => body,
-        Err(why) => return no(StatusCode::BAD_REQUEST, &why),
-    };
-    give_to(&orders, &body, &source.view()).await
+) -> Answered {
+    give_to(&orders, &read(&body)?, &source.view()).await
 }
 
 /// `DELETE /switchover`: cancels the scheduled switchover.
@@ -140,49 +133,41 @@ pub(super) async fn cancel_switchover(Allowed(orders): Allowed) -> Response {
 }
 
 /// `GET /history`: all leaderships with their reasons, in Patroni's format.
-pub(super) async fn history(State(orders): State<OrderApi>) -> Response {
+pub(super) async fn history(State(orders): State<OrderApi>) -> Answered {
     match orders.taker.order(OperatorCommand::History).await {
-        Ok(CommandResult::History(entries)) => Json(leaderships(&entries)).into_response(),
-        Ok(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-        Err(refusal) => no(code_of(refusal.kind), &refusal.what),
+        Ok(CommandResult::History(entries)) => Ok(Json(leaderships(&entries)).into_response()),
+        Ok(_) => Ok(StatusCode::INTERNAL_SERVER_ERROR.into_response()),
+        Err(refusal) => Err(Denied::new(code_of(refusal.kind), refusal.what)),
     }
 }
 
 /// `POST /failover`: like a switchover, but with any current leader or none.
 pub(super) async fn failover(
-    allowed: Allowed,
-    source: State<Arc<dyn ViewSource>>,
+    Allowed(orders): Allowed,
+    State(source): State<Arc<dyn ViewSource>>,
     body: Bytes,
-) -> Response {
-    let body = match read::<SwitchoverBody>(&body) {
-        Ok(body) => SwitchoverBody {
-            leader: None,
-            ..body
-        },
-        Err(why) => return no(StatusCode::BAD_REQUEST, &why),
+) -> Answered {
+    let body = SwitchoverBody {
+        leader: None,
+        ..read(&body)?
     };
-    give_to(&allowed.0, &body, &source.view()).await
+    give_to(&orders, &body, &source.view()).await
 }
 
-async fn give_to(orders: &OrderApi, body: &SwitchoverBody, view: &MemberView) -> Response {
-    let force = body.force;
-    match chosen(body, view) {
-        Ok(to) => match body.scheduled_at.as_deref().map(moment).transpose() {
-            Ok(None) => {
-                let order = OperatorCommand::Promote { to, force };
-                orders.carry_out(order).await
-            }
-            Ok(Some(at)) => {
-                let order = OperatorCommand::ScheduleSwitchover { to, at };
-                orders.carry_out(order).await
-            }
-            Err(why) => no(StatusCode::BAD_REQUEST, &why),
+async fn give_to(orders: &OrderApi, body: &SwitchoverBody, view: &MemberView) -> Answered {
+    let to = chosen(body, view)?;
+    let at = body.scheduled_at.as_deref().map(moment).transpose();
+    let order = match at.map_err(|error| mistake(error.to_string()))? {
+        None => OperatorCommand::Promote {
+            to,
+            force: body.force,
         },
-        Err((code, why)) => no(code, &why),
-    }
+        Some(at) => OperatorCommand::ScheduleSwitchover { to, at },
+    };
+    Ok(orders.carry_out(order).await)
 }
 
-/// The body of `POST /reinitialize`; sent to the member whose mysqld is reprovisioned.
+/// The body of `POST /reinitialize`, about the mysqld of the receiving member.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ReinitializeBody {
@@ -197,25 +182,17 @@ pub(super) async fn reinitialize(
     Allowed(orders): Allowed,
     State(source): State<Arc<dyn ViewSource>>,
     body: Bytes,
-) -> Response {
-    let body = match read::<ReinitializeBody>(&body) {
-        Ok(body) => body,
-        Err(why) => return no(StatusCode::BAD_REQUEST, &why),
+) -> Answered {
+    let body: ReinitializeBody = read(&body)?;
+    let order = OperatorCommand::Provision {
+        donor: donor(&body, &source.view())?,
+        dry_run: false,
+        force: body.force,
     };
-    match donor(&body, &source.view()) {
-        Ok(donor) => {
-            let order = OperatorCommand::Provision {
-                donor,
-                dry_run: false,
-                force: body.force,
-            };
-            orders.carry_out(order).await
-        }
-        Err((code, why)) => no(code, &why),
-    }
+    Ok(orders.carry_out(order).await)
 }
 
-/// The body of `POST /restart`; sent to the member whose mysqld is restarted.
+/// The body of `POST /restart`, about the mysqld of the receiving member.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RestartBody {
@@ -224,14 +201,10 @@ struct RestartBody {
     force: bool,
 }
 
-pub(super) async fn restart(Allowed(orders): Allowed, body: Bytes) -> Response {
-    match read::<RestartBody>(&body) {
-        Ok(RestartBody { force }) => {
-            let order = OperatorCommand::RestartMysqld { force };
-            orders.carry_out(order).await
-        }
-        Err(why) => no(StatusCode::BAD_REQUEST, &why),
-    }
+pub(super) async fn restart(Allowed(orders): Allowed, body: Bytes) -> Answered {
+    let RestartBody { force } = read(&body)?;
+    let order = OperatorCommand::RestartMysqld { force };
+    Ok(orders.carry_out(order).await)
 }
 
 /// `POST /reload`: this member reads its configuration again.
@@ -240,7 +213,7 @@ pub(super) async fn reload(Allowed(orders): Allowed) -> Response {
 }
 
 /// The donor member.
-fn donor(body: &ReinitializeBody, view: &MemberView) -> Result<MemberId, (StatusCode, String)> {
+fn donor(body: &ReinitializeBody, view: &MemberView) -> Result<MemberId, Denied> {
     if let Some(name) = &body.from {
         return named(name, view);
     }
@@ -250,34 +223,44 @@ fn donor(body: &ReinitializeBody, view: &MemberView) -> Result<MemberId, (Status
     };
     let found = view.members.iter().find(has_data);
     found.map(|logged| logged.id).ok_or_else(|| {
-        let why = "no other database member leads; say whose data to copy: {\"from\": \"NAME\"}";
-        (StatusCode::PRECONDITION_FAILED, why.to_owned())
+        unmet("no other database member leads; say whose data to copy: {\"from\": \"NAME\"}")
     })
 }
 
-fn named(name: &str, view: &MemberView) -> Result<MemberId, (StatusCode, String)> {
+fn named(name: &str, view: &MemberView) -> Result<MemberId, Denied> {
     let mut members = view.members.iter();
     let logged = members.find(|logged| logged.record.name == name);
     logged.map(|logged| logged.id).ok_or_else(|| {
-        let why = format!("the ring has no member `{name}`; GET /cluster names them");
-        (StatusCode::PRECONDITION_FAILED, why)
+        unmet(format!(
+            "the ring has no member `{name}`; GET /cluster names them"
+        ))
     })
 }
 
 /// The chosen member, if the client's assumptions about the ring hold.
-fn chosen(body: &SwitchoverBody, view: &MemberView) -> Result<MemberId, (StatusCode, String)> {
+fn chosen(body: &SwitchoverBody, view: &MemberView) -> Result<MemberId, Denied> {
     let Some(candidate) = &body.candidate else {
-        let why = "say who is to lead: {\"candidate\": \"NAME\"}".to_owned();
-        return Err((StatusCode::BAD_REQUEST, why));
+        return Err(mistake("name the next leader: {\"candidate\": \"NAME\"}"));
     };
     if let Some(leader) = &body.leader
         && view.leader.is_some()
         && view.leader != Some(named(leader, view)?)
     {
-        let why = format!("`{leader}` does not lead; GET /cluster says who does");
-        return Err((StatusCode::PRECONDITION_FAILED, why));
+        return Err(unmet(format!(
+            "`{leader}` does not lead; GET /cluster names the leader"
+        )));
     }
     named(candidate, view)
+}
+
+/// An order that cannot be read.
+fn mistake(why: impl Into<String>) -> Denied {
+    Denied::new(StatusCode::BAD_REQUEST, why)
+}
+
+/// An order for another state of the ring.
+fn unmet(why: impl Into<String>) -> Denied {
+    Denied::new(StatusCode::PRECONDITION_FAILED, why)
 }
 
 impl OrderApi {
@@ -366,15 +349,11 @@ pub(crate) fn is_read(kind: u8, body: &[u8]) -> bool {
 }
 
 /// An empty body omits every field.
-fn read<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, String> {
+fn read<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Denied> {
     if body.is_empty() {
         return Ok(T::default());
     }
-    serde_json::from_slice(body).map_err(|error| error.to_string())
-}
-
-fn no(code: StatusCode, reason: &str) -> Response {
-    (code, Json(json!({ "ok": false, "reason": reason }))).into_response()
+    serde_json::from_slice(body).map_err(|error| mistake(error.to_string()))
 }
 
 fn code_of(kind: RefusalKind) -> StatusCode {
@@ -397,7 +376,7 @@ mod tests {
     use member::status::sample::database_leader;
 
     #[test]
-    fn the_code_is_the_answer() {
+    fn refusals_have_their_codes() {
         let codes: [(Refusal, u16); 6] = [
             (PauseError::NotLeader { leader: None }.into(), 503),
             (PauseError::Busy.into(), 409),
@@ -412,8 +391,9 @@ mod tests {
     }
 
     #[test]
-    fn an_order_for_the_leader_is_sent_there_where_that_is_known() {
-        let mut response = no(StatusCode::SERVICE_UNAVAILABLE, "it does not lead");
+    fn an_order_for_the_leader_is_redirected_to_a_known_address() {
+        let mut response = unmet("it does not lead").into_response();
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
         send_on(&mut response, None, "/pause");
         assert_eq!(response.status(), 503);
         let leader = "https://10.0.0.1:7480".to_owned();
@@ -424,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn data_are_copied_from_the_leader_unless_somebody_is_named() {
+    fn the_leader_is_the_default_donor() {
         let leader = database_leader();
         let mut follower = database_leader();
         follower.member.id = MemberId(9);
@@ -433,12 +413,11 @@ mod tests {
             force: false,
         };
         let anybody = ReinitializeBody::default();
-        let code =
-            |told: Result<MemberId, (StatusCode, String)>| told.map_err(|(code, _)| code.as_u16());
+        let code = |donor: Result<MemberId, Denied>| donor.map_err(|denied| denied.code.as_u16());
         assert_eq!(code(donor(&anybody, &follower)), Ok(MemberId(1)));
         assert_eq!(code(donor(&anybody, &leader)), Err(412));
         assert_eq!(code(donor(&from("db-1"), &follower)), Ok(MemberId(1)));
-        assert_eq!(code(donor(&from("nobody"), &follower)), Err(412));
+        assert_eq!(code(donor(&from("unknown"), &follower)), Err(412));
     }
 
     #[test]
@@ -451,13 +430,13 @@ mod tests {
                 force: false,
                 scheduled_at: None,
             };
-            chosen(&body, &view).map_err(|(code, _)| code.as_u16())
+            chosen(&body, &view).map_err(|denied| denied.code.as_u16())
         };
         assert_eq!(chosen(None, Some("witness-1")), Ok(MemberId(2)));
         assert_eq!(chosen(Some("db-1"), Some("witness-1")), Ok(MemberId(2)));
         assert_eq!(chosen(Some("witness-1"), Some("db-1")), Err(412));
-        assert_eq!(chosen(Some("nobody"), Some("db-1")), Err(412));
-        assert_eq!(chosen(None, Some("nobody")), Err(412));
+        assert_eq!(chosen(Some("unknown"), Some("db-1")), Err(412));
+        assert_eq!(chosen(None, Some("unknown")), Err(412));
         assert_eq!(chosen(Some("db-1"), None), Err(400));
     }
 }

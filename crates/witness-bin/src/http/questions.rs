@@ -1,60 +1,36 @@
-//! HTTP queries: each health check, the page, the status, the cluster in Patroni's format, and metrics.
+//! HTTP queries: each health check, the page, the status, the cluster in Patroni's format, metrics, and freno's throttle check.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{FromRef, Query, State};
+use axum::extract::{FromRef, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use member::status::{Question, ViewSource, answer};
 use prometheus_client::registry::Registry;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::http::access::Access;
-use crate::http::cluster::Cluster;
+use crate::http::access::{Access, Denied};
 use crate::http::orders::OrderApi;
 use crate::http::page::{self, RingPage};
-use crate::http::reports::RingReports;
+use crate::http::reports::{Cluster, RingReports};
 use crate::openmetrics;
-use crate::operator::history::milliseconds;
+use crate::operator::RingReport;
+use crate::text::times::milliseconds;
 
 /// The data sources of the endpoints.
 #[derive(Clone)]
 pub struct Endpoints {
-    pub(super) source: Arc<dyn ViewSource>,
-    pub(super) registry: Arc<Registry>,
-    pub(super) orders: OrderApi,
-    pub(super) page: RingPage,
-    pub(super) reports: RingReports,
+    pub(crate) source: Arc<dyn ViewSource>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) orders: OrderApi,
+    pub(crate) page: RingPage,
+    pub(crate) reports: RingReports,
     /// The replica lag up to which applications that can wait may write.
-    pub(super) throttle_threshold: Duration,
-    pub(super) access: Access,
-}
-
-impl Endpoints {
-    /// Endpoints over the member's view, metrics, order executor, page and reports, with the replica lag for
-    /// throttling and the access rules.
-    pub fn new(
-        source: Arc<dyn ViewSource>,
-        registry: Registry,
-        orders: OrderApi,
-        page: RingPage,
-        reports: RingReports,
-        throttle_threshold: Duration,
-        access: Access,
-    ) -> Self {
-        Self {
-            source,
-            registry: Arc::new(registry),
-            orders,
-            page,
-            reports,
-            throttle_threshold,
-            access,
-        }
-    }
+    pub(crate) throttle_threshold: Duration,
+    pub(crate) access: Access,
 }
 
 impl FromRef<Endpoints> for OrderApi {
@@ -111,9 +87,8 @@ fn fresh_enough(
         None => None,
         Some(Some(most)) => Some(most),
         Some(None) => {
-            let reason = "lag is a duration with a unit, such as 500ms, 2s, 1m; bytes, as in Patroni, are not known";
-            let detail = Json(json!({ "ok": false, "reason": reason }));
-            return (StatusCode::BAD_REQUEST, detail).into_response();
+            let why = "lag is a duration with a unit, such as 500ms, 2s, 1m; bytes, as in Patroni, are not known";
+            return Denied::new(StatusCode::BAD_REQUEST, why).into_response();
         }
     };
     endpoints.answer(of(most_behind_ms)).into_response()
@@ -124,7 +99,7 @@ impl Endpoints {
         let view = self.source.view();
         let (code, reason) = match answer(question, &view) {
             Ok(()) => (StatusCode::OK, None),
-            Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, Some(reason)),
+            Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, Some(reason.to_string())),
         };
         let detail = json!({
             "ok": reason.is_none(),
@@ -136,7 +111,7 @@ impl Endpoints {
             "serving": view.serving,
             "leader": view.leader,
             "term": view.term,
-            "mysql": view.mysql.as_ref().map(|mysql| &mysql.role),
+            "mysql": view.mysql.as_ref().map(|mysql| mysql.role.to_string()),
             "lag_ms": view.mysql.as_ref().and_then(|mysql| mysql.lag_ms),
         });
         (code, Json(detail))
@@ -176,4 +151,143 @@ pub(super) async fn config(State(endpoints): State<Endpoints>) -> Response {
 
 pub(super) async fn metrics(State(endpoints): State<Endpoints>) -> Response {
     openmetrics::page(&endpoints.registry)
+}
+
+// `GET /check/APP/mysql/RING`: whether an application that can wait may write now, with freno's meanings: 200 yes, 404 no such store, 429
+// replicas lag too far, 500 unknown.
+
+/// The answer, by freno's names.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Check {
+    status_code: u16,
+    message: String,
+    /// The largest lag of a replica, in seconds.
+    value: f64,
+    /// The allowed lag, in seconds.
+    threshold: f64,
+}
+
+/// For any application: none is rejected by its name.
+pub(super) async fn check(
+    State(endpoints): State<Endpoints>,
+    Path((_, ring)): Path<(String, String)>,
+) -> Response {
+    let report = endpoints.reports.report().await;
+    let check = judge(&ring, &report, endpoints.throttle_threshold);
+    let code = StatusCode::from_u16(check.status_code);
+    let code = code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    (code, Json(check)).into_response()
+}
+
+fn judge(ring: &str, report: &RingReport, threshold: Duration) -> Check {
+    let told = |status_code: u16, value: f64, message: String| Check {
+        status_code,
+        message,
+        value,
+        threshold: threshold.as_secs_f64(),
+    };
+    if ring != report.ring {
+        let known = &report.ring;
+        return told(404, 0.0, format!("the ring here is `{known}`"));
+    }
+    if report.leader.is_none() {
+        return told(500, 0.0, "no member serves as the leader".to_owned());
+    }
+    let Some((lag_ms, name)) = furthest_behind(report) else {
+        return told(200, 0.0, String::new());
+    };
+    let value = Duration::from_millis(lag_ms);
+    match value > threshold {
+        true => {
+            let message = format!("the mysqld of `{name}` is too far behind");
+            told(429, value.as_secs_f64(), message)
+        }
+        false => told(200, value.as_secs_f64(), String::new()),
+    }
+}
+
+/// Of the mysqlds that follow the ring. Others serve no readers (`/replica` reports no), so no application waits for them.
+fn furthest_behind(report: &RingReport) -> Option<(u64, &str)> {
+    let members = report.members.iter();
+    let following = members.filter_map(|member| {
+        let mysql = member.view.as_ref()?.mysql.as_ref()?;
+        let lag = mysql.lag_ms.filter(|_| mysql.follows())?;
+        Some((lag, member.name.as_str()))
+    });
+    following.max()
+}
+
+#[cfg(test)]
+mod tests {
+    use member::status::MemberView;
+    use member::status::sample::{database_leader, witness_follower};
+    use raft_types::{MemberId, MemberKind};
+
+    use super::*;
+    use crate::operator::Asked;
+
+    fn replica(following: bool, lag_ms: u64) -> MemberView {
+        let mut view = witness_follower();
+        view.member.kind = MemberKind::Database;
+        view.mysql = database_leader()
+            .mysql
+            .map(|mysql| member::status::MysqlView {
+                following,
+                lag_ms: Some(lag_ms),
+                ..mysql
+            });
+        view
+    }
+
+    fn report(leader: Option<MemberView>, replicas: &[(bool, u64)]) -> RingReport {
+        let silent = || "connection refused".to_owned();
+        let mut asked = vec![Asked::sample(1, "db-1", leader.ok_or_else(silent))];
+        for (id, (following, lag)) in (2..).zip(replicas) {
+            let mut view = replica(*following, *lag);
+            view.member.id = MemberId(id);
+            asked.push(Asked::sample(id, &format!("db-{id}"), Ok(view)));
+        }
+        asked.push(Asked::sample(9, "db-9", Err(silent())));
+        RingReport::new("orders", asked)
+    }
+
+    #[test]
+    fn the_replica_that_is_furthest_behind_decides() {
+        let table = [
+            ("orders", vec![], 200, 0.0),
+            ("orders", vec![(true, 200), (true, 1_000)], 200, 1.0),
+            ("orders", vec![(true, 1_001), (true, 0)], 429, 1.001),
+            ("orders", vec![(true, 10), (false, 90_000)], 200, 0.01),
+            ("other", vec![(true, 90_000)], 404, 0.0),
+        ];
+        for (ring, replicas, code, value) in table {
+            let report = report(Some(database_leader()), &replicas);
+            let check = judge(ring, &report, Duration::from_secs(1));
+            let told = (check.status_code, check.value, check.threshold);
+            assert_eq!(told, (code, value, 1.0), "{ring} {replicas:?}");
+            assert_eq!(check.message.is_empty(), code == 200, "{check:?}");
+        }
+    }
+
+    #[test]
+    fn without_a_leader_nobody_writes() {
+        let check = judge(
+            "orders",
+            &report(None, &[(true, 0)]),
+            Duration::from_secs(1),
+        );
+        assert_eq!(check.status_code, 500);
+    }
+
+    #[test]
+    fn the_names_are_those_that_clients_of_freno_read() {
+        let report = report(Some(database_leader()), &[(true, 2_500)]);
+        let check = judge("orders", &report, Duration::from_secs(1));
+        let expected = serde_json::json!({
+            "StatusCode": 429, "Value": 2.5, "Threshold": 1.0,
+            "Message": "the mysqld of `db-2` is too far behind",
+        });
+        assert_eq!(serde_json::to_value(check).unwrap(), expected);
+    }
 }

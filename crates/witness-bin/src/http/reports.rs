@@ -1,14 +1,16 @@
-//! Reports of the ring's members: collected at most once a second, for all clients.
+//! Reports of the ring's members: collected at most once a second, for all clients; and `GET /cluster`, a report in Patroni's format.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use member::status::ClientAddresses;
-use raft_types::MemberId;
+use member::status::{ClientAddresses, MemberView, PauseView};
+use raft_types::{MemberId, MemberKind};
+use ring_admin::ScheduledSwitchover;
+use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::operator::{Asker, RingReport};
+use crate::operator::{Asker, MemberReport, RingReport};
 
 /// The members are asked again only after this time, for any number of clients.
 const ASKED_AGAIN_AFTER: Duration = Duration::from_millis(900);
@@ -65,7 +67,7 @@ impl RingReports {
         report
     }
 
-    /// Where clients reach each member that has ever answered this one.
+    /// Client addresses of each member that has ever answered this one.
     pub(super) fn addresses(&self) -> BTreeMap<MemberId, ClientAddresses> {
         self.last().addresses.clone()
     }
@@ -74,4 +76,154 @@ impl RingReports {
 fn addresses(report: &RingReport) -> impl Iterator<Item = (MemberId, ClientAddresses)> {
     let members = report.members.iter();
     members.filter_map(|member| Some((member.id, member.view.as_ref()?.client_addresses.clone())))
+}
+
+// `GET /cluster`.
+
+/// The ring at one moment. Fields are only ever added.
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct Cluster {
+    scope: String,
+    /// The leader that has a quorum.
+    leader: Option<MemberId>,
+    pause: bool,
+    /// The pause, if one is in force.
+    paused: Option<PauseView>,
+    /// The switchover that is scheduled, if one is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scheduled_switchover: Option<ScheduledSwitchover>,
+    members: Vec<ClusterMember>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+struct ClusterMember {
+    name: String,
+    id: MemberId,
+    region: String,
+    role: &'static str,
+    /// `running`, or `silent` where it does not answer.
+    state: &'static str,
+    /// Where it serves HTTP; `None` if it does not, or has never reported it here.
+    api_url: Option<String>,
+    /// Where clients reach its mysqld; `None` for a witness.
+    host: Option<String>,
+    port: Option<u16>,
+    /// Where the other members reach it.
+    address: String,
+    /// Lag behind the leader, in entries.
+    lag: Option<u64>,
+    /// Its mysqld's lag behind the ring's commits.
+    lag_ms: Option<u64>,
+}
+
+impl Cluster {
+    /// From the members' answers, the log of the member that was asked, and the addresses of members that do not answer now.
+    pub(super) fn new(
+        report: &RingReport,
+        own: &MemberView,
+        addresses: &BTreeMap<MemberId, ClientAddresses>,
+    ) -> Self {
+        let nowhere = ClientAddresses::default();
+        let members = report.members.iter();
+        let members = members.filter(|member| member.in_ring != Some(false));
+        let mut members: Vec<_> = members
+            .map(|of| member(of, report, addresses.get(&of.id).unwrap_or(&nowhere)))
+            .collect();
+        members.sort_by_key(|member| member.id);
+        Self {
+            scope: report.ring.clone(),
+            leader: report.leader,
+            pause: report.pause.is_some(),
+            paused: report.pause.clone(),
+            scheduled_switchover: own.scheduled_switchover.clone(),
+            members,
+        }
+    }
+}
+
+fn member(of: &MemberReport, report: &RingReport, reached: &ClientAddresses) -> ClusterMember {
+    let mysqld = reached.mysql.as_deref().and_then(split);
+    let (host, port) = mysqld.unzip();
+    let mysql = of.view.as_ref().and_then(|view| view.mysql.as_ref());
+    ClusterMember {
+        name: of.name.clone(),
+        id: of.id,
+        region: of.region.0.clone(),
+        role: match of.kind {
+            _ if report.leader == Some(of.id) => "leader",
+            MemberKind::Witness => "witness",
+            MemberKind::Database => "replica",
+        },
+        state: match of.view {
+            Some(_) => "running",
+            None => "silent",
+        },
+        api_url: reached.api_url.clone(),
+        host,
+        port,
+        address: of.address.clone(),
+        lag: of.lag_entries,
+        lag_ms: mysql.and_then(|mysql| mysql.lag_ms),
+    }
+}
+
+/// The host, without the brackets of an IPv6 address, and the port.
+fn split(address: &str) -> Option<(String, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    Some((host.to_owned(), port.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use member::status::sample::{database_leader, witness_follower};
+    use serde_json::json;
+
+    use super::*;
+    use crate::operator::Asked;
+
+    #[test]
+    fn members_are_told_with_where_clients_reach_them() {
+        let silent = Err("connection refused".to_owned());
+        let report = RingReport::new(
+            "orders",
+            vec![
+                Asked::sample(1, "db-1", Ok(database_leader())),
+                Asked::sample(2, "witness-1", Ok(witness_follower())),
+                Asked::sample(3, "witness-2", silent),
+                Asked::sample(9, "stranger", Err("it is not in the ring".to_owned())),
+            ],
+        );
+        let at = |api: &str, mysql: Option<&str>| ClientAddresses {
+            api_url: Some(api.to_owned()),
+            mysql: mysql.map(str::to_owned),
+        };
+        // The second member runs an older version, which does not report addresses.
+        let addresses = BTreeMap::from([
+            (
+                MemberId(1),
+                at("https://10.0.0.1:7480", Some("[fd00::1]:3306")),
+            ),
+            (MemberId(3), at("http://10.0.0.3:7480", None)),
+        ]);
+        let cluster = Cluster::new(&report, &database_leader(), &addresses);
+        let cluster = serde_json::to_value(cluster).unwrap();
+        assert_eq!(
+            cluster,
+            json!({
+                "scope": "orders", "leader": 1, "pause": false, "paused": null,
+                "members": [
+                    {"name": "db-1", "id": 1, "region": "north", "role": "leader", "state": "running",
+                     "api_url": "https://10.0.0.1:7480", "host": "fd00::1", "port": 3306,
+                     "address": "10.0.0.1:7400", "lag": 0, "lag_ms": null},
+                    {"name": "witness-1", "id": 2, "region": "north", "role": "witness", "state": "running",
+                     "api_url": null, "host": null, "port": null,
+                     "address": "10.0.0.2:7400", "lag": 0, "lag_ms": null},
+                    {"name": "witness-2", "id": 3, "region": "north", "role": "witness", "state": "silent",
+                     "api_url": "http://10.0.0.3:7480", "host": null, "port": null,
+                     "address": "10.0.0.3:7400", "lag": null, "lag_ms": null},
+                ],
+            })
+        );
+    }
 }

@@ -172,7 +172,7 @@ impl Asker {
 pub struct Silence {
     /// As text.
     pub why: String,
-    /// Whether it was not called because its name could not be resolved.
+    /// True if it was not called because its name could not be resolved.
     pub unresolved: bool,
 }
 
@@ -190,15 +190,15 @@ impl<S: Into<String>> From<S> for Silence {
 pub struct Asked {
     /// The member, as in the configuration, or as in the ring when it is not configured.
     pub entry: MemberEntry,
-    /// Whether it is in the client's configuration.
+    /// True if it is in the client's configuration.
     pub configured: bool,
     /// Its view, or why there is none.
     pub answer: Result<MemberView, Silence>,
 }
 
 impl Asked {
-    /// Whether it was not called because its name could not be resolved.
-    pub(super) fn unresolved(&self) -> bool {
+    /// Returns whether it was not called because its name could not be resolved.
+    pub(crate) fn unresolved(&self) -> bool {
         self.answer
             .as_ref()
             .is_err_and(|silence| silence.unresolved)
@@ -232,7 +232,7 @@ impl Asked {
 }
 
 /// The view of the member with the longest log; its roster and its voter sets are the newest.
-pub(super) fn latest(asked: &[Asked]) -> Option<&MemberView> {
+pub(crate) fn latest(asked: &[Asked]) -> Option<&MemberView> {
     let views = asked.iter().filter_map(|asked| asked.answer.as_ref().ok());
     views
         .filter(|view| !view.members.is_empty())

@@ -101,6 +101,14 @@ impl Directory {
         )
     }
 
+    /// A member by its number, with its name if that is known.
+    pub fn numbered(&self, id: MemberId) -> String {
+        match self.get(id) {
+            Some(place) => format!("member {id} `{}`", place.name),
+            None => format!("member {id}"),
+        }
+    }
+
     /// A member's refusal as a failure of the command, with the members' names.
     pub fn failure(&self, refusal: &Refusal) -> Failure {
         let exit = match refusal.kind {
@@ -113,8 +121,8 @@ impl Directory {
         Failure::new(exit, self.with_names(what), self.with_names(advice))
     }
 
-    /// A member's message, which has only numbers, with names added: "member 2" becomes
-    /// "member 2 `db-2`", and "members 1, 2" likewise.
+    /// A finished message of another member, which has only numbers, with names added: "member 2" becomes "member 2 `db-2`", and
+    /// "members 1, 2" likewise.
     pub fn with_names(&self, sentence: &str) -> String {
         let mut out = String::with_capacity(sentence.len());
         let mut rest = sentence;

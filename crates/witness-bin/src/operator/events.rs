@@ -4,12 +4,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use member::status::{MemberView, PauseView, Role};
+use member::status::{MemberView, MysqlView, PauseView, Role};
 use raft_types::MemberId;
-use serde::Serialize;
 
-use crate::operator::sentences::{Level, mysqld, span};
 use crate::operator::{Directory, RingReport};
+use crate::text::event::{Change, Event, LedAfter};
+use crate::text::member::MysqldKind;
 
 /// The number of events kept; the oldest are dropped.
 const KEPT: usize = 200;
@@ -17,16 +17,6 @@ const KEPT: usize = 200;
 /// reported. With heartbeats so rare that answers are older, the leader's lease decides.
 const ANSWERS_WITHIN_SECONDS: f64 = 2.0;
 const SILENT_AFTER_SECONDS: f64 = 5.0;
-
-/// One thing that happened.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Event {
-    /// Time of observation, in milliseconds since 1970.
-    pub(crate) at_ms: u64,
-    pub(crate) level: Level,
-    /// A sentence without its full stop; names are in backticks.
-    pub(crate) text: String,
-}
 
 /// The last events, the oldest first.
 #[derive(Debug, Default)]
@@ -39,19 +29,16 @@ impl Events {
     /// Records the current observation; `report` has the answers of the other members, if they were asked just now.
     pub(crate) fn see(&mut self, now_ms: u64, view: &MemberView, report: Option<&RingReport>) {
         let facts = Facts::new(now_ms, view, report, self.known.as_ref());
-        let told = match &self.known {
+        let changes = match &self.known {
             Some(before) => differences(before, &facts),
-            None => vec![(
-                Level::Note,
-                format!("`{}` started, version {}", view.member.name, view.version),
-            )],
+            None => vec![Change::Started {
+                member: format!("`{}`", view.member.name),
+                version: view.version.clone(),
+            }],
         };
-        let told = told.into_iter();
-        self.kept.extend(told.map(|(level, text)| Event {
-            at_ms: now_ms,
-            level,
-            text,
-        }));
+        let at_ms = now_ms;
+        self.kept
+            .extend(changes.into_iter().map(|change| Event { at_ms, change }));
         self.kept.drain(..self.kept.len().saturating_sub(KEPT));
         self.known = Some(facts);
     }
@@ -101,7 +88,7 @@ struct Facts {
     /// Whether each member answers; for a missing one it is unknown.
     answers: BTreeMap<MemberId, bool>,
     /// The state of each mysqld; for a missing one it is unknown.
-    mysqlds: BTreeMap<MemberId, String>,
+    mysqlds: BTreeMap<MemberId, MysqldKind>,
     /// Transactions trimmed from the binlog of this member's mysqld.
     trimmed: u64,
     fault: Option<String>,
@@ -162,9 +149,7 @@ impl Facts {
             fault: view.fault.clone(),
         };
         facts.see_others(now_ms, view, report);
-        if let Some(own_mysqld) = &view.mysql {
-            facts.mysqlds.insert(own, kind_of(&mysqld(own_mysqld)));
-        }
+        facts.see_mysqld(own, view.mysql.as_ref());
         facts
     }
 
@@ -173,9 +158,7 @@ impl Facts {
             for member in &report.members {
                 self.answers.insert(member.id, member.view.is_some());
                 let seen = member.view.as_ref().and_then(|view| view.mysql.as_ref());
-                if let Some(seen) = seen {
-                    self.mysqlds.insert(member.id, kind_of(&mysqld(seen)));
-                }
+                self.see_mysqld(member.id, seen);
             }
             return;
         }
@@ -196,6 +179,11 @@ impl Facts {
         }
     }
 
+    fn see_mysqld(&mut self, id: MemberId, mysql: Option<&MysqlView>) {
+        self.mysqlds
+            .extend(mysql.map(|mysql| (id, MysqldKind::of(mysql))));
+    }
+
     fn name(&self, id: MemberId) -> String {
         match self.names.get(&id) {
             Some(name) => format!("`{name}`"),
@@ -209,175 +197,128 @@ impl Facts {
     }
 }
 
-/// Its state without its lag, which changes constantly.
-fn kind_of(mysqld: &str) -> String {
-    let end = match mysqld {
-        _ if mysqld.starts_with("following") => mysqld.find(','),
-        _ => mysqld.find(':'),
-    };
-    mysqld[..end.unwrap_or(mysqld.len())].to_owned()
-}
-
-fn differences(before: &Facts, now: &Facts) -> Vec<(Level, String)> {
-    let mut told = Vec::new();
+fn differences(before: &Facts, now: &Facts) -> Vec<Change> {
+    let mut changes = Vec::new();
     for (id, answers) in &now.answers {
+        let member = now.name(*id);
         match (before.answers.get(id), answers) {
-            (Some(true), false) => {
-                told.push((Level::Bad, format!("{} does not answer", now.name(*id))));
-            }
-            (Some(false), true) => {
-                told.push((Level::Good, format!("{} answers again", now.name(*id))));
-            }
+            (Some(true), false) => changes.push(Change::Silent(member)),
+            (Some(false), true) => changes.push(Change::Answers(member)),
             _ => {}
         }
     }
-    told.extend(leading(before, now));
+    changes.extend(leading(before, now));
     for (id, mysqld) in &now.mysqlds {
-        if let Some(was) = before.mysqlds.get(id).filter(|was| *was != mysqld) {
-            let level = match mysqld.as_str() {
-                "following" if was == "primary" => Level::Note,
-                "primary" | "following" => Level::Good,
-                "stopped" | "unreachable" | "primary, not protected" => Level::Bad,
-                _ => Level::Note,
-            };
-            let name = now.name(*id);
-            told.push((
-                level,
-                format!("the mysqld of {name}: {mysqld}, before: {was}"),
-            ));
-        }
+        let was = before.mysqlds.get(id).filter(|was| *was != mysqld);
+        changes.extend(was.map(|was| Change::Mysqld {
+            member: now.name(*id),
+            was: *was,
+            now: *mysqld,
+        }));
     }
     // An outside observer may ask one member now and another member next.
     let trimmed_before = match before.own == now.own {
         true => before.trimmed,
         false => now.trimmed,
     };
-    if let cut @ 1.. = now.trimmed.saturating_sub(trimmed_before) {
-        let name = now.name(now.own);
-        let were = match cut {
-            1 => "transaction that the ring had not committed was",
-            _ => "transactions that the ring had not committed were",
-        };
-        let text = format!("the mysqld of {name}: {cut} {were} cut off its binlog");
-        told.push((Level::Note, text));
+    if let transactions @ 1.. = now.trimmed.saturating_sub(trimmed_before) {
+        let member = now.name(now.own);
+        changes.push(Change::Trimmed {
+            member,
+            transactions,
+        });
     }
-    // A member that joins its ring learns of all members immediately; none of them was added then.
-    if !before.names.is_empty() {
-        let added = now.names.keys().filter(|id| !before.names.contains_key(id));
-        told.extend(added.map(|id| {
-            (
-                Level::Note,
-                format!("{} was added to the ring", now.name(*id)),
-            )
-        }));
-        let gone = before.names.keys().filter(|id| !now.names.contains_key(id));
-        told.extend(gone.map(|id| {
-            (
-                Level::Note,
-                format!("{} was removed from the ring", before.name(*id)),
-            )
-        }));
-        if before.voter_sets != now.voter_sets {
-            let sets = now.voter_sets.iter();
-            let sets: Vec<_> = sets
-                .map(|set| format!("a majority of {}", now.list(set)))
-                .collect();
-            let text = format!("a commit needs {} now", sets.join(", and "));
-            told.push((Level::Note, text));
-        }
-        if before.policy != now.policy {
-            let (was, policy) = (&before.policy, &now.policy);
-            told.push((
-                Level::Note,
-                format!("the policy is `{policy}`, before: `{was}`"),
-            ));
-        }
-    }
+    changes.extend(ring_changes(before, now));
     match (&before.pause, &now.pause) {
-        (Some(_), None) => told.push((Level::Note, "maintenance mode ended".to_owned())),
+        (Some(_), None) => changes.push(Change::Resumed),
         (was, Some(pause)) if was.as_ref().map(|was| was.since) != Some(pause.since) => {
-            let primary = now.names.get(&pause.primary).map_or("?", String::as_str);
-            let text = pause.sentence(primary);
-            told.push((Level::Note, text.trim_end_matches('.').to_owned()));
+            let primary = now.names.get(&pause.primary);
+            changes.push(Change::Paused {
+                pause: pause.clone(),
+                primary: primary.map_or("?", String::as_str).to_owned(),
+            });
         }
         _ => {}
     }
     if before.fault != now.fault {
-        told.extend(
-            now.fault
-                .iter()
-                .map(|why| (Level::Bad, format!("stopped working: {why}"))),
-        );
+        changes.extend(now.fault.clone().map(Change::Fault));
     }
-    told
+    changes
 }
 
-/// A measured duration; under a minute with tenths of a second.
-fn precise(milliseconds: u64) -> String {
-    let seconds = milliseconds as f64 / 1e3;
-    match milliseconds {
-        0..60_000 => format!("{seconds:.1} s"),
-        _ => span(seconds),
+/// Changes of the members, the voter sets and the policy.
+fn ring_changes(before: &Facts, now: &Facts) -> Vec<Change> {
+    // A member that joins its ring learns of all members immediately; none of them was added then.
+    if before.names.is_empty() {
+        return Vec::new();
     }
+    let mut changes = Vec::new();
+    let added = now.names.keys().filter(|id| !before.names.contains_key(id));
+    changes.extend(added.map(|id| Change::Added(now.name(*id))));
+    let gone = before.names.keys().filter(|id| !now.names.contains_key(id));
+    changes.extend(gone.map(|id| Change::Removed(before.name(*id))));
+    if before.voter_sets != now.voter_sets {
+        let sets = now.voter_sets.iter().map(|set| now.list(set));
+        changes.push(Change::VoterSets(sets.collect()));
+    }
+    if before.policy != now.policy {
+        changes.push(Change::Policy {
+            was: before.policy.clone(),
+            now: now.policy.clone(),
+        });
+    }
+    changes
 }
 
-fn leading(before: &Facts, now: &Facts) -> Option<(Level, String)> {
+fn leading(before: &Facts, now: &Facts) -> Option<Change> {
     if before.leading == now.leading {
         return None;
     }
     Some(match (&before.leading, &now.leading) {
-        (was, Leading::Led { by, term }) => {
-            let before = match was {
-                Leading::Led { by: was, .. } if was == by => String::new(),
-                Leading::Led { by: was, .. } => format!(", before: {}", now.name(*was)),
+        (was, Leading::Led { by, term }) => Change::Leads {
+            member: now.name(*by),
+            term: *term,
+            after: match was {
+                Leading::Led { by: was, .. } if was == by => LedAfter::Itself,
+                Leading::Led { by: was, .. } => LedAfter::Leader(now.name(*was)),
                 // Much may have happened between two observations: the member's own measurement is used.
-                Leading::Unknown => now.leaderless_ms.map_or_else(String::new, |measured| {
-                    format!(", after {} without a leader", precise(measured))
-                }),
+                Leading::Unknown => LedAfter::NoLeader(now.leaderless_ms),
                 Leading::NoQuorum { .. } => {
                     let lost = now.led_ms.saturating_sub(before.led_ms) as f64 / 1e3;
-                    format!(", after about {} without a quorum", span(lost))
+                    LedAfter::NoQuorum(lost)
                 }
-            };
-            let name = now.name(*by);
-            (Level::Good, format!("{name} leads in term {term}{before}"))
-        }
+            },
+        },
         // The number of answers changes while members stop; that is still one event.
         (Leading::NoQuorum { .. }, Leading::NoQuorum { .. }) => return None,
-        (_, Leading::NoQuorum { cause }) => {
-            (Level::Bad, format!("no quorum: {cause}. Commits wait"))
-        }
-        (Leading::Led { by, .. }, Leading::Unknown) => {
-            let name = now.name(*by);
-            (
-                Level::Bad,
-                format!("{name} lost the leadership; no leader is known"),
-            )
-        }
-        (_, Leading::Unknown) => (Level::Bad, "no leader is known".to_owned()),
+        (_, Leading::NoQuorum { cause }) => Change::NoQuorum(cause.clone()),
+        (Leading::Led { by, .. }, Leading::Unknown) => Change::NoLeader(Some(now.name(*by))),
+        (_, Leading::Unknown) => Change::NoLeader(None),
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use member::status::MysqldRole;
     use member::status::sample::{database_leader, witness_follower};
 
     use super::*;
     use crate::operator::Asked;
 
     /// The events for views that are one second apart.
-    fn told(views: impl IntoIterator<Item = MemberView>) -> Vec<String> {
+    fn observed(views: impl IntoIterator<Item = MemberView>) -> Vec<String> {
         let mut events = Events::default();
         for (second, view) in (1_u64..).zip(views) {
             events.see(second * 1_000, &view, None);
         }
-        let told = events.kept().skip(1);
-        told.map(|event| format!("{} {}", event.at_ms / 1_000, event.text))
+        let later = events.kept().skip(1);
+        later
+            .map(|event| format!("{} {}", event.at_ms / 1_000, event.change))
             .collect()
     }
 
     #[test]
-    fn a_failover_is_told_with_how_long_nobody_led() {
+    fn a_failover_has_the_time_without_a_leader() {
         let followed = witness_follower;
         let alone = || MemberView {
             leader: None,
@@ -391,7 +332,7 @@ mod tests {
         another.activity.leaderless_ms = Some(310);
         // The observations are seconds apart; the switchover was shorter.
         assert_eq!(
-            told([followed(), followed(), alone(), alone(), another]),
+            observed([followed(), followed(), alone(), alone(), another]),
             [
                 "3 `db-1` lost the leadership; no leader is known",
                 "5 `witness-2` leads in term 4, after 0.3 s without a leader",
@@ -400,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_tells_of_silence_once_and_of_its_end() {
+    fn a_silent_member_is_one_event_and_its_next_answer_another() {
         let answered = |seconds| {
             let mut view = database_leader();
             view.peers[0].answered_seconds = seconds;
@@ -415,16 +356,19 @@ mod tests {
         let views = views.into_iter().chain([3.0, 6.0, 17.0].map(silent));
         let back = [0.1, 10.0].map(|age| answered(Some(age)));
         assert_eq!(
-            told(views.chain(back)),
+            observed(views.chain(back)),
             [
                 "4 `witness-1` does not answer",
                 "6 `witness-1` answers again"
             ]
         );
         let rare = [0.1, 6.0, 7.0].map(|age| answered(Some(age)));
-        assert!(told(rare).is_empty(), "the lease has not ended");
+        assert!(observed(rare).is_empty(), "the lease has not ended");
         let never = (0..20).map(|_| answered(None));
-        assert!(told(never).is_empty(), "it was not known to answer before");
+        assert!(
+            observed(never).is_empty(),
+            "it was not known to answer before"
+        );
     }
 
     #[test]
@@ -440,8 +384,9 @@ mod tests {
         events.see(2_000, &witness_follower(), None);
         let silent = report(Err("connection refused".to_owned()));
         events.see(9_000, &witness_follower(), Some(&silent));
-        let last = events.kept().next_back().map(|event| event.text.as_str());
-        assert_eq!(last, Some("`witness-1` does not answer"));
+        let last = events.kept().next_back().map(|event| event.change.clone());
+        let member = "`witness-1`".to_owned();
+        assert_eq!(last, Some(Change::Silent(member)));
     }
 
     #[test]
@@ -452,34 +397,34 @@ mod tests {
         let mut worse = lost.clone();
         worse.quorum.cause = Some("0 of 3 answer".to_owned());
         assert_eq!(
-            told([database_leader(), lost.clone(), worse, database_leader()]),
+            observed([database_leader(), lost.clone(), worse, database_leader()]),
             [
                 "3 no quorum: 0 of 3 answer. Commits wait",
                 "4 `db-1` leads in term 3, after about 3s without a quorum",
             ]
         );
-        let just_elected = told([witness_follower(), lost, database_leader()]);
+        let just_elected = observed([witness_follower(), lost, database_leader()]);
         assert!(just_elected.is_empty(), "{just_elected:?}");
     }
 
     #[test]
-    fn a_mysqld_changes_when_it_is_something_else_and_not_with_its_lag() {
-        let with = |role: &str, following, lag_ms| {
+    fn a_lag_is_no_event_of_a_mysqld() {
+        let with = |role, following, lag_ms| {
             let mut view = database_leader();
             let mysql = view.mysql.as_mut().unwrap();
-            (mysql.writable, mysql.role) = (role == "primary", role.to_owned());
+            (mysql.writable, mysql.role) = (role == MysqldRole::Primary, role);
             (mysql.following, mysql.lag_ms) = (following, lag_ms);
             view
         };
         let views = [
-            with("following", true, Some(0)),
-            with("following", true, Some(9_000)),
-            with("catching up: 3 transactions behind", false, None),
-            with("catching up: 2 transactions behind", false, None),
-            with("primary", false, None),
+            with(MysqldRole::Following, true, Some(0)),
+            with(MysqldRole::Following, true, Some(9_000)),
+            with(MysqldRole::CatchingUp { behind: 3 }, false, None),
+            with(MysqldRole::CatchingUp { behind: 2 }, false, None),
+            with(MysqldRole::Primary, false, None),
         ];
         assert_eq!(
-            told(views),
+            observed(views),
             [
                 "3 the mysqld of `db-1`: catching up, before: following",
                 "5 the mysqld of `db-1`: primary, before: catching up",
@@ -488,14 +433,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_trimmed_is_told_once() {
+    fn a_trim_is_one_event() {
         let trimmed = |total| {
             let mut view = database_leader();
             view.mysql.as_mut().unwrap().trimmed_total = total;
             view
         };
         assert_eq!(
-            told([0, 2, 2].map(trimmed)),
+            observed([0, 2, 2].map(trimmed)),
             [
                 "2 the mysqld of `db-1`: 2 transactions that the ring had not committed were cut off its binlog"
             ]
@@ -503,14 +448,14 @@ mod tests {
     }
 
     #[test]
-    fn members_come_and_go_and_a_member_that_joins_finds_them() {
+    fn additions_and_removals_are_events_except_for_a_joining_member() {
         let mut joining = witness_follower();
         joining.members.clear();
         let mut fewer = witness_follower();
         fewer.members.pop();
         fewer.voter_sets = vec![[1, 2].map(MemberId).into()];
         assert_eq!(
-            told([joining, witness_follower(), fewer, witness_follower()]),
+            observed([joining, witness_follower(), fewer, witness_follower()]),
             [
                 "3 `witness-2` was removed from the ring",
                 "3 a commit needs a majority of `db-1`, `witness-1` now",
@@ -521,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_go() {
+    fn the_oldest_events_are_dropped() {
         let views = (0..).map(|term| MemberView {
             term,
             ..witness_follower()

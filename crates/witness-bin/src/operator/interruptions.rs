@@ -6,7 +6,7 @@ use consensus::{HistoryEntry, HistoryEvent};
 use raft_types::MemberId;
 use serde::Serialize;
 
-use crate::operator::sentences::span;
+use crate::text::times::precise;
 
 /// Merges histories: each entry once, ordered by term and then by the members' clocks. When several members saw one loss,
 /// the first recorded begin and the first recorded end count.
@@ -54,11 +54,7 @@ impl Ended {
 
     /// Its duration; under a minute with tenths of a second.
     pub(crate) fn time(&self) -> String {
-        let seconds = self.lasted_ms as f64 / 1e3;
-        match self.lasted_ms {
-            0..60_000 => format!("{seconds:.1} s"),
-            _ => span(seconds),
-        }
+        precise(self.lasted_ms)
     }
 }
 

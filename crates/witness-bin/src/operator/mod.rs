@@ -2,18 +2,10 @@
 //! progress, and follows a change of leadership.
 
 mod asker;
-mod differences;
 mod directory;
 pub(crate) mod events;
-pub(crate) mod history;
-mod hops;
 pub(crate) mod interruptions;
-#[cfg(test)]
-mod refusal_sentences;
 mod ring_report;
-pub(crate) mod sentences;
-pub(crate) mod tolerance;
-pub(crate) mod versions;
 
 use std::time::Duration;
 
@@ -22,10 +14,10 @@ use ring_admin::Introduction;
 use tokio::time::Instant;
 use transport::AdminError;
 
+pub(crate) use crate::operator::asker::latest;
 pub use crate::operator::asker::{Asked, Asker, Silence};
 pub use crate::operator::directory::{Directory, MemberAddress};
-pub use crate::operator::hops::{Hop, hops};
-pub use crate::operator::ring_report::{MemberReport, RingReport};
+pub use crate::operator::ring_report::{Hop, MemberReport, RingReport, hops};
 use crate::terminal::{Exit, Failure};
 
 /// How often a command is redirected to another reported leader.
@@ -49,11 +41,6 @@ pub enum Told {
 /// Sends commands to the members of one configuration.
 pub struct Operator {
     asker: Asker,
-}
-
-enum Answer {
-    Result(CommandResult),
-    Refused(Refusal),
 }
 
 impl Operator {
@@ -93,8 +80,8 @@ impl Operator {
             for _ in 0..=MOST_REDIRECTS {
                 tell(Told::Asking(leader.clone()));
                 let refusal = match self.ask(&leader, command, &directory, &mut tell).await? {
-                    Answer::Result(result) => return Ok(result),
-                    Answer::Refused(refusal) => refusal,
+                    Ok(result) => return Ok(result),
+                    Err(refusal) => refusal,
                 };
                 match refusal.leader.and_then(|next| directory.get(next)) {
                     Some(next) => {
@@ -137,20 +124,19 @@ impl Operator {
     ) -> Result<CommandResult, Failure> {
         let asked = self.ask(place, command, directory, &mut tell);
         match tokio::time::timeout_at(until, asked).await {
-            Ok(Ok(Answer::Result(result))) => Ok(result),
-            Ok(Ok(Answer::Refused(refusal))) => Err(directory.failure(&refusal)),
-            Ok(Err(failure)) => Err(failure),
+            Ok(answer) => answer?.map_err(|refusal| directory.failure(&refusal)),
             Err(_) => Err(unknown(command, directory, "it did not end in time")),
         }
     }
 
+    /// The member's answer; a failure where there is none.
     async fn ask(
         &self,
         place: &MemberAddress,
         command: &OperatorCommand,
         directory: &Directory,
         tell: &mut impl FnMut(Told),
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Result<CommandResult, Refusal>, Failure> {
         let order = Order {
             command: command.clone(),
             by: operator_name(),
@@ -170,7 +156,10 @@ impl Operator {
                     let why = format!("{} ended before it had an answer", directory.name(place.id));
                     return Err(unknown(command, directory, &why));
                 }
-                Err(error) => return Err(unknown(command, directory, &error.to_string())),
+                Err(error) => {
+                    let why = directory.with_names(&error.to_string());
+                    return Err(unknown(command, directory, &why));
+                }
             };
             match event {
                 Ok(CommandEvent::Began { phase }) => tell(Told::Began(phase)),
@@ -178,8 +167,8 @@ impl Operator {
                 Ok(CommandEvent::Copied { stage, bytes, of }) => {
                     tell(Told::Copied(stage, bytes, of))
                 }
-                Ok(CommandEvent::Result(result)) => return Ok(Answer::Result(result)),
-                Ok(CommandEvent::Refused(refusal)) => return Ok(Answer::Refused(refusal)),
+                Ok(CommandEvent::Result(result)) => return Ok(Ok(result)),
+                Ok(CommandEvent::Refused(refusal)) => return Ok(Err(refusal)),
                 Err(error) => {
                     let why = format!(
                         "{} gave an answer that cannot be read ({error}); run the same version everywhere",
@@ -212,14 +201,14 @@ fn leader(report: &RingReport, directory: &Directory) -> Result<MemberAddress, F
             .unwrap_or("check with `witness status`");
         let what = match report.quorum_unknown {
             true => "no leader was found",
-            false => "no member leads with a quorum behind it",
+            false => "no member leads with a quorum",
         };
         Failure::new(Exit::NoQuorum, format!("{what}: {cause}"), fix)
     })
 }
 
 fn not_begun(error: &AdminError) -> Failure {
-    let look = "check with `witness status` who leads now, and try again";
+    let look = "check the leader with `witness status`, and try again";
     let (exit, advice) = match error {
         // The error itself names the accepted certificate.
         AdminError::NotAllowed { .. } => (Exit::NotAllowed, ""),
@@ -230,15 +219,12 @@ fn not_begun(error: &AdminError) -> Failure {
 }
 
 fn unknown(command: &OperatorCommand, directory: &Directory, why: &str) -> Failure {
-    let (command, why) = (command.to_string(), directory.with_names(why));
-    let what = format!(
-        "{} may continue in the ring: {why}",
-        directory.with_names(&command)
-    );
+    let command = command.text(&|id| directory.numbered(id));
+    let what = format!("{command} may continue in the ring: {why}");
     Failure::new(
         Exit::Unknown,
         what,
-        "check with `witness status` how it ended, and with `witness members list` who is in the ring",
+        "check with `witness status` how it ended, and the ring's members with `witness members list`",
     )
 }
 
@@ -273,7 +259,7 @@ mod tests {
             (failure.exit, failure.to_string()),
             (
                 Exit::NoQuorum,
-                "no member leads with a quorum behind it: 1 of 3 voters answer and 2 are needed\n  \
+                "no member leads with a quorum: 1 of 3 voters answer and 2 are needed\n  \
                  run `witness run` on `db-2`"
                     .to_owned()
             )

@@ -1,46 +1,43 @@
 //! The ring as seen by a client that has asked every member: which members answer, which one leads, and
-//! whether commits are possible. Pure: other modules gather the answers.
+//! whether commits can proceed. Pure: other modules gather the answers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter::successors;
 
-use consensus::quorum::majority_of;
 use member::settings::MemberEntry;
-use member::status::{MemberView, MysqlView, PauseView, QuorumView, start_advice};
+use member::status::{MemberView, MysqldState, PauseView, QuorumView};
 use raft_types::{MemberId, MemberKind, Region};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::operator::asker::{Asked, Asker, RingSource, latest};
-use crate::operator::differences::differences;
-use crate::operator::history::time_of_day;
-use crate::operator::tolerance;
+use crate::text::differences::differences;
+use crate::text::no_quorum::{lost, not_known, unknown};
+use crate::text::ring::{forgotten_pause, scheduled};
+use crate::text::tolerance;
 
 /// The whole ring at one moment.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RingReport {
     /// The ring's name in the configuration.
     pub ring: String,
     /// The leader that has a quorum.
     pub leader: Option<MemberId>,
-    /// Whether commits are possible; if not: since when, why, and what to do.
+    /// The state of the quorum; if commits cannot proceed: since when, why, and what to do.
     pub quorum: QuorumView,
     /// Whether `quorum` is unknown: the client reached no member, or could not resolve the names of too many.
-    #[serde(default)]
     pub quorum_unknown: bool,
     /// How many more voters may fail, in the worst case, before commits wait; nothing without a leader.
-    #[serde(default)]
     pub tolerates: Option<usize>,
     /// Every configured member, followed by unconfigured members of the ring.
     pub members: Vec<MemberReport>,
     /// The pause of failover, if one is in force.
-    #[serde(default)]
     pub pause: Option<PauseView>,
     /// Contradictions: configurations that differ from each other, or from the ring.
-    #[serde(default)]
     pub warnings: Vec<String>,
 }
 
 /// One member in a report of the ring.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MemberReport {
     /// The member's number, unique in the ring.
     pub id: MemberId,
@@ -54,32 +51,18 @@ pub struct MemberReport {
     pub votes: bool,
     /// `HOST:PORT` at which it was asked.
     pub address: String,
-    /// Whether it is in the client's configuration.
+    /// True if it is in the client's configuration.
     pub configured: bool,
-    /// Whether it is in the ring; `None` when no answer shows that.
+    /// True if it is in the ring; `None` when no answer shows that.
     pub in_ring: Option<bool>,
     /// How many entries it is behind the leader.
     pub lag_entries: Option<u64>,
     /// Why it did not answer; `None` when it did.
     pub error: Option<String>,
-    /// Whether it was not called because its name could not be resolved.
-    #[serde(default)]
+    /// True if it was not called because its name could not be resolved.
     pub unresolved: bool,
     /// Its own status; `None` when it did not answer.
     pub view: Option<MemberView>,
-}
-
-/// The scheduled switchover in the log, as text.
-fn scheduled(view: &MemberView) -> Option<String> {
-    let scheduled = view.scheduled_switchover.as_ref()?;
-    let mut members = view.members.iter();
-    let target = members.find(|member| member.id == scheduled.to)?;
-    Some(format!(
-        "a switchover to `{}` is scheduled for {}, ordered by {}; `witness switchover --cancel` takes it back",
-        target.record.name,
-        time_of_day(scheduled.at.0.saturating_mul(1000)),
-        scheduled.by
-    ))
 }
 
 impl RingReport {
@@ -92,17 +75,20 @@ impl RingReport {
         leader.and_then(|leader| leader.view.as_ref())
     }
 
-    /// Members whose mysqld is held, has failed or is unreachable, if no mysqld of the ring runs; otherwise empty.
+    /// The members with a mysqld that is held, has failed or is unreachable, if no mysqld of the ring runs; otherwise empty.
     pub(crate) fn databases_down(&self) -> Vec<&str> {
         let databases = || {
             let views = self.members.iter();
             views.filter_map(|member| Some((member, member.view.as_ref()?.mysql.as_ref()?)))
         };
-        if databases().any(|(_, mysql)| mysql.state == MysqlView::RUNNING) {
+        if databases().any(|(_, mysql)| mysql.state == MysqldState::Running) {
             return Vec::new();
         }
         databases()
-            .filter(|(_, mysql)| matches!(mysql.state.as_str(), "held" | "failed" | "unreachable"))
+            .filter(|(_, mysql)| {
+                use MysqldState::{Failed, Held, Unreachable};
+                matches!(mysql.state, Held | Failed | Unreachable)
+            })
             .map(|(member, _)| member.name.as_str())
             .collect()
     }
@@ -135,7 +121,7 @@ impl RingReport {
         let tolerates = leader.and_then(|leader| tolerance::of_answers(leader, &asked));
         let mut warnings = differences(&asked);
         warnings.extend(tolerance::even_sets(&asked));
-        warnings.extend(pause.as_ref().and_then(PauseView::warning));
+        warnings.extend(pause.as_ref().and_then(forgotten_pause));
         warnings.extend(latest(&asked).and_then(scheduled));
         let roster: Option<BTreeSet<_>> =
             latest(&asked).map(|view| view.members.iter().map(|logged| logged.id).collect());
@@ -170,134 +156,6 @@ impl RingReport {
             warnings,
         }
     }
-}
-
-// Why commits are not possible without a leader that has a quorum, as far as the answers of all
-// members show. Pure.
-
-/// Since when, why, and the fix.
-pub(super) fn lost(asked: &[Asked]) -> QuorumView {
-    let views = || asked.iter().filter_map(|asked| asked.answer.as_ref().ok());
-    let since = views()
-        .filter_map(|view| view.quorum.lost_for_seconds)
-        .max_by(f64::total_cmp);
-    let (cause, fix) = if let Some(unmet) = voter_sets(asked)
-        .into_iter()
-        .find_map(|set| too_few(asked, &set))
-    {
-        unmet
-    } else if !views().any(|view| view.ring.id.is_some()) {
-        (
-            "the ring is not bootstrapped".to_owned(),
-            "run `witness bootstrap` on the host of one member".to_owned(),
-        )
-    } else {
-        let told = views().filter(|view| view.leader == Some(view.member.id));
-        let told = told.max_by_key(|view| view.term);
-        let cause = told.and_then(|view| view.not_serving.clone().or(view.quorum.cause.clone()));
-        let fix = told.and_then(|view| view.quorum.fix.clone());
-        (
-            cause.unwrap_or_else(|| "no member leads; an election is under way".into()),
-            fix.unwrap_or_else(|| {
-                "try again in a moment; if nothing changes, look for refused calls in the members' logs"
-                    .into()
-            }),
-        )
-    };
-    QuorumView {
-        ok: false,
-        lost_for_seconds: since,
-        cause: Some(cause),
-        fix: Some(fix),
-    }
-}
-
-// Whether the answers suffice for a statement. Pure.
-
-/// `Some` if they do not: no member answers, or members with unresolved names may form a quorum with those that answer.
-fn not_known(asked: &[Asked]) -> Option<QuorumView> {
-    let set_is_open = |set: &BTreeSet<MemberId>| {
-        let voters = || asked.iter().filter(|one| set.contains(&one.entry.id));
-        let answering = voters().filter(|one| one.answer.is_ok()).count();
-        let uncalled = voters().filter(|one| one.unresolved()).count();
-        let needed = majority_of(set.len());
-        answering < needed && answering + uncalled >= needed
-    };
-    let cause = if asked.iter().all(|one| one.answer.is_err()) {
-        "no member answers"
-    } else if voter_sets(asked).iter().any(set_is_open) {
-        "too few members could be asked"
-    } else {
-        return None;
-    };
-    let uncalled = asked.iter().filter(|one| one.unresolved());
-    let uncalled: Vec<_> = uncalled
-        .map(|one| format!("`{}`", one.entry.name))
-        .collect();
-    Some(match uncalled.as_slice() {
-        [] => unknown(cause.to_owned(), false),
-        names => {
-            let names = names.join(", ");
-            unknown(
-                format!("{cause}, and this host cannot look up the address of {names}"),
-                true,
-            )
-        }
-    })
-}
-
-/// For a ring with too few reachable members; `unresolved` if names could not be resolved.
-fn unknown(cause: String, unresolved: bool) -> QuorumView {
-    let fix = match unresolved {
-        true => {
-            "check the names, and the name servers in this host's /etc/resolv.conf, or ask on another host"
-        }
-        false => "start the members, or check their addresses and the TLS settings",
-    };
-    QuorumView {
-        cause: Some(cause),
-        fix: Some(fix.to_owned()),
-        ..QuorumView::default()
-    }
-}
-
-/// The voter sets in the ring's log; without any answer, all members that may vote.
-fn voter_sets(asked: &[Asked]) -> Vec<BTreeSet<MemberId>> {
-    let sets = latest(asked).map(|view| view.voter_sets.clone());
-    sets.filter(|sets| !sets.is_empty()).unwrap_or_else(|| {
-        let voters = asked.iter().filter(|asked| asked.entry.votes);
-        vec![voters.map(|asked| asked.entry.id).collect()]
-    })
-}
-
-/// What a voter set lacks, and which members to restart.
-fn too_few(asked: &[Asked], set: &BTreeSet<MemberId>) -> Option<(String, String)> {
-    let of = |id: &MemberId| asked.iter().find(|asked| asked.entry.id == *id);
-    let answers = |id: &&MemberId| of(id).is_some_and(|asked| asked.answer.is_ok());
-    let (voters, needed) = (set.len(), majority_of(set.len()));
-    let answering = set.iter().filter(answers).count();
-    if answering >= needed {
-        return None;
-    }
-    let silent = set.iter().filter(|id| !answers(id));
-    let named = silent.map(|id| match of(id) {
-        Some(asked) => format!("`{}` ({})", asked.entry.name, asked.entry.address),
-        None => format!("member {id}"),
-    });
-    let named = named.collect::<Vec<_>>().join(" or ");
-    let mut regions = set.iter().filter_map(of).map(|asked| &asked.entry.region);
-    let region = regions.next();
-    let all: BTreeSet<_> = asked.iter().map(|asked| &asked.entry.region).collect();
-    let place = match region {
-        Some(region) if all.len() > 1 && regions.all(|other| other == region) => {
-            format!(" of region `{region}`")
-        }
-        _ => String::new(),
-    };
-    let cause = format!("{answering} of {voters} voters{place} answer and {needed} are needed");
-    let start = start_advice(&named);
-    let fix = format!("{start}; if they are permanently lost, see `witness quorum fix`");
-    Some((cause, fix))
 }
 
 impl Asker {
@@ -390,16 +248,43 @@ fn strangers(asked: &[Asked]) -> Vec<MemberEntry> {
         .into_iter()
         .flatten()
         .filter(|logged| !known(logged.id))
-        .map(|logged| MemberEntry {
-            id: logged.id,
-            name: logged.record.name.clone(),
-            region: logged.record.region.clone(),
-            kind: logged.record.kind,
-            votes: logged.record.votes,
-            priority: logged.record.priority,
-            address: logged.record.address.clone(),
-        })
+        .map(MemberEntry::from)
         .collect()
+}
+
+// The path of log entries to the members, hop by hop, along the routes that a leader chose.
+
+/// One member sends entries to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Hop {
+    /// The leader, or a proxy.
+    pub from: MemberId,
+    /// The receiving member.
+    pub to: MemberId,
+}
+
+/// The last hop to each member: earlier hops are the last hops to other members.
+///
+/// The leader chooses a route when it sends. Routes chosen at different moments may form a circle of members. Entries do not
+/// travel in circles, so these members are shown with a hop from the leader.
+pub fn hops(leader: &MemberView) -> Vec<Hop> {
+    let routes = leader.replication_routes.iter();
+    let routes = routes.flat_map(|routes| &routes.routes);
+    let proxies: BTreeMap<_, _> = routes
+        .map(|route| (route.member, route.through.last().copied()))
+        .collect();
+    let proxy = |member: &MemberId| proxies.get(member).copied().flatten();
+    let stands_behind_itself = |member: MemberId| {
+        let ahead = successors(proxy(&member), proxy);
+        ahead.take(proxies.len()).any(|ahead| ahead == member)
+    };
+    let hop = |(to, from): (&MemberId, &Option<MemberId>)| Hop {
+        from: from
+            .filter(|_| !stands_behind_itself(*to))
+            .unwrap_or(leader.member.id),
+        to: *to,
+    };
+    proxies.iter().map(hop).collect()
 }
 
 #[cfg(test)]
@@ -450,29 +335,30 @@ mod tests {
 
     #[test]
     fn a_ring_whose_only_mysqld_is_held_is_not_well() {
-        let with_state = |state: &str| {
+        let with_state = |state| {
             let mut leader = database_leader();
             let mysql = leader.mysql.as_mut().unwrap();
-            mysql.state = state.to_owned();
+            mysql.state = state;
             let follower = || Ok(witness_follower());
             RingReport::new("orders", answers([Ok(leader), follower(), follower()]))
         };
         for (state, held) in [
-            ("running", false),
-            ("starting", false),
-            ("held", true),
-            ("unreachable", true),
+            (MysqldState::Running, false),
+            (MysqldState::Starting, false),
+            (MysqldState::Held, true),
+            (MysqldState::Unreachable, true),
         ] {
             let report = with_state(state);
             assert!(report.quorum.ok);
             assert_eq!(!report.databases_down().is_empty(), held, "{state}");
-            let sentence = crate::operator::sentences::quorum(&report);
-            let is_bad = sentence.level == crate::operator::sentences::Level::Bad;
+            let sentence = crate::text::ring::quorum(&report);
+            let is_bad = sentence.level == crate::text::Level::Bad;
             assert_eq!(is_bad, held, "{state}: {}", sentence.begins);
         }
-        let said = crate::operator::sentences::quorum(&with_state("failed"));
-        assert_eq!(said.begins, "No mysqld runs");
-        assert!(said.fix.unwrap().contains("the mysqld of `db-1`"));
+        let sentence = crate::text::ring::quorum(&with_state(MysqldState::Failed));
+        assert_eq!(sentence.begins, "No mysqld runs");
+        let fix = "see below why the mysqld of `db-1` does not run";
+        assert_eq!(sentence.fix.as_deref(), Some(fix));
     }
 
     /// Regression: with the first name server dead, `witness status` reported a lost quorum and named the
@@ -522,9 +408,9 @@ mod tests {
 
     #[test]
     fn a_serving_leader_is_a_quorum() {
-        let mut behind = witness_follower();
-        behind.log_end = Some(raft_types::OpId::new(3, 40));
-        let report = RingReport::new("r", answers([Ok(database_leader()), Ok(behind), silent()]));
+        let mut lagging = witness_follower();
+        lagging.log_end = Some(raft_types::OpId::new(3, 40));
+        let report = RingReport::new("r", answers([Ok(database_leader()), Ok(lagging), silent()]));
         assert!(report.quorum.ok);
         assert_eq!(report.leader, Some(MemberId(1)));
         let lags: Vec<_> = report
@@ -563,7 +449,8 @@ mod tests {
                 lost_for_seconds: Some(7.0),
                 cause: Some("1 of 3 voters answer and 2 are needed".into()),
                 fix: Some(
-                    "start witness on `witness-1` (10.0.0.2:7400) or `witness-2` (10.0.0.3:7400) (`systemctl start witness`, or `witness run`); if they are permanently lost, see `witness quorum fix`"
+                    "start witness on `witness-1` (10.0.0.2:7400) or `witness-2` (10.0.0.3:7400) (`systemctl start witness`, or \
+                     `witness run`); if they are permanently lost, see `witness quorum fix`"
                         .into()
                 ),
             }
@@ -588,52 +475,36 @@ mod tests {
 }
 
 #[cfg(test)]
-mod lost_quorum_tests {
-    use raft_types::MemberKind;
-    use raft_types::Region;
+mod hop_tests {
+    use member::status::sample::database_leader;
+    use proxy::RouteView;
 
     use super::*;
-    use member::settings::MemberEntry;
-    use member::status::sample::witness_follower;
-
-    fn asked(id: u64, region: &str, answers: bool) -> Asked {
-        let mut view = witness_follower();
-        view.voter_sets = vec![[4, 5, 6].map(MemberId).into()];
-        Asked {
-            entry: MemberEntry {
-                id: MemberId(id),
-                name: format!("m{id}"),
-                region: Region(region.into()),
-                kind: MemberKind::Witness,
-                votes: true,
-                priority: 100,
-                address: format!("h:{id}"),
-            },
-            configured: true,
-            answer: answers.then_some(view).ok_or_else(|| "refused".into()),
-        }
-    }
 
     #[test]
-    fn only_the_voters_in_force_are_missed() {
-        let ring = [
-            asked(1, "north", true),
-            asked(2, "north", true),
-            asked(3, "north", true),
-            asked(4, "south", true),
-            asked(5, "south", false),
-            asked(6, "south", false),
+    fn a_circle_of_routes_is_opened() {
+        let mut leader = database_leader();
+        let routes: [(u64, &[u64]); 7] = [
+            (2, &[]),
+            (3, &[2]),
+            (4, &[2, 3]),
+            (5, &[6]),
+            (6, &[7]),
+            (7, &[5]),
+            (8, &[7]),
         ];
-        let lost = lost(&ring);
+        leader.replication_routes.as_mut().unwrap().routes = routes
+            .map(|(member, through)| RouteView {
+                member: MemberId(member),
+                through: through.iter().copied().map(MemberId).collect(),
+                because: None,
+            })
+            .into();
+        let hops = hops(&leader);
+        let hops = hops.iter().map(|hop| (hop.from.0, hop.to.0));
         assert_eq!(
-            lost.cause.as_deref(),
-            Some("1 of 3 voters of region `south` answer and 2 are needed")
-        );
-        assert_eq!(
-            lost.fix.as_deref(),
-            Some(
-                "start witness on `m5` (h:5) or `m6` (h:6) (`systemctl start witness`, or `witness run`); if they are permanently lost, see `witness quorum fix`"
-            )
+            hops.collect::<Vec<_>>(),
+            [(1, 2), (2, 3), (3, 4), (1, 5), (1, 6), (1, 7), (7, 8)]
         );
     }
 }

@@ -10,9 +10,7 @@ use consensus::{Term, Timers};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use member::protocol::{CommandEvent, CommandResult, OperatorCommand, Refusal};
-use member::status::{
-    ActivityView, LogView, LoggedMember, MemberName, MemberView, QuorumView, RingName, Role,
-};
+use member::status::{LoggedMember, MemberName, MemberView, QuorumView, RingName, Role};
 use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId};
 use ring_admin::{Identity, IdentityBook, IdentityFile, IdentityPages, LogOrigin, Promoted};
 use rustix::process::{Pid, Signal, kill_process};
@@ -129,44 +127,23 @@ fn view(id: u64, roster: &[LoggedMember]) -> MemberView {
         },
         version: "0".into(),
         uptime_seconds: 1.0,
-        client_addresses: Default::default(),
         role: if id == 1 {
             Role::Leader
         } else {
             Role::Follower
         },
         serving: id == 1,
-        not_serving: None,
-        stays_out_of_elections: None,
-        put_back: [].into(),
         leader: Some(MemberId(1)),
         term: 3,
         log_end: Some(OpId::new(3, 9)),
         committed: Some(OpId::new(3, 9)),
-        log: LogView::default(),
-        activity: ActivityView::default(),
         quorum: QuorumView {
             ok: true,
             ..QuorumView::default()
         },
-        rules: Default::default(),
-        configured_rules: None,
         voter_sets: vec![[1, 2].map(MemberId).into()],
-        voter_set_health: Vec::new(),
-        regions: Vec::new(),
-        explanation: None,
         members: roster.to_vec(),
-        peers: Vec::new(),
-        replication_routes: None,
-        mysql: None,
-        consumers: None,
-        archive: None,
-        hooks: None,
-        pause: None,
-        timers: None,
-        formats: None,
-        scheduled_switchover: None,
-        fault: None,
+        ..MemberView::default()
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use member::MysqldBeside;
 use member::conversion::MemberSaid;
 use member::protocol::{MysqldAnswer, MysqldOrder, Refusal, RefusalKind};
+use member::status::NotReady;
 use raft_types::{MemberId, RingId};
 use ring_admin::{Introduction, LogOrigin, Member, Party, PromotionProgress, RingState};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -118,11 +119,10 @@ impl Answering {
     fn status(&self) -> Status {
         let ring = self.directory.ring();
         let Some((member, local_mysqld)) = &self.takes_part else {
-            let why = "the member waits for its ring to be bootstrapped";
             return Status {
                 said: MemberSaid {
                     ring,
-                    primary: Err(why.to_owned()),
+                    primary: Err(NotReady::Joining),
                     mysql: None,
                 },
                 serves: None,
@@ -134,7 +134,7 @@ impl Answering {
             }
             None => MemberSaid {
                 ring,
-                primary: Err("it is a witness".to_owned()),
+                primary: Err(NotReady::IsWitness),
                 mysql: None,
             },
         };

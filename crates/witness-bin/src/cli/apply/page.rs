@@ -158,7 +158,7 @@ impl Collector for Metrics {
             let stages = StageName::ALL.into_iter();
             let counted =
                 stages.map(|stage| ([("stage", stage.name())], read(progress.passed(stage))));
-            writer.counters(name, None, help, counted)?;
+            writer.counters(name, help, counted)?;
         }
         let stages = StageName::ALL.into_iter();
         let lags = stages.filter_map(|stage| {
@@ -167,7 +167,6 @@ impl Collector for Metrics {
         });
         writer.gauges(
             "lag_milliseconds",
-            None,
             "Lag by commit timestamps, by stage; missing before the first transaction",
             lags,
         )?;
@@ -194,11 +193,10 @@ impl Collector for Metrics {
                 counts.window_waits,
             ),
         ] {
-            writer.counter(name, None, help, value)?;
+            writer.counter(name, help, value)?;
         }
         writer.gauge(
             "window_transactions",
-            None,
             "Transactions in memory",
             counts.window_transactions as f64,
         )

@@ -34,7 +34,7 @@ pub(super) fn may_copy(view: &MemberView, wanted: Wanted) -> Result<RingId, Fail
         ));
     };
     belongs_to_the_ring(view)?;
-    if mysql.follows().is_ok() {
+    if mysql.follows() {
         let lag = mysql.lag_ms.map(Duration::from_millis);
         return match lag.filter(|lag| *lag > wanted.max_lag) {
             None => Ok(ring),
@@ -60,7 +60,7 @@ pub(super) fn may_copy(view: &MemberView, wanted: Wanted) -> Result<RingId, Fail
     Err(refused(
         format!(
             "this member's mysqld does not follow the ring: {}",
-            mysql.trouble.as_ref().unwrap_or(&mysql.role)
+            (mysql.trouble.clone()).unwrap_or_else(|| mysql.role.to_string())
         ),
         "`witness status` says what it waits for",
     ))
@@ -115,7 +115,7 @@ pub(super) fn refused(what: impl Into<String>, advice: impl Into<String>) -> Fai
 
 #[cfg(test)]
 mod tests {
-    use member::status::{ErrantTransactions, MysqlView};
+    use member::status::{ErrantTransactions, MysqlView, MysqldRole, MysqldState};
 
     use super::*;
 
@@ -138,7 +138,7 @@ mod tests {
     fn follower() -> MysqlView {
         MysqlView {
             following: true,
-            state: MysqlView::RUNNING.to_owned(),
+            state: MysqldState::Running,
             lag_ms: Some(900),
             ..MysqlView::default()
         }
@@ -189,7 +189,9 @@ mod tests {
             "{words}"
         );
         let replaced = MysqlView {
-            role: "the data of `b` are being copied".to_owned(),
+            role: MysqldRole::Waiting {
+                what: "the data of `b` are being copied".to_owned(),
+            },
             ..MysqlView::default()
         };
         let words = why_not(Some(replaced), WANTED);

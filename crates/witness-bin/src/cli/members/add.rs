@@ -13,8 +13,9 @@ use tokio::time::Instant;
 use crate::cli::session::{
     OrderArgs, Progress, Session, another_answer, dry_run_of, known_region, would_be_done,
 };
-use crate::operator::{RingReport, tolerance};
+use crate::operator::RingReport;
 use crate::terminal::{Exit, Failure, Format, print};
+use crate::text::tolerance;
 
 /// Arguments of `witness members add`.
 #[derive(Debug, clap::Args)]

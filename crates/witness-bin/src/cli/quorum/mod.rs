@@ -13,8 +13,9 @@ use raft_types::MemberId;
 use serde::Serialize;
 
 use crate::cli::session::QueryArgs;
-use crate::operator::{Directory, RingReport, sentences};
-use crate::terminal::{Exit, Failure, Format, Table, cell, print, sentence, yes_no};
+use crate::operator::{Directory, RingReport};
+use crate::terminal::{Exit, Failure, Format, Table, cell, print, yes_no};
+use crate::text::{capitalized, ring};
 
 /// Actions on the quorum.
 #[derive(Debug, clap::Subcommand)]
@@ -80,7 +81,7 @@ fn document(report: &RingReport, directory: &Directory) -> Document {
     let leader = report.leader_view();
     let seen = leader.or(latest);
     let explanation = leader.and_then(|view| view.explanation.as_ref());
-    let said = sentences::quorum(report);
+    let said = ring::quorum(report);
     let sets = seen.into_iter().flat_map(|view| &view.voter_sets);
     Document {
         ring: report.ring.clone(),
@@ -157,8 +158,8 @@ fn page(document: &Document, directory: &Directory) -> String {
         lines.push(document.verdict.clone());
         lines.extend(document.fix.as_ref().map(|fix| format!("To fix it: {fix}")));
     }
-    lines.extend(document.commit.as_deref().map(sentence));
-    lines.extend(document.wanted.as_deref().map(sentence));
+    lines.extend(document.commit.as_deref().map(capitalized));
+    lines.extend(document.wanted.as_deref().map(capitalized));
     let warnings = document.warnings.iter();
     lines.extend(warnings.map(|warning| format!("Warning: {warning}")));
     format!("{table}\n{}\n", lines.join("\n"))

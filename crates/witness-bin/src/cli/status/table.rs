@@ -8,9 +8,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use member::status::{LoggedMember, MemberView, ScrubView};
 use raft_types::MemberId;
 
-use crate::operator::sentences::{self, Level, notes, role, span};
-use crate::operator::{MemberReport, RingReport, hops, versions};
+use crate::operator::{MemberReport, RingReport, hops};
 use crate::terminal::{Table, cell};
+use crate::text::differences::versions;
+use crate::text::member::{mysqld, notes, role};
+use crate::text::times::span;
+use crate::text::{Level, ring};
 
 /// The page, with line ends.
 pub(super) fn page(report: &RingReport, colours: bool) -> String {
@@ -35,13 +38,8 @@ pub(super) fn notes_lines(report: &RingReport) -> String {
     for line in report.leader_view().map(routes).unwrap_or_default() {
         let _ = writeln!(out, "{line}");
     }
-    if let Some(pause) = &report.pause {
-        let primary = report
-            .members
-            .iter()
-            .find(|member| member.id == pause.primary);
-        let name = primary.map_or_else(|| pause.primary.to_string(), |member| member.name.clone());
-        let _ = writeln!(out, "{}", pause.sentence(&name));
+    if let Some(pause) = ring::pause(report) {
+        let _ = writeln!(out, "{pause}");
     }
     for member in &report.members {
         for note in notes(member) {
@@ -92,7 +90,7 @@ fn row(member: &MemberReport, report: &RingReport) -> Vec<String> {
             cell(view.log_end),
             cell(view.committed),
             cell(member.lag_entries),
-            cell(view.mysql.as_ref().map(sentences::mysqld)),
+            cell(view.mysql.as_ref().map(mysqld)),
             span(view.uptime_seconds),
         ]),
     }
@@ -100,7 +98,7 @@ fn row(member: &MemberReport, report: &RingReport) -> Vec<String> {
 }
 
 pub(super) fn quorum_lines(report: &RingReport, colours: bool) -> String {
-    let said = sentences::quorum(report);
+    let said = ring::quorum(report);
     let code = match said.level {
         Level::Good => "32",
         Level::Note => "33",
@@ -153,9 +151,9 @@ pub(super) fn scrub_line(scrub: &ScrubView, now: u64) -> Option<String> {
 
 /// The lines below the table, with the running versions.
 pub(super) fn explained(report: &RingReport) -> String {
-    let explained = sentences::explained(report);
+    let explained = ring::explained(report);
     let views = report.members.iter().filter_map(|one| one.view.as_ref());
-    let versions = versions::sentence(views);
+    let versions = versions(views);
     let lines = explained
         .commit
         .iter()

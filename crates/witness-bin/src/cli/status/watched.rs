@@ -8,9 +8,11 @@ use member::status::{MemberView, Role};
 
 use crate::cli::status::table;
 use crate::operator::RingReport;
-use crate::operator::events::{Event, Events};
-use crate::operator::history::time_of_day;
-use crate::operator::sentences::{Level, explained as explanation};
+use crate::operator::events::Events;
+use crate::text::Level;
+use crate::text::event::Event;
+use crate::text::ring::explained as explanation;
+use crate::text::times::time_of_day;
 
 /// Newest events shown on a terminal.
 const SHOWN: usize = 12;
@@ -101,10 +103,11 @@ impl Watched {
 }
 
 fn line(event: &Event, colours: bool) -> String {
-    let text = match event.level {
-        Level::Good => table::paint(colours, "32", &event.text),
-        Level::Bad => table::paint(colours, "31", &event.text),
-        Level::Note => event.text.clone(),
+    let text = event.change.to_string();
+    let text = match event.change.level() {
+        Level::Good => table::paint(colours, "32", &text),
+        Level::Bad => table::paint(colours, "31", &text),
+        Level::Note => text,
     };
     format!("{}  {text}\n", time_of_day(event.at_ms))
 }

@@ -6,8 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use consensus::quorum::failures_tolerated;
-use member::status::{MemberView, MysqlView, Role, ScrubView};
-use prometheus_client::registry::Unit;
+use member::status::{MemberView, MysqldState, Role, ScrubView};
 use raft_types::OpId;
 
 use crate::openmetrics::MetricWriter;
@@ -27,128 +26,80 @@ fn build(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Err
     let kind = view.member.kind.to_string();
     let labels = [("version", view.version.as_str()), ("kind", kind.as_str())];
     writer.info("build", "The program and the kind of the member", &labels)?;
-    writer.gauge(
-        "uptime",
-        Some(&Unit::Seconds),
-        "Since the process started",
-        view.uptime_seconds,
-    )
+    writer.gauge("uptime_seconds", "Since the start", view.uptime_seconds)
 }
 
 fn ring(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Error> {
-    writer.gauge(
-        "term",
-        None,
-        "The term in which the member is",
-        view.term as f64,
-    )?;
-    writer.yes(
-        "failover_paused",
-        "1 while failover is paused (maintenance mode)",
-        view.pause.is_some(),
-    )?;
-    let roles = [
-        Role::Joining,
-        Role::Learner,
-        Role::Follower,
-        Role::Candidate,
-        Role::Leader,
-    ];
-    let held = roles.map(|role| {
+    writer.gauge("term", "Raft term", view.term as f64)?;
+    writer.yes("failover_paused", "Maintenance mode", view.pause.is_some())?;
+    use Role::{Candidate, Follower, Joining, Leader, Learner};
+    let held = [Joining, Learner, Follower, Candidate, Leader].map(|role| {
         let holds = f64::from(u8::from(view.role == role));
         ([("role", role.to_string())], holds)
     });
-    writer.gauges("role", None, "1 for the role that the member has", held)?;
-    writer.yes(
-        "serving",
-        "Whether it leads with a quorum behind it",
-        view.serving,
-    )?;
-    writer.yes(
-        "quorum",
-        "Whether enough voters answer, as far as it can tell",
-        view.quorum.ok,
-    )?;
+    writer.gauges("role", "1 for the role that the member has", held)?;
+    writer.yes("serving", "It leads with a quorum", view.serving)?;
+    writer.yes("quorum", "Enough voters answer", view.quorum.ok)?;
     writer.gauge(
-        "quorum_lost",
-        Some(&Unit::Seconds),
-        "For how long they have not",
+        "quorum_lost_seconds",
+        "Time without a quorum",
         view.quorum.lost_for_seconds.unwrap_or(0.0),
     )?;
     // Only the leader knows which members answer.
     if let Some(spare) = failures_tolerated(&view.voter_set_health) {
         writer.gauge(
             "quorum_spare_voters",
-            None,
             "How many more voters may fail before commits wait, in the voter set that has the fewest to spare",
             spare as f64,
         )?;
     }
-    writer.yes(
-        "leader_known",
-        "Whether it knows who leads",
-        view.leader.is_some(),
-    )?;
+    writer.yes("leader_known", "It knows the leader", view.leader.is_some())?;
     writer.counter(
         "elections_won",
-        None,
-        "Elections that it won",
+        "Elections won",
         view.activity.elections_won_total,
     )?;
     writer.counter(
         "leader_changes",
-        None,
-        "How often it saw the leader change",
+        "Observed changes of the leader",
         view.activity.leader_changes_total,
     )?;
-    writer.yes(
-        "fault",
-        "Whether it has stopped working",
-        view.fault.is_some(),
-    )
+    writer.yes("fault", "It has stopped working", view.fault.is_some())
 }
 
 fn scrub(writer: &mut MetricWriter<'_, '_>, scrub: &ScrubView) -> Result<(), Error> {
-    let bytes = Some(&Unit::Bytes);
     writer.gauge(
-        "log_closed",
-        bytes,
+        "log_closed_bytes",
         "Closed files of the log",
         scrub.closed_bytes as f64,
     )?;
     writer.gauge(
-        "log_unverified",
-        bytes,
+        "log_unverified_bytes",
         "Closed files of the log that were never read back since they were written",
         scrub.unverified_bytes as f64,
     )?;
     writer.gauge(
-        "scrub_pass",
-        bytes,
+        "scrub_pass_bytes",
         "Closed files of the log that the present pass of reading all of them back has read",
         scrub.turn_bytes as f64,
     )?;
     writer.gauge(
-        "scrub_completed_timestamp",
-        Some(&Unit::Seconds),
-        "When the last pass of reading all closed files back ended, since 1970; 0 before the first",
+        "scrub_completed_timestamp_seconds",
+        "End of the last pass, since 1970; 0 before the first",
         scrub.completed_at.unwrap_or_default() as f64,
     )?;
     writer.counter(
-        "scrub_read",
-        bytes,
+        "scrub_read_bytes",
         "Bytes of closed files that were read back",
         scrub.read_bytes_total,
     )?;
     writer.counter(
         "scrub_damaged_files",
-        None,
         "How often a closed file was found damaged",
         scrub.damaged_total,
     )?;
     writer.counter(
         "scrub_repaired_files",
-        None,
         "Damaged files that were replaced by another member's",
         scrub.repaired_total,
     )
@@ -158,95 +109,65 @@ fn log(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Error
     let index = |op_id: Option<OpId>| op_id.map_or(-1.0, |op_id| op_id.index as f64);
     writer.gauge(
         "log_end_index",
-        None,
         "Index of the last entry of its log; -1 without one",
         index(view.log_end),
     )?;
     writer.gauge(
         "committed_index",
-        None,
         "Index of the last entry that it knows to be committed; -1 without one",
         index(view.committed),
     )?;
-    let bytes = Some(&Unit::Bytes);
     let (log, activity) = (&view.log, &view.activity);
+    writer.gauge("log_bytes", "All files of the log", log.log_bytes as f64)?;
+    writer.gauge("log_file_bytes", "The current file", log.file_bytes as f64)?;
     writer.gauge(
-        "log",
-        bytes,
-        "Size of all files of the log",
-        log.log_bytes as f64,
-    )?;
-    writer.gauge(
-        "log_file",
-        bytes,
-        "Size of the file that is written",
-        log.file_bytes as f64,
-    )?;
-    writer.gauge(
-        "disk_left",
-        bytes,
+        "disk_left_bytes",
         "What the log's disk budget leaves for transactions",
         log.disk_left_bytes as f64,
     )?;
     writer.gauge(
         "log_unreadable_files",
-        None,
         "Files of the log that cannot be read, so that another member waits for what is in them",
         log.unreadable.len() as f64,
     )?;
     scrub(writer, &log.scrub)?;
-    writer.yes(
-        "disk_alarm",
-        "Whether the disk budget is nearly used up",
-        log.disk_alarm,
-    )?;
+    writer.yes("disk_alarm", "Little disk budget is left", log.disk_alarm)?;
     writer.yes(
         "disk_full",
         "Whether the log's disk is full, so that a write was refused and the log waits for space",
         log.disk_full,
     )?;
     writer.gauge(
-        "log_disk_busy",
-        Some(&Unit::Seconds),
+        "log_disk_busy_seconds",
         "For how long the log's disk has been at the write or fsync that is under way; 0 while none is",
         Duration::from_millis(log.disk_busy_ms).as_secs_f64(),
     )?;
     writer.gauge(
         "put_back_members",
-        None,
-        "Members whose data directories were put back to an earlier state, as far as this one was told, until they are started again",
+        "Members with data directories restored to an earlier state, as far as this one knows, until their restart",
         view.put_back.len() as f64,
     )?;
     writer.gauge(
-        "queued",
-        bytes,
+        "queued_bytes",
         "Entries that wait to be written",
         activity.queued_bytes as f64,
     )?;
     writer.gauge(
-        "proposals",
-        bytes,
+        "proposals_bytes",
         "Entries that are proposed and not committed",
         activity.proposals_bytes as f64,
     )?;
     writer.counter(
         "appended_entries",
-        None,
         "Entries appended",
         activity.appended_entries_total,
     )?;
     writer.counter(
-        "appended",
-        bytes,
+        "appended_bytes",
         "Bytes appended",
         activity.appended_bytes_total,
     )?;
-    writer.counter(
-        "flushes",
-        None,
-        "How often entries were made durable",
-        activity.flushes_total,
-    )
+    writer.counter("flushes", "Durable writes", activity.flushes_total)
 }
 
 /// Size and free space of the data directory's disk; nothing where the disk does not report them.
@@ -254,54 +175,41 @@ pub(super) fn write_disk(writer: &mut MetricWriter<'_, '_>, data_dir: &Path) -> 
     let Ok(disk) = rustix::fs::statvfs(data_dir) else {
         return Ok(());
     };
-    for (name, help, blocks) in [
-        (
-            "disk_size",
-            "Size of the disk of the member's data directory",
-            disk.f_blocks,
-        ),
-        (
-            "disk_free",
-            "Free space there, for accounts other than root",
-            disk.f_bavail,
-        ),
-    ] {
-        let bytes = blocks.saturating_mul(disk.f_frsize) as f64;
-        writer.gauge(name, Some(&Unit::Bytes), help, bytes)?;
-    }
-    Ok(())
+    let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize) as f64;
+    writer.gauge(
+        "disk_size_bytes",
+        "Size of the disk of the member's data directory",
+        bytes(disk.f_blocks),
+    )?;
+    writer.gauge(
+        "disk_free_bytes",
+        "Free space there, for accounts other than root",
+        bytes(disk.f_bavail),
+    )
 }
 
 fn archive(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Error> {
     let Some(archive) = &view.archive else {
         return Ok(());
     };
-    writer.yes(
-        "archives",
-        "Whether this member archives the log at present",
-        archive.archives,
-    )?;
+    writer.yes("archives", "This member archives", archive.archives)?;
     writer.gauge(
-        "archive_lag",
-        Some(&Unit::Seconds),
+        "archive_lag_seconds",
         "How long something has been committed that the archive lacks, as far as this member has looked",
         archive.lag_seconds,
     )?;
     writer.counter(
-        "archived",
-        Some(&Unit::Bytes),
+        "archived_bytes",
         "Bytes that it put into the archive",
         archive.bytes_total,
     )?;
     writer.counter(
-        "archive_served",
-        Some(&Unit::Bytes),
+        "archive_served_bytes",
         "Bytes of files that it fetched from the archive for consumers of the binlog server",
         archive.served_bytes_total,
     )?;
     writer.gauge(
-        "archive_serve_disk",
-        Some(&Unit::Bytes),
+        "archive_serve_disk_bytes",
         "What such files take of its disk at present",
         archive.serve_disk_bytes as f64,
     )?;
@@ -313,7 +221,7 @@ fn archive(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), E
         ),
         (
             "archive_serve_failures",
-            "How often it could not look at the archive, or fetch a file, for consumers",
+            "How often it could not check the archive, or fetch a file, for consumers",
             archive.serve_failures_total,
         ),
         (
@@ -323,12 +231,12 @@ fn archive(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), E
         ),
         (
             "archive_gaps",
-            "How often the archive went on behind a gap, the log having been purged before it was archived",
+            "How often the archive continued after a gap, because the log was purged before it was archived",
             archive.gaps_total,
         ),
         (
             "archive_failures",
-            "How often archiving failed, and began anew",
+            "How often archiving failed and restarted",
             archive.failures_total,
         ),
         (
@@ -338,11 +246,11 @@ fn archive(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), E
         ),
         (
             "archive_prune_failures",
-            "How often it could not look what of the archive may go, or delete it",
+            "How often it could not determine or delete prunable objects",
             archive.prune_failures_total,
         ),
     ] {
-        writer.counter(name, None, help, value)?;
+        writer.counter(name, help, value)?;
     }
     Ok(())
 }
@@ -351,21 +259,10 @@ fn hooks(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Err
     let Some(hooks) = &view.hooks else {
         return Ok(());
     };
-    writer.counter(
-        "hook_runs",
-        None,
-        "Commands of hooks that were run",
-        hooks.runs_total,
-    )?;
-    writer.counter(
-        "hook_failures",
-        None,
-        "Commands of hooks that failed or were killed",
-        hooks.failures_total,
-    )?;
+    writer.counter("hook_runs", "Runs of hooks", hooks.runs_total)?;
+    writer.counter("hook_failures", "Failed hook runs", hooks.failures_total)?;
     writer.gauge(
         "hooks_failing",
-        None,
         "Hooks whose last run failed, and that are retried",
         hooks.failing.len() as f64,
     )
@@ -381,93 +278,61 @@ pub(super) fn write_mysqld(
     let Some(mysql) = &view.mysql else {
         return Ok(());
     };
-    writer.yes(
-        "protected",
-        "Whether a commit in mysqld waits for the ring, whatever happens",
-        mysql.protected,
-    )?;
-    writer.yes(
-        "ingesting",
-        "Whether mysqld's transactions are received",
-        mysql.ingesting,
-    )?;
-    writer.yes(
-        "writable",
-        "Whether mysqld takes writes of clients",
-        mysql.writable,
-    )?;
-    writer.yes(
-        "mysql_up",
-        "Whether mysqld answers",
-        mysql.state == MysqlView::RUNNING,
-    )?;
-    writer.yes(
-        "mysql_following",
-        "Whether the ring's log is being applied to mysqld, which answers",
-        mysql.follows().is_ok(),
-    )?;
+    writer.yes("protected", "Commits wait for the ring", mysql.protected)?;
+    writer.yes("ingesting", "Transactions are received", mysql.ingesting)?;
+    writer.yes("writable", "Clients may write", mysql.writable)?;
+    let answers = mysql.state == MysqldState::Running;
+    writer.yes("mysql_up", "mysqld answers", answers)?;
+    writer.yes("mysql_following", "It applies the log", mysql.follows())?;
     writer.yes(
         "mysql_offline",
-        "Whether ordinary accounts are kept off by offline_mode",
+        "Whether offline_mode excludes ordinary accounts",
         mysql.offline.is_some(),
     )?;
     writer.yes(
         "mysql_trouble",
-        "Whether something keeps mysqld from its role, which status names",
+        "Whether mysqld cannot have its role; status names the reason",
         mysql.trouble.is_some(),
     )?;
     writer.yes(
         "mysql_warning",
-        "Whether something about mysqld has to be looked at although it keeps it from nothing, which status names",
+        "Whether mysqld has a warning, which status names",
         !mysql.warnings.is_empty(),
     )?;
     if let Some(lag) = mysql.lag_ms {
         writer.gauge(
-            "replica_lag",
-            Some(&Unit::Seconds),
+            "replica_lag_seconds",
             "How far what is applied to mysqld is behind what the ring committed, while it follows",
             lag as f64 / 1e3,
         )?;
     }
     writer.counter(
         "applied_transactions",
-        None,
         "Transactions of the ring's log that were applied to mysqld",
         mysql.applied_total,
     )?;
+    let errant = mysql.errant.as_ref();
     writer.gauge(
         "errant_transactions",
-        None,
         "Transactions that mysqld has executed and the ring has not committed",
-        mysql
-            .errant
-            .as_ref()
-            .map_or(0, |errant| errant.transactions) as f64,
+        errant.map_or(0, |errant| errant.transactions) as f64,
     )?;
     writer.counter(
         "trimmed_transactions",
-        None,
         "Transactions that were cut off mysqld's binlog before a start, because the ring had not committed them",
         mysql.trimmed_total,
     )?;
     writer.gauge(
-        "oldest_unacked",
-        Some(&Unit::Seconds),
+        "oldest_unacked_seconds",
         "Age of the oldest transaction that is not acknowledged",
         mysql.oldest_unacked_seconds.unwrap_or(0.0),
     )?;
     writer.counter(
         "acked_transactions",
-        None,
         "Transactions of mysqld that the ring committed",
         mysql.acknowledged_total,
     )?;
-    writer.counter(
-        "acks",
-        None,
-        "Acknowledgements sent to mysqld; one may stand for many transactions",
-        mysql.acks_total,
-    )
+    writer.counter("acks", "ACKs sent to mysqld", mysql.acks_total)
 }
 
 // Metrics of the clients of a member's binlog server.
@@ -482,7 +347,6 @@ pub(super) fn write_consumers(
     };
     writer.gauge(
         "consumers",
-        None,
         "Consumers that are attached to the binlog server",
         consumers.len() as f64,
     )?;
@@ -494,8 +358,8 @@ pub(super) fn write_consumers(
             true => host,
             false => &consumer.name,
         };
-        let (behind, queued) = by_name.entry((name, host)).or_insert((0, 0));
-        *behind = consumer.behind_bytes.max(*behind);
+        let (unread, queued) = by_name.entry((name, host)).or_insert((0, 0));
+        *unread = consumer.behind_bytes.max(*unread);
         *queued += consumer.queued_bytes;
     }
     let labels = |(consumer, host): &(&str, &str)| {
@@ -504,21 +368,19 @@ pub(super) fn write_consumers(
             ("host", host.to_string()),
         ]
     };
-    let behind = by_name
+    let unread = by_name
         .iter()
-        .map(|(of, (behind, _))| (labels(of), *behind as f64));
+        .map(|(of, (unread, _))| (labels(of), *unread as f64));
     writer.gauges(
-        "consumer_behind",
-        Some(&Unit::Bytes),
+        "consumer_behind_bytes",
         "Committed bytes of the log that were not read for the consumer of the binlog server",
-        behind,
+        unread,
     )?;
     let queued = by_name
         .iter()
         .map(|(of, (_, queued))| (labels(of), *queued as f64));
     writer.gauges(
-        "consumer_queued",
-        Some(&Unit::Bytes),
+        "consumer_queued_bytes",
         "Bytes that wait to be taken by it",
         queued,
     )

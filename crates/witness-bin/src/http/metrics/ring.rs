@@ -4,82 +4,60 @@ use std::fmt::Error;
 
 use consensus::quorum::RegionQuorum;
 use member::status::{MemberView, PeerView, RelayedView, ReplicationRoutesView, SentView};
-use prometheus_client::registry::Unit;
 use raft_types::{MemberId, OpId};
 
 use crate::openmetrics::MetricWriter;
 
-/// A counter for each receiving member: its name, its unit, its help, its value.
-type Sent = (
-    &'static str,
-    Option<Unit>,
-    &'static str,
-    fn(&SentView) -> u64,
-);
+/// A counter for each receiving member: its name, its help, its value.
+type Sent = (&'static str, &'static str, fn(&SentView) -> u64);
 
 const SENT: [Sent; 4] = [
     (
         "sent_entries",
-        None,
         "Entries that were sent to the member from here",
         |sent| sent.direct_entries_total,
     ),
-    (
-        "sent_payload",
-        Some(Unit::Bytes),
-        "Bytes of their payloads",
-        |sent| sent.direct_bytes_total,
-    ),
+    ("sent_payload_bytes", "Bytes of their payloads", |sent| {
+        sent.direct_bytes_total
+    }),
     (
         "proxied_entries",
-        None,
         "Entries of which only the op ids were sent, to the proxy of the member",
         |sent| sent.proxied_entries_total,
     ),
     (
-        "proxied_payload",
-        Some(Unit::Bytes),
+        "proxied_payload_bytes",
         "Bytes of their payloads, which did not travel from here",
         |sent| sent.spared_bytes_total,
     ),
 ];
 
-/// A counter of the member as a proxy: its name, its unit, its help, its value.
-type Relayed = (
-    &'static str,
-    Option<Unit>,
-    &'static str,
-    fn(&RelayedView) -> u64,
-);
+/// A counter of the member as a proxy: its name, its help, its value.
+type Relayed = (&'static str, &'static str, fn(&RelayedView) -> u64);
 
 const RELAYED: [Relayed; 5] = [
     (
         "proxy_streams",
-        None,
         "Streams that leaders opened to this member as a proxy",
         |relayed| relayed.streams_total,
     ),
     (
         "proxy_entries",
-        None,
         "Entries that this member sent on as a proxy",
         |relayed| relayed.entries_total,
     ),
     (
-        "proxy_payload",
-        Some(Unit::Bytes),
+        "proxy_payload_bytes",
         "Bytes of their payloads",
         |relayed| relayed.bytes_total,
     ),
     (
         "proxy_missing",
-        None,
         "Streams that ended because an entry was not in this member's log in time",
         |relayed| relayed.missing_total,
     ),
     (
         "proxy_cannot_call",
-        None,
         "Streams that ended because the next member could not be called",
         |relayed| relayed.cannot_call_total,
     ),
@@ -94,22 +72,22 @@ pub(super) fn write_routes(
         return Ok(());
     };
     sent(writer, view, routes)?;
-    for (name, unit, help, value) in RELAYED {
-        writer.counter(name, unit.as_ref(), help, value(&routes.relayed))?;
+    for (name, help, value) in RELAYED {
+        writer.counter(name, help, value(&routes.relayed))?;
     }
     for (name, help, value) in [
         (
-            "compressed",
+            "compressed_bytes",
             "Bytes of payloads that were compressed for another region",
             routes.compressed_bytes_total,
         ),
         (
-            "compressed_to",
+            "compressed_to_bytes",
             "Bytes that they were compressed to",
             routes.compressed_to_bytes_total,
         ),
     ] {
-        writer.counter(name, Some(&Unit::Bytes), help, value)?;
+        writer.counter(name, help, value)?;
     }
     Ok(())
 }
@@ -123,10 +101,10 @@ fn sent(
         let member = view.members.iter().find(|member| member.id == id);
         member.map_or_else(|| id.to_string(), |member| member.record.name.clone())
     };
-    for (name, unit, help, value) in SENT {
+    for (name, help, value) in SENT {
         let of_each = routes.sent.iter();
         let of_each = of_each.map(|sent| ([("to", name_of(sent.member))], value(sent)));
-        writer.counters(name, unit.as_ref(), help, of_each)?;
+        writer.counters(name, help, of_each)?;
     }
     let links = routes.links.iter().flat_map(|link| {
         let by_kind = [
@@ -140,8 +118,7 @@ fn sent(
         })
     });
     writer.counters(
-        "link",
-        Some(&Unit::Bytes),
+        "link_bytes",
         "Bytes of messages that were sent to a member, as they travelled, by kind",
         links,
     )?;
@@ -154,7 +131,6 @@ fn sent(
     });
     writer.counters(
         "proxy_fallbacks",
-        None,
         "How often a proxy was left for a while, by reason",
         fallbacks,
     )
@@ -172,22 +148,20 @@ pub(super) fn write_peers(
 }
 
 fn peers(writer: &mut MetricWriter<'_, '_>, peers: &[PeerView]) -> Result<(), Error> {
-    let behind = peers.iter().filter_map(|peer| {
-        let behind = peer.behind_entries?;
-        Some(([("peer", peer.name.as_str())], behind as f64))
+    let lags = peers.iter().filter_map(|peer| {
+        let lag = peer.behind_entries?;
+        Some(([("peer", peer.name.as_str())], lag as f64))
     });
     writer.gauges(
         "peer_behind_entries",
-        None,
         "Entries that the peer is behind this leader",
-        behind,
+        lags,
     )?;
     let answered = peers
         .iter()
         .filter_map(|peer| Some(([("peer", peer.name.as_str())], peer.answered_seconds?)));
     writer.gauges(
-        "peer_answered",
-        Some(&Unit::Seconds),
+        "peer_answered_seconds",
         "Since the peer's last answer to this leader",
         answered,
     )
@@ -214,7 +188,7 @@ fn regions(writer: &mut MetricWriter<'_, '_>, regions: &[RegionQuorum]) -> Resul
             // `region` is the label of the member's own region on every metric.
             Some(([("of_region", region.region.0.as_str())], held.index as f64))
         });
-        writer.gauges(name, None, help, known)?;
+        writer.gauges(name, help, known)?;
     }
     Ok(())
 }

@@ -7,9 +7,12 @@ use member::status::{MemberView, QuorumView};
 use raft_types::{MemberId, MemberKind, OpId, Region};
 use serde::Serialize;
 
-use crate::operator::events::{Event, Events};
-use crate::operator::sentences::{self, Level, explained, notes};
+use crate::operator::events::Events;
 use crate::operator::{Hop, MemberReport, RingReport, hops};
+use crate::text::Level;
+use crate::text::event::Event;
+use crate::text::member::{mysqld, notes, role};
+use crate::text::ring::{self, explained};
 
 /// See the module. Fields are only ever added.
 #[derive(Debug, Serialize)]
@@ -24,7 +27,7 @@ pub(super) struct RingDocument {
     /// The leader that has a quorum.
     pub(super) leader: Option<MemberId>,
     pub(super) quorum: QuorumView,
-    /// Whether commits are possible: the beginning of the sentence, and the rest.
+    /// The sentence about the quorum: its beginning, and the rest.
     pub(super) verdict: (&'static str, String),
     /// A quorum that tolerates no more failures is not good.
     pub(super) verdict_level: Level,
@@ -87,8 +90,8 @@ pub(super) struct RingMember {
 
 impl RingDocument {
     pub(super) fn new(now_ms: u64, own: &MemberView, report: &RingReport, events: &Events) -> Self {
-        let told = explained(report);
-        let verdict = sentences::quorum(report);
+        let explained = explained(report);
+        let verdict = ring::quorum(report);
         let leader = report.leader_view();
         // Without a leader: the voters in this member's log.
         let ring = leader.unwrap_or(own);
@@ -110,8 +113,8 @@ impl RingDocument {
             verdict_level: verdict.level,
             tolerates: report.tolerates,
             policy: ring.rules.policy.to_string(),
-            commit: told.commit,
-            elections: told.elections,
+            commit: explained.commit,
+            elections: explained.elections,
             voter_sets: voter_sets.collect(),
             warnings: warnings(report),
             members: members.map(|one| member(one, report, &counted)).collect(),
@@ -123,18 +126,13 @@ impl RingDocument {
 
 /// Contradictions, the pause, and the notes on each member.
 fn warnings(report: &RingReport) -> Vec<String> {
-    let mut told = report.warnings.clone();
-    if let Some(pause) = &report.pause {
-        let mut members = report.members.iter();
-        let primary = members.find(|member| member.id == pause.primary);
-        let name = primary.map_or_else(|| pause.primary.to_string(), |member| member.name.clone());
-        told.push(pause.sentence(&name));
-    }
+    let mut warnings = report.warnings.clone();
+    warnings.extend(ring::pause(report));
     for member in &report.members {
         let notes = notes(member).into_iter();
-        told.extend(notes.map(|note| format!("`{}`: {note}", member.name)));
+        warnings.extend(notes.map(|note| format!("`{}`: {note}", member.name)));
     }
-    told
+    warnings
 }
 
 fn member(of: &MemberReport, report: &RingReport, counted: &BTreeSet<MemberId>) -> RingMember {
@@ -151,8 +149,8 @@ fn member(of: &MemberReport, report: &RingReport, counted: &BTreeSet<MemberId>) 
         vote: vote(of, report, counted),
         leads: report.leader == Some(of.id),
         answers: view.is_some(),
-        role: view.map(|view| sentences::role(view, report)),
-        mysqld: mysql.map(sentences::mysqld),
+        role: view.map(|view| role(view, report)),
+        mysqld: mysql.map(mysqld),
         lag_entries: of.lag_entries,
         lag_ms: mysql.and_then(|mysql| mysql.lag_ms),
         term: view.map(|view| view.term),

@@ -90,7 +90,7 @@ function showAge() {
   const since = `No answer since ${span(age / 1000)}`;
   put("fresh", since);
   if (!latest) return put("seen", "This member does not answer.");
-  const rest = ` from \`${latest.seen_by}\`. What is shown here is as old as that; another member's page may know more.`;
+  const rest = ` from \`${latest.seen_by}\`. This page is as old as that; another member's page may know more.`;
   put("stale", element("b", {}, since), ...words(rest));
 }
 
@@ -158,7 +158,7 @@ function showVerdict(ring) {
 function showCommit(ring) {
   const told = ring.commit.length
     ? ring.commit
-    : [`Nobody leads, so no commit returns until somebody does. Then it waits for ${inWords(ring)}`];
+    : [`No member leads, so no commit returns until one does. Then it waits for ${inWords(ring)}`];
   const lines = told.map((text) => element("p", {}, ...sentence(text)));
   put("commit", ...lines, element("p", { class: "quiet" }, "Policy: ", element("code", {}, ring.policy)));
 }

@@ -1,4 +1,4 @@
-//! The number of further failures before commits wait: in the ring now, with a member to be added, and in a configuration. Pure.
+//! The number of further failures before commits wait: in the ring now, with a member to be added, and in a configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,15 +8,14 @@ use consensus::quorum::{
 use member::settings::MemberEntry;
 use raft_types::{MemberId, MemberKind, MemberRecord, Region};
 
-use crate::operator::asker::{Asked, latest};
-use crate::operator::{MemberReport, RingReport};
+use crate::operator::{Asked, MemberReport, RingReport, latest};
 
 /// Advice for an even number of voters.
 const EVEN_ADVICE: &str =
     "add a witness, or take a vote with `witness members update NAME --votes false`";
 
 /// How many more voters may fail, in the worst case, under `leader`: from its view, or else from the members that answer.
-pub(super) fn of_answers(leader: MemberId, asked: &[Asked]) -> Option<usize> {
+pub(crate) fn of_answers(leader: MemberId, asked: &[Asked]) -> Option<usize> {
     let answer_of = |id| {
         asked
             .iter()
@@ -38,7 +37,7 @@ pub(super) fn of_answers(leader: MemberId, asked: &[Asked]) -> Option<usize> {
 }
 
 /// A warning for each current voter set with an even number of voters.
-pub(super) fn even_sets(asked: &[Asked]) -> Vec<String> {
+pub(crate) fn even_sets(asked: &[Asked]) -> Vec<String> {
     let sets = latest(asked).map_or(&[][..], |view| &view.voter_sets);
     even_among(sets)
 }
@@ -50,7 +49,7 @@ fn even_among(sets: &[BTreeSet<MemberId>]) -> Vec<String> {
 }
 
 /// The clause on failures in the quorum sentence, and whether it is good news.
-pub(super) fn clause(report: &RingReport) -> Option<(String, bool)> {
+pub(crate) fn clause(report: &RingReport) -> Option<(String, bool)> {
     let clause = match report.tolerates? {
         0 => (
             "it tolerates 0 more failures: commits wait when one more voter fails".to_owned(),

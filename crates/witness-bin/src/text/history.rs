@@ -1,45 +1,13 @@
 //! The ring's history as sentences for `witness history`, and as Patroni's rows for `GET /history`. Pure.
 
-use std::time::{Duration, UNIX_EPOCH};
-
 use consensus::{HistoryEntry, HistoryEvent, Named};
-use raft_types::{MemberKind, UnixSeconds};
+use raft_types::MemberKind;
 use serde::Serialize;
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
-use crate::operator::sentences::span;
+use crate::text::event::uncommitted;
+use crate::text::times::{precise, second_of_day, time_of_day};
 
-/// A moment as `2026-11-23T02:31:45Z`, UTC.
-pub(crate) fn time_of_day(at_ms: u64) -> String {
-    let at = UNIX_EPOCH.checked_add(Duration::from_millis(at_ms));
-    let at = at.unwrap_or(UNIX_EPOCH);
-    humantime::format_rfc3339_seconds(at).to_string()
-}
-
-/// Parses an RFC 3339 time from an operator, such as `2026-11-24T03:00:00Z` or `2026-11-24T04:00:00+01:00`.
-///
-/// # Errors
-/// The reason why it is invalid.
-pub(crate) fn moment(text: &str) -> Result<UnixSeconds, String> {
-    let read = OffsetDateTime::parse(text, &Rfc3339);
-    let seconds = read
-        .ok()
-        .and_then(|at| u64::try_from(at.unix_timestamp()).ok());
-    seconds.map(UnixSeconds).ok_or_else(|| {
-        format!("`{text}` is no time; write it as 2026-11-24T03:00:00Z, or with an offset as 2026-11-24T04:00:00+01:00")
-    })
-}
-
-/// Parses the bound of an HTTP query, a duration with a unit such as `2s`.
-pub(crate) fn milliseconds(text: &str) -> Option<u64> {
-    // In Patroni, a zero needs no unit.
-    let has_unit = text.ends_with(|c: char| c.is_ascii_alphabetic());
-    let duration = humantime::parse_duration(text).ok().filter(|_| has_unit)?;
-    duration.as_millis().try_into().ok()
-}
-
-/// The event as a sentence without its full stop; names are in backticks. The operator who ordered it is omitted.
+/// The event as a sentence without its full stop; names are in backticks. The operator is omitted.
 pub(crate) fn sentence(entries: &[HistoryEntry], at: usize) -> String {
     let Some(entry) = entries.get(at) else {
         return String::new();
@@ -48,55 +16,17 @@ pub(crate) fn sentence(entries: &[HistoryEntry], at: usize) -> String {
         HistoryEvent::Bootstrapped { members } => {
             format!("The ring was made, with {members} members")
         }
-        HistoryEvent::Led {
-            leader,
-            kind,
-            leaderless_ms,
-            writable,
-            ..
-        } => {
-            // An entry for the end of the interruption contains its duration.
-            let resumed = |other: &HistoryEntry| match &other.event {
-                HistoryEvent::WritesResumed { member } => {
-                    member.id == leader.id && other.term == entry.term
-                }
-                _ => false,
-            };
-            let silence = leaderless_ms.filter(|_| !entries.iter().any(resumed));
-            let silence = silence.map_or_else(String::new, |silence| {
-                let what = match (kind, writable) {
-                    (MemberKind::Database, true) => "clients could write",
-                    _ => "it served",
-                };
-                let after = match silence {
-                    0..60_000 => format!("{:.1} s", silence as f64 / 1e3),
-                    _ => span(silence as f64 / 1e3),
-                };
-                format!("; {what} {after} after the last call of the leader before it")
-            });
-            let closed = match (kind, writable) {
-                (MemberKind::Database, false) => "; its mysqld is not open for writes",
-                _ => "",
-            };
-            format!(
-                "`{}` leads: {}{silence}{closed}",
-                leader.name,
-                reason(entries, at)
-            )
-        }
+        HistoryEvent::Led { .. } => led(entries, at).unwrap_or_default(),
         HistoryEvent::GaveAway { from, to, why } => {
-            let why = match why.as_str() {
-                "" => String::new(),
-                why => format!(": {why}"),
-            };
+            let why = clause(why);
             format!("`{}` gave the leadership to `{}`{why}", from.name, to.name)
         }
         HistoryEvent::Added { member } => format!("{} joined the ring", with_number(member)),
         HistoryEvent::Removed { member } => {
-            format!("{} left the ring for good", with_number(member))
+            format!("{} left the ring permanently", with_number(member))
         }
         HistoryEvent::Updated { member } => {
-            format!("What the log says of {} was changed", with_number(member))
+            format!("The record of {} was changed", with_number(member))
         }
         HistoryEvent::RulesSet { policy } => {
             format!("The rules of the quorum were changed; the policy is `{policy}`")
@@ -106,13 +36,8 @@ pub(crate) fn sentence(entries: &[HistoryEntry], at: usize) -> String {
             until,
             reason,
         } => {
-            let until = until.map_or_else(String::new, |UnixSeconds(until)| {
-                format!(" until {}", time_of_day(until.saturating_mul(1000)))
-            });
-            let reason = match reason.as_str() {
-                "" => String::new(),
-                reason => format!(": {reason}"),
-            };
+            let until = until.map(|until| format!(" until {}", second_of_day(until)));
+            let (until, reason) = (until.unwrap_or_default(), clause(reason));
             format!(
                 "Failover was paused, `{}` stays the primary{until}{reason}",
                 primary.name
@@ -122,7 +47,7 @@ pub(crate) fn sentence(entries: &[HistoryEntry], at: usize) -> String {
         HistoryEvent::Scheduled { to, at } => format!(
             "A switchover to `{}` was scheduled for {}",
             to.name,
-            time_of_day(at.0.saturating_mul(1000))
+            second_of_day(*at)
         ),
         HistoryEvent::Unscheduled { why } if why.is_empty() => {
             "The scheduled switchover was taken back".to_owned()
@@ -133,7 +58,7 @@ pub(crate) fn sentence(entries: &[HistoryEntry], at: usize) -> String {
         HistoryEvent::Repaired { survivor, log_end } => {
             let end = log_end.map_or_else(String::new, |end| format!(", from its log's end {end}"));
             format!(
-                "A quorum that was lost for good was repaired: `{}` went on alone{end}",
+                "A permanently lost quorum was repaired: `{}` continued alone{end}",
                 survivor.name
             )
         }
@@ -141,17 +66,12 @@ pub(crate) fn sentence(entries: &[HistoryEntry], at: usize) -> String {
             member,
             transactions,
         } => format!(
-            "{transactions} {} that the ring had not committed {} cut off the binlog of the mysqld beside `{}`",
-            if *transactions == 1 {
-                "transaction"
-            } else {
-                "transactions"
-            },
-            if *transactions == 1 { "was" } else { "were" },
+            "{} cut off the binlog of the mysqld of `{}`",
+            uncommitted(*transactions),
             member.name
         ),
         HistoryEvent::Provisioned { member, donor } => format!(
-            "The data of the mysqld beside `{}` were replaced by a copy of those beside `{}`",
+            "The data of the mysqld of `{}` were replaced by a copy of those of `{}`",
             member.name, donor.name
         ),
         HistoryEvent::FormatRaised { to } => {
@@ -186,6 +106,54 @@ pub(crate) fn sentence(entries: &[HistoryEntry], at: usize) -> String {
         ),
         HistoryEvent::Unknown => "Something that only a later version knows".to_owned(),
     }
+}
+
+/// A text after a colon, if there is one.
+fn clause(why: &str) -> String {
+    match why {
+        "" => String::new(),
+        why => format!(": {why}"),
+    }
+}
+
+/// The sentence about a leader, with the time since the last call of the one before it.
+fn led(entries: &[HistoryEntry], at: usize) -> Option<String> {
+    let entry = entries.get(at)?;
+    let HistoryEvent::Led {
+        leader,
+        kind,
+        leaderless_ms,
+        writable,
+        ..
+    } = &entry.event
+    else {
+        return None;
+    };
+    // An entry for the end of the interruption contains its duration.
+    let resumed = |other: &HistoryEntry| match &other.event {
+        HistoryEvent::WritesResumed { member } => {
+            member.id == leader.id && other.term == entry.term
+        }
+        _ => false,
+    };
+    let silence = leaderless_ms.filter(|_| !entries.iter().any(resumed));
+    let silence = silence.map_or_else(String::new, |silence| {
+        let what = match (kind, writable) {
+            (MemberKind::Database, true) => "clients could write",
+            _ => "it served",
+        };
+        let after = precise(silence);
+        format!("; {what} {after} after the last call of the leader before it")
+    });
+    let closed = match (kind, writable) {
+        (MemberKind::Database, false) => "; its mysqld is not open for writes",
+        _ => "",
+    };
+    let reason = reason(entries, at);
+    Some(format!(
+        "`{}` leads: {reason}{silence}{closed}",
+        leader.name
+    ))
 }
 
 fn with_number(member: &Named) -> String {
@@ -319,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn who_led_when_and_why_as_patroni_shows_it() {
+    fn leaderships_are_rows_of_patroni() {
         let rows = leaderships(&ring());
         let brief: Vec<_> = rows
             .iter()
@@ -342,72 +310,5 @@ mod tests {
             serde_json::to_string(&rows[0]).unwrap(),
             r#"[2,101,"elected","1970-01-01T00:00:01Z","m1"]"#
         );
-    }
-
-    #[test]
-    fn everything_has_a_sentence() {
-        let mut entries = ring();
-        entries.extend([
-            entry(200, 8, "anna", HistoryEvent::Removed { member: named(3) }),
-            entry(
-                201,
-                8,
-                "",
-                HistoryEvent::Trimmed {
-                    member: named(2),
-                    transactions: 1,
-                },
-            ),
-            entry(
-                202,
-                8,
-                "anna",
-                HistoryEvent::Paused {
-                    primary: named(1),
-                    until: Some(UnixSeconds(3_600)),
-                    reason: "disks".to_owned(),
-                },
-            ),
-        ]);
-        let said: Vec<_> = (0..entries.len())
-            .map(|at| sentence(&entries, at))
-            .collect();
-        assert_eq!(said[0], "The ring was made, with 3 members");
-        assert_eq!(
-            said[2],
-            "`m3` leads: elected; it served 1.2 s after the last call of the leader before it"
-        );
-        assert_eq!(
-            said[8],
-            "`m1` leads: elected; clients could write 1.5 s after the last call of the leader before it"
-        );
-        assert_eq!(said[9], "`m3` (member 3) left the ring for good");
-        assert_eq!(
-            said[10],
-            "1 transaction that the ring had not committed was cut off the binlog of the mysqld beside `m2`"
-        );
-        assert_eq!(
-            said[11],
-            "Failover was paused, `m1` stays the primary until 1970-01-01T01:00:00Z: disks"
-        );
-    }
-
-    #[test]
-    fn a_bound_has_a_unit() {
-        let read = ["250ms", "2s", "1m"].map(milliseconds);
-        assert_eq!(read, [Some(250), Some(2_000), Some(60_000)]);
-        assert_eq!(milliseconds("1h"), Some(3_600_000));
-        for bad in [
-            "",
-            "0",
-            "1048576",
-            "s",
-            "-1",
-            "ms5",
-            "99999999999999999999",
-            "18446744073709551615m",
-        ] {
-            assert_eq!(milliseconds(bad), None, "{bad}");
-        }
     }
 }

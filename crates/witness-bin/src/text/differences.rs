@@ -1,30 +1,31 @@
-//! Contradictions: members whose configurations differ in a key that must be the same, servers whose settings differ, and
-//! configurations that differ from the ring's log. Pure.
+//! Contradictions: members whose configurations differ in a key that must be the same, servers whose settings differ, configurations
+//! that differ from the ring's log, and different versions of the program during an upgrade.
 
 use std::collections::BTreeMap;
 
 use consensus::quorum::RingRules;
 use member::settings::MemberEntry;
 use member::status::{LoggedMember, MemberView, TimersView};
+use raft_types::{FormatRange, FormatVersion};
 
-use crate::operator::asker::{Asked, latest};
-use crate::operator::versions;
+use crate::operator::{Asked, latest};
+use crate::text::quoted;
 
 /// Each as a sentence with advice.
-pub(super) fn differences(asked: &[Asked]) -> Vec<String> {
+pub(crate) fn differences(asked: &[Asked]) -> Vec<String> {
     let views = || asked.iter().filter_map(|asked| asked.answer.as_ref().ok());
-    let mut told: Vec<String> = versions::warning(views()).into_iter().collect();
+    let mut found: Vec<String> = versions_differ(views()).into_iter().collect();
     let Some(ring) = latest(asked) else {
-        return told;
+        return found;
     };
-    told.extend(views().flat_map(|view| file_differs(view, ring)));
-    told.extend(views().filter_map(|view| lost_its_data(view, ring)));
-    told.extend(servers_differ(views()));
-    told.extend(timers_differ(views()));
+    found.extend(views().flat_map(|view| file_differs(view, ring)));
+    found.extend(views().filter_map(|view| lost_its_data(view, ring)));
+    found.extend(servers_differ(views()));
+    found.extend(timers_differ(views()));
     for asked in asked {
         let entry = &asked.entry;
         let logged = ring.members.iter().find(|logged| logged.id == entry.id);
-        told.extend(match (asked.configured, logged) {
+        found.extend(match (asked.configured, logged) {
             (true, None) => Some(format!(
                 "`{}` is in this configuration and not in the ring; add it with `witness members add`, or remove \
                  it from [[members]]",
@@ -39,7 +40,7 @@ pub(super) fn differences(asked: &[Asked]) -> Vec<String> {
             (false, None) => None,
         });
     }
-    told
+    found
 }
 
 /// A member of the ring with an empty data directory.
@@ -70,8 +71,7 @@ fn servers_differ<'a>(views: impl Iterator<Item = &'a MemberView>) -> Vec<String
     differ
         .map(|(setting, values)| {
             let each = values.iter().map(|(value, members)| {
-                let members: Vec<_> = members.iter().map(|name| format!("`{name}`")).collect();
-                format!("{value} at the mysqld of {}", members.join(", "))
+                format!("{value} at the mysqld of {}", quoted(members))
             });
             let each: Vec<_> = each.collect();
             format!(
@@ -85,21 +85,18 @@ fn servers_differ<'a>(views: impl Iterator<Item = &'a MemberView>) -> Vec<String
 
 /// Members with different timers, as in an incomplete rolling change.
 fn timers_differ<'a>(views: impl Iterator<Item = &'a MemberView>) -> Option<String> {
-    let mut members: BTreeMap<TimersView, Vec<String>> = BTreeMap::new();
+    let mut members: BTreeMap<TimersView, Vec<&str>> = BTreeMap::new();
     for view in views {
-        let name = format!("`{}`", view.member.name);
-        let timers = view.timers.into_iter();
-        timers.for_each(|timers| members.entry(timers).or_default().push(name.clone()));
+        if let Some(timers) = view.timers {
+            members.entry(timers).or_default().push(&view.member.name);
+        }
     }
     let each = members.iter().map(|(timers, members)| {
         let TimersView {
             heartbeat_ms,
             lease_ms,
         } = timers;
-        format!(
-            "{heartbeat_ms}ms and {lease_ms}ms on {}",
-            members.join(", ")
-        )
+        format!("{heartbeat_ms}ms and {lease_ms}ms on {}", quoted(members))
     });
     let each: Vec<String> = each.collect();
     (each.len() > 1).then(|| {
@@ -173,6 +170,71 @@ fn differs(entry: &MemberEntry, logged: &LoggedMember) -> Option<String> {
     })
 }
 
+// Versions of the program, and the formats that they support.
+
+/// A warning while members run different versions, with the state of the ring's format.
+fn versions_differ<'a>(views: impl Iterator<Item = &'a MemberView>) -> Option<String> {
+    let views: Vec<_> = views.collect();
+    let groups = groups(&views);
+    (groups.len() > 1).then(|| {
+        format!(
+            "members run different versions ({}): finish the upgrade. {}",
+            listed(&groups),
+            ring_format(&views)
+        )
+    })
+}
+
+/// The versions of the members that answer, in one sentence; `None` when no member answers.
+pub(crate) fn versions<'a>(views: impl Iterator<Item = &'a MemberView>) -> Option<String> {
+    let views: Vec<_> = views.collect();
+    let groups = groups(&views);
+    (!groups.is_empty()).then(|| format!("Versions: {}. {}", listed(&groups), ring_format(&views)))
+}
+
+/// The members' names, grouped by version and formats.
+type Groups<'a> = BTreeMap<(&'a str, String), Vec<&'a str>>;
+
+fn groups<'a>(views: &[&'a MemberView]) -> Groups<'a> {
+    let mut groups = Groups::new();
+    for view in views {
+        let program = (view.version.as_str(), speaks(view).to_string());
+        groups.entry(program).or_default().push(&view.member.name);
+    }
+    groups
+}
+
+fn listed(groups: &Groups) -> String {
+    let group = |((version, formats), names): (&(&str, String), &Vec<&str>)| {
+        format!("{version}, formats {formats}: {}", quoted(names))
+    };
+    groups.iter().map(group).collect::<Vec<_>>().join("; ")
+}
+
+/// A version that does not report its formats supports only the first.
+fn speaks(view: &MemberView) -> FormatRange {
+    let formats = view.formats.as_ref();
+    formats.map_or(FormatRange::only(FormatVersion::FIRST), |formats| {
+        formats.speaks
+    })
+}
+
+fn ring_format(views: &[&MemberView]) -> String {
+    let reported = views
+        .iter()
+        .filter_map(|view| view.formats.as_ref()?.ring)
+        .max();
+    let ring = reported.unwrap_or(FormatVersion::FIRST);
+    let newest = views.iter().map(|view| speaks(view).newest()).max();
+    match newest.is_some_and(|newest| newest > ring) {
+        true => format!(
+            "The ring's format is {ring}, and rises when all members speak {}",
+            ring.next()
+        ),
+        false => format!("The ring's format is {ring}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use consensus::quorum::QuorumPolicy;
@@ -229,7 +291,8 @@ mod tests {
                     let view = ring[1].answer.as_mut().unwrap();
                     view.timers.as_mut().unwrap().lease_ms = 5000;
                 },
-                "`raft.heartbeat` and `raft.lease` differ: 500ms and 750ms on `db-1`, 500ms and 5000ms on `witness-1`. The leader uses the shorter lease of its own and each voter's; give all members the same values and restart them in turn",
+                "`raft.heartbeat` and `raft.lease` differ: 500ms and 750ms on `db-1`, 500ms and 5000ms on `witness-1`. \
+                 The leader uses the shorter lease of its own and each voter's; give all members the same values and restart them in turn",
             ),
             (
                 |ring| {
@@ -302,5 +365,44 @@ mod tests {
             change(&mut ring);
             assert_eq!(differences(&ring), [expected]);
         }
+    }
+}
+
+#[cfg(test)]
+mod version_tests {
+    use member::status::FormatsView;
+    use member::status::sample::{database_leader, witness_follower};
+
+    use super::*;
+
+    fn of(mut view: MemberView, version: &str, speaks: &str, ring: u32) -> MemberView {
+        version.clone_into(&mut view.version);
+        view.formats = Some(FormatsView {
+            speaks: speaks.parse().unwrap(),
+            ring: Some(FormatVersion(ring)),
+            refused: None,
+            others: Vec::new(),
+        });
+        view
+    }
+
+    #[test]
+    fn an_upgrade_is_reported_until_its_end() {
+        let mut old = database_leader();
+        old.formats = None;
+        let new = |version, ring| of(witness_follower(), version, "1-2", ring);
+        let under_way = [old, new("0.2.0", 1)];
+        assert_eq!(
+            versions_differ(under_way.iter()).unwrap(),
+            "members run different versions (0.1.0, formats 1: `db-1`; 0.2.0, formats 1-2: `witness-1`): finish the upgrade. \
+             The ring's format is 1, and rises when all members speak 2"
+        );
+        let done = [of(database_leader(), "0.2.0", "1-2", 2), new("0.2.0", 2)];
+        assert_eq!(versions_differ(done.iter()), None);
+        assert_eq!(
+            versions(done.iter()).unwrap(),
+            "Versions: 0.2.0, formats 1-2: `db-1`, `witness-1`. The ring's format is 2"
+        );
+        assert_eq!(versions([].iter()), None);
     }
 }

@@ -1,0 +1,43 @@
+//! Texts for people, made from typed values: sentences about the ring, its members, its events and its history. Pure. No other code
+//! reads them back.
+
+pub(crate) mod differences;
+pub(crate) mod event;
+pub(crate) mod history;
+pub(crate) mod member;
+pub(crate) mod no_quorum;
+pub(crate) mod ring;
+pub(crate) mod times;
+pub(crate) mod tolerance;
+
+use serde::Serialize;
+
+/// The severity of a sentence or an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Level {
+    /// A part works again, or better.
+    Good,
+    /// A part does not work.
+    Bad,
+    /// Anything else.
+    Note,
+}
+
+/// A clause as a sentence, with an initial capital.
+pub(crate) fn capitalized(clause: &str) -> String {
+    let mut chars = clause.chars();
+    match chars.next() {
+        Some(first) => first.to_uppercase().chain(chars).collect(),
+        None => String::new(),
+    }
+}
+
+/// Words as a list, each in backticks.
+pub(crate) fn quoted<T: std::fmt::Display>(words: impl IntoIterator<Item = T>) -> String {
+    let words = words.into_iter().map(|word| format!("`{word}`"));
+    words.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests;
