@@ -215,7 +215,7 @@ fn identities_in(file: File) -> Result<Vec<age_format::Identity>, KeyFileError> 
     age_format::identities(BufReader::new(file.take(MOST_FILE_BYTES)))
 }
 
-/// Wraps it as a read error, from which [`EncryptionError::of_io`] recovers it.
+/// Wraps it as a read error, from which `EncryptionError::of_io` recovers it.
 impl From<EncryptionError> for io::Error {
     fn from(error: EncryptionError) -> Self {
         Self::new(io::ErrorKind::InvalidData, error)

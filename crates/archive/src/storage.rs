@@ -17,7 +17,7 @@ use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt};
 use tokio::runtime::Handle;
 use url::Url;
 
-use crate::storage_settings::without_secrets;
+use crate::storage_settings::{Connected, without_secrets};
 pub use crate::storage_settings::{StorageError, StorageSettings};
 
 /// Part size of larger objects, which is an upload's memory use. Services allow 10,000 parts.
@@ -51,7 +51,11 @@ impl Storage {
     /// # Errors
     /// When this program does not support the URL or an option, or the directory does not exist.
     pub fn open(settings: &StorageSettings) -> Result<Self, StorageError> {
-        let (objects, folder, secrets) = settings.connect()?;
+        let Connected {
+            objects,
+            folder,
+            secrets,
+        } = settings.connect()?;
         Ok(Self {
             secrets: Arc::new(secrets),
             ..Self::over(objects, folder, settings.call_limit)

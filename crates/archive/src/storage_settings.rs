@@ -46,10 +46,8 @@ impl StorageSettings {
         })
     }
 
-    /// Connects without a request. Returns the folder of the ring as well, and strings that no message may contain.
-    pub(crate) fn connect(
-        &self,
-    ) -> Result<(Arc<dyn ObjectStore>, Path, Vec<String>), StorageError> {
+    /// Connects without a request.
+    pub(crate) fn connect(&self) -> Result<Connected, StorageError> {
         let secrets: Vec<String> = self.options.values().cloned().collect();
         let elsewhere = || {
             StorageError::Settings(format!(
@@ -79,8 +77,21 @@ impl StorageSettings {
             | ObjectStoreScheme::MicrosoftAzure => open_cloud(&scheme, self, &secrets)?,
             _ => return Err(elsewhere()),
         };
-        Ok((objects, folder, secrets))
+        Ok(Connected {
+            objects,
+            folder,
+            secrets,
+        })
     }
+}
+
+/// Storage that [`StorageSettings::connect`] has opened.
+pub(crate) struct Connected {
+    pub(crate) objects: Arc<dyn ObjectStore>,
+    /// The folder of the ring in it.
+    pub(crate) folder: Path,
+    /// What no message may contain.
+    pub(crate) secrets: Vec<String>,
 }
 
 /// Parses lines as `aws_endpoint = "https://…"`. They may be secret, so that no message quotes them.

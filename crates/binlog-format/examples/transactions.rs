@@ -17,15 +17,14 @@ fn main() -> Result<()> {
     // The checksum before a stream's first format description, with which a file begins.
     let mut framer = TransactionFramer::new(ChecksumAlgorithm::Crc32, 1 << 30);
     while let Some(event) = RawEvent::split_from(&mut rest)? {
-        match framer.push(&event)? {
-            Some(StreamItem::Transaction(transaction)) => println!(
+        if let Some(StreamItem::Transaction(transaction)) = framer.push(&event)? {
+            println!(
                 "{}  {} events, {} bytes, ends at {}",
                 transaction.gtid,
                 transaction.event_count,
                 transaction.payload.len(),
                 transaction.end_position.offset,
-            ),
-            _ => {}
+            );
         }
     }
     ensure!(

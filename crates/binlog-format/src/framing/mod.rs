@@ -1,4 +1,4 @@
-//! Splits the events of a dump stream into transactions in canonical form. [`step`] is the table of allowed sequences; the framer
+//! Splits the events of a dump stream into transactions in canonical form. `step` is the table of allowed sequences; the framer
 //! verifies checksums, tracks the source's position and keeps memory within the configured bound.
 
 use std::fmt;
