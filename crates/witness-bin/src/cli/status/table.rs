@@ -385,8 +385,8 @@ Versions: 0.1.0, formats 1: `db-1`, `witness-1`. The ring's format is 1
         deposed.leader = None;
         let text = explained(&explained_by(deposed));
         for line in [
-            "`db-1`: its log ends at 3.42 in term 3; it hears of no leader\n",
-            "`witness-1`: its log ends at 3.42 in term 3; it hears of `db-1` as the leader\n",
+            "`db-1`: its log ends at 3.42 in term 3; it reports no leader\n",
+            "`witness-1`: its log ends at 3.42 in term 3; it reports `db-1` as the leader\n",
         ] {
             assert!(text.contains(line), "{text}");
         }
