@@ -41,9 +41,6 @@ pub(crate) struct Options {
     /// Play this, whatever the seeds draw
     #[arg(long, value_parser = PossibleValuesParser::new(SCENARIOS))]
     scenario: Option<String>,
-    /// A few new seeds of each scenario and of their mixture, from a number that is printed
-    #[arg(long, conflicts_with_all = ["seed", "seeds", "from", "scenario", "mutate"])]
-    fresh: bool,
     /// Break something on purpose; then a seed has to fail. `cargo lab sim --mutate help` names what can be broken
     #[arg(long)]
     mutate: Option<String>,
@@ -84,17 +81,6 @@ pub(crate) const SCENARIOS: [&str; 15] = [
     "slow-disk",
     "transport",
     "upgrades",
-];
-
-/// How many new seeds of the mixture `--fresh` runs, and how many of each scenario.
-const FRESH: u64 = 30;
-const FRESH_PLAYED: u64 = 4;
-/// Scenarios without new seeds: those with a failed seed and no proven cause (see docs/testing.md), and new ones.
-const NOT_FRESH: [&str; 4] = [
-    "mysqlds",
-    "mysqld-operations",
-    "provisioning",
-    "conversions",
 ];
 
 /// A seed that needs longer hangs.
@@ -148,29 +134,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if let Some(seed) = options.seed {
         return show(&simulator, seed, options);
     }
-    let seeds = |first: u64, count, scenario| Seeds {
-        range: first..first.saturating_add(count),
+    let seeds = Seeds {
+        range: options.from..options.from.saturating_add(options.seeds),
         until: None,
         jobs: options.jobs.max(1),
         build: options.build,
-        scenario,
+        scenario: options.scenario.clone(),
         mutation: options.mutate.clone(),
     };
-    if !options.fresh {
-        let chosen = seeds(options.from, options.seeds, options.scenario.clone());
-        return run_seeds(&simulator, &chosen);
-    }
-    let first = fresh_seed();
-    println!("mixed, from seed {first}");
-    run_seeds(&simulator, &seeds(first, FRESH, None))?;
-    for scenario in SCENARIOS {
-        if !NOT_FRESH.contains(&scenario) {
-            println!("{scenario}, from seed {first}");
-            let seeds = seeds(first, FRESH_PLAYED, Some(scenario.to_owned()));
-            run_seeds(&simulator, &seeds)?;
-        }
-    }
-    Ok(())
+    run_seeds(&simulator, &seeds)
 }
 
 /// Runs seeds and says how it went: an error when one failed, or, with something broken on purpose, when none did.

@@ -221,7 +221,6 @@ fn simulated() -> Vec<Step> {
         };
         steps.push(seeds(scenario, played, scenario));
     }
-    steps.push(Step::new("fresh seeds", lab("sim --fresh")));
     for (name, first, mutation) in BROKEN {
         let arguments = format!("sim --from {first} --seeds {FOUND_WITHIN} --mutate {mutation}");
         steps.push(Step::new(name, lab(&arguments)));
@@ -271,7 +270,6 @@ mod tests {
                 "slow-disk",
                 "transport",
                 "upgrades",
-                "fresh seeds",
                 "broken barrier",
                 "broken majority",
                 "broken disk",
@@ -349,9 +347,9 @@ mod tests {
         let plan = from("containers").unwrap();
         assert_eq!(names(&plan.waiting), ["containers"]);
         assert!(!plan.has("packages"));
-        let plan = from("fresh seeds").unwrap();
+        let plan = from("broken barrier").unwrap();
         assert_eq!(names(&plan.waiting)[0], "tests alone");
-        assert_eq!(names(&plan.computing)[0], "fresh seeds");
+        assert_eq!(names(&plan.computing)[0], "broken barrier");
         assert!(!plan.has("programs") && !plan.has("tests"));
         let all = from("nothing").err().unwrap();
         assert_eq!(all, Plan::new(false).names());

@@ -345,7 +345,10 @@ mod tests {
         assert_eq!(account.see(refused()), None);
         assert_eq!(account.see(sound()), None);
         for (login, what) in [
-            (let_in(ALL, Some(Stored::Nothing)), "is no longer in any grant table"),
+            (
+                let_in(ALL, Some(Stored::Nothing)),
+                "is no longer in any grant table",
+            ),
             (
                 let_in(ALL, Some(Stored::OtherPassword)),
                 "has another password",
