@@ -251,6 +251,15 @@ fn is_again(outcome: &Result<(), WriteError>) -> bool {
     matches!(outcome, Err(WriteError::Again(_)))
 }
 
+/// Locks a row until the session's end.
+async fn hold(pair: &Pair, id: u32) -> Result<Connection> {
+    let mut holder = Connection::open(&connect(&pair.target, "root")).await?;
+    holder.execute("BEGIN").await?;
+    let row = format!("SELECT v FROM d.t WHERE id = {id} FOR UPDATE");
+    holder.query(row).await?;
+    Ok(holder)
+}
+
 #[tokio::test]
 async fn locks_that_are_not_had_in_mysqld_make_a_transaction_come_again() -> Result<()> {
     let mut pair = tables().await?;
@@ -270,13 +279,7 @@ async fn locks_that_are_not_had_in_mysqld_make_a_transaction_come_again() -> Res
 
     // A lock held by another session.
     let client = pair.target.client();
-    let holder = client.start_sql("SET sql_log_bin = 0; BEGIN; SELECT * FROM d.t WHERE id = 2 FOR UPDATE; DO SLEEP(2.5); COMMIT")?;
-    while client
-        .value("SELECT COUNT(*) FROM performance_schema.data_locks WHERE lock_type = 'RECORD'")?
-        == "0"
-    {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let holder = hold(&pair, 2).await?;
     ensure!(is_again(&first.write(&one, 0..2, Then::Commit).await));
     // No change of it remains, and the session immediately accepts another one.
     ensure!(client.value("SELECT v FROM d.t WHERE id = 1")? == "1");
@@ -285,7 +288,7 @@ async fn locks_that_are_not_had_in_mysqld_make_a_transaction_come_again() -> Res
         committed == 1 && is_again(&outcome),
         "{committed} {outcome:?}"
     );
-    holder.finish(Duration::from_secs(20))?;
+    drop(holder);
 
     // A deadlock: one of both must be retried, and the other continues.
     first.write(&one, 0..1, Then::StayOpen).await?;
@@ -309,12 +312,15 @@ async fn locks_that_are_not_had_in_mysqld_make_a_transaction_come_again() -> Res
     let more = transactions(&mut pair, "UPDATE d.t SET v = 3000 WHERE id = 3").await?;
     let again = alone(&more[0]);
     for (kill, comes_again) in [("KILL QUERY", true), ("KILL", false)] {
-        let holder = client.start_sql("SET sql_log_bin = 0; BEGIN; SELECT * FROM d.t WHERE id = 3 FOR UPDATE; DO SLEEP(1.5); COMMIT")?;
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        let holder = hold(&pair, 3).await?;
         let id = first.id().0;
+        let mut administrator = Connection::open(&connect(&pair.target, "root")).await?;
         let killer = async {
-            tokio::time::sleep(Duration::from_millis(200)).await;
-            pair.target.client().sql(&format!("{kill} {id}"))
+            const WAITS: &str = "SELECT 1 FROM performance_schema.data_lock_waits LIMIT 1";
+            while administrator.query(WAITS).await?.rows.is_empty() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            administrator.execute(format!("{kill} {id}")).await
         };
         let (outcome, killed) = tokio::join!(first.write(&again, 0..1, Then::Commit), killer);
         killed?;
@@ -323,7 +329,7 @@ async fn locks_that_are_not_had_in_mysqld_make_a_transaction_come_again() -> Res
             Err(WriteError::Lost(_)) => ensure!(!comes_again),
             other => panic!("{other:?}"),
         }
-        holder.finish(Duration::from_secs(20))?;
+        drop(holder);
     }
     let lost = first.write(&again, 0..1, Then::Commit).await;
     ensure!(matches!(lost, Err(WriteError::Lost(_))), "{lost:?}");
