@@ -185,7 +185,7 @@ async fn missing_and_changed_objects_are_named() {
     for (changed, what) in [
         (gtids, "the GTIDs of the log before it are others"),
         (entries, "its first entry is not the next one"),
-        (named, "it names another manifest"),
+        (named, "it names a manifest with another SHA-256"),
     ] {
         replaced(&storage, &changed).await;
         let fault = read_all(&storage, None).await.unwrap_err();
