@@ -13,9 +13,6 @@
 //! there, would delete them here. The cost: a target that lacks a parent's row does not report it when a child arrives; rows
 //! to change or delete are still searched.
 
-#[cfg(test)]
-mod tests;
-
 use std::iter;
 use std::ops::Range;
 
@@ -581,3 +578,6 @@ mod binlog_statement_tests {
         assert_eq!(description.checksum, ChecksumAlgorithm::None);
     }
 }
+
+#[cfg(test)]
+mod tests;

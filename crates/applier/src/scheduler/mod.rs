@@ -5,8 +5,6 @@
 //! Transactions arrive in the log's order, and each commit returns those that can proceed further.
 
 mod key_queue;
-#[cfg(test)]
-mod tests;
 
 use std::collections::VecDeque;
 
@@ -260,3 +258,6 @@ impl Admitted {
         self.through > before
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,8 +6,6 @@
 
 mod gathering;
 mod reports;
-#[cfg(test)]
-mod tests;
 mod turns;
 mod worker_slot;
 
@@ -363,3 +361,6 @@ impl Plan {
         self.entries.get_mut(usize::try_from(place).ok()?)
     }
 }
+
+#[cfg(test)]
+mod tests;
