@@ -211,12 +211,13 @@ impl Session for MemorySession {
         batch: &Arc<Batch>,
         rows: Range<usize>,
         then: Then,
+        _: impl FnMut() + Send,
     ) -> Result<(), WriteError> {
         self.call(|state| {
             state.write(self.id, batch, rows)?;
             match then {
                 Then::StayOpen => Ok(()),
-                Then::Commit => state.commit(self.id, batch.transactions()),
+                Then::Commit | Then::InTurn(_) => state.commit(self.id, batch.transactions()),
             }
         })
     }

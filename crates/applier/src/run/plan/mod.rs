@@ -284,36 +284,30 @@ impl Plan {
         if held.rolls_back {
             return self.run(worker, Call::RollBack, now);
         }
+        let batch = &self.entry(seq)?.batch;
+        let alone = held.one_by_one || batch.barrier().is_some();
         let waits = held.not_before > now
             || held.after.is_some_and(|seq| !self.is_committed(seq))
-            || (held.at_front_only && seq != base);
+            || (held.at_front_only || alone) && seq != base;
         if waits {
             return None;
         }
-        let turn = seq == base;
-        let batch = &self.entry(seq)?.batch;
-        if held.one_by_one || batch.barrier().is_some() {
+        if alone {
             let call = match held.one_by_one {
                 true => Call::Apply(held.committed),
                 false => Call::Barrier,
             };
-            return turn.then(|| self.run(worker, call, now)).flatten();
+            return self.run(worker, call, now);
         }
         let written = held.written;
         let rows = batch.rows();
         let safe = self.scheduler.safe_rows(seq);
-        let as_one = batch.commits == Commits::AsOne;
-        if as_one
-            && safe == rows
-            && let Some(turn) = self.passing.turn(seq, base)
-        {
-            let rows = written..rows;
-            return self.run(worker, Call::InTurn { rows, turn }, now);
-        }
-        let then = match turn && !as_one && safe == rows {
-            true => Then::Commit,
-            false => Then::StayOpen,
+        let then = match batch.commits {
+            _ if safe < rows => None,
+            Commits::AsOne => self.passing.turn(seq, base).map(Then::InTurn),
+            Commits::OneByOne => (seq == base).then_some(Then::Commit),
         };
+        let then = then.unwrap_or(Then::StayOpen);
         if safe <= written && then == Then::StayOpen {
             return None;
         }

@@ -45,7 +45,7 @@ impl Plan {
                         held.written = 0;
                         held.rolls_back = false;
                     }
-                    Call::InTurn { .. } | Call::Apply(_) | Call::Barrier => {}
+                    Call::Apply(_) | Call::Barrier => {}
                 },
                 Some(failure) => self.failed(&mut held, failure, now),
             }

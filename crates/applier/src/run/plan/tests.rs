@@ -131,11 +131,12 @@ impl Table {
 fn shown(Order { batch, call }: &Order) -> String {
     match call {
         Call::Write { rows, then } => {
-            let letter = if *then == Then::Commit { "W" } else { "w" };
-            format!("{letter}{}[{rows:?}]", names(batch, 0))
-        }
-        Call::InTurn { rows, turn } => {
-            let letter = if *turn == Turn::First { "f" } else { "n" };
+            let letter = match then {
+                Then::StayOpen => "w",
+                Then::Commit => "W",
+                Then::InTurn(Turn::First) => "f",
+                Then::InTurn(Turn::Next) => "n",
+            };
             format!("{letter}{}[{rows:?}]", names(batch, 0))
         }
         Call::Apply(from) => format!("a{}", names(batch, *from)),
