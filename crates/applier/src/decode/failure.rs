@@ -75,6 +75,11 @@ pub enum DecodeCause {
     KeyColumn(#[from] KeyColumnMissing),
 }
 
+/// The transaction has no end.
+pub(super) const INCOMPLETE: DecodeCause = DecodeCause::Misplaced {
+    event_type: EventType::Gtid,
+};
+
 /// An event at an impossible position.
 pub(super) fn misplaced(event: &RawEvent) -> DecodeCause {
     DecodeCause::Misplaced {

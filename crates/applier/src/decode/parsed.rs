@@ -9,11 +9,10 @@ use binlog_format::event::{EventRef, EventType, HEADER_LEN, RawEvent};
 use binlog_format::events::{
     Query, Rows, RowsChange, SessionContext, StatementKind, TableId, TableMap, XaPrepare, is_rows,
 };
-use binlog_format::gtid::Gtid;
 use binlog_format::row_image::{Columns, RowReader};
 use bytes::Bytes;
 
-use crate::decode::failure::{DecodeCause, DecodeFailure, misplaced};
+use crate::decode::failure::{DecodeCause, DecodeFailure, INCOMPLETE, misplaced};
 use crate::decode::own_schema::ends_statement;
 use crate::decode::schema_change::schema_change;
 use crate::keys::{KeyAccess, RowKeys, TableKeys};
@@ -27,7 +26,7 @@ use crate::transaction::{
 #[derive(Debug, Clone)]
 pub struct Parsed {
     /// Complete for a barrier; otherwise without its rows.
-    pub(super) transaction: Transaction,
+    pub(crate) transaction: Transaction,
     /// The events of its rows.
     pub(super) parts: Parts,
     /// Limit for the metadata of its rows and keys, in bytes.
@@ -97,7 +96,14 @@ impl ReadyTables {
         if let Some(ready) = known.filter(|ready| Arc::ptr_eq(&ready.shape, &shape)) {
             return Ok(Arc::clone(ready));
         }
-        let ready = Arc::new(ReadyTable::of(table, shape)?);
+        let logged = TableMap::decode(EventRef::new(&table.map)?)?;
+        let columns = Columns::of(&logged)?;
+        let keys = TableKeys::of(&shape, columns.len())?;
+        let ready = Arc::new(ReadyTable {
+            shape,
+            columns,
+            keys,
+        });
         if self.by_map.len() >= MOST_READY_TABLES {
             self.by_map.clear();
         }
@@ -109,14 +115,6 @@ impl ReadyTables {
 }
 
 impl Parsed {
-    pub(crate) fn gtid(&self) -> Gtid {
-        self.transaction.gtid
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        self.transaction.bytes
-    }
-
     /// The tables whose shapes [`Self::finish`] needs; none for a barrier.
     pub fn tables(&self) -> impl Iterator<Item = &TableName> {
         self.parts.tables.iter().map(|table| &table.name)
@@ -267,19 +265,6 @@ fn bytes_of(changes: &RowChanges) -> usize {
     changes.rows.len() * size_of::<RowWrite>() + changes.keys.len() * size_of::<KeyAccess>()
 }
 
-impl ReadyTable {
-    fn of(table: &LoggedTable, shape: Arc<TableShape>) -> Result<Self, DecodeCause> {
-        let map = TableMap::decode(EventRef::new(&table.map)?)?;
-        let columns = Columns::of(&map)?;
-        let keys = TableKeys::of(&shape, columns.len())?;
-        Ok(Self {
-            shape,
-            columns,
-            keys,
-        })
-    }
-}
-
 /// Appends an event and its rows; false when that exceeds `max_key_bytes`.
 fn split(
     part: &RowsEvent,
@@ -323,74 +308,47 @@ fn split(
 
 // Transactions that only change rows.
 
-/// The parts of a row transaction, as far as they are read.
-#[derive(Debug)]
-pub(super) struct RowParts {
-    /// All events read, in case it turns out to be a barrier.
-    events: Vec<RawEvent>,
-    parts: Parts,
-    has_ended: bool,
-}
-
-impl RowParts {
-    /// Begins with BEGIN; nothing else begins a row transaction.
-    pub(super) fn begin(event: &RawEvent) -> Result<Option<Self>, DecodeCause> {
-        if kind(event)? != Some(StatementKind::Begin) {
+impl Parts {
+    /// The parts of a row transaction; `None` for any other, which is a barrier.
+    pub(super) fn read(events: &[RawEvent]) -> Result<Option<Self>, DecodeCause> {
+        let Some((begin, events)) = events.split_first() else {
+            return Ok(None);
+        };
+        // Nothing else begins a row transaction.
+        if kind(begin)? != Some(StatementKind::Begin) {
             return Ok(None);
         }
-        let parts = Parts {
-            context: context(&Query::decode(event.canonical())?)?,
-            ..Parts::default()
+        let mut parts = Self {
+            context: context(&Query::decode(begin.canonical())?)?,
+            ..Self::default()
         };
-        Ok(Some(Self {
-            events: vec![event.clone()],
-            parts,
-            has_ended: false,
-        }))
-    }
-
-    /// Processes the next event; returns it when it makes the transaction a barrier.
-    pub(super) fn take(&mut self, event: RawEvent) -> Result<Option<RawEvent>, DecodeCause> {
-        if self.has_ended {
-            return Err(misplaced(&event));
+        let mut has_ended = false;
+        for event in events {
+            if has_ended {
+                return Err(misplaced(event));
+            }
+            match event.event_type() {
+                EventType::TableMap => parts.table_map(event)?,
+                EventType::Xid => has_ended = true,
+                rows if is_rows(rows) => parts.rows(event)?,
+                _ => match kind(event)? {
+                    Some(StatementKind::Commit) => has_ended = true,
+                    // Changes rolled back to it are not in the log; where they are, in a barrier, it is needed.
+                    Some(StatementKind::Savepoint) => {}
+                    _ => return Ok(None),
+                },
+            }
         }
-        match event.event_type() {
-            EventType::TableMap => self.table_map(&event)?,
-            EventType::Xid => self.has_ended = true,
-            rows if is_rows(rows) => self.rows(&event)?,
-            EventType::Query => match kind(&event)? {
-                Some(StatementKind::Commit) => self.has_ended = true,
-                // Changes rolled back to it are not in the log; where they are, in a barrier, it is needed.
-                Some(StatementKind::Savepoint) => {}
-                _ => return Ok(Some(event)),
-            },
-            _ => return Ok(Some(event)),
-        }
-        self.events.push(event);
-        Ok(None)
-    }
-
-    /// The same events as the beginning of a barrier.
-    pub(super) fn into_barrier(self) -> Result<BarrierParts, DecodeCause> {
-        let mut events = self.events.into_iter();
-        events.try_fold(BarrierParts::default(), BarrierParts::take)
-    }
-
-    /// The parts, once its end was read.
-    pub(super) fn finish(self) -> Result<Parts, DecodeCause> {
-        if self.has_ended {
-            Ok(self.parts)
-        } else {
-            Err(DecodeCause::Misplaced {
-                event_type: EventType::Gtid,
-            })
+        match has_ended {
+            true => Ok(Some(parts)),
+            false => Err(INCOMPLETE),
         }
     }
 
     fn table_map(&mut self, event: &RawEvent) -> Result<(), DecodeCause> {
         let map = TableMap::decode(event.canonical())?;
         // A table has a map for each statement.
-        let mut tables = self.parts.tables.iter();
+        let mut tables = self.tables.iter();
         if let Some(known) = tables.find(|table| table.id == map.table_id) {
             return match is_same_table(&known.map, event.bytes(), &map)? {
                 true => Ok(()),
@@ -401,7 +359,7 @@ impl RowParts {
         let (Ok(schema), Ok(table)) = (text(&map.schema), text(&map.table)) else {
             return Err(DecodeCause::TableName);
         };
-        self.parts.tables.push(LoggedTable {
+        self.tables.push(LoggedTable {
             id: map.table_id,
             name: TableName { schema, table },
             map: event.bytes().clone(),
@@ -411,22 +369,16 @@ impl RowParts {
 
     fn rows(&mut self, event: &RawEvent) -> Result<(), DecodeCause> {
         let rows = Rows::decode(event.canonical())?;
-        let table = self.table(rows.table_id)?;
-        // The images are the event's end.
-        let images_at = (event.bytes().len() - rows.images.len()) as u32;
-        self.parts.events.push(RowsEvent {
+        let mut tables = self.tables.iter();
+        let table = tables.position(|table| table.id == rows.table_id);
+        self.events.push(RowsEvent {
             event: event.bytes().clone(),
-            images_at,
-            table,
+            // The images are the event's end.
+            images_at: (event.bytes().len() - rows.images.len()) as u32,
+            table: table.ok_or(DecodeCause::UnknownTable(rows.table_id))? as u32,
             rows: 0..0,
         });
         Ok(())
-    }
-
-    fn table(&self, id: TableId) -> Result<u32, DecodeCause> {
-        let place = self.parts.tables.iter().position(|table| table.id == id);
-        let place = place.and_then(|place| u32::try_from(place).ok());
-        place.ok_or(DecodeCause::UnknownTable(id))
     }
 }
 
@@ -464,9 +416,25 @@ fn is_same_table(known: &[u8], event: &[u8], map: &TableMap<'_>) -> Result<bool,
 
 // Transactions with more than row changes.
 
+/// The barrier with these events.
+pub(super) fn read_barrier(events: Vec<RawEvent>) -> Result<Barrier, DecodeCause> {
+    let mut parts = BarrierParts::default();
+    for event in events {
+        parts.take(event)?;
+    }
+    parts.end_rows();
+    Ok(Barrier {
+        context: parts.context,
+        steps: parts.steps,
+        end: parts.end.ok_or(INCOMPLETE)?,
+        changes: parts.changes,
+        without_transactions: Vec::new(),
+    })
+}
+
 /// The parts of a barrier, as far as they are read.
 #[derive(Debug, Default)]
-pub(super) struct BarrierParts {
+struct BarrierParts {
     /// True if BEGIN or XA START was read.
     has_begun: bool,
     /// The session context of its BEGIN.
@@ -481,7 +449,7 @@ pub(super) struct BarrierParts {
 }
 
 impl BarrierParts {
-    pub(super) fn take(mut self, event: RawEvent) -> Result<Self, DecodeCause> {
+    fn take(&mut self, event: RawEvent) -> Result<(), DecodeCause> {
         if self.end.is_some() {
             return Err(misplaced(&event));
         }
@@ -493,9 +461,8 @@ impl BarrierParts {
             EventType::TableMap if self.has_begun => self.rows.push(event.into_bytes()),
             EventType::Xid if self.has_begun => self.end = Some(BarrierEnd::Commit),
             EventType::XaPrepare if self.has_begun => {
-                self.end = Some(BarrierEnd::Xa(second_phase(&XaPrepare::decode(
-                    event.canonical(),
-                )?)));
+                let prepare = XaPrepare::decode(event.canonical())?;
+                self.end = Some(BarrierEnd::Xa(second_phase(&prepare)));
             }
             _ if self.has_begun => {
                 Rows::decode(event.canonical()).map_err(|_| misplaced(&event))?;
@@ -507,7 +474,7 @@ impl BarrierParts {
             }
             _ => return Err(misplaced(&event)),
         }
-        Ok(self)
+        Ok(())
     }
 
     fn statement(&mut self, event: RawEvent) -> Result<(), DecodeCause> {
@@ -554,30 +521,13 @@ impl BarrierParts {
             self.steps.push(Step::Rows(std::mem::take(&mut self.rows)));
         }
     }
-
-    /// The barrier, once its end was read.
-    pub(super) fn finish(mut self) -> Result<Barrier, DecodeCause> {
-        self.end_rows();
-        let end = self.end.ok_or(DecodeCause::Misplaced {
-            event_type: EventType::Gtid,
-        })?;
-        Ok(Barrier {
-            context: self.context,
-            steps: self.steps,
-            end,
-            changes: self.changes,
-            without_transactions: Vec::new(),
-        })
-    }
 }
 
 /// The statement that the server generates from an XA_PREPARE event.
 fn second_phase(prepare: &XaPrepare<'_>) -> String {
-    let hex = |bytes: &[u8]| {
-        bytes
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect::<String>()
+    let hex = |bytes: &[u8]| -> String {
+        let digits = bytes.iter().map(|byte| format!("{byte:02x}"));
+        digits.collect()
     };
     let (global, branch) = (hex(&prepare.global_id), hex(&prepare.branch));
     let id = format!("X'{global}',X'{branch}',{}", prepare.format_id);

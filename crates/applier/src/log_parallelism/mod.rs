@@ -112,7 +112,7 @@ impl Analysis {
         let mut shapes: HashMap<TableName, Arc<TableShape>> = HashMap::new();
         for table in parsed.logged_tables() {
             let (shape, primary_key) = shape_of(table).map_err(|error| DecodeFailure {
-                gtid: parsed.gtid(),
+                gtid: parsed.transaction.gtid,
                 table: Some(table.name.clone()),
                 cause: Box::new(DecodeCause::Unreadable(error)),
             })?;

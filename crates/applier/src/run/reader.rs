@@ -108,7 +108,7 @@ impl<S: Source, B: Backend> Reader<S, B> {
                 self.query(missing).await?;
             }
             let (ready, shapes) = (&mut self.ready, &self.shapes);
-            let mut transaction = long_work::run(parsed.bytes(), || {
+            let mut transaction = long_work::run(parsed.transaction.bytes, || {
                 parsed.finish_with(ready, |name| shapes.get(name))
             })?;
             self.seen.add(transaction.gtid);
