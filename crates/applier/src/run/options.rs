@@ -191,17 +191,6 @@ pub struct RunHandle {
     pub progress: Arc<Progress>,
 }
 
-impl RunHandle {
-    /// Without pause or cancellation.
-    pub fn unattended() -> Self {
-        Self {
-            control: watch::channel(Control::default()).1,
-            cancel: CancellationToken::new(),
-            progress: Arc::new(Progress::new()),
-        }
-    }
-}
-
 /// How a run ended that reached its goal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {

@@ -133,7 +133,7 @@ const KEPT_CAPACITY: usize = 1 << 16;
 
 #[derive(Debug, Default)]
 pub(super) struct Queues {
-    by_key: KeyMap<KeyQueue>,
+    pub(super) by_key: KeyMap<KeyQueue>,
 }
 
 impl Queues {
@@ -162,10 +162,6 @@ impl Queues {
         {
             self.by_key.shrink_to(self.by_key.len() * 2);
         }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.by_key.len()
     }
 }
 

@@ -78,10 +78,10 @@ fn keys_are_dropped_after_their_last_use() {
     for keys in ["a | b", "b"] {
         scheduler.admit(rows(keys).iter().map(Vec::as_slice));
     }
-    let mut in_use = vec![scheduler.keys_in_use()];
+    let mut in_use = vec![scheduler.queues.by_key.len()];
     for seq in [1, 2] {
         scheduler.committed(BatchSeq(seq));
-        in_use.push(scheduler.keys_in_use());
+        in_use.push(scheduler.queues.by_key.len());
     }
     assert_eq!(in_use, [2, 1, 0]);
 }
@@ -332,7 +332,7 @@ proptest! {
             }
         }
         prop_assert!(log.iter().all(|one| one.committed), "a transaction waits indefinitely: {log:?}");
-        prop_assert_eq!(scheduler.keys_in_use(), 0);
+        prop_assert_eq!(scheduler.queues.by_key.len(), 0);
         prop_assert_eq!(scheduler.base(), scheduler.next());
     }
 }

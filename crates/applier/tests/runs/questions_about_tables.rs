@@ -209,7 +209,7 @@ async fn questions(log: Log) -> (usize, Vec<String>) {
         Whole(log.transactions.into_iter()),
         Arc::clone(&asked),
         &options,
-        RunHandle::unattended(),
+        crate::unattended(),
     );
     assert_eq!(ended.await.unwrap(), Ended::WithTheLog);
     let last = asked.last.lock().unwrap().clone();
@@ -246,7 +246,7 @@ async fn a_database_is_told_of_a_change_before_it_is_asked_again() {
         Whole(log.transactions.into_iter()),
         Arc::clone(&asked),
         &options,
-        RunHandle::unattended(),
+        crate::unattended(),
     );
     assert_eq!(run.await.unwrap(), Ended::WithTheLog);
     let changed = Changed::Table(TableName::new("d", "t0"));
@@ -296,7 +296,7 @@ async fn a_question_that_takes_long_is_asked_once() {
         Whole(log.transactions.into_iter()),
         Arc::clone(&asked),
         &options,
-        RunHandle::unattended(),
+        crate::unattended(),
     );
     let ended = tokio::time::timeout(Duration::from_secs(60), run).await;
     let count = asked.questions.load(SeqCst);
@@ -320,7 +320,7 @@ async fn a_log_that_takes_long_to_be_reached_is_waited_for_in_one_call() {
     };
     let handle = RunHandle {
         progress: Arc::clone(&progress),
-        ..RunHandle::unattended()
+        ..crate::unattended()
     };
     let options = Options::default();
     let run = apply(far, database(Duration::ZERO), &options, handle);
@@ -344,7 +344,7 @@ async fn read_ahead(log: Log) -> (u64, usize) {
     let handle = RunHandle {
         control: obeyed,
         progress: Arc::clone(&progress),
-        ..RunHandle::unattended()
+        ..crate::unattended()
     };
     let count = log.transactions.len() as u64;
     let run = apply(
