@@ -64,14 +64,14 @@ impl Unread {
                 let mut by_schema: HashMap<&str, Vec<String>> = HashMap::new();
                 for name in tables {
                     let tables = by_schema.entry(&name.schema).or_default();
-                    tables.push(text_literal(&name.table));
+                    tables.push(text_literal(&*name.table));
                 }
                 let tables = by_schema.iter().map(|(name, tables)| {
                     let (name, tables) = (text_literal(name), tables.join(", "));
                     format!("{schema} = {name} AND table_name IN ({tables})")
                 });
                 let schemas = schemas.iter();
-                let schemas = schemas.map(|name| format!("{schema} = {}", text_literal(name)));
+                let schemas = schemas.map(|name| format!("{schema} = {}", text_literal(&**name)));
                 let all: Vec<String> = tables.chain(schemas).collect();
                 format!(" AND ({})", all.join(" OR "))
             }

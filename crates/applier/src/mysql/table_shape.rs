@@ -55,7 +55,7 @@ impl<'a> ShapeQuery<'a> {
         let tables: Vec<String> = self
             .tables
             .iter()
-            .map(|name| text_literal(&name.table))
+            .map(|name| text_literal(&*name.table))
             .collect();
         let tables = tables.join(", ");
         let this = format!("table_schema = {schema} AND table_name IN ({tables})");

@@ -277,7 +277,9 @@ async fn locks_that_are_not_had_in_mysqld_make_a_transaction_come_again() -> Res
     {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    ensure!(is_again(&first.write(&one, 0..2, Then::Commit).await));
+    ensure!(is_again(
+        &first.write(&one, 0..2, Then::Commit, || ()).await
+    ));
     // No change of it remains, and the session immediately accepts another one.
     ensure!(client.value("SELECT v FROM d.t WHERE id = 1")? == "1");
     let (committed, outcome) = first.apply(&one_by_one([third, first_one]), 0).await;
@@ -288,11 +290,11 @@ async fn locks_that_are_not_had_in_mysqld_make_a_transaction_come_again() -> Res
     holder.finish(Duration::from_secs(20))?;
 
     // A deadlock: one of both must be retried, and the other continues.
-    first.write(&one, 0..1, Then::StayOpen).await?;
-    second.write(&other, 0..1, Then::StayOpen).await?;
+    first.write(&one, 0..1, Then::StayOpen, || ()).await?;
+    second.write(&other, 0..1, Then::StayOpen, || ()).await?;
     let outcomes = tokio::join!(
-        first.write(&one, 1..2, Then::Commit),
-        second.write(&other, 1..2, Then::StayOpen)
+        first.write(&one, 1..2, Then::Commit, || ()),
+        second.write(&other, 1..2, Then::StayOpen, || ())
     );
     ensure!(
         is_again(&outcomes.0) != is_again(&outcomes.1),
@@ -300,9 +302,9 @@ async fn locks_that_are_not_had_in_mysqld_make_a_transaction_come_again() -> Res
     );
     second.roll_back().await?;
     if outcomes.0.is_err() {
-        first.write(&one, 0..2, Then::Commit).await?;
+        first.write(&one, 0..2, Then::Commit, || ()).await?;
     }
-    second.write(&other, 0..2, Then::Commit).await?;
+    second.write(&other, 0..2, Then::Commit, || ()).await?;
     pair.compare(&["d"]).await?;
 
     // A killed statement is retried; a killed connection is lost.
@@ -316,7 +318,8 @@ async fn locks_that_are_not_had_in_mysqld_make_a_transaction_come_again() -> Res
             tokio::time::sleep(Duration::from_millis(200)).await;
             pair.target.client().sql(&format!("{kill} {id}"))
         };
-        let (outcome, killed) = tokio::join!(first.write(&again, 0..1, Then::Commit), killer);
+        let (outcome, killed) =
+            tokio::join!(first.write(&again, 0..1, Then::Commit, || ()), killer);
         killed?;
         match &outcome {
             Err(WriteError::Again(_)) => ensure!(comes_again),
@@ -325,7 +328,7 @@ async fn locks_that_are_not_had_in_mysqld_make_a_transaction_come_again() -> Res
         }
         holder.finish(Duration::from_secs(20))?;
     }
-    let lost = first.write(&again, 0..1, Then::Commit).await;
+    let lost = first.write(&again, 0..1, Then::Commit, || ()).await;
     ensure!(matches!(lost, Err(WriteError::Lost(_))), "{lost:?}");
     let (_, outcome) = second.apply(&one_by_one(&more), 0).await;
     outcome?;
