@@ -1,6 +1,5 @@
 //! The unit of writing and committing: the next transactions of the log.
 
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -18,12 +17,6 @@ impl BatchSeq {
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
-    }
-}
-
-impl fmt::Display for BatchSeq {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 
@@ -136,10 +129,6 @@ impl Batch {
 
     /// The identifiers of its transactions.
     pub fn gtids(&self) -> GtidSet {
-        let mut gtids = GtidSet::new();
-        for transaction in &self.transactions {
-            gtids.add(transaction.gtid);
-        }
-        gtids
+        self.transactions.iter().map(|one| one.gtid).collect()
     }
 }

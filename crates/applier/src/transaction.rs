@@ -1,7 +1,6 @@
 //! A transaction of the log, decoded as far as scheduling and applying need it. The rows themselves stay the source's
 //! bytes.
 
-use std::fmt;
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,12 +23,6 @@ impl Seq {
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
-    }
-}
-
-impl fmt::Display for Seq {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 
@@ -94,27 +87,15 @@ pub struct RowChanges {
 impl RowChanges {
     /// The keys of one row; empty for a missing row.
     pub fn keys_of(&self, row: usize) -> &[KeyAccess] {
-        self.rows
-            .get(row)
-            .and_then(|row| {
-                self.keys
-                    .get(row.keys.start as usize..row.keys.end as usize)
-            })
-            .unwrap_or_default()
+        let keys = self.rows.get(row).map_or(0..0, |row| row.keys.clone());
+        let keys = self.keys.get(keys.start as usize..keys.end as usize);
+        keys.unwrap_or_default()
     }
 
     /// The table of one row; `None` for a missing row.
     pub(crate) fn table_of(&self, row: usize) -> Option<&TableName> {
         let event = self.events.get(self.rows.get(row)?.event as usize)?;
         Some(&self.tables.get(event.table as usize)?.shape.name)
-    }
-
-    /// The tables among them without a primary key: their writes are applied sequentially.
-    pub fn tables_without_primary_key(&self) -> impl Iterator<Item = &TableName> {
-        let shapes = self.tables.iter().map(|table| &table.shape);
-        shapes
-            .filter(|shape| shape.primary_key.is_none())
-            .map(|shape| &shape.name)
     }
 }
 

@@ -42,11 +42,11 @@ use crate::mysql::options::{
     FOR_ROWS, Grants, INVISIBLE_PRIMARY_KEYS_FROM, grant_statement, lacking_proxy, settings,
 };
 pub use crate::mysql::options::{MysqlOptions, lacks_for_rows};
-use crate::mysql::outcome::{backend_error, code};
+use crate::mysql::outcome::backend_error;
 pub use crate::mysql::publishing::complete_gtid_executed;
 use crate::mysql::publishing::{
-    PUBLISHED_WITHIN, Publisher, is_missing, keep_quiet, open, owners_end, prepare,
-    restore_filters, take_over, take_over_if_used,
+    PUBLISHED_WITHIN, Publisher, is_denied, is_missing, keep_quiet, open, owners_end, prepare,
+    restore_filters, take_over,
 };
 pub use crate::mysql::session::MysqlSession;
 use crate::mysql::shared::Shared;
@@ -247,21 +247,6 @@ impl MysqlBackend {
         Ok(())
     }
 
-    async fn account(&self) -> String {
-        let answer = self.ask("SELECT CURRENT_USER()").await;
-        let name = answer
-            .ok()
-            .and_then(|answer| answer.value().map(str::to_owned));
-        name.unwrap_or_else(|| format!("{}@%", self.options().connect.user))
-    }
-
-    /// Whether the target shows locks at all. With `performance_schema = OFF` its tables exist, and are empty.
-    async fn locks_are_shown(&self) -> Result<bool, BackendError> {
-        let query = "SELECT @@GLOBAL.performance_schema";
-        let answer = ask(&self.locks, self.options(), query).await;
-        Ok(answer.map_err(backend_error)?.value() != Some("0"))
-    }
-
     async fn ask(&self, query: &str) -> Result<QueryResult, BackendError> {
         let answer = ask(&self.questions, self.options(), query).await;
         answer.map_err(backend_error)
@@ -320,7 +305,7 @@ impl Backend for MysqlBackend {
             None => Ok(None),
         };
         let log_has = self.options().log_has.as_ref();
-        let taken = take_over_if_used(&mut connection, number, log_has).await;
+        let taken = take_over(&mut connection, number, log_has).await;
         taken.map_err(backend_error)?;
         owners_end(&mut connection).await?;
         connection.close().await;
@@ -373,7 +358,8 @@ impl Backend for MysqlBackend {
                 Err(LinkError::Server(error))
                     if error.code == server_code::SPECIFIC_ACCESS_DENIED =>
                 {
-                    let grant = grant_statement(&[privilege], &self.account().await);
+                    let account = self.ask("SELECT CURRENT_USER()").await?;
+                    let grant = grant_statement(&[privilege], account.value().unwrap_or_default());
                     let reason = format!("its account lacks a right: {grant} ({error})");
                     return Err(self.unsuitable(reason));
                 }
@@ -437,21 +423,21 @@ impl Backend for MysqlBackend {
 
     async fn blockers(&self, waiting: SessionId) -> Result<Vec<SessionId>, BackendError> {
         let query = blockers_query(waiting);
-        match ask(&self.locks, self.options(), &query).await {
-            Ok(answer) => match read_blockers(&answer) {
-                none if none.is_empty() && !self.locks_are_shown().await? => {
-                    Ok(self.shared.open.but(waiting))
-                }
-                some => Ok(some),
-            },
+        let all = || self.shared.open.but(waiting);
+        let blockers = match ask(&self.locks, self.options(), &query).await {
             // Without the privilege, every other session is a candidate.
-            Err(LinkError::Server(error))
-                if error.code == server_code::TABLE_ACCESS_DENIED
-                    || error.code == code::SCHEMA_ACCESS_DENIED =>
-            {
-                Ok(self.shared.open.but(waiting))
-            }
-            Err(error) => Err(backend_error(error)),
+            Err(error) if is_denied(&error) => return Ok(all()),
+            answer => read_blockers(&answer.map_err(backend_error)?),
+        };
+        if !blockers.is_empty() {
+            return Ok(blockers);
+        }
+        // With `performance_schema = OFF` its tables exist, and are empty.
+        let shown = "SELECT @@GLOBAL.performance_schema";
+        let shown = ask(&self.locks, self.options(), shown).await;
+        match shown.map_err(backend_error)?.value() {
+            Some("0") => Ok(all()),
+            _ => Ok(blockers),
         }
     }
 }

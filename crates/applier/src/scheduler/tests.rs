@@ -64,7 +64,7 @@ fn play(policy: Policy, script: &str) {
                         0 if scheduler.may_begin(seq) => "0!".to_owned(),
                         safe => safe.to_string(),
                     };
-                    assert_eq!(safe, expected, "{policy:?}: {line}: {seq}");
+                    assert_eq!(safe, expected, "{policy:?}: {line}: {seq:?}");
                 }
             }
             _ => panic!("no such command: {line}"),

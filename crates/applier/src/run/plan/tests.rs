@@ -147,8 +147,8 @@ fn shown(Order { batch, call }: &Order) -> String {
 
 fn names(batch: &Batch, from: usize) -> String {
     match &batch.transactions()[from..] {
-        [one] => one.seq.to_string(),
-        all => format!("{}-{}", all[0].seq, all[all.len() - 1].seq),
+        [one] => one.seq.0.to_string(),
+        all => format!("{}-{}", all[0].seq.0, all[all.len() - 1].seq.0),
     }
 }
 
