@@ -98,7 +98,11 @@ impl MysqlSession {
             match step {
                 Step::Rows(events) => {
                     self.run(prepare.drain(..)).await?;
-                    self.rows_of_barrier(events).await?;
+                    for run in statement_runs(events, self.events_bound) {
+                        if let Some(error) = self.binlog(&run).await? {
+                            return Err(write_error(&error));
+                        }
+                    }
                 }
                 Step::Statement(statement) => {
                     let before = std::mem::take(&mut prepare);
@@ -113,15 +117,6 @@ impl MysqlSession {
             BarrierEnd::ByItself => Ok(()),
             BarrierEnd::Xa(end) => self.run([end]).await,
         }
-    }
-
-    async fn rows_of_barrier(&mut self, events: &[Bytes]) -> Result<(), WriteError> {
-        for run in statement_runs(events, self.events_bound) {
-            if let Some(error) = self.binlog(&run).await? {
-                return Err(write_error(&error));
-            }
-        }
-        Ok(())
     }
 
     /// A statement with its settings, after statements of ours, of which those in `again` are repeated when an optional one
@@ -170,7 +165,7 @@ impl MysqlSession {
         let mut ended = self.ask(&text, &query).await;
         if let Err(LinkError::Server(error)) = &ended
             && error.code != query.error_code
-            && needs_trust(error)
+            && [code::FUNCTION_NOT_SAFE, code::CREATOR_NOT_TRUSTED].contains(&error.code)
             && !again.is_empty()
         {
             ended = self.trusted(ended, &text, &query, again).await?;
@@ -243,11 +238,9 @@ impl MysqlSession {
             EventType::Rand => rand_statement(&Rand::decode(event).map_err(unreadable)?),
             _ => {
                 let variable = UserVar::decode(event).map_err(unreadable)?;
-                let number = variable.value.as_ref().map(|value| value.collation);
-                let known = number.and_then(|number| self.collations.get(&number));
-                let names = known
-                    .and_then(Option::as_ref)
-                    .map(|(set, name)| (set.as_str(), name.as_str()));
+                let value = variable.value.as_ref();
+                let known = value.and_then(|value| self.collations.get(&value.collation)?.as_ref());
+                let names = known.map(|(set, name)| (set.as_str(), name.as_str()));
                 let mut set = Vec::new();
                 append_user_variable(&variable, names, &mut set).ok_or_else(|| {
                     let name = variable.name.escape_ascii();
@@ -268,13 +261,9 @@ impl MysqlSession {
             if event.event_type() != EventType::UserVar {
                 continue;
             }
-            let variable = UserVar::decode(event).map_err(unreadable)?;
-            let Some(number) = variable.value.map(|value| value.collation) else {
-                continue;
-            };
-            if !self.collations.contains_key(&number) {
-                unknown.push(number);
-            }
+            let value = UserVar::decode(event).map_err(unreadable)?.value;
+            let number = value.map(|value| value.collation);
+            unknown.extend(number.filter(|number| !self.collations.contains_key(number)));
         }
         Ok(unknown)
     }
@@ -286,9 +275,8 @@ impl MysqlSession {
                 "SELECT character_set_name, collation_name FROM information_schema.collations WHERE id = {number}"
             );
             let answer = self.connection.query(query).await.map_err(link_error)?;
-            let names = answer.first();
-            let names =
-                names.and_then(|row| Some((row.text_at(0)?.into(), row.text_at(1)?.into())));
+            let row = answer.first();
+            let names = row.and_then(|row| Some((row.text_at(0)?.into(), row.text_at(1)?.into())));
             self.collations.insert(number, names);
         }
         Ok(())
@@ -327,11 +315,20 @@ impl MysqlSession {
     async fn revert(&mut self, barrier: &Barrier) -> Result<bool, WriteError> {
         match self.connection.execute("ROLLBACK").await {
             Err(LinkError::Server(error)) if error.code == code::XA_WRONG_STATE => {}
-            Ok(_) => return self.something_stays().await,
+            Ok(_) => {
+                let warnings = self.connection.query("SHOW WARNINGS").await;
+                // Without an answer that is unknown, as for a lost session.
+                let warnings = warnings.map_err(lost)?;
+                let mut codes = warnings.rows.iter().filter_map(|row| row.text("Code"));
+                return Ok(codes.any(|code| code == NOT_ROLLED_BACK));
+            }
             Err(error) => return Err(lost(error)),
         }
-        let id = statements(barrier).find_map(xa_id);
-        let id = id.unwrap_or_default();
+        let started = statements(barrier).find_map(|statement| {
+            let id = query_of(statement)?.statement;
+            Some(String::from_utf8_lossy(id.strip_prefix(b"XA START ")?).into_owned())
+        });
+        let id = started.unwrap_or_default();
         // Ended already, when that fails.
         let ended = self.connection.execute(format!("XA END {id}")).await;
         if let Err(error) = ended
@@ -354,11 +351,8 @@ impl MysqlSession {
         if is_xa(barrier) && !self.shared.options.target_binlog {
             all.push("SET sql_log_bin=0".to_owned());
         }
-        all.extend(again(
-            self.connection.version(),
-            self.connection.id(),
-            &self.shared.options,
-        ));
+        let (version, id) = (self.connection.version(), self.connection.id());
+        all.extend(again(version, id, &self.shared.options));
         all
     }
 
@@ -367,10 +361,8 @@ impl MysqlSession {
         &mut self,
         statements: impl IntoIterator<Item = S>,
     ) -> Result<(), WriteError> {
-        match self.run_as_far(statements).await?.error {
-            None => Ok(()),
-            Some(error) => Err(write_error(&error)),
-        }
+        let error = self.run_as_far(statements).await?.error;
+        error.map_or(Ok(()), |error| Err(write_error(&error)))
     }
 
     /// Runs statements of ours in one packet, up to the first that fails.
@@ -433,11 +425,14 @@ impl MysqlSession {
         tables: &[TableName],
     ) -> Result<(), WriteError> {
         let has_row = self.usable_checkpoint().is_some();
-        let noted = match has_row {
-            true => self.noted().await?,
-            false => locked(&self.shared.for_good.last).map(|gtid| gtid.to_string()),
+        let begun = match has_row {
+            true => {
+                let query = format!("SELECT gtids FROM {TABLE} WHERE id = {NOTE}");
+                self.asked(&query).await?.value() == Some(&*gtid.to_string())
+            }
+            false => *locked(&self.shared.for_good.last) == Some(gtid),
         };
-        if noted.is_some_and(|noted| noted == gtid.to_string()) {
+        if begun {
             let writes = match barrier.without_transactions.is_empty() {
                 true => "may write to",
                 false => "writes to",
@@ -445,13 +440,6 @@ impl MysqlSession {
             return Err(refused_by_us(begun_before(writes, tables, has_row)));
         }
         self.note(Some(gtid)).await
-    }
-
-    /// The content of the row.
-    async fn noted(&mut self) -> Result<Option<String>, WriteError> {
-        let query = format!("SELECT gtids FROM {TABLE} WHERE id = {NOTE}");
-        let answer = self.asked(&query).await?;
-        Ok(answer.value().map(str::to_owned))
     }
 
     async fn note(&mut self, gtid: Option<Gtid>) -> Result<(), WriteError> {
@@ -464,25 +452,12 @@ impl MysqlSession {
         let write = format!(
             "INSERT INTO {TABLE} VALUES ({NOTE}, 0, '{text}') ON DUPLICATE KEY UPDATE gtids = '{text}'"
         );
-        let ran = self
-            .run_as_far(["SET gtid_next='AUTOMATIC'", &write, "COMMIT"])
-            .await?;
-        match ran.error {
-            None => Ok(()),
-            Some(error) => {
-                self.rolled_back().await?;
-                Err(write_error(&error))
-            }
+        let statements = ["SET gtid_next='AUTOMATIC'", &write, "COMMIT"];
+        if let Some(error) = self.run_as_far(statements).await?.error {
+            self.rolled_back().await?;
+            return Err(write_error(&error));
         }
-    }
-
-    /// Whether changes remain after this session's last statement, a ROLLBACK.
-    async fn something_stays(&mut self) -> Result<bool, WriteError> {
-        let warnings = self.connection.query("SHOW WARNINGS").await;
-        // Without an answer that is unknown, as for a lost session.
-        let warnings = warnings.map_err(lost)?;
-        let mut codes = warnings.rows.iter().filter_map(|row| row.text("Code"));
-        Ok(codes.any(|code| code == NOT_ROLLED_BACK))
+        Ok(())
     }
 }
 
@@ -497,14 +472,6 @@ const NAMED: usize = 10;
 
 const TRUST: &[u8] = b"SET GLOBAL log_bin_trust_function_creators = 1";
 const DISTRUST: &str = "SET GLOBAL log_bin_trust_function_creators = 0";
-
-/// Whether the target refuses a statement only because `log_bin_trust_function_creators` is off.
-const fn needs_trust(error: &ServerError) -> bool {
-    matches!(
-        error.code,
-        code::FUNCTION_NOT_SAFE | code::CREATOR_NOT_TRUSTED
-    )
-}
 
 /// The setting is on at the target. A drop switches it off, also where the session is lost or abandoned.
 struct Trusting(Option<ConnectOptions>);
@@ -566,7 +533,10 @@ fn is_xa(barrier: &Barrier) -> bool {
 /// True if a barrier has statements with changes of their own, not only rows, savepoints and the phases of XA
 /// transactions.
 fn has_statements(barrier: &Barrier) -> bool {
-    statements(barrier).any(|statement| !is_phase(statement) && !is_savepoint(statement))
+    let is_savepoint =
+        |query: Query<'_>| StatementKind::of(&query.statement) == StatementKind::Savepoint;
+    statements(barrier)
+        .any(|statement| !is_phase(statement) && !query_of(statement).is_some_and(is_savepoint))
 }
 
 /// True if a statement is of an XA transaction itself.
@@ -575,18 +545,6 @@ fn is_phase(statement: &Statement) -> bool {
         let word = query.statement.get(..3);
         word.is_some_and(|word| word.eq_ignore_ascii_case(b"XA "))
     })
-}
-
-fn is_savepoint(statement: &Statement) -> bool {
-    let query = query_of(statement);
-    query.is_some_and(|query| StatementKind::of(&query.statement) == StatementKind::Savepoint)
-}
-
-/// The id in an XA START statement.
-fn xa_id(statement: &Statement) -> Option<String> {
-    let query = query_of(statement)?;
-    let id = query.statement.strip_prefix(b"XA START ")?;
-    Some(String::from_utf8_lossy(id).into_owned())
 }
 
 fn query_of(statement: &Statement) -> Option<Query<'_>> {

@@ -63,10 +63,8 @@ impl Grants {
     pub(super) fn parse<'a>(lines: impl IntoIterator<Item = &'a str>) -> Self {
         let mut held = Vec::new();
         for line in lines {
-            let list = line
-                .strip_prefix("GRANT ")
-                .and_then(|rest| rest.split_once(" ON "));
-            if let Some((list, _)) = list {
+            let rest = line.strip_prefix("GRANT ");
+            if let Some((list, _)) = rest.and_then(|rest| rest.split_once(" ON ")) {
                 held.extend(list.split(',').map(|word| word.trim().to_uppercase()));
             }
         }
@@ -126,16 +124,10 @@ fn quoted(account: &str) -> String {
 
 // A session's settings before it applies anything, and again after a barrier has changed them. Pure.
 
-const REPLICA_NAMES: ServerVersion = ServerVersion::SOURCE_REPLICA_NAMES;
 const SESSION_VARIABLES_ADMIN_FROM: ServerVersion = ServerVersion::new(8, 0, 14);
 const REPLICATION_APPLIER_FROM: ServerVersion = ServerVersion::new(8, 0, 18);
 /// The first version whose primary keys may be hidden from `information_schema`.
 pub(super) const INVISIBLE_PRIMARY_KEYS_FROM: ServerVersion = ServerVersion::new(8, 0, 30);
-const REQUIRED_PRIMARY_KEYS_FROM: ServerVersion = ServerVersion::new(8, 0, 13);
-const ORIGINAL_VERSION_FROM: ServerVersion = ServerVersion::new(8, 0, 14);
-const TABLE_ENCRYPTION_FROM: ServerVersion = ServerVersion::new(8, 0, 16);
-const CASCADE_TRIGGERS_FROM: ServerVersion = ServerVersion::new(9, 7, 0);
-const STANDARD_FOREIGN_KEYS_FROM: ServerVersion = ServerVersion::new(8, 4, 0);
 
 /// The statements that make a new connection a session, in order, each with the privilege that it needs. Only those of [`again`] ever need to be
 /// repeated.
@@ -183,7 +175,7 @@ pub(super) fn again(
     options: &MysqlOptions,
 ) -> Vec<String> {
     let lock_wait = options.lock_wait_seconds();
-    let replica = if version >= REPLICA_NAMES {
+    let replica = if version >= ServerVersion::SOURCE_REPLICA_NAMES {
         "pseudo_replica_mode"
     } else {
         "pseudo_slave_mode"
@@ -199,19 +191,17 @@ pub(super) fn again(
          lock_wait_timeout={lock_wait}"
     );
     // Settings of the source are valid here.
+    let since = ServerVersion::new;
     for (from, more) in [
-        (ORIGINAL_VERSION_FROM, ",original_server_version=DEFAULT"),
-        (REQUIRED_PRIMARY_KEYS_FROM, ",sql_require_primary_key=0"),
-        (TABLE_ENCRYPTION_FROM, ",default_table_encryption=DEFAULT"),
+        (since(8, 0, 14), ",original_server_version=DEFAULT"),
+        (since(8, 0, 13), ",sql_require_primary_key=0"),
+        (since(8, 0, 16), ",default_table_encryption=DEFAULT"),
         (
             INVISIBLE_PRIMARY_KEYS_FROM,
             ",sql_generate_invisible_primary_key=0",
         ),
-        (CASCADE_TRIGGERS_FROM, ",enable_cascade_triggers=DEFAULT"),
-        (
-            STANDARD_FOREIGN_KEYS_FROM,
-            ",restrict_fk_on_non_standard_key=0",
-        ),
+        (since(9, 7, 0), ",enable_cascade_triggers=DEFAULT"),
+        (since(8, 4, 0), ",restrict_fk_on_non_standard_key=0"),
     ] {
         if version >= from {
             set.push_str(more);

@@ -85,11 +85,16 @@ pub(super) fn append_run(batch: &Batch, rows: Range<usize>, out: &mut Vec<u8>) {
     for part in parts(batch, rows) {
         let of_part;
         (of_part, writes) = writes.split_at(part.rows.len().min(writes.len()));
-        let begin = out.len();
-        if of_part.iter().all(|write| *write == Write::AsLogged) {
-            append_part(&part, begin, out);
-        } else if !append_joined(&part, of_part, begin, out) {
+        if !of_part.is_empty() && of_part.iter().all(|write| *write == Write::LeftOut) {
             continue;
+        }
+        let begin = out.len();
+        let event = &part.event.rows;
+        let is_whole = part.rows == (event.start as usize..event.end as usize);
+        if is_whole && of_part.iter().all(|write| *write == Write::AsLogged) {
+            out.extend_from_slice(&part.event.event);
+        } else {
+            append_part(&part, of_part, begin, out);
         }
         tables.number(part.changes, part.event, begin, out);
         set_flags(out, begin, false);
@@ -100,25 +105,13 @@ pub(super) fn append_run(batch: &Batch, rows: Range<usize>, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends rows of one event unchanged.
-fn append_part(part: &Part<'_>, begin: usize, out: &mut Vec<u8>) {
-    if part.is_whole() {
-        out.extend_from_slice(&part.event.event);
-        return;
-    }
-    let first = images(part.changes, part.rows.start);
-    let last = images(part.changes, part.rows.end - 1);
-    let cut = part.event.event.get(first.start..last.end);
-    append_event(part.event, begin, [cut.unwrap_or_default()], out);
-}
-
-/// Appends the remaining rows of an event, of which some are joined; returns whether any remain.
-fn append_joined(part: &Part<'_>, writes: &[Write<'_>], begin: usize, out: &mut Vec<u8>) -> bool {
-    if writes.iter().all(|write| *write == Write::LeftOut) {
-        return false;
-    }
+/// Appends some rows of an event, all as they are logged where there are no `writes`.
+fn append_part(part: &Part<'_>, writes: &[Write<'_>], begin: usize, out: &mut Vec<u8>) {
     let event = &part.event.event;
-    let rows = part.rows.clone().zip(writes).flat_map(|(row, write)| {
+    let head = event.get(..part.event.images_at as usize);
+    out.extend_from_slice(head.unwrap_or_default());
+    let writes = writes.iter().chain(iter::repeat(&Write::AsLogged));
+    for (row, write) in part.rows.clone().zip(writes) {
         let all = images(part.changes, row);
         let after_at = part
             .changes
@@ -126,27 +119,12 @@ fn append_joined(part: &Part<'_>, writes: &[Write<'_>], begin: usize, out: &mut 
             .get(row)
             .and_then(|row| row.joinable_after);
         let (kept, after) = match (write, after_at) {
-            (Write::LeftOut, _) => (0..0, &[][..]),
+            (Write::LeftOut, _) => continue,
             (Write::EndsAs(after), Some(at)) => (all.start..at.get() as usize, *after),
             (Write::EndsAs(_) | Write::AsLogged, _) => (all, &[][..]),
         };
-        [event.get(kept).unwrap_or_default(), after]
-    });
-    append_event(part.event, begin, rows, out);
-    true
-}
-
-/// Appends an event with other images.
-fn append_event<'a>(
-    event: &RowsEvent,
-    begin: usize,
-    images: impl IntoIterator<Item = &'a [u8]>,
-    out: &mut Vec<u8>,
-) {
-    let head = event.event.get(..event.images_at as usize);
-    out.extend_from_slice(head.unwrap_or_default());
-    for image in images {
-        out.extend_from_slice(image);
+        out.extend_from_slice(event.get(kept).unwrap_or_default());
+        out.extend_from_slice(after);
     }
     // No larger than the rows of the run in the log, which are in memory.
     let size = (out.len() - begin) as u32;
@@ -220,13 +198,6 @@ struct Part<'a> {
     rows: Range<usize>,
 }
 
-impl Part<'_> {
-    fn is_whole(&self) -> bool {
-        let event = &self.event.rows;
-        self.rows == (event.start as usize..event.end as usize)
-    }
-}
-
 /// Some rows of a batch, event by event.
 fn parts(batch: &Batch, rows: Range<usize>) -> impl Iterator<Item = Part<'_>> {
     batch.pieces(rows).flat_map(|(changes, rows)| {
@@ -292,12 +263,12 @@ fn images(changes: &RowChanges, row: usize) -> Range<usize> {
 
 /// The flags of a rows event that apply to its whole statement.
 fn statement_flags(event: &RowsEvent) -> u16 {
-    match event.event.get(FLAGS) {
-        Some([low, high]) => {
-            without_foreign_keys(u16::from_le_bytes([*low, *high])) & !Rows::END_OF_STATEMENT
-        }
-        _ => 0,
-    }
+    let flags = event
+        .event
+        .get(FLAGS)
+        .and_then(|flags| flags.try_into().ok());
+    let flags = u16::from_le_bytes(flags.unwrap_or_default());
+    without_foreign_keys(flags) & !Rows::END_OF_STATEMENT
 }
 
 /// The flags for applying rows that have these in the log: see the module.
@@ -394,11 +365,7 @@ fn joined(batch: &Batch, rows: Range<usize>) -> Vec<Write<'_>> {
                 }
                 continue;
             };
-            let mut open = Open {
-                written_at: at,
-                map: joinable.map,
-                after: joinable.after,
-            };
+            let mut written_at = at;
             let table_taken_at = taken.get(&joinable.table).map(|taken| taken.at);
             let last = taken.get(&joinable.primary_key);
             let last = last.filter(|last| table_taken_at < Some(last.at));
@@ -408,12 +375,14 @@ fn joined(batch: &Batch, rows: Range<usize>) -> Vec<Write<'_>> {
                 && let Some(written) = writes.get_mut(last.written_at)
             {
                 *written = Write::EndsAs(joinable.after);
-                open.written_at = last.written_at;
-                if let Some(write) = writes.get_mut(at) {
-                    *write = Write::LeftOut;
-                }
+                written_at = last.written_at;
+                writes[at] = Write::LeftOut;
             }
-            let open = Some(open);
+            let open = Some(Open {
+                written_at,
+                map: joinable.map,
+                after: joinable.after,
+            });
             taken.insert(joinable.primary_key, Taken { at, open });
         }
     }
