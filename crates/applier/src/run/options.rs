@@ -89,20 +89,18 @@ impl Options {
     /// The first invalid option.
     pub fn validate(&self) -> Result<(), OptionsError> {
         let (window, batch) = (self.window, self.batch);
-        let (option, must) = if !(1..=MAX_WORKERS).contains(&self.workers) {
-            ("workers", "1 to 1024")
-        } else if window.rows == 0 {
-            ("window.rows", "at least 1")
-        } else if window.bytes == 0 {
-            ("window.bytes", "at least 1")
-        } else if batch.transactions == 0 {
-            ("batch.transactions", "at least 1")
-        } else if self.stall_after.is_zero() {
-            ("stall_after", "longer than 0")
-        } else {
-            return Ok(());
-        };
-        Err(OptionsError { option, must })
+        let workers = (1..=MAX_WORKERS).contains(&self.workers);
+        let rules = [
+            (workers, "workers", "1 to 1024"),
+            (window.rows > 0, "window.rows", "at least 1"),
+            (window.bytes > 0, "window.bytes", "at least 1"),
+            (batch.transactions > 0, "batch.transactions", "at least 1"),
+            (!self.stall_after.is_zero(), "stall_after", "longer than 0"),
+        ];
+        let broken = rules.into_iter().find(|(is_kept, ..)| !is_kept);
+        broken.map_or(Ok(()), |(_, option, must)| {
+            Err(OptionsError { option, must })
+        })
     }
 }
 

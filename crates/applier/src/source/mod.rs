@@ -160,12 +160,11 @@ impl<S> LimitedSource<S> {
             Some(Until::Gtids(wanted)) => wanted.difference(executed),
             _ => GtidSet::new(),
         };
-        let ended = matches!(until, Some(Until::Gtids(_))) && missing.is_empty();
         Self {
             source,
+            ended: matches!(until, Some(Until::Gtids(_))) && missing.is_empty(),
             until,
             missing,
-            ended,
             target,
             accepted: None,
         }
@@ -293,26 +292,21 @@ impl DumpSource {
 
 /// Its meaning for an applier.
 fn refused(error: &DumpError) -> SourceError {
-    let message = match error {
-        DumpError::Refused {
-            refusal: DumpRefusal::PurgedGtids,
-            error,
-            ..
-        } => format!(
-            "the source has purged transactions that the target lacks: {error}. Provision the target with a copy that has \
+    let (refusal, told) = match error {
+        DumpError::Refused { refusal, error, .. } => (Some(refusal), error.to_string()),
+        _ => (None, error.to_string()),
+    };
+    SourceError::Refused(match refusal {
+        Some(DumpRefusal::PurgedGtids) => format!(
+            "the source has purged transactions that the target lacks: {told}. Provision the target with a copy that has \
              them, or apply from a source that still has them"
         ),
-        DumpError::Refused {
-            refusal: DumpRefusal::SourceBehind,
-            error,
-            ..
-        } => format!(
-            "the target has transactions that the source lacks: {error}. Look which they are (GTID_SUBTRACT of the two \
+        Some(DumpRefusal::SourceBehind) => format!(
+            "the target has transactions that the source lacks: {told}. Look which they are (GTID_SUBTRACT of the two \
              gtid_executed), and apply from a source that has them"
         ),
-        other => other.to_string(),
-    };
-    SourceError::Refused(message)
+        _ => error.to_string(),
+    })
 }
 
 /// Whether the same call may succeed later.

@@ -131,12 +131,8 @@ impl Plan {
     /// The orders that are due now.
     pub fn orders(&mut self, now: Duration) -> Vec<(WorkerId, Order)> {
         let mut orders = Vec::new();
-        let lost_from = self.lost_from();
         for worker in (0..self.slots.len()).map(WorkerId) {
-            let order = match lost_from {
-                Some(from) if self.holds_from(worker, from) => self.abandon(worker, now),
-                _ => self.next_order(worker, now),
-            };
+            let order = self.next_order(worker, now);
             orders.extend(order.map(|order| (worker, order)));
         }
         if self.refused.is_some() {
@@ -233,10 +229,8 @@ impl Plan {
 
     /// The first transaction not begun, if any.
     pub fn first_waiting(&self) -> Option<&Arc<Transaction>> {
-        match self.first_waiting_batch() {
-            Some(batch) => batch.transactions().first(),
-            None => self.gathering.first(),
-        }
+        let first = self.first_waiting_batch().map(|batch| batch.transactions());
+        first.map_or(self.gathering.first(), |all| all.first())
     }
 
     fn first_waiting_batch(&self) -> Option<&Arc<Batch>> {
@@ -247,32 +241,16 @@ impl Plan {
 
     /// The transaction that the database refuses, once all earlier ones are committed.
     pub fn refused(&self) -> Option<(&Transaction, &Refusal)> {
-        self.refused
-            .as_ref()
-            .map(|(_, transaction, refusal)| (transaction.as_ref(), refusal.as_ref()))
+        let (_, transaction, refusal) = self.refused.as_ref()?;
+        Some((transaction, refusal))
     }
 
     /// From here on nothing can be committed: a transaction is refused, or the run is stopped and does not begin one.
     fn lost_from(&self) -> Option<BatchSeq> {
         match &self.refused {
             Some((seq, ..)) => Some(*seq),
-            None if !self.stopped => None,
-            None => self.first_waiting_batch().map(|waiting| waiting.seq),
+            None => Some(self.first_waiting_batch().filter(|_| self.stopped)?.seq),
         }
-    }
-
-    fn holds_from(&self, worker: WorkerId, from: BatchSeq) -> bool {
-        let held = self.slots.get(worker.0).and_then(|slot| slot.held.as_ref());
-        held.is_some_and(|held| held.seq >= from)
-    }
-
-    /// Rolls back an open transaction, which may block a call that should end.
-    fn abandon(&mut self, worker: WorkerId, now: Duration) -> Option<Order> {
-        let slot = self.slots.get(worker.0)?;
-        let is_open = slot.held.as_ref().is_some_and(|held| held.written > 0);
-        (is_open && slot.running.is_none())
-            .then(|| self.run(worker, Call::RollBack, now))
-            .flatten()
     }
 
     /// The next step of a worker's batch.
@@ -281,7 +259,12 @@ impl Plan {
         let slot = self.slots.get(worker.0)?;
         let held = slot.held.as_ref().filter(|_| slot.running.is_none())?;
         let seq = held.seq;
-        if held.rolls_back {
+        let is_lost = self.lost_from().is_some_and(|from| seq >= from);
+        if is_lost && held.written == 0 {
+            return None;
+        }
+        // An open transaction may block a call that should end.
+        if is_lost || held.rolls_back {
             return self.run(worker, Call::RollBack, now);
         }
         let batch = &self.entry(seq)?.batch;
