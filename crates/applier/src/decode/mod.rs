@@ -80,11 +80,14 @@ impl Decoder {
         }
         let OwnSchema { left_out, kept, .. } = own;
         let rows = Body::Rows(RowChanges::default());
-        let (parts, body) = match (kept.is_empty(), Parts::read(&kept)?) {
+        let (parts, events, body) = match (kept.is_empty(), Parts::read(&kept)?) {
             (true, _) if !left_out => return Err(misplaced(&first)),
-            (true, _) => (Parts::default(), rows),
-            (false, Some(parts)) => (parts, rows),
-            (false, None) => (Parts::default(), Body::Barrier(read_barrier(kept)?)),
+            (true, _) => (Parts::default(), kept, rows),
+            (false, Some(parts)) => (parts, kept, rows),
+            (false, None) => {
+                let barrier = Body::Barrier(read_barrier(kept)?);
+                (Parts::default(), Vec::new(), barrier)
+            }
         };
         Ok(Parsed {
             transaction: Transaction {
@@ -97,6 +100,7 @@ impl Decoder {
                 body,
             },
             parts,
+            events,
             max_key_bytes: self.max_transaction_bytes.min(MAX_KEY_BYTES),
         })
     }

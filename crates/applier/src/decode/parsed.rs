@@ -29,6 +29,8 @@ pub struct Parsed {
     pub(crate) transaction: Transaction,
     /// The events of its rows.
     pub(super) parts: Parts,
+    /// All its events, unless it is a barrier: it may become one.
+    pub(super) events: Vec<RawEvent>,
     /// Limit for the metadata of its rows and keys, in bytes.
     pub(super) max_key_bytes: u64,
 }
@@ -150,6 +152,7 @@ impl Parsed {
         let Self {
             mut transaction,
             mut parts,
+            events,
             max_key_bytes,
         } = self;
         if let Body::Barrier(barrier) = &mut transaction.body {
@@ -161,7 +164,7 @@ impl Parsed {
         ready.keep_time_zone(&mut parts.context);
         let (body, more) =
             parts
-                .finish(ready, lookup, max_key_bytes)
+                .finish(events, ready, lookup, max_key_bytes)
                 .map_err(|(table, cause)| DecodeFailure {
                     gtid: transaction.gtid,
                     table,
@@ -180,6 +183,7 @@ impl Parts {
     /// The body, and its bytes in addition to the events.
     fn finish(
         self,
+        events: Vec<RawEvent>,
         ready: &mut ReadyTables,
         lookup: impl Fn(&TableName) -> Option<Arc<TableShape>>,
         max_key_bytes: u64,
@@ -201,13 +205,20 @@ impl Parts {
             });
         }
         let shapes = changes.tables.iter().map(|table| &table.shape);
-        let without_transactions: Vec<TableName> = shapes
-            .filter(|shape| shape.without_transactions.is_some())
-            .map(|shape| shape.name.clone())
-            .collect();
+        let lacking = shapes.filter(|shape| shape.without_transactions.is_some());
+        let without_transactions: Vec<TableName> =
+            lacking.map(|shape| shape.name.clone()).collect();
+        let barrier = |without_transactions| -> Result<(Body, usize), InTable> {
+            let barrier = read_barrier(events).map_err(|cause| -> InTable { (None, cause) })?;
+            let barrier = Barrier {
+                context: Some(self.context),
+                without_transactions,
+                ..barrier
+            };
+            Ok((Body::Barrier(barrier), 0))
+        };
         if !without_transactions.is_empty() {
-            let barrier = self.into_barrier(without_transactions);
-            return Ok((Body::Barrier(barrier), 0));
+            return barrier(without_transactions);
         }
         for part in &self.events {
             let place = part.table as usize;
@@ -223,40 +234,11 @@ impl Parts {
             );
             let fits = fits.map_err(|cause| (Some(logged.name.clone()), cause))?;
             if !fits {
-                return Ok((Body::Barrier(self.into_barrier(Vec::new())), 0));
+                return barrier(Vec::new());
             }
         }
         let more = bytes_of(&changes);
         Ok((Body::Rows(changes), more))
-    }
-
-    fn into_barrier(self, without_transactions: Vec<TableName>) -> Barrier {
-        let mut steps = Vec::new();
-        let mut statement = Vec::new();
-        let mut mapped = Vec::new();
-        for part in &self.events {
-            let table = self.tables.get(part.table as usize);
-            if let Some(table) = table.filter(|_| !mapped.contains(&part.table)) {
-                // All maps of a statement come before its rows.
-                statement.insert(mapped.len(), table.map.clone());
-                mapped.push(part.table);
-            }
-            statement.push(part.event.clone());
-            if ends_statement(&part.event) {
-                steps.push(Step::Rows(std::mem::take(&mut statement)));
-                mapped.clear();
-            }
-        }
-        if !statement.is_empty() {
-            steps.push(Step::Rows(statement));
-        }
-        Barrier {
-            context: Some(self.context),
-            steps,
-            end: BarrierEnd::Commit,
-            changes: SchemaChange::Nothing,
-            without_transactions,
-        }
     }
 }
 
