@@ -58,11 +58,6 @@ impl KeySeed {
         }
         Self(xxh3_64(&bytes))
     }
-
-    /// The hash of one value, given as the folds of its parts with their lengths.
-    fn hash(self, value: &[u8]) -> KeyHash {
-        KeyHash(xxh3_64_with_seed(value, self.0))
-    }
 }
 
 /// Names that differ only in case have equal hashes: the server's settings decide if they mean the same table, and a foreign key
@@ -70,10 +65,8 @@ impl KeySeed {
 fn hash_names<const N: usize>(names: [&str; N]) -> u64 {
     let mut bytes = Vec::new();
     for name in names {
-        for character in name.chars().flat_map(char::to_lowercase) {
-            let mut buffer = [0; 4];
-            bytes.extend_from_slice(character.encode_utf8(&mut buffer).as_bytes());
-        }
+        let folded: String = name.chars().flat_map(char::to_lowercase).collect();
+        bytes.extend_from_slice(folded.as_bytes());
         // No name contains a zero.
         bytes.push(0);
     }
@@ -256,10 +249,9 @@ impl RowKeys {
                 Value::Absent | Value::JsonDiff(_) => known = false,
             }
         }
-        if known {
-            KeyValue::Is(seed.hash(&self.value))
-        } else {
-            KeyValue::Unknown
+        match known {
+            true => KeyValue::Is(KeyHash(xxh3_64_with_seed(&self.value, seed.0))),
+            false => KeyValue::Unknown,
         }
     }
 
@@ -274,9 +266,10 @@ impl RowKeys {
 /// Whether a row write can give a key another value: it inserts or deletes the row, or its image after has a column of it.
 fn is_touched(parts: &[Part], row: &Row<'_, '_>) -> bool {
     match (row.before, row.after) {
-        (Some(_), Some(after)) => parts
-            .iter()
-            .any(|part| after.value(part.column) != Value::Absent),
+        (Some(_), Some(after)) => {
+            let mut values = parts.iter().map(|part| after.value(part.column));
+            values.any(|value| value != Value::Absent)
+        }
         _ => true,
     }
 }
@@ -413,10 +406,8 @@ impl TableKeys {
         let Some(before) = row.before else {
             return !self.is_serial;
         };
-        let own = self.own.iter().map(|key| &key.parts);
-        let mut parts = own
-            .chain(self.parents.iter().map(|key| &key.parts))
-            .flatten();
+        let own = self.own.iter().flat_map(|key| &key.parts);
+        let mut parts = own.chain(self.parents.iter().flat_map(|key| &key.parts));
         !self.is_serial
             && is_whole(before)
             && parts.all(|part| before.value(part.column) == after.value(part.column))
@@ -434,11 +425,9 @@ fn own_key(
     is_primary: bool,
     in_log: usize,
 ) -> Result<OwnKey, KeyColumnMissing> {
-    let parts: Vec<Part> = key
-        .parts
-        .iter()
-        .map(|KeyPart { column, prefix }| part(shape, *column, *prefix, in_log))
-        .collect::<Result<_, _>>()?;
+    let parts = key.parts.iter();
+    let parts = parts.map(|KeyPart { column, prefix }| part(shape, *column, *prefix, in_log));
+    let parts: Vec<Part> = parts.collect::<Result<_, _>>()?;
     let names = parts.iter().filter_map(|part| {
         let column = shape.columns.get(part.column)?;
         Some((&*column.name, part.prefix))

@@ -35,13 +35,11 @@ impl fmt::Display for TableName {
 /// Whether names differ at most in case. Column names are equal then, and constraints may spell them differently from
 /// columns; names of tables may be.
 pub(crate) fn same_name(one: &str, other: &str) -> bool {
-    let folded = |name: &str| {
-        name.chars()
-            .flat_map(char::to_lowercase)
-            .collect::<String>()
-    };
+    fn folded(name: &str) -> impl Iterator<Item = char> {
+        name.chars().flat_map(char::to_lowercase)
+    }
     one.eq_ignore_ascii_case(other)
-        || !(one.is_ascii() && other.is_ascii()) && folded(one) == folded(other)
+        || !(one.is_ascii() && other.is_ascii()) && folded(one).eq(folded(other))
 }
 
 /// A table's columns and the constraints on its rows.

@@ -162,24 +162,30 @@ impl ForeignKeys {
             Unread::Of { tables, schemas } => {
                 let is_read =
                     |name: &TableName| tables.contains(name) || schemas.contains(&name.schema);
-                let gone: Vec<_> = self.of.keys().filter(|name| is_read(name)).collect();
-                for name in gone.into_iter().cloned().collect::<Vec<_>>() {
+                let gone = self.of.keys().filter(|name| is_read(name));
+                for name in gone.cloned().collect::<Vec<_>>() {
                     self.remove(&name);
                 }
             }
         }
         columns.sort_by(|one, other| (&one.key, one.place).cmp(&(&other.key, other.place)));
-        for columns in columns.chunk_by(|one, other| one.key.table == other.key.table) {
-            if let [first, ..] = columns {
-                self.remove(&first.key.table);
-            }
-            for columns in columns.chunk_by(|one, other| one.key == other.key) {
-                if let [first, ..] = columns {
-                    let pairs = columns.iter();
-                    let pairs = pairs.map(|pair| (pair.column.clone(), pair.referenced.clone()));
-                    let cascades = cascading.contains(&first.key);
-                    self.add(&first.key.table, &first.parent, pairs.collect(), cascades);
+        for of_table in columns.chunk_by(|one, other| one.key.table == other.key.table) {
+            self.remove(&of_table[0].key.table);
+            for of_key in of_table.chunk_by(|one, other| one.key == other.key) {
+                let KeyColumn { key, parent, .. } = &of_key[0];
+                let (child, parent) = (self.shared(&key.table), self.shared(parent));
+                let children = self.children.entry(Arc::clone(&parent)).or_default();
+                // Keys of one table are consecutive.
+                if children.last() != Some(&child) {
+                    children.push(Arc::clone(&child));
                 }
+                let pairs = of_key.iter();
+                let pairs = pairs.map(|pair| (pair.column.clone(), pair.referenced.clone()));
+                self.of.entry(child).or_default().push(ForeignKey {
+                    parent,
+                    columns: pairs.collect(),
+                    cascades: cascading.contains(key),
+                });
             }
         }
     }
@@ -205,12 +211,8 @@ impl ForeignKeys {
         }
         for changed in changed {
             match changed {
-                Changed::Table(name) => {
-                    tables.insert(name.clone());
-                }
-                Changed::Schema(name) => {
-                    schemas.insert(name.clone());
-                }
+                Changed::Table(name) => _ = tables.insert(name.clone()),
+                Changed::Schema(name) => _ = schemas.insert(name.clone()),
                 Changed::Referred(_) => {}
             }
         }
@@ -246,27 +248,6 @@ impl ForeignKeys {
             }
         }
         reached
-    }
-
-    fn add(
-        &mut self,
-        child: &TableName,
-        parent: &TableName,
-        columns: Box<[(Box<str>, Box<str>)]>,
-        cascades: bool,
-    ) {
-        let child = self.shared(child);
-        let parent = self.shared(parent);
-        let children = self.children.entry(Arc::clone(&parent)).or_default();
-        // Keys of one table are added consecutively.
-        if children.last() != Some(&child) {
-            children.push(Arc::clone(&child));
-        }
-        self.of.entry(child).or_default().push(ForeignKey {
-            parent,
-            columns,
-            cascades,
-        });
     }
 
     fn remove(&mut self, child: &TableName) {
