@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+pub use binlog_format::row_image::KeyPart;
 use binlog_format::row_image::{CollationId, ColumnType};
 
 /// The applier's own schema in a target, private to that target.
@@ -113,15 +114,6 @@ impl KeyShape {
             parts: columns.iter().map(part).collect(),
         }
     }
-}
-
-/// A column of a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeyPart {
-    /// The column's index in [`TableShape::columns`], from 0 on.
-    pub column: usize,
-    /// Only this many characters count (bytes for binary columns).
-    pub prefix: Option<u32>,
 }
 
 /// A foreign key of a table.

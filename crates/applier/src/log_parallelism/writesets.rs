@@ -40,14 +40,15 @@ impl Writesets {
         let done = match &transaction.body {
             Body::Rows(changes) => self.rows(changes),
             Body::Barrier(_) => {
-                let done = Moment {
+                self.barrier = Moment {
                     level: self.end.level + 1,
                     transaction_end: self.end.transaction_end + 1,
                     row_end: self.end.row_end + 1,
                 };
-                self.uses.clear();
-                self.barrier = done;
-                done
+                // Later uses no longer wait for earlier ones.
+                self.uses.uses.clear();
+                self.uses.floor = Moment::default();
+                self.barrier
             }
         };
         self.end = self.end.max(done);
@@ -64,11 +65,9 @@ impl Writesets {
         let mut row_end = start.row_end;
         let mut ends = Vec::with_capacity(changes.rows.len());
         for row in 0..changes.rows.len() {
-            let before = changes
-                .keys_of(row)
-                .iter()
-                .map(|key| self.uses.before(*key))
-                .fold(Moment::default(), Moment::max);
+            let keys = changes.keys_of(row).iter();
+            let before = keys.map(|key| self.uses.before(*key));
+            let before = before.fold(Moment::default(), Moment::max);
             start = start.max(before);
             // One worker writes the rows of a transaction in their order.
             row_end = row_end.max(before.row_end) + 1;
@@ -90,9 +89,7 @@ impl Writesets {
     /// Levels as groups: the transactions of one could proceed at the same moment.
     pub(super) fn groups(&self) -> GroupCounts {
         let mut counts = GroupCounts::default();
-        for size in &self.levels {
-            counts.add(*size);
-        }
+        self.levels.iter().for_each(|size| counts.add(*size));
         counts
     }
 }
@@ -173,12 +170,6 @@ impl LastUses {
         }
     }
 
-    /// Forgets all uses, since later ones no longer wait for them.
-    pub(super) fn clear(&mut self) {
-        self.uses.clear();
-        self.floor = Moment::default();
-    }
-
     fn forget(&mut self) {
         let mut levels: Vec<u64> = self.uses.values().map(Use::level).collect();
         let middle = levels.len() / 2;
@@ -222,14 +213,7 @@ pub(super) fn shape_of(table: &LoggedTable) -> Result<(TableShape, PrimaryKey), 
     let map = TableMap::decode(EventRef::new(&table.map)?)?;
     let columns = Columns::of(&map)?;
     let metadata = TableMetadata::decode(&map, &columns)?;
-    let parts: Vec<KeyPart> = metadata
-        .primary_key()
-        .iter()
-        .map(|part| KeyPart {
-            column: part.column,
-            prefix: part.prefix,
-        })
-        .collect();
+    let parts = metadata.primary_key().to_vec();
     let known = match (parts.is_empty(), metadata.is_full()) {
         (false, _) => PrimaryKey::Logged,
         (true, true) => PrimaryKey::None,

@@ -119,12 +119,16 @@ impl MysqlBackend {
     /// # Errors
     /// When it cannot be reached, or is another product than MySQL.
     pub async fn version(&self) -> Result<ServerVersion, BackendError> {
-        let answer = self
-            .ask("SELECT @@GLOBAL.version AS version, @@GLOBAL.version_comment AS comment")
-            .await?;
-        let text = |column| answer.first().and_then(|row| row.text(column));
-        let version = text("version").unwrap_or_default();
-        let product = mysql_link::product(version, text("comment").unwrap_or_default());
+        let query = "SELECT @@GLOBAL.version AS version, @@GLOBAL.version_comment AS comment";
+        let answer = self.ask(query).await?;
+        let text = |column| {
+            answer
+                .first()
+                .and_then(|row| row.text(column))
+                .unwrap_or_default()
+        };
+        let version = text("version");
+        let product = mysql_link::product(version, text("comment"));
         if let Some(product) = product.filter(|product| !product.replicates_as_mysql) {
             return Err(self.unsuitable(mysql_link::foreign(product.name)));
         }
@@ -135,23 +139,23 @@ impl MysqlBackend {
     /// Prepares transactions for committing as one, or logs why they do not.
     async fn checkpoint(&self, may_publish: bool) -> Result<Option<Arc<Checkpoint>>, BackendError> {
         let checkpoint = Checkpoint::new();
-        let prepared = match may_publish {
-            true => prepare(self.options(), checkpoint.begin()).await,
-            false => Ok(()),
+        let lacking = match may_publish {
+            true => prepare(self.options(), checkpoint.begin()).await.err(),
+            false => None,
         };
-        match prepared {
-            Ok(()) if may_publish => Ok(Some(Arc::new(checkpoint))),
-            lacking @ (Ok(()) | Err(LinkError::Server(_))) => {
+        match lacking {
+            None if may_publish => Ok(Some(Arc::new(checkpoint))),
+            None | Some(LinkError::Server(_)) => {
                 tracing::warn!(
                     table = TABLE,
-                    why = lacking.err().map(|error| error.to_string()),
+                    why = lacking.map(|error| error.to_string()),
                     "transactions are not committed together, and each is forced to disk by itself; GRANT \
                      SYSTEM_VARIABLES_ADMIN ON *.* and GRANT {RIGHTS} ON witness_applier.* would let them, and batches can be \
                      switched off"
                 );
                 Ok(None)
             }
-            Err(error) => Err(backend_error(error)),
+            Some(error) => Err(backend_error(error)),
         }
     }
 
@@ -199,14 +203,11 @@ impl MysqlBackend {
                 "rows that it cannot apply would be passed over without a word ({skipped}): start it without that option"
             ));
         }
-        let roles = text("roles");
-        let grants = match roles {
-            "" | "NONE" => self.ask("SHOW GRANTS").await?,
-            roles => {
-                let query = format!("SHOW GRANTS FOR CURRENT_USER() USING {roles}");
-                self.ask(&query).await?
-            }
+        let grants = match text("roles") {
+            "" | "NONE" => "SHOW GRANTS".to_owned(),
+            roles => format!("SHOW GRANTS FOR CURRENT_USER() USING {roles}"),
         };
+        let grants = self.ask(&grants).await?;
         let lines = grants.rows.iter().filter_map(|row| row.text_at(0));
         if let Some(lacking) = lacking_proxy(lines.clone(), text("account")) {
             tracing::warn!(
@@ -239,8 +240,7 @@ impl MysqlBackend {
         };
         let [columns, rules] = unread.sql();
         let (columns, rules) = (self.ask(&columns).await?, self.ask(&rules).await?);
-        let bytes = columns.rows.len() * BYTES_OF_A_KEY;
-        long_work::run(bytes, || {
+        long_work::run(columns.rows.len() * BYTES_OF_A_KEY, || {
             let (columns, cascading) = (key_columns(&columns.rows), cascading(&rules.rows));
             locked(&self.foreign_keys).take(columns, &cascading);
         });
@@ -293,14 +293,12 @@ impl Backend for MysqlBackend {
     async fn begin(&self) -> Result<GtidSet, BackendError> {
         // Tables may have changed since an earlier run.
         self.schema_changed(&SchemaChange::Anything);
-        let number = match &self.shared.checkpoint {
-            Some(checkpoint) => checkpoint.begin(),
-            None => Checkpoint::new().begin(),
-        };
+        let checkpoint = self.shared.checkpoint.as_ref();
+        let number = checkpoint.map_or_else(|| Checkpoint::new().begin(), |one| one.begin());
         let connection = open(self.options()).await;
         let mut connection = connection.map_err(backend_error)?;
         // Before anything is published.
-        let quiet = match &self.shared.checkpoint {
+        let quiet = match checkpoint {
             Some(_) => keep_quiet(&mut connection).await,
             None => Ok(None),
         };
@@ -309,10 +307,8 @@ impl Backend for MysqlBackend {
         taken.map_err(backend_error)?;
         owners_end(&mut connection).await?;
         connection.close().await;
-        if let Some(checkpoint) = &self.shared.checkpoint {
-            let publisher = Publisher::start(&self.shared, checkpoint, quiet);
-            *self.publisher.lock().await = Some(publisher);
-        }
+        *self.publisher.lock().await =
+            checkpoint.map(|checkpoint| Publisher::start(&self.shared, checkpoint, quiet));
         self.executed().await
     }
 
@@ -379,10 +375,14 @@ impl Backend for MysqlBackend {
         let mut executed = GtidSet::new();
         // In this order: a GTID in the row and not yet in the variable may move to the variable a moment later.
         // The lock waits for a commit in progress.
-        let row = format!("SELECT gtids, n FROM {TABLE} WHERE id = 1 FOR SHARE");
-        let row = self.shared.checkpoint.as_ref().map(|_| row);
-        let queries = row.as_deref().into_iter();
-        for query in queries.chain(["SELECT @@GLOBAL.gtid_executed"]) {
+        let checkpoint = self.shared.checkpoint.as_ref();
+        let row =
+            checkpoint.map(|_| format!("SELECT gtids, n FROM {TABLE} WHERE id = 1 FOR SHARE"));
+        for query in row
+            .as_deref()
+            .into_iter()
+            .chain(["SELECT @@GLOBAL.gtid_executed"])
+        {
             let answer = match ask(&self.questions, self.options(), query).await {
                 // An operator who drops the row requests transactions one by one.
                 Err(error) if is_missing(&error) => continue,
@@ -390,7 +390,7 @@ impl Backend for MysqlBackend {
             };
             let text = answer.value().unwrap_or_default();
             let number = answer.first().and_then(|row| row.text_at(1)?.parse().ok());
-            if let (Some(checkpoint), Some(number)) = (&self.shared.checkpoint, number) {
+            if let (Some(checkpoint), Some(number)) = (checkpoint, number) {
                 checkpoint.found(number);
             }
             let some: GtidSet = text.parse().map_err(|error| {

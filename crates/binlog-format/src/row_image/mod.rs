@@ -240,9 +240,9 @@ fn bit(bits: &[u8], at: usize) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CollationId(pub u32);
 
-/// A primary key column in a table map.
+/// A column of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct MetadataKeyPart {
+pub struct KeyPart {
     /// The column, counted from 0.
     pub column: usize,
     /// Length of the key's prefix in characters (bytes for binary columns), if it is not the whole column.
@@ -255,7 +255,7 @@ pub struct MetadataKeyPart {
 pub struct TableMetadata<'a> {
     collations: Vec<Option<CollationId>>,
     names: Vec<&'a [u8]>,
-    primary_key: Vec<MetadataKeyPart>,
+    primary_key: Vec<KeyPart>,
 }
 
 impl<'a> TableMetadata<'a> {
@@ -320,7 +320,7 @@ impl<'a> TableMetadata<'a> {
     }
 
     /// The primary key's columns, in key order; empty without one, or without `binlog_row_metadata=FULL`.
-    pub fn primary_key(&self) -> &[MetadataKeyPart] {
+    pub fn primary_key(&self) -> &[KeyPart] {
         &self.primary_key
     }
 
@@ -393,7 +393,7 @@ fn primary_key(
     mut value: Cursor<'_>,
     columns: &Columns,
     with_prefixes: bool,
-) -> Result<Vec<MetadataKeyPart>, DecodeError> {
+) -> Result<Vec<KeyPart>, DecodeError> {
     let mut parts = Vec::new();
     while !value.is_empty() {
         let column = value.length_encoded("a key's column")?;
@@ -409,7 +409,7 @@ fn primary_key(
         } else {
             None
         };
-        parts.push(MetadataKeyPart { column, prefix });
+        parts.push(KeyPart { column, prefix });
     }
     Ok(parts)
 }

@@ -2,7 +2,7 @@
 
 use binlog_format::event::EventType;
 use binlog_format::events::TableMap;
-use binlog_format::row_image::{CollationId, Columns, MetadataKeyPart, TableMetadata};
+use binlog_format::row_image::{CollationId, Columns, KeyPart, TableMetadata};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::Mysqld;
 
@@ -72,7 +72,7 @@ fn table_maps_agree_with_the_schema() {
             );
             if let Ok(place) = place.parse::<usize>() {
                 let prefix = prefix.parse().ok();
-                key.push((place, MetadataKeyPart { column: at, prefix }));
+                key.push((place, KeyPart { column: at, prefix }));
             }
         }
         key.sort_by_key(|(place, _)| *place);
