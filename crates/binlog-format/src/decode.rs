@@ -83,6 +83,15 @@ pub(crate) fn invalid(field: &'static str, reason: &'static str) -> DecodeError 
     DecodeError::Invalid { field, reason }
 }
 
+/// Refuses what the format does not allow.
+pub(crate) fn ensure(
+    is_valid: bool,
+    field: &'static str,
+    reason: &'static str,
+) -> Result<(), DecodeError> {
+    is_valid.then_some(()).ok_or(invalid(field, reason))
+}
+
 /// The unread rest of a byte slice.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cursor<'a> {
@@ -182,6 +191,17 @@ impl<'a> Cursor<'a> {
         self.counted(field, length)
     }
 
+    /// The next of some fields, each with a number, a length and a value, the first two length-encoded; `None` after number 0.
+    pub(crate) fn numbered_field(
+        &mut self,
+        field: &'static str,
+    ) -> Result<Option<(u64, Self)>, DecodeError> {
+        match self.length_encoded(field)? {
+            0 => Ok(None),
+            number => Ok(Some((number, Self::new(self.length_encoded_bytes(field)?)))),
+        }
+    }
+
     /// A number of bytes that the input gives.
     pub(crate) fn counted(
         &mut self,
@@ -196,15 +216,20 @@ impl<'a> Cursor<'a> {
 
     /// Succeeds if everything was read.
     pub(crate) fn finish(self, field: &'static str) -> Result<(), DecodeError> {
-        if self.rest.is_empty() {
-            Ok(())
-        } else {
-            Err(DecodeError::TrailingBytes {
-                field,
-                count: self.rest.len() as u64,
-            })
+        match self.rest.len() as u64 {
+            0 => Ok(()),
+            count => Err(DecodeError::TrailingBytes { field, count }),
         }
     }
+}
+
+/// Appends a length-encoded integer as a field: see [`Cursor::numbered_field`].
+pub(crate) fn put_numbered_field(out: &mut Vec<u8>, number: u64, value: u64) {
+    let mut coded = Vec::new();
+    put_length_encoded(&mut coded, value);
+    put_length_encoded(out, number);
+    put_length_encoded(out, coded.len() as u64);
+    out.extend_from_slice(&coded);
 }
 
 /// Appends an integer in MySQL's length-encoded form.

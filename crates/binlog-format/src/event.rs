@@ -5,7 +5,7 @@ use std::ops::BitOr;
 
 use bytes::Bytes;
 
-use crate::decode::{Cursor, DecodeError, invalid};
+use crate::decode::{Cursor, DecodeError, ensure, invalid};
 pub use crate::event_type::EventType;
 
 // The header of 19 bytes: timestamp 4, type 1, server id 4, size 4, end position 4, flags 2.
@@ -103,9 +103,8 @@ impl EventHeader {
             log_pos: cursor.u32("end position")?,
             flags: EventFlags(cursor.u16("flags")?),
         };
-        if (header.event_size as usize) < HEADER_LEN {
-            return Err(invalid("event size", "smaller than an event header"));
-        }
+        let fits = header.event_size as usize >= HEADER_LEN;
+        ensure(fits, "event size", "smaller than an event header")?;
         if header.event_size > MAX_EVENT_BYTES {
             return Err(DecodeError::TooLarge {
                 field: "event",

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::decode::LoggedTable;
 use crate::keys::{Access, Fold, KeyAccess, KeyHash};
-use crate::schema::{ColumnShape, KeyPart, KeyShape, TableShape};
+use crate::schema::{ColumnShape, KeyShape, TableShape};
 use crate::transaction::{Body, RowChanges, Transaction};
 
 /// Levels of all transactions that were added so far.

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use thiserror::Error;
 use uuid::Uuid;
 
-use crate::decode::{self, Cursor, DecodeError, invalid};
+use crate::decode::{self, Cursor, DecodeError, ensure, invalid};
 use crate::gtid::set::UnsortedIntervals;
 use crate::gtid::{Gno, Gtid, GtidSet, Interval, SourceId, Tag};
 
@@ -67,11 +67,7 @@ impl FromStr for GtidSet {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut intervals = UnsortedIntervals::default();
-        for item in text
-            .split(',')
-            .map(str::trim)
-            .filter(|item| !item.is_empty())
-        {
+        for item in text.split(',').map(str::trim).filter(|it| !it.is_empty()) {
             add_item(&mut intervals, item)?;
         }
         Ok(intervals.into_set())
@@ -106,10 +102,8 @@ fn add_item(intervals: &mut UnsortedIntervals, item: &str) -> Result<(), ParseGt
 
 fn parse_source(text: &str) -> Option<SourceId> {
     let hexadecimal = text.starts_with(|c: char| c == '{' || c.is_ascii_hexdigit());
-    hexadecimal
-        .then(|| Uuid::try_parse(text).ok())
-        .flatten()
-        .map(SourceId)
+    let uuid = hexadecimal.then(|| Uuid::try_parse(text).ok()).flatten();
+    uuid.map(SourceId)
 }
 
 /// `Some(None)` is an interval that ends before it begins, which MySQL treats as empty.
@@ -191,10 +185,9 @@ impl GtidSet {
                 out.extend_from_slice(&(interval.last().get() + 1).to_le_bytes());
             }
         }
-        let head = if tagged {
-            TAGGED_MARK | pairs << 8
-        } else {
-            pairs
+        let head = match tagged {
+            true => TAGGED_MARK | pairs << 8,
+            false => pairs,
         };
         out[..8].copy_from_slice(&head.to_le_bytes());
         out
@@ -215,14 +208,11 @@ impl GtidSet {
         let mut intervals = UnsortedIntervals::default();
         for _ in 0..pairs {
             let source = SourceId::from_bytes(cursor.array("GTID source")?);
-            let tag = if tagged {
-                Tag::new(decode::string(&mut cursor, "GTID tag")?)?
-            } else {
-                Tag::NONE
+            let tag = match tagged {
+                true => Tag::new(decode::string(&mut cursor, "GTID tag")?)?,
+                false => Tag::NONE,
             };
-            decode_intervals(&mut cursor, |interval| {
-                intervals.add(source, tag, interval);
-            })?;
+            decode_intervals(&mut cursor, |interval| intervals.add(source, tag, interval))?;
         }
         cursor.finish("the GTID set")?;
         Ok(intervals.into_set())
@@ -239,12 +229,12 @@ fn decode_intervals(
     for _ in 0..count {
         let first = cursor.i64("GTID interval")?;
         let end = cursor.i64("GTID interval")?;
-        if first <= floor || end <= first {
-            return Err(invalid(
-                "GTID interval",
-                "intervals are empty or not in order",
-            ));
-        }
+        let in_order = floor < first && first < end;
+        ensure(
+            in_order,
+            "GTID interval",
+            "intervals are empty or not in order",
+        )?;
         floor = end;
         let interval = Interval::new(Gno::from_signed(first)?, Gno::from_signed(end - 1)?);
         each(interval.ok_or(invalid("GTID interval", "it is empty"))?);

@@ -6,7 +6,7 @@ mod columns;
 
 use std::ops::Range;
 
-use crate::decode::{Cursor, DecodeError, invalid};
+use crate::decode::{Cursor, DecodeError, ensure, invalid};
 use crate::events::{Rows, RowsChange, TableMap};
 pub use crate::row_image::columns::{ColumnType, Columns};
 
@@ -56,12 +56,9 @@ impl<'a> RowReader<'a> {
     /// # Errors
     /// When the event has another number of columns.
     pub fn new(rows: &'a Rows<'_>, columns: &'a Columns) -> Result<Self, DecodeError> {
-        if rows.column_count != columns.len() as u64 {
-            return Err(invalid(
-                "rows event",
-                "it has another number of columns than its table map",
-            ));
-        }
+        let fits = rows.column_count == columns.len() as u64;
+        let reason = "it has another number of columns than its table map";
+        ensure(fits, "rows event", reason)?;
         Ok(Self {
             columns,
             change: rows.change,
@@ -89,22 +86,14 @@ impl<'a> RowReader<'a> {
             self.ended = true;
             return Ok(None);
         }
-        let first_ends = match self.read() {
-            Ok(first_ends) => first_ends,
-            Err(error) => {
-                self.ended = true;
-                return Err(error);
-            }
-        };
+        let read = self.read();
+        self.ended = read.is_err();
+        let first_ends = read?;
         let range = start..self.len - self.images.remaining();
         if range.is_empty() {
             self.ended = true;
-            if !self.images.is_empty() {
-                return Err(invalid(
-                    "rows event",
-                    "its images have no columns, but bytes",
-                ));
-            }
+            let reason = "its images have no columns, but bytes";
+            ensure(self.images.is_empty(), "rows event", reason)?;
         }
         let (before, after, after_at) = match self.change {
             RowsChange::Write => (None, Some(&self.first), start),
@@ -143,12 +132,12 @@ impl<'a> RowReader<'a> {
 
     fn json_diff_bits(&mut self) -> Result<&'a [u8], DecodeError> {
         let options = self.images.length_encoded("an image's options")?;
-        if options & !HAS_JSON_DIFFS != 0 {
-            return Err(invalid(
-                "an image's options",
-                "an option of a later MySQL version",
-            ));
-        }
+        let is_known = options & !HAS_JSON_DIFFS == 0;
+        ensure(
+            is_known,
+            "an image's options",
+            "an option of a later MySQL version",
+        )?;
         if options & HAS_JSON_DIFFS == 0 {
             return Ok(&[]);
         }
@@ -210,19 +199,14 @@ impl<'a> Image<'a> {
                 is_diff = bit(diffs, nth_json);
                 nth_json += 1;
             }
-            let value = if !bit(present, at) {
-                Value::Absent
-            } else {
-                nth += 1;
-                if bit(nulls, nth - 1) {
-                    Value::Null
-                } else if is_diff {
-                    Value::JsonDiff(column.take(images)?)
-                } else {
-                    Value::Bytes(column.take(images)?)
-                }
-            };
-            self.values.push(value);
+            let is_present = bit(present, at);
+            self.values.push(match is_present {
+                false => Value::Absent,
+                true if bit(nulls, nth) => Value::Null,
+                true if is_diff => Value::JsonDiff(column.take(images)?),
+                true => Value::Bytes(column.take(images)?),
+            });
+            nth += usize::from(is_present);
         }
         Ok(())
     }
@@ -282,19 +266,13 @@ impl<'a> TableMetadata<'a> {
     ) -> Result<(), DecodeError> {
         match number {
             // DEFAULT_CHARSET.
-            2 => {
-                self.take_default_collation(value, columns, ColumnType::is_text)?;
-            }
+            2 => self.take_default_collation(value, columns, ColumnType::is_text)?,
             // COLUMN_CHARSET.
             3 => self.take_collations(value, columns, ColumnType::is_text)?,
             // ENUM_AND_SET_DEFAULT_CHARSET.
-            10 => {
-                self.take_default_collation(value, columns, ColumnType::is_enum_or_set)?;
-            }
+            10 => self.take_default_collation(value, columns, ColumnType::is_enum_or_set)?,
             // ENUM_AND_SET_COLUMN_CHARSET.
-            11 => {
-                self.take_collations(value, columns, ColumnType::is_enum_or_set)?;
-            }
+            11 => self.take_collations(value, columns, ColumnType::is_enum_or_set)?,
             // COLUMN_NAME.
             4 => self.names = names(value, columns)?,
             // SIMPLE_PRIMARY_KEY and PRIMARY_KEY_WITH_PREFIX.
@@ -397,19 +375,23 @@ fn primary_key(
     let mut parts = Vec::new();
     while !value.is_empty() {
         let column = value.length_encoded("a key's column")?;
-        let column = usize::try_from(column)
-            .ok()
-            .filter(|column| *column < columns.len())
-            .ok_or(invalid("primary key", "a column of it is not in the table"))?;
-        let prefix = if with_prefixes {
-            let length = value.length_encoded("a key's prefix")?;
-            let length = u32::try_from(length)
-                .map_err(|_| invalid("a key's prefix", "its length has more than 32 bits"))?;
-            (length > 0).then_some(length)
-        } else {
-            None
+        let column = usize::try_from(column).unwrap_or(usize::MAX);
+        let is_there = column < columns.len();
+        ensure(
+            is_there,
+            "primary key",
+            "a column of it is not in the table",
+        )?;
+        let prefix = match with_prefixes {
+            true => value.length_encoded("a key's prefix")?,
+            false => 0,
         };
-        parts.push(KeyPart { column, prefix });
+        let prefix = u32::try_from(prefix)
+            .map_err(|_| invalid("a key's prefix", "its length has more than 32 bits"))?;
+        parts.push(KeyPart {
+            column,
+            prefix: (prefix > 0).then_some(prefix),
+        });
     }
     Ok(parts)
 }
