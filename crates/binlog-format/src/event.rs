@@ -92,9 +92,7 @@ impl EventHeader {
     /// # Errors
     /// When there are fewer bytes, or the size in the header is below a header's or above [`MAX_EVENT_BYTES`].
     pub fn parse(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut cursor = Cursor::new(bytes);
-        let fixed = cursor.bytes("event header", HEADER_LEN)?;
-        let mut cursor = Cursor::new(fixed);
+        let mut cursor = Cursor::new(Cursor::new(bytes).bytes("event header", HEADER_LEN)?);
         let header = Self {
             timestamp: cursor.u32("timestamp")?,
             event_type: EventType::from_code(cursor.u8("event type")?),
@@ -280,35 +278,22 @@ impl<'a> EventRef<'a> {
     /// # Errors
     /// As [`RawEvent::verified`].
     pub fn verified(self, checksum: ChecksumAlgorithm) -> Result<Self, DecodeError> {
-        match checksum {
-            ChecksumAlgorithm::None => Ok(self),
-            ChecksumAlgorithm::Crc32 => {
-                let covered = self
-                    .bytes
-                    .len()
-                    .checked_sub(CHECKSUM_LEN)
-                    .filter(|len| *len >= HEADER_LEN);
-                let Some(covered) = covered else {
-                    return Err(truncated_event(HEADER_LEN + CHECKSUM_LEN, self.bytes.len()));
-                };
-                let (bytes, stored) = self.bytes.split_at(covered);
-                let mut expected = [0; CHECKSUM_LEN];
-                expected.copy_from_slice(stored);
-                let (expected, found) = (u32::from_le_bytes(expected), event_crc32(bytes));
-                if expected == found {
-                    Ok(Self {
-                        header: self.header,
-                        bytes,
-                    })
-                } else {
-                    Err(DecodeError::ChecksumMismatch {
-                        event_type: self.header.event_type,
-                        expected,
-                        found,
-                    })
-                }
-            }
+        if checksum == ChecksumAlgorithm::None {
+            return Ok(self);
         }
+        let parts = self.bytes.split_last_chunk::<CHECKSUM_LEN>();
+        let Some((bytes, stored)) = parts.filter(|(bytes, _)| bytes.len() >= HEADER_LEN) else {
+            return Err(truncated_event(HEADER_LEN + CHECKSUM_LEN, self.bytes.len()));
+        };
+        let (expected, found) = (u32::from_le_bytes(*stored), event_crc32(bytes));
+        if expected != found {
+            return Err(DecodeError::ChecksumMismatch {
+                event_type: self.header.event_type,
+                expected,
+                found,
+            });
+        }
+        Ok(Self { bytes, ..self })
     }
 
     /// The event's header, parsed at construction.
@@ -333,14 +318,11 @@ impl<'a> EventRef<'a> {
 
     /// The body of an event of the given type.
     pub(crate) fn body_of(&self, expected: EventType) -> Result<&'a [u8], DecodeError> {
-        if self.header.event_type == expected {
-            Ok(self.body())
-        } else {
-            Err(DecodeError::WrongType {
-                expected,
-                found: self.header.event_type,
-            })
+        let found = self.header.event_type;
+        if found != expected {
+            return Err(DecodeError::WrongType { expected, found });
         }
+        Ok(self.body())
     }
 }
 

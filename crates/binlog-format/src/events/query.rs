@@ -99,9 +99,8 @@ impl StatementKind {
 }
 
 fn begins_with(statement: &[u8], words: &[u8]) -> bool {
-    statement
-        .get(..words.len())
-        .is_some_and(|head| head.eq_ignore_ascii_case(words))
+    let head = statement.get(..words.len());
+    head.is_some_and(|head| head.eq_ignore_ascii_case(words))
 }
 
 impl EncodeEvent for Query<'_> {
@@ -109,14 +108,10 @@ impl EncodeEvent for Query<'_> {
 
     /// Truncates a schema or status variables that exceed their length field.
     fn encode_body(&self, out: &mut Vec<u8>) {
-        let schema = self
-            .schema
-            .get(..usize::from(u8::MAX))
-            .unwrap_or(&self.schema);
-        let status = self
-            .status_variables
-            .get(..usize::from(u16::MAX))
-            .unwrap_or(&self.status_variables);
+        let schema = self.schema.get(..usize::from(u8::MAX));
+        let schema = schema.unwrap_or(&self.schema);
+        let status = self.status_variables.get(..usize::from(u16::MAX));
+        let status = status.unwrap_or(&self.status_variables);
         out.extend_from_slice(&self.thread_id.to_le_bytes());
         out.extend_from_slice(&self.execution_seconds.to_le_bytes());
         out.push(schema.len() as u8);
@@ -252,9 +247,7 @@ impl<'a> SessionContext<'a> {
                 short_bytes(cursor)?;
                 cursor.u8(FIELD)?;
             }
-            6 => {
-                short_bytes(cursor)?;
-            }
+            6 => _ = short_bytes(cursor)?,
             3 => {
                 self.auto_increment = Some(AutoIncrement {
                     increment: cursor.u16(FIELD)?,
@@ -272,12 +265,8 @@ impl<'a> SessionContext<'a> {
             7 => self.lc_time_names = Some(cursor.u16(FIELD)?),
             8 => self.collation_database = Some(cursor.u16(FIELD)?),
             // The tables that a multi-table update changes, and bytes written by the source.
-            9 => {
-                cursor.u64(FIELD)?;
-            }
-            10 => {
-                cursor.u32(FIELD)?;
-            }
+            9 => _ = cursor.u64(FIELD)?,
+            10 => _ = cursor.u32(FIELD)?,
             11 => {
                 self.invoker = Some(Invoker {
                     user: short_bytes(cursor)?,
@@ -347,10 +336,8 @@ impl IntVar {
             1 => IntVarKind::LastInsertId,
             2 => IntVarKind::InsertId,
             _ => {
-                return Err(invalid(
-                    "INTVAR kind",
-                    "neither 1 (LAST_INSERT_ID) nor 2 (INSERT_ID)",
-                ));
+                let reason = "neither 1 (LAST_INSERT_ID) nor 2 (INSERT_ID)";
+                return Err(invalid("INTVAR kind", reason));
             }
         };
         let value = cursor.u64("INTVAR value")?;
@@ -375,13 +362,11 @@ impl Rand {
     /// When it is of another type or size.
     pub fn decode(event: EventRef<'_>) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(event.body_of(EventType::Rand)?);
-        let first_seed = cursor.u64("RAND seed")?;
-        let second_seed = cursor.u64("RAND seed")?;
-        cursor.finish("the RAND")?;
-        Ok(Self {
-            first_seed,
-            second_seed,
-        })
+        let seeds = Self {
+            first_seed: cursor.u64("RAND seed")?,
+            second_seed: cursor.u64("RAND seed")?,
+        };
+        cursor.finish("the RAND").map(|()| seeds)
     }
 }
 
@@ -459,15 +444,14 @@ impl<'a> UserVar<'a> {
             true => 0,
             false => cursor.u8("user variable's flags")?,
         };
-        Ok(Self {
-            name,
-            value: Some(UserVarValue {
-                value_type,
-                collation,
-                bytes,
-                unsigned: value_type == UserVarType::Int && flags & UNSIGNED != 0,
-            }),
-        })
+        let value = UserVarValue {
+            value_type,
+            collation,
+            bytes,
+            unsigned: value_type == UserVarType::Int && flags & UNSIGNED != 0,
+        };
+        let value = Some(value);
+        Ok(Self { name, value })
     }
 }
 
@@ -485,9 +469,8 @@ pub fn shown_statement(statement: &[u8], longest: usize) -> String {
     let text = without_secrets(&text);
     let more = text.chars().nth(longest).map(|_| '…');
     let shown = text.chars().take(longest).chain(more);
-    shown
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect()
+    let one_line = shown.map(|c| if c.is_control() { ' ' } else { c });
+    one_line.collect()
 }
 
 /// A text that quotes statements, truncated where a password or its hash may follow (after `IDENTIFIED`, `PASSWORD`, `SOURCE_PASSWORD` and
@@ -521,9 +504,8 @@ fn secret_follows(text: &str) -> Option<usize> {
     let mut rest = text;
     loop {
         let word = rest.find(in_word)?;
-        let length = rest[word..]
-            .find(|c| !in_word(c))
-            .unwrap_or(rest.len() - word);
+        let length = rest[word..].find(|c| !in_word(c));
+        let length = length.unwrap_or(rest.len() - word);
         let end = text.len() - rest.len() + word + length;
         let name = rest[word..word + length].to_ascii_uppercase();
         if name == "IDENTIFIED" || name == "PASSWORD" || name.ends_with("_PASSWORD") {
