@@ -24,10 +24,8 @@ impl NamedEvent {
     /// the definer.
     #[must_use]
     pub fn altered(&self, to: &str) -> String {
-        let (user, host) = self
-            .definer
-            .rsplit_once('@')
-            .unwrap_or((&self.definer, "%"));
+        let account = self.definer.rsplit_once('@');
+        let (user, host) = account.unwrap_or((&self.definer, "%"));
         format!(
             "ALTER DEFINER = {}@{} EVENT {}.{} {to}",
             quoted(user),

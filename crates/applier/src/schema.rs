@@ -9,7 +9,7 @@ use binlog_format::row_image::{CollationId, ColumnType};
 pub(crate) const OWN_SCHEMA: &str = "witness_applier";
 
 /// A table by its names in the log.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableName {
     /// Name of the schema (database).
     pub schema: Box<str>,
@@ -44,7 +44,7 @@ pub(crate) fn same_name(one: &str, other: &str) -> bool {
 }
 
 /// A table's columns and the constraints on its rows.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TableShape {
     /// Schema and table.
     pub name: TableName,
@@ -75,13 +75,7 @@ impl TableShape {
         Self {
             name,
             columns,
-            primary_key: None,
-            unique_keys: Vec::new(),
-            parents: Vec::new(),
-            referenced: Vec::new(),
-            children: Vec::new(),
-            cascades_to: Vec::new(),
-            without_transactions: None,
+            ..Self::default()
         }
     }
 }
@@ -228,9 +222,8 @@ impl Fold {
     #[must_use]
     pub fn append(self, value: &[u8], prefix: Option<u32>, out: &mut Vec<u8>) -> bool {
         // A character has at least one byte, so `prefix` bytes contain at most `prefix` characters.
-        let value = prefix
-            .and_then(|characters| value.get(..characters as usize))
-            .unwrap_or(value);
+        let prefix = prefix.and_then(|characters| value.get(..characters as usize));
+        let value = prefix.unwrap_or(value);
         match self {
             Self::Opaque => {}
             Self::Bytes => out.extend_from_slice(value),

@@ -89,10 +89,8 @@ const TABLE_ID: usize = 6;
 
 /// The schema of a table map: each statement has a map, so only its schema is read here.
 fn schema_of(map: &RawEvent) -> Option<&[u8]> {
-    let (&length, rest) = map
-        .bytes()
-        .get(HEADER_LEN + TABLE_ID + 2..)?
-        .split_first()?;
+    let length_at = HEADER_LEN + TABLE_ID + 2;
+    let (&length, rest) = map.bytes().get(length_at..)?.split_first()?;
     rest.get(..usize::from(length))
 }
 

@@ -162,14 +162,12 @@ impl Parsed {
             return Ok(transaction);
         }
         ready.keep_time_zone(&mut parts.context);
-        let (body, more) =
-            parts
-                .finish(events, ready, lookup, max_key_bytes)
-                .map_err(|(table, cause)| DecodeFailure {
-                    gtid: transaction.gtid,
-                    table,
-                    cause: Box::new(cause),
-                })?;
+        let finished = parts.finish(events, ready, lookup, max_key_bytes);
+        let (body, more) = finished.map_err(|(table, cause)| DecodeFailure {
+            gtid: transaction.gtid,
+            table,
+            cause: Box::new(cause),
+        })?;
         transaction.body = body;
         transaction.bytes += more;
         Ok(transaction)
@@ -225,13 +223,8 @@ impl Parts {
             let (Some(table), Some(logged)) = (tables.get(place), self.tables.get(place)) else {
                 continue;
             };
-            let fits = split(
-                part,
-                table,
-                &mut changes,
-                &mut ready.row_keys,
-                max_key_bytes,
-            );
+            let row_keys = &mut ready.row_keys;
+            let fits = split(part, table, &mut changes, row_keys, max_key_bytes);
             let fits = fits.map_err(|cause| (Some(logged.name.clone()), cause))?;
             if !fits {
                 return barrier(Vec::new());
@@ -269,9 +262,8 @@ fn split(
         // All of it is within an event with a size of 32 bits, and the bound above is far below that many keys.
         let images = part.images_at + row.range.start as u32..part.images_at + row.range.end as u32;
         let first_key = changes.keys.len() as u32;
-        changes
-            .keys
-            .extend_from_slice(row_keys.of(&table.keys, &row, cascades_logged));
+        let keys = row_keys.of(&table.keys, &row, cascades_logged);
+        changes.keys.extend_from_slice(keys);
         let is_joinable = !is_partial && table.keys.can_be_joined(&row);
         let joinable_after = is_joinable.then(|| part.images_at + row.after_at as u32);
         changes.rows.push(RowWrite {

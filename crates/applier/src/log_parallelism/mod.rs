@@ -196,9 +196,8 @@ impl ClockedLog {
         }
         self.size += 1;
 
-        let before = self
-            .finished
-            .partition_point(|(number, _)| *number <= clock.last_committed);
+        let is_before = |(number, _): &(i64, u64)| *number <= clock.last_committed;
+        let before = self.finished.partition_point(is_before);
         let start = match before.checked_sub(1).and_then(|at| self.finished.get(at)) {
             Some((_, finished)) => *finished,
             None => self.base,

@@ -79,9 +79,7 @@ pub(super) fn blockers_query(waiting: SessionId) -> String {
 
 /// Reads the session ids from the answer to the query above.
 pub(super) fn read_blockers(answer: &QueryResult) -> Vec<SessionId> {
-    let ids = answer
-        .rows
-        .iter()
-        .filter_map(|row| row.text_at(0)?.parse().ok());
+    let ids = answer.rows.iter();
+    let ids = ids.filter_map(|row| row.text_at(0)?.parse().ok());
     ids.map(SessionId).collect()
 }

@@ -121,14 +121,9 @@ impl MysqlBackend {
     pub async fn version(&self) -> Result<ServerVersion, BackendError> {
         let query = "SELECT @@GLOBAL.version AS version, @@GLOBAL.version_comment AS comment";
         let answer = self.ask(query).await?;
-        let text = |column| {
-            answer
-                .first()
-                .and_then(|row| row.text(column))
-                .unwrap_or_default()
-        };
-        let version = text("version");
-        let product = mysql_link::product(version, text("comment"));
+        let text = |column| answer.first().and_then(|row| row.text(column));
+        let version = text("version").unwrap_or_default();
+        let product = mysql_link::product(version, text("comment").unwrap_or_default());
         if let Some(product) = product.filter(|product| !product.replicates_as_mysql) {
             return Err(self.unsuitable(mysql_link::foreign(product.name)));
         }
@@ -378,11 +373,8 @@ impl Backend for MysqlBackend {
         let checkpoint = self.shared.checkpoint.as_ref();
         let row =
             checkpoint.map(|_| format!("SELECT gtids, n FROM {TABLE} WHERE id = 1 FOR SHARE"));
-        for query in row
-            .as_deref()
-            .into_iter()
-            .chain(["SELECT @@GLOBAL.gtid_executed"])
-        {
+        let row = row.as_deref().into_iter();
+        for query in row.chain(["SELECT @@GLOBAL.gtid_executed"]) {
             let answer = match ask(&self.questions, self.options(), query).await {
                 // An operator who drops the row requests transactions one by one.
                 Err(error) if is_missing(&error) => continue,

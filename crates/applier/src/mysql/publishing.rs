@@ -274,9 +274,8 @@ pub(super) async fn prepare(options: &MysqlOptions, number: u64) -> Result<(), L
         tried = connection.execute(&update).await;
     }
     tried?;
-    connection
-        .query(format!("SELECT n, gtids FROM {TABLE} WHERE id = 1"))
-        .await?;
+    let read = format!("SELECT n, gtids FROM {TABLE} WHERE id = 1");
+    connection.query(read).await?;
     connection.close().await;
     Ok(())
 }

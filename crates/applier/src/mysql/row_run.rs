@@ -113,11 +113,8 @@ fn append_part(part: &Part<'_>, writes: &[Write<'_>], begin: usize, out: &mut Ve
     let writes = writes.iter().chain(iter::repeat(&Write::AsLogged));
     for (row, write) in part.rows.clone().zip(writes) {
         let all = images(part.changes, row);
-        let after_at = part
-            .changes
-            .rows
-            .get(row)
-            .and_then(|row| row.joinable_after);
+        let after_at = part.changes.rows.get(row);
+        let after_at = after_at.and_then(|row| row.joinable_after);
         let (kept, after) = match (write, after_at) {
             (Write::LeftOut, _) => continue,
             (Write::EndsAs(after), Some(at)) => (all.start..at.get() as usize, *after),
@@ -263,10 +260,8 @@ fn images(changes: &RowChanges, row: usize) -> Range<usize> {
 
 /// The flags of a rows event that apply to its whole statement.
 fn statement_flags(event: &RowsEvent) -> u16 {
-    let flags = event
-        .event
-        .get(FLAGS)
-        .and_then(|flags| flags.try_into().ok());
+    let flags = event.event.get(FLAGS);
+    let flags = flags.and_then(|flags| flags.try_into().ok());
     let flags = u16::from_le_bytes(flags.unwrap_or_default());
     without_foreign_keys(flags) & !Rows::END_OF_STATEMENT
 }
@@ -462,9 +457,8 @@ pub(super) fn statement_pieces(events: &[Bytes]) -> impl Iterator<Item = Vec<u8>
         }
         (!raw.is_empty()).then(|| STANDARD.encode(&raw).into_bytes())
     });
-    iter::once(HEAD.to_vec())
-        .chain(encoded)
-        .chain(iter::once(TAIL.to_vec()))
+    let tail = iter::once(TAIL.to_vec());
+    iter::once(HEAD.to_vec()).chain(encoded).chain(tail)
 }
 
 /// Appends the statement that applies `events`.

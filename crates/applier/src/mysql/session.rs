@@ -467,8 +467,8 @@ impl Session for MysqlSession {
         self.named = true;
         let for_good = self.written_for_good(barrier).await?;
         if !for_good.is_empty() {
-            self.begin_for_good(transaction.gtid, barrier, &for_good)
-                .await?;
+            let gtid = transaction.gtid;
+            self.begin_for_good(gtid, barrier, &for_good).await?;
         }
         self.rows_begin(transaction);
         let done = self.barrier(transaction, barrier, &for_good).await;

@@ -33,29 +33,20 @@ pub(super) fn context_statement(
     set.put_logged("sql_mode", context.sql_mode);
     let auto = context.auto_increment;
     // Not logged with the value 1.
-    set.put(
-        "auto_increment_increment",
-        auto.map_or(1, |auto| auto.increment),
-    );
-    set.put("auto_increment_offset", auto.map_or(1, |auto| auto.offset));
+    let (increment, offset) = auto.map_or((1, 1), |auto| (auto.increment, auto.offset));
+    set.put("auto_increment_increment", increment);
+    set.put("auto_increment_offset", offset);
     set.put("lc_time_names", context.lc_time_names.unwrap_or(0));
     set.put_logged("time_zone", context.time_zone.map(text_literal));
-    let flag = |logged: Option<bool>| logged.map(u8::from);
-    set.put_logged(
-        "sql_require_primary_key",
-        flag(context.sql_require_primary_key),
-    );
-    set.put_logged(
-        "default_table_encryption",
-        flag(context.default_table_encryption),
-    );
-    set.put_logged(
-        "enable_cascade_triggers",
-        flag(context.enable_cascade_triggers),
-    );
-    let utf8mb4 = context
-        .default_collation_for_utf8mb4
-        .unwrap_or(OLD_DEFAULT_COLLATION);
+    for (name, flag) in [
+        ("sql_require_primary_key", context.sql_require_primary_key),
+        ("default_table_encryption", context.default_table_encryption),
+        ("enable_cascade_triggers", context.enable_cascade_triggers),
+    ] {
+        set.put_logged(name, flag.map(u8::from));
+    }
+    let utf8mb4 = context.default_collation_for_utf8mb4;
+    let utf8mb4 = utf8mb4.unwrap_or(OLD_DEFAULT_COLLATION);
     set.put("default_collation_for_utf8mb4", utf8mb4);
     set.put_logged("collation_database", context.collation_database);
     // Last: from here on the session parses text in the statement's character set.
@@ -155,10 +146,8 @@ fn value_literal(value: &UserVarValue<'_>, collation: Option<(&str, &str)>) -> O
     Some(match value.value_type {
         UserVarType::String => {
             let (character_set, collation) = collation?;
-            format!(
-                "_{character_set} {} COLLATE {collation}",
-                hex_literal(bytes)
-            )
+            let text = hex_literal(bytes);
+            format!("_{character_set} {text} COLLATE {collation}")
         }
         UserVarType::Real => {
             let number = f64::from_le_bytes(bytes.try_into().ok()?);
@@ -204,17 +193,14 @@ pub(super) fn decimal_text(precision: usize, scale: usize, bytes: &[u8]) -> Opti
     *plain.first_mut()? ^= 0x80;
 
     let full = |digits: usize| std::iter::repeat_n(GROUP, digits / GROUP);
-    let groups = [whole % GROUP]
-        .into_iter()
-        .chain(full(whole))
-        .chain(full(scale));
+    let between = full(whole).chain(full(scale));
+    let groups = [whole % GROUP].into_iter().chain(between);
     let (mut rest, mut digits) = (plain.as_slice(), String::new());
     for group in groups.chain([scale % GROUP]).filter(|group| *group > 0) {
         let (number, after) = rest.split_at_checked(*BYTES.get(group)?)?;
         rest = after;
-        let number = number
-            .iter()
-            .fold(0_u32, |number, byte| number << 8 | u32::from(*byte));
+        let bytes = number.iter();
+        let number = bytes.fold(0_u32, |number, byte| number << 8 | u32::from(*byte));
         digits += &format!("{number:0group$}");
     }
     // A group with too large a number has more digits.

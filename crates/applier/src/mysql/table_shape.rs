@@ -47,10 +47,8 @@ impl<'a> ShapeQuery<'a> {
     /// Rows of different kinds with the same columns. The first column is the table, as a number from 1 on.
     pub(super) fn sql(&self) -> String {
         let schema = text_literal(self.schema);
-        let tables = self
-            .tables
-            .iter()
-            .map(|(_, name)| text_literal(&*name.table));
+        let tables = self.tables.iter();
+        let tables = tables.map(|(_, name)| text_literal(&*name.table));
         let tables = tables.collect::<Vec<_>>().join(", ");
         let this = format!("table_schema = {schema} AND table_name IN ({tables})");
         let number = format!("FIELD(table_name, {tables})");

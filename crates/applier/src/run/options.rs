@@ -164,9 +164,8 @@ impl Pace {
         let missing = (1.0 - self.allowance).max(0.0) / rate;
         // Slightly later rather than too early.
         let wait = Duration::try_from_secs_f64(missing).unwrap_or(Duration::MAX);
-        self.at
-            .checked_add(wait)?
-            .checked_add(Duration::from_nanos(1))
+        let next = self.at.checked_add(wait)?;
+        next.checked_add(Duration::from_nanos(1))
     }
 
     fn earn(&mut self, now: Duration) {

@@ -90,9 +90,8 @@ impl<B: Backend> Worker<B> {
             Call::Write { .. } | Call::Barrier => 0,
         };
         let transactions = order.batch.transactions().iter().skip(from);
-        Ok(transactions
-            .take_while(|transaction| executed.contains(&transaction.gtid))
-            .count())
+        let done = transactions.take_while(|transaction| executed.contains(&transaction.gtid));
+        Ok(done.count())
     }
 }
 

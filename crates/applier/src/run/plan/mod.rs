@@ -16,7 +16,6 @@ use std::time::Duration;
 use crate::backend::{Refusal, Then};
 use crate::batch::{Batch, BatchSeq, Commits};
 use crate::run::options::{BatchSize, Options, Pace};
-use crate::run::plan::gathering::Gathering;
 use crate::run::plan::turns::{Pacing, PacingMode, Passing};
 pub use crate::run::plan::worker_slot::{Call, Order, Report, WorkerId};
 use crate::run::plan::worker_slot::{Held, Running, WorkerSlot};
@@ -50,7 +49,7 @@ pub struct Plan {
     pacing: Pacing,
     passing: Passing,
     /// Transactions that are in no batch yet.
-    gathering: Gathering,
+    gathering: Vec<Arc<Transaction>>,
     /// From the scheduler's base on.
     entries: VecDeque<Entry>,
     /// Waiting batches, and the number of uncommitted transactions.
@@ -83,14 +82,12 @@ impl Plan {
             pace: Pace::default(),
             pacing: Pacing::default(),
             passing: Passing::new(as_one),
-            gathering: Gathering::default(),
+            gathering: Vec::new(),
             entries: VecDeque::new(),
             waiting: 0,
             depth: 0,
             ready: BTreeSet::new(),
-            slots: (0..options.workers)
-                .map(|_| WorkerSlot::default())
-                .collect(),
+            slots: Vec::from_iter((0..options.workers).map(|_| WorkerSlot::default())),
             last_begun: BatchSeq(first.0.saturating_sub(1)),
             begun: Vec::new(),
             begin_upto: None,
@@ -312,17 +309,15 @@ impl Plan {
     }
 
     fn is_committed(&self, seq: BatchSeq) -> bool {
-        seq < self.scheduler.base()
-            || self
-                .entry(seq)
-                .is_some_and(|entry| entry.state == State::Committed)
+        let entry = self.entry(seq);
+        let is_committed = entry.is_some_and(|entry| entry.state == State::Committed);
+        is_committed || seq < self.scheduler.base()
     }
 
     /// Adds a waiting batch to the ready ones, if it is ready.
     fn mark_ready(&mut self, seq: BatchSeq) {
-        let waits = self
-            .entry(seq)
-            .is_some_and(|entry| entry.state == State::Waiting);
+        let entry = self.entry(seq);
+        let waits = entry.is_some_and(|entry| entry.state == State::Waiting);
         if waits && self.scheduler.may_begin(seq) {
             self.ready.insert(seq);
         }
