@@ -120,13 +120,8 @@ impl<'a> Cursor<'a> {
         field: &'static str,
         count: usize,
     ) -> Result<&'a [u8], DecodeError> {
-        match self.rest.split_at_checked(count) {
-            Some((taken, rest)) => {
-                self.rest = rest;
-                Ok(taken)
-            }
-            None => Err(DecodeError::truncated(field, count as u64, self.rest.len())),
-        }
+        let taken = self.rest.split_off(..count);
+        taken.ok_or_else(|| DecodeError::truncated(field, count as u64, self.rest.len()))
     }
 
     pub(crate) fn array<const N: usize>(
@@ -175,10 +170,10 @@ impl<'a> Cursor<'a> {
             252 => self.uint(field, 2),
             253 => self.uint(field, 3),
             254 => self.uint(field, 8),
-            _ => Err(invalid(
-                field,
-                "251 and 255 do not begin a length-encoded integer",
-            )),
+            _ => {
+                let reason = "251 and 255 do not begin a length-encoded integer";
+                Err(invalid(field, reason))
+            }
         }
     }
 
@@ -208,10 +203,10 @@ impl<'a> Cursor<'a> {
         field: &'static str,
         count: u64,
     ) -> Result<&'a [u8], DecodeError> {
-        if count > self.rest.len() as u64 {
-            return Err(DecodeError::truncated(field, count, self.rest.len()));
+        match usize::try_from(count) {
+            Ok(count) => self.bytes(field, count),
+            Err(_) => Err(DecodeError::truncated(field, count, self.rest.len())),
         }
-        self.bytes(field, count as usize)
     }
 
     /// Succeeds if everything was read.

@@ -266,9 +266,8 @@ impl<'a> EventRef<'a> {
         }
         let header = EventHeader::parse(buffer)?;
         let size = header.event_size as usize;
-        let (bytes, rest) = buffer
-            .split_at_checked(size)
-            .ok_or_else(|| truncated_event(size, buffer.len()))?;
+        let parts = buffer.split_at_checked(size);
+        let (bytes, rest) = parts.ok_or_else(|| truncated_event(size, buffer.len()))?;
         *buffer = rest;
         Ok(Some(Self { header, bytes }))
     }

@@ -322,10 +322,8 @@ fn put_row(out: &mut Vec<u8>, table: &Table, row: &[Value]) -> Result<(), Synthe
     }
     let bits = out.len();
     out.resize(bits + row.len().div_ceil(8), 0);
-    let nulls = row
-        .iter()
-        .enumerate()
-        .filter(|(_, value)| **value == Value::Null);
+    let values = row.iter().enumerate();
+    let nulls = values.filter(|(_, value)| **value == Value::Null);
     nulls.for_each(|(at, _)| set_bit(&mut out[bits..], at));
     for (at, value) in row.iter().enumerate() {
         put_value(out, table, at, value)?;

@@ -74,17 +74,6 @@ impl FileSource {
         }
     }
 
-    /// Opens the next file; false when there is none.
-    async fn open_next(&mut self) -> Result<bool, SourceError> {
-        let Some(path) = self.waiting.pop_front() else {
-            return Ok(false);
-        };
-        self.open = Some(EventFile::open(&path).await?);
-        self.framer.reset(ChecksumAlgorithm::Crc32);
-        self.in_use = false;
-        Ok(true)
-    }
-
     /// The open file has ended, perhaps within an event.
     fn finished(&mut self) -> Result<(), SourceError> {
         let Some(file) = self.open.take() else {
@@ -110,11 +99,14 @@ impl Source for FileSource {
     async fn next(&mut self) -> Result<Option<FramedTransaction>, SourceError> {
         loop {
             let Some(file) = &mut self.open else {
-                if self.open_next().await? {
-                    continue;
-                }
-                self.drained.set(true);
-                return Ok(None);
+                let Some(path) = self.waiting.pop_front() else {
+                    self.drained.set(true);
+                    return Ok(None);
+                };
+                self.open = Some(EventFile::open(&path).await?);
+                self.framer.reset(ChecksumAlgorithm::Crc32);
+                self.in_use = false;
+                continue;
             };
             let Some(event) = file.next().await? else {
                 self.finished()?;

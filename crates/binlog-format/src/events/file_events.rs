@@ -105,9 +105,8 @@ impl<'a> FormatDescription<'a> {
             ..Self::decode(event)?
         };
         let mut origin = EventOrigin::from(event.header());
-        origin.flags = origin
-            .flags
-            .without(EventFlags::BINLOG_IN_USE | EventFlags::ARTIFICIAL);
+        let of_one_file = EventFlags::BINLOG_IN_USE | EventFlags::ARTIFICIAL;
+        origin.flags = origin.flags.without(of_one_file);
         Ok(description.encode(origin))
     }
 }

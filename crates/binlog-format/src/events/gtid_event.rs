@@ -252,11 +252,8 @@ fn decode_tagged(body: &[u8]) -> Result<GtidEvent, DecodeError> {
     let is_known = number("serialization version")? == FORMAT_VERSION;
     ensure(is_known, "serialization version", "only version 1 is read")?;
     let fits = number("serialized size")? == body.len() as u64;
-    ensure(
-        fits,
-        "serialized size",
-        "it is not the size of the event's body",
-    )?;
+    let reason = "it is not the size of the event's body";
+    ensure(fits, "serialized size", reason)?;
     let is_known = number("last non-ignorable field")? <= LAST_KNOWN;
     let reason = "it has a field of a later MySQL version that readers must know";
     ensure(is_known, "GTID event", reason)?;
@@ -373,8 +370,8 @@ impl<'a> Fields<'a> {
         read: impl FnOnce(&mut Cursor<'a>, &'static str) -> Result<T, DecodeError>,
     ) -> Result<T, DecodeError> {
         let reason = "a field is missing or not in its order";
-        self.optional(number, read)?
-            .ok_or(invalid("GTID event", reason))
+        let value = self.optional(number, read)?;
+        value.ok_or(invalid("GTID event", reason))
     }
 
     /// Checks that the rest begins with a field of a later version, if there is any.
@@ -402,7 +399,6 @@ fn server_version(
     field: &'static str,
 ) -> Result<ServerVersion, DecodeError> {
     let value = decode::unsigned(cursor, field)?;
-    u32::try_from(value)
-        .map(ServerVersion)
-        .map_err(|_| invalid("server version", "more than 32 bits"))
+    let version = u32::try_from(value).map(ServerVersion);
+    version.map_err(|_| invalid("server version", "more than 32 bits"))
 }

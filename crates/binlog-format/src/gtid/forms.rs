@@ -78,10 +78,8 @@ impl FromStr for GtidSet {
 fn add_item(intervals: &mut UnsortedIntervals, item: &str) -> Result<(), ParseGtidError> {
     let refuse = |reason| ParseGtidError::new(item, reason);
     let mut fields = item.split(':').map(str::trim);
-    let source = fields
-        .next()
-        .and_then(parse_source)
-        .ok_or_else(|| refuse("it does not begin with a UUID"))?;
+    let source = fields.next().and_then(parse_source);
+    let source = source.ok_or_else(|| refuse("it does not begin with a UUID"))?;
     let mut tag = Tag::NONE;
     for field in fields {
         if field.starts_with(|c: char| c.is_ascii_digit()) {
@@ -93,8 +91,8 @@ fn add_item(intervals: &mut UnsortedIntervals, item: &str) -> Result<(), ParseGt
         } else if field.is_empty() {
             return Err(refuse("an interval is missing after a colon"));
         } else {
-            tag = Tag::new(field.as_bytes())
-                .map_err(|_| refuse("a tag is too long or has a wrong character"))?;
+            let named = Tag::new(field.as_bytes());
+            tag = named.map_err(|_| refuse("a tag is too long or has a wrong character"))?;
         }
     }
     Ok(())
@@ -230,11 +228,8 @@ fn decode_intervals(
         let first = cursor.i64("GTID interval")?;
         let end = cursor.i64("GTID interval")?;
         let in_order = floor < first && first < end;
-        ensure(
-            in_order,
-            "GTID interval",
-            "intervals are empty or not in order",
-        )?;
+        let reason = "intervals are empty or not in order";
+        ensure(in_order, "GTID interval", reason)?;
         floor = end;
         let interval = Interval::new(Gno::from_signed(first)?, Gno::from_signed(end - 1)?);
         each(interval.ok_or(invalid("GTID interval", "it is empty"))?);
@@ -269,9 +264,8 @@ pub fn parse_gtid_owners(text: &str) -> Result<Vec<(Gtid, Vec<u32>)>, ParseGtidE
             }
             let mut parts = field.split('#');
             let number = parts.next().unwrap_or_default();
-            let owners = parts
-                .map(|id| id.trim().parse::<u32>())
-                .collect::<Result<Vec<_>, _>>();
+            let owners = parts.map(|id| id.trim().parse::<u32>());
+            let owners: Result<Vec<_>, _> = owners.collect();
             let owners = owners.map_err(|_| ParseGtidError::new(item, "an owner is no number"))?;
             let gtid = format!("{source}:{number}").parse::<Gtid>()?;
             all.push((gtid, owners));

@@ -116,16 +116,16 @@ impl<'a> RowReader<'a> {
 
     /// Reads the images of a row; returns the end of the first one.
     fn read(&mut self) -> Result<usize, DecodeError> {
-        self.first
-            .read(self.columns, self.present, &[], &mut self.images)?;
+        let (present, images) = (self.present, &mut self.images);
+        self.first.read(self.columns, present, &[], images)?;
         let first_ends = self.len - self.images.remaining();
         if self.change.has_two_images() {
             let diffs = match self.change {
                 RowsChange::PartialUpdate => self.json_diff_bits()?,
                 _ => &[],
             };
-            self.second
-                .read(self.columns, self.present_after, diffs, &mut self.images)?;
+            let (present, images) = (self.present_after, &mut self.images);
+            self.second.read(self.columns, present, diffs, images)?;
         }
         Ok(first_ends)
     }
@@ -133,11 +133,8 @@ impl<'a> RowReader<'a> {
     fn json_diff_bits(&mut self) -> Result<&'a [u8], DecodeError> {
         let options = self.images.length_encoded("an image's options")?;
         let is_known = options & !HAS_JSON_DIFFS == 0;
-        ensure(
-            is_known,
-            "an image's options",
-            "an option of a later MySQL version",
-        )?;
+        let reason = "an option of a later MySQL version";
+        ensure(is_known, "an image's options", reason)?;
         if options & HAS_JSON_DIFFS == 0 {
             return Ok(&[]);
         }
@@ -214,8 +211,8 @@ impl<'a> Image<'a> {
 
 /// A bit, counted from the lowest of the first byte; false beyond the end.
 fn bit(bits: &[u8], at: usize) -> bool {
-    bits.get(at / 8)
-        .is_some_and(|byte| byte >> (at % 8) & 1 == 1)
+    let byte = bits.get(at / 8);
+    byte.is_some_and(|byte| byte >> (at % 8) & 1 == 1)
 }
 
 // The optional metadata of a table map: fields of (number, length-encoded length, value), in any order.
@@ -345,9 +342,8 @@ impl<'a> TableMetadata<'a> {
 
 fn collation(value: &mut Cursor<'_>) -> Result<CollationId, DecodeError> {
     let number = value.length_encoded("a collation")?;
-    u32::try_from(number)
-        .map(CollationId)
-        .map_err(|_| invalid("a collation", "its number has more than 32 bits"))
+    let number = u32::try_from(number).map(CollationId);
+    number.map_err(|_| invalid("a collation", "its number has more than 32 bits"))
 }
 
 fn next_exception(value: &mut Cursor<'_>) -> Result<Option<(u64, CollationId)>, DecodeError> {
@@ -377,11 +373,8 @@ fn primary_key(
         let column = value.length_encoded("a key's column")?;
         let column = usize::try_from(column).unwrap_or(usize::MAX);
         let is_there = column < columns.len();
-        ensure(
-            is_there,
-            "primary key",
-            "a column of it is not in the table",
-        )?;
+        let reason = "a column of it is not in the table";
+        ensure(is_there, "primary key", reason)?;
         let prefix = match with_prefixes {
             true => value.length_encoded("a key's prefix")?,
             false => 0,
