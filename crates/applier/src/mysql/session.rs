@@ -255,8 +255,7 @@ impl MysqlSession {
     ) -> Result<(), Failed> {
         let first = batch.transactions().first();
         let Some(first) = first.filter(|_| batch.barrier().is_none()) else {
-            let message = "a barrier has no rows to be written one by one";
-            return Err(refused_by_us(message.to_owned()).into());
+            return Err(refused_by_us("a barrier has no rows to be written one by one").into());
         };
         let stays = then == Then::StayOpen;
         self.rows_begin(first);
@@ -416,7 +415,7 @@ impl Session for MysqlSession {
         };
         let Some(checkpoint) = self.usable_checkpoint().cloned() else {
             self.rolled_back().await?;
-            return Err(refused_by_us("nothing is committed as one here".to_owned()));
+            return Err(refused_by_us("nothing is committed as one here"));
         };
         let statement = Some(checkpoint.take_turn(batch, turn));
         let done = match self.put(batch, rows, then, statement, &mut passed).await {
@@ -458,7 +457,7 @@ impl Session for MysqlSession {
 
     async fn run_barrier(&mut self, transaction: &Arc<Transaction>) -> Result<(), WriteError> {
         let Body::Barrier(barrier) = &transaction.body else {
-            return Err(refused_by_us("rows are no barrier".to_owned()));
+            return Err(refused_by_us("rows are no barrier"));
         };
         // Cosmetic: nothing depends on it.
         if let Some(checkpoint) = &self.shared.checkpoint {

@@ -17,39 +17,21 @@ mod reader;
 mod worker;
 
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 use binlog_format::gtid::Gtid;
 use thiserror::Error;
 
-use crate::backend::{Backend, BackendError, Refusal};
+use crate::backend::{BackendError, Refusal};
 use crate::decode::DecodeFailure;
+pub use crate::run::driver::apply;
 pub use crate::run::options::{
     BatchSize, Control, Ended, MAX_WORKERS, Options, OptionsError, RunHandle, WindowSize,
 };
 pub use crate::run::progress::{
     Counts, LagStart, Passed, Progress, StageName, TableRemarks, Unpassed,
 };
-use crate::source::{Persistence, Source, SourceError};
-
-/// Applies a source's log to a database. Transactions that the database has are skipped, in whatever order it received them.
-///
-/// # Errors
-/// [`ApplyError`]; another run with the same target continues where this one ended.
-pub async fn apply<S, B>(
-    source: S,
-    backend: Arc<B>,
-    options: &Options,
-    handle: RunHandle,
-) -> Result<Ended, ApplyError>
-where
-    S: Source + 'static,
-    B: Backend,
-{
-    options.validate()?;
-    driver::drive(source, backend, options, handle).await
-}
+use crate::source::{Persistence, SourceError};
 
 /// Why a run ended early. In every case the target's executed GTIDs show what is applied, and another run continues there.
 #[derive(Debug, Error)]
