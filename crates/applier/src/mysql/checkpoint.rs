@@ -21,6 +21,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::mem;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
@@ -95,12 +96,9 @@ struct UnderWay {
 impl State {
     /// Everything before this batch is committed, also without an answer.
     fn settle_before(&mut self, batch: BatchSeq) {
-        while let Some(first) = self
-            .under_way
-            .first_entry()
-            .filter(|one| *one.key() < batch)
+        let later = self.under_way.split_off(&batch);
+        for UnderWay { number, gtids, .. } in mem::replace(&mut self.under_way, later).into_values()
         {
-            let UnderWay { number, gtids, .. } = first.remove();
             self.committed = self.committed.max(number);
             self.unpublished.union_with(&gtids);
         }
@@ -205,8 +203,7 @@ impl Checkpoint {
     pub(super) fn found(&self, number: u64) -> Whose {
         let mut state = locked(&self.state);
         let mut all = state.under_way.iter();
-        let batch = all.find(|(_, one)| one.number == number);
-        if let Some(batch) = batch.map(|(batch, _)| *batch) {
+        if let Some((&batch, _)) = all.find(|(_, one)| one.number == number) {
             state.settle_before(batch.next());
             drop(state);
             self.changed.notify_waiters();

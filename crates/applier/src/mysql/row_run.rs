@@ -279,11 +279,8 @@ fn set_flags(out: &mut [u8], event: usize, ends: bool) {
     let place = event + FLAGS.start..event + FLAGS.end;
     if let Some([low, high]) = out.get_mut(place) {
         let flags = without_foreign_keys(u16::from_le_bytes([*low, *high]));
-        let flags = match ends {
-            true => flags | Rows::END_OF_STATEMENT,
-            false => flags & !Rows::END_OF_STATEMENT,
-        };
-        [*low, *high] = flags.to_le_bytes();
+        let end = if ends { Rows::END_OF_STATEMENT } else { 0 };
+        [*low, *high] = (flags & !Rows::END_OF_STATEMENT | end).to_le_bytes();
     }
 }
 
@@ -446,10 +443,8 @@ pub(super) fn statement_pieces(events: &[Bytes]) -> impl Iterator<Item = Vec<u8>
         let mut raw = Vec::with_capacity(PIECE);
         while raw.len() < PIECE {
             if slice.is_empty() {
-                match slices.next() {
-                    Some(next) => slice = next,
-                    None => break,
-                }
+                let Some(next) = slices.next() else { break };
+                slice = next;
             }
             let (now, later) = slice.split_at(slice.len().min(PIECE - raw.len()));
             raw.extend_from_slice(now);

@@ -31,7 +31,7 @@ pub use crate::run::options::{
 pub use crate::run::progress::{
     Counts, LagStart, Passed, Progress, StageName, TableRemarks, Unpassed,
 };
-use crate::source::{Persistence, SourceError};
+use crate::source::{SourceError, persist};
 
 /// Why a run ended early. In every case the target's executed GTIDs show what is applied, and another run continues there.
 #[derive(Debug, Error)]
@@ -88,13 +88,8 @@ where
     F: FnMut() -> A,
     A: Future<Output = Result<T, BackendError>>,
 {
-    let persistence = Persistence {
-        within,
-        first_pause: Duration::from_millis(50),
-        longest_pause: Duration::from_secs(2),
-    };
     let may_pass = |error: &BackendError| !matches!(error, BackendError::Refused(_));
-    let answer = persistence.ask("the database is away", may_pass, ask).await;
+    let answer = persist(within, "the database is away", may_pass, ask).await;
     answer.map_err(|error| match error {
         BackendError::Refused(message) => ApplyError::Database(message),
         BackendError::Unreachable(message) => ApplyError::Unreachable {

@@ -58,56 +58,36 @@ impl Drained {
 
 // Repeated requests to a server that may be away for a while, with growing pauses.
 
-/// How long to retry, and how often.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Persistence {
-    /// No attempt begins later than this.
-    pub within: Duration,
-    /// The first pause; each is twice the previous one.
-    pub first_pause: Duration,
-    /// The pause does not grow beyond this.
-    pub longest_pause: Duration,
-}
+/// Each pause is twice the previous one, up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-impl Persistence {
-    /// Retries until there is an answer, or an error that `may_pass` rejects. `trouble` is the log message in the
-    /// meantime.
-    ///
-    /// # Errors
-    /// The last one.
-    pub async fn ask<T, E, A>(
-        self,
-        trouble: &str,
-        may_pass: impl Fn(&E) -> bool,
-        mut ask: impl FnMut() -> A,
-    ) -> Result<T, E>
-    where
-        E: Display,
-        A: Future<Output = Result<T, E>>,
-    {
-        let until = Instant::now() + self.within;
-        let mut pause = self.first_pause;
-        loop {
-            let error = match ask().await {
-                Ok(answer) => return Ok(answer),
-                Err(error) => error,
-            };
-            if !may_pass(&error) || Instant::now() + pause > until {
-                return Err(error);
+/// Asks again until there is an answer, or an error that `may_pass` rejects; no attempt begins later than `within`. `trouble` is the
+/// log message in the meantime.
+///
+/// # Errors
+/// The last one.
+pub async fn persist<T, E, A>(
+    within: Duration,
+    trouble: &str,
+    may_pass: impl Fn(&E) -> bool,
+    mut ask: impl FnMut() -> A,
+) -> Result<T, E>
+where
+    E: Display,
+    A: Future<Output = Result<T, E>>,
+{
+    let until = Instant::now() + within;
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match ask().await {
+            Err(error) if may_pass(&error) && Instant::now() + pause <= until => {
+                tracing::warn!(%error, ?pause, "{trouble}; trying again");
             }
-            tracing::warn!(%error, ?pause, "{trouble}; trying again");
-            sleep(pause).await;
-            pause = (pause * 2).min(self.longest_pause);
+            answer => return answer,
         }
-    }
-}
-
-/// How to reopen a source that is away, for at most `patience`.
-pub fn reopening(patience: Duration) -> Persistence {
-    Persistence {
-        within: patience,
-        first_pause: Duration::from_millis(100),
-        longest_pause: Duration::from_secs(5),
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
@@ -281,8 +261,8 @@ impl DumpSource {
     }
 
     async fn open(&self) -> Result<ReplicationStream, SourceError> {
-        let opening = reopening(self.patience);
-        let opened = opening.ask("the source cannot be read", may_pass, || self.connect());
+        let trouble = "the source cannot be read";
+        let opened = persist(self.patience, trouble, may_pass, || self.connect());
         opened.await.map_err(|error| match may_pass(&error) {
             true => SourceError::Unreachable(error.to_string()),
             false => refused(&error),
