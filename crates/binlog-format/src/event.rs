@@ -1,7 +1,6 @@
 //! The 19-byte event header, the event types and checksums, and one event as raw bytes.
 
 use std::fmt;
-use std::ops::BitOr;
 
 use bytes::Bytes;
 
@@ -52,14 +51,6 @@ impl EventFlags {
     /// These flags without those of `other`.
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
-    }
-}
-
-impl BitOr for EventFlags {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
     }
 }
 
@@ -369,7 +360,7 @@ mod tests {
             server_id: 7,
             event_size: 31,
             log_pos: 158,
-            flags: EventFlags::IGNORABLE | EventFlags::NO_FILTER,
+            flags: EventFlags(EventFlags::IGNORABLE.0 | EventFlags::NO_FILTER.0),
         }
     }
 

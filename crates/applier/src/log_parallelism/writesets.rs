@@ -213,7 +213,7 @@ pub(super) fn shape_of(table: &LoggedTable) -> Result<(TableShape, PrimaryKey), 
     let map = TableMap::decode(EventRef::new(&table.map)?)?;
     let columns = Columns::of(&map)?;
     let metadata = TableMetadata::decode(&map, &columns)?;
-    let parts = metadata.primary_key().to_vec();
+    let parts = metadata.primary_key.clone();
     let known = match (parts.is_empty(), metadata.is_full()) {
         (false, _) => PrimaryKey::Logged,
         (true, true) => PrimaryKey::None,

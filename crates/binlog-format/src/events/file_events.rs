@@ -105,8 +105,9 @@ impl<'a> FormatDescription<'a> {
             ..Self::decode(event)?
         };
         let mut origin = EventOrigin::from(event.header());
-        let of_one_file = EventFlags::BINLOG_IN_USE | EventFlags::ARTIFICIAL;
-        origin.flags = origin.flags.without(of_one_file);
+        for flag in [EventFlags::BINLOG_IN_USE, EventFlags::ARTIFICIAL] {
+            origin.flags = origin.flags.without(flag);
+        }
         Ok(description.encode(origin))
     }
 }
@@ -148,18 +149,14 @@ impl<'a> Heartbeat<'a> {
     /// # Errors
     /// When it is of another type or truncated.
     pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
-        if event.event_type() == EventType::HeartbeatV2 {
-            return Self::decode_fields(event.body());
+        if event.event_type() != EventType::HeartbeatV2 {
+            return Ok(Self {
+                version_2: false,
+                file: Cow::Borrowed(event.body_of(EventType::Heartbeat)?),
+                position: u64::from(event.header().log_pos),
+            });
         }
-        Ok(Self {
-            version_2: false,
-            file: Cow::Borrowed(event.body_of(EventType::Heartbeat)?),
-            position: u64::from(event.header().log_pos),
-        })
-    }
-
-    fn decode_fields(body: &'a [u8]) -> Result<Self, DecodeError> {
-        let mut cursor = Cursor::new(body);
+        let mut cursor = Cursor::new(event.body());
         let (mut file, mut position) = (None, None);
         while let Some((number, mut value)) = cursor.numbered_field("heartbeat field")? {
             match number {

@@ -273,7 +273,13 @@ impl<'a> SessionContext<'a> {
                     host: short_bytes(cursor)?,
                 });
             }
-            12 => skip_updated_schemas(cursor)?,
+            // The schemas that a statement changes: a count, and names that end with 0.
+            12 => {
+                let count = Some(cursor.u8(FIELD)?).filter(|count| *count <= MAX_UPDATED_SCHEMAS);
+                for _ in 0..count.unwrap_or_default() {
+                    while cursor.u8(FIELD)? != 0 {}
+                }
+            }
             13 => self.microseconds = Some(cursor.uint(FIELD, 3)? as u32),
             16 => self.explicit_defaults_for_timestamp = Some(cursor.u8(FIELD)? != 0),
             17 => self.ddl_xid = Some(cursor.u64(FIELD)?),
@@ -290,19 +296,6 @@ impl<'a> SessionContext<'a> {
 fn short_bytes<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], DecodeError> {
     let length = cursor.u8("status variable")?;
     cursor.bytes("status variable", usize::from(length))
-}
-
-/// The schemas that a statement changes: a count, and names that end with 0.
-fn skip_updated_schemas(cursor: &mut Cursor<'_>) -> Result<(), DecodeError> {
-    const FIELD: &str = "updated schemas";
-    let count = cursor.u8(FIELD)?;
-    if count > MAX_UPDATED_SCHEMAS {
-        return Ok(());
-    }
-    for _ in 0..count {
-        while cursor.u8(FIELD)? != 0 {}
-    }
-    Ok(())
 }
 
 // INTVAR, RAND, USER_VAR: variables that the next statement needs to have the same effect as on the source. Statement format only.
@@ -383,21 +376,6 @@ pub enum UserVarType {
     Decimal,
 }
 
-impl UserVarType {
-    fn from_code(code: u8) -> Result<Self, DecodeError> {
-        match code {
-            0 => Ok(Self::String),
-            1 => Ok(Self::Real),
-            2 => Ok(Self::Int),
-            4 => Ok(Self::Decimal),
-            _ => Err(invalid(
-                "USER_VAR type",
-                "neither 0 (string), 1 (real), 2 (int) nor 4 (decimal)",
-            )),
-        }
-    }
-}
-
 /// The value of a user variable that is not NULL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserVarValue<'a> {
@@ -435,7 +413,16 @@ impl<'a> UserVar<'a> {
         if cursor.u8("user variable's NULL mark")? != 0 {
             return Ok(Self { name, value: None });
         }
-        let value_type = UserVarType::from_code(cursor.u8("USER_VAR type")?)?;
+        let value_type = match cursor.u8("USER_VAR type")? {
+            0 => UserVarType::String,
+            1 => UserVarType::Real,
+            2 => UserVarType::Int,
+            4 => UserVarType::Decimal,
+            _ => {
+                let reason = "neither 0 (string), 1 (real), 2 (int) nor 4 (decimal)";
+                return Err(invalid("USER_VAR type", reason));
+            }
+        };
         let collation = cursor.u32("user variable's collation")?;
         let value_len = cursor.u32("user variable's length")?;
         let bytes = Cow::Borrowed(cursor.bytes("user variable's value", value_len as usize)?);

@@ -25,19 +25,6 @@ pub enum Compression {
     None = 255,
 }
 
-impl Compression {
-    fn from_code(code: u64) -> Result<Self, DecodeError> {
-        match code {
-            0 => Ok(Self::Zstd),
-            255 => Ok(Self::None),
-            _ => Err(invalid(
-                "compression type",
-                "neither 0 (ZSTD) nor 255 (NONE)",
-            )),
-        }
-    }
-}
-
 /// A transaction's events after its GTID.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransactionPayload<'a> {
@@ -61,8 +48,14 @@ impl<'a> TransactionPayload<'a> {
             match number {
                 BLOCK_SIZE => block_size = Some(value.length_encoded("payload size")?),
                 COMPRESSION => {
-                    let code = value.length_encoded("compression type")?;
-                    compression = Some(Compression::from_code(code)?);
+                    compression = Some(match value.length_encoded("compression type")? {
+                        0 => Compression::Zstd,
+                        255 => Compression::None,
+                        _ => {
+                            let reason = "neither 0 (ZSTD) nor 255 (NONE)";
+                            return Err(invalid("compression type", reason));
+                        }
+                    });
                 }
                 UNCOMPRESSED_SIZE => {
                     uncompressed_size = Some(value.length_encoded("uncompressed size")?)

@@ -289,7 +289,7 @@ fn skip_element_type(metadata: &mut Cursor<'_>) -> Result<(), DecodeError> {
 pub struct Columns {
     types: Box<[ColumnType]>,
     /// Number of JSON columns: images with differences have a bit for each.
-    json: usize,
+    pub(super) json: usize,
 }
 
 impl Columns {
@@ -332,9 +332,5 @@ impl Columns {
     /// The columns' types, in table order.
     pub fn iter(&self) -> impl Iterator<Item = ColumnType> + '_ {
         self.types.iter().copied()
-    }
-
-    pub(super) fn json_count(&self) -> usize {
-        self.json
     }
 }

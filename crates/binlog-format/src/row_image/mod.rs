@@ -138,7 +138,7 @@ impl<'a> RowReader<'a> {
         if options & HAS_JSON_DIFFS == 0 {
             return Ok(&[]);
         }
-        let bytes = self.columns.json_count().div_ceil(8);
+        let bytes = self.columns.json.div_ceil(8);
         self.images.bytes("an image's JSON bits", bytes)
     }
 }
@@ -236,7 +236,8 @@ pub struct KeyPart {
 pub struct TableMetadata<'a> {
     collations: Vec<Option<CollationId>>,
     names: Vec<&'a [u8]>,
-    primary_key: Vec<KeyPart>,
+    /// The primary key's columns, in key order; empty without one, or without `binlog_row_metadata=FULL`.
+    pub primary_key: Vec<KeyPart>,
 }
 
 impl<'a> TableMetadata<'a> {
@@ -292,11 +293,6 @@ impl<'a> TableMetadata<'a> {
     /// True if the table map was written under `binlog_row_metadata=FULL`: then a missing primary key means that the table has none.
     pub fn is_full(&self) -> bool {
         !self.names.is_empty()
-    }
-
-    /// The primary key's columns, in key order; empty without one, or without `binlog_row_metadata=FULL`.
-    pub fn primary_key(&self) -> &[KeyPart] {
-        &self.primary_key
     }
 
     /// A default collation, and pairs of a column (counted among those of its kind) and its collation.

@@ -107,7 +107,8 @@ fn a_canonical_format_description_has_no_fields_of_one_servers_file() {
     let mut received = FormatDescription::built_in("8.4.7");
     received.created = 1234;
     received.checksum = ChecksumAlgorithm::None;
-    let flags = EventFlags::BINLOG_IN_USE | EventFlags::ARTIFICIAL | EventFlags::NO_FILTER;
+    let of_one_file = EventFlags::BINLOG_IN_USE.0 | EventFlags::ARTIFICIAL.0;
+    let flags = EventFlags(of_one_file | EventFlags::NO_FILTER.0);
     let event = received.encode(EventOrigin {
         timestamp: 9,
         server_id: 3,

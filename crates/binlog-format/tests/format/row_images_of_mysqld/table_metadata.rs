@@ -77,7 +77,7 @@ fn table_maps_agree_with_the_schema() {
         }
         key.sort_by_key(|(place, _)| *place);
         let key: Vec<_> = key.into_iter().map(|(_, part)| part).collect();
-        assert_eq!(metadata.primary_key(), key, "{table}");
+        assert_eq!(metadata.primary_key, key, "{table}");
         tables += 1;
     }
     assert_eq!(tables, 4);
@@ -99,7 +99,7 @@ fn minimal_metadata_has_collations_and_no_names() {
     assert_eq!(map.table, &b"mixed"[..]);
     assert!(!metadata.is_full());
     assert_eq!(metadata.name(0), None);
-    assert_eq!(metadata.primary_key(), []);
+    assert_eq!(metadata.primary_key, []);
     assert_eq!(metadata.collation(2), Some(CollationId(255)));
     assert_eq!(metadata.collation(4), Some(CollationId(8)));
 }
