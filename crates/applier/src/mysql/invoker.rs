@@ -105,16 +105,13 @@ fn account(invoker: &Invoker<'_>, context: &SessionContext<'_>) -> Result<Vec<u8
     if !is_ascii && client.is_some_and(|client| !is_utf8(client)) {
         return Err("means an account whose name its character set may lack");
     }
-    let mut out = Vec::new();
-    for (part, before) in [(invoker.user, &b""[..]), (invoker.host, b"@")] {
-        out.extend_from_slice(before);
-        match part {
-            // An empty name cannot be in backquotes.
-            [] => out.extend_from_slice(b"''"),
-            part => append_name(part, &mut out),
-        }
-    }
-    Ok(out)
+    let quoted = |part: &[u8]| {
+        let mut out = Vec::new();
+        append_name(part, &mut out);
+        // An empty name cannot be in backquotes.
+        if part.is_empty() { b"''".to_vec() } else { out }
+    };
+    Ok([quoted(invoker.user), quoted(invoker.host)].join(&b'@'))
 }
 
 /// True if the number is that of a collation of utf8mb3 or utf8mb4.
@@ -189,10 +186,8 @@ impl Head {
                 Kind::Word => {
                     let object = [
                         ("EVENT", Object::Event),
-                        ("PROCEDURE", Object::Routine),
-                        ("FUNCTION", Object::Routine),
-                        ("VIEW", Object::Other),
-                        ("TRIGGER", Object::Other),
+                        ("PROCEDURE FUNCTION", Object::Routine),
+                        ("VIEW TRIGGER", Object::Other),
                     ];
                     let found = object.into_iter().find(|(word, _)| is(word));
                     if let Some((_, object)) = found {
@@ -355,8 +350,8 @@ fn comment(rest: &[u8]) -> Result<usize, Unclear> {
     const HEAD: usize = 2;
     let inside = rest.get(HEAD..).unwrap_or_default();
     let end = inside.windows(2).position(|two| two == b"*/");
-    end.map(|end| HEAD + end + 2)
-        .ok_or("has a comment without an end")
+    let length = end.map(|end| HEAD + end + 2);
+    length.ok_or("has a comment without an end")
 }
 
 #[cfg(test)]

@@ -42,30 +42,29 @@ impl Shared {
     }
 }
 
-/// The ids of open sessions, each with a count: a restarted target reuses ids
+/// The ids of open sessions, some more than once: a restarted target reuses ids
 /// of sessions that were lost with it and are not all dropped yet.
 #[derive(Debug, Default)]
 pub(super) struct OpenSessions {
-    ids: Mutex<BTreeMap<SessionId, usize>>,
+    ids: Mutex<Vec<SessionId>>,
 }
 
 impl OpenSessions {
     pub(super) fn add(&self, id: SessionId) {
-        *locked(&self.ids).entry(id).or_default() += 1;
+        locked(&self.ids).push(id);
     }
 
     pub(super) fn remove(&self, id: SessionId) {
         let mut ids = locked(&self.ids);
-        match ids.get_mut(&id) {
-            Some(sessions) if *sessions > 1 => *sessions -= 1,
-            _ => drop(ids.remove(&id)),
+        if let Some(place) = ids.iter().position(|one| *one == id) {
+            ids.swap_remove(place);
         }
     }
 
     /// All except one.
     pub(super) fn but(&self, one: SessionId) -> Vec<SessionId> {
         let ids = locked(&self.ids);
-        ids.keys().copied().filter(|id| *id != one).collect()
+        ids.iter().copied().filter(|id| *id != one).collect()
     }
 }
 
