@@ -75,9 +75,15 @@ pub(super) fn first_run(batch: &Batch, rows: Range<usize>, bound: usize) -> Rang
 /// [joined] are. Tables are renumbered: transactions of different servers may be neighbours, and use
 /// one number for different tables.
 pub(super) fn append_run(batch: &Batch, rows: Range<usize>, out: &mut Vec<u8>) {
-    let mut tables = Tables::default();
+    // By their maps; most statements have a few tables, and one with hundreds is slow anyway.
+    let mut tables: Vec<&[u8]> = Vec::new();
     for part in parts(batch, rows.clone()) {
-        tables.map(part.changes, part.event, out);
+        if !tables.contains(&content(part.map)) {
+            tables.push(content(part.map));
+            let begin = out.len();
+            out.extend_from_slice(part.map);
+            set_number(out, begin, tables.len());
+        }
     }
     let joined = joined(batch, rows.clone());
     let mut writes = joined.as_slice();
@@ -96,7 +102,8 @@ pub(super) fn append_run(batch: &Batch, rows: Range<usize>, out: &mut Vec<u8>) {
         } else {
             append_part(&part, of_part, begin, out);
         }
-        tables.number(part.changes, part.event, begin, out);
+        let place = tables.iter().position(|table| *table == content(part.map));
+        set_number(out, begin, place.map_or(0, |place| place + 1));
         set_flags(out, begin, false);
         last = Some(begin);
     }
@@ -143,10 +150,8 @@ pub(super) fn single_row(batch: &Batch, row: usize) -> Vec<Bytes> {
     let size = (head.len() + images.len()) as u32;
     overwrite(&mut head, 0, SIZE, &size.to_le_bytes());
     set_flags(&mut head, 0, true);
-    let map = map_of(part.changes, event);
-    let mut events: Vec<Bytes> = map.cloned().into_iter().collect();
-    events.extend([head.into(), event.event.slice_ref(images)]);
-    events
+    let images = event.event.slice_ref(images);
+    vec![part.map.clone(), head.into(), images]
 }
 
 /// The session that a row needs.
@@ -191,6 +196,8 @@ pub(super) fn statement_runs(events: &[Bytes], bound: usize) -> Vec<Vec<Bytes>> 
 struct Part<'a> {
     changes: &'a RowChanges,
     event: &'a RowsEvent,
+    /// The map of their table.
+    map: &'a Bytes,
     /// Their index range within their transaction.
     rows: Range<usize>,
 }
@@ -202,53 +209,29 @@ fn parts(batch: &Batch, rows: Range<usize>) -> impl Iterator<Item = Part<'_>> {
         iter::from_fn(move || {
             let event = changes.rows.get(next).filter(|_| next < rows.end)?.event;
             let event = changes.events.get(event as usize)?;
+            let map = &changes.tables.get(event.table as usize)?.map;
             let of_event = event.rows.start as usize..event.rows.end as usize;
             let part = next..of_event.end.min(rows.end);
             next = part.end;
             of_event.contains(&part.start).then_some(Part {
                 changes,
                 event,
+                map,
                 rows: part,
             })
         })
     })
 }
 
-fn map_of<'a>(changes: &'a RowChanges, event: &RowsEvent) -> Option<&'a Bytes> {
-    let table = changes.tables.get(event.table as usize)?;
-    Some(&table.map)
+/// A table map without its header and the table's number.
+fn content(map: &Bytes) -> &[u8] {
+    map.get(NUMBER.end..).unwrap_or_default()
 }
 
-/// The tables of a statement, by their maps without the number; here each has its position as number, from 1 on.
-#[derive(Default)]
-struct Tables<'a> {
-    // Most statements have a few tables; one with hundreds is slow anyway.
-    maps: Vec<&'a [u8]>,
-}
-
-impl<'a> Tables<'a> {
-    /// Appends the map of an event's table, if it is missing.
-    fn map(&mut self, changes: &'a RowChanges, event: &RowsEvent, out: &mut Vec<u8>) {
-        let Some(map) = map_of(changes, event) else {
-            return;
-        };
-        let content = map.get(NUMBER.end..).unwrap_or_default();
-        if self.maps.contains(&content) {
-            return;
-        }
-        self.maps.push(content);
-        let begin = out.len();
-        out.extend_from_slice(map);
-        self.number(changes, event, begin, out);
-    }
-
-    /// Writes the number of an event's table into the event or map at this offset.
-    fn number(&self, changes: &RowChanges, event: &RowsEvent, begin: usize, out: &mut [u8]) {
-        let map = map_of(changes, event).and_then(|map| map.get(NUMBER.end..));
-        let place = self.maps.iter().position(|content| Some(*content) == map);
-        let number = place.map_or(0, |place| place as u64 + 1).to_le_bytes();
-        overwrite(out, begin, NUMBER, &number[..NUMBER.end - NUMBER.start]);
-    }
+/// Writes the number of an event's table, from 1 on, into the event or map at this offset.
+fn set_number(out: &mut [u8], event: usize, number: usize) {
+    let number = (number as u64).to_le_bytes();
+    overwrite(out, event, NUMBER, &number[..NUMBER.end - NUMBER.start]);
 }
 
 /// Range of a row's images in its event.
@@ -323,19 +306,8 @@ enum Write<'a> {
 struct Taken<'a> {
     /// Its index in the run.
     at: usize,
-    /// The write to which an update of the same row may be joined; `None` where none may.
-    open: Option<Open<'a>>,
-}
-
-/// A row that a later update may change at its earlier position.
-#[derive(Debug, Clone, Copy)]
-struct Open<'a> {
-    /// The index of its write in the run.
-    written_at: usize,
-    /// The map of its table, without the table's number.
-    map: &'a [u8],
-    /// The image that the last write leaves.
-    after: &'a [u8],
+    /// The last write of the row to which an update may be joined, with its index in the run; `None` where none may.
+    open: Option<(usize, Joinable<'a>)>,
 }
 
 /// The form of each row of a run, in the order of [`parts`]. Empty: all of them are written unchanged.
@@ -361,20 +333,15 @@ fn joined(batch: &Batch, rows: Range<usize>) -> Vec<Write<'_>> {
             let table_taken_at = taken.get(&joinable.table).map(|taken| taken.at);
             let last = taken.get(&joinable.primary_key);
             let last = last.filter(|last| table_taken_at < Some(last.at));
-            if let Some(last) = last.and_then(|last| last.open)
+            if let Some((place, last)) = last.and_then(|last| last.open)
                 && last.after == joinable.before
                 && last.map == joinable.map
-                && let Some(written) = writes.get_mut(last.written_at)
             {
-                *written = Write::EndsAs(joinable.after);
-                written_at = last.written_at;
+                writes[place] = Write::EndsAs(joinable.after);
                 writes[at] = Write::LeftOut;
+                written_at = place;
             }
-            let open = Some(Open {
-                written_at,
-                map: joinable.map,
-                after: joinable.after,
-            });
+            let open = Some((written_at, joinable));
             taken.insert(joinable.primary_key, Taken { at, open });
         }
     }
@@ -385,6 +352,7 @@ fn joined(batch: &Batch, rows: Range<usize>) -> Vec<Write<'_>> {
 }
 
 /// A write that can be joined, or to which others can.
+#[derive(Debug, Clone, Copy)]
 struct Joinable<'a> {
     /// Its table as a whole, and its row.
     table: KeyHash,
@@ -414,7 +382,7 @@ impl<'a> Joinable<'a> {
         Some(Self {
             table: table.key,
             primary_key: primary_key.key,
-            map: map_of(part.changes, part.event)?.get(NUMBER.end..)?,
+            map: content(part.map),
             before: images(write.images.start..after_at)?,
             after: images(after_at..write.images.end)?,
         })
