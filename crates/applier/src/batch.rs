@@ -60,11 +60,6 @@ impl Batch {
         }
     }
 
-    /// One transaction, which commits under its own GTID.
-    pub fn alone(seq: BatchSeq, transaction: Arc<Transaction>) -> Self {
-        Self::new(seq, Commits::OneByOne, vec![transaction])
-    }
-
     /// Its transactions, in the log's order.
     pub fn transactions(&self) -> &[Arc<Transaction>] {
         &self.transactions

@@ -8,7 +8,7 @@ use thiserror::Error;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 pub use crate::schema::Fold;
-use crate::schema::{KeyPart, KeyShape, TableName, TableShape};
+use crate::schema::{ColumnShape, KeyPart, KeyShape, TableName, TableShape};
 
 /// How a write uses a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -183,21 +183,18 @@ impl RowKeys {
                 KeyValue::Unknown => known = false,
             }
         }
-        let goes = match before {
-            None | Some(KeyValue::Nothing) => false,
-            Some(KeyValue::Is(_) | KeyValue::Unknown) => is_changed(&key.parts, row),
-        };
-        (known, goes)
+        let had_value = before.is_some_and(|before| before != KeyValue::Nothing);
+        (known, had_value && is_changed(&key.parts, row))
     }
 
     fn parent(&mut self, key: &ParentKey, row: &Row<'_, '_>) {
         let is_touched = is_touched(&key.parts, row);
-        let is_shown = |before: &&Image<'_>| {
-            let is_absent = |part: &Part| before.value(part.column) == Value::Absent;
-            is_touched || !key.parts.iter().any(is_absent)
+        let is_shown = |before: &Image<'_>| {
+            let mut values = key.parts.iter().map(|part| before.value(part.column));
+            is_touched || values.all(|value| value != Value::Absent)
         };
         let [before, after] = self.values(key.seed, &key.parts, row, is_touched);
-        let before = before.filter(|_| row.before.as_ref().is_some_and(is_shown));
+        let before = before.filter(|_| row.before.is_some_and(is_shown));
         for value in before.into_iter().chain(after) {
             match value {
                 KeyValue::Is(hash) => {
@@ -446,17 +443,17 @@ fn part(
     in_log: usize,
 ) -> Result<Part, KeyColumnMissing> {
     let known = shape.columns.get(column);
-    match known {
-        Some(known) if column < in_log => Ok(Part {
+    if let Some(ColumnShape { fold, .. }) = known.filter(|_| column < in_log) {
+        let fold = *fold;
+        return Ok(Part {
             column,
-            fold: known.fold,
+            fold,
             prefix,
-        }),
-        _ => Err(KeyColumnMissing {
-            column: known.map_or_else(|| (column + 1).to_string(), |known| known.name.to_string()),
-            in_log,
-        }),
+        });
     }
+    let name = known.map(|known| known.name.to_string());
+    let column = name.unwrap_or_else(|| (column + 1).to_string());
+    Err(KeyColumnMissing { column, in_log })
 }
 
 #[cfg(test)]

@@ -255,14 +255,12 @@ impl DumpSource {
         }
     }
 
-    async fn connect(&self) -> Result<ReplicationStream, DumpError> {
-        let connection = Connection::open(&self.connect).await?;
-        ReplicationStream::start(connection, &self.dump).await
-    }
-
     async fn open(&self) -> Result<ReplicationStream, SourceError> {
         let trouble = "the source cannot be read";
-        let opened = persist(self.patience, trouble, may_pass, || self.connect());
+        let opened = persist(self.patience, trouble, may_pass, || async {
+            let connection = Connection::open(&self.connect).await?;
+            ReplicationStream::start(connection, &self.dump).await
+        });
         opened.await.map_err(|error| match may_pass(&error) {
             true => SourceError::Unreachable(error.to_string()),
             false => refused(&error),

@@ -387,7 +387,8 @@ fn without_counter(definition: &str) -> String {
 
 /// A transaction as a batch of its own.
 pub(crate) fn alone(transaction: &Arc<Transaction>) -> Arc<Batch> {
-    Arc::new(Batch::alone(BatchSeq(0), Arc::clone(transaction)))
+    let alone = vec![Arc::clone(transaction)];
+    Arc::new(Batch::new(BatchSeq(0), Commits::OneByOne, alone))
 }
 
 async fn pieces(

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use applier::backend::{Backend, BackendError, Session, SessionId, Then, Turn, WriteError};
-use applier::batch::{Batch, BatchSeq};
+use applier::batch::{Batch, BatchSeq, Commits};
 use applier::schema::{TableName, TableShape};
 use applier::transaction::Transaction;
 use binlog_format::gtid::GtidSet;
@@ -300,7 +300,8 @@ impl Session for GatedSession {
         for transaction in &batch.transactions()[from..] {
             let result = async {
                 let luck = self.enter(Some(transaction)).await?;
-                let alone = Arc::new(Batch::alone(batch.seq, Arc::clone(transaction)));
+                let alone = vec![Arc::clone(transaction)];
+                let alone = Arc::new(Batch::new(batch.seq, Commits::OneByOne, alone));
                 let (_, result) = self.memory()?.apply(&alone, 0).await;
                 self.leave(&luck, result, false)
             };

@@ -140,11 +140,6 @@ impl SessionOptions {
         self.0 & 1 << 14 != 0
     }
 
-    /// `autocommit`.
-    pub const fn autocommit(self) -> bool {
-        self.0 & 1 << 19 == 0
-    }
-
     /// `foreign_key_checks`.
     pub const fn foreign_key_checks(self) -> bool {
         self.0 & 1 << 26 == 0

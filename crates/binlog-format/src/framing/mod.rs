@@ -134,17 +134,28 @@ impl TransactionFramer {
                 self.append(event, verified, Place::Begun)?;
                 Ok(None)
             }
-            event_type if self.open.is_none() => {
-                let is_flagged = event.header().flags.contains(EventFlags::IGNORABLE);
-                if !is_flagged && event_type != EventType::Ignorable {
-                    return Err(FramingError::OutsideTransaction { event_type });
+            event_type => {
+                let Some(open) = &self.open else {
+                    let is_flagged = event.header().flags.contains(EventFlags::IGNORABLE);
+                    if !is_flagged && event_type != EventType::Ignorable {
+                        return Err(FramingError::OutsideTransaction { event_type });
+                    }
+                    self.advance(event.header());
+                    return Ok(Some(StreamItem::Ignored(event_type)));
+                };
+                let (gtid, place) = (open.framed.gtid, open.place);
+                self.advance(event.header());
+                match step(place, role(verified)?) {
+                    Step::Continue(place) => {
+                        self.append(event, verified, place)?;
+                        Ok(None)
+                    }
+                    Step::Finish => {
+                        self.append(event, verified, place)?;
+                        self.finish()
+                    }
+                    Step::Refuse => Err(FramingError::Misplaced { gtid, event_type }),
                 }
-                self.advance(event.header());
-                Ok(Some(StreamItem::Ignored(event_type)))
-            }
-            _ => {
-                self.advance(event.header());
-                self.continue_transaction(event, verified)
             }
         }
     }
@@ -242,32 +253,6 @@ impl TransactionFramer {
             received: 0,
         });
         Ok(())
-    }
-
-    fn continue_transaction(
-        &mut self,
-        event: &RawEvent,
-        verified: EventRef<'_>,
-    ) -> Result<Option<StreamItem>, FramingError> {
-        let Some(open) = &self.open else {
-            return Err(FramingError::OutsideTransaction {
-                event_type: event.event_type(),
-            });
-        };
-        match step(open.place, role(verified)?) {
-            Step::Continue(place) => {
-                self.append(event, verified, place)?;
-                Ok(None)
-            }
-            Step::Finish => {
-                self.append(event, verified, open.place)?;
-                self.finish()
-            }
-            Step::Refuse => Err(FramingError::Misplaced {
-                gtid: open.framed.gtid,
-                event_type: event.event_type(),
-            }),
-        }
     }
 
     fn append(

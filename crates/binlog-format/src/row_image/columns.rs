@@ -324,11 +324,6 @@ impl Columns {
         self.types.is_empty()
     }
 
-    /// The type of a column, counted from 0.
-    pub fn get(&self, column: usize) -> Option<ColumnType> {
-        self.types.get(column).copied()
-    }
-
     /// The columns' types, in table order.
     pub fn iter(&self) -> impl Iterator<Item = ColumnType> + '_ {
         self.types.iter().copied()
