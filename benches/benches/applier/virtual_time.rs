@@ -114,7 +114,7 @@ pub(crate) fn backup(
     let mut next = Seq(1);
     let mut commits = Vec::new();
     while commits.len() < transactions {
-        while plan.depth() < AHEAD {
+        while plan.depth < AHEAD {
             plan.admit(Arc::new(transaction(next, inserts)?));
             next = next.next();
         }

@@ -130,16 +130,15 @@ impl MysqlSession {
         let event = EventRef::new(&statement.query).map_err(unreadable)?;
         let query = Query::decode(event).map_err(unreadable)?;
         let context = SessionContext::decode(&query.status_variables).map_err(unreadable)?;
+        let shown = shown_statement(&query.statement, SHOWN);
         if let Some(unknown) = context.unknown {
             return Err(refused_by_us(format!(
-                "the statement needs a session variable of a later MySQL version (code {unknown}): {}",
-                shown_statement(&query.statement, SHOWN)
+                "the statement needs a session variable of a later MySQL version (code {unknown}): {shown}"
             )));
         }
         let text = as_invoker(&query.statement, &context).map_err(|why| {
             refused_by_us(format!(
-                "the statement depends on the account that ran it on its source, and {why}: {}",
-                shown_statement(&query.statement, SHOWN)
+                "the statement depends on the account that ran it on its source, and {why}: {shown}"
             ))
         })?;
         // The context is in UTF-8, whatever the previous statement was in. (No statement may come between a CREATE TABLE …
@@ -181,8 +180,7 @@ impl MysqlSession {
                 Ok(())
             }
             (Ok(_), expected) => Err(refused_by_us(format!(
-                "the statement failed on its source with error {expected} and did not here: {}",
-                shown_statement(&query.statement, SHOWN)
+                "the statement failed on its source with error {expected} and did not here: {shown}"
             ))),
             (Err(LinkError::Server(error)), _) => Err(of_statement(&error, &query)),
             (Err(error), _) => Err(link_error(error)),

@@ -18,7 +18,7 @@ use crate::transaction::{Changed, SchemaChange};
 const MOST_AT_ONCE: usize = 256;
 
 /// The known foreign keys, and which must be read before they are used. About 400 bytes for each.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ForeignKeys {
     of: HashMap<Arc<TableName>, Vec<ForeignKey>>,
     /// The tables that refer to each table, which may not exist.
@@ -37,8 +37,9 @@ pub(super) struct ForeignKey {
 }
 
 /// The unknown keys.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) enum Unread {
+    #[default]
     All,
     /// Those of some tables, and of all tables of some schemas.
     Of {
@@ -133,17 +134,6 @@ fn key_name(row: &Row) -> Option<KeyName> {
         table: TableName::new(row.text_at(0)?, row.text_at(1)?),
         constraint: row.text_at(2)?.into(),
     })
-}
-
-impl Default for ForeignKeys {
-    /// All keys are unknown.
-    fn default() -> Self {
-        Self {
-            of: HashMap::new(),
-            children: HashMap::new(),
-            unread: Unread::All,
-        }
-    }
 }
 
 impl ForeignKeys {

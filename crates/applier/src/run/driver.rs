@@ -169,7 +169,7 @@ impl<B: Backend> Driver<B> {
                 tracing::debug!(worker = worker.0, "a worker takes no order");
             }
         }
-        for transaction in self.plan.take_begun() {
+        for transaction in std::mem::take(&mut self.plan.begun) {
             self.handle
                 .progress
                 .pass(StageName::Scheduled, &transaction);
@@ -196,7 +196,7 @@ impl<B: Backend> Driver<B> {
         if self.cancelled {
             return Ok(Some(Ended::Cancelled));
         }
-        if self.plan.depth() > 0 {
+        if self.plan.depth > 0 {
             return Ok(None);
         }
         let end = self.log_end.take();
@@ -214,7 +214,7 @@ impl<B: Backend> Driver<B> {
                     self.committed(&transaction);
                 }
             }
-            Event::TurnTaken(seq) => self.plan.turn_taken(seq),
+            Event::TurnTaken(seq) => self.plan.passing.taken(seq),
             Event::Failed(error) => return Err(error),
             Event::Blockers(seq, Ok(sessions)) => {
                 self.asks_blockers = false;
@@ -257,10 +257,7 @@ impl<B: Backend> Driver<B> {
         if self.cancelled {
             return;
         }
-        match control.paused {
-            true => self.plan.hold(),
-            false => self.plan.resume(),
-        }
+        self.plan.set_paused(control.paused);
         let now = self.now();
         self.plan.set_rate(control.max_transactions_per_second, now);
     }
@@ -283,7 +280,7 @@ impl<B: Backend> Driver<B> {
         progress.waits(StageName::Scheduled, plan.first_waiting().map(Arc::as_ref));
         progress.waits(StageName::Committed, plan.front().map(Arc::as_ref));
         progress.count(|counts| {
-            counts.window_transactions = plan.depth() as u64;
+            counts.window_transactions = plan.depth as u64;
             counts.retries = plan.retries;
             counts.step_backs = plan.step_backs;
         });

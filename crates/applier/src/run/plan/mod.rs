@@ -47,21 +47,22 @@ pub struct Plan {
     stall_after: Duration,
     pace: Pace,
     pacing: Pacing,
-    passing: Passing,
+    pub(super) passing: Passing,
     /// Transactions that are in no batch yet.
     gathering: Vec<Arc<Transaction>>,
     /// From the scheduler's base on.
     entries: VecDeque<Entry>,
-    /// Waiting batches, and the number of uncommitted transactions.
+    /// Waiting batches.
     waiting: usize,
-    depth: usize,
+    /// Uncommitted transactions.
+    pub depth: usize,
     /// Waiting batches that may begin.
     ready: BTreeSet<BatchSeq>,
     slots: Vec<WorkerSlot>,
     /// The last batch that was begun.
     last_begun: BatchSeq,
-    /// Transactions begun since the last query.
-    begun: Vec<Arc<Transaction>>,
+    /// Transactions begun and not yet counted.
+    pub(super) begun: Vec<Arc<Transaction>>,
     /// No batch after this one begins.
     begin_upto: Option<BatchSeq>,
     stopped: bool,
@@ -98,14 +99,9 @@ impl Plan {
         }
     }
 
-    /// The session that commits this batch has taken its turn: the next one may request its own.
-    pub fn turn_taken(&mut self, seq: BatchSeq) {
-        self.passing.taken(seq);
-    }
-
-    /// Nothing new begins, except what begun transactions need.
-    pub fn hold(&mut self) {
-        self.begin_upto = Some(self.last_begun);
+    /// During a pause nothing new begins, except what begun transactions need.
+    pub fn set_paused(&mut self, paused: bool) {
+        self.begin_upto = paused.then_some(self.last_begun);
     }
 
     /// Nothing new begins, and open transactions that cannot be committed without that are rolled back.
@@ -113,11 +109,6 @@ impl Plan {
         self.begin_upto = Some(BatchSeq::default());
         self.pace = Pace::default();
         self.stopped = true;
-    }
-
-    /// Transactions may begin again after the point at which [`Plan`] was held.
-    pub fn resume(&mut self) {
-        self.begin_upto = None;
     }
 
     /// Sets the maximum number of transactions that begin in a second from now on.
@@ -198,19 +189,9 @@ impl Plan {
         pauses.chain(pace).filter(|moment| *moment > now).min()
     }
 
-    /// The transactions that were begun since the last call.
-    pub fn take_begun(&mut self) -> Vec<Arc<Transaction>> {
-        std::mem::take(&mut self.begun)
-    }
-
     /// True if a worker has an order.
     pub fn is_busy(&self) -> bool {
         self.slots.iter().any(|slot| slot.running.is_some())
-    }
-
-    /// Uncommitted transactions.
-    pub fn depth(&self) -> usize {
-        self.depth
     }
 
     /// The first uncommitted transaction, if any.
