@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
-use binlog_format::event::{EventRef, EventType};
+use binlog_format::event::EventRef;
 use binlog_format::events::{CommitTimestamp, ServerVersion, TableMap};
 use binlog_format::gtid::Gtid;
 use bytes::Bytes;
@@ -158,11 +158,9 @@ impl Barrier {
             let Step::Rows(events) = step else {
                 continue;
             };
-            let events = events.iter().filter_map(|event| EventRef::new(event).ok());
-            for event in events.filter(|event| event.event_type() == EventType::TableMap) {
-                let Ok(map) = TableMap::decode(event) else {
-                    continue;
-                };
+            // Other events are no table maps.
+            let maps = events.iter().filter_map(|event| EventRef::new(event).ok());
+            for map in maps.filter_map(|event| TableMap::decode(event).ok()) {
                 let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
                 let name = TableName::new(&text(&map.schema), &text(&map.table));
                 if !names.contains(&name) {

@@ -24,6 +24,13 @@ pub struct DecodeFailure {
     pub cause: Box<DecodeCause>,
 }
 
+impl DecodeFailure {
+    pub(crate) fn new(gtid: Gtid, table: Option<TableName>, cause: DecodeCause) -> Self {
+        let cause = Box::new(cause);
+        Self { gtid, table, cause }
+    }
+}
+
 /// Why a transaction cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DecodeCause {

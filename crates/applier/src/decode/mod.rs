@@ -48,11 +48,8 @@ impl Decoder {
     /// # Errors
     /// [`DecodeFailure`], with the remedy.
     pub fn parse(&self, framed: &FramedTransaction) -> Result<Parsed, DecodeFailure> {
-        self.read(framed).map_err(|cause| DecodeFailure {
-            gtid: framed.gtid,
-            table: None,
-            cause: Box::new(cause),
-        })
+        let parsed = self.read(framed);
+        parsed.map_err(|cause| DecodeFailure::new(framed.gtid, None, cause))
     }
 
     fn read(&self, framed: &FramedTransaction) -> Result<Parsed, DecodeCause> {

@@ -163,11 +163,8 @@ impl Parsed {
         }
         ready.keep_time_zone(&mut parts.context);
         let finished = parts.finish(events, ready, lookup, max_key_bytes);
-        let (body, more) = finished.map_err(|(table, cause)| DecodeFailure {
-            gtid: transaction.gtid,
-            table,
-            cause: Box::new(cause),
-        })?;
+        let failure = |(table, cause)| DecodeFailure::new(transaction.gtid, table, cause);
+        let (body, more) = finished.map_err(failure)?;
         transaction.body = body;
         transaction.bytes += more;
         Ok(transaction)

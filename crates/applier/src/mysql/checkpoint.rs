@@ -145,10 +145,8 @@ impl Checkpoint {
         let before = before.map_or(state.committed, |(_, one)| one.number);
         // A batch requested before and not known to have failed keeps its number, which identifies it.
         let known = state.under_way.get(&batch.seq).map(|known| known.number);
-        let number = known.unwrap_or_else(|| {
-            state.given += 1;
-            state.given
-        });
+        state.given += u64::from(known.is_none());
+        let number = known.unwrap_or(state.given);
         let own = UnderWay {
             number,
             gtids: batch.gtids(),
@@ -169,13 +167,13 @@ impl Checkpoint {
         state.settle_before(batch);
         self.changed.notify_waiters();
         let mut before = state.committed;
-        let mut guards = Vec::with_capacity(count);
-        for _ in 0..count {
-            state.given += 1;
-            let statement = format!("{} WHERE id=1", set_number(state.given, before));
-            guards.push((state.given, statement));
-            before = state.given;
-        }
+        let guards = (state.given + 1..).take(count).map(|number| {
+            let statement = format!("{} WHERE id=1", set_number(number, before));
+            before = number;
+            (number, statement)
+        });
+        let guards = guards.collect();
+        state.given += count as u64;
         guards
     }
 

@@ -137,18 +137,14 @@ impl Pace {
     /// How many may begin now.
     pub(super) fn allowed(&mut self, now: Duration) -> usize {
         self.earn(now);
-        match self.per_second {
-            None => usize::MAX,
-            Some(_) => self.allowance.max(0.0) as usize,
-        }
+        self.per_second
+            .map_or(usize::MAX, |_| self.allowance.max(0.0) as usize)
     }
 
     /// How many may begin together at most, so that a low rate does not become rare bursts: at least one.
     pub(super) fn at_once(&self) -> usize {
-        match self.per_second {
-            None => usize::MAX,
-            Some(rate) => ((rate * CATCH_UP.as_secs_f64()) as usize).max(1),
-        }
+        let at_once = |rate| ((rate * CATCH_UP.as_secs_f64()) as usize).max(1);
+        self.per_second.map_or(usize::MAX, at_once)
     }
 
     /// Counts transactions that begin, for the limit per second. An excess delays later ones.
