@@ -183,37 +183,19 @@ impl Fold {
     /// The fold of a column by its table map.
     pub fn of_logged(column: ColumnType, collation: Option<CollationId>) -> Self {
         match column {
-            ColumnType::TinyInt
-            | ColumnType::SmallInt
-            | ColumnType::MediumInt
-            | ColumnType::Int
-            | ColumnType::BigInt
-            | ColumnType::Decimal { .. }
-            | ColumnType::Bit { .. }
-            | ColumnType::Year
-            | ColumnType::Date
-            | ColumnType::OldTime
-            | ColumnType::OldDateTime
-            | ColumnType::OldTimestamp
-            | ColumnType::Time { .. }
-            | ColumnType::DateTime { .. }
-            | ColumnType::Timestamp { .. }
-            | ColumnType::Enum { .. }
-            | ColumnType::Set { .. } => Self::Bytes,
             ColumnType::Float | ColumnType::Double => Self::Float,
             ColumnType::VarChar { .. } | ColumnType::Char { .. } | ColumnType::Blob { .. } => {
+                let is_ascii_case = |id| ASCII_CASE.iter().any(|(_, known)| *known == id);
                 match collation {
                     Some(CollationId(id)) if BINARY.contains(&id) => Self::Trimmed,
-                    Some(CollationId(id)) if ASCII_CASE.iter().any(|(_, known)| *known == id) => {
-                        Self::AsciiCase
-                    }
+                    Some(CollationId(id)) if is_ascii_case(id) => Self::AsciiCase,
                     _ => Self::Opaque,
                 }
             }
-            ColumnType::Json { .. }
-            | ColumnType::Geometry { .. }
-            | ColumnType::Vector { .. }
-            | ColumnType::TypedArray => Self::Opaque,
+            // Numbers, times, bits, enumerations and sets.
+            _ if column.has_fixed_length() => Self::Bytes,
+            // JSON, geometries, vectors and arrays.
+            _ => Self::Opaque,
         }
     }
 

@@ -159,20 +159,18 @@ impl<'a> Words<'a> {
         let table = self.name()?;
         let mut tables = vec![Changed::Table(table.clone())];
         let mut at = self.rest;
-        while let Some(further) = Further::find(&mut at) {
+        while let Some(further) = find_further(&mut at) {
             let mut words = Words {
                 rest: at,
                 session: self.session,
             };
             match further {
-                Further::Exchange => return None,
+                EXCHANGE => return None,
                 // One of its columns or keys.
-                Further::Rename if words.skip_any("COLUMN INDEX KEY") => continue,
-                Further::Rename => {
-                    // RENAME b, RENAME TO b, RENAME AS b, RENAME = b.
-                    let _ = words.skip_any("TO AS") || words.symbol(b'=');
-                }
-                Further::References => {}
+                RENAME if words.skip_any("COLUMN INDEX KEY") => continue,
+                // RENAME b, RENAME TO b, RENAME AS b, RENAME = b.
+                RENAME => _ = words.skip_any("TO AS") || words.symbol(b'='),
+                _ => {}
             }
             let (own, name) = words.qualified()?;
             let schemas = match own {
@@ -182,8 +180,8 @@ impl<'a> Words<'a> {
             tables.extend(schemas.iter().map(|schema| {
                 let name = TableName::new(schema, &name);
                 match further {
-                    Further::References => Changed::Referred(name),
-                    Further::Rename | Further::Exchange => Changed::Table(name),
+                    REFERENCES => Changed::Referred(name),
+                    _ => Changed::Table(name),
                 }
             }));
         }
@@ -299,34 +297,25 @@ impl<'a> Words<'a> {
     }
 }
 
-/// A word after which a definition names another table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Further {
-    References,
-    Rename,
-    Exchange,
-}
+/// The words after which a definition names another table.
+const REFERENCES: &str = "REFERENCES";
+const RENAME: &str = "RENAME";
+const EXCHANGE: &str = "EXCHANGE";
 
-impl Further {
-    /// The first one, at any position; `text` is then the rest after it.
-    fn find(text: &mut &[u8]) -> Option<Self> {
-        const KEYWORDS: [(Further, &[u8]); 3] = [
-            (Further::References, b"REFERENCES"),
-            (Further::Rename, b"RENAME"),
-            (Further::Exchange, b"EXCHANGE"),
-        ];
-        while let Some((_, after)) = text.split_first() {
-            for (further, word) in KEYWORDS {
-                let head = text.get(..word.len());
-                if head.is_some_and(|head| head.eq_ignore_ascii_case(word)) {
-                    *text = text.get(word.len()..).unwrap_or_default();
-                    return Some(further);
-                }
+/// The first of them, at any position; `text` is then the rest after it.
+fn find_further(text: &mut &[u8]) -> Option<&'static str> {
+    while let Some((_, after)) = text.split_first() {
+        for word in [REFERENCES, RENAME, EXCHANGE] {
+            if let Some((head, rest)) = text.split_at_checked(word.len())
+                && head.eq_ignore_ascii_case(word.as_bytes())
+            {
+                *text = rest;
+                return Some(word);
             }
-            *text = after;
         }
-        None
+        *text = after;
     }
+    None
 }
 
 fn no_tables(word: &str) -> bool {

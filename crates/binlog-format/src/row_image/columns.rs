@@ -204,6 +204,11 @@ impl ColumnType {
         })
     }
 
+    /// Whether values have no length of their own.
+    pub fn has_fixed_length(self) -> bool {
+        matches!(self.length(), Length::Fixed(_))
+    }
+
     /// Whether a table map records its character set among those of text columns. A vector counts as a binary string there.
     pub(super) const fn is_text(self) -> bool {
         matches!(
