@@ -122,7 +122,7 @@ impl EventHeader {
 /// Bytes of an event's checksum.
 pub const CHECKSUM_LEN: usize = 4;
 
-/// How the events of a file are protected (`binlog_checksum`).
+/// How the events of a file are protected (`binlog_checksum`), with the byte in a format description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ChecksumAlgorithm {
     /// Events have no checksum.
@@ -132,11 +132,6 @@ pub enum ChecksumAlgorithm {
 }
 
 impl ChecksumAlgorithm {
-    /// The byte in a format description.
-    pub const fn code(self) -> u8 {
-        self as u8
-    }
-
     /// The algorithm of a format description's byte.
     ///
     /// # Errors

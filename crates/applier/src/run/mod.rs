@@ -52,7 +52,7 @@ pub enum ApplyError {
     },
     /// A transaction cannot be decoded. Everything before it is committed.
     #[error(transparent)]
-    Decode(Box<DecodeFailure>),
+    Decode(#[from] DecodeFailure),
     /// The source failed. All its transactions so far are committed.
     #[error(transparent)]
     Source(#[from] SourceError),
@@ -72,12 +72,6 @@ pub enum ApplyError {
     /// A task of the run failed, which is a bug of this program.
     #[error("a task of the applier broke: {0}")]
     Broken(String),
-}
-
-impl From<DecodeFailure> for ApplyError {
-    fn from(failure: DecodeFailure) -> Self {
-        Self::Decode(Box::new(failure))
-    }
 }
 
 // Queries to a database that may be away for a while.

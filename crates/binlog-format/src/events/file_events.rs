@@ -122,7 +122,7 @@ impl EncodeEvent for FormatDescription<'_> {
         out.extend_from_slice(&self.created.to_le_bytes());
         out.push(HEADER_LEN as u8);
         out.extend_from_slice(&self.post_header_lengths);
-        out.push(self.checksum.code());
+        out.push(self.checksum as u8);
     }
 }
 
