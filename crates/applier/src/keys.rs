@@ -44,20 +44,14 @@ impl KeyHash {
     }
 }
 
-/// The common part of the hashes of a key's values: the table and the key's columns, in the key's order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct KeySeed(u64);
-
-impl KeySeed {
-    /// The seed of a key of `table` over these columns with these prefixes.
-    fn new<'a>(table: &TableName, columns: impl Iterator<Item = (&'a str, Option<u32>)>) -> Self {
-        let mut bytes = KeyHash::of_table(table).0.to_le_bytes().to_vec();
-        for (name, prefix) in columns {
-            bytes.extend_from_slice(&hash_names([name]).to_le_bytes());
-            bytes.extend_from_slice(&prefix.unwrap_or_default().to_le_bytes());
-        }
-        Self(xxh3_64(&bytes))
+/// The common part of the hashes of a key's values: the table and the key's columns with their prefixes, in the key's order.
+fn seed_of<'a>(table: &TableName, columns: impl Iterator<Item = (&'a str, Option<u32>)>) -> u64 {
+    let mut bytes = KeyHash::of_table(table).0.to_le_bytes().to_vec();
+    for (name, prefix) in columns {
+        bytes.extend_from_slice(&hash_names([name]).to_le_bytes());
+        bytes.extend_from_slice(&prefix.unwrap_or_default().to_le_bytes());
     }
+    xxh3_64(&bytes)
 }
 
 /// Names that differ only in case have equal hashes: the server's settings decide if they mean the same table, and a foreign key
@@ -210,7 +204,7 @@ impl RowKeys {
     /// The values of a key in the images before and after.
     fn values(
         &mut self,
-        seed: KeySeed,
+        seed: u64,
         parts: &[Part],
         row: &Row<'_, '_>,
         is_touched: bool,
@@ -226,7 +220,7 @@ impl RowKeys {
     /// The value of a key, whose parts `value_of` returns.
     fn value<'a>(
         &mut self,
-        seed: KeySeed,
+        seed: u64,
         parts: &[Part],
         value_of: impl Fn(&Part) -> Value<'a>,
     ) -> KeyValue {
@@ -247,7 +241,7 @@ impl RowKeys {
             }
         }
         match known {
-            true => KeyValue::Is(KeyHash(xxh3_64_with_seed(&self.value, seed.0))),
+            true => KeyValue::Is(KeyHash(xxh3_64_with_seed(&self.value, seed))),
             false => KeyValue::Unknown,
         }
     }
@@ -313,7 +307,7 @@ pub struct TableKeys {
 /// A key that the table's rows take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct OwnKey {
-    seed: KeySeed,
+    seed: u64,
     parts: Vec<Part>,
     /// The primary key: every image contains it, and every row has it.
     is_primary: bool,
@@ -324,7 +318,7 @@ struct OwnKey {
 struct ParentKey {
     /// The referenced table, as a whole.
     table: KeyHash,
-    seed: KeySeed,
+    seed: u64,
     parts: Vec<Part>,
 }
 
@@ -369,7 +363,7 @@ impl TableKeys {
         let parents = shape.parents.iter().map(|parent| {
             // The seed of the parent's own key over the same columns.
             let names = parent.referenced.iter().map(|name| (&**name, None));
-            let seed = KeySeed::new(&parent.table, names);
+            let seed = seed_of(&parent.table, names);
             let parts = parent.columns.iter();
             let parts = parts.map(|column| part(shape, *column, None, in_log));
             Ok(ParentKey {
@@ -430,7 +424,7 @@ fn own_key(
         Some((&*column.name, part.prefix))
     });
     Ok(OwnKey {
-        seed: KeySeed::new(&shape.name, names),
+        seed: seed_of(&shape.name, names),
         parts,
         is_primary,
     })

@@ -288,12 +288,8 @@ impl MysqlSession {
         barrier: &Barrier,
     ) -> Result<(), WriteError> {
         // An empty transaction, which the server skips when it has the GTID.
-        let mut all = vec![
-            RELEASE.to_vec(),
-            begin(transaction),
-            b"COMMIT".to_vec(),
-            RELEASE.to_vec(),
-        ];
+        let mut all = vec![RELEASE.to_vec(), begin(transaction)];
+        all.extend([b"COMMIT".to_vec(), RELEASE.to_vec()]);
         let taken = all.len();
         all.extend(self.as_before(barrier).into_iter().map(String::into_bytes));
         let mut ran = self.run_as_far(&all).await?;
@@ -328,11 +324,9 @@ impl MysqlSession {
         });
         let id = started.unwrap_or_default();
         // Ended already, when that fails.
-        let ended = self.connection.execute(format!("XA END {id}")).await;
-        if let Err(error) = ended
-            && error.server_code().is_none()
-        {
-            return Err(lost(error));
+        match self.connection.execute(format!("XA END {id}")).await {
+            Err(error) if error.server_code().is_none() => return Err(lost(error)),
+            _ => {}
         }
         let back = self.connection.execute(format!("XA ROLLBACK {id}")).await;
         back.map(|_| false).map_err(lost)

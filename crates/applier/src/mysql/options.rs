@@ -146,23 +146,18 @@ pub(super) fn settings(
     };
     let log = u8::from(options.target_binlog);
     let lock_wait = options.lock_wait_seconds();
+    // An idle session stays, and so does one that receives a statement slowly.
+    let waits = format!(
+        "SET innodb_lock_wait_timeout={lock_wait},wait_timeout=31536000,net_read_timeout=600,net_write_timeout=600"
+    );
     let first = [
         (b"SET gtid_next='AUTOMATIC'".to_vec(), names_gtids),
         (format_description(), applier),
-        (format!("SET sql_log_bin={log}").into_bytes(), session_admin),
-        // An idle session stays, and so does one that receives a statement slowly.
-        (
-            format!(
-                "SET innodb_lock_wait_timeout={lock_wait},wait_timeout=31536000,\
-                 net_read_timeout=600,net_write_timeout=600"
-            )
-            .into_bytes(),
-            session_admin,
-        ),
     ];
-    let again = again(version, connection, options).into_iter();
-    let again = again.map(|sql| (sql.into_bytes(), session_admin));
-    first.into_iter().chain(again).collect()
+    let others = [format!("SET sql_log_bin={log}"), waits].into_iter();
+    let others = others.chain(again(version, connection, options));
+    let others = others.map(|sql| (sql.into_bytes(), session_admin));
+    first.into_iter().chain(others).collect()
 }
 
 /// The statements that restore settings which a barrier's statements may have changed.
@@ -175,13 +170,14 @@ pub(super) fn again(
     options: &MysqlOptions,
 ) -> Vec<String> {
     let lock_wait = options.lock_wait_seconds();
-    let replica = if version >= ServerVersion::SOURCE_REPLICA_NAMES {
-        "pseudo_replica_mode"
+    let has_replica_names = version >= ServerVersion::SOURCE_REPLICA_NAMES;
+    let replica = if has_replica_names {
+        "replica"
     } else {
-        "pseudo_slave_mode"
+        "slave"
     };
     let mut set = format!(
-        "SET {replica}=1,rbr_exec_mode=STRICT,autocommit=0,completion_type=0,transaction_isolation='READ-COMMITTED',\
+        "SET pseudo_{replica}_mode=1,rbr_exec_mode=STRICT,autocommit=0,completion_type=0,transaction_isolation='READ-COMMITTED',\
          transaction_read_only=0,sql_mode='',foreign_key_checks=1,unique_checks=1,sql_auto_is_null=0,sql_safe_updates=0,\
          sql_big_selects=1,sql_select_limit=18446744073709551615,max_execution_time=0,max_error_count=64,\
          auto_increment_increment=1,auto_increment_offset=1,lc_time_names=0,\

@@ -221,13 +221,12 @@ pub(super) fn decimal_text(precision: usize, scale: usize, bytes: &[u8]) -> Opti
 
 /// Appends a name between backquotes.
 pub(super) fn append_name(name: &[u8], out: &mut Vec<u8>) {
+    let times = |byte: u8| if byte == b'`' { 2 } else { 1 };
     out.push(b'`');
-    for byte in name {
-        out.push(*byte);
-        if *byte == b'`' {
-            out.push(b'`');
-        }
-    }
+    out.extend(
+        name.iter()
+            .flat_map(|byte| std::iter::repeat_n(*byte, times(*byte))),
+    );
     out.push(b'`');
 }
 
