@@ -129,8 +129,8 @@ const REPLICATION_APPLIER_FROM: ServerVersion = ServerVersion::new(8, 0, 18);
 /// The first version whose primary keys may be hidden from `information_schema`.
 pub(super) const INVISIBLE_PRIMARY_KEYS_FROM: ServerVersion = ServerVersion::new(8, 0, 30);
 
-/// The statements that make a new connection a session, in order, each with the privilege that it needs. Only those of [`again`] ever need to be
-/// repeated.
+/// The statements that make a new connection a session, in order, each with the privilege that it needs. Only those of [`again`] ever
+/// need to be repeated.
 pub(super) fn settings(
     version: ServerVersion,
     connection: u32,

@@ -113,8 +113,8 @@ pub(super) async fn open(options: &MysqlOptions) -> Result<Connection, LinkError
     Ok(connection)
 }
 
-/// Takes a target over that an earlier applier may have used: no commit of an earlier applier, or of a lost session, succeeds from here on, and all
-/// earlier commits are in `gtid_executed`. `number` must be unused. Entries in the row beyond `log_has`, if that
+/// Takes a target over that an earlier applier may have used: no commit of an earlier applier, or of a lost session, succeeds from
+/// here on, and all earlier commits are in `gtid_executed`. `number` must be unused. Entries in the row beyond `log_has`, if that
 /// is known, are from no applier of this log: a dump of another server has brought them. They are ignored, and removed from
 /// the row, before a caller without knowledge of the log relies on them.
 ///
