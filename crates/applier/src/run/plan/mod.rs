@@ -227,7 +227,8 @@ impl Plan {
     fn lost_from(&self) -> Option<BatchSeq> {
         match &self.refused {
             Some((seq, ..)) => Some(*seq),
-            None => Some(self.first_waiting_batch().filter(|_| self.stopped)?.seq),
+            None if self.stopped => Some(self.first_waiting_batch()?.seq),
+            None => None,
         }
     }
 
