@@ -27,6 +27,7 @@ mod shared;
 mod statement_context;
 mod table_shape;
 
+use std::sync::atomic::Ordering::Acquire;
 use std::sync::{Arc, Mutex};
 
 use binlog_format::gtid::GtidSet;
@@ -336,7 +337,7 @@ impl Backend for MysqlBackend {
         let options = self.options();
         let mut connect = options.connect.clone();
         connect.several_statements = true;
-        let with_room = self.shared.room.is_asked();
+        let with_room = self.shared.room.asked.load(Acquire);
         let opened = match with_room {
             true => self.shared.room.open(&connect).await,
             false => Connection::open(&connect).await,

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Release;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -172,7 +173,7 @@ impl MysqlSession {
             return Ok(Some(no_packet(length)));
         }
         if length >= self.packet_limit && !self.opened_with_room {
-            self.shared.room.ask();
+            self.shared.room.asked.store(true, Release);
             return Err(WriteError::Lost(format!(
                 "a row takes a statement of {length} bytes, and max_allowed_packet is {} here: the next session gets more",
                 self.packet_limit

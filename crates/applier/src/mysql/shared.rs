@@ -1,9 +1,8 @@
 //! The state that a backend and its sessions share.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use binlog_format::gtid::Gtid;
@@ -112,21 +111,12 @@ pub(super) const LARGEST: usize = 1 << 30;
 /// True if new sessions are opened with more room, one at a time.
 #[derive(Debug, Default)]
 pub(super) struct PacketRoom {
-    asked: AtomicBool,
+    /// Sessions that are opened from now on get more room.
+    pub(super) asked: AtomicBool,
     opening: tokio::sync::Mutex<()>,
 }
 
 impl PacketRoom {
-    /// Sessions that are opened from now on get more room.
-    pub(super) fn ask(&self) {
-        self.asked.store(true, Ordering::Release);
-    }
-
-    /// True if more room was requested.
-    pub(super) fn is_asked(&self) -> bool {
-        self.asked.load(Ordering::Acquire)
-    }
-
     /// Opens a connection with the server's largest packets; with ordinary ones if the account may not set
     /// them, which is logged.
     ///

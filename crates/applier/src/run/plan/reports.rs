@@ -60,11 +60,11 @@ impl Plan {
         held.attempts = held.attempts.saturating_add(1);
         self.retries += 1;
         self.passing.failed(held.seq);
+        let batch = self.entry(held.seq).map(|entry| &entry.batch);
         match failure {
             WriteError::Again(reason) => {
                 held.not_before = now.saturating_add(pause(held.attempts));
                 let (seq, attempts) = (held.seq.0, held.attempts);
-                let batch = self.entry(held.seq).map(|entry| &entry.batch);
                 match batch.and_then(|batch| batch.barrier()) {
                     // Nothing else is applied in the meantime, and its work is repeated.
                     Some(barrier) if attempts > 1 && attempts.is_power_of_two() => {
@@ -82,7 +82,6 @@ impl Plan {
                 tracing::debug!(seq = held.seq.0, %reason, "a batch begins again in a new session");
             }
             WriteError::Refused(refusal) => {
-                let batch = self.entry(held.seq).map(|entry| &entry.batch);
                 let as_one = batch.is_some_and(|batch| batch.commits == Commits::AsOne);
                 let first = batch.and_then(|batch| batch.transactions().get(held.committed));
                 if as_one && !held.one_by_one {
