@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use binlog_format::gtid::GtidSet;
 
-use crate::schema::TableName;
+use crate::schema::{TableName, distinct};
 use crate::transaction::{Body, RowChanges, Transaction};
 
 /// A batch's place in the order of commits, from 1 on. Consecutive within a run.
@@ -111,15 +111,10 @@ impl Batch {
 
     /// The tables of some of its rows, each once.
     pub(crate) fn tables_of(&self, rows: Range<usize>) -> Vec<TableName> {
-        let mut names = Vec::new();
-        for (changes, rows) in self.pieces(rows) {
-            for name in rows.filter_map(|row| changes.table_of(row)) {
-                if !names.contains(name) {
-                    names.push(name.clone());
-                }
-            }
-        }
-        names
+        let pieces = self.pieces(rows);
+        distinct(
+            pieces.flat_map(|(changes, rows)| rows.filter_map(move |row| changes.table_of(row))),
+        )
     }
 
     /// The identifiers of its transactions.

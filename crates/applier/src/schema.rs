@@ -33,6 +33,17 @@ impl fmt::Display for TableName {
     }
 }
 
+/// The names, each once, in the order of their first appearance.
+pub(crate) fn distinct<'a>(names: impl Iterator<Item = &'a TableName>) -> Vec<TableName> {
+    let mut all = Vec::new();
+    for name in names {
+        if !all.contains(name) {
+            all.push(name.clone());
+        }
+    }
+    all
+}
+
 /// Whether names differ at most in case. Column names are equal then, and constraints may spell them differently from
 /// columns; names of tables may be.
 pub(crate) fn same_name(one: &str, other: &str) -> bool {

@@ -11,7 +11,7 @@ use binlog_format::gtid::Gtid;
 use bytes::Bytes;
 
 use crate::keys::KeyAccess;
-use crate::schema::{TableName, TableShape, same_name};
+use crate::schema::{TableName, TableShape, distinct, same_name};
 
 /// A transaction's place in the log's order, from 1 on; the target's transactions at the beginning of the run
 /// come before the first one that it applies. Consecutive within a run.
@@ -153,22 +153,17 @@ pub struct Barrier {
 impl Barrier {
     /// The tables of its rows, each once, as far as they can be read.
     pub(crate) fn tables(&self) -> Vec<TableName> {
-        let mut names = Vec::new();
-        for step in &self.steps {
-            let Step::Rows(events) = step else {
-                continue;
-            };
-            // Other events are no table maps.
-            let maps = events.iter().filter_map(|event| EventRef::new(event).ok());
-            for map in maps.filter_map(|event| TableMap::decode(event).ok()) {
-                let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
-                let name = TableName::new(&text(&map.schema), &text(&map.table));
-                if !names.contains(&name) {
-                    names.push(name);
-                }
-            }
-        }
-        names
+        let rows = self.steps.iter().filter_map(|step| match step {
+            Step::Rows(events) => Some(events),
+            Step::Statement(_) => None,
+        });
+        // Other events are no table maps.
+        let names = rows.flatten().filter_map(|event| {
+            let map = TableMap::decode(EventRef::new(event).ok()?).ok()?;
+            let text = String::from_utf8_lossy;
+            Some(TableName::new(&text(&map.schema), &text(&map.table)))
+        });
+        distinct(names.collect::<Vec<_>>().iter())
     }
 }
 

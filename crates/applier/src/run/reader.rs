@@ -23,7 +23,7 @@ use crate::decode::{Decoder, Parsed, ReadyTables};
 use crate::run::options::{Options, WindowSize};
 use crate::run::progress::{Progress, StageName, noted, rows_of};
 use crate::run::{ApplyError, reach};
-use crate::schema::{TableName, TableShape};
+use crate::schema::{TableName, TableShape, distinct};
 use crate::source::Source;
 use crate::transaction::{Body, Changed, SchemaChange, Seq, Transaction};
 
@@ -234,24 +234,12 @@ impl Shapes {
     /// The tables to query when these are wanted: none if all are known; else the unknown ones, and with them some that
     /// were forgotten.
     fn missing<'a>(&self, wanted: impl Iterator<Item = &'a TableName>) -> Vec<TableName> {
-        let mut missing: Vec<TableName> = Vec::new();
-        for name in wanted.filter(|name| !self.known.contains_key(name)) {
-            if !missing.contains(name) {
-                missing.push(name.clone());
-            }
-        }
+        let missing = distinct(wanted.filter(|name| !self.known.contains_key(name)));
         if missing.is_empty() {
             return missing;
         }
-        for name in &self.forgotten {
-            if missing.len() >= MOST_AT_ONCE {
-                break;
-            }
-            if !missing.contains(name) {
-                missing.push(name.clone());
-            }
-        }
-        missing
+        let more = MOST_AT_ONCE.saturating_sub(missing.len());
+        distinct(missing.iter().chain(self.forgotten.iter().take(more)))
     }
 
     /// Adds the target's answer for a table.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use applier::backend::{Backend, BackendError, SessionId};
 use applier::keys::Fold;
-use applier::run::{Control, Ended, Options, Progress, RunHandle, StageName, apply};
+use applier::run::{Control, Ended, LagStart, Options, Progress, RunHandle, StageName, apply};
 use applier::schema::{ColumnShape, KeyShape, ParentShape, TableName, TableShape};
 use applier::source::{Drained, Source, SourceError};
 use applier::transaction::{Changed, SchemaChange};
@@ -160,7 +160,8 @@ impl Source for Far {
         if self.log.0.len() == 0 {
             self.drained.set(true);
             tokio::time::sleep(self.takes).await;
-            self.was_told.store(self.told.is_drained().into(), SeqCst);
+            let drained = self.told.lag_start(StageName::Received) == LagStart::Nothing;
+            self.was_told.store(drained.into(), SeqCst);
         }
         self.log.next().await
     }

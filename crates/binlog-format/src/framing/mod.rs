@@ -592,6 +592,7 @@ mod tests {
 #[cfg(test)]
 mod boundary_tests {
     use super::*;
+    use crate::events::{EncodeEvent, EventOrigin};
 
     #[test]
     fn statements_have_the_roles_that_the_server_gives_them() {
@@ -614,12 +615,13 @@ mod boundary_tests {
             (b"", Role::Statement),
         ];
         for (statement, expected) in table {
-            assert_eq!(
-                statement_role(statement),
-                expected,
-                "{}",
-                statement.escape_ascii()
-            );
+            let query = Query {
+                statement: statement.into(),
+                ..Query::default()
+            };
+            let event = query.encode(EventOrigin::default());
+            let role = role(EventRef::new(&event).unwrap()).unwrap();
+            assert_eq!(role, expected, "{}", statement.escape_ascii());
         }
     }
 }
