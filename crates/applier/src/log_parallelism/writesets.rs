@@ -173,8 +173,7 @@ impl LastUses {
     fn forget(&mut self) {
         let mut levels: Vec<u64> = self.uses.values().map(Use::level).collect();
         let middle = levels.len() / 2;
-        let (_, median, _) = levels.select_nth_unstable(middle);
-        let median = *median;
+        let median = *levels.select_nth_unstable(middle).1;
         let mut floor = self.floor;
         let before = self.uses.len();
         self.uses.retain(|_, last| {

@@ -22,7 +22,7 @@ use crate::mysql::blockers::log_holders;
 use crate::mysql::checkpoint::{NOTE, TABLE, begun_before, half_written};
 use crate::mysql::invoker::as_invoker;
 use crate::mysql::options::{STATEMENT_LIMIT, again, for_barrier};
-use crate::mysql::outcome::{Failing, code, failing, link_error, lost, refused_by_us, write_error};
+use crate::mysql::outcome::{code, link_error, lost, refused_by_us, write_error};
 use crate::mysql::row_run::statement_runs;
 use crate::mysql::session::{MysqlSession, append_begin};
 use crate::mysql::statement_context::{
@@ -554,9 +554,6 @@ fn unreadable(error: binlog_format::DecodeError) -> WriteError {
 
 /// A statement that fails here and did not on its source, with its text.
 fn of_statement(error: &ServerError, query: &Query<'_>) -> WriteError {
-    if failing(error) != Failing::Refused {
-        return write_error(error);
-    }
     let mut refused = write_error(error);
     if let WriteError::Refused(refusal) = &mut refused {
         let sentence = not_followed(error.code).map(|sentence| format!(". {sentence}"));

@@ -29,7 +29,7 @@ use std::time::Instant;
 use binlog_format::gtid::{Gtid, GtidSet};
 use tokio::sync::Notify;
 
-use crate::backend::{Refusal, Turn, WriteError};
+use crate::backend::{Turn, WriteError};
 use crate::batch::{Batch, BatchSeq};
 use crate::locked;
 use crate::mysql::outcome::refused_by_us;
@@ -302,12 +302,9 @@ pub(super) fn half_written(why: WriteError, tables: &[TableName]) -> WriteError 
         names(tables)
     );
     match why {
-        WriteError::Refused(refusal) => {
-            let message = refusal.message.clone() + &stays;
-            WriteError::Refused(Box::new(Refusal {
-                message,
-                ..*refusal
-            }))
+        WriteError::Refused(mut refusal) => {
+            refusal.message += &stays;
+            WriteError::Refused(refusal)
         }
         WriteError::Again(message) | WriteError::Lost(message) => refused_by_us(message + &stays),
     }
@@ -464,6 +461,7 @@ mod tests {
 #[cfg(test)]
 mod for_good_tests {
     use super::*;
+    use crate::backend::Refusal;
 
     #[test]
     fn a_half_written_transaction_is_refused_with_its_cause() {
