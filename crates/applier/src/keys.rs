@@ -403,11 +403,6 @@ impl TableKeys {
             && is_whole(before)
             && parts.all(|part| before.value(part.column) == after.value(part.column))
     }
-
-    /// Whether all writes of the table conflict, whatever their values.
-    pub fn is_serial(&self) -> bool {
-        self.is_serial
-    }
 }
 
 fn own_key(
