@@ -321,14 +321,14 @@ proptest! {
             let now = view(&log);
             for (at, (safe, may_begin)) in now.iter().enumerate() {
                 let seq = BatchSeq(at as u64 + 1);
-                prop_assert_eq!((scheduler.safe_rows(seq), scheduler.may_begin(seq)), (*safe, *may_begin), "{seq:?}");
+                prop_assert_eq!((scheduler.safe_rows(seq), scheduler.may_begin(seq)), (*safe, *may_begin), "{:?}", seq);
             }
             // Every transaction that can proceed is returned; additional ones may be checked without success.
             for (at, (was, is)) in before.iter().zip(&now).enumerate() {
                 let seq = BatchSeq(at as u64 + 1);
                 let more = is.0 > was.0 || (is.1 && !was.1);
-                prop_assert!(!more || further.contains(&seq), "{seq:?} was not named");
-                prop_assert!(more || !further.contains(&seq) || is.0 == 0, "{seq:?} was named without need");
+                prop_assert!(!more || further.contains(&seq), "{:?} was not named", seq);
+                prop_assert!(more || !further.contains(&seq) || is.0 == 0, "{:?} was named without need", seq);
             }
         }
         prop_assert!(log.iter().all(|one| one.committed), "a transaction waits indefinitely: {log:?}");
