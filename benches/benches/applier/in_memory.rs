@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use applier::backend::Backend;
 use applier::keys::Fold;
-use applier::run::{Ended, Options, RunHandle, StageName, apply};
+use applier::run::{Control, Ended, Options, Progress, RunHandle, StageName, apply};
 use applier::scheduler::Policy;
 use applier::schema::{ColumnShape, KeyShape, TableName, TableShape};
 use applier::source::{Drained, Source, SourceError};
@@ -128,8 +128,12 @@ impl Log {
             transactions: Arc::clone(&self.transactions),
             next: 0,
         };
-        let handle = RunHandle::unattended();
-        let progress = Arc::clone(&handle.progress);
+        let progress = Arc::new(Progress::new());
+        let handle = RunHandle {
+            control: tokio::sync::watch::channel(Control::default()).1,
+            cancel: Default::default(),
+            progress: Arc::clone(&progress),
+        };
         let begin = Instant::now();
         let ended = apply(source, Arc::clone(&backend), options, handle).await?;
         let seconds = begin.elapsed().as_secs_f64();

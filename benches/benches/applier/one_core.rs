@@ -92,6 +92,7 @@ impl Session for TakerSession {
         batch: &Arc<Batch>,
         _: Range<usize>,
         then: Then,
+        _: impl FnMut() + Send,
     ) -> Result<(), WriteError> {
         if then == Then::Commit {
             self.commit_now(batch.transactions());

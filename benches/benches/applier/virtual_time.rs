@@ -114,7 +114,7 @@ pub(crate) fn backup(
     let mut next = Seq(1);
     let mut commits = Vec::new();
     while commits.len() < transactions {
-        while plan.depth() < AHEAD {
+        while plan.depth < AHEAD {
             plan.admit(Arc::new(transaction(next, inserts)?));
             next = next.next();
         }
@@ -133,8 +133,7 @@ pub(crate) fn backup(
 
 fn call(worker: WorkerId, order: &Order, now: Duration, costs: Costs) -> Call {
     let steps: Vec<(usize, bool)> = match &order.call {
-        Task::Write { rows, then } => vec![(rows.len(), *then == Then::Commit)],
-        Task::InTurn { rows, .. } => vec![(rows.len(), true)],
+        Task::Write { rows, then } => vec![(rows.len(), *then != Then::StayOpen)],
         Task::Barrier => vec![(0, true)],
         Task::Apply(from) => order.batch.transactions()[*from..]
             .iter()

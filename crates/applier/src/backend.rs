@@ -18,6 +18,9 @@ pub enum Then {
     StayOpen,
     /// The transaction is committed in the same call.
     Commit,
+    /// The batch, which commits as one, is committed in its turn: not before the previous batch, as far as readers and a crash can
+    /// tell. Only where [`Backend::commits_as_one`] is true.
+    InTurn(Turn),
 }
 
 /// The predecessor of a batch that commits in its turn.
@@ -34,8 +37,7 @@ pub trait Backend: Send + Sync + 'static {
     /// The type of its sessions; each worker has one.
     type Session: Session;
 
-    /// Whether its sessions can commit several transactions as one, and pass on the turn to do so: see
-    /// [`Session::write_in_turn`].
+    /// Whether its sessions can commit several transactions as one, and pass on the turn to do so: see [`Then::InTurn`].
     fn commits_as_one(&self) -> bool {
         false
     }
@@ -88,36 +90,20 @@ pub trait Session: Send {
     /// The session's id, as used by [`Backend::blockers`].
     fn id(&self) -> SessionId;
 
-    /// Writes some rows of a batch, or none, in order. Row 0 begins it; a transaction without rows begins with its commit.
+    /// Writes some rows of a batch, or none, in order. Row 0 begins it; a transaction without rows begins with its commit. `passed`
+    /// is called as soon as a turn is taken: from then on the next batch may request its own, while this one's commit is in progress.
     ///
     /// # Errors
     /// The batch is rolled back, unless the session is lost: then only [`Backend::executed`] shows
-    /// its outcome.
+    /// its outcome. In its turn, [`WriteError::Again`] when the previous batch was not committed, and [`WriteError::Refused`] may
+    /// mean that its transactions cannot be committed as one: [`Session::apply`] shows more.
     fn write(
         &mut self,
         batch: &Arc<Batch>,
         rows: Range<usize>,
         then: Then,
-    ) -> impl Future<Output = Result<(), WriteError>> + Send;
-
-    /// Writes rows of a batch that commits as one, its last ones (or none, when all are written), and commits it in its turn:
-    /// not before the previous batch is committed, as far as readers and a crash can tell. `passed` is called as soon as the
-    /// turn is taken: from then on the next batch may request its own, while this one's commit is in progress. Only called
-    /// where [`Backend::commits_as_one`] is true.
-    ///
-    /// # Errors
-    /// As for [`Session::write`]; [`WriteError::Again`] when the previous batch was not committed.
-    /// [`WriteError::Refused`] may mean that its transactions cannot be committed as one: [`Session::apply`] shows more.
-    fn write_in_turn(
-        &mut self,
-        batch: &Arc<Batch>,
-        rows: Range<usize>,
-        turn: Turn,
         passed: impl FnMut() + Send,
-    ) -> impl Future<Output = Result<(), WriteError>> + Send {
-        let _ = (turn, passed);
-        self.write(batch, rows, Then::Commit)
-    }
+    ) -> impl Future<Output = Result<(), WriteError>> + Send;
 
     /// Applies the transactions of a batch sequentially, from the `from`th on, each committed under its own GTID before
     /// the next begins. Stops at the first failure; earlier commits stay. Returns the number of commits, and

@@ -1,12 +1,11 @@
 //! The unit of writing and committing: the next transactions of the log.
 
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 use binlog_format::gtid::GtidSet;
 
-use crate::schema::TableName;
+use crate::schema::{TableName, distinct};
 use crate::transaction::{Body, RowChanges, Transaction};
 
 /// A batch's place in the order of commits, from 1 on. Consecutive within a run.
@@ -18,12 +17,6 @@ impl BatchSeq {
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
-    }
-}
-
-impl fmt::Display for BatchSeq {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 
@@ -65,11 +58,6 @@ impl Batch {
             row_ends: row_ends.collect(),
             transactions,
         }
-    }
-
-    /// One transaction, which commits under its own GTID.
-    pub fn alone(seq: BatchSeq, transaction: Arc<Transaction>) -> Self {
-        Self::new(seq, Commits::OneByOne, vec![transaction])
     }
 
     /// Its transactions, in the log's order.
@@ -123,23 +111,14 @@ impl Batch {
 
     /// The tables of some of its rows, each once.
     pub(crate) fn tables_of(&self, rows: Range<usize>) -> Vec<TableName> {
-        let mut names = Vec::new();
-        for (changes, rows) in self.pieces(rows) {
-            for name in rows.filter_map(|row| changes.table_of(row)) {
-                if !names.contains(name) {
-                    names.push(name.clone());
-                }
-            }
-        }
-        names
+        let pieces = self.pieces(rows);
+        distinct(
+            pieces.flat_map(|(changes, rows)| rows.filter_map(move |row| changes.table_of(row))),
+        )
     }
 
     /// The identifiers of its transactions.
     pub fn gtids(&self) -> GtidSet {
-        let mut gtids = GtidSet::new();
-        for transaction in &self.transactions {
-            gtids.add(transaction.gtid);
-        }
-        gtids
+        self.transactions.iter().map(|one| one.gtid).collect()
     }
 }

@@ -24,17 +24,11 @@ impl NamedEvent {
     /// the definer.
     #[must_use]
     pub fn altered(&self, to: &str) -> String {
-        let (user, host) = self
-            .definer
-            .rsplit_once('@')
-            .unwrap_or((&self.definer, "%"));
-        format!(
-            "ALTER DEFINER = {}@{} EVENT {}.{} {to}",
-            quoted(user),
-            quoted(host),
-            quoted(&self.schema),
-            quoted(&self.name)
-        )
+        let account = self.definer.rsplit_once('@');
+        let (user, host) = account.unwrap_or((&self.definer, "%"));
+        let names = [user, host, &*self.schema, &*self.name];
+        let [user, host, schema, name] = names.map(quoted);
+        format!("ALTER DEFINER = {user}@{host} EVENT {schema}.{name} {to}")
     }
 }
 

@@ -8,7 +8,7 @@ use thiserror::Error;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 pub use crate::schema::Fold;
-use crate::schema::{KeyPart, KeyShape, TableName, TableShape};
+use crate::schema::{ColumnShape, KeyPart, KeyShape, TableName, TableShape};
 
 /// How a write uses a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,25 +44,14 @@ impl KeyHash {
     }
 }
 
-/// The common part of the hashes of a key's values: the table and the key's columns, in the key's order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct KeySeed(u64);
-
-impl KeySeed {
-    /// The seed of a key of `table` over these columns with these prefixes.
-    fn new<'a>(table: &TableName, columns: impl Iterator<Item = (&'a str, Option<u32>)>) -> Self {
-        let mut bytes = KeyHash::of_table(table).0.to_le_bytes().to_vec();
-        for (name, prefix) in columns {
-            bytes.extend_from_slice(&hash_names([name]).to_le_bytes());
-            bytes.extend_from_slice(&prefix.unwrap_or_default().to_le_bytes());
-        }
-        Self(xxh3_64(&bytes))
+/// The common part of the hashes of a key's values: the table and the key's columns with their prefixes, in the key's order.
+fn seed_of<'a>(table: &TableName, columns: impl Iterator<Item = (&'a str, Option<u32>)>) -> u64 {
+    let mut bytes = KeyHash::of_table(table).0.to_le_bytes().to_vec();
+    for (name, prefix) in columns {
+        bytes.extend_from_slice(&hash_names([name]).to_le_bytes());
+        bytes.extend_from_slice(&prefix.unwrap_or_default().to_le_bytes());
     }
-
-    /// The hash of one value, given as the folds of its parts with their lengths.
-    fn hash(self, value: &[u8]) -> KeyHash {
-        KeyHash(xxh3_64_with_seed(value, self.0))
-    }
+    xxh3_64(&bytes)
 }
 
 /// Names that differ only in case have equal hashes: the server's settings decide if they mean the same table, and a foreign key
@@ -70,10 +59,8 @@ impl KeySeed {
 fn hash_names<const N: usize>(names: [&str; N]) -> u64 {
     let mut bytes = Vec::new();
     for name in names {
-        for character in name.chars().flat_map(char::to_lowercase) {
-            let mut buffer = [0; 4];
-            bytes.extend_from_slice(character.encode_utf8(&mut buffer).as_bytes());
-        }
+        let folded: String = name.chars().flat_map(char::to_lowercase).collect();
+        bytes.extend_from_slice(folded.as_bytes());
         // No name contains a zero.
         bytes.push(0);
     }
@@ -190,21 +177,18 @@ impl RowKeys {
                 KeyValue::Unknown => known = false,
             }
         }
-        let goes = match before {
-            None | Some(KeyValue::Nothing) => false,
-            Some(KeyValue::Is(_) | KeyValue::Unknown) => is_changed(&key.parts, row),
-        };
-        (known, goes)
+        let had_value = before.is_some_and(|before| before != KeyValue::Nothing);
+        (known, had_value && is_changed(&key.parts, row))
     }
 
     fn parent(&mut self, key: &ParentKey, row: &Row<'_, '_>) {
         let is_touched = is_touched(&key.parts, row);
-        let is_shown = |before: &&Image<'_>| {
-            let is_absent = |part: &Part| before.value(part.column) == Value::Absent;
-            is_touched || !key.parts.iter().any(is_absent)
+        let is_shown = |before: &Image<'_>| {
+            let mut values = key.parts.iter().map(|part| before.value(part.column));
+            is_touched || values.all(|value| value != Value::Absent)
         };
         let [before, after] = self.values(key.seed, &key.parts, row, is_touched);
-        let before = before.filter(|_| row.before.as_ref().is_some_and(is_shown));
+        let before = before.filter(|_| row.before.is_some_and(is_shown));
         for value in before.into_iter().chain(after) {
             match value {
                 KeyValue::Is(hash) => {
@@ -220,7 +204,7 @@ impl RowKeys {
     /// The values of a key in the images before and after.
     fn values(
         &mut self,
-        seed: KeySeed,
+        seed: u64,
         parts: &[Part],
         row: &Row<'_, '_>,
         is_touched: bool,
@@ -236,7 +220,7 @@ impl RowKeys {
     /// The value of a key, whose parts `value_of` returns.
     fn value<'a>(
         &mut self,
-        seed: KeySeed,
+        seed: u64,
         parts: &[Part],
         value_of: impl Fn(&Part) -> Value<'a>,
     ) -> KeyValue {
@@ -256,10 +240,9 @@ impl RowKeys {
                 Value::Absent | Value::JsonDiff(_) => known = false,
             }
         }
-        if known {
-            KeyValue::Is(seed.hash(&self.value))
-        } else {
-            KeyValue::Unknown
+        match known {
+            true => KeyValue::Is(KeyHash(xxh3_64_with_seed(&self.value, seed))),
+            false => KeyValue::Unknown,
         }
     }
 
@@ -274,9 +257,10 @@ impl RowKeys {
 /// Whether a row write can give a key another value: it inserts or deletes the row, or its image after has a column of it.
 fn is_touched(parts: &[Part], row: &Row<'_, '_>) -> bool {
     match (row.before, row.after) {
-        (Some(_), Some(after)) => parts
-            .iter()
-            .any(|part| after.value(part.column) != Value::Absent),
+        (Some(_), Some(after)) => {
+            let mut values = parts.iter().map(|part| after.value(part.column));
+            values.any(|value| value != Value::Absent)
+        }
         _ => true,
     }
 }
@@ -323,7 +307,7 @@ pub struct TableKeys {
 /// A key that the table's rows take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct OwnKey {
-    seed: KeySeed,
+    seed: u64,
     parts: Vec<Part>,
     /// The primary key: every image contains it, and every row has it.
     is_primary: bool,
@@ -334,7 +318,7 @@ struct OwnKey {
 struct ParentKey {
     /// The referenced table, as a whole.
     table: KeyHash,
-    seed: KeySeed,
+    seed: u64,
     parts: Vec<Part>,
 }
 
@@ -379,7 +363,7 @@ impl TableKeys {
         let parents = shape.parents.iter().map(|parent| {
             // The seed of the parent's own key over the same columns.
             let names = parent.referenced.iter().map(|name| (&**name, None));
-            let seed = KeySeed::new(&parent.table, names);
+            let seed = seed_of(&parent.table, names);
             let parts = parent.columns.iter();
             let parts = parts.map(|column| part(shape, *column, None, in_log));
             Ok(ParentKey {
@@ -413,18 +397,11 @@ impl TableKeys {
         let Some(before) = row.before else {
             return !self.is_serial;
         };
-        let own = self.own.iter().map(|key| &key.parts);
-        let mut parts = own
-            .chain(self.parents.iter().map(|key| &key.parts))
-            .flatten();
+        let own = self.own.iter().flat_map(|key| &key.parts);
+        let mut parts = own.chain(self.parents.iter().flat_map(|key| &key.parts));
         !self.is_serial
             && is_whole(before)
             && parts.all(|part| before.value(part.column) == after.value(part.column))
-    }
-
-    /// Whether all writes of the table conflict, whatever their values.
-    pub fn is_serial(&self) -> bool {
-        self.is_serial
     }
 }
 
@@ -434,17 +411,15 @@ fn own_key(
     is_primary: bool,
     in_log: usize,
 ) -> Result<OwnKey, KeyColumnMissing> {
-    let parts: Vec<Part> = key
-        .parts
-        .iter()
-        .map(|KeyPart { column, prefix }| part(shape, *column, *prefix, in_log))
-        .collect::<Result<_, _>>()?;
+    let parts = key.parts.iter();
+    let parts = parts.map(|KeyPart { column, prefix }| part(shape, *column, *prefix, in_log));
+    let parts: Vec<Part> = parts.collect::<Result<_, _>>()?;
     let names = parts.iter().filter_map(|part| {
         let column = shape.columns.get(part.column)?;
         Some((&*column.name, part.prefix))
     });
     Ok(OwnKey {
-        seed: KeySeed::new(&shape.name, names),
+        seed: seed_of(&shape.name, names),
         parts,
         is_primary,
     })
@@ -457,17 +432,17 @@ fn part(
     in_log: usize,
 ) -> Result<Part, KeyColumnMissing> {
     let known = shape.columns.get(column);
-    match known {
-        Some(known) if column < in_log => Ok(Part {
+    if let Some(ColumnShape { fold, .. }) = known.filter(|_| column < in_log) {
+        let fold = *fold;
+        return Ok(Part {
             column,
-            fold: known.fold,
+            fold,
             prefix,
-        }),
-        _ => Err(KeyColumnMissing {
-            column: known.map_or_else(|| (column + 1).to_string(), |known| known.name.to_string()),
-            in_log,
-        }),
+        });
     }
+    let name = known.map(|known| known.name.to_string());
+    let column = name.unwrap_or_else(|| (column + 1).to_string());
+    Err(KeyColumnMissing { column, in_log })
 }
 
 #[cfg(test)]

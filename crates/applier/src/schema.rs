@@ -2,13 +2,14 @@
 
 use std::fmt;
 
+pub use binlog_format::row_image::KeyPart;
 use binlog_format::row_image::{CollationId, ColumnType};
 
 /// The applier's own schema in a target, private to that target.
 pub(crate) const OWN_SCHEMA: &str = "witness_applier";
 
 /// A table by its names in the log.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableName {
     /// Name of the schema (database).
     pub schema: Box<str>,
@@ -32,20 +33,29 @@ impl fmt::Display for TableName {
     }
 }
 
+/// The names, each once, in the order of their first appearance.
+pub(crate) fn distinct<'a>(names: impl Iterator<Item = &'a TableName>) -> Vec<TableName> {
+    let mut all = Vec::new();
+    for name in names {
+        if !all.contains(name) {
+            all.push(name.clone());
+        }
+    }
+    all
+}
+
 /// Whether names differ at most in case. Column names are equal then, and constraints may spell them differently from
 /// columns; names of tables may be.
 pub(crate) fn same_name(one: &str, other: &str) -> bool {
-    let folded = |name: &str| {
-        name.chars()
-            .flat_map(char::to_lowercase)
-            .collect::<String>()
-    };
+    fn folded(name: &str) -> impl Iterator<Item = char> {
+        name.chars().flat_map(char::to_lowercase)
+    }
     one.eq_ignore_ascii_case(other)
-        || !(one.is_ascii() && other.is_ascii()) && folded(one) == folded(other)
+        || !(one.is_ascii() && other.is_ascii()) && folded(one).eq(folded(other))
 }
 
 /// A table's columns and the constraints on its rows.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TableShape {
     /// Schema and table.
     pub name: TableName,
@@ -76,13 +86,7 @@ impl TableShape {
         Self {
             name,
             columns,
-            primary_key: None,
-            unique_keys: Vec::new(),
-            parents: Vec::new(),
-            referenced: Vec::new(),
-            children: Vec::new(),
-            cascades_to: Vec::new(),
-            without_transactions: None,
+            ..Self::default()
         }
     }
 }
@@ -115,15 +119,6 @@ impl KeyShape {
             parts: columns.iter().map(part).collect(),
         }
     }
-}
-
-/// A column of a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeyPart {
-    /// The column's index in [`TableShape::columns`], from 0 on.
-    pub column: usize,
-    /// Only this many characters count (bytes for binary columns).
-    pub prefix: Option<u32>,
 }
 
 /// A foreign key of a table.
@@ -199,37 +194,19 @@ impl Fold {
     /// The fold of a column by its table map.
     pub fn of_logged(column: ColumnType, collation: Option<CollationId>) -> Self {
         match column {
-            ColumnType::TinyInt
-            | ColumnType::SmallInt
-            | ColumnType::MediumInt
-            | ColumnType::Int
-            | ColumnType::BigInt
-            | ColumnType::Decimal { .. }
-            | ColumnType::Bit { .. }
-            | ColumnType::Year
-            | ColumnType::Date
-            | ColumnType::OldTime
-            | ColumnType::OldDateTime
-            | ColumnType::OldTimestamp
-            | ColumnType::Time { .. }
-            | ColumnType::DateTime { .. }
-            | ColumnType::Timestamp { .. }
-            | ColumnType::Enum { .. }
-            | ColumnType::Set { .. } => Self::Bytes,
             ColumnType::Float | ColumnType::Double => Self::Float,
             ColumnType::VarChar { .. } | ColumnType::Char { .. } | ColumnType::Blob { .. } => {
+                let is_ascii_case = |id| ASCII_CASE.iter().any(|(_, known)| *known == id);
                 match collation {
                     Some(CollationId(id)) if BINARY.contains(&id) => Self::Trimmed,
-                    Some(CollationId(id)) if ASCII_CASE.iter().any(|(_, known)| *known == id) => {
-                        Self::AsciiCase
-                    }
+                    Some(CollationId(id)) if is_ascii_case(id) => Self::AsciiCase,
                     _ => Self::Opaque,
                 }
             }
-            ColumnType::Json { .. }
-            | ColumnType::Geometry { .. }
-            | ColumnType::Vector { .. }
-            | ColumnType::TypedArray => Self::Opaque,
+            // Numbers, times, bits, enumerations and sets.
+            _ if column.has_fixed_length() => Self::Bytes,
+            // JSON, geometries, vectors and arrays.
+            _ => Self::Opaque,
         }
     }
 
@@ -238,9 +215,8 @@ impl Fold {
     #[must_use]
     pub fn append(self, value: &[u8], prefix: Option<u32>, out: &mut Vec<u8>) -> bool {
         // A character has at least one byte, so `prefix` bytes contain at most `prefix` characters.
-        let value = prefix
-            .and_then(|characters| value.get(..characters as usize))
-            .unwrap_or(value);
+        let prefix = prefix.and_then(|characters| value.get(..characters as usize));
+        let value = prefix.unwrap_or(value);
         match self {
             Self::Opaque => {}
             Self::Bytes => out.extend_from_slice(value),

@@ -1,18 +1,17 @@
 //! A transaction of the log, decoded as far as scheduling and applying need it. The rows themselves stay the source's
 //! bytes.
 
-use std::fmt;
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
-use binlog_format::event::{EventRef, EventType};
+use binlog_format::event::EventRef;
 use binlog_format::events::{CommitTimestamp, ServerVersion, TableMap};
 use binlog_format::gtid::Gtid;
 use bytes::Bytes;
 
 use crate::keys::KeyAccess;
-use crate::schema::{TableName, TableShape, same_name};
+use crate::schema::{TableName, TableShape, distinct, same_name};
 
 /// A transaction's place in the log's order, from 1 on; the target's transactions at the beginning of the run
 /// come before the first one that it applies. Consecutive within a run.
@@ -24,12 +23,6 @@ impl Seq {
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
-    }
-}
-
-impl fmt::Display for Seq {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 
@@ -94,27 +87,15 @@ pub struct RowChanges {
 impl RowChanges {
     /// The keys of one row; empty for a missing row.
     pub fn keys_of(&self, row: usize) -> &[KeyAccess] {
-        self.rows
-            .get(row)
-            .and_then(|row| {
-                self.keys
-                    .get(row.keys.start as usize..row.keys.end as usize)
-            })
-            .unwrap_or_default()
+        let keys = self.rows.get(row).map_or(0..0, |row| row.keys.clone());
+        let keys = self.keys.get(keys.start as usize..keys.end as usize);
+        keys.unwrap_or_default()
     }
 
     /// The table of one row; `None` for a missing row.
     pub(crate) fn table_of(&self, row: usize) -> Option<&TableName> {
         let event = self.events.get(self.rows.get(row)?.event as usize)?;
         Some(&self.tables.get(event.table as usize)?.shape.name)
-    }
-
-    /// The tables among them without a primary key: their writes are applied sequentially.
-    pub fn tables_without_primary_key(&self) -> impl Iterator<Item = &TableName> {
-        let shapes = self.tables.iter().map(|table| &table.shape);
-        shapes
-            .filter(|shape| shape.primary_key.is_none())
-            .map(|shape| &shape.name)
     }
 }
 
@@ -172,24 +153,17 @@ pub struct Barrier {
 impl Barrier {
     /// The tables of its rows, each once, as far as they can be read.
     pub(crate) fn tables(&self) -> Vec<TableName> {
-        let mut names = Vec::new();
-        for step in &self.steps {
-            let Step::Rows(events) = step else {
-                continue;
-            };
-            let events = events.iter().filter_map(|event| EventRef::new(event).ok());
-            for event in events.filter(|event| event.event_type() == EventType::TableMap) {
-                let Ok(map) = TableMap::decode(event) else {
-                    continue;
-                };
-                let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
-                let name = TableName::new(&text(&map.schema), &text(&map.table));
-                if !names.contains(&name) {
-                    names.push(name);
-                }
-            }
-        }
-        names
+        let rows = self.steps.iter().filter_map(|step| match step {
+            Step::Rows(events) => Some(events),
+            Step::Statement(_) => None,
+        });
+        // Other events are no table maps.
+        let names = rows.flatten().filter_map(|event| {
+            let map = TableMap::decode(EventRef::new(event).ok()?).ok()?;
+            let text = String::from_utf8_lossy;
+            Some(TableName::new(&text(&map.schema), &text(&map.table)))
+        });
+        distinct(names.collect::<Vec<_>>().iter())
     }
 }
 

@@ -124,15 +124,5 @@ pub fn unstamp(stored: &[u8]) -> Result<Bytes, DecodeError> {
     Ok(out.into())
 }
 
-/// Verifies the CRC32 at the end of one whole event.
-///
-/// # Errors
-/// [`DecodeError::ChecksumMismatch`] when the event is damaged; other errors when the slice is not one event.
-pub fn verify_event_crc(event: &[u8]) -> Result<(), DecodeError> {
-    EventRef::new(event)?
-        .verified(ChecksumAlgorithm::Crc32)
-        .map(|_| ())
-}
-
 const _: () = assert!(MAX_EVENT_BYTES as usize + CHECKSUM_LEN < u32::MAX as usize);
 const _: () = assert!(HEADER_LEN > LOG_POS_RANGE.end);

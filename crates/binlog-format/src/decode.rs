@@ -83,6 +83,15 @@ pub(crate) fn invalid(field: &'static str, reason: &'static str) -> DecodeError 
     DecodeError::Invalid { field, reason }
 }
 
+/// Refuses what the format does not allow.
+pub(crate) fn ensure(
+    is_valid: bool,
+    field: &'static str,
+    reason: &'static str,
+) -> Result<(), DecodeError> {
+    is_valid.then_some(()).ok_or(invalid(field, reason))
+}
+
 /// The unread rest of a byte slice.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cursor<'a> {
@@ -111,13 +120,8 @@ impl<'a> Cursor<'a> {
         field: &'static str,
         count: usize,
     ) -> Result<&'a [u8], DecodeError> {
-        match self.rest.split_at_checked(count) {
-            Some((taken, rest)) => {
-                self.rest = rest;
-                Ok(taken)
-            }
-            None => Err(DecodeError::truncated(field, count as u64, self.rest.len())),
-        }
+        let taken = self.rest.split_off(..count);
+        taken.ok_or_else(|| DecodeError::truncated(field, count as u64, self.rest.len()))
     }
 
     pub(crate) fn array<const N: usize>(
@@ -166,10 +170,10 @@ impl<'a> Cursor<'a> {
             252 => self.uint(field, 2),
             253 => self.uint(field, 3),
             254 => self.uint(field, 8),
-            _ => Err(invalid(
-                field,
-                "251 and 255 do not begin a length-encoded integer",
-            )),
+            _ => {
+                let reason = "251 and 255 do not begin a length-encoded integer";
+                Err(invalid(field, reason))
+            }
         }
     }
 
@@ -182,29 +186,45 @@ impl<'a> Cursor<'a> {
         self.counted(field, length)
     }
 
+    /// The next of some fields, each with a number, a length and a value, the first two length-encoded; `None` after number 0.
+    pub(crate) fn numbered_field(
+        &mut self,
+        field: &'static str,
+    ) -> Result<Option<(u64, Self)>, DecodeError> {
+        match self.length_encoded(field)? {
+            0 => Ok(None),
+            number => Ok(Some((number, Self::new(self.length_encoded_bytes(field)?)))),
+        }
+    }
+
     /// A number of bytes that the input gives.
     pub(crate) fn counted(
         &mut self,
         field: &'static str,
         count: u64,
     ) -> Result<&'a [u8], DecodeError> {
-        if count > self.rest.len() as u64 {
-            return Err(DecodeError::truncated(field, count, self.rest.len()));
+        match usize::try_from(count) {
+            Ok(count) => self.bytes(field, count),
+            Err(_) => Err(DecodeError::truncated(field, count, self.rest.len())),
         }
-        self.bytes(field, count as usize)
     }
 
     /// Succeeds if everything was read.
     pub(crate) fn finish(self, field: &'static str) -> Result<(), DecodeError> {
-        if self.rest.is_empty() {
-            Ok(())
-        } else {
-            Err(DecodeError::TrailingBytes {
-                field,
-                count: self.rest.len() as u64,
-            })
+        match self.rest.len() as u64 {
+            0 => Ok(()),
+            count => Err(DecodeError::TrailingBytes { field, count }),
         }
     }
+}
+
+/// Appends a length-encoded integer as a field: see [`Cursor::numbered_field`].
+pub(crate) fn put_numbered_field(out: &mut Vec<u8>, number: u64, value: u64) {
+    let mut coded = Vec::new();
+    put_length_encoded(&mut coded, value);
+    put_length_encoded(out, number);
+    put_length_encoded(out, coded.len() as u64);
+    out.extend_from_slice(&coded);
 }
 
 /// Appends an integer in MySQL's length-encoded form.

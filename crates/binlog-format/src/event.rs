@@ -1,11 +1,10 @@
 //! The 19-byte event header, the event types and checksums, and one event as raw bytes.
 
 use std::fmt;
-use std::ops::BitOr;
 
 use bytes::Bytes;
 
-use crate::decode::{Cursor, DecodeError, invalid};
+use crate::decode::{Cursor, DecodeError, ensure, invalid};
 pub use crate::event_type::EventType;
 
 // The header of 19 bytes: timestamp 4, type 1, server id 4, size 4, end position 4, flags 2.
@@ -55,14 +54,6 @@ impl EventFlags {
     }
 }
 
-impl BitOr for EventFlags {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-}
-
 impl fmt::Debug for EventFlags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#06x}", self.0)
@@ -92,9 +83,7 @@ impl EventHeader {
     /// # Errors
     /// When there are fewer bytes, or the size in the header is below a header's or above [`MAX_EVENT_BYTES`].
     pub fn parse(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut cursor = Cursor::new(bytes);
-        let fixed = cursor.bytes("event header", HEADER_LEN)?;
-        let mut cursor = Cursor::new(fixed);
+        let mut cursor = Cursor::new(Cursor::new(bytes).bytes("event header", HEADER_LEN)?);
         let header = Self {
             timestamp: cursor.u32("timestamp")?,
             event_type: EventType::from_code(cursor.u8("event type")?),
@@ -103,9 +92,8 @@ impl EventHeader {
             log_pos: cursor.u32("end position")?,
             flags: EventFlags(cursor.u16("flags")?),
         };
-        if (header.event_size as usize) < HEADER_LEN {
-            return Err(invalid("event size", "smaller than an event header"));
-        }
+        let fits = header.event_size as usize >= HEADER_LEN;
+        ensure(fits, "event size", "smaller than an event header")?;
         if header.event_size > MAX_EVENT_BYTES {
             return Err(DecodeError::TooLarge {
                 field: "event",
@@ -134,7 +122,7 @@ impl EventHeader {
 /// Bytes of an event's checksum.
 pub const CHECKSUM_LEN: usize = 4;
 
-/// How the events of a file are protected (`binlog_checksum`).
+/// How the events of a file are protected (`binlog_checksum`), with the byte in a format description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ChecksumAlgorithm {
     /// Events have no checksum.
@@ -144,11 +132,6 @@ pub enum ChecksumAlgorithm {
 }
 
 impl ChecksumAlgorithm {
-    /// The byte in a format description.
-    pub const fn code(self) -> u8 {
-        self as u8
-    }
-
     /// The algorithm of a format description's byte.
     ///
     /// # Errors
@@ -269,9 +252,8 @@ impl<'a> EventRef<'a> {
         }
         let header = EventHeader::parse(buffer)?;
         let size = header.event_size as usize;
-        let (bytes, rest) = buffer
-            .split_at_checked(size)
-            .ok_or_else(|| truncated_event(size, buffer.len()))?;
+        let parts = buffer.split_at_checked(size);
+        let (bytes, rest) = parts.ok_or_else(|| truncated_event(size, buffer.len()))?;
         *buffer = rest;
         Ok(Some(Self { header, bytes }))
     }
@@ -281,35 +263,22 @@ impl<'a> EventRef<'a> {
     /// # Errors
     /// As [`RawEvent::verified`].
     pub fn verified(self, checksum: ChecksumAlgorithm) -> Result<Self, DecodeError> {
-        match checksum {
-            ChecksumAlgorithm::None => Ok(self),
-            ChecksumAlgorithm::Crc32 => {
-                let covered = self
-                    .bytes
-                    .len()
-                    .checked_sub(CHECKSUM_LEN)
-                    .filter(|len| *len >= HEADER_LEN);
-                let Some(covered) = covered else {
-                    return Err(truncated_event(HEADER_LEN + CHECKSUM_LEN, self.bytes.len()));
-                };
-                let (bytes, stored) = self.bytes.split_at(covered);
-                let mut expected = [0; CHECKSUM_LEN];
-                expected.copy_from_slice(stored);
-                let (expected, found) = (u32::from_le_bytes(expected), event_crc32(bytes));
-                if expected == found {
-                    Ok(Self {
-                        header: self.header,
-                        bytes,
-                    })
-                } else {
-                    Err(DecodeError::ChecksumMismatch {
-                        event_type: self.header.event_type,
-                        expected,
-                        found,
-                    })
-                }
-            }
+        if checksum == ChecksumAlgorithm::None {
+            return Ok(self);
         }
+        let parts = self.bytes.split_last_chunk::<CHECKSUM_LEN>();
+        let Some((bytes, stored)) = parts.filter(|(bytes, _)| bytes.len() >= HEADER_LEN) else {
+            return Err(truncated_event(HEADER_LEN + CHECKSUM_LEN, self.bytes.len()));
+        };
+        let (expected, found) = (u32::from_le_bytes(*stored), event_crc32(bytes));
+        if expected != found {
+            return Err(DecodeError::ChecksumMismatch {
+                event_type: self.header.event_type,
+                expected,
+                found,
+            });
+        }
+        Ok(Self { bytes, ..self })
     }
 
     /// The event's header, parsed at construction.
@@ -334,14 +303,11 @@ impl<'a> EventRef<'a> {
 
     /// The body of an event of the given type.
     pub(crate) fn body_of(&self, expected: EventType) -> Result<&'a [u8], DecodeError> {
-        if self.header.event_type == expected {
-            Ok(self.body())
-        } else {
-            Err(DecodeError::WrongType {
-                expected,
-                found: self.header.event_type,
-            })
+        let found = self.header.event_type;
+        if found != expected {
+            return Err(DecodeError::WrongType { expected, found });
         }
+        Ok(self.body())
     }
 }
 
@@ -389,7 +355,7 @@ mod tests {
             server_id: 7,
             event_size: 31,
             log_pos: 158,
-            flags: EventFlags::IGNORABLE | EventFlags::NO_FILTER,
+            flags: EventFlags(EventFlags::IGNORABLE.0 | EventFlags::NO_FILTER.0),
         }
     }
 

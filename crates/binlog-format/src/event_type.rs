@@ -110,12 +110,6 @@ event_types! {
     GtidTagged = 42, "GTID_TAGGED";
 }
 
-impl From<u8> for EventType {
-    fn from(code: u8) -> Self {
-        Self::from_code(code)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

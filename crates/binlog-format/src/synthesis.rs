@@ -5,7 +5,7 @@ use bytes::Bytes;
 use thiserror::Error;
 
 use crate::canonical::stamped_len;
-use crate::decode::put_length_encoded;
+use crate::decode::{put_length_encoded, put_numbered_field};
 use crate::event::{CHECKSUM_LEN, EventFlags};
 use crate::events::{
     CommitTimestamp, EncodeEvent, EventOrigin, GtidEvent, LogicalClock, Query, Rows, RowsChange,
@@ -55,9 +55,8 @@ pub struct RowTransaction {
 impl RowTransaction {
     /// Begins a transaction; [`Self::commit`] ends it.
     pub fn begin(head: TransactionHead) -> Self {
-        let mut body = Vec::new();
-        head.query("", b"BEGIN")
-            .encode_into(head.origin(EventFlags::SUPPRESS_USE), &mut body);
+        let begin = head.query("", b"BEGIN");
+        let body = begin.encode(head.origin(EventFlags::SUPPRESS_USE));
         Self { head, body }
     }
 
@@ -103,10 +102,9 @@ impl RowTransaction {
         let columns = table.columns.len();
         // All columns, and the unused bits after the last one, as the server sets them.
         let present = vec![u8::MAX; columns.div_ceil(8)];
-        let after = if change.has_two_images() {
-            present.clone()
-        } else {
-            Vec::new()
+        let after = match change.has_two_images() {
+            true => present.clone(),
+            false => Vec::new(),
         };
         let rows = Rows {
             change,
@@ -118,10 +116,9 @@ impl RowTransaction {
             columns_after: after.into(),
             images: images.into(),
         };
-        table
-            .map()
-            .encode_into(self.head.origin(EventFlags::NONE), &mut self.body);
-        rows.encode_into(self.head.origin(EventFlags::NONE), &mut self.body);
+        let origin = self.head.origin(EventFlags::NONE);
+        table.map().encode_into(origin, &mut self.body);
+        rows.encode_into(origin, &mut self.body);
         Ok(())
     }
 
@@ -134,18 +131,16 @@ impl RowTransaction {
 
 /// The canonical payload of a single-statement transaction, as CREATE TABLE.
 pub fn statement_transaction(head: TransactionHead, schema: &str, statement: &str) -> Bytes {
-    let body = head
-        .query(schema, statement.as_bytes())
-        .encode(head.origin(EventFlags::NONE));
+    let query = head.query(schema, statement.as_bytes());
+    let body = query.encode(head.origin(EventFlags::NONE));
     head.with_gtid(GtidEvent::MAY_HAVE_STATEMENTS, &body)
 }
 
 impl TransactionHead {
     fn origin(&self, flags: EventFlags) -> EventOrigin {
-        // Header timestamps are 32 bits wide.
-        let timestamp = u32::try_from(self.commit.0 / 1_000_000).unwrap_or(u32::MAX);
         EventOrigin {
-            timestamp,
+            // 32 bits wide.
+            timestamp: u32::try_from(self.commit.0 / 1_000_000).unwrap_or(u32::MAX),
             server_id: self.server_id,
             flags,
         }
@@ -251,7 +246,7 @@ const EXACT_BIT_LENGTHS: u16 = 1;
 
 /// Field numbers of optional metadata.
 const SIGNEDNESS: u8 = 1;
-const DEFAULT_CHARSET: u8 = 2;
+const DEFAULT_CHARSET: u64 = 2;
 const COLLATION: u64 = 255;
 
 impl Table {
@@ -301,11 +296,7 @@ impl Table {
             metadata.resize(metadata.len() + bits, 0);
         }
         if texts > 0 {
-            let mut collation = Vec::new();
-            put_length_encoded(&mut collation, COLLATION);
-            metadata.push(DEFAULT_CHARSET);
-            put_length_encoded(&mut metadata, collation.len() as u64);
-            metadata.extend_from_slice(&collation);
+            put_numbered_field(&mut metadata, DEFAULT_CHARSET, COLLATION);
         }
         metadata
     }
@@ -329,13 +320,11 @@ fn put_row(out: &mut Vec<u8>, table: &Table, row: &[Value]) -> Result<(), Synthe
             values: row.len(),
         });
     }
-    let mut nulls = vec![0; row.len().div_ceil(8)];
-    for (at, value) in row.iter().enumerate() {
-        if *value == Value::Null {
-            set_bit(&mut nulls, at);
-        }
-    }
-    out.extend_from_slice(&nulls);
+    let bits = out.len();
+    out.resize(bits + row.len().div_ceil(8), 0);
+    let values = row.iter().enumerate();
+    let nulls = values.filter(|(_, value)| **value == Value::Null);
+    nulls.for_each(|(at, _)| set_bit(&mut out[bits..], at));
     for (at, value) in row.iter().enumerate() {
         put_value(out, table, at, value)?;
     }

@@ -2,9 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::canonical::{
-    CanonicalEvents, canonicalise, stamp, stamp_payload, stamped_len, unstamp, verify_event_crc,
-};
+use crate::canonical::{CanonicalEvents, canonicalise, stamp, stamp_payload, stamped_len, unstamp};
 use crate::checksum::ChecksumAlgorithm;
 use crate::event::{EventRef, HEADER_LEN};
 use crate::events::{
@@ -22,7 +20,7 @@ pub const MAX_UNCOMPRESSED_BYTES: u64 = 64 << 10;
 
 /// Passes `bytes` to every parser: as events, as a stream, as an event's body, as a set and as text.
 pub fn read_as_everything(bytes: &[u8]) {
-    let _ = verify_event_crc(bytes);
+    let _ = EventRef::new(bytes).and_then(|event| event.verified(ChecksumAlgorithm::Crc32));
     let _ = unstamp(bytes);
     let _ = stamped_len(bytes);
     let _ = stamp(bytes, u64::MAX, &mut Vec::new());

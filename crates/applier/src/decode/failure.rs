@@ -24,6 +24,13 @@ pub struct DecodeFailure {
     pub cause: Box<DecodeCause>,
 }
 
+impl DecodeFailure {
+    pub(crate) fn new(gtid: Gtid, table: Option<TableName>, cause: DecodeCause) -> Self {
+        let cause = Box::new(cause);
+        Self { gtid, table, cause }
+    }
+}
+
 /// Why a transaction cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DecodeCause {
@@ -74,6 +81,11 @@ pub enum DecodeCause {
     #[error("{0}; give the target's table the source's columns, in the same order")]
     KeyColumn(#[from] KeyColumnMissing),
 }
+
+/// The transaction has no end.
+pub(super) const INCOMPLETE: DecodeCause = DecodeCause::Misplaced {
+    event_type: EventType::Gtid,
+};
 
 /// An event at an impossible position.
 pub(super) fn misplaced(event: &RawEvent) -> DecodeCause {

@@ -18,11 +18,11 @@ use binlog_format::events::{GtidEvent, TransactionPayload};
 use binlog_format::framing::FramedTransaction;
 use spilling_bytes::long_work;
 
-use crate::decode::failure::misplaced;
 pub use crate::decode::failure::{DecodeCause, DecodeFailure};
-use crate::decode::own_schema::{OwnSchema, Verdict};
-use crate::decode::parsed::{BarrierParts, Parts, RowParts};
+use crate::decode::failure::{INCOMPLETE, misplaced};
+use crate::decode::own_schema::OwnSchema;
 pub use crate::decode::parsed::{LoggedTable, Parsed, ReadyTables};
+use crate::decode::parsed::{Parts, read_barrier};
 use crate::transaction::{Body, RowChanges, Seq, Transaction};
 
 /// Maximum bytes of the metadata of a transaction's rows and keys, so that indexes into it fit into 32 bits.
@@ -32,14 +32,6 @@ const MAX_KEY_BYTES: u64 = 8 << 30;
 #[derive(Debug, Clone, Copy)]
 pub struct Decoder {
     max_transaction_bytes: u64,
-}
-
-/// A transaction as far as it is read.
-enum Reading {
-    /// Only events that may precede any content.
-    Nothing,
-    Rows(RowParts),
-    Barrier(BarrierParts),
 }
 
 impl Decoder {
@@ -56,46 +48,43 @@ impl Decoder {
     /// # Errors
     /// [`DecodeFailure`], with the remedy.
     pub fn parse(&self, framed: &FramedTransaction) -> Result<Parsed, DecodeFailure> {
-        self.read(framed).map_err(|cause| DecodeFailure {
-            gtid: framed.gtid,
-            table: None,
-            cause: Box::new(cause),
-        })
+        let parsed = self.read(framed);
+        parsed.map_err(|cause| DecodeFailure::new(framed.gtid, None, cause))
     }
 
     fn read(&self, framed: &FramedTransaction) -> Result<Parsed, DecodeCause> {
         let mut events = CanonicalEvents::new(framed.payload.clone());
-        let first = events.next().ok_or(DecodeCause::Misplaced {
-            event_type: EventType::Gtid,
-        })??;
+        let first = events.next().ok_or(INCOMPLETE)??;
         let gtid = GtidEvent::decode(first.canonical())?;
         let mut bytes = framed.payload.len();
-        let mut reading = Reading::Nothing;
         let mut own = OwnSchema::default();
         for event in events {
             let event = event?;
-            match event.event_type() {
-                EventType::TransactionPayload => {
-                    let Reading::Nothing = reading else {
-                        return Err(misplaced(&event));
-                    };
-                    let inner = self.decompress(&event)?;
-                    // The compressed bytes are no longer needed.
-                    bytes = 0;
-                    for event in inner {
-                        let event = event?;
-                        bytes += event.bytes().len();
-                        reading = reading.take_others(bare(event)?, &mut own)?;
-                    }
-                }
-                _ => reading = reading.take_others(event, &mut own)?,
+            if event.event_type() != EventType::TransactionPayload {
+                keep(event, &mut own)?;
+                continue;
+            }
+            if !own.kept.is_empty() {
+                return Err(misplaced(&event));
+            }
+            // The compressed bytes are no longer needed.
+            bytes = 0;
+            for event in self.decompress(&event)? {
+                let event = event?;
+                bytes += event.bytes().len();
+                keep(bare(event)?, &mut own)?;
             }
         }
-        let (parts, body) = match reading {
-            Reading::Nothing if own.left_out => (Parts::default(), None),
-            Reading::Nothing => return Err(misplaced(&first)),
-            Reading::Rows(rows) => (rows.finish()?, None),
-            Reading::Barrier(barrier) => (Parts::default(), Some(Body::Barrier(barrier.finish()?))),
+        let OwnSchema { left_out, kept, .. } = own;
+        let rows = Body::Rows(RowChanges::default());
+        let (parts, events, body) = match (kept.is_empty(), Parts::read(&kept)?) {
+            (true, _) if !left_out => return Err(misplaced(&first)),
+            (true, _) => (Parts::default(), kept, rows),
+            (false, Some(parts)) => (parts, kept, rows),
+            (false, None) => {
+                let barrier = Body::Barrier(read_barrier(kept)?);
+                (Parts::default(), Vec::new(), barrier)
+            }
         };
         Ok(Parsed {
             transaction: Transaction {
@@ -105,9 +94,10 @@ impl Decoder {
                 original_commit: gtid.original_commit.or(gtid.immediate_commit),
                 original_version: gtid.original_version.or(gtid.immediate_version),
                 bytes,
-                body: body.unwrap_or_else(|| Body::Rows(RowChanges::default())),
+                body,
             },
             parts,
+            events,
             max_key_bytes: self.max_transaction_bytes.min(MAX_KEY_BYTES),
         })
     }
@@ -147,34 +137,13 @@ fn is_neutral(event: &RawEvent) -> bool {
     ) || event.header().flags.contains(EventFlags::IGNORABLE)
 }
 
-impl Reading {
-    /// Processes an event, except those of the applier's own schema.
-    fn take_others(self, event: RawEvent, own: &mut OwnSchema) -> Result<Self, DecodeCause> {
-        match own.check(event)? {
-            Verdict::Read(event) => self.take(event),
-            Verdict::Nothing => Ok(self),
-            Verdict::ReadAll(events) => events.into_iter().try_fold(self, Self::take),
+/// Keeps an event that a replica needs, unless it is of the applier's own schema.
+fn keep(event: RawEvent, own: &mut OwnSchema) -> Result<(), DecodeCause> {
+    match event.event_type() {
+        EventType::BeginLoadQuery | EventType::AppendBlock | EventType::ExecuteLoadQuery => {
+            Err(DecodeCause::LoadData)
         }
-    }
-
-    fn take(self, event: RawEvent) -> Result<Self, DecodeCause> {
-        match event.event_type() {
-            EventType::BeginLoadQuery | EventType::AppendBlock | EventType::ExecuteLoadQuery => {
-                return Err(DecodeCause::LoadData);
-            }
-            _ if is_neutral(&event) => return Ok(self),
-            _ => {}
-        }
-        match self {
-            Self::Nothing => match RowParts::begin(&event)? {
-                Some(rows) => Ok(Self::Rows(rows)),
-                None => BarrierParts::default().take(event).map(Self::Barrier),
-            },
-            Self::Rows(mut rows) => match rows.take(event)? {
-                None => Ok(Self::Rows(rows)),
-                Some(event) => rows.into_barrier()?.take(event).map(Self::Barrier),
-            },
-            Self::Barrier(barrier) => barrier.take(event).map(Self::Barrier),
-        }
+        _ if is_neutral(&event) => Ok(()),
+        _ => own.take(event),
     }
 }

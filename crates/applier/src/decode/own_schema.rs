@@ -22,6 +22,8 @@ pub(super) struct OwnSchema {
     pub(super) left_out: bool,
     /// Table maps of a statement, as long as all are of the own schema.
     held: Vec<RawEvent>,
+    /// The events that are left.
+    pub(super) kept: Vec<RawEvent>,
 }
 
 /// Position within the row statements.
@@ -37,20 +39,22 @@ enum At {
     Others,
 }
 
-/// How to treat an event.
-#[derive(Debug)]
-pub(super) enum Verdict {
-    Read(RawEvent),
-    /// Not yet: it is left out, or held until the next ones decide.
-    Nothing,
-    /// These were held, and are kept.
-    ReadAll(Vec<RawEvent>),
-}
-
 impl OwnSchema {
-    pub(super) fn check(&mut self, event: RawEvent) -> Result<Verdict, DecodeCause> {
+    /// Takes the next event. It is kept, left out, or held until the next ones decide.
+    pub(super) fn take(&mut self, event: RawEvent) -> Result<(), DecodeCause> {
         let own = match event.event_type() {
-            EventType::TableMap => return Ok(self.table_map(event)),
+            // All maps of a statement come before its rows.
+            EventType::TableMap => {
+                let own = schema_of(&event) == Some(OWN_SCHEMA.as_bytes());
+                if own && matches!(self.at, At::Between | At::Maps) {
+                    self.at = At::Maps;
+                    self.held.push(event);
+                    return Ok(());
+                }
+                self.at = At::Others;
+                self.kept.append(&mut self.held);
+                false
+            }
             EventType::Query => {
                 self.at = At::Between;
                 self.held.clear();
@@ -60,32 +64,11 @@ impl OwnSchema {
             rows if is_rows(rows) => self.rows(&event),
             _ => false,
         };
-        if !own {
-            return Ok(Verdict::Read(event));
+        match own {
+            true => self.left_out = true,
+            false => self.kept.push(event),
         }
-        self.left_out = true;
-        Ok(Verdict::Nothing)
-    }
-
-    /// All maps of a statement come before its rows.
-    fn table_map(&mut self, event: RawEvent) -> Verdict {
-        let own = schema_of(&event) == Some(OWN_SCHEMA.as_bytes());
-        match self.at {
-            At::Between | At::Maps if own => {
-                self.at = At::Maps;
-                self.held.push(event);
-                Verdict::Nothing
-            }
-            At::Maps => {
-                self.at = At::Others;
-                self.held.push(event);
-                Verdict::ReadAll(std::mem::take(&mut self.held))
-            }
-            At::Between | At::Own | At::Others => {
-                self.at = At::Others;
-                Verdict::Read(event)
-            }
-        }
+        Ok(())
     }
 
     /// True if these rows are left out.
@@ -106,10 +89,8 @@ const TABLE_ID: usize = 6;
 
 /// The schema of a table map: each statement has a map, so only its schema is read here.
 fn schema_of(map: &RawEvent) -> Option<&[u8]> {
-    let (&length, rest) = map
-        .bytes()
-        .get(HEADER_LEN + TABLE_ID + 2..)?
-        .split_first()?;
+    let length_at = HEADER_LEN + TABLE_ID + 2;
+    let (&length, rest) = map.bytes().get(length_at..)?.split_first()?;
     rest.get(..usize::from(length))
 }
 

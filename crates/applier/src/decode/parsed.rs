@@ -9,11 +9,10 @@ use binlog_format::event::{EventRef, EventType, HEADER_LEN, RawEvent};
 use binlog_format::events::{
     Query, Rows, RowsChange, SessionContext, StatementKind, TableId, TableMap, XaPrepare, is_rows,
 };
-use binlog_format::gtid::Gtid;
 use binlog_format::row_image::{Columns, RowReader};
 use bytes::Bytes;
 
-use crate::decode::failure::{DecodeCause, DecodeFailure, misplaced};
+use crate::decode::failure::{DecodeCause, DecodeFailure, INCOMPLETE, misplaced};
 use crate::decode::own_schema::ends_statement;
 use crate::decode::schema_change::schema_change;
 use crate::keys::{KeyAccess, RowKeys, TableKeys};
@@ -27,9 +26,11 @@ use crate::transaction::{
 #[derive(Debug, Clone)]
 pub struct Parsed {
     /// Complete for a barrier; otherwise without its rows.
-    pub(super) transaction: Transaction,
+    pub(crate) transaction: Transaction,
     /// The events of its rows.
     pub(super) parts: Parts,
+    /// All its events, unless it is a barrier: it may become one.
+    pub(super) events: Vec<RawEvent>,
     /// Limit for the metadata of its rows and keys, in bytes.
     pub(super) max_key_bytes: u64,
 }
@@ -97,7 +98,14 @@ impl ReadyTables {
         if let Some(ready) = known.filter(|ready| Arc::ptr_eq(&ready.shape, &shape)) {
             return Ok(Arc::clone(ready));
         }
-        let ready = Arc::new(ReadyTable::of(table, shape)?);
+        let logged = TableMap::decode(EventRef::new(&table.map)?)?;
+        let columns = Columns::of(&logged)?;
+        let keys = TableKeys::of(&shape, columns.len())?;
+        let ready = Arc::new(ReadyTable {
+            shape,
+            columns,
+            keys,
+        });
         if self.by_map.len() >= MOST_READY_TABLES {
             self.by_map.clear();
         }
@@ -109,14 +117,6 @@ impl ReadyTables {
 }
 
 impl Parsed {
-    pub(crate) fn gtid(&self) -> Gtid {
-        self.transaction.gtid
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        self.transaction.bytes
-    }
-
     /// The tables whose shapes [`Self::finish`] needs; none for a barrier.
     pub fn tables(&self) -> impl Iterator<Item = &TableName> {
         self.parts.tables.iter().map(|table| &table.name)
@@ -152,6 +152,7 @@ impl Parsed {
         let Self {
             mut transaction,
             mut parts,
+            events,
             max_key_bytes,
         } = self;
         if let Body::Barrier(barrier) = &mut transaction.body {
@@ -161,14 +162,9 @@ impl Parsed {
             return Ok(transaction);
         }
         ready.keep_time_zone(&mut parts.context);
-        let (body, more) =
-            parts
-                .finish(ready, lookup, max_key_bytes)
-                .map_err(|(table, cause)| DecodeFailure {
-                    gtid: transaction.gtid,
-                    table,
-                    cause: Box::new(cause),
-                })?;
+        let finished = parts.finish(events, ready, lookup, max_key_bytes);
+        let failure = |(table, cause)| DecodeFailure::new(transaction.gtid, table, cause);
+        let (body, more) = finished.map_err(failure)?;
         transaction.body = body;
         transaction.bytes += more;
         Ok(transaction)
@@ -182,6 +178,7 @@ impl Parts {
     /// The body, and its bytes in addition to the events.
     fn finish(
         self,
+        events: Vec<RawEvent>,
         ready: &mut ReadyTables,
         lookup: impl Fn(&TableName) -> Option<Arc<TableShape>>,
         max_key_bytes: u64,
@@ -203,81 +200,41 @@ impl Parts {
             });
         }
         let shapes = changes.tables.iter().map(|table| &table.shape);
-        let without_transactions: Vec<TableName> = shapes
-            .filter(|shape| shape.without_transactions.is_some())
-            .map(|shape| shape.name.clone())
-            .collect();
+        let lacking = shapes.filter(|shape| shape.without_transactions.is_some());
+        let without_transactions: Vec<TableName> =
+            lacking.map(|shape| shape.name.clone()).collect();
+        let barrier = |without_transactions| -> Result<(Body, usize), InTable> {
+            let barrier = read_barrier(events).map_err(|cause| -> InTable { (None, cause) })?;
+            let barrier = Barrier {
+                context: Some(self.context),
+                without_transactions,
+                ..barrier
+            };
+            Ok((Body::Barrier(barrier), 0))
+        };
         if !without_transactions.is_empty() {
-            let barrier = self.into_barrier(without_transactions);
-            return Ok((Body::Barrier(barrier), 0));
+            return barrier(without_transactions);
         }
         for part in &self.events {
             let place = part.table as usize;
             let (Some(table), Some(logged)) = (tables.get(place), self.tables.get(place)) else {
                 continue;
             };
-            let fits = split(
-                part,
-                table,
-                &mut changes,
-                &mut ready.row_keys,
-                max_key_bytes,
-            );
+            let row_keys = &mut ready.row_keys;
+            let fits = split(part, table, &mut changes, row_keys, max_key_bytes);
             let fits = fits.map_err(|cause| (Some(logged.name.clone()), cause))?;
             if !fits {
-                return Ok((Body::Barrier(self.into_barrier(Vec::new())), 0));
+                return barrier(Vec::new());
             }
         }
         let more = bytes_of(&changes);
         Ok((Body::Rows(changes), more))
-    }
-
-    fn into_barrier(self, without_transactions: Vec<TableName>) -> Barrier {
-        let mut steps = Vec::new();
-        let mut statement = Vec::new();
-        let mut mapped = Vec::new();
-        for part in &self.events {
-            let table = self.tables.get(part.table as usize);
-            if let Some(table) = table.filter(|_| !mapped.contains(&part.table)) {
-                // All maps of a statement come before its rows.
-                statement.insert(mapped.len(), table.map.clone());
-                mapped.push(part.table);
-            }
-            statement.push(part.event.clone());
-            if ends_statement(&part.event) {
-                steps.push(Step::Rows(std::mem::take(&mut statement)));
-                mapped.clear();
-            }
-        }
-        if !statement.is_empty() {
-            steps.push(Step::Rows(statement));
-        }
-        Barrier {
-            context: Some(self.context),
-            steps,
-            end: BarrierEnd::Commit,
-            changes: SchemaChange::Nothing,
-            without_transactions,
-        }
     }
 }
 
 /// Size of the metadata about rows, in bytes.
 fn bytes_of(changes: &RowChanges) -> usize {
     changes.rows.len() * size_of::<RowWrite>() + changes.keys.len() * size_of::<KeyAccess>()
-}
-
-impl ReadyTable {
-    fn of(table: &LoggedTable, shape: Arc<TableShape>) -> Result<Self, DecodeCause> {
-        let map = TableMap::decode(EventRef::new(&table.map)?)?;
-        let columns = Columns::of(&map)?;
-        let keys = TableKeys::of(&shape, columns.len())?;
-        Ok(Self {
-            shape,
-            columns,
-            keys,
-        })
-    }
 }
 
 /// Appends an event and its rows; false when that exceeds `max_key_bytes`.
@@ -302,9 +259,8 @@ fn split(
         // All of it is within an event with a size of 32 bits, and the bound above is far below that many keys.
         let images = part.images_at + row.range.start as u32..part.images_at + row.range.end as u32;
         let first_key = changes.keys.len() as u32;
-        changes
-            .keys
-            .extend_from_slice(row_keys.of(&table.keys, &row, cascades_logged));
+        let keys = row_keys.of(&table.keys, &row, cascades_logged);
+        changes.keys.extend_from_slice(keys);
         let is_joinable = !is_partial && table.keys.can_be_joined(&row);
         let joinable_after = is_joinable.then(|| part.images_at + row.after_at as u32);
         changes.rows.push(RowWrite {
@@ -323,74 +279,47 @@ fn split(
 
 // Transactions that only change rows.
 
-/// The parts of a row transaction, as far as they are read.
-#[derive(Debug)]
-pub(super) struct RowParts {
-    /// All events read, in case it turns out to be a barrier.
-    events: Vec<RawEvent>,
-    parts: Parts,
-    has_ended: bool,
-}
-
-impl RowParts {
-    /// Begins with BEGIN; nothing else begins a row transaction.
-    pub(super) fn begin(event: &RawEvent) -> Result<Option<Self>, DecodeCause> {
-        if kind(event)? != Some(StatementKind::Begin) {
+impl Parts {
+    /// The parts of a row transaction; `None` for any other, which is a barrier.
+    pub(super) fn read(events: &[RawEvent]) -> Result<Option<Self>, DecodeCause> {
+        let Some((begin, events)) = events.split_first() else {
+            return Ok(None);
+        };
+        // Nothing else begins a row transaction.
+        if kind(begin)? != Some(StatementKind::Begin) {
             return Ok(None);
         }
-        let parts = Parts {
-            context: context(&Query::decode(event.canonical())?)?,
-            ..Parts::default()
+        let mut parts = Self {
+            context: context(&Query::decode(begin.canonical())?)?,
+            ..Self::default()
         };
-        Ok(Some(Self {
-            events: vec![event.clone()],
-            parts,
-            has_ended: false,
-        }))
-    }
-
-    /// Processes the next event; returns it when it makes the transaction a barrier.
-    pub(super) fn take(&mut self, event: RawEvent) -> Result<Option<RawEvent>, DecodeCause> {
-        if self.has_ended {
-            return Err(misplaced(&event));
+        let mut has_ended = false;
+        for event in events {
+            if has_ended {
+                return Err(misplaced(event));
+            }
+            match event.event_type() {
+                EventType::TableMap => parts.table_map(event)?,
+                EventType::Xid => has_ended = true,
+                rows if is_rows(rows) => parts.rows(event)?,
+                _ => match kind(event)? {
+                    Some(StatementKind::Commit) => has_ended = true,
+                    // Changes rolled back to it are not in the log; where they are, in a barrier, it is needed.
+                    Some(StatementKind::Savepoint) => {}
+                    _ => return Ok(None),
+                },
+            }
         }
-        match event.event_type() {
-            EventType::TableMap => self.table_map(&event)?,
-            EventType::Xid => self.has_ended = true,
-            rows if is_rows(rows) => self.rows(&event)?,
-            EventType::Query => match kind(&event)? {
-                Some(StatementKind::Commit) => self.has_ended = true,
-                // Changes rolled back to it are not in the log; where they are, in a barrier, it is needed.
-                Some(StatementKind::Savepoint) => {}
-                _ => return Ok(Some(event)),
-            },
-            _ => return Ok(Some(event)),
-        }
-        self.events.push(event);
-        Ok(None)
-    }
-
-    /// The same events as the beginning of a barrier.
-    pub(super) fn into_barrier(self) -> Result<BarrierParts, DecodeCause> {
-        let mut events = self.events.into_iter();
-        events.try_fold(BarrierParts::default(), BarrierParts::take)
-    }
-
-    /// The parts, once its end was read.
-    pub(super) fn finish(self) -> Result<Parts, DecodeCause> {
-        if self.has_ended {
-            Ok(self.parts)
-        } else {
-            Err(DecodeCause::Misplaced {
-                event_type: EventType::Gtid,
-            })
+        match has_ended {
+            true => Ok(Some(parts)),
+            false => Err(INCOMPLETE),
         }
     }
 
     fn table_map(&mut self, event: &RawEvent) -> Result<(), DecodeCause> {
         let map = TableMap::decode(event.canonical())?;
         // A table has a map for each statement.
-        let mut tables = self.parts.tables.iter();
+        let mut tables = self.tables.iter();
         if let Some(known) = tables.find(|table| table.id == map.table_id) {
             return match is_same_table(&known.map, event.bytes(), &map)? {
                 true => Ok(()),
@@ -401,7 +330,7 @@ impl RowParts {
         let (Ok(schema), Ok(table)) = (text(&map.schema), text(&map.table)) else {
             return Err(DecodeCause::TableName);
         };
-        self.parts.tables.push(LoggedTable {
+        self.tables.push(LoggedTable {
             id: map.table_id,
             name: TableName { schema, table },
             map: event.bytes().clone(),
@@ -411,22 +340,16 @@ impl RowParts {
 
     fn rows(&mut self, event: &RawEvent) -> Result<(), DecodeCause> {
         let rows = Rows::decode(event.canonical())?;
-        let table = self.table(rows.table_id)?;
-        // The images are the event's end.
-        let images_at = (event.bytes().len() - rows.images.len()) as u32;
-        self.parts.events.push(RowsEvent {
+        let mut tables = self.tables.iter();
+        let table = tables.position(|table| table.id == rows.table_id);
+        self.events.push(RowsEvent {
             event: event.bytes().clone(),
-            images_at,
-            table,
+            // The images are the event's end.
+            images_at: (event.bytes().len() - rows.images.len()) as u32,
+            table: table.ok_or(DecodeCause::UnknownTable(rows.table_id))? as u32,
             rows: 0..0,
         });
         Ok(())
-    }
-
-    fn table(&self, id: TableId) -> Result<u32, DecodeCause> {
-        let place = self.parts.tables.iter().position(|table| table.id == id);
-        let place = place.and_then(|place| u32::try_from(place).ok());
-        place.ok_or(DecodeCause::UnknownTable(id))
     }
 }
 
@@ -464,9 +387,25 @@ fn is_same_table(known: &[u8], event: &[u8], map: &TableMap<'_>) -> Result<bool,
 
 // Transactions with more than row changes.
 
+/// The barrier with these events.
+pub(super) fn read_barrier(events: Vec<RawEvent>) -> Result<Barrier, DecodeCause> {
+    let mut parts = BarrierParts::default();
+    for event in events {
+        parts.take(event)?;
+    }
+    parts.end_rows();
+    Ok(Barrier {
+        context: parts.context,
+        steps: parts.steps,
+        end: parts.end.ok_or(INCOMPLETE)?,
+        changes: parts.changes,
+        without_transactions: Vec::new(),
+    })
+}
+
 /// The parts of a barrier, as far as they are read.
 #[derive(Debug, Default)]
-pub(super) struct BarrierParts {
+struct BarrierParts {
     /// True if BEGIN or XA START was read.
     has_begun: bool,
     /// The session context of its BEGIN.
@@ -481,7 +420,7 @@ pub(super) struct BarrierParts {
 }
 
 impl BarrierParts {
-    pub(super) fn take(mut self, event: RawEvent) -> Result<Self, DecodeCause> {
+    fn take(&mut self, event: RawEvent) -> Result<(), DecodeCause> {
         if self.end.is_some() {
             return Err(misplaced(&event));
         }
@@ -493,9 +432,8 @@ impl BarrierParts {
             EventType::TableMap if self.has_begun => self.rows.push(event.into_bytes()),
             EventType::Xid if self.has_begun => self.end = Some(BarrierEnd::Commit),
             EventType::XaPrepare if self.has_begun => {
-                self.end = Some(BarrierEnd::Xa(second_phase(&XaPrepare::decode(
-                    event.canonical(),
-                )?)));
+                let prepare = XaPrepare::decode(event.canonical())?;
+                self.end = Some(BarrierEnd::Xa(second_phase(&prepare)));
             }
             _ if self.has_begun => {
                 Rows::decode(event.canonical()).map_err(|_| misplaced(&event))?;
@@ -507,7 +445,7 @@ impl BarrierParts {
             }
             _ => return Err(misplaced(&event)),
         }
-        Ok(self)
+        Ok(())
     }
 
     fn statement(&mut self, event: RawEvent) -> Result<(), DecodeCause> {
@@ -554,30 +492,13 @@ impl BarrierParts {
             self.steps.push(Step::Rows(std::mem::take(&mut self.rows)));
         }
     }
-
-    /// The barrier, once its end was read.
-    pub(super) fn finish(mut self) -> Result<Barrier, DecodeCause> {
-        self.end_rows();
-        let end = self.end.ok_or(DecodeCause::Misplaced {
-            event_type: EventType::Gtid,
-        })?;
-        Ok(Barrier {
-            context: self.context,
-            steps: self.steps,
-            end,
-            changes: self.changes,
-            without_transactions: Vec::new(),
-        })
-    }
 }
 
 /// The statement that the server generates from an XA_PREPARE event.
 fn second_phase(prepare: &XaPrepare<'_>) -> String {
-    let hex = |bytes: &[u8]| {
-        bytes
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect::<String>()
+    let hex = |bytes: &[u8]| -> String {
+        let digits = bytes.iter().map(|byte| format!("{byte:02x}"));
+        digits.collect()
     };
     let (global, branch) = (hex(&prepare.global_id), hex(&prepare.branch));
     let id = format!("X'{global}',X'{branch}',{}", prepare.format_id);

@@ -26,67 +26,36 @@ pub(super) fn is_of_a_schema(statement: &[u8]) -> bool {
         rest: statement,
         session: None,
     };
-    let mut next_is = |known: &[&str]| words.word().is_some_and(|word| is_one_of(word, known));
-    next_is(&["CREATE", "ALTER", "DROP"]) && next_is(&["DATABASE", "SCHEMA"])
+    let mut next_is = |known: &str| words.word().is_some_and(|word| is_one_of(word, known));
+    next_is("CREATE ALTER DROP") && next_is("DATABASE SCHEMA")
 }
 
 /// `None`: it is not fully understood.
 fn read(statement: &[u8], schema: &[u8]) -> Option<SchemaChange> {
-    let session = std::str::from_utf8(schema)
-        .ok()
-        .filter(|schema| schema.is_ascii());
+    let session = std::str::from_utf8(schema).ok();
     let mut words = Words {
         rest: statement,
-        session: session.filter(|schema| !schema.is_empty()),
+        session: session.filter(|schema| schema.is_ascii() && !schema.is_empty()),
     };
     let first = words.word()?;
-    let is = |known: &[&str]| is_one_of(first, known);
+    let is = |known: &str| is_one_of(first, known);
     // Rows, privileges and statistics. TRUNCATE recreates the same table, and a function called by a statement creates none.
-    if is(&[
-        "INSERT",
-        "UPDATE",
-        "DELETE",
-        "REPLACE",
-        "WITH",
-        "SELECT",
-        "DO",
-        "SAVEPOINT",
-        "ROLLBACK",
-        "RELEASE",
-        "XA",
-        "GRANT",
-        "REVOKE",
-        "TRUNCATE",
-        "ANALYZE",
-        "FLUSH",
-    ]) {
+    if is(
+        "INSERT UPDATE DELETE REPLACE WITH SELECT DO SAVEPOINT ROLLBACK RELEASE XA GRANT REVOKE TRUNCATE ANALYZE FLUSH",
+    ) {
         return Some(SchemaChange::Nothing);
     }
-    if is(&["CREATE"]) {
-        words.create()
-    } else if is(&["ALTER"]) {
-        words.alter()
-    } else if is(&["DROP"]) {
-        words.drop()
-    } else if is(&["RENAME"]) {
-        words.rename()
-    } else {
-        None
+    match first.to_ascii_uppercase().as_str() {
+        "CREATE" => words.create(),
+        "ALTER" => words.alter(),
+        "DROP" => words.drop(),
+        "RENAME" => words.rename(),
+        _ => None,
     }
 }
 
-/// Objects that can be created, altered and dropped, and that are no tables and contain none.
-const NO_TABLES: [&str; 8] = [
-    "VIEW",
-    "TRIGGER",
-    "PROCEDURE",
-    "FUNCTION",
-    "EVENT",
-    "USER",
-    "ROLE",
-    // Before a view, a routine, a trigger or an event.
-    "DEFINER",
-];
+/// Objects that can be created, altered and dropped, and that are no tables and contain none; DEFINER is before some of them.
+const NO_TABLES: &str = "VIEW TRIGGER PROCEDURE FUNCTION EVENT USER ROLE DEFINER";
 
 /// A statement's words, as far as they are read.
 struct Words<'a> {
@@ -102,25 +71,25 @@ impl<'a> Words<'a> {
             // The parser of some servers accepts CREATE OR REPLACE TABLE.
             self.expect("REPLACE")?;
             word = self.word()?;
-            let view = is_one_of(word, &["ALGORITHM", "SQL"]);
+            let view = is_one_of(word, "ALGORITHM SQL");
             return (view || no_tables(word)).then_some(SchemaChange::Nothing);
         }
         // A new schema has no table. A temporary table has no rows in the log, and hides no other one from
         // `information_schema`.
-        let others = ["ALGORITHM", "AGGREGATE", "DATABASE", "SCHEMA", "TEMPORARY"];
-        if no_tables(word) || is_one_of(word, &others) {
+        let others = "ALGORITHM AGGREGATE DATABASE SCHEMA TEMPORARY";
+        if no_tables(word) || is_one_of(word, others) {
             return Some(SchemaChange::Nothing);
         }
         if same(word, "TABLE") {
-            self.skip_words(&["IF", "NOT", "EXISTS"])?;
+            self.skip_words("IF NOT EXISTS")?;
             return self.definition();
         }
-        if is_one_of(word, &["UNIQUE", "FULLTEXT", "SPATIAL"]) {
+        if is_one_of(word, "UNIQUE FULLTEXT SPATIAL") {
             word = self.word()?;
         }
         same(word, "INDEX").then_some(())?;
         self.identifier()?;
-        if self.skip_words(&["USING"])? {
+        if self.skip_words("USING")? {
             self.word()?;
         }
         self.expect("ON")?;
@@ -152,20 +121,20 @@ impl<'a> Words<'a> {
             self.expect("ON")?;
             return self.definition();
         }
-        if is_one_of(word, &["DATABASE", "SCHEMA"]) {
-            self.skip_words(&["IF", "EXISTS"])?;
+        if is_one_of(word, "DATABASE SCHEMA") {
+            self.skip_words("IF EXISTS")?;
             let schema = Changed::Schema(self.identifier()?.into());
             return self.at_end().then(|| SchemaChange::Tables(vec![schema]));
         }
-        is_one_of(word, &["TABLE", "TABLES"]).then_some(())?;
-        self.skip_words(&["IF", "EXISTS"])?;
+        is_one_of(word, "TABLE TABLES").then_some(())?;
+        self.skip_words("IF EXISTS")?;
         let mut tables = vec![Changed::Table(self.name()?)];
         while self.symbol(b',') {
             tables.push(Changed::Table(self.name()?));
         }
         if !self.at_end() {
             let word = self.word()?;
-            is_one_of(word, &["RESTRICT", "CASCADE"]).then_some(())?;
+            is_one_of(word, "RESTRICT CASCADE").then_some(())?;
         }
         self.at_end().then_some(SchemaChange::Tables(tables))
     }
@@ -175,15 +144,12 @@ impl<'a> Words<'a> {
         if same(word, "USER") {
             return Some(SchemaChange::Nothing);
         }
-        is_one_of(word, &["TABLE", "TABLES"]).then_some(())?;
+        is_one_of(word, "TABLE TABLES").then_some(())?;
         let mut tables = Vec::new();
-        loop {
+        while tables.is_empty() || self.symbol(b',') {
             tables.push(Changed::Table(self.name()?));
             self.expect("TO")?;
             tables.push(Changed::Table(self.name()?));
-            if !self.symbol(b',') {
-                break;
-            }
         }
         self.at_end().then_some(SchemaChange::Tables(tables))
     }
@@ -193,20 +159,18 @@ impl<'a> Words<'a> {
         let table = self.name()?;
         let mut tables = vec![Changed::Table(table.clone())];
         let mut at = self.rest;
-        while let Some(further) = Further::find(&mut at) {
+        while let Some(further) = find_further(&mut at) {
             let mut words = Words {
                 rest: at,
                 session: self.session,
             };
             match further {
-                Further::Exchange => return None,
+                EXCHANGE => return None,
                 // One of its columns or keys.
-                Further::Rename if words.skip_any(&["COLUMN", "INDEX", "KEY"]) => continue,
-                Further::Rename => {
-                    // RENAME b, RENAME TO b, RENAME AS b, RENAME = b.
-                    let _ = words.skip_any(&["TO", "AS"]) || words.symbol(b'=');
-                }
-                Further::References => {}
+                RENAME if words.skip_any("COLUMN INDEX KEY") => continue,
+                // RENAME b, RENAME TO b, RENAME AS b, RENAME = b.
+                RENAME => _ = words.skip_any("TO AS") || words.symbol(b'='),
+                _ => {}
             }
             let (own, name) = words.qualified()?;
             let schemas = match own {
@@ -216,8 +180,8 @@ impl<'a> Words<'a> {
             tables.extend(schemas.iter().map(|schema| {
                 let name = TableName::new(schema, &name);
                 match further {
-                    Further::References => Changed::Referred(name),
-                    Further::Rename | Further::Exchange => Changed::Table(name),
+                    REFERENCES => Changed::Referred(name),
+                    _ => Changed::Table(name),
                 }
             }));
         }
@@ -227,10 +191,8 @@ impl<'a> Words<'a> {
     /// A table's name with its schema.
     fn name(&mut self) -> Option<TableName> {
         let (schema, name) = self.qualified()?;
-        match schema {
-            Some(schema) => Some(TableName::new(&schema, &name)),
-            None => Some(TableName::new(self.session?, &name)),
-        }
+        let schema = schema.as_deref().or(self.session)?;
+        Some(TableName::new(schema, &name))
     }
 
     fn qualified(&mut self) -> Option<(Option<String>, String)> {
@@ -279,21 +241,17 @@ impl<'a> Words<'a> {
     }
 
     /// All of these words, or none: returns which. `None` for only some of them.
-    fn skip_words(&mut self, words: &[&str]) -> Option<bool> {
-        let Some((first, others)) = words.split_first() else {
-            return Some(true);
-        };
-        if !self.skip_any(&[first]) {
+    fn skip_words(&mut self, words: &str) -> Option<bool> {
+        let mut words = words.split(' ');
+        if !self.skip_any(words.next()?) {
             return Some(false);
         }
-        for word in others {
-            self.expect(word)?;
-        }
+        words.try_for_each(|word| self.expect(word))?;
         Some(true)
     }
 
     /// One of these words; returns whether it was there.
-    fn skip_any(&mut self, words: &[&str]) -> bool {
+    fn skip_any(&mut self, words: &str) -> bool {
         let before = self.rest;
         let found = self.word().is_some_and(|word| is_one_of(word, words));
         if !found {
@@ -339,42 +297,34 @@ impl<'a> Words<'a> {
     }
 }
 
-/// A word after which a definition names another table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Further {
-    References,
-    Rename,
-    Exchange,
-}
+/// The words after which a definition names another table.
+const REFERENCES: &str = "REFERENCES";
+const RENAME: &str = "RENAME";
+const EXCHANGE: &str = "EXCHANGE";
 
-impl Further {
-    /// The first one, at any position; `text` is then the rest after it.
-    fn find(text: &mut &[u8]) -> Option<Self> {
-        const KEYWORDS: [(Further, &[u8]); 3] = [
-            (Further::References, b"REFERENCES"),
-            (Further::Rename, b"RENAME"),
-            (Further::Exchange, b"EXCHANGE"),
-        ];
-        while let Some((_, after)) = text.split_first() {
-            for (further, word) in KEYWORDS {
-                let head = text.get(..word.len());
-                if head.is_some_and(|head| head.eq_ignore_ascii_case(word)) {
-                    *text = text.get(word.len()..).unwrap_or_default();
-                    return Some(further);
-                }
+/// The first of them, at any position; `text` is then the rest after it.
+fn find_further(text: &mut &[u8]) -> Option<&'static str> {
+    while let Some((_, after)) = text.split_first() {
+        for word in [REFERENCES, RENAME, EXCHANGE] {
+            if let Some((head, rest)) = text.split_at_checked(word.len())
+                && head.eq_ignore_ascii_case(word.as_bytes())
+            {
+                *text = rest;
+                return Some(word);
             }
-            *text = after;
         }
-        None
+        *text = after;
     }
+    None
 }
 
 fn no_tables(word: &str) -> bool {
-    is_one_of(word, &NO_TABLES)
+    is_one_of(word, NO_TABLES)
 }
 
-fn is_one_of(word: &str, all: &[&str]) -> bool {
-    all.iter().any(|known| same(word, known))
+/// Whether a word is one of these, which are separated by spaces.
+fn is_one_of(word: &str, all: &str) -> bool {
+    all.split(' ').any(|known| same(word, known))
 }
 
 fn same(word: &str, known: &str) -> bool {

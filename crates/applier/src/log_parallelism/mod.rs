@@ -111,17 +111,16 @@ impl Analysis {
         let parsed = self.decoder.parse(framed)?;
         let mut shapes: HashMap<TableName, Arc<TableShape>> = HashMap::new();
         for table in parsed.logged_tables() {
-            let (shape, primary_key) = shape_of(table).map_err(|error| DecodeFailure {
-                gtid: parsed.gtid(),
-                table: Some(table.name.clone()),
-                cause: Box::new(DecodeCause::Unreadable(error)),
+            let (shape, primary_key) = shape_of(table).map_err(|error| {
+                let (gtid, table) = (parsed.transaction.gtid, table.name.clone());
+                DecodeFailure::new(gtid, Some(table), DecodeCause::Unreadable(error))
             })?;
             let named = match primary_key {
                 PrimaryKey::Logged => None,
                 PrimaryKey::None => Some(&mut self.without_primary_key),
                 PrimaryKey::Unknown => Some(&mut self.unknown_primary_key),
             };
-            if let Some(named) = named.filter(|named| !named.contains(&table.name)) {
+            if let Some(named) = named {
                 named.insert(table.name.clone());
             }
             shapes.insert(table.name.clone(), Arc::new(shape));
@@ -196,9 +195,8 @@ impl ClockedLog {
         }
         self.size += 1;
 
-        let before = self
-            .finished
-            .partition_point(|(number, _)| *number <= clock.last_committed);
+        let is_before = |(number, _): &(i64, u64)| *number <= clock.last_committed;
+        let before = self.finished.partition_point(is_before);
         let start = match before.checked_sub(1).and_then(|at| self.finished.get(at)) {
             Some((_, finished)) => *finished,
             None => self.base,

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::decode::LoggedTable;
 use crate::keys::{Access, Fold, KeyAccess, KeyHash};
-use crate::schema::{ColumnShape, KeyPart, KeyShape, TableShape};
+use crate::schema::{ColumnShape, KeyShape, TableShape};
 use crate::transaction::{Body, RowChanges, Transaction};
 
 /// Levels of all transactions that were added so far.
@@ -40,14 +40,15 @@ impl Writesets {
         let done = match &transaction.body {
             Body::Rows(changes) => self.rows(changes),
             Body::Barrier(_) => {
-                let done = Moment {
+                self.barrier = Moment {
                     level: self.end.level + 1,
                     transaction_end: self.end.transaction_end + 1,
                     row_end: self.end.row_end + 1,
                 };
-                self.uses.clear();
-                self.barrier = done;
-                done
+                // Later uses no longer wait for earlier ones.
+                self.uses.uses.clear();
+                self.uses.floor = Moment::default();
+                self.barrier
             }
         };
         self.end = self.end.max(done);
@@ -64,11 +65,9 @@ impl Writesets {
         let mut row_end = start.row_end;
         let mut ends = Vec::with_capacity(changes.rows.len());
         for row in 0..changes.rows.len() {
-            let before = changes
-                .keys_of(row)
-                .iter()
-                .map(|key| self.uses.before(*key))
-                .fold(Moment::default(), Moment::max);
+            let keys = changes.keys_of(row).iter();
+            let before = keys.map(|key| self.uses.before(*key));
+            let before = before.fold(Moment::default(), Moment::max);
             start = start.max(before);
             // One worker writes the rows of a transaction in their order.
             row_end = row_end.max(before.row_end) + 1;
@@ -90,9 +89,7 @@ impl Writesets {
     /// Levels as groups: the transactions of one could proceed at the same moment.
     pub(super) fn groups(&self) -> GroupCounts {
         let mut counts = GroupCounts::default();
-        for size in &self.levels {
-            counts.add(*size);
-        }
+        self.levels.iter().for_each(|size| counts.add(*size));
         counts
     }
 }
@@ -173,17 +170,10 @@ impl LastUses {
         }
     }
 
-    /// Forgets all uses, since later ones no longer wait for them.
-    pub(super) fn clear(&mut self) {
-        self.uses.clear();
-        self.floor = Moment::default();
-    }
-
     fn forget(&mut self) {
         let mut levels: Vec<u64> = self.uses.values().map(Use::level).collect();
         let middle = levels.len() / 2;
-        let (_, median, _) = levels.select_nth_unstable(middle);
-        let median = *median;
+        let median = *levels.select_nth_unstable(middle).1;
         let mut floor = self.floor;
         let before = self.uses.len();
         self.uses.retain(|_, last| {
@@ -222,14 +212,7 @@ pub(super) fn shape_of(table: &LoggedTable) -> Result<(TableShape, PrimaryKey), 
     let map = TableMap::decode(EventRef::new(&table.map)?)?;
     let columns = Columns::of(&map)?;
     let metadata = TableMetadata::decode(&map, &columns)?;
-    let parts: Vec<KeyPart> = metadata
-        .primary_key()
-        .iter()
-        .map(|part| KeyPart {
-            column: part.column,
-            prefix: part.prefix,
-        })
-        .collect();
+    let parts = metadata.primary_key.clone();
     let known = match (parts.is_empty(), metadata.is_full()) {
         (false, _) => PrimaryKey::Logged,
         (true, true) => PrimaryKey::None,

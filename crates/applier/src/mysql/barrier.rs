@@ -22,7 +22,7 @@ use crate::mysql::blockers::log_holders;
 use crate::mysql::checkpoint::{NOTE, TABLE, begun_before, half_written};
 use crate::mysql::invoker::as_invoker;
 use crate::mysql::options::{STATEMENT_LIMIT, again, for_barrier};
-use crate::mysql::outcome::{Failing, code, failing, link_error, lost, refused_by_us, write_error};
+use crate::mysql::outcome::{code, link_error, lost, refused_by_us, write_error};
 use crate::mysql::row_run::statement_runs;
 use crate::mysql::session::{MysqlSession, append_begin};
 use crate::mysql::statement_context::{
@@ -98,7 +98,11 @@ impl MysqlSession {
             match step {
                 Step::Rows(events) => {
                     self.run(prepare.drain(..)).await?;
-                    self.rows_of_barrier(events).await?;
+                    for run in statement_runs(events, self.events_bound) {
+                        if let Some(error) = self.binlog(&run).await? {
+                            return Err(write_error(&error));
+                        }
+                    }
                 }
                 Step::Statement(statement) => {
                     let before = std::mem::take(&mut prepare);
@@ -115,15 +119,6 @@ impl MysqlSession {
         }
     }
 
-    async fn rows_of_barrier(&mut self, events: &[Bytes]) -> Result<(), WriteError> {
-        for run in statement_runs(events, self.events_bound) {
-            if let Some(error) = self.binlog(&run).await? {
-                return Err(write_error(&error));
-            }
-        }
-        Ok(())
-    }
-
     /// A statement with its settings, after statements of ours, of which those in `again` are repeated when an optional one
     /// fails. A statement that failed on the source must fail here in the same way.
     async fn statement(
@@ -135,16 +130,15 @@ impl MysqlSession {
         let event = EventRef::new(&statement.query).map_err(unreadable)?;
         let query = Query::decode(event).map_err(unreadable)?;
         let context = SessionContext::decode(&query.status_variables).map_err(unreadable)?;
+        let shown = shown_statement(&query.statement, SHOWN);
         if let Some(unknown) = context.unknown {
             return Err(refused_by_us(format!(
-                "the statement needs a session variable of a later MySQL version (code {unknown}): {}",
-                shown_statement(&query.statement, SHOWN)
+                "the statement needs a session variable of a later MySQL version (code {unknown}): {shown}"
             )));
         }
         let text = as_invoker(&query.statement, &context).map_err(|why| {
             refused_by_us(format!(
-                "the statement depends on the account that ran it on its source, and {why}: {}",
-                shown_statement(&query.statement, SHOWN)
+                "the statement depends on the account that ran it on its source, and {why}: {shown}"
             ))
         })?;
         // The context is in UTF-8, whatever the previous statement was in. (No statement may come between a CREATE TABLE …
@@ -170,7 +164,7 @@ impl MysqlSession {
         let mut ended = self.ask(&text, &query).await;
         if let Err(LinkError::Server(error)) = &ended
             && error.code != query.error_code
-            && needs_trust(error)
+            && [code::FUNCTION_NOT_SAFE, code::CREATOR_NOT_TRUSTED].contains(&error.code)
             && !again.is_empty()
         {
             ended = self.trusted(ended, &text, &query, again).await?;
@@ -186,8 +180,7 @@ impl MysqlSession {
                 Ok(())
             }
             (Ok(_), expected) => Err(refused_by_us(format!(
-                "the statement failed on its source with error {expected} and did not here: {}",
-                shown_statement(&query.statement, SHOWN)
+                "the statement failed on its source with error {expected} and did not here: {shown}"
             ))),
             (Err(LinkError::Server(error)), _) => Err(of_statement(&error, &query)),
             (Err(error), _) => Err(link_error(error)),
@@ -243,11 +236,9 @@ impl MysqlSession {
             EventType::Rand => rand_statement(&Rand::decode(event).map_err(unreadable)?),
             _ => {
                 let variable = UserVar::decode(event).map_err(unreadable)?;
-                let number = variable.value.as_ref().map(|value| value.collation);
-                let known = number.and_then(|number| self.collations.get(&number));
-                let names = known
-                    .and_then(Option::as_ref)
-                    .map(|(set, name)| (set.as_str(), name.as_str()));
+                let value = variable.value.as_ref();
+                let known = value.and_then(|value| self.collations.get(&value.collation)?.as_ref());
+                let names = known.map(|(set, name)| (set.as_str(), name.as_str()));
                 let mut set = Vec::new();
                 append_user_variable(&variable, names, &mut set).ok_or_else(|| {
                     let name = variable.name.escape_ascii();
@@ -268,13 +259,9 @@ impl MysqlSession {
             if event.event_type() != EventType::UserVar {
                 continue;
             }
-            let variable = UserVar::decode(event).map_err(unreadable)?;
-            let Some(number) = variable.value.map(|value| value.collation) else {
-                continue;
-            };
-            if !self.collations.contains_key(&number) {
-                unknown.push(number);
-            }
+            let value = UserVar::decode(event).map_err(unreadable)?.value;
+            let number = value.map(|value| value.collation);
+            unknown.extend(number.filter(|number| !self.collations.contains_key(number)));
         }
         Ok(unknown)
     }
@@ -286,9 +273,8 @@ impl MysqlSession {
                 "SELECT character_set_name, collation_name FROM information_schema.collations WHERE id = {number}"
             );
             let answer = self.connection.query(query).await.map_err(link_error)?;
-            let names = answer.first();
-            let names =
-                names.and_then(|row| Some((row.text_at(0)?.into(), row.text_at(1)?.into())));
+            let row = answer.first();
+            let names = row.and_then(|row| Some((row.text_at(0)?.into(), row.text_at(1)?.into())));
             self.collations.insert(number, names);
         }
         Ok(())
@@ -302,12 +288,8 @@ impl MysqlSession {
         barrier: &Barrier,
     ) -> Result<(), WriteError> {
         // An empty transaction, which the server skips when it has the GTID.
-        let mut all = vec![
-            RELEASE.to_vec(),
-            begin(transaction),
-            b"COMMIT".to_vec(),
-            RELEASE.to_vec(),
-        ];
+        let mut all = vec![RELEASE.to_vec(), begin(transaction)];
+        all.extend([b"COMMIT".to_vec(), RELEASE.to_vec()]);
         let taken = all.len();
         all.extend(self.as_before(barrier).into_iter().map(String::into_bytes));
         let mut ran = self.run_as_far(&all).await?;
@@ -327,17 +309,24 @@ impl MysqlSession {
     async fn revert(&mut self, barrier: &Barrier) -> Result<bool, WriteError> {
         match self.connection.execute("ROLLBACK").await {
             Err(LinkError::Server(error)) if error.code == code::XA_WRONG_STATE => {}
-            Ok(_) => return self.something_stays().await,
+            Ok(_) => {
+                let warnings = self.connection.query("SHOW WARNINGS").await;
+                // Without an answer that is unknown, as for a lost session.
+                let warnings = warnings.map_err(lost)?;
+                let mut codes = warnings.rows.iter().filter_map(|row| row.text("Code"));
+                return Ok(codes.any(|code| code == NOT_ROLLED_BACK));
+            }
             Err(error) => return Err(lost(error)),
         }
-        let id = statements(barrier).find_map(xa_id);
-        let id = id.unwrap_or_default();
+        let started = statements(barrier).find_map(|statement| {
+            let id = query_of(statement)?.statement;
+            Some(String::from_utf8_lossy(id.strip_prefix(b"XA START ")?).into_owned())
+        });
+        let id = started.unwrap_or_default();
         // Ended already, when that fails.
-        let ended = self.connection.execute(format!("XA END {id}")).await;
-        if let Err(error) = ended
-            && error.server_code().is_none()
-        {
-            return Err(lost(error));
+        match self.connection.execute(format!("XA END {id}")).await {
+            Err(error) if error.server_code().is_none() => return Err(lost(error)),
+            _ => {}
         }
         let back = self.connection.execute(format!("XA ROLLBACK {id}")).await;
         back.map(|_| false).map_err(lost)
@@ -354,11 +343,8 @@ impl MysqlSession {
         if is_xa(barrier) && !self.shared.options.target_binlog {
             all.push("SET sql_log_bin=0".to_owned());
         }
-        all.extend(again(
-            self.connection.version(),
-            self.connection.id(),
-            &self.shared.options,
-        ));
+        let (version, id) = (self.connection.version(), self.connection.id());
+        all.extend(again(version, id, &self.shared.options));
         all
     }
 
@@ -367,10 +353,8 @@ impl MysqlSession {
         &mut self,
         statements: impl IntoIterator<Item = S>,
     ) -> Result<(), WriteError> {
-        match self.run_as_far(statements).await?.error {
-            None => Ok(()),
-            Some(error) => Err(write_error(&error)),
-        }
+        let error = self.run_as_far(statements).await?.error;
+        error.map_or(Ok(()), |error| Err(write_error(&error)))
     }
 
     /// Runs statements of ours in one packet, up to the first that fails.
@@ -433,11 +417,14 @@ impl MysqlSession {
         tables: &[TableName],
     ) -> Result<(), WriteError> {
         let has_row = self.usable_checkpoint().is_some();
-        let noted = match has_row {
-            true => self.noted().await?,
-            false => locked(&self.shared.for_good.last).map(|gtid| gtid.to_string()),
+        let begun = match has_row {
+            true => {
+                let query = format!("SELECT gtids FROM {TABLE} WHERE id = {NOTE}");
+                self.asked(&query).await?.value() == Some(&*gtid.to_string())
+            }
+            false => *locked(&self.shared.for_good.last) == Some(gtid),
         };
-        if noted.is_some_and(|noted| noted == gtid.to_string()) {
+        if begun {
             let writes = match barrier.without_transactions.is_empty() {
                 true => "may write to",
                 false => "writes to",
@@ -445,13 +432,6 @@ impl MysqlSession {
             return Err(refused_by_us(begun_before(writes, tables, has_row)));
         }
         self.note(Some(gtid)).await
-    }
-
-    /// The content of the row.
-    async fn noted(&mut self) -> Result<Option<String>, WriteError> {
-        let query = format!("SELECT gtids FROM {TABLE} WHERE id = {NOTE}");
-        let answer = self.asked(&query).await?;
-        Ok(answer.value().map(str::to_owned))
     }
 
     async fn note(&mut self, gtid: Option<Gtid>) -> Result<(), WriteError> {
@@ -464,25 +444,12 @@ impl MysqlSession {
         let write = format!(
             "INSERT INTO {TABLE} VALUES ({NOTE}, 0, '{text}') ON DUPLICATE KEY UPDATE gtids = '{text}'"
         );
-        let ran = self
-            .run_as_far(["SET gtid_next='AUTOMATIC'", &write, "COMMIT"])
-            .await?;
-        match ran.error {
-            None => Ok(()),
-            Some(error) => {
-                self.rolled_back().await?;
-                Err(write_error(&error))
-            }
+        let statements = ["SET gtid_next='AUTOMATIC'", &write, "COMMIT"];
+        if let Some(error) = self.run_as_far(statements).await?.error {
+            self.rolled_back().await?;
+            return Err(write_error(&error));
         }
-    }
-
-    /// Whether changes remain after this session's last statement, a ROLLBACK.
-    async fn something_stays(&mut self) -> Result<bool, WriteError> {
-        let warnings = self.connection.query("SHOW WARNINGS").await;
-        // Without an answer that is unknown, as for a lost session.
-        let warnings = warnings.map_err(lost)?;
-        let mut codes = warnings.rows.iter().filter_map(|row| row.text("Code"));
-        Ok(codes.any(|code| code == NOT_ROLLED_BACK))
+        Ok(())
     }
 }
 
@@ -497,14 +464,6 @@ const NAMED: usize = 10;
 
 const TRUST: &[u8] = b"SET GLOBAL log_bin_trust_function_creators = 1";
 const DISTRUST: &str = "SET GLOBAL log_bin_trust_function_creators = 0";
-
-/// Whether the target refuses a statement only because `log_bin_trust_function_creators` is off.
-const fn needs_trust(error: &ServerError) -> bool {
-    matches!(
-        error.code,
-        code::FUNCTION_NOT_SAFE | code::CREATOR_NOT_TRUSTED
-    )
-}
 
 /// The setting is on at the target. A drop switches it off, also where the session is lost or abandoned.
 struct Trusting(Option<ConnectOptions>);
@@ -566,7 +525,10 @@ fn is_xa(barrier: &Barrier) -> bool {
 /// True if a barrier has statements with changes of their own, not only rows, savepoints and the phases of XA
 /// transactions.
 fn has_statements(barrier: &Barrier) -> bool {
-    statements(barrier).any(|statement| !is_phase(statement) && !is_savepoint(statement))
+    let is_savepoint =
+        |query: Query<'_>| StatementKind::of(&query.statement) == StatementKind::Savepoint;
+    statements(barrier)
+        .any(|statement| !is_phase(statement) && !query_of(statement).is_some_and(is_savepoint))
 }
 
 /// True if a statement is of an XA transaction itself.
@@ -575,18 +537,6 @@ fn is_phase(statement: &Statement) -> bool {
         let word = query.statement.get(..3);
         word.is_some_and(|word| word.eq_ignore_ascii_case(b"XA "))
     })
-}
-
-fn is_savepoint(statement: &Statement) -> bool {
-    let query = query_of(statement);
-    query.is_some_and(|query| StatementKind::of(&query.statement) == StatementKind::Savepoint)
-}
-
-/// The id in an XA START statement.
-fn xa_id(statement: &Statement) -> Option<String> {
-    let query = query_of(statement)?;
-    let id = query.statement.strip_prefix(b"XA START ")?;
-    Some(String::from_utf8_lossy(id).into_owned())
 }
 
 fn query_of(statement: &Statement) -> Option<Query<'_>> {
@@ -604,9 +554,6 @@ fn unreadable(error: binlog_format::DecodeError) -> WriteError {
 
 /// A statement that fails here and did not on its source, with its text.
 fn of_statement(error: &ServerError, query: &Query<'_>) -> WriteError {
-    if failing(error) != Failing::Refused {
-        return write_error(error);
-    }
     let mut refused = write_error(error);
     if let WriteError::Refused(refusal) = &mut refused {
         let sentence = not_followed(error.code).map(|sentence| format!(". {sentence}"));

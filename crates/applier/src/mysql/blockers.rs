@@ -40,18 +40,9 @@ pub(super) async fn log_holders(
     }
 }
 
-async fn holders(options: &MysqlOptions, waiting: SessionId) -> Result<Vec<String>, LinkError> {
-    let mut connection = Connection::open_with_own_settings(&options.connect).await?;
-    let answer = connection.query(holders_query(waiting)).await;
-    connection.close().await;
-    let rows = answer?.rows;
-    let holders = rows.iter().filter_map(|row| row.text_at(0));
-    Ok(holders.map(str::to_owned).collect())
-}
-
 /// The sessions that block another one by metadata locks: on a table, or for a backup.
-fn holders_query(waiting: SessionId) -> String {
-    format!(
+async fn holders(options: &MysqlOptions, waiting: SessionId) -> Result<Vec<String>, LinkError> {
+    let query = format!(
         "SELECT DISTINCT CONCAT('session ', holder.processlist_id, ' of ', holder.processlist_user, ' on ', held.object_type, \
          ' ', CONCAT_WS('.', held.object_schema, held.object_name)) FROM performance_schema.metadata_locks AS wanted \
          JOIN performance_schema.threads AS waiter ON waiter.thread_id = wanted.owner_thread_id \
@@ -61,7 +52,13 @@ fn holders_query(waiting: SessionId) -> String {
          JOIN performance_schema.threads AS holder ON holder.thread_id = held.owner_thread_id \
          WHERE wanted.lock_status = 'PENDING' AND waiter.processlist_id = {}",
         waiting.0
-    )
+    );
+    let mut connection = Connection::open_with_own_settings(&options.connect).await?;
+    let answer = connection.query(query).await;
+    connection.close().await;
+    let rows = answer?.rows;
+    let holders = rows.iter().filter_map(|row| row.text_at(0));
+    Ok(holders.map(str::to_owned).collect())
 }
 
 // The holders of row locks that a session waits for. Pure except for the query.
@@ -79,9 +76,7 @@ pub(super) fn blockers_query(waiting: SessionId) -> String {
 
 /// Reads the session ids from the answer to the query above.
 pub(super) fn read_blockers(answer: &QueryResult) -> Vec<SessionId> {
-    let ids = answer
-        .rows
-        .iter()
-        .filter_map(|row| row.text_at(0)?.parse().ok());
+    let ids = answer.rows.iter();
+    let ids = ids.filter_map(|row| row.text_at(0)?.parse().ok());
     ids.map(SessionId).collect()
 }

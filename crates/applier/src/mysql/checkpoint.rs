@@ -21,6 +21,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::mem;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
@@ -28,7 +29,7 @@ use std::time::Instant;
 use binlog_format::gtid::{Gtid, GtidSet};
 use tokio::sync::Notify;
 
-use crate::backend::{Refusal, Turn, WriteError};
+use crate::backend::{Turn, WriteError};
 use crate::batch::{Batch, BatchSeq};
 use crate::locked;
 use crate::mysql::outcome::refused_by_us;
@@ -95,12 +96,9 @@ struct UnderWay {
 impl State {
     /// Everything before this batch is committed, also without an answer.
     fn settle_before(&mut self, batch: BatchSeq) {
-        while let Some(first) = self
-            .under_way
-            .first_entry()
-            .filter(|one| *one.key() < batch)
+        let later = self.under_way.split_off(&batch);
+        for UnderWay { number, gtids, .. } in mem::replace(&mut self.under_way, later).into_values()
         {
-            let UnderWay { number, gtids, .. } = first.remove();
             self.committed = self.committed.max(number);
             self.unpublished.union_with(&gtids);
         }
@@ -147,10 +145,8 @@ impl Checkpoint {
         let before = before.map_or(state.committed, |(_, one)| one.number);
         // A batch requested before and not known to have failed keeps its number, which identifies it.
         let known = state.under_way.get(&batch.seq).map(|known| known.number);
-        let number = known.unwrap_or_else(|| {
-            state.given += 1;
-            state.given
-        });
+        state.given += u64::from(known.is_none());
+        let number = known.unwrap_or(state.given);
         let own = UnderWay {
             number,
             gtids: batch.gtids(),
@@ -171,13 +167,13 @@ impl Checkpoint {
         state.settle_before(batch);
         self.changed.notify_waiters();
         let mut before = state.committed;
-        let mut guards = Vec::with_capacity(count);
-        for _ in 0..count {
-            state.given += 1;
-            let statement = format!("{} WHERE id=1", set_number(state.given, before));
-            guards.push((state.given, statement));
-            before = state.given;
-        }
+        let guards = (state.given + 1..).take(count).map(|number| {
+            let statement = format!("{} WHERE id=1", set_number(number, before));
+            before = number;
+            (number, statement)
+        });
+        let guards = guards.collect();
+        state.given += count as u64;
         guards
     }
 
@@ -205,8 +201,7 @@ impl Checkpoint {
     pub(super) fn found(&self, number: u64) -> Whose {
         let mut state = locked(&self.state);
         let mut all = state.under_way.iter();
-        let batch = all.find(|(_, one)| one.number == number);
-        if let Some(batch) = batch.map(|(batch, _)| *batch) {
+        if let Some((&batch, _)) = all.find(|(_, one)| one.number == number) {
             state.settle_before(batch.next());
             drop(state);
             self.changed.notify_waiters();
@@ -307,12 +302,9 @@ pub(super) fn half_written(why: WriteError, tables: &[TableName]) -> WriteError 
         names(tables)
     );
     match why {
-        WriteError::Refused(refusal) => {
-            let message = refusal.message.clone() + &stays;
-            WriteError::Refused(Box::new(Refusal {
-                message,
-                ..*refusal
-            }))
+        WriteError::Refused(mut refusal) => {
+            refusal.message += &stays;
+            WriteError::Refused(refusal)
         }
         WriteError::Again(message) | WriteError::Lost(message) => refused_by_us(message + &stays),
     }
@@ -469,6 +461,7 @@ mod tests {
 #[cfg(test)]
 mod for_good_tests {
     use super::*;
+    use crate::backend::Refusal;
 
     #[test]
     fn a_half_written_transaction_is_refused_with_its_cause() {

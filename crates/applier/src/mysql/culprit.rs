@@ -32,9 +32,8 @@ impl MysqlSession {
         if error.code == server_code::PACKET_TOO_LARGE && suspects.len() == 1 {
             return told(error, suspects);
         }
-        let found = self
-            .first_refused(batch, transaction, suspects.clone())
-            .await;
+        let rows = suspects.clone();
+        let found = self.first_refused(batch, transaction, rows).await;
         let taken_back = self.rolled_back().await;
         if let (_, Err(lost)) | (Err(lost), _) = (&found, &taken_back) {
             return lost.clone();
@@ -89,20 +88,20 @@ impl MysqlSession {
         }
         let mut at = batch.rows_of(transaction).start;
         while at < suspects.end {
-            let rows = if at < suspects.start {
-                at..suspects.start
-            } else {
-                at..at + 1
+            let rows = match at < suspects.start {
+                true => at..suspects.start,
+                false => at..at + 1,
             };
             at = self.script.rows(batch, rows, self.events_bound).end;
             if at == suspects.end || self.script.statements.bytes() > FLUSH_AT {
                 let Ran { done, error } = self.run_script().await?;
                 if let Some(error) = error {
-                    let row = match self.script.marks.get(done) {
-                        Some(Mark::Rows(rows)) if rows.start >= suspects.start => rows.start,
-                        _ => return Ok(None),
-                    };
-                    return Ok(Some((row, error)));
+                    return Ok(match self.script.marks.get(done) {
+                        Some(Mark::Rows(rows)) if rows.start >= suspects.start => {
+                            Some((rows.start, error))
+                        }
+                        _ => None,
+                    });
                 }
                 self.script.clear();
             }

@@ -18,7 +18,7 @@ use crate::transaction::{Changed, SchemaChange};
 const MOST_AT_ONCE: usize = 256;
 
 /// The known foreign keys, and which must be read before they are used. About 400 bytes for each.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ForeignKeys {
     of: HashMap<Arc<TableName>, Vec<ForeignKey>>,
     /// The tables that refer to each table, which may not exist.
@@ -37,8 +37,9 @@ pub(super) struct ForeignKey {
 }
 
 /// The unknown keys.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) enum Unread {
+    #[default]
     All,
     /// Those of some tables, and of all tables of some schemas.
     Of {
@@ -64,14 +65,14 @@ impl Unread {
                 let mut by_schema: HashMap<&str, Vec<String>> = HashMap::new();
                 for name in tables {
                     let tables = by_schema.entry(&name.schema).or_default();
-                    tables.push(text_literal(&name.table));
+                    tables.push(text_literal(&*name.table));
                 }
                 let tables = by_schema.iter().map(|(name, tables)| {
                     let (name, tables) = (text_literal(name), tables.join(", "));
                     format!("{schema} = {name} AND table_name IN ({tables})")
                 });
                 let schemas = schemas.iter();
-                let schemas = schemas.map(|name| format!("{schema} = {}", text_literal(name)));
+                let schemas = schemas.map(|name| format!("{schema} = {}", text_literal(&**name)));
                 let all: Vec<String> = tables.chain(schemas).collect();
                 format!(" AND ({})", all.join(" OR "))
             }
@@ -135,17 +136,6 @@ fn key_name(row: &Row) -> Option<KeyName> {
     })
 }
 
-impl Default for ForeignKeys {
-    /// All keys are unknown.
-    fn default() -> Self {
-        Self {
-            of: HashMap::new(),
-            children: HashMap::new(),
-            unread: Unread::All,
-        }
-    }
-}
-
 impl ForeignKeys {
     /// The keys to read before use; `None` if all are known.
     pub(super) fn unread(&self) -> Option<Unread> {
@@ -162,24 +152,30 @@ impl ForeignKeys {
             Unread::Of { tables, schemas } => {
                 let is_read =
                     |name: &TableName| tables.contains(name) || schemas.contains(&name.schema);
-                let gone: Vec<_> = self.of.keys().filter(|name| is_read(name)).collect();
-                for name in gone.into_iter().cloned().collect::<Vec<_>>() {
+                let gone = self.of.keys().filter(|name| is_read(name));
+                for name in gone.cloned().collect::<Vec<_>>() {
                     self.remove(&name);
                 }
             }
         }
         columns.sort_by(|one, other| (&one.key, one.place).cmp(&(&other.key, other.place)));
-        for columns in columns.chunk_by(|one, other| one.key.table == other.key.table) {
-            if let [first, ..] = columns {
-                self.remove(&first.key.table);
-            }
-            for columns in columns.chunk_by(|one, other| one.key == other.key) {
-                if let [first, ..] = columns {
-                    let pairs = columns.iter();
-                    let pairs = pairs.map(|pair| (pair.column.clone(), pair.referenced.clone()));
-                    let cascades = cascading.contains(&first.key);
-                    self.add(&first.key.table, &first.parent, pairs.collect(), cascades);
+        for of_table in columns.chunk_by(|one, other| one.key.table == other.key.table) {
+            self.remove(&of_table[0].key.table);
+            for of_key in of_table.chunk_by(|one, other| one.key == other.key) {
+                let KeyColumn { key, parent, .. } = &of_key[0];
+                let (child, parent) = (self.shared(&key.table), self.shared(parent));
+                let children = self.children.entry(Arc::clone(&parent)).or_default();
+                // Keys of one table are consecutive.
+                if children.last() != Some(&child) {
+                    children.push(Arc::clone(&child));
                 }
+                let pairs = of_key.iter();
+                let pairs = pairs.map(|pair| (pair.column.clone(), pair.referenced.clone()));
+                self.of.entry(child).or_default().push(ForeignKey {
+                    parent,
+                    columns: pairs.collect(),
+                    cascades: cascading.contains(key),
+                });
             }
         }
     }
@@ -205,12 +201,8 @@ impl ForeignKeys {
         }
         for changed in changed {
             match changed {
-                Changed::Table(name) => {
-                    tables.insert(name.clone());
-                }
-                Changed::Schema(name) => {
-                    schemas.insert(name.clone());
-                }
+                Changed::Table(name) => _ = tables.insert(name.clone()),
+                Changed::Schema(name) => _ = schemas.insert(name.clone()),
                 Changed::Referred(_) => {}
             }
         }
@@ -246,27 +238,6 @@ impl ForeignKeys {
             }
         }
         reached
-    }
-
-    fn add(
-        &mut self,
-        child: &TableName,
-        parent: &TableName,
-        columns: Box<[(Box<str>, Box<str>)]>,
-        cascades: bool,
-    ) {
-        let child = self.shared(child);
-        let parent = self.shared(parent);
-        let children = self.children.entry(Arc::clone(&parent)).or_default();
-        // Keys of one table are added consecutively.
-        if children.last() != Some(&child) {
-            children.push(Arc::clone(&child));
-        }
-        self.of.entry(child).or_default().push(ForeignKey {
-            parent,
-            columns,
-            cascades,
-        });
     }
 
     fn remove(&mut self, child: &TableName) {

@@ -31,50 +31,44 @@ pub(super) fn as_invoker<'a>(
     if first.is_some_and(|first| first.kind == Kind::Executable) {
         return Err("begins with a comment that is executed");
     }
-    let word = |token: Option<Token>, words: &[&str]| {
+    let word = |token: Option<Token>, words: &str| {
         token.is_some_and(|token| token.is_one_of(statement, words))
     };
     // In statements about an object with a definer, everything after that is a body, which means its own session's account.
-    if word(first, &["CREATE", "ALTER"])
+    if word(first, "CREATE ALTER")
         && let Some(head) = Head::of(tokens.clone())?
     {
         let account = || account(invoker, context);
-        return match (head.meant, head.has_definer) {
-            (Some(meant), _) => Ok(replaced(statement, &[meant], &account()?).into()),
-            (None, true) => Ok(statement.into()),
-            (None, false) => {
-                let is_alter = word(first, &["ALTER"]);
-                let alter = first.map_or(0, |first| first.end);
-                match head.object {
-                    Object::Event if is_alter => {
-                        let definer = [b" DEFINER=", account()?.as_slice()].concat();
-                        let after = Place {
-                            start: alter,
-                            end: alter,
-                        };
-                        Ok(replaced(statement, &[after], &definer).into())
-                    }
-                    Object::Routine if is_alter => Ok(statement.into()),
-                    _ => Err("names no definer"),
-                }
+        let alter = first.filter(|first| first.is_one_of(statement, "ALTER"));
+        return match (head.meant, alter, head.object) {
+            (Some(meant), ..) => Ok(replaced(statement, &[meant], &account()?).into()),
+            _ if head.has_definer => Ok(statement.into()),
+            (None, Some(alter), Object::Event) => {
+                let definer = [b" DEFINER=", account()?.as_slice()].concat();
+                let after = Place {
+                    start: alter.place.end,
+                    end: alter.place.end,
+                };
+                Ok(replaced(statement, &[after], &definer).into())
             }
+            (None, Some(_), Object::Routine) => Ok(statement.into()),
+            _ => Err("names no definer"),
         };
     }
     if !mentions_current_user(statement) {
         return Ok(statement.into());
     }
     let second = tokens.clone().next()?;
-    let is_about_accounts = word(first, &["GRANT", "REVOKE"])
-        || word(first, &["CREATE", "ALTER", "DROP", "RENAME"]) && word(second, &["USER", "ROLE"])
-        || word(first, &["SET"]) && word(second, &["PASSWORD", "DEFAULT"]);
+    let is_about_accounts = word(first, "GRANT REVOKE")
+        || word(first, "CREATE ALTER DROP RENAME") && word(second, "USER ROLE")
+        || word(first, "SET") && word(second, "PASSWORD DEFAULT");
     let meant = meant(tokens)?;
-    match (meant.is_empty(), is_about_accounts) {
-        (true, _) => Ok(statement.into()),
-        (false, true) => {
-            let account = account(invoker, context)?;
-            Ok(replaced(statement, &meant, &account).into())
-        }
-        (false, false) => Err("is none of those of which it is known what CURRENT_USER means"),
+    if meant.is_empty() {
+        Ok(statement.into())
+    } else if is_about_accounts {
+        Ok(replaced(statement, &meant, &account(invoker, context)?).into())
+    } else {
+        Err("is none of those of which it is known what CURRENT_USER means")
     }
 }
 
@@ -83,6 +77,12 @@ pub(super) fn as_invoker<'a>(
 struct Place {
     start: usize,
     end: usize,
+}
+
+impl Place {
+    fn text(self, statement: &[u8]) -> &[u8] {
+        statement.get(self.start..self.end).unwrap_or_default()
+    }
 }
 
 /// The statement with other text in some places, given in order.
@@ -105,16 +105,13 @@ fn account(invoker: &Invoker<'_>, context: &SessionContext<'_>) -> Result<Vec<u8
     if !is_ascii && client.is_some_and(|client| !is_utf8(client)) {
         return Err("means an account whose name its character set may lack");
     }
-    let mut out = Vec::new();
-    for (part, before) in [(invoker.user, &b""[..]), (invoker.host, b"@")] {
-        out.extend_from_slice(before);
-        match part {
-            // An empty name cannot be in backquotes.
-            [] => out.extend_from_slice(b"''"),
-            part => append_name(part, &mut out),
-        }
-    }
-    Ok(out)
+    let quoted = |part: &[u8]| {
+        let mut out = Vec::new();
+        append_name(part, &mut out);
+        // An empty name cannot be in backquotes.
+        if part.is_empty() { b"''".to_vec() } else { out }
+    };
+    Ok([quoted(invoker.user), quoted(invoker.host)].join(&b'@'))
 }
 
 /// True if the number is that of a collation of utf8mb3 or utf8mb4.
@@ -124,18 +121,15 @@ fn is_utf8(collation: u16) -> bool {
 
 /// True if characters of the collation's set contain bytes that are ASCII by themselves: big5, sjis, gbk, cp932, gb18030.
 fn hides_ascii(collation: u16) -> bool {
-    matches!(
-        collation,
-        1 | 84 | 13 | 88 | 28 | 87 | 95 | 96 | 248 | 249 | 250
-    )
+    matches!(collation, 1 | 84 | 13 | 88 | 28 | 87 | 95 | 96 | 248..=250)
 }
 
 const CURRENT_USER: &str = "CURRENT_USER";
 
 fn mentions_current_user(text: &[u8]) -> bool {
     let name = CURRENT_USER.as_bytes();
-    text.windows(name.len())
-        .any(|part| part.eq_ignore_ascii_case(name))
+    let mut parts = text.windows(name.len());
+    parts.any(|part| part.eq_ignore_ascii_case(name))
 }
 
 /// The places that mean the account in the rest of a statement.
@@ -144,8 +138,7 @@ fn meant(mut tokens: Tokens<'_>) -> Result<Vec<Place>, Unclear> {
     let mut before = None;
     while let Some(token) = tokens.next()? {
         if token.kind == Kind::Executable {
-            let inside = tokens.text.get(token.start..token.end);
-            if inside.is_some_and(mentions_current_user) {
+            if mentions_current_user(token.place.text(tokens.text)) {
                 return Err("has CURRENT_USER in a comment that is executed");
             }
         }
@@ -178,14 +171,14 @@ impl Head {
     /// `None` for statements about something else.
     fn of(mut tokens: Tokens<'_>) -> Result<Option<Self>, Unclear> {
         let (mut has_definer, mut meant) = (false, None);
-        let (mut before, mut word_before) = (None, None);
+        let (mut before, mut after_definer) = (None, false);
         while let Some(token) = tokens.next()? {
             let is_part = matches!(before, Some(Kind::Symbol(b'=' | b'@' | b'.')));
-            let is = |words: &[&str]| token.is_one_of(tokens.text, words);
+            let is = |words: &str| token.is_one_of(tokens.text, words);
             match token.kind {
                 Kind::Executable => return Err("has a comment that is executed before its object"),
-                Kind::Symbol(b'=') => has_definer |= word_before == Some("DEFINER"),
-                Kind::Word if is(&[CURRENT_USER]) => {
+                Kind::Symbol(b'=') => has_definer |= after_definer,
+                Kind::Word if is(CURRENT_USER) => {
                     meant = tokens.meant_by(token, before)?.or(meant);
                 }
                 Kind::Symbol(_) | Kind::Quoted => {}
@@ -193,12 +186,10 @@ impl Head {
                 Kind::Word => {
                     let object = [
                         ("EVENT", Object::Event),
-                        ("PROCEDURE", Object::Routine),
-                        ("FUNCTION", Object::Routine),
-                        ("VIEW", Object::Other),
-                        ("TRIGGER", Object::Other),
+                        ("PROCEDURE FUNCTION", Object::Routine),
+                        ("VIEW TRIGGER", Object::Other),
                     ];
-                    let found = object.into_iter().find(|(word, _)| is(&[word]));
+                    let found = object.into_iter().find(|(word, _)| is(word));
                     if let Some((_, object)) = found {
                         return Ok(Some(Self {
                             object,
@@ -206,20 +197,12 @@ impl Head {
                             meant,
                         }));
                     }
-                    if !is(&[
-                        "OR",
-                        "REPLACE",
-                        "ALGORITHM",
-                        "DEFINER",
-                        "SQL",
-                        "SECURITY",
-                        "INVOKER",
-                    ]) {
+                    if !is("OR REPLACE ALGORITHM DEFINER SQL SECURITY INVOKER") {
                         return Ok(None);
                     }
                 }
             }
-            word_before = is(&["DEFINER"]).then_some("DEFINER");
+            after_definer = is("DEFINER");
             before = Some(token.kind);
         }
         Ok(None)
@@ -241,14 +224,14 @@ enum Kind {
 #[derive(Debug, Clone, Copy)]
 struct Token {
     kind: Kind,
-    start: usize,
-    end: usize,
+    place: Place,
 }
 
 impl Token {
-    fn is_one_of(&self, text: &[u8], words: &[&str]) -> bool {
-        let own = text.get(self.start..self.end).unwrap_or_default();
-        let mut words = words.iter();
+    /// Whether it is one of these words, which are separated by spaces.
+    fn is_one_of(&self, text: &[u8], words: &str) -> bool {
+        let own = self.place.text(text);
+        let mut words = words.split(' ');
         self.kind == Kind::Word && words.any(|word| own.eq_ignore_ascii_case(word.as_bytes()))
     }
 }
@@ -284,16 +267,13 @@ impl<'a> Tokens<'a> {
             let rest = self.text.get(self.at..).unwrap_or_default();
             let (kind, length) = match rest {
                 [] => return Ok(None),
-                [blank, ..] if is_blank(*blank) => {
+                [0..=b' ' | 0x7f, ..] => {
                     self.at += 1;
                     continue;
                 }
-                [b'#', ..] | [b'-', b'-'] => {
-                    self.at += line(rest);
-                    continue;
-                }
-                [b'-', b'-', blank, ..] if is_blank(*blank) => {
-                    self.at += line(rest);
+                [b'#', ..] | [b'-', b'-'] | [b'-', b'-', 0..=b' ' | 0x7f, ..] => {
+                    let end = rest.iter().position(|byte| *byte == b'\n');
+                    self.at += end.map_or(rest.len(), |end| end + 1);
                     continue;
                 }
                 [b'/', b'*', b'!', ..] => (Kind::Executable, comment(rest)?),
@@ -308,17 +288,15 @@ impl<'a> Tokens<'a> {
                 }
                 [symbol, ..] => (Kind::Symbol(*symbol), 1),
             };
-            let token = Token {
-                kind,
+            let place = Place {
                 start: self.at,
                 end: self.at + length,
             };
-            let read = rest.get(..length).unwrap_or_default();
-            if self.hides_ascii && !read.is_ascii() {
+            if self.hides_ascii && !place.text(self.text).is_ascii() {
                 return Err("is in a character set whose characters may look like quotes");
             }
-            self.at = token.end;
-            return Ok(Some(token));
+            self.at = place.end;
+            return Ok(Some(Token { kind, place }));
         }
     }
 
@@ -343,10 +321,10 @@ impl<'a> Tokens<'a> {
     /// point or an `@` it is one.
     fn meant_by(&mut self, token: Token, before: Option<Kind>) -> Result<Option<Place>, Unclear> {
         let is_part = matches!(before, Some(Kind::Symbol(b'.' | b'@')));
-        if is_part || !token.is_one_of(self.text, &[CURRENT_USER]) {
+        if is_part || !token.is_one_of(self.text, CURRENT_USER) {
             return Ok(None);
         }
-        let Token { start, mut end, .. } = token;
+        let mut place = token.place;
         let mut ahead = self.clone();
         let is = |token: Option<Token>, symbol| {
             token.is_some_and(|token| token.kind == Kind::Symbol(symbol))
@@ -356,25 +334,15 @@ impl<'a> Tokens<'a> {
             if !is(closing, b')') {
                 return Err("has something between the brackets of CURRENT_USER()");
             }
-            end = ahead.at;
+            place.end = ahead.at;
             *self = ahead;
         }
-        Ok(Some(Place { start, end }))
+        Ok(Some(place))
     }
-}
-
-fn is_blank(byte: u8) -> bool {
-    byte <= b' ' || byte == 0x7f
 }
 
 fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$') || !byte.is_ascii()
-}
-
-/// Bytes up to the end of the line.
-fn line(rest: &[u8]) -> usize {
-    let end = rest.iter().position(|byte| *byte == b'\n');
-    end.map_or(rest.len(), |end| end + 1)
 }
 
 /// Bytes of a comment, with its ends.
@@ -382,8 +350,8 @@ fn comment(rest: &[u8]) -> Result<usize, Unclear> {
     const HEAD: usize = 2;
     let inside = rest.get(HEAD..).unwrap_or_default();
     let end = inside.windows(2).position(|two| two == b"*/");
-    end.map(|end| HEAD + end + 2)
-        .ok_or("has a comment without an end")
+    let length = end.map(|end| HEAD + end + 2);
+    length.ok_or("has a comment without an end")
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ mod shared;
 mod statement_context;
 mod table_shape;
 
+use std::sync::atomic::Ordering::Acquire;
 use std::sync::{Arc, Mutex};
 
 use binlog_format::gtid::GtidSet;
@@ -42,11 +43,11 @@ use crate::mysql::options::{
     FOR_ROWS, Grants, INVISIBLE_PRIMARY_KEYS_FROM, grant_statement, lacking_proxy, settings,
 };
 pub use crate::mysql::options::{MysqlOptions, lacks_for_rows};
-use crate::mysql::outcome::{backend_error, code};
+use crate::mysql::outcome::backend_error;
 pub use crate::mysql::publishing::complete_gtid_executed;
 use crate::mysql::publishing::{
-    PUBLISHED_WITHIN, Publisher, is_missing, keep_quiet, open, owners_end, prepare,
-    restore_filters, take_over, take_over_if_used,
+    PUBLISHED_WITHIN, Publisher, is_denied, is_missing, keep_quiet, open, owners_end, prepare,
+    restore_filters, take_over,
 };
 pub use crate::mysql::session::MysqlSession;
 use crate::mysql::shared::Shared;
@@ -119,9 +120,8 @@ impl MysqlBackend {
     /// # Errors
     /// When it cannot be reached, or is another product than MySQL.
     pub async fn version(&self) -> Result<ServerVersion, BackendError> {
-        let answer = self
-            .ask("SELECT @@GLOBAL.version AS version, @@GLOBAL.version_comment AS comment")
-            .await?;
+        let query = "SELECT @@GLOBAL.version AS version, @@GLOBAL.version_comment AS comment";
+        let answer = self.ask(query).await?;
         let text = |column| answer.first().and_then(|row| row.text(column));
         let version = text("version").unwrap_or_default();
         let product = mysql_link::product(version, text("comment").unwrap_or_default());
@@ -135,23 +135,23 @@ impl MysqlBackend {
     /// Prepares transactions for committing as one, or logs why they do not.
     async fn checkpoint(&self, may_publish: bool) -> Result<Option<Arc<Checkpoint>>, BackendError> {
         let checkpoint = Checkpoint::new();
-        let prepared = match may_publish {
-            true => prepare(self.options(), checkpoint.begin()).await,
-            false => Ok(()),
+        let lacking = match may_publish {
+            true => prepare(self.options(), checkpoint.begin()).await.err(),
+            false => None,
         };
-        match prepared {
-            Ok(()) if may_publish => Ok(Some(Arc::new(checkpoint))),
-            lacking @ (Ok(()) | Err(LinkError::Server(_))) => {
+        match lacking {
+            None if may_publish => Ok(Some(Arc::new(checkpoint))),
+            None | Some(LinkError::Server(_)) => {
                 tracing::warn!(
                     table = TABLE,
-                    why = lacking.err().map(|error| error.to_string()),
+                    why = lacking.map(|error| error.to_string()),
                     "transactions are not committed together, and each is forced to disk by itself; GRANT \
                      SYSTEM_VARIABLES_ADMIN ON *.* and GRANT {RIGHTS} ON witness_applier.* would let them, and batches can be \
                      switched off"
                 );
                 Ok(None)
             }
-            Err(error) => Err(backend_error(error)),
+            Some(error) => Err(backend_error(error)),
         }
     }
 
@@ -199,14 +199,11 @@ impl MysqlBackend {
                 "rows that it cannot apply would be passed over without a word ({skipped}): start it without that option"
             ));
         }
-        let roles = text("roles");
-        let grants = match roles {
-            "" | "NONE" => self.ask("SHOW GRANTS").await?,
-            roles => {
-                let query = format!("SHOW GRANTS FOR CURRENT_USER() USING {roles}");
-                self.ask(&query).await?
-            }
+        let grants = match text("roles") {
+            "" | "NONE" => "SHOW GRANTS".to_owned(),
+            roles => format!("SHOW GRANTS FOR CURRENT_USER() USING {roles}"),
         };
+        let grants = self.ask(&grants).await?;
         let lines = grants.rows.iter().filter_map(|row| row.text_at(0));
         if let Some(lacking) = lacking_proxy(lines.clone(), text("account")) {
             tracing::warn!(
@@ -239,27 +236,11 @@ impl MysqlBackend {
         };
         let [columns, rules] = unread.sql();
         let (columns, rules) = (self.ask(&columns).await?, self.ask(&rules).await?);
-        let bytes = columns.rows.len() * BYTES_OF_A_KEY;
-        long_work::run(bytes, || {
+        long_work::run(columns.rows.len() * BYTES_OF_A_KEY, || {
             let (columns, cascading) = (key_columns(&columns.rows), cascading(&rules.rows));
             locked(&self.foreign_keys).take(columns, &cascading);
         });
         Ok(())
-    }
-
-    async fn account(&self) -> String {
-        let answer = self.ask("SELECT CURRENT_USER()").await;
-        let name = answer
-            .ok()
-            .and_then(|answer| answer.value().map(str::to_owned));
-        name.unwrap_or_else(|| format!("{}@%", self.options().connect.user))
-    }
-
-    /// Whether the target shows locks at all. With `performance_schema = OFF` its tables exist, and are empty.
-    async fn locks_are_shown(&self) -> Result<bool, BackendError> {
-        let query = "SELECT @@GLOBAL.performance_schema";
-        let answer = ask(&self.locks, self.options(), query).await;
-        Ok(answer.map_err(backend_error)?.value() != Some("0"))
     }
 
     async fn ask(&self, query: &str) -> Result<QueryResult, BackendError> {
@@ -308,26 +289,22 @@ impl Backend for MysqlBackend {
     async fn begin(&self) -> Result<GtidSet, BackendError> {
         // Tables may have changed since an earlier run.
         self.schema_changed(&SchemaChange::Anything);
-        let number = match &self.shared.checkpoint {
-            Some(checkpoint) => checkpoint.begin(),
-            None => Checkpoint::new().begin(),
-        };
+        let checkpoint = self.shared.checkpoint.as_ref();
+        let number = checkpoint.map_or_else(|| Checkpoint::new().begin(), |one| one.begin());
         let connection = open(self.options()).await;
         let mut connection = connection.map_err(backend_error)?;
         // Before anything is published.
-        let quiet = match &self.shared.checkpoint {
+        let quiet = match checkpoint {
             Some(_) => keep_quiet(&mut connection).await,
             None => Ok(None),
         };
         let log_has = self.options().log_has.as_ref();
-        let taken = take_over_if_used(&mut connection, number, log_has).await;
+        let taken = take_over(&mut connection, number, log_has).await;
         taken.map_err(backend_error)?;
         owners_end(&mut connection).await?;
         connection.close().await;
-        if let Some(checkpoint) = &self.shared.checkpoint {
-            let publisher = Publisher::start(&self.shared, checkpoint, quiet);
-            *self.publisher.lock().await = Some(publisher);
-        }
+        *self.publisher.lock().await =
+            checkpoint.map(|checkpoint| Publisher::start(&self.shared, checkpoint, quiet));
         self.executed().await
     }
 
@@ -360,7 +337,7 @@ impl Backend for MysqlBackend {
         let options = self.options();
         let mut connect = options.connect.clone();
         connect.several_statements = true;
-        let with_room = self.shared.room.is_asked();
+        let with_room = self.shared.room.asked.load(Acquire);
         let opened = match with_room {
             true => self.shared.room.open(&connect).await,
             false => Connection::open(&connect).await,
@@ -373,7 +350,8 @@ impl Backend for MysqlBackend {
                 Err(LinkError::Server(error))
                     if error.code == server_code::SPECIFIC_ACCESS_DENIED =>
                 {
-                    let grant = grant_statement(&[privilege], &self.account().await);
+                    let account = self.ask("SELECT CURRENT_USER()").await?;
+                    let grant = grant_statement(&[privilege], account.value().unwrap_or_default());
                     let reason = format!("its account lacks a right: {grant} ({error})");
                     return Err(self.unsuitable(reason));
                 }
@@ -393,10 +371,11 @@ impl Backend for MysqlBackend {
         let mut executed = GtidSet::new();
         // In this order: a GTID in the row and not yet in the variable may move to the variable a moment later.
         // The lock waits for a commit in progress.
-        let row = format!("SELECT gtids, n FROM {TABLE} WHERE id = 1 FOR SHARE");
-        let row = self.shared.checkpoint.as_ref().map(|_| row);
-        let queries = row.as_deref().into_iter();
-        for query in queries.chain(["SELECT @@GLOBAL.gtid_executed"]) {
+        let checkpoint = self.shared.checkpoint.as_ref();
+        let row =
+            checkpoint.map(|_| format!("SELECT gtids, n FROM {TABLE} WHERE id = 1 FOR SHARE"));
+        let row = row.as_deref().into_iter();
+        for query in row.chain(["SELECT @@GLOBAL.gtid_executed"]) {
             let answer = match ask(&self.questions, self.options(), query).await {
                 // An operator who drops the row requests transactions one by one.
                 Err(error) if is_missing(&error) => continue,
@@ -404,7 +383,7 @@ impl Backend for MysqlBackend {
             };
             let text = answer.value().unwrap_or_default();
             let number = answer.first().and_then(|row| row.text_at(1)?.parse().ok());
-            if let (Some(checkpoint), Some(number)) = (&self.shared.checkpoint, number) {
+            if let (Some(checkpoint), Some(number)) = (checkpoint, number) {
                 checkpoint.found(number);
             }
             let some: GtidSet = text.parse().map_err(|error| {
@@ -437,21 +416,21 @@ impl Backend for MysqlBackend {
 
     async fn blockers(&self, waiting: SessionId) -> Result<Vec<SessionId>, BackendError> {
         let query = blockers_query(waiting);
-        match ask(&self.locks, self.options(), &query).await {
-            Ok(answer) => match read_blockers(&answer) {
-                none if none.is_empty() && !self.locks_are_shown().await? => {
-                    Ok(self.shared.open.but(waiting))
-                }
-                some => Ok(some),
-            },
+        let all = || self.shared.open.but(waiting);
+        let blockers = match ask(&self.locks, self.options(), &query).await {
             // Without the privilege, every other session is a candidate.
-            Err(LinkError::Server(error))
-                if error.code == server_code::TABLE_ACCESS_DENIED
-                    || error.code == code::SCHEMA_ACCESS_DENIED =>
-            {
-                Ok(self.shared.open.but(waiting))
-            }
-            Err(error) => Err(backend_error(error)),
+            Err(error) if is_denied(&error) => return Ok(all()),
+            answer => read_blockers(&answer.map_err(backend_error)?),
+        };
+        if !blockers.is_empty() {
+            return Ok(blockers);
+        }
+        // With `performance_schema = OFF` its tables exist, and are empty.
+        let shown = "SELECT @@GLOBAL.performance_schema";
+        let shown = ask(&self.locks, self.options(), shown).await;
+        match shown.map_err(backend_error)?.value() {
+            Some("0") => Ok(all()),
+            _ => Ok(blockers),
         }
     }
 }

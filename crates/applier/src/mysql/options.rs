@@ -63,10 +63,8 @@ impl Grants {
     pub(super) fn parse<'a>(lines: impl IntoIterator<Item = &'a str>) -> Self {
         let mut held = Vec::new();
         for line in lines {
-            let list = line
-                .strip_prefix("GRANT ")
-                .and_then(|rest| rest.split_once(" ON "));
-            if let Some((list, _)) = list {
+            let rest = line.strip_prefix("GRANT ");
+            if let Some((list, _)) = rest.and_then(|rest| rest.split_once(" ON ")) {
                 held.extend(list.split(',').map(|word| word.trim().to_uppercase()));
             }
         }
@@ -126,19 +124,13 @@ fn quoted(account: &str) -> String {
 
 // A session's settings before it applies anything, and again after a barrier has changed them. Pure.
 
-const REPLICA_NAMES: ServerVersion = ServerVersion::SOURCE_REPLICA_NAMES;
 const SESSION_VARIABLES_ADMIN_FROM: ServerVersion = ServerVersion::new(8, 0, 14);
 const REPLICATION_APPLIER_FROM: ServerVersion = ServerVersion::new(8, 0, 18);
 /// The first version whose primary keys may be hidden from `information_schema`.
 pub(super) const INVISIBLE_PRIMARY_KEYS_FROM: ServerVersion = ServerVersion::new(8, 0, 30);
-const REQUIRED_PRIMARY_KEYS_FROM: ServerVersion = ServerVersion::new(8, 0, 13);
-const ORIGINAL_VERSION_FROM: ServerVersion = ServerVersion::new(8, 0, 14);
-const TABLE_ENCRYPTION_FROM: ServerVersion = ServerVersion::new(8, 0, 16);
-const CASCADE_TRIGGERS_FROM: ServerVersion = ServerVersion::new(9, 7, 0);
-const STANDARD_FOREIGN_KEYS_FROM: ServerVersion = ServerVersion::new(8, 4, 0);
 
-/// The statements that make a new connection a session, in order, each with the privilege that it needs. Only those of [`again`] ever need to be
-/// repeated.
+/// The statements that make a new connection a session, in order, each with the privilege that it needs. Only those of [`again`] ever
+/// need to be repeated.
 pub(super) fn settings(
     version: ServerVersion,
     connection: u32,
@@ -154,23 +146,18 @@ pub(super) fn settings(
     };
     let log = u8::from(options.target_binlog);
     let lock_wait = options.lock_wait_seconds();
+    // An idle session stays, and so does one that receives a statement slowly.
+    let waits = format!(
+        "SET innodb_lock_wait_timeout={lock_wait},wait_timeout=31536000,net_read_timeout=600,net_write_timeout=600"
+    );
     let first = [
         (b"SET gtid_next='AUTOMATIC'".to_vec(), names_gtids),
         (format_description(), applier),
-        (format!("SET sql_log_bin={log}").into_bytes(), session_admin),
-        // An idle session stays, and so does one that receives a statement slowly.
-        (
-            format!(
-                "SET innodb_lock_wait_timeout={lock_wait},wait_timeout=31536000,\
-                 net_read_timeout=600,net_write_timeout=600"
-            )
-            .into_bytes(),
-            session_admin,
-        ),
     ];
-    let again = again(version, connection, options).into_iter();
-    let again = again.map(|sql| (sql.into_bytes(), session_admin));
-    first.into_iter().chain(again).collect()
+    let others = [format!("SET sql_log_bin={log}"), waits].into_iter();
+    let others = others.chain(again(version, connection, options));
+    let others = others.map(|sql| (sql.into_bytes(), session_admin));
+    first.into_iter().chain(others).collect()
 }
 
 /// The statements that restore settings which a barrier's statements may have changed.
@@ -183,13 +170,14 @@ pub(super) fn again(
     options: &MysqlOptions,
 ) -> Vec<String> {
     let lock_wait = options.lock_wait_seconds();
-    let replica = if version >= REPLICA_NAMES {
-        "pseudo_replica_mode"
+    let has_replica_names = version >= ServerVersion::SOURCE_REPLICA_NAMES;
+    let replica = if has_replica_names {
+        "replica"
     } else {
-        "pseudo_slave_mode"
+        "slave"
     };
     let mut set = format!(
-        "SET {replica}=1,rbr_exec_mode=STRICT,autocommit=0,completion_type=0,transaction_isolation='READ-COMMITTED',\
+        "SET pseudo_{replica}_mode=1,rbr_exec_mode=STRICT,autocommit=0,completion_type=0,transaction_isolation='READ-COMMITTED',\
          transaction_read_only=0,sql_mode='',foreign_key_checks=1,unique_checks=1,sql_auto_is_null=0,sql_safe_updates=0,\
          sql_big_selects=1,sql_select_limit=18446744073709551615,max_execution_time=0,max_error_count=64,\
          auto_increment_increment=1,auto_increment_offset=1,lc_time_names=0,\
@@ -199,19 +187,17 @@ pub(super) fn again(
          lock_wait_timeout={lock_wait}"
     );
     // Settings of the source are valid here.
+    let since = ServerVersion::new;
     for (from, more) in [
-        (ORIGINAL_VERSION_FROM, ",original_server_version=DEFAULT"),
-        (REQUIRED_PRIMARY_KEYS_FROM, ",sql_require_primary_key=0"),
-        (TABLE_ENCRYPTION_FROM, ",default_table_encryption=DEFAULT"),
+        (since(8, 0, 14), ",original_server_version=DEFAULT"),
+        (since(8, 0, 13), ",sql_require_primary_key=0"),
+        (since(8, 0, 16), ",default_table_encryption=DEFAULT"),
         (
             INVISIBLE_PRIMARY_KEYS_FROM,
             ",sql_generate_invisible_primary_key=0",
         ),
-        (CASCADE_TRIGGERS_FROM, ",enable_cascade_triggers=DEFAULT"),
-        (
-            STANDARD_FOREIGN_KEYS_FROM,
-            ",restrict_fk_on_non_standard_key=0",
-        ),
+        (since(9, 7, 0), ",enable_cascade_triggers=DEFAULT"),
+        (since(8, 4, 0), ",restrict_fk_on_non_standard_key=0"),
     ] {
         if version >= from {
             set.push_str(more);

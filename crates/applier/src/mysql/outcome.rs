@@ -56,11 +56,8 @@ pub(super) fn refused(
     table: Option<TableName>,
     row: Option<usize>,
 ) -> WriteError {
-    let mut message = error.to_string();
-    if let Some(advice) = advice(error.code) {
-        message.push_str(". ");
-        message.push_str(advice);
-    }
+    let advice = advice(error.code).map(|advice| format!(". {advice}"));
+    let message = error.to_string() + &advice.unwrap_or_default();
     WriteError::Refused(Box::new(Refusal {
         table,
         row: row.map(|row| row + 1),
@@ -70,12 +67,12 @@ pub(super) fn refused(
 }
 
 /// A refusal by the applier, without an error of the server.
-pub(super) fn refused_by_us(message: String) -> WriteError {
+pub(super) fn refused_by_us(message: impl Into<String>) -> WriteError {
     WriteError::Refused(Box::new(Refusal {
         table: None,
         row: None,
         code: 0,
-        message,
+        message: message.into(),
     }))
 }
 

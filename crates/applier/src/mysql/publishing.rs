@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use binlog_format::gtid::{GtidSet, parse_gtid_owned};
 use mysql_link::{ConnectOptions, Connection, LinkError, literal, server_code};
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::backend::BackendError;
@@ -33,7 +33,7 @@ const SERVICES: &str = "log_error_services";
 const RULES: &str = "dragnet.log_error_filter_rules";
 
 /// Publishes transactions committed as one, for as long as it is polled.
-pub(super) async fn publish_all(options: &MysqlOptions, checkpoint: &Checkpoint, quiet: bool) {
+async fn publish_all(options: &MysqlOptions, checkpoint: &Checkpoint, quiet: bool) {
     let mut connection = None;
     let mut refused = Refused::default();
     loop {
@@ -113,25 +113,8 @@ pub(super) async fn open(options: &MysqlOptions) -> Result<Connection, LinkError
     Ok(connection)
 }
 
-/// Takes over a target that an earlier applier may have used: [`take_over`], where that is needed.
-///
-/// # Errors
-/// As there.
-pub(super) async fn take_over_if_used(
-    connection: &mut Connection,
-    number: u64,
-    log_has: Option<&GtidSet>,
-) -> Result<(), LinkError> {
-    // An account without privileges on it does not see it: this avoids an error that a monitor of denied privileges would report.
-    let there = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'witness_applier' AND table_name = 'checkpoint'";
-    if connection.query(there).await?.value() == Some("0") {
-        return Ok(());
-    }
-    take_over(connection, number, log_has).await
-}
-
-/// Takes the target over: no commit of an earlier applier, or of a lost session, succeeds from here on, and all
-/// earlier commits are in `gtid_executed`. `number` must be unused. Entries in the row beyond `log_has`, if that
+/// Takes a target over that an earlier applier may have used: no commit of an earlier applier, or of a lost session, succeeds from
+/// here on, and all earlier commits are in `gtid_executed`. `number` must be unused. Entries in the row beyond `log_has`, if that
 /// is known, are from no applier of this log: a dump of another server has brought them. They are ignored, and removed from
 /// the row, before a caller without knowledge of the log relies on them.
 ///
@@ -142,6 +125,11 @@ pub(super) async fn take_over(
     number: u64,
     log_has: Option<&GtidSet>,
 ) -> Result<(), LinkError> {
+    // An account without privileges on it does not see it: this avoids an error that a monitor of denied privileges would report.
+    let there = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'witness_applier' AND table_name = 'checkpoint'";
+    if connection.query(there).await?.value() == Some("0") {
+        return Ok(());
+    }
     // Waits for a commit in progress.
     let set = format!("UPDATE {TABLE} SET n = {number} WHERE id = 1");
     match connection.execute(set).await {
@@ -266,7 +254,7 @@ pub async fn complete_gtid_executed(
     log_has: Option<&GtidSet>,
 ) -> Result<(), LinkError> {
     let mut connection = open(&MysqlOptions::new(connect.clone())).await?;
-    take_over_if_used(&mut connection, Checkpoint::new().begin(), log_has).await?;
+    take_over(&mut connection, Checkpoint::new().begin(), log_has).await?;
     connection.close().await;
     Ok(())
 }
@@ -286,14 +274,13 @@ pub(super) async fn prepare(options: &MysqlOptions, number: u64) -> Result<(), L
         tried = connection.execute(&update).await;
     }
     tried?;
-    connection
-        .query(format!("SELECT n, gtids FROM {TABLE} WHERE id = 1"))
-        .await?;
+    let read = format!("SELECT n, gtids FROM {TABLE} WHERE id = 1");
+    connection.query(read).await?;
     connection.close().await;
     Ok(())
 }
 
-fn is_denied(error: &LinkError) -> bool {
+pub(super) fn is_denied(error: &LinkError) -> bool {
     let denied = [server_code::TABLE_ACCESS_DENIED, code::SCHEMA_ACCESS_DENIED];
     matches!(error, LinkError::Server(error) if denied.contains(&error.code))
 }
@@ -304,12 +291,8 @@ pub(super) fn is_missing(error: &LinkError) -> bool {
     matches!(error, LinkError::Server(error) if missing.contains(&error.code))
 }
 
-/// The error log's filters before and after the change.
-#[derive(Debug, Clone)]
-pub(super) struct Quiet {
-    services: (String, String),
-    rules: (String, String),
-}
+/// The variables of the error log's filters, with their values before and after the change.
+type Quiet = [(&'static str, (String, String)); 2];
 
 /// Suppresses the two lines in the error log. `None` where they already are.
 ///
@@ -322,7 +305,7 @@ pub(super) async fn keep_quiet(connection: &mut Connection) -> Result<Option<Qui
         set(connection, SERVICES, &services.0).await?;
     }
     let rules = rules?;
-    Ok((rules.0 != rules.1).then_some(Quiet { services, rules }))
+    Ok((rules.0 != rules.1).then_some([(RULES, rules), (SERVICES, services)]))
 }
 
 /// Changes a variable where needed; returns the old and the new value.
@@ -344,7 +327,7 @@ pub(super) async fn restore_filters(
     connection: &mut Connection,
     quiet: &Quiet,
 ) -> Result<(), LinkError> {
-    for (name, (before, ours)) in [(RULES, &quiet.rules), (SERVICES, &quiet.services)] {
+    for (name, (before, ours)) in quiet {
         if before != ours && variable(connection, name).await? == *ours {
             set(connection, name, before).await?;
         }
@@ -388,7 +371,8 @@ pub(super) struct Publisher {
     pub(super) checkpoint: Arc<Checkpoint>,
     /// Its changes that suppress lines of the error log.
     pub(super) quiet: Option<Quiet>,
-    task: AbortHandle,
+    /// Ends with this.
+    _task: JoinSet<()>,
 }
 
 impl Publisher {
@@ -411,15 +395,9 @@ impl Publisher {
         let task = async move { publish_all(&shared.options, &of_task, is_quiet).await };
         Self {
             checkpoint: Arc::clone(checkpoint),
-            task: tokio::spawn(task).abort_handle(),
+            _task: JoinSet::from_iter([task]),
             quiet: quiet.ok().flatten(),
         }
-    }
-}
-
-impl Drop for Publisher {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 

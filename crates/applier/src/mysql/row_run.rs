@@ -13,9 +13,6 @@
 //! there, would delete them here. The cost: a target that lacks a parent's row does not report it when a child arrives; rows
 //! to change or delete are still searched.
 
-#[cfg(test)]
-mod tests;
-
 use std::iter;
 use std::ops::Range;
 
@@ -78,9 +75,15 @@ pub(super) fn first_run(batch: &Batch, rows: Range<usize>, bound: usize) -> Rang
 /// [joined] are. Tables are renumbered: transactions of different servers may be neighbours, and use
 /// one number for different tables.
 pub(super) fn append_run(batch: &Batch, rows: Range<usize>, out: &mut Vec<u8>) {
-    let mut tables = Tables::default();
+    // By their maps; most statements have a few tables, and one with hundreds is slow anyway.
+    let mut tables: Vec<&[u8]> = Vec::new();
     for part in parts(batch, rows.clone()) {
-        tables.map(part.changes, part.event, out);
+        if !tables.contains(&content(part.map)) {
+            tables.push(content(part.map));
+            let begin = out.len();
+            out.extend_from_slice(part.map);
+            set_number(out, begin, tables.len());
+        }
     }
     let joined = joined(batch, rows.clone());
     let mut writes = joined.as_slice();
@@ -88,13 +91,19 @@ pub(super) fn append_run(batch: &Batch, rows: Range<usize>, out: &mut Vec<u8>) {
     for part in parts(batch, rows) {
         let of_part;
         (of_part, writes) = writes.split_at(part.rows.len().min(writes.len()));
-        let begin = out.len();
-        if of_part.iter().all(|write| *write == Write::AsLogged) {
-            append_part(&part, begin, out);
-        } else if !append_joined(&part, of_part, begin, out) {
+        if !of_part.is_empty() && of_part.iter().all(|write| *write == Write::LeftOut) {
             continue;
         }
-        tables.number(part.changes, part.event, begin, out);
+        let begin = out.len();
+        let event = &part.event.rows;
+        let is_whole = part.rows == (event.start as usize..event.end as usize);
+        if is_whole && of_part.iter().all(|write| *write == Write::AsLogged) {
+            out.extend_from_slice(&part.event.event);
+        } else {
+            append_part(&part, of_part, begin, out);
+        }
+        let place = tables.iter().position(|table| *table == content(part.map));
+        set_number(out, begin, place.map_or(0, |place| place + 1));
         set_flags(out, begin, false);
         last = Some(begin);
     }
@@ -103,53 +112,23 @@ pub(super) fn append_run(batch: &Batch, rows: Range<usize>, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends rows of one event unchanged.
-fn append_part(part: &Part<'_>, begin: usize, out: &mut Vec<u8>) {
-    if part.is_whole() {
-        out.extend_from_slice(&part.event.event);
-        return;
-    }
-    let first = images(part.changes, part.rows.start);
-    let last = images(part.changes, part.rows.end - 1);
-    let cut = part.event.event.get(first.start..last.end);
-    append_event(part.event, begin, [cut.unwrap_or_default()], out);
-}
-
-/// Appends the remaining rows of an event, of which some are joined; returns whether any remain.
-fn append_joined(part: &Part<'_>, writes: &[Write<'_>], begin: usize, out: &mut Vec<u8>) -> bool {
-    if writes.iter().all(|write| *write == Write::LeftOut) {
-        return false;
-    }
+/// Appends some rows of an event, all as they are logged where there are no `writes`.
+fn append_part(part: &Part<'_>, writes: &[Write<'_>], begin: usize, out: &mut Vec<u8>) {
     let event = &part.event.event;
-    let rows = part.rows.clone().zip(writes).flat_map(|(row, write)| {
+    let head = event.get(..part.event.images_at as usize);
+    out.extend_from_slice(head.unwrap_or_default());
+    let writes = writes.iter().chain(iter::repeat(&Write::AsLogged));
+    for (row, write) in part.rows.clone().zip(writes) {
         let all = images(part.changes, row);
-        let after_at = part
-            .changes
-            .rows
-            .get(row)
-            .and_then(|row| row.joinable_after);
+        let after_at = part.changes.rows.get(row);
+        let after_at = after_at.and_then(|row| row.joinable_after);
         let (kept, after) = match (write, after_at) {
-            (Write::LeftOut, _) => (0..0, &[][..]),
+            (Write::LeftOut, _) => continue,
             (Write::EndsAs(after), Some(at)) => (all.start..at.get() as usize, *after),
             (Write::EndsAs(_) | Write::AsLogged, _) => (all, &[][..]),
         };
-        [event.get(kept).unwrap_or_default(), after]
-    });
-    append_event(part.event, begin, rows, out);
-    true
-}
-
-/// Appends an event with other images.
-fn append_event<'a>(
-    event: &RowsEvent,
-    begin: usize,
-    images: impl IntoIterator<Item = &'a [u8]>,
-    out: &mut Vec<u8>,
-) {
-    let head = event.event.get(..event.images_at as usize);
-    out.extend_from_slice(head.unwrap_or_default());
-    for image in images {
-        out.extend_from_slice(image);
+        out.extend_from_slice(event.get(kept).unwrap_or_default());
+        out.extend_from_slice(after);
     }
     // No larger than the rows of the run in the log, which are in memory.
     let size = (out.len() - begin) as u32;
@@ -171,10 +150,8 @@ pub(super) fn single_row(batch: &Batch, row: usize) -> Vec<Bytes> {
     let size = (head.len() + images.len()) as u32;
     overwrite(&mut head, 0, SIZE, &size.to_le_bytes());
     set_flags(&mut head, 0, true);
-    let map = map_of(part.changes, event);
-    let mut events: Vec<Bytes> = map.cloned().into_iter().collect();
-    events.extend([head.into(), event.event.slice_ref(images)]);
-    events
+    let images = event.event.slice_ref(images);
+    vec![part.map.clone(), head.into(), images]
 }
 
 /// The session that a row needs.
@@ -219,15 +196,10 @@ pub(super) fn statement_runs(events: &[Bytes], bound: usize) -> Vec<Vec<Bytes>> 
 struct Part<'a> {
     changes: &'a RowChanges,
     event: &'a RowsEvent,
+    /// The map of their table.
+    map: &'a Bytes,
     /// Their index range within their transaction.
     rows: Range<usize>,
-}
-
-impl Part<'_> {
-    fn is_whole(&self) -> bool {
-        let event = &self.event.rows;
-        self.rows == (event.start as usize..event.end as usize)
-    }
 }
 
 /// Some rows of a batch, event by event.
@@ -237,53 +209,29 @@ fn parts(batch: &Batch, rows: Range<usize>) -> impl Iterator<Item = Part<'_>> {
         iter::from_fn(move || {
             let event = changes.rows.get(next).filter(|_| next < rows.end)?.event;
             let event = changes.events.get(event as usize)?;
+            let map = &changes.tables.get(event.table as usize)?.map;
             let of_event = event.rows.start as usize..event.rows.end as usize;
             let part = next..of_event.end.min(rows.end);
             next = part.end;
             of_event.contains(&part.start).then_some(Part {
                 changes,
                 event,
+                map,
                 rows: part,
             })
         })
     })
 }
 
-fn map_of<'a>(changes: &'a RowChanges, event: &RowsEvent) -> Option<&'a Bytes> {
-    let table = changes.tables.get(event.table as usize)?;
-    Some(&table.map)
+/// A table map without its header and the table's number.
+fn content(map: &Bytes) -> &[u8] {
+    map.get(NUMBER.end..).unwrap_or_default()
 }
 
-/// The tables of a statement, by their maps without the number; here each has its position as number, from 1 on.
-#[derive(Default)]
-struct Tables<'a> {
-    // Most statements have a few tables; one with hundreds is slow anyway.
-    maps: Vec<&'a [u8]>,
-}
-
-impl<'a> Tables<'a> {
-    /// Appends the map of an event's table, if it is missing.
-    fn map(&mut self, changes: &'a RowChanges, event: &RowsEvent, out: &mut Vec<u8>) {
-        let Some(map) = map_of(changes, event) else {
-            return;
-        };
-        let content = map.get(NUMBER.end..).unwrap_or_default();
-        if self.maps.contains(&content) {
-            return;
-        }
-        self.maps.push(content);
-        let begin = out.len();
-        out.extend_from_slice(map);
-        self.number(changes, event, begin, out);
-    }
-
-    /// Writes the number of an event's table into the event or map at this offset.
-    fn number(&self, changes: &RowChanges, event: &RowsEvent, begin: usize, out: &mut [u8]) {
-        let map = map_of(changes, event).and_then(|map| map.get(NUMBER.end..));
-        let place = self.maps.iter().position(|content| Some(*content) == map);
-        let number = place.map_or(0, |place| place as u64 + 1).to_le_bytes();
-        overwrite(out, begin, NUMBER, &number[..NUMBER.end - NUMBER.start]);
-    }
+/// Writes the number of an event's table, from 1 on, into the event or map at this offset.
+fn set_number(out: &mut [u8], event: usize, number: usize) {
+    let number = (number as u64).to_le_bytes();
+    overwrite(out, event, NUMBER, &number[..NUMBER.end - NUMBER.start]);
 }
 
 /// Range of a row's images in its event.
@@ -295,12 +243,10 @@ fn images(changes: &RowChanges, row: usize) -> Range<usize> {
 
 /// The flags of a rows event that apply to its whole statement.
 fn statement_flags(event: &RowsEvent) -> u16 {
-    match event.event.get(FLAGS) {
-        Some([low, high]) => {
-            without_foreign_keys(u16::from_le_bytes([*low, *high])) & !Rows::END_OF_STATEMENT
-        }
-        _ => 0,
-    }
+    let flags = event.event.get(FLAGS);
+    let flags = flags.and_then(|flags| flags.try_into().ok());
+    let flags = u16::from_le_bytes(flags.unwrap_or_default());
+    without_foreign_keys(flags) & !Rows::END_OF_STATEMENT
 }
 
 /// The flags for applying rows that have these in the log: see the module.
@@ -316,11 +262,8 @@ fn set_flags(out: &mut [u8], event: usize, ends: bool) {
     let place = event + FLAGS.start..event + FLAGS.end;
     if let Some([low, high]) = out.get_mut(place) {
         let flags = without_foreign_keys(u16::from_le_bytes([*low, *high]));
-        let flags = match ends {
-            true => flags | Rows::END_OF_STATEMENT,
-            false => flags & !Rows::END_OF_STATEMENT,
-        };
-        [*low, *high] = flags.to_le_bytes();
+        let end = if ends { Rows::END_OF_STATEMENT } else { 0 };
+        [*low, *high] = (flags & !Rows::END_OF_STATEMENT | end).to_le_bytes();
     }
 }
 
@@ -363,19 +306,8 @@ enum Write<'a> {
 struct Taken<'a> {
     /// Its index in the run.
     at: usize,
-    /// The write to which an update of the same row may be joined; `None` where none may.
-    open: Option<Open<'a>>,
-}
-
-/// A row that a later update may change at its earlier position.
-#[derive(Debug, Clone, Copy)]
-struct Open<'a> {
-    /// The index of its write in the run.
-    written_at: usize,
-    /// The map of its table, without the table's number.
-    map: &'a [u8],
-    /// The image that the last write leaves.
-    after: &'a [u8],
+    /// The last write of the row to which an update may be joined, with its index in the run; `None` where none may.
+    open: Option<(usize, Joinable<'a>)>,
 }
 
 /// The form of each row of a run, in the order of [`parts`]. Empty: all of them are written unchanged.
@@ -397,26 +329,19 @@ fn joined(batch: &Batch, rows: Range<usize>) -> Vec<Write<'_>> {
                 }
                 continue;
             };
-            let mut open = Open {
-                written_at: at,
-                map: joinable.map,
-                after: joinable.after,
-            };
+            let mut written_at = at;
             let table_taken_at = taken.get(&joinable.table).map(|taken| taken.at);
             let last = taken.get(&joinable.primary_key);
             let last = last.filter(|last| table_taken_at < Some(last.at));
-            if let Some(last) = last.and_then(|last| last.open)
+            if let Some((place, last)) = last.and_then(|last| last.open)
                 && last.after == joinable.before
                 && last.map == joinable.map
-                && let Some(written) = writes.get_mut(last.written_at)
             {
-                *written = Write::EndsAs(joinable.after);
-                open.written_at = last.written_at;
-                if let Some(write) = writes.get_mut(at) {
-                    *write = Write::LeftOut;
-                }
+                writes[place] = Write::EndsAs(joinable.after);
+                writes[at] = Write::LeftOut;
+                written_at = place;
             }
-            let open = Some(open);
+            let open = Some((written_at, joinable));
             taken.insert(joinable.primary_key, Taken { at, open });
         }
     }
@@ -427,6 +352,7 @@ fn joined(batch: &Batch, rows: Range<usize>) -> Vec<Write<'_>> {
 }
 
 /// A write that can be joined, or to which others can.
+#[derive(Debug, Clone, Copy)]
 struct Joinable<'a> {
     /// Its table as a whole, and its row.
     table: KeyHash,
@@ -456,7 +382,7 @@ impl<'a> Joinable<'a> {
         Some(Self {
             table: table.key,
             primary_key: primary_key.key,
-            map: map_of(part.changes, part.event)?.get(NUMBER.end..)?,
+            map: content(part.map),
             before: images(write.images.start..after_at)?,
             after: images(after_at..write.images.end)?,
         })
@@ -485,10 +411,8 @@ pub(super) fn statement_pieces(events: &[Bytes]) -> impl Iterator<Item = Vec<u8>
         let mut raw = Vec::with_capacity(PIECE);
         while raw.len() < PIECE {
             if slice.is_empty() {
-                match slices.next() {
-                    Some(next) => slice = next,
-                    None => break,
-                }
+                let Some(next) = slices.next() else { break };
+                slice = next;
             }
             let (now, later) = slice.split_at(slice.len().min(PIECE - raw.len()));
             raw.extend_from_slice(now);
@@ -496,9 +420,8 @@ pub(super) fn statement_pieces(events: &[Bytes]) -> impl Iterator<Item = Vec<u8>
         }
         (!raw.is_empty()).then(|| STANDARD.encode(&raw).into_bytes())
     });
-    iter::once(HEAD.to_vec())
-        .chain(encoded)
-        .chain(iter::once(TAIL.to_vec()))
+    let tail = iter::once(TAIL.to_vec());
+    iter::once(HEAD.to_vec()).chain(encoded).chain(tail)
 }
 
 /// Appends the statement that applies `events`.
@@ -581,3 +504,6 @@ mod binlog_statement_tests {
         assert_eq!(description.checksum, ChecksumAlgorithm::None);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Release;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -50,16 +51,6 @@ pub struct MysqlSession {
     ran_out: bool,
     /// The character sets and names of the collations queried so far.
     pub(super) collations: HashMap<u32, Option<(String, String)>>,
-}
-
-/// How the rows of a packet end.
-enum Ending<'a> {
-    StayOpen,
-    Commit,
-    InTurn {
-        statement: String,
-        passed: &'a mut (dyn FnMut() + Send),
-    },
 }
 
 /// Why a packet was not completed.
@@ -171,11 +162,6 @@ impl MysqlSession {
         ran.map_err(|error| self.packet_error(error))
     }
 
-    /// Rows larger than this are sent alone.
-    fn large_row(&self) -> usize {
-        FLUSH_AT.min(events_within(self.packet_limit / 2))
-    }
-
     /// Applies the events of one statement, encoded while they are sent. Returns the server's refusal. When the
     /// packet exceeds this session's limit, the session counts as lost, and the next one is opened with more room.
     pub(super) async fn binlog(
@@ -187,7 +173,7 @@ impl MysqlSession {
             return Ok(Some(no_packet(length)));
         }
         if length >= self.packet_limit && !self.opened_with_room {
-            self.shared.room.ask();
+            self.shared.room.asked.store(true, Release);
             return Err(WriteError::Lost(format!(
                 "a row takes a statement of {length} bytes, and max_allowed_packet is {} here: the next session gets more",
                 self.packet_limit
@@ -236,12 +222,14 @@ impl MysqlSession {
         rows: Range<usize>,
         committed: &mut usize,
     ) -> Result<(), Failed> {
+        // Larger rows are sent alone.
+        let large_row = FLUSH_AT.min(events_within(self.packet_limit / 2));
         let mut next = rows.start;
         while next < rows.end {
             if self.script.statements.bytes() > FLUSH_AT {
                 self.flush(committed).await?;
             }
-            if image_bytes(batch, next) > self.large_row() {
+            if image_bytes(batch, next) > large_row {
                 self.script.context(batch, next);
                 self.flush(committed).await?;
                 if let Some(error) = self.binlog(&single_row(batch, next)).await? {
@@ -257,62 +245,51 @@ impl MysqlSession {
         Ok(())
     }
 
-    /// Some rows of a batch, and perhaps its commit.
+    /// Some rows of a batch, and perhaps its commit, after the statement that takes its turn.
     async fn put(
         &mut self,
         batch: &Batch,
         rows: Range<usize>,
-        ending: Ending<'_>,
+        then: Then,
+        turn: Option<String>,
+        passed: &mut (dyn FnMut() + Send),
     ) -> Result<(), Failed> {
         let first = batch.transactions().first();
         let Some(first) = first.filter(|_| batch.barrier().is_none()) else {
-            let message = "a barrier has no rows to be written one by one";
-            return Err(refused_by_us(message.to_owned()).into());
+            return Err(refused_by_us("a barrier has no rows to be written one by one").into());
         };
-        let stays = matches!(ending, Ending::StayOpen);
+        let stays = then == Then::StayOpen;
         self.rows_begin(first);
-        let put = self.put_begun(batch, rows.clone(), ending).await;
+        let put = async {
+            self.script.clear();
+            if !self.begun {
+                match batch.commits {
+                    Commits::OneByOne => self.name(first),
+                    Commits::AsOne if self.named => {
+                        self.named = false;
+                        self.script.push(Mark::Begin, "SET gtid_next='AUTOMATIC'");
+                    }
+                    Commits::AsOne => {}
+                }
+                self.begun = true;
+            }
+            let mut committed = 0;
+            self.put_rows(batch, rows.clone(), &mut committed).await?;
+            if stays {
+                return self.flush(&mut committed).await;
+            }
+            if let Some(statement) = turn {
+                self.script.push(Mark::Turn, statement);
+            }
+            self.script.push(Mark::Commit { guard: None }, "COMMIT");
+            let ran = self.run_script_in_turn(passed).await?;
+            self.account(ran, &mut committed)?;
+            self.begun = false;
+            Ok(())
+        }
+        .await;
         self.rows_end(first, put.is_ok() && !stays, || batch.tables_of(rows));
         put
-    }
-
-    /// The same, with its limit set.
-    async fn put_begun(
-        &mut self,
-        batch: &Batch,
-        rows: Range<usize>,
-        ending: Ending<'_>,
-    ) -> Result<(), Failed> {
-        self.script.clear();
-        if !self.begun {
-            match batch.commits {
-                Commits::OneByOne => {
-                    if let Some(first) = batch.transactions().first() {
-                        self.name(first);
-                    }
-                }
-                Commits::AsOne if self.named => self.name_none(),
-                Commits::AsOne => {}
-            }
-            self.begun = true;
-        }
-        let mut committed = 0;
-        self.put_rows(batch, rows, &mut committed).await?;
-        match ending {
-            Ending::StayOpen => return self.flush(&mut committed).await,
-            Ending::Commit => {
-                self.script.commit(None);
-                self.flush(&mut committed).await?;
-            }
-            Ending::InTurn { statement, passed } => {
-                self.script.turn(&statement);
-                self.script.commit(None);
-                let ran = self.run_script_in_turn(passed).await?;
-                self.account(ran, &mut committed)?;
-            }
-        }
-        self.begun = false;
-        Ok(())
     }
 
     /// Names the following transaction; for a target with a binlog also its origin and its time, for
@@ -322,13 +299,6 @@ impl MysqlSession {
         self.script.marks.push(Mark::Begin);
         let out = self.script.statements.begin();
         append_begin(transaction, self.shared.options.target_binlog, out);
-    }
-
-    /// The following statements have no GTID.
-    fn name_none(&mut self) {
-        self.named = false;
-        self.script.marks.push(Mark::Begin);
-        self.script.statements.push("SET gtid_next='AUTOMATIC'");
     }
 
     /// The transactions of a batch from one of them on, until the first failure.
@@ -342,36 +312,29 @@ impl MysqlSession {
             return Ok(());
         };
         self.rows_begin(first);
-        let put = self.put_all_begun(batch, from, committed).await;
+        let put = async {
+            self.script.clear();
+            let all = batch.transactions().get(from..).unwrap_or_default();
+            let checkpoint = self.usable_checkpoint();
+            let guards = checkpoint.map(|checkpoint| checkpoint.guards(batch.seq, all.len()));
+            let mut guards = guards.unwrap_or_default().into_iter();
+            for (at, transaction) in all.iter().enumerate() {
+                self.name(transaction);
+                let guard = guards.next().map(|(number, statement)| {
+                    self.script.push(Mark::Turn, statement);
+                    number
+                });
+                let rows = batch.rows_of(from + at);
+                self.put_rows(batch, rows, committed).await?;
+                self.script.push(Mark::Commit { guard }, "COMMIT");
+            }
+            self.flush(committed).await
+        }
+        .await;
         self.rows_end(first, put.is_ok(), || {
             batch.tables_of(batch.rows_of(from + *committed))
         });
         put
-    }
-
-    /// The same, with its limit set.
-    async fn put_all_begun(
-        &mut self,
-        batch: &Batch,
-        from: usize,
-        committed: &mut usize,
-    ) -> Result<(), Failed> {
-        self.script.clear();
-        let all = batch.transactions().get(from..).unwrap_or_default();
-        let checkpoint = self.usable_checkpoint();
-        let guards = checkpoint.map(|checkpoint| checkpoint.guards(batch.seq, all.len()));
-        let mut guards = guards.unwrap_or_default().into_iter();
-        for (at, transaction) in all.iter().enumerate() {
-            self.name(transaction);
-            let guard = guards.next().map(|(number, statement)| {
-                self.script.turn(&statement);
-                number
-            });
-            let rows = batch.rows_of(from + at);
-            self.put_rows(batch, rows, committed).await?;
-            self.script.commit(guard);
-        }
-        self.flush(committed).await
     }
 
     pub(super) fn usable_checkpoint(&self) -> Option<&Arc<Checkpoint>> {
@@ -388,22 +351,18 @@ impl MysqlSession {
         if let Err(lost) = self.rolled_back().await {
             return lost;
         }
-        match (mark, at) {
-            (Some(Mark::Rows(rows)), Some(at)) => self.refusal(batch, at, rows, &error).await,
-            (Some(Mark::Turn), _) => self.row_failure(&error),
-            _ => write_error(&error),
+        if let (Some(Mark::Rows(rows)), Some(at)) = (&mark, at) {
+            return self.refusal(batch, at, rows.clone(), &error).await;
         }
-    }
-
-    /// The checkpoint's row was not written, although its content is as expected.
-    fn row_failure(&self, error: &ServerError) -> WriteError {
-        if failing(error) == Failing::Refused
+        // The checkpoint's row was not written, although its content is as expected.
+        if mark == Some(Mark::Turn)
+            && failing(&error) == Failing::Refused
             && let Some(checkpoint) = &self.shared.checkpoint
         {
             checkpoint.give_up(&error.to_string());
             return WriteError::Again(format!("{TABLE} was not written: {error}"));
         }
-        write_error(error)
+        write_error(&error)
     }
 
     /// The meaning of a number in the row that was not answered last: this batch, or a part of it, was committed
@@ -446,42 +405,30 @@ impl Session for MysqlSession {
         batch: &Arc<Batch>,
         rows: Range<usize>,
         then: Then,
-    ) -> Result<(), WriteError> {
-        let ending = match then {
-            Then::StayOpen => Ending::StayOpen,
-            Then::Commit => Ending::Commit,
-        };
-        let at = (batch.commits == Commits::OneByOne).then_some(0);
-        match self.put(batch, rows, ending).await {
-            Ok(()) => Ok(()),
-            Err(failed) => Err(self.failure(batch, at, failed).await),
-        }
-    }
-
-    async fn write_in_turn(
-        &mut self,
-        batch: &Arc<Batch>,
-        rows: Range<usize>,
-        turn: Turn,
         mut passed: impl FnMut() + Send,
     ) -> Result<(), WriteError> {
+        let Then::InTurn(turn) = then else {
+            let at = (batch.commits == Commits::OneByOne).then_some(0);
+            return match self.put(batch, rows, then, None, &mut passed).await {
+                Ok(()) => Ok(()),
+                Err(failed) => Err(self.failure(batch, at, failed).await),
+            };
+        };
         let Some(checkpoint) = self.usable_checkpoint().cloned() else {
             self.rolled_back().await?;
-            return Err(refused_by_us("nothing is committed as one here".to_owned()));
+            return Err(refused_by_us("nothing is committed as one here"));
         };
-        let ending = Ending::InTurn {
-            statement: checkpoint.take_turn(batch, turn),
-            passed: &mut passed,
-        };
-        let done = match self.put(batch, rows, ending).await {
+        let statement = Some(checkpoint.take_turn(batch, turn));
+        let done = match self.put(batch, rows, then, statement, &mut passed).await {
             Ok(()) => Ok(()),
-            Err(failed) if failed.is_other_number() => match turn {
-                Turn::Next => self.rolled_back().await.and_then(|()| {
-                    let reason = "the batch before was not committed";
-                    Err(WriteError::Again(reason.to_owned()))
-                }),
-                Turn::First => self.explain_number(batch).await,
-            },
+            Err(failed) if failed.is_other_number() && turn == Turn::First => {
+                self.explain_number(batch).await
+            }
+            Err(failed) if failed.is_other_number() => {
+                let back = self.rolled_back().await;
+                let reason = "the batch before was not committed";
+                back.and(Err(WriteError::Again(reason.to_owned())))
+            }
             Err(failed) => Err(self.failure(batch, None, failed).await),
         };
         match &done {
@@ -511,7 +458,7 @@ impl Session for MysqlSession {
 
     async fn run_barrier(&mut self, transaction: &Arc<Transaction>) -> Result<(), WriteError> {
         let Body::Barrier(barrier) = &transaction.body else {
-            return Err(refused_by_us("rows are no barrier".to_owned()));
+            return Err(refused_by_us("rows are no barrier"));
         };
         // Cosmetic: nothing depends on it.
         if let Some(checkpoint) = &self.shared.checkpoint {
@@ -520,8 +467,8 @@ impl Session for MysqlSession {
         self.named = true;
         let for_good = self.written_for_good(barrier).await?;
         if !for_good.is_empty() {
-            self.begin_for_good(transaction.gtid, barrier, &for_good)
-                .await?;
+            let gtid = transaction.gtid;
+            self.begin_for_good(gtid, barrier, &for_good).await?;
         }
         self.rows_begin(transaction);
         let done = self.barrier(transaction, barrier, &for_good).await;
@@ -546,10 +493,8 @@ impl Drop for MysqlSession {
 /// The purpose of a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Mark {
-    /// Names the following transaction, or none.
+    /// Names the following transaction, or none, or sets up the session for its rows.
     Begin,
-    /// Sets up the session for the following rows.
-    Context,
     /// Rows of the batch.
     Rows(Range<usize>),
     /// Takes the turn to commit, by the checkpoint's row.
@@ -583,8 +528,7 @@ impl Script {
             return;
         };
         if self.context.as_ref() != Some(context) {
-            self.marks.push(Mark::Context);
-            self.statements.push(rows_statement(context));
+            self.push(Mark::Begin, rows_statement(context));
             self.context = Some(context.clone());
         }
     }
@@ -600,14 +544,9 @@ impl Script {
         run
     }
 
-    pub(super) fn turn(&mut self, statement: &str) {
-        self.marks.push(Mark::Turn);
+    fn push(&mut self, mark: Mark, statement: impl AsRef<[u8]>) {
+        self.marks.push(mark);
         self.statements.push(statement);
-    }
-
-    pub(super) fn commit(&mut self, guard: Option<u64>) {
-        self.marks.push(Mark::Commit { guard });
-        self.statements.push("COMMIT");
     }
 }
 

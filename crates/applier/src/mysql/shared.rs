@@ -1,9 +1,8 @@
 //! The state that a backend and its sessions share.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use binlog_format::gtid::Gtid;
@@ -42,30 +41,29 @@ impl Shared {
     }
 }
 
-/// The ids of open sessions, each with a count: a restarted target reuses ids
+/// The ids of open sessions, some more than once: a restarted target reuses ids
 /// of sessions that were lost with it and are not all dropped yet.
 #[derive(Debug, Default)]
 pub(super) struct OpenSessions {
-    ids: Mutex<BTreeMap<SessionId, usize>>,
+    ids: Mutex<Vec<SessionId>>,
 }
 
 impl OpenSessions {
     pub(super) fn add(&self, id: SessionId) {
-        *locked(&self.ids).entry(id).or_default() += 1;
+        locked(&self.ids).push(id);
     }
 
     pub(super) fn remove(&self, id: SessionId) {
         let mut ids = locked(&self.ids);
-        match ids.get_mut(&id) {
-            Some(sessions) if *sessions > 1 => *sessions -= 1,
-            _ => drop(ids.remove(&id)),
+        if let Some(place) = ids.iter().position(|one| *one == id) {
+            ids.swap_remove(place);
         }
     }
 
     /// All except one.
     pub(super) fn but(&self, one: SessionId) -> Vec<SessionId> {
         let ids = locked(&self.ids);
-        ids.keys().copied().filter(|id| *id != one).collect()
+        ids.iter().copied().filter(|id| *id != one).collect()
     }
 }
 
@@ -113,21 +111,12 @@ pub(super) const LARGEST: usize = 1 << 30;
 /// True if new sessions are opened with more room, one at a time.
 #[derive(Debug, Default)]
 pub(super) struct PacketRoom {
-    asked: AtomicBool,
+    /// Sessions that are opened from now on get more room.
+    pub(super) asked: AtomicBool,
     opening: tokio::sync::Mutex<()>,
 }
 
 impl PacketRoom {
-    /// Sessions that are opened from now on get more room.
-    pub(super) fn ask(&self) {
-        self.asked.store(true, Ordering::Release);
-    }
-
-    /// True if more room was requested.
-    pub(super) fn is_asked(&self) -> bool {
-        self.asked.load(Ordering::Acquire)
-    }
-
     /// Opens a connection with the server's largest packets; with ordinary ones if the account may not set
     /// them, which is logged.
     ///

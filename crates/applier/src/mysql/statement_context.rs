@@ -1,8 +1,6 @@
 //! The session that a statement of the log needs, as assignments. Pure. Modelled on the server's log format and
 //! `mysqlbinlog`; a variable that is not logged keeps the session's own value.
 
-use std::fmt::Write;
-
 use binlog_format::event::{EventFlags, EventHeader};
 use binlog_format::events::{
     IntVar, IntVarKind, Query, Rand, SessionContext, UserVar, UserVarType, UserVarValue,
@@ -22,10 +20,8 @@ pub(super) fn context_statement(
 ) -> Vec<u8> {
     let mut set = Assignments::default();
     let microseconds = context.microseconds.unwrap_or(0);
-    set.put(
-        "timestamp",
-        format_args!("{}.{microseconds:06}", header.timestamp),
-    );
+    let timestamp = format!("{}.{microseconds:06}", header.timestamp);
+    set.put("timestamp", timestamp);
     if header.flags.contains(EventFlags::THREAD_SPECIFIC) {
         set.put("pseudo_thread_id", query.thread_id);
     }
@@ -34,43 +30,32 @@ pub(super) fn context_statement(
         set.put("unique_checks", u8::from(options.unique_checks()));
         set.put("sql_auto_is_null", u8::from(options.sql_auto_is_null()));
     }
-    if let Some(sql_mode) = context.sql_mode {
-        set.put("sql_mode", sql_mode);
-    }
-    // Not logged with these values.
-    let (increment, offset) = context
-        .auto_increment
-        .map_or((1, 1), |auto| (auto.increment, auto.offset));
+    set.put_logged("sql_mode", context.sql_mode);
+    let auto = context.auto_increment;
+    // Not logged with the value 1.
+    let (increment, offset) = auto.map_or((1, 1), |auto| (auto.increment, auto.offset));
     set.put("auto_increment_increment", increment);
     set.put("auto_increment_offset", offset);
     set.put("lc_time_names", context.lc_time_names.unwrap_or(0));
-    if let Some(zone) = context.time_zone {
-        set.put_text("time_zone", zone);
-    }
-    if let Some(required) = context.sql_require_primary_key {
-        set.put("sql_require_primary_key", u8::from(required));
-    }
-    if let Some(encryption) = context.default_table_encryption {
-        set.put("default_table_encryption", u8::from(encryption));
-    }
-    if let Some(triggers) = context.enable_cascade_triggers {
-        set.put("enable_cascade_triggers", u8::from(triggers));
+    set.put_logged("time_zone", context.time_zone.map(text_literal));
+    for (name, flag) in [
+        ("sql_require_primary_key", context.sql_require_primary_key),
+        ("default_table_encryption", context.default_table_encryption),
+        ("enable_cascade_triggers", context.enable_cascade_triggers),
+    ] {
+        set.put_logged(name, flag.map(u8::from));
     }
     let utf8mb4 = context.default_collation_for_utf8mb4;
-    set.put(
-        "default_collation_for_utf8mb4",
-        utf8mb4.unwrap_or(OLD_DEFAULT_COLLATION),
-    );
-    if let Some(number) = context.collation_database {
-        set.put("collation_database", number);
-    }
+    let utf8mb4 = utf8mb4.unwrap_or(OLD_DEFAULT_COLLATION);
+    set.put("default_collation_for_utf8mb4", utf8mb4);
+    set.put_logged("collation_database", context.collation_database);
     // Last: from here on the session parses text in the statement's character set.
     if let Some(sets) = context.character_sets {
         set.put("collation_connection", sets.connection);
         set.put("collation_server", sets.server);
         set.put("character_set_client", sets.client);
     }
-    set.text
+    set.0.into_bytes()
 }
 
 /// The assignments that rows need, as one SET statement.
@@ -78,11 +63,9 @@ pub(super) fn rows_statement(context: &RowContext) -> Vec<u8> {
     let mut set = Assignments::default();
     set.put("sql_mode", context.sql_mode);
     set.put("lc_time_names", context.lc_time_names);
-    match &context.time_zone {
-        Some(zone) => set.put_text("time_zone", zone),
-        None => set.put("time_zone", "DEFAULT"),
-    }
-    set.text
+    let zone = context.time_zone.as_deref().map(text_literal);
+    set.put("time_zone", zone.as_deref().unwrap_or("DEFAULT"));
+    set.0.into_bytes()
 }
 
 /// Assignments before a barrier's transaction begins, since the server refuses them within one (1766):
@@ -94,7 +77,7 @@ pub(super) fn before_all<'a>(
     let explicit = contexts.find_map(|context| context.explicit_defaults_for_timestamp)?;
     let mut set = Assignments::default();
     set.put("explicit_defaults_for_timestamp", u8::from(explicit));
-    Some(set.text)
+    Some(set.0.into_bytes())
 }
 
 /// The statement that sets the default schema; `None` when the statement needs none.
@@ -118,36 +101,24 @@ pub(super) fn int_var_statement(number: &IntVar) -> Vec<u8> {
 
 /// The statement that sets a RAND event's seeds for the next one.
 pub(super) fn rand_statement(rand: &Rand) -> Vec<u8> {
-    format!(
-        "SET rand_seed1={},rand_seed2={}",
-        rand.first_seed, rand.second_seed
-    )
-    .into_bytes()
+    let (first, second) = (rand.first_seed, rand.second_seed);
+    format!("SET rand_seed1={first},rand_seed2={second}").into_bytes()
 }
 
 /// A SET statement under construction.
 #[derive(Default)]
-struct Assignments {
-    text: Vec<u8>,
-}
+struct Assignments(String);
 
 impl Assignments {
-    fn name(&mut self, name: &str) {
-        let before = if self.text.is_empty() { "SET " } else { "," };
-        self.text.extend_from_slice(before.as_bytes());
-        self.text.extend_from_slice(name.as_bytes());
-        self.text.push(b'=');
-    }
-
-    fn put_text(&mut self, name: &str, text: &[u8]) {
-        self.name(name);
-        self.text.extend_from_slice(b"_utf8mb4 ");
-        append_hex(text, &mut self.text);
-    }
-
     fn put(&mut self, name: &str, value: impl std::fmt::Display) {
-        self.name(name);
-        self.text.extend_from_slice(value.to_string().as_bytes());
+        let before = if self.0.is_empty() { "SET " } else { "," };
+        self.0 += &format!("{before}{name}={value}");
+    }
+
+    fn put_logged(&mut self, name: &str, value: Option<impl std::fmt::Display>) {
+        if let Some(value) = value {
+            self.put(name, value);
+        }
     }
 }
 
@@ -160,59 +131,45 @@ pub(super) fn append_user_variable(
     collation: Option<(&str, &str)>,
     out: &mut Vec<u8>,
 ) -> Option<()> {
+    let value = match &variable.value {
+        None => "NULL".to_owned(),
+        Some(value) => value_literal(value, collation)?,
+    };
     out.extend_from_slice(b"SET @");
     append_name(&variable.name, out);
-    out.extend_from_slice(b":=");
-    match &variable.value {
-        None => out.extend_from_slice(b"NULL"),
-        Some(value) => append_value(value, collation, out)?,
-    }
+    out.extend_from_slice(format!(":={value}").as_bytes());
     Some(())
 }
 
-fn append_value(
-    value: &UserVarValue<'_>,
-    collation: Option<(&str, &str)>,
-    out: &mut Vec<u8>,
-) -> Option<()> {
+fn value_literal(value: &UserVarValue<'_>, collation: Option<(&str, &str)>) -> Option<String> {
     let bytes = value.bytes.as_ref();
-    match value.value_type {
+    Some(match value.value_type {
         UserVarType::String => {
             let (character_set, collation) = collation?;
-            out.extend_from_slice(format!("_{character_set} ").as_bytes());
-            append_hex(bytes, out);
-            out.extend_from_slice(format!(" COLLATE {collation}").as_bytes());
+            let text = hex_literal(bytes);
+            format!("_{character_set} {text} COLLATE {collation}")
         }
         UserVarType::Real => {
             let number = f64::from_le_bytes(bytes.try_into().ok()?);
-            if !number.is_finite() {
-                return None;
-            }
             // With an exponent, or the server parses it as a DECIMAL.
-            out.extend_from_slice(format!("{number:e}").as_bytes());
+            number.is_finite().then(|| format!("{number:e}"))?
         }
         UserVarType::Int => {
             let number = i64::from_le_bytes(bytes.try_into().ok()?);
-            let text = if value.unsigned {
+            match value.unsigned {
                 // As a literal it would have a sign unless it needs all bits.
-                format!("CAST({} AS UNSIGNED)", number as u64)
-            } else {
-                number.to_string()
-            };
-            out.extend_from_slice(text.as_bytes());
+                true => format!("CAST({} AS UNSIGNED)", number as u64),
+                false => number.to_string(),
+            }
         }
         UserVarType::Decimal => {
             let [precision, scale, digits @ ..] = bytes else {
                 return None;
             };
             let text = decimal_text(usize::from(*precision), usize::from(*scale), digits)?;
-            out.extend_from_slice(text.as_bytes());
-            if *scale == 0 {
-                out.push(b'.');
-            }
+            text + if *scale == 0 { "." } else { "" }
         }
-    }
-    Some(())
+    })
 }
 
 // DECIMAL as binlogs have it, as text. Pure.
@@ -235,31 +192,22 @@ pub(super) fn decimal_text(precision: usize, scale: usize, bytes: &[u8]) -> Opti
     let mut plain: Vec<u8> = bytes.iter().map(|byte| byte ^ flip).collect();
     *plain.first_mut()? ^= 0x80;
 
-    let groups_of = |digits: usize| std::iter::repeat_n(GROUP, digits / GROUP);
-    let whole_groups = std::iter::once(whole % GROUP).chain(groups_of(whole));
-    let scale_groups = groups_of(scale).chain(std::iter::once(scale % GROUP));
-    let mut rest = plain.as_slice();
-    let mut take = |digits: usize, out: &mut String| -> Option<()> {
-        let (group, after) = rest.split_at_checked(*BYTES.get(digits)?)?;
+    let full = |digits: usize| std::iter::repeat_n(GROUP, digits / GROUP);
+    let between = full(whole).chain(full(scale));
+    let groups = [whole % GROUP].into_iter().chain(between);
+    let (mut rest, mut digits) = (plain.as_slice(), String::new());
+    for group in groups.chain([scale % GROUP]).filter(|group| *group > 0) {
+        let (number, after) = rest.split_at_checked(*BYTES.get(group)?)?;
         rest = after;
-        let number = group
-            .iter()
-            .fold(0_u32, |number, byte| number << 8 | u32::from(*byte));
-        if digits > 0 {
-            write!(out, "{number:0digits$}").ok()?;
-        }
-        Some(())
-    };
-    let (mut before, mut fraction) = (String::new(), String::new());
-    whole_groups
-        .into_iter()
-        .try_for_each(|digits| take(digits, &mut before))?;
-    scale_groups
-        .into_iter()
-        .try_for_each(|digits| take(digits, &mut fraction))?;
-    if !rest.is_empty() || before.len() != whole || fraction.len() != scale {
+        let bytes = number.iter();
+        let number = bytes.fold(0_u32, |number, byte| number << 8 | u32::from(*byte));
+        digits += &format!("{number:0group$}");
+    }
+    // A group with too large a number has more digits.
+    if !rest.is_empty() || digits.len() != precision {
         return None;
     }
+    let (before, fraction) = digits.split_at(whole);
     let before = match before.trim_start_matches('0') {
         "" => "0",
         trimmed => trimmed,
@@ -273,32 +221,24 @@ pub(super) fn decimal_text(precision: usize, scale: usize, bytes: &[u8]) -> Opti
 
 /// Appends a name between backquotes.
 pub(super) fn append_name(name: &[u8], out: &mut Vec<u8>) {
+    let times = |byte: u8| if byte == b'`' { 2 } else { 1 };
     out.push(b'`');
-    for byte in name {
-        out.push(*byte);
-        if *byte == b'`' {
-            out.push(b'`');
-        }
-    }
+    out.extend(
+        name.iter()
+            .flat_map(|byte| std::iter::repeat_n(*byte, times(*byte))),
+    );
     out.push(b'`');
 }
 
-/// Appends bytes as a hexadecimal literal, which every `sql_mode` reads the same way.
-pub(super) fn append_hex(bytes: &[u8], out: &mut Vec<u8>) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    out.extend_from_slice(b"X'");
-    for byte in bytes {
-        out.push(DIGITS[usize::from(byte >> 4)]);
-        out.push(DIGITS[usize::from(byte & 15)]);
-    }
-    out.push(b'\'');
+/// Bytes as a hexadecimal literal, which every `sql_mode` reads the same way.
+fn hex_literal(bytes: &[u8]) -> String {
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("X'{digits}'")
 }
 
-/// A text as a literal.
-pub(super) fn text_literal(text: &str) -> String {
-    let mut out = b"_utf8mb4 ".to_vec();
-    append_hex(text.as_bytes(), &mut out);
-    String::from_utf8(out).unwrap_or_default()
+/// A text in UTF-8 as a literal.
+pub(super) fn text_literal(text: impl AsRef<[u8]>) -> String {
+    format!("_utf8mb4 {}", hex_literal(text.as_ref()))
 }
 
 #[cfg(test)]

@@ -19,9 +19,8 @@ use crate::schema::{
 #[derive(Debug)]
 pub(super) struct ShapeQuery<'a> {
     schema: &'a str,
-    tables: Vec<&'a TableName>,
-    /// Their indexes among all requested tables.
-    places: Vec<usize>,
+    /// Each with its index among all requested tables.
+    tables: Vec<(usize, &'a TableName)>,
 }
 
 impl<'a> ShapeQuery<'a> {
@@ -31,18 +30,14 @@ impl<'a> ShapeQuery<'a> {
         let mut queries: Vec<Self> = Vec::new();
         for (place, name) in names.iter().enumerate() {
             let fits = |query: &&mut Self| {
-                let is_same = |other: &&TableName| same_name(&other.table, &name.table);
+                let is_same = |(_, other): &(_, &TableName)| same_name(&other.table, &name.table);
                 query.schema == &*name.schema && !query.tables.iter().any(is_same)
             };
             match queries.iter_mut().find(fits) {
-                Some(query) => {
-                    query.tables.push(name);
-                    query.places.push(place);
-                }
+                Some(query) => query.tables.push((place, name)),
                 None => queries.push(Self {
                     schema: &name.schema,
-                    tables: vec![name],
-                    places: vec![place],
+                    tables: vec![(place, name)],
                 }),
             }
         }
@@ -52,12 +47,9 @@ impl<'a> ShapeQuery<'a> {
     /// Rows of different kinds with the same columns. The first column is the table, as a number from 1 on.
     pub(super) fn sql(&self) -> String {
         let schema = text_literal(self.schema);
-        let tables: Vec<String> = self
-            .tables
-            .iter()
-            .map(|name| text_literal(&name.table))
-            .collect();
-        let tables = tables.join(", ");
+        let tables = self.tables.iter();
+        let tables = tables.map(|(_, name)| text_literal(&*name.table));
+        let tables = tables.collect::<Vec<_>>().join(", ");
         let this = format!("table_schema = {schema} AND table_name IN ({tables})");
         let number = format!("FIELD(table_name, {tables})");
         // The names of constraints, keys and tables have different collations.
@@ -98,33 +90,26 @@ impl<'a> ShapeQuery<'a> {
 
     /// Reads the answer: the shapes of the existing tables, each with its index among all requested ones.
     pub(super) fn read(&self, rows: &[Row], keys: &ForeignKeys) -> Vec<(usize, TableShape)> {
-        let numbered = self.tables.iter().zip(&self.places).zip(1_usize..);
-        numbered
-            .filter_map(|((name, place), number)| {
-                let number = number.to_string();
-                let own = rows
-                    .iter()
-                    .filter(|row| row.text("number") == Some(number.as_str()));
-                Some((*place, read_shape(name, own, keys)?))
-            })
-            .collect()
+        let read = |((place, name), number): (&(usize, &TableName), usize)| {
+            let number = number.to_string();
+            let is_own = |row: &&Row| row.text("number") == Some(&*number);
+            let own = rows.iter().filter(is_own);
+            Some((*place, read_shape(name, own.collect(), keys)?))
+        };
+        self.tables.iter().zip(1..).filter_map(read).collect()
     }
 }
 
 /// Reads a table's rows of the answer; `None` when there is no such table.
-fn read_shape<'r>(
+fn read_shape(
     name: &TableName,
-    rows: impl Iterator<Item = &'r Row>,
+    mut rows: Vec<&Row>,
     foreign_keys: &ForeignKeys,
 ) -> Option<TableShape> {
-    let mut rows: Vec<&Row> = rows.collect();
-    rows.sort_by_key(|row| {
-        row.text("place")
-            .and_then(|place| place.parse::<u32>().ok())
-    });
+    rows.sort_by_key(|row| row.text("place").map(str::parse::<u32>)?.ok());
     let of_kind = |kind| {
-        rows.iter()
-            .filter(move |row| row.text("kind") == Some(kind))
+        let rows = rows.iter();
+        rows.filter(move |row| row.text("kind") == Some(kind))
     };
     let columns = of_kind("column").map(|row| ColumnShape {
         name: row.text("a").unwrap_or_default().into(),
@@ -152,10 +137,9 @@ fn read_shape<'r>(
     }
     let (mut primary_key, mut unique_keys) = (None, Vec::new());
     for (name, parts) in keys {
-        let parts: Option<Vec<KeyPart>> = parts.into_iter().collect();
-        let shape = KeyShape {
-            parts: parts.unwrap_or_default(),
-        };
+        let parts: Option<_> = parts.into_iter().collect();
+        let parts = parts.unwrap_or_default();
+        let shape = KeyShape { parts };
         match name {
             "PRIMARY" => primary_key = Some(shape),
             _ => unique_keys.push(shape),
@@ -180,14 +164,9 @@ fn read_shape<'r>(
         if children.last() != Some(child) {
             children.push(child.clone());
         }
-        let parts = key.columns.iter().map(|(_, referenced)| {
-            Some(KeyPart {
-                column: place(referenced)?,
-                prefix: None,
-            })
-        });
-        if let Some(parts) = parts.collect() {
-            let shape = KeyShape { parts };
+        let columns = key.columns.iter().map(|(_, referenced)| place(referenced));
+        if let Some(columns) = columns.collect::<Option<Vec<_>>>() {
+            let shape = KeyShape::of(&columns);
             let mut own = primary_key.iter().chain(&unique_keys).chain(&referenced);
             if !own.any(|key| *key == shape) {
                 referenced.push(shape);

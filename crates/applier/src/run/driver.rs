@@ -4,17 +4,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use binlog_format::gtid::GtidSet;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
-use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Backend, SessionId};
 use crate::batch::BatchSeq;
-use crate::run::options::{Control, Ended, Options, RunHandle};
+use crate::run::options::{Ended, Options, RunHandle};
 use crate::run::plan::{Order, Plan, WorkerId};
-use crate::run::progress::{Progress, StageName};
+use crate::run::progress::StageName;
 use crate::run::reader::{InFlight, Item, Reader};
 use crate::run::worker::{Event, Worker};
 use crate::run::{ApplyError, reach};
@@ -26,7 +24,7 @@ const ITEMS: usize = 64;
 /// At the end, how long to wait for workers that are still in a call.
 const LAST_CALLS: Duration = Duration::from_secs(10);
 
-pub(super) struct Driver<B> {
+struct Driver<B> {
     backend: Arc<B>,
     plan: Plan,
     began: Instant,
@@ -36,9 +34,7 @@ pub(super) struct Driver<B> {
     events: mpsc::Receiver<Event>,
     to_self: mpsc::Sender<Event>,
     items: mpsc::Receiver<Item>,
-    control: watch::Receiver<Control>,
-    cancel: CancellationToken,
-    progress: Arc<Progress>,
+    handle: RunHandle,
     /// Workers, and other calls of the backend.
     tasks: JoinSet<()>,
     reader: JoinSet<()>,
@@ -48,8 +44,11 @@ pub(super) struct Driver<B> {
     asks_blockers: bool,
 }
 
-/// Runs a source into a backend.
-pub(super) async fn drive<S, B>(
+/// Applies a source's log to a database. Transactions that the database has are skipped, in whatever order it received them.
+///
+/// # Errors
+/// [`ApplyError`]; another run with the same target continues where this one ended.
+pub async fn apply<S, B>(
     source: S,
     backend: Arc<B>,
     options: &Options,
@@ -59,8 +58,46 @@ where
     S: Source + 'static,
     B: Backend,
 {
+    options.validate()?;
     let executed = reach(options.reopen_for, || backend.begin()).await?;
-    let mut driver = Driver::start(source, Arc::clone(&backend), options, handle, executed);
+    handle.progress.set_drained(false);
+    let first = Seq(u64::try_from(executed.count()).unwrap_or(u64::MAX / 2)).next();
+    // A worker has at most a new session, a turn and a report to send.
+    let (to_self, events) = mpsc::channel(options.workers * 3 + 4);
+    let (to_driver, items) = mpsc::channel(ITEMS);
+    let (target, progress) = (Arc::clone(&backend), Arc::clone(&handle.progress));
+    let reading = Reader::new(source, target, options, executed, progress, to_driver);
+    let mut tasks = JoinSet::new();
+    let mut orders = Vec::new();
+    for id in (0..options.workers).map(WorkerId) {
+        let (order, to_do) = mpsc::channel(1);
+        let worker = Worker {
+            id,
+            backend: Arc::clone(&backend),
+            reopen_for: options.reopen_for,
+            orders: to_do,
+            events: to_self.clone(),
+        };
+        tasks.spawn(worker.work());
+        orders.push(order);
+    }
+    let mut driver = Driver {
+        plan: Plan::new(options, BatchSeq(first.0), backend.commits_as_one()),
+        backend: Arc::clone(&backend),
+        began: Instant::now(),
+        in_flight: HashMap::new(),
+        orders,
+        sessions: HashMap::new(),
+        events,
+        to_self,
+        items,
+        handle,
+        tasks,
+        reader: JoinSet::from_iter([reading.read(first)]),
+        log_end: None,
+        cancelled: false,
+        asks_blockers: false,
+    };
     let ended = driver.run().await;
     driver.shut_down().await;
     if timeout(LAST_CALLS, backend.settle()).await.is_err() {
@@ -72,64 +109,6 @@ where
 }
 
 impl<B: Backend> Driver<B> {
-    fn start<S: Source + 'static>(
-        source: S,
-        backend: Arc<B>,
-        options: &Options,
-        handle: RunHandle,
-        executed: GtidSet,
-    ) -> Self {
-        handle.progress.set_drained(false);
-        let first = Seq(u64::try_from(executed.count()).unwrap_or(u64::MAX / 2)).next();
-        // A worker has at most a new session, a turn and a report to send.
-        let (to_self, events) = mpsc::channel(options.workers * 3 + 4);
-        let (to_driver, items) = mpsc::channel(ITEMS);
-        let progress = Arc::clone(&handle.progress);
-        let reading = Reader::new(
-            source,
-            Arc::clone(&backend),
-            options,
-            executed,
-            progress,
-            to_driver,
-        );
-        let mut reader = JoinSet::new();
-        reader.spawn(reading.read(first));
-        let mut tasks = JoinSet::new();
-        let mut orders = Vec::new();
-        for id in (0..options.workers).map(WorkerId) {
-            let (order, to_do) = mpsc::channel(1);
-            let worker = Worker {
-                id,
-                backend: Arc::clone(&backend),
-                reopen_for: options.reopen_for,
-                orders: to_do,
-                events: to_self.clone(),
-            };
-            tasks.spawn(worker.work());
-            orders.push(order);
-        }
-        Self {
-            plan: Plan::new(options, BatchSeq(first.0), backend.commits_as_one()),
-            backend,
-            began: Instant::now(),
-            in_flight: HashMap::new(),
-            orders,
-            sessions: HashMap::new(),
-            events,
-            to_self,
-            items,
-            control: handle.control,
-            cancel: handle.cancel,
-            progress: handle.progress,
-            tasks,
-            reader,
-            log_end: None,
-            cancelled: false,
-            asks_blockers: false,
-        }
-    }
-
     async fn run(&mut self) -> Result<Ended, ApplyError> {
         let mut control_is_open = true;
         self.apply_control();
@@ -145,13 +124,13 @@ impl<B: Backend> Driver<B> {
             let wake = wake.unwrap_or(self.began);
             tokio::select! {
                 biased;
-                () = self.cancel.cancelled(), if !self.cancelled => {
+                () = self.handle.cancel.cancelled(), if !self.cancelled => {
                     self.cancelled = true;
                     self.plan.stop();
                     self.reader.abort_all();
                 }
-                Some(event) = self.events.recv() => self.handle(event)?,
-                changed = self.control.changed(), if control_is_open => match changed {
+                Some(event) = self.events.recv() => self.take_event(event)?,
+                changed = self.handle.control.changed(), if control_is_open => match changed {
                     Ok(()) => self.apply_control(),
                     Err(_) => control_is_open = false,
                 },
@@ -163,7 +142,7 @@ impl<B: Backend> Driver<B> {
             }
             // All other pending events, before the next check of everything.
             while let Ok(event) = self.events.try_recv() {
-                self.handle(event)?;
+                self.take_event(event)?;
             }
             for _ in 0..ITEMS {
                 if self.log_end.is_some() || self.cancelled {
@@ -190,8 +169,10 @@ impl<B: Backend> Driver<B> {
                 tracing::debug!(worker = worker.0, "a worker takes no order");
             }
         }
-        for transaction in self.plan.take_begun() {
-            self.progress.pass(StageName::Scheduled, &transaction);
+        for transaction in std::mem::take(&mut self.plan.begun) {
+            self.handle
+                .progress
+                .pass(StageName::Scheduled, &transaction);
         }
         if !self.asks_blockers
             && let Some((worker, seq)) = self.plan.stalled(now)
@@ -215,16 +196,14 @@ impl<B: Backend> Driver<B> {
         if self.cancelled {
             return Ok(Some(Ended::Cancelled));
         }
-        if self.plan.depth() > 0 {
+        if self.plan.depth > 0 {
             return Ok(None);
         }
-        match self.log_end.take() {
-            None => Ok(None),
-            Some(end) => end.map(|()| Some(Ended::WithTheLog)),
-        }
+        let end = self.log_end.take();
+        end.map(|end| end.map(|()| Ended::WithTheLog)).transpose()
     }
 
-    fn handle(&mut self, event: Event) -> Result<(), ApplyError> {
+    fn take_event(&mut self, event: Event) -> Result<(), ApplyError> {
         match event {
             Event::Opened(worker, session) => {
                 self.sessions.retain(|_, of| *of != worker);
@@ -235,7 +214,7 @@ impl<B: Backend> Driver<B> {
                     self.committed(&transaction);
                 }
             }
-            Event::TurnTaken(seq) => self.plan.turn_taken(seq),
+            Event::TurnTaken(seq) => self.plan.passing.taken(seq),
             Event::Failed(error) => return Err(error),
             Event::Blockers(seq, Ok(sessions)) => {
                 self.asks_blockers = false;
@@ -252,7 +231,7 @@ impl<B: Backend> Driver<B> {
     }
 
     fn committed(&mut self, transaction: &Transaction) {
-        self.progress.pass(StageName::Committed, transaction);
+        self.handle.progress.pass(StageName::Committed, transaction);
         let in_flight = self.in_flight.remove(&transaction.seq);
         if let Some(done) = in_flight.and_then(|in_flight| in_flight.done) {
             // The reader may be gone.
@@ -274,15 +253,11 @@ impl<B: Backend> Driver<B> {
 
     /// Applies the operator's control settings.
     fn apply_control(&mut self) {
-        let control = *self.control.borrow_and_update();
+        let control = *self.handle.control.borrow_and_update();
         if self.cancelled {
             return;
         }
-        if control.paused {
-            self.plan.hold();
-        } else {
-            self.plan.resume();
-        }
+        self.plan.set_paused(control.paused);
         let now = self.now();
         self.plan.set_rate(control.max_transactions_per_second, now);
     }
@@ -301,11 +276,11 @@ impl<B: Backend> Driver<B> {
     }
 
     fn show(&self) {
-        let (plan, progress) = (&self.plan, &self.progress);
+        let (plan, progress) = (&self.plan, &self.handle.progress);
         progress.waits(StageName::Scheduled, plan.first_waiting().map(Arc::as_ref));
         progress.waits(StageName::Committed, plan.front().map(Arc::as_ref));
         progress.count(|counts| {
-            counts.window_transactions = plan.depth() as u64;
+            counts.window_transactions = plan.depth as u64;
             counts.retries = plan.retries;
             counts.step_backs = plan.step_backs;
         });

@@ -17,39 +17,21 @@ mod reader;
 mod worker;
 
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 use binlog_format::gtid::Gtid;
 use thiserror::Error;
 
-use crate::backend::{Backend, BackendError, Refusal};
+use crate::backend::{BackendError, Refusal};
 use crate::decode::DecodeFailure;
+pub use crate::run::driver::apply;
 pub use crate::run::options::{
     BatchSize, Control, Ended, MAX_WORKERS, Options, OptionsError, RunHandle, WindowSize,
 };
 pub use crate::run::progress::{
     Counts, LagStart, Passed, Progress, StageName, TableRemarks, Unpassed,
 };
-use crate::source::{Persistence, Source, SourceError};
-
-/// Applies a source's log to a database. Transactions that the database has are skipped, in whatever order it received them.
-///
-/// # Errors
-/// [`ApplyError`]; another run with the same target continues where this one ended.
-pub async fn apply<S, B>(
-    source: S,
-    backend: Arc<B>,
-    options: &Options,
-    handle: RunHandle,
-) -> Result<Ended, ApplyError>
-where
-    S: Source + 'static,
-    B: Backend,
-{
-    options.validate()?;
-    driver::drive(source, backend, options, handle).await
-}
+use crate::source::{SourceError, persist};
 
 /// Why a run ended early. In every case the target's executed GTIDs show what is applied, and another run continues there.
 #[derive(Debug, Error)]
@@ -70,7 +52,7 @@ pub enum ApplyError {
     },
     /// A transaction cannot be decoded. Everything before it is committed.
     #[error(transparent)]
-    Decode(Box<DecodeFailure>),
+    Decode(#[from] DecodeFailure),
     /// The source failed. All its transactions so far are committed.
     #[error(transparent)]
     Source(#[from] SourceError),
@@ -92,12 +74,6 @@ pub enum ApplyError {
     Broken(String),
 }
 
-impl From<DecodeFailure> for ApplyError {
-    fn from(failure: DecodeFailure) -> Self {
-        Self::Decode(Box::new(failure))
-    }
-}
-
 // Queries to a database that may be away for a while.
 
 /// Retries until there is an answer, for at most `within`.
@@ -106,13 +82,8 @@ where
     F: FnMut() -> A,
     A: Future<Output = Result<T, BackendError>>,
 {
-    let persistence = Persistence {
-        within,
-        first_pause: Duration::from_millis(50),
-        longest_pause: Duration::from_secs(2),
-    };
     let may_pass = |error: &BackendError| !matches!(error, BackendError::Refused(_));
-    let answer = persistence.ask("the database is away", may_pass, ask).await;
+    let answer = persist(within, "the database is away", may_pass, ask).await;
     answer.map_err(|error| match error {
         BackendError::Refused(message) => ApplyError::Database(message),
         BackendError::Unreachable(message) => ApplyError::Unreachable {

@@ -89,20 +89,18 @@ impl Options {
     /// The first invalid option.
     pub fn validate(&self) -> Result<(), OptionsError> {
         let (window, batch) = (self.window, self.batch);
-        let (option, must) = if !(1..=MAX_WORKERS).contains(&self.workers) {
-            ("workers", "1 to 1024")
-        } else if window.rows == 0 {
-            ("window.rows", "at least 1")
-        } else if window.bytes == 0 {
-            ("window.bytes", "at least 1")
-        } else if batch.transactions == 0 {
-            ("batch.transactions", "at least 1")
-        } else if self.stall_after.is_zero() {
-            ("stall_after", "longer than 0")
-        } else {
-            return Ok(());
-        };
-        Err(OptionsError { option, must })
+        let workers = (1..=MAX_WORKERS).contains(&self.workers);
+        let rules = [
+            (workers, "workers", "1 to 1024"),
+            (window.rows > 0, "window.rows", "at least 1"),
+            (window.bytes > 0, "window.bytes", "at least 1"),
+            (batch.transactions > 0, "batch.transactions", "at least 1"),
+            (!self.stall_after.is_zero(), "stall_after", "longer than 0"),
+        ];
+        let broken = rules.into_iter().find(|(is_kept, ..)| !is_kept);
+        broken.map_or(Ok(()), |(_, option, must)| {
+            Err(OptionsError { option, must })
+        })
     }
 }
 
@@ -139,18 +137,14 @@ impl Pace {
     /// How many may begin now.
     pub(super) fn allowed(&mut self, now: Duration) -> usize {
         self.earn(now);
-        match self.per_second {
-            None => usize::MAX,
-            Some(_) => self.allowance.max(0.0) as usize,
-        }
+        self.per_second
+            .map_or(usize::MAX, |_| self.allowance.max(0.0) as usize)
     }
 
     /// How many may begin together at most, so that a low rate does not become rare bursts: at least one.
     pub(super) fn at_once(&self) -> usize {
-        match self.per_second {
-            None => usize::MAX,
-            Some(rate) => ((rate * CATCH_UP.as_secs_f64()) as usize).max(1),
-        }
+        let at_once = |rate| ((rate * CATCH_UP.as_secs_f64()) as usize).max(1);
+        self.per_second.map_or(usize::MAX, at_once)
     }
 
     /// Counts transactions that begin, for the limit per second. An excess delays later ones.
@@ -166,9 +160,8 @@ impl Pace {
         let missing = (1.0 - self.allowance).max(0.0) / rate;
         // Slightly later rather than too early.
         let wait = Duration::try_from_secs_f64(missing).unwrap_or(Duration::MAX);
-        self.at
-            .checked_add(wait)?
-            .checked_add(Duration::from_nanos(1))
+        let next = self.at.checked_add(wait)?;
+        next.checked_add(Duration::from_nanos(1))
     }
 
     fn earn(&mut self, now: Duration) {
@@ -189,17 +182,6 @@ pub struct RunHandle {
     pub cancel: CancellationToken,
     /// Its progress.
     pub progress: Arc<Progress>,
-}
-
-impl RunHandle {
-    /// Without pause or cancellation.
-    pub fn unattended() -> Self {
-        Self {
-            control: watch::channel(Control::default()).1,
-            cancel: CancellationToken::new(),
-            progress: Arc::new(Progress::new()),
-        }
-    }
 }
 
 /// How a run ended that reached its goal.

@@ -92,8 +92,8 @@ pub enum LagStart {
 /// Remarkable tables, shared by all runs with the same remarks.
 #[derive(Debug, Default)]
 pub struct TableRemarks {
-    without_primary_key: Mutex<BTreeSet<TableName>>,
-    without_transactions: Mutex<BTreeSet<TableName>>,
+    pub(super) without_primary_key: Mutex<BTreeSet<TableName>>,
+    pub(super) without_transactions: Mutex<BTreeSet<TableName>>,
 }
 
 impl TableRemarks {
@@ -158,12 +158,10 @@ impl Progress {
             return LagStart::From(first);
         }
         let received = self.passed(StageName::Received);
+        let committed = received.last_commit;
         match received.last {
-            _ if self.is_drained() => LagStart::Nothing,
-            Some(gtid) => LagStart::From(Unpassed {
-                gtid,
-                committed: received.last_commit,
-            }),
+            _ if self.drained.load(Relaxed) => LagStart::Nothing,
+            Some(gtid) => LagStart::From(Unpassed { gtid, committed }),
             None => LagStart::Unknown,
         }
     }
@@ -182,11 +180,6 @@ impl Progress {
     pub fn lag_ms(&self, stage: StageName) -> Option<u64> {
         let lag = self.lag(stage, CommitTimestamp::now())?;
         Some(u64::try_from(lag.as_millis()).unwrap_or(u64::MAX))
-    }
-
-    /// Whether the source had nothing more at the last check.
-    pub fn is_drained(&self) -> bool {
-        self.drained.load(Relaxed)
     }
 
     /// Counts that are not of one stage.
@@ -228,16 +221,6 @@ impl Progress {
         change(&mut locked(&self.counts));
     }
 
-    /// Records whether a table lacks a primary key; true the first time it does.
-    pub(super) fn note_without_primary_key(&self, table: &TableName, lacks: bool) -> bool {
-        noted(&self.remarks.without_primary_key, table, lacks)
-    }
-
-    /// Records whether a table's engine lacks transactions; true the first time it does.
-    pub(super) fn note_without_transactions(&self, table: &TableName, lacks: bool) -> bool {
-        noted(&self.remarks.without_transactions, table, lacks)
-    }
-
     fn stage(&self, stage: StageName) -> &Stage {
         &self.stages[stage as usize]
     }
@@ -252,15 +235,12 @@ pub(super) fn rows_of(transaction: &Transaction) -> usize {
 }
 
 /// Adds a table to those that lack something, or removes it; true where it is new among them.
-fn noted(all: &Mutex<BTreeSet<TableName>>, table: &TableName, lacks: bool) -> bool {
+pub(super) fn noted(all: &Mutex<BTreeSet<TableName>>, table: &TableName, lacks: bool) -> bool {
     let mut all = locked(all);
-    match lacks {
-        true => all.insert(table.clone()),
-        false => {
-            all.remove(table);
-            false
-        }
+    if !lacks {
+        all.remove(table);
     }
+    lacks && all.insert(table.clone())
 }
 
 #[cfg(test)]
@@ -334,7 +314,9 @@ mod tests {
         let remarks = Arc::default();
         let runs = [(); 2].map(|()| Progress::with_remarks(Arc::clone(&remarks)));
         let [one, other] = ["one", "other"].map(|table| TableName::new("d", table));
-        let first = |run: usize, table, lacks| runs[run].note_without_transactions(table, lacks);
+        let first = |run: usize, table, lacks| {
+            noted(&runs[run].remarks().without_transactions, table, lacks)
+        };
         assert!(first(0, &one, true) && !first(0, &one, true) && !first(1, &one, true));
         assert!(!first(1, &other, false));
         assert_eq!(

@@ -21,9 +21,9 @@ use tokio::time::timeout;
 use crate::backend::Backend;
 use crate::decode::{Decoder, Parsed, ReadyTables};
 use crate::run::options::{Options, WindowSize};
-use crate::run::progress::{Progress, StageName, rows_of};
+use crate::run::progress::{Progress, StageName, noted, rows_of};
 use crate::run::{ApplyError, reach};
-use crate::schema::{TableName, TableShape};
+use crate::schema::{TableName, TableShape, distinct};
 use crate::source::Source;
 use crate::transaction::{Body, Changed, SchemaChange, Seq, Transaction};
 
@@ -107,9 +107,9 @@ impl<S: Source, B: Backend> Reader<S, B> {
                 }
                 self.query(missing).await?;
             }
-            let (ready, shapes) = (&mut self.ready, &self.shapes);
-            let mut transaction = long_work::run(parsed.bytes(), || {
-                parsed.finish_with(ready, |name| shapes.get(name))
+            let (ready, shapes) = (&mut self.ready, &self.shapes.known);
+            let mut transaction = long_work::run(parsed.transaction.bytes, || {
+                parsed.finish_with(ready, |name| shapes.get(name).cloned())
             })?;
             self.seen.add(transaction.gtid);
             transaction.seq = seq;
@@ -150,19 +150,19 @@ impl<S: Source, B: Backend> Reader<S, B> {
     /// Queries unknown tables, in one call. Do not drop it: a query that is repeated whenever it takes long is never answered.
     async fn query(&mut self, missing: Vec<TableName>) -> Result<(), ApplyError> {
         let shapes = reach(self.reopen_for, || self.backend.tables(&missing)).await?;
+        let remarks = self.progress.remarks();
         // Decoding reports a missing one.
         for (name, shape) in missing.into_iter().zip(shapes) {
             let known = shape.as_ref();
             let keyless = known.is_some_and(|shape| shape.primary_key.is_none());
-            if self.progress.note_without_primary_key(&name, keyless) {
+            if noted(&remarks.without_primary_key, &name, keyless) {
                 tracing::warn!(
                     table = %name,
                     "a table without a primary key: its writes are applied one after the other"
                 );
             }
             let engine = known.and_then(|shape| shape.without_transactions.as_deref());
-            let lacks = engine.is_some();
-            if self.progress.note_without_transactions(&name, lacks) {
+            if noted(&remarks.without_transactions, &name, engine.is_some()) {
                 tracing::warn!(
                     table = %name,
                     engine,
@@ -231,32 +231,15 @@ struct Shapes {
 }
 
 impl Shapes {
-    /// A table's shape, if known.
-    fn get(&self, name: &TableName) -> Option<Arc<TableShape>> {
-        self.known.get(name).cloned()
-    }
-
     /// The tables to query when these are wanted: none if all are known; else the unknown ones, and with them some that
     /// were forgotten.
     fn missing<'a>(&self, wanted: impl Iterator<Item = &'a TableName>) -> Vec<TableName> {
-        let mut missing: Vec<TableName> = Vec::new();
-        for name in wanted.filter(|name| !self.known.contains_key(name)) {
-            if !missing.contains(name) {
-                missing.push(name.clone());
-            }
-        }
+        let missing = distinct(wanted.filter(|name| !self.known.contains_key(name)));
         if missing.is_empty() {
             return missing;
         }
-        for name in &self.forgotten {
-            if missing.len() >= MOST_AT_ONCE {
-                break;
-            }
-            if !missing.contains(name) {
-                missing.push(name.clone());
-            }
-        }
-        missing
+        let more = MOST_AT_ONCE.saturating_sub(missing.len());
+        distinct(missing.iter().chain(self.forgotten.iter().take(more)))
     }
 
     /// Adds the target's answer for a table.
@@ -303,72 +286,51 @@ impl Shapes {
 /// Bytes are counted in units of this many.
 const UNIT: usize = 1024;
 
-/// The room for decoded transactions, in rows and bytes.
+/// The room for decoded transactions, in rows and units of bytes.
 #[derive(Debug)]
 struct Window {
-    rows: Bound,
-    units: Bound,
+    free: [Arc<Semaphore>; 2],
+    size: [usize; 2],
 }
 
 /// A transaction's part of the window; dropping it releases the room.
-#[derive(Debug)]
-struct Place {
-    _rows: OwnedSemaphorePermit,
-    _units: OwnedSemaphorePermit,
-}
+type Place = [OwnedSemaphorePermit; 2];
 
-#[derive(Debug)]
-struct Bound {
-    free: Arc<Semaphore>,
-    size: u32,
-}
-
-impl Bound {
-    fn new(size: usize) -> Self {
+impl Window {
+    fn new(size: WindowSize) -> Self {
         let most = Semaphore::MAX_PERMITS.min(u32::MAX as usize);
-        let size = size.clamp(1, most);
+        let size = [size.rows, size.bytes.div_ceil(UNIT)].map(|size| size.clamp(1, most));
         Self {
-            free: Arc::new(Semaphore::new(size)),
-            size: size as u32,
+            free: size.map(|size| Arc::new(Semaphore::new(size))),
+            size,
         }
     }
 
     /// A transaction larger than the whole takes all of it.
-    fn part(&self, wanted: usize) -> u32 {
-        u32::try_from(wanted)
-            .unwrap_or(u32::MAX)
-            .clamp(1, self.size)
-    }
-
-    async fn take(&self, part: u32) -> Result<OwnedSemaphorePermit, AcquireError> {
-        Arc::clone(&self.free).acquire_many_owned(part).await
-    }
-}
-
-impl Window {
-    fn new(size: WindowSize) -> Self {
-        Self {
-            rows: Bound::new(size.rows),
-            units: Bound::new(size.bytes.div_ceil(UNIT)),
-        }
+    fn parts(&self, rows: usize, bytes: usize) -> [usize; 2] {
+        let [most_rows, most_units] = self.size;
+        [
+            rows.clamp(1, most_rows),
+            bytes.div_ceil(UNIT).clamp(1, most_units),
+        ]
     }
 
     /// Whether a transaction of this size would have to wait.
     fn is_full_for(&self, rows: usize, bytes: usize) -> bool {
-        self.rows.free.available_permits() < self.rows.part(rows) as usize
-            || self.units.free.available_permits() < self.units.part(bytes.div_ceil(UNIT)) as usize
+        let mut all = self.free.iter().zip(self.parts(rows, bytes));
+        all.any(|(free, part)| free.available_permits() < part)
     }
 
     /// Waits until there is room for a transaction; one that is larger than the window waits until it is empty. The
     /// semaphores are never closed, so there is no error in practice.
     async fn enter(&self, rows: usize, bytes: usize) -> Result<Place, AcquireError> {
-        Ok(Place {
-            _rows: self.rows.take(self.rows.part(rows)).await?,
-            _units: self
-                .units
-                .take(self.units.part(bytes.div_ceil(UNIT)))
-                .await?,
-        })
+        // At most the window's size, which has 32 bits.
+        let [rows, units] = self.parts(rows, bytes).map(|part| part as u32);
+        let [of_rows, of_units] = self.free.clone();
+        Ok([
+            of_rows.acquire_many_owned(rows).await?,
+            of_units.acquire_many_owned(units).await?,
+        ])
     }
 }
 

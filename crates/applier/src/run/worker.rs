@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use crate::backend::{Backend, BackendError, Session, SessionId, Then, WriteError};
+use crate::backend::{Backend, BackendError, Session, SessionId, WriteError};
 use crate::batch::BatchSeq;
 use crate::run::plan::{Call, Order, Report, WorkerId};
 use crate::run::{ApplyError, reach};
@@ -47,13 +47,8 @@ impl<B: Backend> Worker<B> {
         let mut is_open = false;
         while let Some(order) = self.orders.recv().await {
             let (mut committed, outcome) = perform(&mut session, &order, &self.events).await;
-            is_open = matches!(
-                order.call,
-                Call::Write {
-                    then: Then::StayOpen,
-                    ..
-                }
-            ) && outcome.is_ok();
+            let stays = matches!(order.call, Call::Write { .. }) && !order.call.commits();
+            is_open = stays && outcome.is_ok();
             if let Err(WriteError::Lost(reason)) = &outcome {
                 tracing::warn!(worker = self.id.0, %reason, "a session is lost; opening another one");
                 drop(session);
@@ -67,12 +62,8 @@ impl<B: Backend> Worker<B> {
                 committed,
                 failure: outcome.err(),
             };
-            if self
-                .events
-                .send(Event::Reported(self.id, report))
-                .await
-                .is_err()
-            {
+            let reported = Event::Reported(self.id, report);
+            if self.events.send(reported).await.is_err() {
                 break;
             }
         }
@@ -96,12 +87,11 @@ impl<B: Backend> Worker<B> {
         let from = match order.call {
             Call::RollBack => return Ok(0),
             Call::Apply(from) => from,
-            Call::Write { .. } | Call::InTurn { .. } | Call::Barrier => 0,
+            Call::Write { .. } | Call::Barrier => 0,
         };
         let transactions = order.batch.transactions().iter().skip(from);
-        Ok(transactions
-            .take_while(|transaction| executed.contains(&transaction.gtid))
-            .count())
+        let done = transactions.take_while(|transaction| executed.contains(&transaction.gtid));
+        Ok(done.count())
     }
 }
 
@@ -111,15 +101,10 @@ async fn perform<S: Session>(
     Order { batch, call }: &Order,
     events: &mpsc::Sender<Event>,
 ) -> (usize, Result<(), WriteError>) {
+    // Without this event the next one waits for the answer, as without turns.
+    let passed = || drop(events.try_send(Event::TurnTaken(batch.seq)));
     let written = match call {
-        Call::Write { rows, then } => session.write(batch, rows.clone(), *then).await,
-        Call::InTurn { rows, turn } => {
-            // Without this event the next one waits for the answer, as without turns.
-            let passed = || drop(events.try_send(Event::TurnTaken(batch.seq)));
-            session
-                .write_in_turn(batch, rows.clone(), *turn, passed)
-                .await
-        }
+        Call::Write { rows, then } => session.write(batch, rows.clone(), *then, passed).await,
         Call::Apply(from) => return session.apply(batch, *from).await,
         Call::Barrier => match batch.transactions() {
             [barrier, ..] => session.run_barrier(barrier).await,

@@ -72,14 +72,6 @@ pub(super) struct KeyQueue {
 }
 
 impl KeyQueue {
-    /// The queue with its first use, which waits for nothing.
-    pub(super) fn new(at: RowPlace, access: Access) -> Self {
-        Self {
-            head: Group::of(at, access, false),
-            later: VecDeque::new(),
-        }
-    }
-
     /// Adds a use by the latest transaction so far, whose rows arrive in order. Returns whether the row must wait.
     pub(super) fn join(&mut self, at: RowPlace, access: Access) -> bool {
         let tail_is_head = self.later.is_empty();
@@ -133,7 +125,7 @@ const KEPT_CAPACITY: usize = 1 << 16;
 
 #[derive(Debug, Default)]
 pub(super) struct Queues {
-    by_key: KeyMap<KeyQueue>,
+    pub(super) by_key: KeyMap<KeyQueue>,
 }
 
 impl Queues {
@@ -142,7 +134,11 @@ impl Queues {
         match self.by_key.entry(use_of_key.key) {
             Entry::Occupied(mut queue) => queue.get_mut().join(at, use_of_key.access),
             Entry::Vacant(vacant) => {
-                vacant.insert(KeyQueue::new(at, use_of_key.access));
+                // The first use waits for nothing.
+                vacant.insert(KeyQueue {
+                    head: Group::of(at, use_of_key.access, false),
+                    later: VecDeque::new(),
+                });
                 false
             }
         }
@@ -162,10 +158,6 @@ impl Queues {
         {
             self.by_key.shrink_to(self.by_key.len() * 2);
         }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.by_key.len()
     }
 }
 

@@ -5,8 +5,6 @@
 //! Transactions arrive in the log's order, and each commit returns those that can proceed further.
 
 mod key_queue;
-#[cfg(test)]
-mod tests;
 
 use std::collections::VecDeque;
 
@@ -80,19 +78,22 @@ impl Scheduler {
     pub fn admit<'a>(&mut self, rows: impl IntoIterator<Item = &'a [KeyAccess]>) -> BatchSeq {
         let seq = self.next();
         let mut admitted = Admitted::default();
-        let by_row = self.policy == Policy::Rows;
         for keys in rows {
-            let row = admitted.add_row();
-            if self.policy == Policy::Serial {
-                continue;
-            }
-            let at = RowPlace {
-                seq,
-                row: if by_row { row } else { 0 },
+            let (row, keys) = match self.policy {
+                Policy::Rows => (admitted.rows, keys),
+                Policy::Transactions => (0, keys),
+                Policy::Serial => (0, &[][..]),
             };
+            admitted.rows += 1;
             for use_of_key in keys {
-                let waits = self.queues.join(at, *use_of_key);
-                admitted.add_key(use_of_key.key, waits.then_some(at.row));
+                admitted.keys.push(use_of_key.key);
+                if !self.queues.join(RowPlace { seq, row }, *use_of_key) {
+                    continue;
+                }
+                match admitted.waiting.last_mut() {
+                    Some(last) if last.row == row => last.keys += 1,
+                    _ => admitted.waiting.push(Waiting { row, keys: 1 }),
+                }
             }
         }
         let not_before = match self.policy {
@@ -130,20 +131,13 @@ impl Scheduler {
 
     /// How many rows of a transaction may be written by now, from its first on.
     pub fn safe_rows(&self, seq: BatchSeq) -> usize {
-        self.get(seq).map_or(0, |admitted| {
-            if admitted.held {
-                0
-            } else {
-                admitted.safe_rows()
-            }
-        })
+        self.free(seq).map_or(0, Admitted::safe_rows)
     }
 
     /// Whether a transaction may begin: its first row, or all of it when it has none.
     pub fn may_begin(&self, seq: BatchSeq) -> bool {
-        self.get(seq).is_some_and(|admitted| {
-            !admitted.held && (admitted.safe_rows() > 0 || admitted.rows == 0)
-        })
+        let free = self.free(seq);
+        free.is_some_and(|admitted| admitted.safe_rows() > 0 || admitted.rows == 0)
     }
 
     /// A transaction is committed. Returns the transactions that can proceed further now.
@@ -166,10 +160,8 @@ impl Scheduler {
                 further.push(at.seq);
             }
         }
-        while let Some((seq, _)) = self
-            .held
-            .pop_front_if(|(_, not_before)| *not_before <= self.base)
-        {
+        let base = self.base;
+        while let Some((seq, _)) = self.held.pop_front_if(|(_, after)| *after <= base) {
             if let Some(admitted) = self.slot(seq).and_then(Option::as_mut) {
                 admitted.held = false;
                 further.push(seq);
@@ -180,14 +172,11 @@ impl Scheduler {
         further
     }
 
-    /// The number of keys that transactions in the window use.
-    pub fn keys_in_use(&self) -> usize {
-        self.queues.len()
-    }
-
-    fn get(&self, seq: BatchSeq) -> Option<&Admitted> {
+    /// A transaction that is not held.
+    fn free(&self, seq: BatchSeq) -> Option<&Admitted> {
         let place = seq.0.checked_sub(self.base.0)?;
-        self.window.get(usize::try_from(place).ok()?)?.as_ref()
+        let admitted = self.window.get(usize::try_from(place).ok()?)?.as_ref()?;
+        (!admitted.held).then_some(admitted)
     }
 
     fn slot(&mut self, seq: BatchSeq) -> Option<&mut Option<Admitted>> {
@@ -207,9 +196,9 @@ struct Waiting {
 
 /// An uncommitted transaction.
 #[derive(Debug, Default)]
-pub(super) struct Admitted {
+struct Admitted {
     /// It waits for everything before some transaction to be committed.
-    pub(super) held: bool,
+    held: bool,
     rows: u32,
     /// The keys of all rows, in order.
     keys: Vec<KeyHash>,
@@ -220,43 +209,23 @@ pub(super) struct Admitted {
 }
 
 impl Admitted {
-    /// Adds a row; returns its index.
-    pub(super) fn add_row(&mut self) -> u32 {
-        let row = self.rows;
-        self.rows += 1;
-        row
-    }
-
-    /// Adds a key of the latest row; `waits` is the row that waits for it.
-    pub(super) fn add_key(&mut self, key: KeyHash, waits: Option<u32>) {
-        self.keys.push(key);
-        let Some(row) = waits else { return };
-        match self.waiting.last_mut() {
-            Some(last) if last.row == row => last.keys += 1,
-            _ => self.waiting.push(Waiting { row, keys: 1 }),
-        }
-    }
-
     /// Rows before the first that waits.
-    pub(super) fn safe_rows(&self) -> usize {
-        self.waiting
-            .get(self.through)
-            .map_or(self.rows, |waiting| waiting.row) as usize
+    fn safe_rows(&self) -> usize {
+        let waiting = self.waiting.get(self.through);
+        waiting.map_or(self.rows, |waiting| waiting.row) as usize
     }
 
     /// A row waits for one key less. Returns whether more rows are safe than before.
-    pub(super) fn release(&mut self, row: u32) -> bool {
+    fn release(&mut self, row: u32) -> bool {
         if let Ok(place) = self.waiting.binary_search_by_key(&row, |one| one.row) {
             self.waiting[place].keys = self.waiting[place].keys.saturating_sub(1);
         }
-        let before = self.through;
-        while self
-            .waiting
-            .get(self.through)
-            .is_some_and(|one| one.keys == 0)
-        {
-            self.through += 1;
-        }
-        self.through > before
+        let rest = self.waiting.iter().skip(self.through);
+        let free = rest.take_while(|one| one.keys == 0).count();
+        self.through += free;
+        free > 0
     }
 }
+
+#[cfg(test)]
+mod tests;

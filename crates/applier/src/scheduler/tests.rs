@@ -64,7 +64,7 @@ fn play(policy: Policy, script: &str) {
                         0 if scheduler.may_begin(seq) => "0!".to_owned(),
                         safe => safe.to_string(),
                     };
-                    assert_eq!(safe, expected, "{policy:?}: {line}: {seq}");
+                    assert_eq!(safe, expected, "{policy:?}: {line}: {seq:?}");
                 }
             }
             _ => panic!("no such command: {line}"),
@@ -78,10 +78,10 @@ fn keys_are_dropped_after_their_last_use() {
     for keys in ["a | b", "b"] {
         scheduler.admit(rows(keys).iter().map(Vec::as_slice));
     }
-    let mut in_use = vec![scheduler.keys_in_use()];
+    let mut in_use = vec![scheduler.queues.by_key.len()];
     for seq in [1, 2] {
         scheduler.committed(BatchSeq(seq));
-        in_use.push(scheduler.keys_in_use());
+        in_use.push(scheduler.queues.by_key.len());
     }
     assert_eq!(in_use, [2, 1, 0]);
 }
@@ -321,18 +321,18 @@ proptest! {
             let now = view(&log);
             for (at, (safe, may_begin)) in now.iter().enumerate() {
                 let seq = BatchSeq(at as u64 + 1);
-                prop_assert_eq!((scheduler.safe_rows(seq), scheduler.may_begin(seq)), (*safe, *may_begin), "{}", seq);
+                prop_assert_eq!((scheduler.safe_rows(seq), scheduler.may_begin(seq)), (*safe, *may_begin), "{:?}", seq);
             }
             // Every transaction that can proceed is returned; additional ones may be checked without success.
             for (at, (was, is)) in before.iter().zip(&now).enumerate() {
                 let seq = BatchSeq(at as u64 + 1);
                 let more = is.0 > was.0 || (is.1 && !was.1);
-                prop_assert!(!more || further.contains(&seq), "{} was not named", seq);
-                prop_assert!(more || !further.contains(&seq) || is.0 == 0, "{} was named without need", seq);
+                prop_assert!(!more || further.contains(&seq), "{:?} was not named", seq);
+                prop_assert!(more || !further.contains(&seq) || is.0 == 0, "{:?} was named without need", seq);
             }
         }
         prop_assert!(log.iter().all(|one| one.committed), "a transaction waits indefinitely: {log:?}");
-        prop_assert_eq!(scheduler.keys_in_use(), 0);
+        prop_assert_eq!(scheduler.queues.by_key.len(), 0);
         prop_assert_eq!(scheduler.base(), scheduler.next());
     }
 }

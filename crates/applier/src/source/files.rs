@@ -52,8 +52,7 @@ impl FileSource {
     ) -> Result<Self, SourceError> {
         let mut total = 0;
         for file in &files {
-            let mut file = EventFile::open(file).await?;
-            total += file.len().await?;
+            total += EventFile::open(file).await?.size;
         }
         Ok(Self {
             waiting: files.into(),
@@ -75,24 +74,13 @@ impl FileSource {
         }
     }
 
-    /// Opens the next file; false when there is none.
-    async fn open_next(&mut self) -> Result<bool, SourceError> {
-        let Some(path) = self.waiting.pop_front() else {
-            return Ok(false);
-        };
-        self.open = Some(EventFile::open(&path).await?);
-        self.framer.reset(ChecksumAlgorithm::Crc32);
-        self.in_use = false;
-        Ok(true)
-    }
-
     /// The open file has ended, perhaps within an event.
-    fn finished(&mut self, cut_off: bool) -> Result<(), SourceError> {
+    fn finished(&mut self) -> Result<(), SourceError> {
         let Some(file) = self.open.take() else {
             return Ok(());
         };
         self.read.done += file.offset;
-        if !cut_off && !self.framer.in_transaction() {
+        if file.buffer.is_empty() && !self.framer.in_transaction() {
             return Ok(());
         }
         // The server was writing when the file was copied, or died: its unfinished transaction was not committed there.
@@ -111,18 +99,18 @@ impl Source for FileSource {
     async fn next(&mut self) -> Result<Option<FramedTransaction>, SourceError> {
         loop {
             let Some(file) = &mut self.open else {
-                if self.open_next().await? {
-                    continue;
-                }
-                self.drained.set(true);
-                return Ok(None);
+                let Some(path) = self.waiting.pop_front() else {
+                    self.drained.set(true);
+                    return Ok(None);
+                };
+                self.open = Some(EventFile::open(&path).await?);
+                self.framer.reset(ChecksumAlgorithm::Crc32);
+                self.in_use = false;
+                continue;
             };
-            let event = match file.next().await? {
-                Next::Event(event) => event,
-                Next::End { cut_off } => {
-                    self.finished(cut_off)?;
-                    continue;
-                }
+            let Some(event) = file.next().await? else {
+                self.finished()?;
+                continue;
             };
             if event.event_type() == EventType::FormatDescription {
                 self.in_use = event.header().flags.contains(EventFlags::BINLOG_IN_USE);
@@ -169,15 +157,8 @@ struct EventFile {
     buffer: BytesMut,
     /// Offset of the buffer in the file.
     offset: u64,
-}
-
-/// The next part of a file's content.
-enum Next {
-    Event(RawEvent),
-    /// Nothing more for now; `cut_off` where the file ends within an event.
-    End {
-        cut_off: bool,
-    },
+    /// The file's size when it was opened.
+    size: u64,
 }
 
 impl EventFile {
@@ -189,7 +170,8 @@ impl EventFile {
         };
         // Opening and reading a pipe could wait indefinitely, and it can be read only once.
         let metadata = tokio::fs::metadata(path).await;
-        if !metadata.map_err(|error| broken(&error))?.is_file() {
+        let metadata = metadata.map_err(|error| broken(&error))?;
+        if !metadata.is_file() {
             return Err(SourceError::Refused(format!(
                 "{} is not a regular file; write the binlog to a file first, or apply from its server",
                 path.display()
@@ -210,6 +192,7 @@ impl EventFile {
                 file,
                 buffer: BytesMut::new(),
                 offset: MAGIC.len() as u64,
+                size: metadata.len(),
             }),
             ENCRYPTED_MAGIC => Err(SourceError::Refused(format!(
                 "{name} is an encrypted binlog; apply from the server that has its key, or set binlog_encryption=OFF there"
@@ -220,8 +203,8 @@ impl EventFile {
         }
     }
 
-    /// The next event. At the end it may be called again: the file may have grown.
-    async fn next(&mut self) -> Result<Next, SourceError> {
+    /// The next event; `None` at the end, with the rest in the buffer where that is within an event.
+    async fn next(&mut self) -> Result<Option<RawEvent>, SourceError> {
         loop {
             let wanted = match EventHeader::parse(&self.buffer) {
                 Ok(header) => (header.event_size as usize).max(HEADER_LEN),
@@ -232,27 +215,18 @@ impl EventFile {
                 let event = RawEvent::new(self.buffer.split_to(wanted).freeze());
                 let event = event.map_err(|error| self.damaged(&error))?;
                 self.offset += wanted as u64;
-                return Ok(Next::Event(event));
+                return Ok(Some(event));
             }
             self.buffer.reserve(wanted.max(READ_BYTES));
             let read = self.file.read_buf(&mut self.buffer).await;
-            let read = read.map_err(|error| self.unreadable(&error))?;
+            let read = read.map_err(|error| {
+                let (path, offset) = (self.path.display(), self.offset);
+                SourceError::Refused(format!("{path} cannot be read at offset {offset}: {error}"))
+            })?;
             if read == 0 {
-                let cut_off = !self.buffer.is_empty();
-                return Ok(Next::End { cut_off });
+                return Ok(None);
             }
         }
-    }
-
-    /// The current size of the file in bytes.
-    async fn len(&mut self) -> Result<u64, SourceError> {
-        let metadata = self.file.metadata().await;
-        Ok(metadata.map_err(|error| self.unreadable(&error))?.len())
-    }
-
-    fn unreadable(&self, error: &io::Error) -> SourceError {
-        let (path, offset) = (self.path.display(), self.offset);
-        SourceError::Refused(format!("{path} cannot be read at offset {offset}: {error}"))
     }
 
     fn damaged(&self, error: &impl std::fmt::Display) -> SourceError {

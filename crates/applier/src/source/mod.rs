@@ -58,56 +58,36 @@ impl Drained {
 
 // Repeated requests to a server that may be away for a while, with growing pauses.
 
-/// How long to retry, and how often.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Persistence {
-    /// No attempt begins later than this.
-    pub within: Duration,
-    /// The first pause; each is twice the previous one.
-    pub first_pause: Duration,
-    /// The pause does not grow beyond this.
-    pub longest_pause: Duration,
-}
+/// Each pause is twice the previous one, up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-impl Persistence {
-    /// Retries until there is an answer, or an error that `may_pass` rejects. `trouble` is the log message in the
-    /// meantime.
-    ///
-    /// # Errors
-    /// The last one.
-    pub async fn ask<T, E, A>(
-        self,
-        trouble: &str,
-        may_pass: impl Fn(&E) -> bool,
-        mut ask: impl FnMut() -> A,
-    ) -> Result<T, E>
-    where
-        E: Display,
-        A: Future<Output = Result<T, E>>,
-    {
-        let until = Instant::now() + self.within;
-        let mut pause = self.first_pause;
-        loop {
-            let error = match ask().await {
-                Ok(answer) => return Ok(answer),
-                Err(error) => error,
-            };
-            if !may_pass(&error) || Instant::now() + pause > until {
-                return Err(error);
+/// Asks again until there is an answer, or an error that `may_pass` rejects; no attempt begins later than `within`. `trouble` is the
+/// log message in the meantime.
+///
+/// # Errors
+/// The last one.
+pub async fn persist<T, E, A>(
+    within: Duration,
+    trouble: &str,
+    may_pass: impl Fn(&E) -> bool,
+    mut ask: impl FnMut() -> A,
+) -> Result<T, E>
+where
+    E: Display,
+    A: Future<Output = Result<T, E>>,
+{
+    let until = Instant::now() + within;
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match ask().await {
+            Err(error) if may_pass(&error) && Instant::now() + pause <= until => {
+                tracing::warn!(%error, ?pause, "{trouble}; trying again");
             }
-            tracing::warn!(%error, ?pause, "{trouble}; trying again");
-            sleep(pause).await;
-            pause = (pause * 2).min(self.longest_pause);
+            answer => return answer,
         }
-    }
-}
-
-/// How to reopen a source that is away, for at most `patience`.
-pub fn reopening(patience: Duration) -> Persistence {
-    Persistence {
-        within: patience,
-        first_pause: Duration::from_millis(100),
-        longest_pause: Duration::from_secs(5),
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
@@ -160,12 +140,11 @@ impl<S> LimitedSource<S> {
             Some(Until::Gtids(wanted)) => wanted.difference(executed),
             _ => GtidSet::new(),
         };
-        let ended = matches!(until, Some(Until::Gtids(_))) && missing.is_empty();
         Self {
             source,
+            ended: matches!(until, Some(Until::Gtids(_))) && missing.is_empty(),
             until,
             missing,
-            ended,
             target,
             accepted: None,
         }
@@ -276,14 +255,12 @@ impl DumpSource {
         }
     }
 
-    async fn connect(&self) -> Result<ReplicationStream, DumpError> {
-        let connection = Connection::open(&self.connect).await?;
-        ReplicationStream::start(connection, &self.dump).await
-    }
-
     async fn open(&self) -> Result<ReplicationStream, SourceError> {
-        let opening = reopening(self.patience);
-        let opened = opening.ask("the source cannot be read", may_pass, || self.connect());
+        let trouble = "the source cannot be read";
+        let opened = persist(self.patience, trouble, may_pass, || async {
+            let connection = Connection::open(&self.connect).await?;
+            ReplicationStream::start(connection, &self.dump).await
+        });
         opened.await.map_err(|error| match may_pass(&error) {
             true => SourceError::Unreachable(error.to_string()),
             false => refused(&error),
@@ -293,26 +270,21 @@ impl DumpSource {
 
 /// Its meaning for an applier.
 fn refused(error: &DumpError) -> SourceError {
-    let message = match error {
-        DumpError::Refused {
-            refusal: DumpRefusal::PurgedGtids,
-            error,
-            ..
-        } => format!(
-            "the source has purged transactions that the target lacks: {error}. Provision the target with a copy that has \
+    let (refusal, told) = match error {
+        DumpError::Refused { refusal, error, .. } => (Some(refusal), error.to_string()),
+        _ => (None, error.to_string()),
+    };
+    SourceError::Refused(match refusal {
+        Some(DumpRefusal::PurgedGtids) => format!(
+            "the source has purged transactions that the target lacks: {told}. Provision the target with a copy that has \
              them, or apply from a source that still has them"
         ),
-        DumpError::Refused {
-            refusal: DumpRefusal::SourceBehind,
-            error,
-            ..
-        } => format!(
-            "the target has transactions that the source lacks: {error}. Look which they are (GTID_SUBTRACT of the two \
+        Some(DumpRefusal::SourceBehind) => format!(
+            "the target has transactions that the source lacks: {told}. Look which they are (GTID_SUBTRACT of the two \
              gtid_executed), and apply from a source that has them"
         ),
-        other => other.to_string(),
-    };
-    SourceError::Refused(message)
+        _ => error.to_string(),
+    })
 }
 
 /// Whether the same call may succeed later.

@@ -133,8 +133,6 @@ fn a_table_without_a_primary_key_or_with_a_hidden_key_is_serial() {
         ..account()
     };
     is_serial(&hidden, &Write::update("1 ann x a", "1 ann x b"));
-    assert!(TableKeys::of(&hidden, 4).unwrap().is_serial());
-    assert!(!TableKeys::of(&account(), 4).unwrap().is_serial());
 }
 
 #[test]

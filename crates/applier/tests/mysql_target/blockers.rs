@@ -34,12 +34,17 @@ async fn check_blockers(
         backend.open().await?,
         backend.open().await?,
     );
-    late.write(&alone(second), 0..1, Then::StayOpen).await?;
-    bystander.write(&alone(third), 0..1, Then::StayOpen).await?;
+    late.write(&alone(second), 0..1, Then::StayOpen, || ())
+        .await?;
+    bystander
+        .write(&alone(third), 0..1, Then::StayOpen, || ())
+        .await?;
     let (waiting, holder) = (early.id(), late.id());
     let first = Arc::clone(first);
     let write = tokio::spawn(async move {
-        let done = early.write(&alone(&first), 0..1, Then::StayOpen).await;
+        let done = early
+            .write(&alone(&first), 0..1, Then::StayOpen, || ())
+            .await;
         (early, done)
     });
     let mut blockers = Vec::new();

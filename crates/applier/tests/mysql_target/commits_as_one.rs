@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use applier::backend::{Backend, Session, Turn, WriteError};
+use applier::backend::{Backend, Session, Then, Turn, WriteError};
 use applier::batch::{Batch, BatchSeq, Commits};
 use applier::mysql::{MysqlBackend, MysqlOptions, MysqlSession, complete_gtid_executed};
 use binlog_format::gtid::GtidSet;
@@ -48,7 +48,7 @@ async fn as_one(
     turn: Turn,
 ) -> Result<(), WriteError> {
     session
-        .write_in_turn(batch, 0..batch.rows(), turn, || ())
+        .write(batch, 0..batch.rows(), Then::InTurn(turn), || ())
         .await
 }
 
@@ -115,10 +115,14 @@ async fn second_and_third<F: Future<Output = Result<()>>>(
         ensure!(rows(pair)? == "1,2", "they have not waited");
         then(holder, id).await
     };
-    let second = of_second.write_in_turn(second, 0..2, Turn::Next, count);
+    let second = of_second.write(second, 0..2, Then::InTurn(Turn::Next), count);
     let third = async {
         until_they_wait(pair, "1").await?;
-        Ok::<_, anyhow::Error>(of_third.write_in_turn(third, 0..2, Turn::Next, count).await)
+        Ok::<_, anyhow::Error>(
+            of_third
+                .write(third, 0..2, Then::InTurn(Turn::Next), count)
+                .await,
+        )
     };
     let (second, third, ordered) = tokio::join!(second, third, order);
     ordered?;

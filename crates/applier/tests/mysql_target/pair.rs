@@ -246,7 +246,7 @@ impl Pair {
         let (committed, outcome) = match way {
             Way::AsOne(_) => {
                 let rows = 0..batch.rows();
-                let done = session.write_in_turn(&batch, rows, Turn::First, || ());
+                let done = session.write(&batch, rows, Then::InTurn(Turn::First), || ());
                 (0, done.await)
             }
             Way::Batches(_) | Way::Pieces(_) => session.apply(&batch, 0).await,
@@ -387,7 +387,8 @@ fn without_counter(definition: &str) -> String {
 
 /// A transaction as a batch of its own.
 pub(crate) fn alone(transaction: &Arc<Transaction>) -> Arc<Batch> {
-    Arc::new(Batch::alone(BatchSeq(0), Arc::clone(transaction)))
+    let alone = vec![Arc::clone(transaction)];
+    Arc::new(Batch::new(BatchSeq(0), Commits::OneByOne, alone))
 }
 
 async fn pieces(
@@ -406,11 +407,11 @@ async fn pieces(
         } else {
             Then::StayOpen
         };
-        session.write(&batch, at..end, then).await?;
+        session.write(&batch, at..end, then, || ()).await?;
         if with_commit {
             return Ok(());
         }
         at = end;
     }
-    session.write(&batch, 0..0, Then::Commit).await
+    session.write(&batch, 0..0, Then::Commit, || ()).await
 }

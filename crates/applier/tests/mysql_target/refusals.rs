@@ -280,7 +280,9 @@ async fn locks_that_are_not_had_in_mysqld_make_a_transaction_come_again() -> Res
     // A lock held by another session.
     let client = pair.target.client();
     let holder = hold(&pair, 2).await?;
-    ensure!(is_again(&first.write(&one, 0..2, Then::Commit).await));
+    ensure!(is_again(
+        &first.write(&one, 0..2, Then::Commit, || ()).await
+    ));
     // No change of it remains, and the session immediately accepts another one.
     ensure!(client.value("SELECT v FROM d.t WHERE id = 1")? == "1");
     let (committed, outcome) = first.apply(&one_by_one([third, first_one]), 0).await;
@@ -291,11 +293,11 @@ async fn locks_that_are_not_had_in_mysqld_make_a_transaction_come_again() -> Res
     drop(holder);
 
     // A deadlock: one of both must be retried, and the other continues.
-    first.write(&one, 0..1, Then::StayOpen).await?;
-    second.write(&other, 0..1, Then::StayOpen).await?;
+    first.write(&one, 0..1, Then::StayOpen, || ()).await?;
+    second.write(&other, 0..1, Then::StayOpen, || ()).await?;
     let outcomes = tokio::join!(
-        first.write(&one, 1..2, Then::Commit),
-        second.write(&other, 1..2, Then::StayOpen)
+        first.write(&one, 1..2, Then::Commit, || ()),
+        second.write(&other, 1..2, Then::StayOpen, || ())
     );
     ensure!(
         is_again(&outcomes.0) != is_again(&outcomes.1),
@@ -303,9 +305,9 @@ async fn locks_that_are_not_had_in_mysqld_make_a_transaction_come_again() -> Res
     );
     second.roll_back().await?;
     if outcomes.0.is_err() {
-        first.write(&one, 0..2, Then::Commit).await?;
+        first.write(&one, 0..2, Then::Commit, || ()).await?;
     }
-    second.write(&other, 0..2, Then::Commit).await?;
+    second.write(&other, 0..2, Then::Commit, || ()).await?;
     pair.compare(&["d"]).await?;
 
     // A killed statement is retried; a killed connection is lost.
@@ -322,7 +324,8 @@ async fn locks_that_are_not_had_in_mysqld_make_a_transaction_come_again() -> Res
             }
             administrator.execute(format!("{kill} {id}")).await
         };
-        let (outcome, killed) = tokio::join!(first.write(&again, 0..1, Then::Commit), killer);
+        let (outcome, killed) =
+            tokio::join!(first.write(&again, 0..1, Then::Commit, || ()), killer);
         killed?;
         match &outcome {
             Err(WriteError::Again(_)) => ensure!(comes_again),
@@ -331,7 +334,7 @@ async fn locks_that_are_not_had_in_mysqld_make_a_transaction_come_again() -> Res
         }
         drop(holder);
     }
-    let lost = first.write(&again, 0..1, Then::Commit).await;
+    let lost = first.write(&again, 0..1, Then::Commit, || ()).await;
     ensure!(matches!(lost, Err(WriteError::Lost(_))), "{lost:?}");
     let (_, outcome) = second.apply(&one_by_one(&more), 0).await;
     outcome?;

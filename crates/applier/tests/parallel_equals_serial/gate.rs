@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use applier::backend::{Backend, BackendError, Session, SessionId, Then, Turn, WriteError};
-use applier::batch::{Batch, BatchSeq};
+use applier::batch::{Batch, BatchSeq, Commits};
 use applier::schema::{TableName, TableShape};
 use applier::transaction::Transaction;
 use binlog_format::gtid::GtidSet;
@@ -242,6 +242,19 @@ impl GatedSession {
         }
         result
     }
+
+    async fn write_rows(
+        &mut self,
+        batch: &Arc<Batch>,
+        rows: Range<usize>,
+        then: Then,
+    ) -> Result<(), WriteError> {
+        let mut all = batch.transactions().iter().filter(|_| rows.start == 0);
+        let begins = all.find(|one| is_wide(one));
+        let luck = self.enter(begins.map(Arc::as_ref)).await?;
+        let result = self.memory()?.write(batch, rows, then, || ()).await;
+        self.leave(&luck, result, then == Then::StayOpen)
+    }
 }
 
 impl Drop for GatedSession {
@@ -260,22 +273,12 @@ impl Session for GatedSession {
         batch: &Arc<Batch>,
         rows: Range<usize>,
         then: Then,
-    ) -> Result<(), WriteError> {
-        let mut all = batch.transactions().iter().filter(|_| rows.start == 0);
-        let begins = all.find(|one| is_wide(one));
-        let luck = self.enter(begins.map(Arc::as_ref)).await?;
-        let result = self.memory()?.write(batch, rows, then).await;
-        self.leave(&luck, result, then == Then::StayOpen)
-    }
-
-    async fn write_in_turn(
-        &mut self,
-        batch: &Arc<Batch>,
-        rows: Range<usize>,
-        turn: Turn,
         mut passed: impl FnMut() + Send,
     ) -> Result<(), WriteError> {
-        self.write(batch, rows, Then::StayOpen).await?;
+        let Then::InTurn(turn) = then else {
+            return self.write_rows(batch, rows, then).await;
+        };
+        self.write_rows(batch, rows, Then::StayOpen).await?;
         self.gate.take(self.id, ROW).await;
         let last = self.gate.inner.lock().unwrap().last;
         if turn == Turn::Next && last.next() != batch.seq {
@@ -284,7 +287,8 @@ impl Session for GatedSession {
         }
         passed();
         let luck = self.enter(None).await?;
-        let result = self.memory()?.write(batch, 0..0, Then::Commit).await;
+        let memory = self.memory()?;
+        let result = memory.write(batch, 0..0, Then::Commit, || ()).await;
         if result.is_ok() {
             self.gate.inner.lock().unwrap().last = batch.seq;
         }
@@ -296,7 +300,8 @@ impl Session for GatedSession {
         for transaction in &batch.transactions()[from..] {
             let result = async {
                 let luck = self.enter(Some(transaction)).await?;
-                let alone = Arc::new(Batch::alone(batch.seq, Arc::clone(transaction)));
+                let alone = vec![Arc::clone(transaction)];
+                let alone = Arc::new(Batch::new(batch.seq, Commits::OneByOne, alone));
                 let (_, result) = self.memory()?.apply(&alone, 0).await;
                 self.leave(&luck, result, false)
             };

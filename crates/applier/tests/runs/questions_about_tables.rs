@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use applier::backend::{Backend, BackendError, SessionId};
 use applier::keys::Fold;
-use applier::run::{Control, Ended, Options, Progress, RunHandle, StageName, apply};
+use applier::run::{Control, Ended, LagStart, Options, Progress, RunHandle, StageName, apply};
 use applier::schema::{ColumnShape, KeyShape, ParentShape, TableName, TableShape};
 use applier::source::{Drained, Source, SourceError};
 use applier::transaction::{Changed, SchemaChange};
@@ -160,7 +160,8 @@ impl Source for Far {
         if self.log.0.len() == 0 {
             self.drained.set(true);
             tokio::time::sleep(self.takes).await;
-            self.was_told.store(self.told.is_drained().into(), SeqCst);
+            let drained = self.told.lag_start(StageName::Received) == LagStart::Nothing;
+            self.was_told.store(drained.into(), SeqCst);
         }
         self.log.next().await
     }
@@ -209,7 +210,7 @@ async fn questions(log: Log) -> (usize, Vec<String>) {
         Whole(log.transactions.into_iter()),
         Arc::clone(&asked),
         &options,
-        RunHandle::unattended(),
+        crate::unattended(),
     );
     assert_eq!(ended.await.unwrap(), Ended::WithTheLog);
     let last = asked.last.lock().unwrap().clone();
@@ -246,7 +247,7 @@ async fn a_database_is_told_of_a_change_before_it_is_asked_again() {
         Whole(log.transactions.into_iter()),
         Arc::clone(&asked),
         &options,
-        RunHandle::unattended(),
+        crate::unattended(),
     );
     assert_eq!(run.await.unwrap(), Ended::WithTheLog);
     let changed = Changed::Table(TableName::new("d", "t0"));
@@ -296,7 +297,7 @@ async fn a_question_that_takes_long_is_asked_once() {
         Whole(log.transactions.into_iter()),
         Arc::clone(&asked),
         &options,
-        RunHandle::unattended(),
+        crate::unattended(),
     );
     let ended = tokio::time::timeout(Duration::from_secs(60), run).await;
     let count = asked.questions.load(SeqCst);
@@ -320,7 +321,7 @@ async fn a_log_that_takes_long_to_be_reached_is_waited_for_in_one_call() {
     };
     let handle = RunHandle {
         progress: Arc::clone(&progress),
-        ..RunHandle::unattended()
+        ..crate::unattended()
     };
     let options = Options::default();
     let run = apply(far, database(Duration::ZERO), &options, handle);
@@ -344,7 +345,7 @@ async fn read_ahead(log: Log) -> (u64, usize) {
     let handle = RunHandle {
         control: obeyed,
         progress: Arc::clone(&progress),
-        ..RunHandle::unattended()
+        ..crate::unattended()
     };
     let count = log.transactions.len() as u64;
     let run = apply(

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use applier::backend::Backend;
 use applier::keys::Fold;
-use applier::run::{ApplyError, Ended, Options, Progress, RunHandle, StageName, apply};
+use applier::run::{ApplyError, Ended, Options, Progress, StageName, apply};
 use applier::schema::{ColumnShape, KeyShape, TableName, TableShape};
 use applier::source::{Drained, Source, SourceError};
 use binlog_format::canonical::CanonicalEvents;
@@ -108,7 +108,7 @@ async fn a_refusal_says_where_and_a_later_run_goes_on() {
         ..Options::default()
     };
     let run = async |source: Given| {
-        let handle = RunHandle::unattended();
+        let handle = crate::unattended();
         let progress: Arc<Progress> = Arc::clone(&handle.progress);
         let ended = apply(source, Arc::new(database.clone()), &options, handle).await;
         (ended, progress)

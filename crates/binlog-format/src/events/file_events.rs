@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::decode::{Cursor, DecodeError, invalid, put_length_encoded};
+use crate::decode::{Cursor, DecodeError, ensure, invalid, put_length_encoded, put_numbered_field};
 use crate::event::{ChecksumAlgorithm, EventFlags, EventRef, HEADER_LEN};
 use crate::event_type::EventType;
 use crate::events::{EncodeEvent, EventOrigin};
@@ -71,27 +71,19 @@ impl<'a> FormatDescription<'a> {
     /// When it is of another type or binlog version, or truncated.
     pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(event.body_of(EventType::FormatDescription)?);
-        if cursor.u16("binlog version")? != BINLOG_VERSION {
-            return Err(invalid(
-                "binlog version",
-                "only version 4 (MySQL 5.0 and later) is read",
-            ));
-        }
+        let is_known = cursor.u16("binlog version")? == BINLOG_VERSION;
+        let reason = "only version 4 (MySQL 5.0 and later) is read";
+        ensure(is_known, "binlog version", reason)?;
         let padded = cursor.bytes("server version", VERSION_LEN)?;
         let version = padded.split(|byte| *byte == 0).next().unwrap_or_default();
-        if padded.iter().skip(version.len()).any(|byte| *byte != 0) {
-            return Err(invalid("server version", "it is not padded with zeros"));
-        }
+        let is_padded = padded.iter().skip(version.len()).all(|byte| *byte == 0);
+        ensure(is_padded, "server version", "it is not padded with zeros")?;
         let created = cursor.u32("created time")?;
-        if usize::from(cursor.u8("header length")?) != HEADER_LEN {
-            return Err(invalid("header length", "event headers have 19 bytes"));
-        }
-        let Some((checksum, lengths)) = cursor.take_rest().split_last() else {
-            return Err(invalid(
-                "format description",
-                "it announces no checksum algorithm",
-            ));
-        };
+        let is_known = usize::from(cursor.u8("header length")?) == HEADER_LEN;
+        ensure(is_known, "header length", "event headers have 19 bytes")?;
+        let lengths = cursor.take_rest().split_last();
+        let reason = "it announces no checksum algorithm";
+        let (checksum, lengths) = lengths.ok_or(invalid("format description", reason))?;
         Ok(Self {
             server_version: Cow::Borrowed(version),
             created,
@@ -113,9 +105,9 @@ impl<'a> FormatDescription<'a> {
             ..Self::decode(event)?
         };
         let mut origin = EventOrigin::from(event.header());
-        origin.flags = origin
-            .flags
-            .without(EventFlags::BINLOG_IN_USE | EventFlags::ARTIFICIAL);
+        for flag in [EventFlags::BINLOG_IN_USE, EventFlags::ARTIFICIAL] {
+            origin.flags = origin.flags.without(flag);
+        }
         Ok(description.encode(origin))
     }
 }
@@ -130,7 +122,7 @@ impl EncodeEvent for FormatDescription<'_> {
         out.extend_from_slice(&self.created.to_le_bytes());
         out.push(HEADER_LEN as u8);
         out.extend_from_slice(&self.post_header_lengths);
-        out.push(self.checksum.code());
+        out.push(self.checksum as u8);
     }
 }
 
@@ -148,7 +140,6 @@ pub struct Heartbeat<'a> {
     pub position: u64,
 }
 
-const END: u64 = 0;
 const FILE: u64 = 1;
 const POSITION: u64 = 2;
 
@@ -158,32 +149,24 @@ impl<'a> Heartbeat<'a> {
     /// # Errors
     /// When it is of another type or truncated.
     pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
-        if event.event_type() == EventType::HeartbeatV2 {
-            return Self::decode_fields(event.body());
+        if event.event_type() != EventType::HeartbeatV2 {
+            return Ok(Self {
+                version_2: false,
+                file: Cow::Borrowed(event.body_of(EventType::Heartbeat)?),
+                position: u64::from(event.header().log_pos),
+            });
         }
-        Ok(Self {
-            version_2: false,
-            file: Cow::Borrowed(event.body_of(EventType::Heartbeat)?),
-            position: u64::from(event.header().log_pos),
-        })
-    }
-
-    fn decode_fields(body: &'a [u8]) -> Result<Self, DecodeError> {
-        let mut cursor = Cursor::new(body);
+        let mut cursor = Cursor::new(event.body());
         let (mut file, mut position) = (None, None);
-        loop {
-            match cursor.length_encoded("heartbeat field")? {
-                END => break,
-                FILE => file = Some(cursor.length_encoded_bytes("heartbeat file")?),
+        while let Some((number, mut value)) = cursor.numbered_field("heartbeat field")? {
+            match number {
+                FILE => file = Some(value.take_rest()),
                 POSITION => {
-                    let mut value = Cursor::new(cursor.length_encoded_bytes("heartbeat position")?);
                     position = Some(value.length_encoded("heartbeat position")?);
                     value.finish("the heartbeat's position")?;
                 }
-                _ => {
-                    // A field of a later version.
-                    cursor.length_encoded_bytes("heartbeat field")?;
-                }
+                // A field of a later version.
+                _ => {}
             }
         }
         let (Some(file), Some(position)) = (file, position) else {
@@ -201,10 +184,9 @@ impl EncodeEvent for Heartbeat<'_> {
     const TYPE: EventType = EventType::Heartbeat;
 
     fn event_type(&self) -> EventType {
-        if self.version_2 {
-            EventType::HeartbeatV2
-        } else {
-            EventType::Heartbeat
+        match self.version_2 {
+            true => EventType::HeartbeatV2,
+            false => EventType::Heartbeat,
         }
     }
 
@@ -217,12 +199,8 @@ impl EncodeEvent for Heartbeat<'_> {
         put_length_encoded(out, FILE);
         put_length_encoded(out, self.file.len() as u64);
         out.extend_from_slice(&self.file);
-        let mut position = Vec::new();
-        put_length_encoded(&mut position, self.position);
-        put_length_encoded(out, POSITION);
-        put_length_encoded(out, position.len() as u64);
-        out.extend_from_slice(&position);
-        put_length_encoded(out, END);
+        put_numbered_field(out, POSITION, self.position);
+        out.push(0);
     }
 }
 

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::time::SystemTime;
 
-use crate::decode::{self, Cursor, DecodeError, invalid, put_length_encoded};
+use crate::decode::{self, Cursor, DecodeError, ensure, invalid, put_length_encoded};
 use crate::event::EventRef;
 use crate::event_type::EventType;
 use crate::events::EncodeEvent;
@@ -37,13 +37,8 @@ pub struct ServerVersion(pub u32);
 
 impl fmt::Display for ServerVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}.{}.{}",
-            self.0 / 10_000,
-            self.0 / 100 % 100,
-            self.0 % 100
-        )
+        let (major, minor) = (self.0 / 10_000, self.0 / 100 % 100);
+        write!(f, "{major}.{minor}.{}", self.0 % 100)
     }
 }
 
@@ -135,12 +130,9 @@ fn decode_classic(body: &[u8]) -> Result<GtidEvent, DecodeError> {
     let flags = cursor.u8("GTID flags")?;
     let source = SourceId::from_bytes(cursor.array("GTID source")?);
     let gno = Gno::from_signed(cursor.i64("GTID number")?)?;
-    if cursor.u8("logical clock type")? != CLASSIC_CLOCK {
-        return Err(invalid(
-            "logical clock type",
-            "only type 2 (MySQL 5.7 and later) is read",
-        ));
-    }
+    let is_known = cursor.u8("logical clock type")? == CLASSIC_CLOCK;
+    let reason = "only type 2 (MySQL 5.7 and later) is read";
+    ensure(is_known, "logical clock type", reason)?;
     let clock = LogicalClock {
         last_committed: cursor.i64("last committed")?,
         sequence_number: cursor.i64("sequence number")?,
@@ -256,21 +248,15 @@ const LAST_KNOWN: u64 = COMMIT_GROUP_TICKET;
 
 fn decode_tagged(body: &[u8]) -> Result<GtidEvent, DecodeError> {
     let mut cursor = Cursor::new(body);
-    if decode::unsigned(&mut cursor, "serialization version")? != FORMAT_VERSION {
-        return Err(invalid("serialization version", "only version 1 is read"));
-    }
-    if decode::unsigned(&mut cursor, "serialized size")? != body.len() as u64 {
-        return Err(invalid(
-            "serialized size",
-            "it is not the size of the event's body",
-        ));
-    }
-    if decode::unsigned(&mut cursor, "last non-ignorable field")? > LAST_KNOWN {
-        return Err(invalid(
-            "GTID event",
-            "it has a field of a later MySQL version that readers must know",
-        ));
-    }
+    let mut number = |field| decode::unsigned(&mut cursor, field);
+    let is_known = number("serialization version")? == FORMAT_VERSION;
+    ensure(is_known, "serialization version", "only version 1 is read")?;
+    let fits = number("serialized size")? == body.len() as u64;
+    let reason = "it is not the size of the event's body";
+    ensure(fits, "serialized size", reason)?;
+    let is_known = number("last non-ignorable field")? <= LAST_KNOWN;
+    let reason = "it has a field of a later MySQL version that readers must know";
+    ensure(is_known, "GTID event", reason)?;
     let mut fields = Fields { cursor };
     let flags = fields.required(FLAGS, decode::unsigned)?;
     let flags = u8::try_from(flags).map_err(|_| invalid("GTID flags", "more than eight bits"))?;
@@ -281,16 +267,14 @@ fn decode_tagged(body: &[u8]) -> Result<GtidEvent, DecodeError> {
         last_committed: fields.required(LAST_COMMITTED, decode::signed)?,
         sequence_number: fields.required(SEQUENCE_NUMBER, decode::signed)?,
     };
+    let immediate_commit = fields.optional(IMMEDIATE_COMMIT, decode::unsigned)?;
+    let original_commit = fields.optional(ORIGINAL_COMMIT, decode::unsigned)?;
     let event = GtidEvent {
         flags,
         gtid: Gtid { source, tag, gno },
         clock,
-        immediate_commit: fields
-            .optional(IMMEDIATE_COMMIT, decode::unsigned)?
-            .map(CommitTimestamp),
-        original_commit: fields
-            .optional(ORIGINAL_COMMIT, decode::unsigned)?
-            .map(CommitTimestamp),
+        immediate_commit: immediate_commit.map(CommitTimestamp),
+        original_commit: original_commit.map(CommitTimestamp),
         transaction_length: fields.optional(TRANSACTION_LENGTH, decode::unsigned)?,
         immediate_version: fields.optional(IMMEDIATE_VERSION, server_version)?,
         original_version: fields.optional(ORIGINAL_VERSION, server_version)?,
@@ -315,18 +299,13 @@ fn encode_tagged(event: &GtidEvent, out: &mut Vec<u8>) {
     decode::put_string(&mut rest, event.gtid.tag.as_bytes());
     put_signed_field(&mut rest, LAST_COMMITTED, event.clock.last_committed);
     put_signed_field(&mut rest, SEQUENCE_NUMBER, event.clock.sequence_number);
+    let version = |version: Option<ServerVersion>| version.map(|version| version.0.into());
     let optional = [
         (IMMEDIATE_COMMIT, event.immediate_commit.map(|it| it.0)),
         (ORIGINAL_COMMIT, event.original_commit.map(|it| it.0)),
         (TRANSACTION_LENGTH, event.transaction_length),
-        (
-            IMMEDIATE_VERSION,
-            event.immediate_version.map(|it| u64::from(it.0)),
-        ),
-        (
-            ORIGINAL_VERSION,
-            event.original_version.map(|it| u64::from(it.0)),
-        ),
+        (IMMEDIATE_VERSION, version(event.immediate_version)),
+        (ORIGINAL_VERSION, version(event.original_version)),
         (COMMIT_GROUP_TICKET, event.commit_group_ticket),
     ];
     for (number, value) in optional {
@@ -390,22 +369,16 @@ impl<'a> Fields<'a> {
         number: u64,
         read: impl FnOnce(&mut Cursor<'a>, &'static str) -> Result<T, DecodeError>,
     ) -> Result<T, DecodeError> {
-        self.optional(number, read)?.ok_or(invalid(
-            "GTID event",
-            "a field is missing or not in its order",
-        ))
+        let reason = "a field is missing or not in its order";
+        let value = self.optional(number, read)?;
+        value.ok_or(invalid("GTID event", reason))
     }
 
     /// Checks that the rest begins with a field of a later version, if there is any.
     fn check_rest(mut self) -> Result<(), DecodeError> {
         let rest = &mut self.cursor;
-        if !rest.is_empty() && decode::unsigned(rest, "GTID field number")? <= LAST_KNOWN {
-            return Err(invalid(
-                "GTID event",
-                "a field is doubled or not in its order",
-            ));
-        }
-        Ok(())
+        let fits = rest.is_empty() || decode::unsigned(rest, "GTID field number")? > LAST_KNOWN;
+        ensure(fits, "GTID event", "a field is doubled or not in its order")
     }
 }
 
@@ -426,7 +399,6 @@ fn server_version(
     field: &'static str,
 ) -> Result<ServerVersion, DecodeError> {
     let value = decode::unsigned(cursor, field)?;
-    u32::try_from(value)
-        .map(ServerVersion)
-        .map_err(|_| invalid("server version", "more than 32 bits"))
+    let version = u32::try_from(value).map(ServerVersion);
+    version.map_err(|_| invalid("server version", "more than 32 bits"))
 }

@@ -100,10 +100,8 @@ fn text_of(event: EventRef<'_>) -> Result<String, DecodeError> {
     Ok(match event.event_type() {
         EventType::FormatDescription => {
             let description = FormatDescription::decode(event)?;
-            format!(
-                "Server ver: {}, Binlog ver: 4",
-                text(&description.server_version)
-            )
+            let version = text(&description.server_version);
+            format!("Server ver: {version}, Binlog ver: 4")
         }
         EventType::PreviousGtids => PreviousGtids::decode(event)?.gtids.to_string(),
         EventType::Rotate => {
@@ -128,12 +126,8 @@ fn text_of(event: EventRef<'_>) -> Result<String, DecodeError> {
         EventType::RowsQuery => text(&RowsQuery::decode(event)?.statement),
         EventType::TableMap => {
             let map = TableMap::decode(event)?;
-            format!(
-                "table_id: {} ({}.{})",
-                map.table_id.0,
-                text(&map.schema),
-                text(&map.table)
-            )
+            let (schema, table) = (text(&map.schema), text(&map.table));
+            format!("table_id: {} ({schema}.{table})", map.table_id.0)
         }
         _ => String::new(),
     })

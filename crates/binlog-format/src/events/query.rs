@@ -99,9 +99,8 @@ impl StatementKind {
 }
 
 fn begins_with(statement: &[u8], words: &[u8]) -> bool {
-    statement
-        .get(..words.len())
-        .is_some_and(|head| head.eq_ignore_ascii_case(words))
+    let head = statement.get(..words.len());
+    head.is_some_and(|head| head.eq_ignore_ascii_case(words))
 }
 
 impl EncodeEvent for Query<'_> {
@@ -109,14 +108,10 @@ impl EncodeEvent for Query<'_> {
 
     /// Truncates a schema or status variables that exceed their length field.
     fn encode_body(&self, out: &mut Vec<u8>) {
-        let schema = self
-            .schema
-            .get(..usize::from(u8::MAX))
-            .unwrap_or(&self.schema);
-        let status = self
-            .status_variables
-            .get(..usize::from(u16::MAX))
-            .unwrap_or(&self.status_variables);
+        let schema = self.schema.get(..usize::from(u8::MAX));
+        let schema = schema.unwrap_or(&self.schema);
+        let status = self.status_variables.get(..usize::from(u16::MAX));
+        let status = status.unwrap_or(&self.status_variables);
         out.extend_from_slice(&self.thread_id.to_le_bytes());
         out.extend_from_slice(&self.execution_seconds.to_le_bytes());
         out.push(schema.len() as u8);
@@ -143,11 +138,6 @@ impl SessionOptions {
     /// `sql_auto_is_null`.
     pub const fn sql_auto_is_null(self) -> bool {
         self.0 & 1 << 14 != 0
-    }
-
-    /// `autocommit`.
-    pub const fn autocommit(self) -> bool {
-        self.0 & 1 << 19 == 0
     }
 
     /// `foreign_key_checks`.
@@ -252,9 +242,7 @@ impl<'a> SessionContext<'a> {
                 short_bytes(cursor)?;
                 cursor.u8(FIELD)?;
             }
-            6 => {
-                short_bytes(cursor)?;
-            }
+            6 => _ = short_bytes(cursor)?,
             3 => {
                 self.auto_increment = Some(AutoIncrement {
                     increment: cursor.u16(FIELD)?,
@@ -272,19 +260,21 @@ impl<'a> SessionContext<'a> {
             7 => self.lc_time_names = Some(cursor.u16(FIELD)?),
             8 => self.collation_database = Some(cursor.u16(FIELD)?),
             // The tables that a multi-table update changes, and bytes written by the source.
-            9 => {
-                cursor.u64(FIELD)?;
-            }
-            10 => {
-                cursor.u32(FIELD)?;
-            }
+            9 => _ = cursor.u64(FIELD)?,
+            10 => _ = cursor.u32(FIELD)?,
             11 => {
                 self.invoker = Some(Invoker {
                     user: short_bytes(cursor)?,
                     host: short_bytes(cursor)?,
                 });
             }
-            12 => skip_updated_schemas(cursor)?,
+            // The schemas that a statement changes: a count, and names that end with 0.
+            12 => {
+                let count = Some(cursor.u8(FIELD)?).filter(|count| *count <= MAX_UPDATED_SCHEMAS);
+                for _ in 0..count.unwrap_or_default() {
+                    while cursor.u8(FIELD)? != 0 {}
+                }
+            }
             13 => self.microseconds = Some(cursor.uint(FIELD, 3)? as u32),
             16 => self.explicit_defaults_for_timestamp = Some(cursor.u8(FIELD)? != 0),
             17 => self.ddl_xid = Some(cursor.u64(FIELD)?),
@@ -301,19 +291,6 @@ impl<'a> SessionContext<'a> {
 fn short_bytes<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], DecodeError> {
     let length = cursor.u8("status variable")?;
     cursor.bytes("status variable", usize::from(length))
-}
-
-/// The schemas that a statement changes: a count, and names that end with 0.
-fn skip_updated_schemas(cursor: &mut Cursor<'_>) -> Result<(), DecodeError> {
-    const FIELD: &str = "updated schemas";
-    let count = cursor.u8(FIELD)?;
-    if count > MAX_UPDATED_SCHEMAS {
-        return Ok(());
-    }
-    for _ in 0..count {
-        while cursor.u8(FIELD)? != 0 {}
-    }
-    Ok(())
 }
 
 // INTVAR, RAND, USER_VAR: variables that the next statement needs to have the same effect as on the source. Statement format only.
@@ -347,10 +324,8 @@ impl IntVar {
             1 => IntVarKind::LastInsertId,
             2 => IntVarKind::InsertId,
             _ => {
-                return Err(invalid(
-                    "INTVAR kind",
-                    "neither 1 (LAST_INSERT_ID) nor 2 (INSERT_ID)",
-                ));
+                let reason = "neither 1 (LAST_INSERT_ID) nor 2 (INSERT_ID)";
+                return Err(invalid("INTVAR kind", reason));
             }
         };
         let value = cursor.u64("INTVAR value")?;
@@ -375,13 +350,11 @@ impl Rand {
     /// When it is of another type or size.
     pub fn decode(event: EventRef<'_>) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(event.body_of(EventType::Rand)?);
-        let first_seed = cursor.u64("RAND seed")?;
-        let second_seed = cursor.u64("RAND seed")?;
-        cursor.finish("the RAND")?;
-        Ok(Self {
-            first_seed,
-            second_seed,
-        })
+        let seeds = Self {
+            first_seed: cursor.u64("RAND seed")?,
+            second_seed: cursor.u64("RAND seed")?,
+        };
+        cursor.finish("the RAND").map(|()| seeds)
     }
 }
 
@@ -396,21 +369,6 @@ pub enum UserVarType {
     Int,
     /// Precision, scale, and a DECIMAL encoded as in rows.
     Decimal,
-}
-
-impl UserVarType {
-    fn from_code(code: u8) -> Result<Self, DecodeError> {
-        match code {
-            0 => Ok(Self::String),
-            1 => Ok(Self::Real),
-            2 => Ok(Self::Int),
-            4 => Ok(Self::Decimal),
-            _ => Err(invalid(
-                "USER_VAR type",
-                "neither 0 (string), 1 (real), 2 (int) nor 4 (decimal)",
-            )),
-        }
-    }
 }
 
 /// The value of a user variable that is not NULL.
@@ -450,7 +408,16 @@ impl<'a> UserVar<'a> {
         if cursor.u8("user variable's NULL mark")? != 0 {
             return Ok(Self { name, value: None });
         }
-        let value_type = UserVarType::from_code(cursor.u8("USER_VAR type")?)?;
+        let value_type = match cursor.u8("USER_VAR type")? {
+            0 => UserVarType::String,
+            1 => UserVarType::Real,
+            2 => UserVarType::Int,
+            4 => UserVarType::Decimal,
+            _ => {
+                let reason = "neither 0 (string), 1 (real), 2 (int) nor 4 (decimal)";
+                return Err(invalid("USER_VAR type", reason));
+            }
+        };
         let collation = cursor.u32("user variable's collation")?;
         let value_len = cursor.u32("user variable's length")?;
         let bytes = Cow::Borrowed(cursor.bytes("user variable's value", value_len as usize)?);
@@ -459,15 +426,14 @@ impl<'a> UserVar<'a> {
             true => 0,
             false => cursor.u8("user variable's flags")?,
         };
-        Ok(Self {
-            name,
-            value: Some(UserVarValue {
-                value_type,
-                collation,
-                bytes,
-                unsigned: value_type == UserVarType::Int && flags & UNSIGNED != 0,
-            }),
-        })
+        let value = UserVarValue {
+            value_type,
+            collation,
+            bytes,
+            unsigned: value_type == UserVarType::Int && flags & UNSIGNED != 0,
+        };
+        let value = Some(value);
+        Ok(Self { name, value })
     }
 }
 
@@ -485,9 +451,8 @@ pub fn shown_statement(statement: &[u8], longest: usize) -> String {
     let text = without_secrets(&text);
     let more = text.chars().nth(longest).map(|_| '…');
     let shown = text.chars().take(longest).chain(more);
-    shown
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect()
+    let one_line = shown.map(|c| if c.is_control() { ' ' } else { c });
+    one_line.collect()
 }
 
 /// A text that quotes statements, truncated where a password or its hash may follow (after `IDENTIFIED`, `PASSWORD`, `SOURCE_PASSWORD` and
@@ -521,9 +486,8 @@ fn secret_follows(text: &str) -> Option<usize> {
     let mut rest = text;
     loop {
         let word = rest.find(in_word)?;
-        let length = rest[word..]
-            .find(|c| !in_word(c))
-            .unwrap_or(rest.len() - word);
+        let length = rest[word..].find(|c| !in_word(c));
+        let length = length.unwrap_or(rest.len() - word);
         let end = text.len() - rest.len() + word + length;
         let name = rest[word..word + length].to_ascii_uppercase();
         if name == "IDENTIFIED" || name == "PASSWORD" || name.ends_with("_PASSWORD") {

@@ -79,17 +79,15 @@ impl<'a> Rows<'a> {
         let mut cursor = Cursor::new(event.body());
         let table_id = TableId::decode(&mut cursor)?;
         let flags = cursor.u16("rows flags")?;
-        let extra_data = if version_2 {
-            Some(Cow::Borrowed(extra_data(&mut cursor)?))
-        } else {
-            None
+        let extra_data = match version_2 {
+            true => Some(Cow::Borrowed(extra_data(&mut cursor)?)),
+            false => None,
         };
         let column_count = cursor.length_encoded("column count")?;
         let columns = column_bits(&mut cursor, column_count)?;
-        let columns_after = if change.has_two_images() {
-            column_bits(&mut cursor, column_count)?
-        } else {
-            Default::default()
+        let columns_after = match change.has_two_images() {
+            true => column_bits(&mut cursor, column_count)?,
+            false => &[],
         };
         Ok(Self {
             change,
@@ -132,11 +130,10 @@ fn kind(event_type: EventType) -> Option<(RowsChange, bool)> {
 }
 
 fn extra_data<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], DecodeError> {
-    let length = cursor.u16("extra data's length")?;
-    let length = length.checked_sub(2).ok_or(invalid(
-        "extra data's length",
-        "it is less than that of its own field",
-    ))?;
+    const FIELD: &str = "extra data's length";
+    let reason = "it is less than that of its own field";
+    let length = cursor.u16(FIELD)?.checked_sub(2);
+    let length = length.ok_or(invalid(FIELD, reason))?;
     cursor.bytes("extra data", usize::from(length))
 }
 

@@ -6,12 +6,12 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use crate::canonical::CanonicalEvents;
-use crate::decode::{Cursor, DecodeError, invalid, put_length_encoded};
+use crate::decode::{Cursor, DecodeError, ensure, invalid, put_numbered_field};
 use crate::event::EventRef;
 use crate::event_type::EventType;
 use crate::events::EncodeEvent;
 
-const END: u64 = 0;
+const PAYLOAD: &str = "transaction payload";
 const BLOCK_SIZE: u64 = 1;
 const COMPRESSION: u64 = 2;
 const UNCOMPRESSED_SIZE: u64 = 3;
@@ -23,19 +23,6 @@ pub enum Compression {
     Zstd = 0,
     /// Uncompressed events.
     None = 255,
-}
-
-impl Compression {
-    fn from_code(code: u64) -> Result<Self, DecodeError> {
-        match code {
-            0 => Ok(Self::Zstd),
-            255 => Ok(Self::None),
-            _ => Err(invalid(
-                "compression type",
-                "neither 0 (ZSTD) nor 255 (NONE)",
-            )),
-        }
-    }
 }
 
 /// A transaction's events after its GTID.
@@ -57,18 +44,18 @@ impl<'a> TransactionPayload<'a> {
     pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(event.body_of(EventType::TransactionPayload)?);
         let (mut compression, mut uncompressed_size, mut block_size) = (None, None, None);
-        loop {
-            let number = cursor.length_encoded("payload field")?;
-            if number == END {
-                break;
-            }
-            let mut value = Cursor::new(cursor.length_encoded_bytes("payload field")?);
+        while let Some((number, mut value)) = cursor.numbered_field("payload field")? {
             match number {
                 BLOCK_SIZE => block_size = Some(value.length_encoded("payload size")?),
                 COMPRESSION => {
-                    compression = Some(Compression::from_code(
-                        value.length_encoded("compression type")?,
-                    )?);
+                    compression = Some(match value.length_encoded("compression type")? {
+                        0 => Compression::Zstd,
+                        255 => Compression::None,
+                        _ => {
+                            let reason = "neither 0 (ZSTD) nor 255 (NONE)";
+                            return Err(invalid("compression type", reason));
+                        }
+                    });
                 }
                 UNCOMPRESSED_SIZE => {
                     uncompressed_size = Some(value.length_encoded("uncompressed size")?)
@@ -79,17 +66,13 @@ impl<'a> TransactionPayload<'a> {
         }
         let (Some(compression), Some(block_size)) = (compression, block_size) else {
             return Err(invalid(
-                "transaction payload",
+                PAYLOAD,
                 "it lacks its size or its compression type",
             ));
         };
         let block = cursor.take_rest();
-        if block_size != block.len() as u64 {
-            return Err(invalid(
-                "transaction payload",
-                "its size is not that of the event's rest",
-            ));
-        }
+        let fits = block_size == block.len() as u64;
+        ensure(fits, PAYLOAD, "its size is not that of the event's rest")?;
         Ok(Self {
             compression,
             uncompressed_size,
@@ -121,10 +104,7 @@ impl<'a> TransactionPayload<'a> {
                 let capacity = self.uncompressed_size.unwrap_or(limit);
                 let capacity = usize::try_from(capacity).map_err(|_| too_large(capacity))?;
                 let events = zstd::bulk::decompress(&self.block, capacity).map_err(|_| {
-                    invalid(
-                        "transaction payload",
-                        "it is corrupt, or larger than it says or may be",
-                    )
+                    invalid(PAYLOAD, "it is corrupt, or larger than it says or may be")
                 })?;
                 Ok(events.into())
             }
@@ -144,22 +124,14 @@ impl EncodeEvent for TransactionPayload<'_> {
     const TYPE: EventType = EventType::TransactionPayload;
 
     fn encode_body(&self, out: &mut Vec<u8>) {
-        put_field(out, COMPRESSION, self.compression as u64);
+        put_numbered_field(out, COMPRESSION, self.compression as u64);
         if let Some(size) = self.uncompressed_size {
-            put_field(out, UNCOMPRESSED_SIZE, size);
+            put_numbered_field(out, UNCOMPRESSED_SIZE, size);
         }
-        put_field(out, BLOCK_SIZE, self.block.len() as u64);
-        put_length_encoded(out, END);
+        put_numbered_field(out, BLOCK_SIZE, self.block.len() as u64);
+        out.push(0);
         out.extend_from_slice(&self.block);
     }
-}
-
-fn put_field(out: &mut Vec<u8>, number: u64, value: u64) {
-    let mut coded = Vec::new();
-    put_length_encoded(&mut coded, value);
-    put_length_encoded(out, number);
-    put_length_encoded(out, coded.len() as u64);
-    out.extend_from_slice(&coded);
 }
 
 // XID: the commit of a transaction; XA_PREPARE: the end of an XA transaction's first phase.
@@ -237,11 +209,8 @@ impl<'a> XaPrepare<'a> {
 
 fn part_length(length: u32) -> Result<usize, DecodeError> {
     let length = length as usize;
-    if length <= XaPrepare::MAX_PART_LEN {
-        Ok(length)
-    } else {
-        Err(invalid("XA id", "a part has more than 64 bytes"))
-    }
+    let fits = length <= XaPrepare::MAX_PART_LEN;
+    ensure(fits, "XA id", "a part has more than 64 bytes").map(|()| length)
 }
 
 impl EncodeEvent for XaPrepare<'_> {

@@ -25,21 +25,13 @@ use crate::gtid::{Gtid, GtidSet};
 #[derive(Debug)]
 pub struct TransactionFramer {
     max_transaction_bytes: u64,
-    payloads: Payloads,
+    /// Where large payloads are stored instead of in memory; `None` where the caller has the events' bytes.
+    folder: Option<SpillFolder>,
     /// From the last format description; before the first one, as requested by the replica.
     checksum: ChecksumAlgorithm,
     position: SourcePosition,
     open: Option<OpenTransaction>,
     failed: bool,
-}
-
-/// The storage of the events' bytes.
-#[derive(Debug, Clone)]
-enum Payloads {
-    /// In memory, or in a file of the folder if they are large.
-    Kept(SpillFolder),
-    /// Not here: the caller has them.
-    Dropped,
 }
 
 /// An incomplete transaction. Its payload is that of `framed`, still growing.
@@ -59,32 +51,9 @@ impl TransactionFramer {
     /// A framer for a new stream. `checksum` is the replica's `@source_binlog_checksum`, which applies to the rotate event before the first
     /// format description. `max_transaction_bytes` bounds the canonical payload of a transaction, and thereby the memory.
     pub fn new(checksum: ChecksumAlgorithm, max_transaction_bytes: u64) -> Self {
-        let payloads = Payloads::Kept(SpillFolder::default());
-        Self::with(checksum, max_transaction_bytes, payloads)
-    }
-
-    /// The same, with large payloads in files of `folder` instead of in memory.
-    #[must_use]
-    pub fn spilling(self, folder: SpillFolder) -> Self {
-        Self {
-            payloads: Payloads::Kept(folder),
-            ..self
-        }
-    }
-
-    /// The same for a caller that has the bytes of the events: transactions have no payload.
-    #[must_use]
-    pub fn without_payloads(self) -> Self {
-        Self {
-            payloads: Payloads::Dropped,
-            ..self
-        }
-    }
-
-    fn with(checksum: ChecksumAlgorithm, max_transaction_bytes: u64, payloads: Payloads) -> Self {
         Self {
             max_transaction_bytes,
-            payloads,
+            folder: Some(SpillFolder::default()),
             checksum,
             position: SourcePosition::default(),
             open: None,
@@ -92,9 +61,26 @@ impl TransactionFramer {
         }
     }
 
+    /// The same, with large payloads in files of `folder` instead of in memory.
+    #[must_use]
+    pub fn spilling(self, folder: SpillFolder) -> Self {
+        let folder = Some(folder);
+        Self { folder, ..self }
+    }
+
+    /// The same for a caller that has the bytes of the events: transactions have no payload.
+    #[must_use]
+    pub fn without_payloads(self) -> Self {
+        let folder = None;
+        Self { folder, ..self }
+    }
+
     /// Discards all state, including an open transaction, for a new stream.
     pub fn reset(&mut self, checksum: ChecksumAlgorithm) {
-        *self = Self::with(checksum, self.max_transaction_bytes, self.payloads.clone());
+        *self = Self {
+            folder: self.folder.take(),
+            ..Self::new(checksum, self.max_transaction_bytes)
+        };
     }
 
     /// True if a transaction has begun and not ended.
@@ -148,19 +134,28 @@ impl TransactionFramer {
                 self.append(event, verified, Place::Begun)?;
                 Ok(None)
             }
-            event_type if self.open.is_none() => {
-                if event.header().flags.contains(EventFlags::IGNORABLE)
-                    || event_type == EventType::Ignorable
-                {
+            event_type => {
+                let Some(open) = &self.open else {
+                    let is_flagged = event.header().flags.contains(EventFlags::IGNORABLE);
+                    if !is_flagged && event_type != EventType::Ignorable {
+                        return Err(FramingError::OutsideTransaction { event_type });
+                    }
                     self.advance(event.header());
-                    Ok(Some(StreamItem::Ignored(event_type)))
-                } else {
-                    Err(FramingError::OutsideTransaction { event_type })
-                }
-            }
-            _ => {
+                    return Ok(Some(StreamItem::Ignored(event_type)));
+                };
+                let (gtid, place) = (open.framed.gtid, open.place);
                 self.advance(event.header());
-                self.continue_transaction(event, verified)
+                match step(place, role(verified)?) {
+                    Step::Continue(place) => {
+                        self.append(event, verified, place)?;
+                        Ok(None)
+                    }
+                    Step::Finish => {
+                        self.append(event, verified, place)?;
+                        self.finish()
+                    }
+                    Step::Refuse => Err(FramingError::Misplaced { gtid, event_type }),
+                }
             }
         }
     }
@@ -226,28 +221,22 @@ impl TransactionFramer {
 
     fn begin(&mut self, event: EventRef<'_>) -> Result<(), FramingError> {
         let gtid_event = GtidEvent::decode(event)?;
+        let gtid = gtid_event.gtid;
         let announced_length = gtid_event.transaction_length.filter(|length| *length > 0);
         let limit = self.max_transaction_bytes;
+        let announced = announced_length.unwrap_or(0);
         // The announced length includes checksums, a small part; a transaction slightly above the limit is detected by its events.
-        if let Some(size) = announced_length
-            .map(|length| length / 2)
-            .filter(|size| *size > limit)
-        {
-            return Err(FramingError::TransactionTooLarge {
-                gtid: gtid_event.gtid,
-                size,
-                limit,
-            });
+        let size = announced / 2;
+        if size > limit {
+            return Err(FramingError::TransactionTooLarge { gtid, size, limit });
         }
-        let expected = announced_length.unwrap_or(0).min(limit);
-        let payload = match &self.payloads {
-            Payloads::Kept(folder) => Some(SpillingBytes::begin(folder, expected as usize)),
-            Payloads::Dropped => None,
-        };
+        let expected = announced.min(limit);
+        let folder = self.folder.as_ref();
+        let payload = folder.map(|folder| SpillingBytes::begin(folder, expected as usize));
         self.open = Some(OpenTransaction {
             place: Place::Begun,
             framed: FramedTransaction {
-                gtid: gtid_event.gtid,
+                gtid,
                 payload: Bytes::new(),
                 payload_crc32c: 0,
                 event_count: 0,
@@ -266,32 +255,6 @@ impl TransactionFramer {
         Ok(())
     }
 
-    fn continue_transaction(
-        &mut self,
-        event: &RawEvent,
-        verified: EventRef<'_>,
-    ) -> Result<Option<StreamItem>, FramingError> {
-        let Some(open) = &self.open else {
-            return Err(FramingError::OutsideTransaction {
-                event_type: event.event_type(),
-            });
-        };
-        match step(open.place, role(verified)?) {
-            Step::Continue(place) => {
-                self.append(event, verified, place)?;
-                Ok(None)
-            }
-            Step::Finish => {
-                self.append(event, verified, open.place)?;
-                self.finish()
-            }
-            Step::Refuse => Err(FramingError::Misplaced {
-                gtid: open.framed.gtid,
-                event_type: event.event_type(),
-            }),
-        }
-    }
-
     fn append(
         &mut self,
         event: &RawEvent,
@@ -302,12 +265,9 @@ impl TransactionFramer {
             return Ok(());
         };
         let size = open.length + verified.bytes().len() as u64;
-        if size > self.max_transaction_bytes {
-            return Err(FramingError::TransactionTooLarge {
-                gtid: open.framed.gtid,
-                size,
-                limit: self.max_transaction_bytes,
-            });
+        let (gtid, limit) = (open.framed.gtid, self.max_transaction_bytes);
+        if size > limit {
+            return Err(FramingError::TransactionTooLarge { gtid, size, limit });
         }
         if let Some(payload) = &mut open.payload {
             let (header, rest) = canonical_parts(verified);
@@ -346,12 +306,13 @@ impl OpenTransaction {
     fn check_length(&self) -> Result<(), FramingError> {
         let bare = self.length;
         let with_checksums = bare + u64::from(self.framed.event_count) * CHECKSUM_LEN as u64;
+        let (gtid, received) = (self.framed.gtid, self.received);
         match self.announced_length {
-            Some(announced) if announced != bare && announced != with_checksums => {
+            Some(announced) if ![bare, with_checksums].contains(&announced) => {
                 Err(FramingError::LengthMismatch {
-                    gtid: self.framed.gtid,
+                    gtid,
                     announced,
-                    received: self.received,
+                    received,
                 })
             }
             _ => Ok(()),
@@ -565,7 +526,12 @@ enum Step {
 /// The role of an event that may belong to a transaction.
 fn role(event: EventRef<'_>) -> Result<Role, DecodeError> {
     Ok(match event.event_type() {
-        EventType::Query => statement_role(&Query::decode(event)?.statement),
+        EventType::Query => match StatementKind::of(&Query::decode(event)?.statement) {
+            StatementKind::Begin | StatementKind::XaStart => Role::Begin,
+            StatementKind::Commit | StatementKind::Rollback => Role::End,
+            StatementKind::XaRollback => Role::XaRollback,
+            StatementKind::Savepoint | StatementKind::Other => Role::Statement,
+        },
         EventType::Xid | EventType::XaPrepare => Role::End,
         EventType::TransactionPayload => Role::Payload,
         EventType::IntVar | EventType::Rand | EventType::UserVar => Role::Variable,
@@ -577,15 +543,6 @@ fn role(event: EventRef<'_>) -> Result<Role, DecodeError> {
         }
         _ => Role::Part,
     })
-}
-
-fn statement_role(statement: &[u8]) -> Role {
-    match StatementKind::of(statement) {
-        StatementKind::Begin | StatementKind::XaStart => Role::Begin,
-        StatementKind::Commit | StatementKind::Rollback => Role::End,
-        StatementKind::XaRollback => Role::XaRollback,
-        StatementKind::Savepoint | StatementKind::Other => Role::Statement,
-    }
 }
 
 /// The effect of an event at a place of a transaction: the complete table.
@@ -603,12 +560,9 @@ fn step(place: Place, role: Role) -> Step {
         (Inside, Role::End) => Step::Finish,
         (Inside, Role::Statement | Role::Variable | Role::Part) => Step::Continue(Inside),
 
-        (Begun, Role::End | Role::Part)
-        | (
-            BeforeStatement,
-            Role::Begin | Role::End | Role::XaRollback | Role::Payload | Role::Part,
-        )
-        | (Inside, Role::Begin | Role::Payload) => Step::Refuse,
+        (Begun | BeforeStatement, Role::End | Role::Part)
+        | (BeforeStatement, Role::XaRollback)
+        | (BeforeStatement | Inside, Role::Begin | Role::Payload) => Step::Refuse,
     }
 }
 
@@ -638,6 +592,7 @@ mod tests {
 #[cfg(test)]
 mod boundary_tests {
     use super::*;
+    use crate::events::{EncodeEvent, EventOrigin};
 
     #[test]
     fn statements_have_the_roles_that_the_server_gives_them() {
@@ -660,12 +615,13 @@ mod boundary_tests {
             (b"", Role::Statement),
         ];
         for (statement, expected) in table {
-            assert_eq!(
-                statement_role(statement),
-                expected,
-                "{}",
-                statement.escape_ascii()
-            );
+            let query = Query {
+                statement: statement.into(),
+                ..Query::default()
+            };
+            let event = query.encode(EventOrigin::default());
+            let role = role(EventRef::new(&event).unwrap()).unwrap();
+            assert_eq!(role, expected, "{}", statement.escape_ascii());
         }
     }
 }

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use thiserror::Error;
 use uuid::Uuid;
 
-use crate::decode::{self, Cursor, DecodeError, invalid};
+use crate::decode::{self, Cursor, DecodeError, ensure, invalid};
 use crate::gtid::set::UnsortedIntervals;
 use crate::gtid::{Gno, Gtid, GtidSet, Interval, SourceId, Tag};
 
@@ -67,11 +67,7 @@ impl FromStr for GtidSet {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut intervals = UnsortedIntervals::default();
-        for item in text
-            .split(',')
-            .map(str::trim)
-            .filter(|item| !item.is_empty())
-        {
+        for item in text.split(',').map(str::trim).filter(|it| !it.is_empty()) {
             add_item(&mut intervals, item)?;
         }
         Ok(intervals.into_set())
@@ -82,10 +78,8 @@ impl FromStr for GtidSet {
 fn add_item(intervals: &mut UnsortedIntervals, item: &str) -> Result<(), ParseGtidError> {
     let refuse = |reason| ParseGtidError::new(item, reason);
     let mut fields = item.split(':').map(str::trim);
-    let source = fields
-        .next()
-        .and_then(parse_source)
-        .ok_or_else(|| refuse("it does not begin with a UUID"))?;
+    let source = fields.next().and_then(parse_source);
+    let source = source.ok_or_else(|| refuse("it does not begin with a UUID"))?;
     let mut tag = Tag::NONE;
     for field in fields {
         if field.starts_with(|c: char| c.is_ascii_digit()) {
@@ -97,8 +91,8 @@ fn add_item(intervals: &mut UnsortedIntervals, item: &str) -> Result<(), ParseGt
         } else if field.is_empty() {
             return Err(refuse("an interval is missing after a colon"));
         } else {
-            tag = Tag::new(field.as_bytes())
-                .map_err(|_| refuse("a tag is too long or has a wrong character"))?;
+            let named = Tag::new(field.as_bytes());
+            tag = named.map_err(|_| refuse("a tag is too long or has a wrong character"))?;
         }
     }
     Ok(())
@@ -106,10 +100,8 @@ fn add_item(intervals: &mut UnsortedIntervals, item: &str) -> Result<(), ParseGt
 
 fn parse_source(text: &str) -> Option<SourceId> {
     let hexadecimal = text.starts_with(|c: char| c == '{' || c.is_ascii_hexdigit());
-    hexadecimal
-        .then(|| Uuid::try_parse(text).ok())
-        .flatten()
-        .map(SourceId)
+    let uuid = hexadecimal.then(|| Uuid::try_parse(text).ok()).flatten();
+    uuid.map(SourceId)
 }
 
 /// `Some(None)` is an interval that ends before it begins, which MySQL treats as empty.
@@ -191,10 +183,9 @@ impl GtidSet {
                 out.extend_from_slice(&(interval.last().get() + 1).to_le_bytes());
             }
         }
-        let head = if tagged {
-            TAGGED_MARK | pairs << 8
-        } else {
-            pairs
+        let head = match tagged {
+            true => TAGGED_MARK | pairs << 8,
+            false => pairs,
         };
         out[..8].copy_from_slice(&head.to_le_bytes());
         out
@@ -215,14 +206,11 @@ impl GtidSet {
         let mut intervals = UnsortedIntervals::default();
         for _ in 0..pairs {
             let source = SourceId::from_bytes(cursor.array("GTID source")?);
-            let tag = if tagged {
-                Tag::new(decode::string(&mut cursor, "GTID tag")?)?
-            } else {
-                Tag::NONE
+            let tag = match tagged {
+                true => Tag::new(decode::string(&mut cursor, "GTID tag")?)?,
+                false => Tag::NONE,
             };
-            decode_intervals(&mut cursor, |interval| {
-                intervals.add(source, tag, interval);
-            })?;
+            decode_intervals(&mut cursor, |interval| intervals.add(source, tag, interval))?;
         }
         cursor.finish("the GTID set")?;
         Ok(intervals.into_set())
@@ -239,12 +227,9 @@ fn decode_intervals(
     for _ in 0..count {
         let first = cursor.i64("GTID interval")?;
         let end = cursor.i64("GTID interval")?;
-        if first <= floor || end <= first {
-            return Err(invalid(
-                "GTID interval",
-                "intervals are empty or not in order",
-            ));
-        }
+        let in_order = floor < first && first < end;
+        let reason = "intervals are empty or not in order";
+        ensure(in_order, "GTID interval", reason)?;
         floor = end;
         let interval = Interval::new(Gno::from_signed(first)?, Gno::from_signed(end - 1)?);
         each(interval.ok_or(invalid("GTID interval", "it is empty"))?);
@@ -279,9 +264,8 @@ pub fn parse_gtid_owners(text: &str) -> Result<Vec<(Gtid, Vec<u32>)>, ParseGtidE
             }
             let mut parts = field.split('#');
             let number = parts.next().unwrap_or_default();
-            let owners = parts
-                .map(|id| id.trim().parse::<u32>())
-                .collect::<Result<Vec<_>, _>>();
+            let owners = parts.map(|id| id.trim().parse::<u32>());
+            let owners: Result<Vec<_>, _> = owners.collect();
             let owners = owners.map_err(|_| ParseGtidError::new(item, "an owner is no number"))?;
             let gtid = format!("{source}:{number}").parse::<Gtid>()?;
             all.push((gtid, owners));

@@ -26,10 +26,9 @@ impl Gno {
 
     /// The number, if it is in range.
     pub const fn new(number: u64) -> Option<Self> {
-        if number >= Self::MIN.0 && number <= Self::MAX.0 {
-            Some(Self(number))
-        } else {
-            None
+        match number >= Self::MIN.0 && number <= Self::MAX.0 {
+            true => Some(Self(number)),
+            false => None,
         }
     }
 
@@ -40,10 +39,8 @@ impl Gno {
 
     /// The number from a signed integer field.
     pub(crate) fn from_signed(number: i64) -> Result<Self, DecodeError> {
-        u64::try_from(number)
-            .ok()
-            .and_then(Self::new)
-            .ok_or(invalid("GTID number", "outside of 1 to 2^63 - 2"))
+        let number = u64::try_from(number).ok().and_then(Self::new);
+        number.ok_or(invalid("GTID number", "outside of 1 to 2^63 - 2"))
     }
 }
 
@@ -137,10 +134,8 @@ impl Tag {
                 b'A'..=b'Z' => from.to_ascii_lowercase(),
                 b'0'..=b'9' if at > 0 => *from,
                 _ => {
-                    return Err(invalid(
-                        "GTID tag",
-                        "a tag has letters, digits and underscores, and does not begin with a digit",
-                    ));
+                    let reason = "a tag has letters, digits and underscores, and does not begin with a digit";
+                    return Err(invalid("GTID tag", reason));
                 }
             };
         }

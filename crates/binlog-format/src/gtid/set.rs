@@ -30,9 +30,8 @@ impl GtidSet {
 
     /// Number of its GTIDs.
     pub fn count(&self) -> u128 {
-        self.intervals()
-            .map(|(_, _, interval)| u128::from(interval.count()))
-            .sum()
+        let all = self.intervals();
+        all.map(|(.., interval)| u128::from(interval.count())).sum()
     }
 
     /// True if any GTID in it has a tag.
@@ -42,17 +41,15 @@ impl GtidSet {
 
     /// Whether `gtid` is in it.
     pub fn contains(&self, gtid: &Gtid) -> bool {
-        self.parts
-            .get(&(gtid.source, gtid.tag))
-            .is_some_and(|part| part.contains(gtid.gno))
+        let part = self.parts.get(&(gtid.source, gtid.tag));
+        part.is_some_and(|part| part.covers(gtid.gno.into()))
     }
 
     /// Whether all of `other` is in it.
     pub fn contains_set(&self, other: &Self) -> bool {
         other.parts.iter().all(|(key, theirs)| {
-            self.parts
-                .get(key)
-                .is_some_and(|ours| Arc::ptr_eq(ours, theirs) || ours.contains_set(theirs))
+            let ours = self.parts.get(key);
+            ours.is_some_and(|ours| Arc::ptr_eq(ours, theirs) || ours.contains_set(theirs))
         })
     }
 
@@ -146,9 +143,8 @@ impl GtidSet {
     /// All intervals, ordered by source, tag and number.
     pub fn intervals(&self) -> impl Iterator<Item = (SourceId, Tag, Interval)> + '_ {
         self.parts().flat_map(|(source, tag, intervals)| {
-            intervals
-                .iter()
-                .map(move |interval| (source, tag, *interval))
+            let intervals = intervals.iter();
+            intervals.map(move |interval| (source, tag, *interval))
         })
     }
 
@@ -161,9 +157,8 @@ impl GtidSet {
 
     /// Sources and tags in order, each with its sorted intervals.
     pub fn parts(&self) -> impl Iterator<Item = (SourceId, Tag, &[Interval])> {
-        self.parts
-            .iter()
-            .map(|((source, tag), intervals)| (*source, *tag, intervals.as_slice()))
+        let parts = self.parts.iter();
+        parts.map(|((source, tag), part)| (*source, *tag, &*part.intervals))
     }
 }
 
@@ -277,26 +272,16 @@ impl IntervalSet {
         self.intervals.is_empty()
     }
 
-    pub(crate) fn as_slice(&self) -> &[Interval] {
-        &self.intervals
-    }
-
-    pub(crate) fn contains(&self, gno: Gno) -> bool {
-        self.covers(Interval::from(gno))
-    }
-
     fn covers(&self, wanted: Interval) -> bool {
         // Most lookups are for the newest.
         let newest = self.intervals.last();
         if newest.is_none_or(|newest| newest.last < wanted.first) {
             return false;
         }
-        let at = self
-            .intervals
-            .partition_point(|interval| interval.last < wanted.first);
-        self.intervals
-            .get(at)
-            .is_some_and(|found| found.first <= wanted.first && wanted.last <= found.last)
+        let all = &self.intervals;
+        let at = all.partition_point(|interval| interval.last < wanted.first);
+        let found = all.get(at);
+        found.is_some_and(|found| found.first <= wanted.first && wanted.last <= found.last)
     }
 
     pub(crate) fn contains_set(&self, other: &Self) -> bool {
@@ -354,12 +339,10 @@ impl IntervalSet {
             self.intervals.clone_from(&other.intervals);
             return;
         }
-        let mut merged: Vec<Interval> =
-            Vec::with_capacity(self.intervals.len().max(other.intervals.len()));
-        let (mut left, mut right) = (
-            self.intervals.iter().peekable(),
-            other.intervals.iter().peekable(),
-        );
+        let most = self.intervals.len().max(other.intervals.len());
+        let mut merged: Vec<Interval> = Vec::with_capacity(most);
+        let mut left = self.intervals.iter().peekable();
+        let mut right = other.intervals.iter().peekable();
         loop {
             let next = match (left.peek(), right.peek()) {
                 (Some(a), Some(b)) if b.first < a.first => right.next(),

@@ -1,6 +1,6 @@
 //! A column's type in table maps: a type byte, and up to four bytes of metadata that determine the length of its values.
 
-use crate::decode::{Cursor, DecodeError, invalid};
+use crate::decode::{Cursor, DecodeError, ensure, invalid};
 use crate::events::TableMap;
 
 /// A column's type, with the parameters for its values' length.
@@ -108,6 +108,7 @@ const ENUM: u8 = 247;
 const SET: u8 = 248;
 const STRING: u8 = 254;
 
+const FIELD: &str = "column metadata";
 /// Maximum digits of a DECIMAL, total and after the point.
 const MAX_PRECISION: u8 = 65;
 const MAX_SCALE: u8 = 30;
@@ -115,7 +116,6 @@ const MAX_SCALE: u8 = 30;
 impl ColumnType {
     /// The type of a type byte; consumes its part of `metadata`.
     pub(super) fn read(type_byte: u8, metadata: &mut Cursor<'_>) -> Result<Self, DecodeError> {
-        const FIELD: &str = "column metadata";
         Ok(match type_byte {
             1 => Self::TinyInt,
             2 => Self::SmallInt,
@@ -204,6 +204,11 @@ impl ColumnType {
         })
     }
 
+    /// Whether values have no length of their own.
+    pub fn has_fixed_length(self) -> bool {
+        matches!(self.length(), Length::Fixed(_))
+    }
+
     /// Whether a table map records its character set among those of text columns. A vector counts as a binary string there.
     pub(super) const fn is_text(self) -> bool {
         matches!(
@@ -233,42 +238,27 @@ fn decimal_bytes(digits: u8) -> u16 {
 }
 
 fn decimal([precision, scale]: [u8; 2]) -> Result<ColumnType, DecodeError> {
-    if precision > MAX_PRECISION || scale > MAX_SCALE || scale > precision {
-        return Err(invalid(
-            "column metadata",
-            "a DECIMAL with more than 65 digits, 30 after the point, or more there than in total",
-        ));
-    }
-    Ok(ColumnType::Decimal { precision, scale })
+    let fits = precision <= MAX_PRECISION && scale <= MAX_SCALE && scale <= precision;
+    let reason =
+        "a DECIMAL with more than 65 digits, 30 after the point, or more there than in total";
+    ensure(fits, FIELD, reason).map(|()| ColumnType::Decimal { precision, scale })
 }
 
 fn bit([odd_bits, whole_bytes]: [u8; 2]) -> Result<ColumnType, DecodeError> {
-    if odd_bits > 7 || whole_bytes > 8 {
-        return Err(invalid("column metadata", "a BIT with more than 64 bits"));
-    }
-    Ok(ColumnType::Bit {
-        bits: u16::from(whole_bytes) * 8 + u16::from(odd_bits),
-    })
+    let fits = odd_bits <= 7 && whole_bytes <= 8;
+    let bits = u16::from(whole_bytes) * 8 + u16::from(odd_bits);
+    ensure(fits, FIELD, "a BIT with more than 64 bits").map(|()| ColumnType::Bit { bits })
 }
 
 fn decimals(decimals: u8) -> Result<u8, DecodeError> {
-    if decimals > 6 {
-        return Err(invalid(
-            "column metadata",
-            "a time with more than 6 digits of a second's fraction",
-        ));
-    }
-    Ok(decimals)
+    let reason = "a time with more than 6 digits of a second's fraction";
+    ensure(decimals <= 6, FIELD, reason).map(|()| decimals)
 }
 
 fn length_bytes(length_bytes: u8) -> Result<u8, DecodeError> {
-    match length_bytes {
-        1..=4 => Ok(length_bytes),
-        _ => Err(invalid(
-            "column metadata",
-            "a BLOB whose length has other than 1 to 4 bytes",
-        )),
-    }
+    let fits = (1..=4).contains(&length_bytes);
+    let reason = "a BLOB whose length has other than 1 to 4 bytes";
+    ensure(fits, FIELD, reason).map(|()| length_bytes)
 }
 
 /// CHAR, ENUM and SET share a type byte; the first metadata byte is the real one. For a CHAR above 255 bytes, two of its bits are the
@@ -280,12 +270,8 @@ fn char_enum_or_set([real_type, length]: [u8; 2]) -> Result<ColumnType, DecodeEr
         (SET, bytes @ 1..=8) => return Ok(ColumnType::Set { bytes }),
         _ => {}
     }
-    if real_type | HIGH_LENGTH != STRING {
-        return Err(invalid(
-            "column metadata",
-            "neither a CHAR, an ENUM nor a SET",
-        ));
-    }
+    let is_char = real_type | HIGH_LENGTH == STRING;
+    ensure(is_char, FIELD, "neither a CHAR, an ENUM nor a SET")?;
     let high = u16::from(!real_type & HIGH_LENGTH) << 4;
     Ok(ColumnType::Char {
         max_bytes: high | u16::from(length),
@@ -294,7 +280,6 @@ fn char_enum_or_set([real_type, length]: [u8; 2]) -> Result<ColumnType, DecodeEr
 
 /// Skips the element type of a typed array and its metadata; lengths of texts have three bytes here.
 fn skip_element_type(metadata: &mut Cursor<'_>) -> Result<(), DecodeError> {
-    const FIELD: &str = "column metadata";
     match metadata.u8(FIELD)? {
         VARCHAR => metadata.bytes(FIELD, 3).map(|_| ()),
         TYPED_ARRAY => Err(invalid(FIELD, "an array of arrays")),
@@ -309,7 +294,7 @@ fn skip_element_type(metadata: &mut Cursor<'_>) -> Result<(), DecodeError> {
 pub struct Columns {
     types: Box<[ColumnType]>,
     /// Number of JSON columns: images with differences have a bit for each.
-    json: usize,
+    pub(super) json: usize,
 }
 
 impl Columns {
@@ -321,18 +306,13 @@ impl Columns {
     /// # Errors
     /// When a type is not one of MySQL 5.7 to 9.x, the metadata does not match the types, or there are more than [`Self::MAX`].
     pub fn of(map: &TableMap<'_>) -> Result<Self, DecodeError> {
-        if map.column_types.len() > Self::MAX {
-            return Err(invalid(
-                "table map",
-                "it has more columns than a MySQL table may have (4,096)",
-            ));
-        }
+        let fits = map.column_types.len() <= Self::MAX;
+        let reason = "it has more columns than a MySQL table may have (4,096)";
+        ensure(fits, "table map", reason)?;
         let mut metadata = Cursor::new(&map.metadata);
-        let types = map
-            .column_types
-            .iter()
-            .map(|type_byte| ColumnType::read(*type_byte, &mut metadata))
-            .collect::<Result<Box<[_]>, _>>()?;
+        let types = map.column_types.iter();
+        let types = types.map(|type_byte| ColumnType::read(*type_byte, &mut metadata));
+        let types = types.collect::<Result<Box<[_]>, _>>()?;
         metadata.finish("column metadata")?;
         let is_json = |column: &&ColumnType| matches!(column, ColumnType::Json { .. });
         let json = types.iter().filter(is_json).count();
@@ -349,17 +329,8 @@ impl Columns {
         self.types.is_empty()
     }
 
-    /// The type of a column, counted from 0.
-    pub fn get(&self, column: usize) -> Option<ColumnType> {
-        self.types.get(column).copied()
-    }
-
     /// The columns' types, in table order.
     pub fn iter(&self) -> impl Iterator<Item = ColumnType> + '_ {
         self.types.iter().copied()
-    }
-
-    pub(super) fn json_count(&self) -> usize {
-        self.json
     }
 }

@@ -6,7 +6,7 @@ mod columns;
 
 use std::ops::Range;
 
-use crate::decode::{Cursor, DecodeError, invalid};
+use crate::decode::{Cursor, DecodeError, ensure, invalid};
 use crate::events::{Rows, RowsChange, TableMap};
 pub use crate::row_image::columns::{ColumnType, Columns};
 
@@ -56,12 +56,9 @@ impl<'a> RowReader<'a> {
     /// # Errors
     /// When the event has another number of columns.
     pub fn new(rows: &'a Rows<'_>, columns: &'a Columns) -> Result<Self, DecodeError> {
-        if rows.column_count != columns.len() as u64 {
-            return Err(invalid(
-                "rows event",
-                "it has another number of columns than its table map",
-            ));
-        }
+        let fits = rows.column_count == columns.len() as u64;
+        let reason = "it has another number of columns than its table map";
+        ensure(fits, "rows event", reason)?;
         Ok(Self {
             columns,
             change: rows.change,
@@ -89,22 +86,14 @@ impl<'a> RowReader<'a> {
             self.ended = true;
             return Ok(None);
         }
-        let first_ends = match self.read() {
-            Ok(first_ends) => first_ends,
-            Err(error) => {
-                self.ended = true;
-                return Err(error);
-            }
-        };
+        let read = self.read();
+        self.ended = read.is_err();
+        let first_ends = read?;
         let range = start..self.len - self.images.remaining();
         if range.is_empty() {
             self.ended = true;
-            if !self.images.is_empty() {
-                return Err(invalid(
-                    "rows event",
-                    "its images have no columns, but bytes",
-                ));
-            }
+            let reason = "its images have no columns, but bytes";
+            ensure(self.images.is_empty(), "rows event", reason)?;
         }
         let (before, after, after_at) = match self.change {
             RowsChange::Write => (None, Some(&self.first), start),
@@ -127,32 +116,29 @@ impl<'a> RowReader<'a> {
 
     /// Reads the images of a row; returns the end of the first one.
     fn read(&mut self) -> Result<usize, DecodeError> {
-        self.first
-            .read(self.columns, self.present, &[], &mut self.images)?;
+        let (present, images) = (self.present, &mut self.images);
+        self.first.read(self.columns, present, &[], images)?;
         let first_ends = self.len - self.images.remaining();
         if self.change.has_two_images() {
             let diffs = match self.change {
                 RowsChange::PartialUpdate => self.json_diff_bits()?,
                 _ => &[],
             };
-            self.second
-                .read(self.columns, self.present_after, diffs, &mut self.images)?;
+            let (present, images) = (self.present_after, &mut self.images);
+            self.second.read(self.columns, present, diffs, images)?;
         }
         Ok(first_ends)
     }
 
     fn json_diff_bits(&mut self) -> Result<&'a [u8], DecodeError> {
         let options = self.images.length_encoded("an image's options")?;
-        if options & !HAS_JSON_DIFFS != 0 {
-            return Err(invalid(
-                "an image's options",
-                "an option of a later MySQL version",
-            ));
-        }
+        let is_known = options & !HAS_JSON_DIFFS == 0;
+        let reason = "an option of a later MySQL version";
+        ensure(is_known, "an image's options", reason)?;
         if options & HAS_JSON_DIFFS == 0 {
             return Ok(&[]);
         }
-        let bytes = self.columns.json_count().div_ceil(8);
+        let bytes = self.columns.json.div_ceil(8);
         self.images.bytes("an image's JSON bits", bytes)
     }
 }
@@ -210,19 +196,14 @@ impl<'a> Image<'a> {
                 is_diff = bit(diffs, nth_json);
                 nth_json += 1;
             }
-            let value = if !bit(present, at) {
-                Value::Absent
-            } else {
-                nth += 1;
-                if bit(nulls, nth - 1) {
-                    Value::Null
-                } else if is_diff {
-                    Value::JsonDiff(column.take(images)?)
-                } else {
-                    Value::Bytes(column.take(images)?)
-                }
-            };
-            self.values.push(value);
+            let is_present = bit(present, at);
+            self.values.push(match is_present {
+                false => Value::Absent,
+                true if bit(nulls, nth) => Value::Null,
+                true if is_diff => Value::JsonDiff(column.take(images)?),
+                true => Value::Bytes(column.take(images)?),
+            });
+            nth += usize::from(is_present);
         }
         Ok(())
     }
@@ -230,8 +211,8 @@ impl<'a> Image<'a> {
 
 /// A bit, counted from the lowest of the first byte; false beyond the end.
 fn bit(bits: &[u8], at: usize) -> bool {
-    bits.get(at / 8)
-        .is_some_and(|byte| byte >> (at % 8) & 1 == 1)
+    let byte = bits.get(at / 8);
+    byte.is_some_and(|byte| byte >> (at % 8) & 1 == 1)
 }
 
 // The optional metadata of a table map: fields of (number, length-encoded length, value), in any order.
@@ -240,9 +221,9 @@ fn bit(bits: &[u8], at: usize) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CollationId(pub u32);
 
-/// A primary key column in a table map.
+/// A column of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct MetadataKeyPart {
+pub struct KeyPart {
     /// The column, counted from 0.
     pub column: usize,
     /// Length of the key's prefix in characters (bytes for binary columns), if it is not the whole column.
@@ -255,7 +236,8 @@ pub struct MetadataKeyPart {
 pub struct TableMetadata<'a> {
     collations: Vec<Option<CollationId>>,
     names: Vec<&'a [u8]>,
-    primary_key: Vec<MetadataKeyPart>,
+    /// The primary key's columns, in key order; empty without one, or without `binlog_row_metadata=FULL`.
+    pub primary_key: Vec<KeyPart>,
 }
 
 impl<'a> TableMetadata<'a> {
@@ -282,19 +264,13 @@ impl<'a> TableMetadata<'a> {
     ) -> Result<(), DecodeError> {
         match number {
             // DEFAULT_CHARSET.
-            2 => {
-                self.take_default_collation(value, columns, ColumnType::is_text)?;
-            }
+            2 => self.take_default_collation(value, columns, ColumnType::is_text)?,
             // COLUMN_CHARSET.
             3 => self.take_collations(value, columns, ColumnType::is_text)?,
             // ENUM_AND_SET_DEFAULT_CHARSET.
-            10 => {
-                self.take_default_collation(value, columns, ColumnType::is_enum_or_set)?;
-            }
+            10 => self.take_default_collation(value, columns, ColumnType::is_enum_or_set)?,
             // ENUM_AND_SET_COLUMN_CHARSET.
-            11 => {
-                self.take_collations(value, columns, ColumnType::is_enum_or_set)?;
-            }
+            11 => self.take_collations(value, columns, ColumnType::is_enum_or_set)?,
             // COLUMN_NAME.
             4 => self.names = names(value, columns)?,
             // SIMPLE_PRIMARY_KEY and PRIMARY_KEY_WITH_PREFIX.
@@ -317,11 +293,6 @@ impl<'a> TableMetadata<'a> {
     /// True if the table map was written under `binlog_row_metadata=FULL`: then a missing primary key means that the table has none.
     pub fn is_full(&self) -> bool {
         !self.names.is_empty()
-    }
-
-    /// The primary key's columns, in key order; empty without one, or without `binlog_row_metadata=FULL`.
-    pub fn primary_key(&self) -> &[MetadataKeyPart] {
-        &self.primary_key
     }
 
     /// A default collation, and pairs of a column (counted among those of its kind) and its collation.
@@ -367,9 +338,8 @@ impl<'a> TableMetadata<'a> {
 
 fn collation(value: &mut Cursor<'_>) -> Result<CollationId, DecodeError> {
     let number = value.length_encoded("a collation")?;
-    u32::try_from(number)
-        .map(CollationId)
-        .map_err(|_| invalid("a collation", "its number has more than 32 bits"))
+    let number = u32::try_from(number).map(CollationId);
+    number.map_err(|_| invalid("a collation", "its number has more than 32 bits"))
 }
 
 fn next_exception(value: &mut Cursor<'_>) -> Result<Option<(u64, CollationId)>, DecodeError> {
@@ -393,23 +363,24 @@ fn primary_key(
     mut value: Cursor<'_>,
     columns: &Columns,
     with_prefixes: bool,
-) -> Result<Vec<MetadataKeyPart>, DecodeError> {
+) -> Result<Vec<KeyPart>, DecodeError> {
     let mut parts = Vec::new();
     while !value.is_empty() {
         let column = value.length_encoded("a key's column")?;
-        let column = usize::try_from(column)
-            .ok()
-            .filter(|column| *column < columns.len())
-            .ok_or(invalid("primary key", "a column of it is not in the table"))?;
-        let prefix = if with_prefixes {
-            let length = value.length_encoded("a key's prefix")?;
-            let length = u32::try_from(length)
-                .map_err(|_| invalid("a key's prefix", "its length has more than 32 bits"))?;
-            (length > 0).then_some(length)
-        } else {
-            None
+        let column = usize::try_from(column).unwrap_or(usize::MAX);
+        let is_there = column < columns.len();
+        let reason = "a column of it is not in the table";
+        ensure(is_there, "primary key", reason)?;
+        let prefix = match with_prefixes {
+            true => value.length_encoded("a key's prefix")?,
+            false => 0,
         };
-        parts.push(MetadataKeyPart { column, prefix });
+        let prefix = u32::try_from(prefix)
+            .map_err(|_| invalid("a key's prefix", "its length has more than 32 bits"))?;
+        parts.push(KeyPart {
+            column,
+            prefix: (prefix > 0).then_some(prefix),
+        });
     }
     Ok(parts)
 }

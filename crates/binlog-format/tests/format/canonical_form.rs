@@ -1,7 +1,7 @@
 //! The canonical and the stamped form are two views of the same event, and a synthesized file begins as a MySQL file does.
 
 use binlog_format::canonical::{
-    CanonicalEvents, canonicalise, stamp, stamp_payload, stamped_len, unstamp, verify_event_crc,
+    CanonicalEvents, canonicalise, stamp, stamp_payload, stamped_len, unstamp,
 };
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::event::{EventFlags, EventHeader, EventRef, RawEvent};
@@ -32,7 +32,7 @@ fn stamping_writes_size_end_position_and_checksum() {
     let header = EventHeader::parse(&stored).unwrap();
     assert_eq!(u64::from(header.log_pos), end);
     assert_eq!(header.event_size as usize, stored.len());
-    verify_event_crc(&stored).unwrap();
+    unstamp(&stored).unwrap();
 }
 
 #[test]
@@ -73,7 +73,6 @@ fn every_flipped_bit_of_a_stored_event_is_found() {
     for bit in 0..stored.len() * 8 {
         let mut damaged = stored.clone();
         damaged[bit / 8] ^= 1 << (bit % 8);
-        assert!(verify_event_crc(&damaged).is_err(), "bit {bit}");
         assert!(unstamp(&damaged).is_err(), "bit {bit}");
     }
 }
@@ -88,7 +87,7 @@ fn a_damaged_event_is_named_with_its_checksums() {
     )
     .unwrap();
     stored[30] ^= 1;
-    let error = verify_event_crc(&stored).unwrap_err();
+    let error = unstamp(&stored).unwrap_err();
     assert!(matches!(error, DecodeError::ChecksumMismatch { .. }));
     assert!(error.to_string().contains("ROTATE"), "{error}");
 }
@@ -108,7 +107,8 @@ fn a_canonical_format_description_has_no_fields_of_one_servers_file() {
     let mut received = FormatDescription::built_in("8.4.7");
     received.created = 1234;
     received.checksum = ChecksumAlgorithm::None;
-    let flags = EventFlags::BINLOG_IN_USE | EventFlags::ARTIFICIAL | EventFlags::NO_FILTER;
+    let of_one_file = EventFlags::BINLOG_IN_USE.0 | EventFlags::ARTIFICIAL.0;
+    let flags = EventFlags(of_one_file | EventFlags::NO_FILTER.0);
     let event = received.encode(EventOrigin {
         timestamp: 9,
         server_id: 3,

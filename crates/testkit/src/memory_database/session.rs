@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use applier::backend::{Refusal, Session, SessionId, Then, WriteError};
-use applier::batch::Batch;
+use applier::batch::{Batch, Commits};
 use applier::schema::TableName;
 use applier::transaction::{Barrier, BarrierEnd, Body, Step, Transaction};
 use binlog_format::event::{EventRef, EventType};
@@ -211,12 +211,13 @@ impl Session for MemorySession {
         batch: &Arc<Batch>,
         rows: Range<usize>,
         then: Then,
+        _: impl FnMut() + Send,
     ) -> Result<(), WriteError> {
         self.call(|state| {
             state.write(self.id, batch, rows)?;
             match then {
                 Then::StayOpen => Ok(()),
-                Then::Commit => state.commit(self.id, batch.transactions()),
+                Then::Commit | Then::InTurn(_) => state.commit(self.id, batch.transactions()),
             }
         })
     }
@@ -225,7 +226,8 @@ impl Session for MemorySession {
         let mut committed = 0;
         let result = self.call(|state| {
             for transaction in &batch.transactions()[from..] {
-                let alone = Batch::alone(batch.seq, Arc::clone(transaction));
+                let alone = vec![Arc::clone(transaction)];
+                let alone = Batch::new(batch.seq, Commits::OneByOne, alone);
                 state.write(self.id, &alone, 0..alone.rows())?;
                 state.commit(self.id, alone.transactions())?;
                 committed += 1;

@@ -11,40 +11,19 @@ use crate::run::plan::worker_slot::WorkerSlot;
 use crate::run::plan::{Entry, Plan, State};
 use crate::transaction::{Body, Transaction};
 
-/// Transactions that are in no batch yet.
-#[derive(Debug, Default)]
-pub(super) struct Gathering {
-    transactions: Vec<Arc<Transaction>>,
-    bytes: usize,
-}
-
-impl Gathering {
-    pub(super) fn first(&self) -> Option<&Arc<Transaction>> {
-        self.transactions.first()
-    }
-
-    fn takes(&self, transaction: &Transaction, limit: BatchSize) -> bool {
-        self.transactions.len() < limit.transactions
-            && self.bytes.saturating_add(transaction.bytes) <= limit.bytes
-    }
-
-    fn add(&mut self, transaction: Arc<Transaction>) {
-        self.bytes = self.bytes.saturating_add(transaction.bytes);
-        self.transactions.push(transaction);
-    }
-}
-
 impl Plan {
     /// The next transaction of the log.
     pub fn admit(&mut self, transaction: Arc<Transaction>) {
         self.depth += 1;
         let is_barrier = matches!(transaction.body, Body::Barrier(_));
         let limit = self.batch_limit();
-        if is_barrier || !self.gathering.takes(&transaction, limit) {
+        let all = self.gathering.iter().chain([&transaction]);
+        let bytes: usize = all.map(|one| one.bytes).sum();
+        if is_barrier || self.gathering.len() >= limit.transactions || bytes > limit.bytes {
             self.end_batch();
         }
-        self.gathering.add(transaction);
-        if is_barrier || self.gathering.transactions.len() >= limit.transactions {
+        self.gathering.push(transaction);
+        if is_barrier || self.gathering.len() >= limit.transactions {
             self.end_batch();
         }
     }
@@ -60,7 +39,7 @@ impl Plan {
 
     /// Arrived transactions become a batch, or several if the limit has been lowered in the meantime.
     fn end_batch(&mut self) {
-        let Gathering { transactions, .. } = std::mem::take(&mut self.gathering);
+        let transactions = std::mem::take(&mut self.gathering);
         for transactions in transactions.chunks(self.batch_limit().transactions.max(1)) {
             self.add_batch(transactions.to_vec());
         }
@@ -77,11 +56,11 @@ impl Plan {
         let batch = Batch::new(self.scheduler.next(), commits, transactions);
         let seq = match batch.barrier() {
             Some(_) => self.scheduler.admit_barrier(),
-            None => self.scheduler.admit(
-                batch
-                    .pieces(0..batch.rows())
-                    .flat_map(|(changes, rows)| rows.map(|row| changes.keys_of(row))),
-            ),
+            None => {
+                let pieces = batch.pieces(0..batch.rows());
+                let keys = pieces.flat_map(|(changes, rows)| rows.map(|row| changes.keys_of(row)));
+                self.scheduler.admit(keys)
+            }
         };
         self.entries.push_back(Entry {
             batch: Arc::new(batch),
@@ -96,13 +75,10 @@ impl Plan {
     fn batch_limit(&self) -> BatchSize {
         let alone =
             self.passing.on || self.slots.len() == 1 || self.pacing.mode() == PacingMode::Alone;
-        let transactions = match alone {
-            true => self.batch.transactions.min(self.pace.at_once()),
-            false => 1,
-        };
+        let most = if alone { self.pace.at_once() } else { 1 };
         BatchSize {
-            transactions,
-            bytes: self.batch.bytes,
+            transactions: self.batch.transactions.min(most),
+            ..self.batch
         }
     }
 }

@@ -6,8 +6,6 @@
 
 mod gathering;
 mod reports;
-#[cfg(test)]
-mod tests;
 mod turns;
 mod worker_slot;
 
@@ -18,7 +16,6 @@ use std::time::Duration;
 use crate::backend::{Refusal, Then};
 use crate::batch::{Batch, BatchSeq, Commits};
 use crate::run::options::{BatchSize, Options, Pace};
-use crate::run::plan::gathering::Gathering;
 use crate::run::plan::turns::{Pacing, PacingMode, Passing};
 pub use crate::run::plan::worker_slot::{Call, Order, Report, WorkerId};
 use crate::run::plan::worker_slot::{Held, Running, WorkerSlot};
@@ -50,21 +47,22 @@ pub struct Plan {
     stall_after: Duration,
     pace: Pace,
     pacing: Pacing,
-    passing: Passing,
+    pub(super) passing: Passing,
     /// Transactions that are in no batch yet.
-    gathering: Gathering,
+    gathering: Vec<Arc<Transaction>>,
     /// From the scheduler's base on.
     entries: VecDeque<Entry>,
-    /// Waiting batches, and the number of uncommitted transactions.
+    /// Waiting batches.
     waiting: usize,
-    depth: usize,
+    /// Uncommitted transactions.
+    pub depth: usize,
     /// Waiting batches that may begin.
     ready: BTreeSet<BatchSeq>,
     slots: Vec<WorkerSlot>,
     /// The last batch that was begun.
     last_begun: BatchSeq,
-    /// Transactions begun since the last query.
-    begun: Vec<Arc<Transaction>>,
+    /// Transactions begun and not yet counted.
+    pub(super) begun: Vec<Arc<Transaction>>,
     /// No batch after this one begins.
     begin_upto: Option<BatchSeq>,
     stopped: bool,
@@ -85,14 +83,12 @@ impl Plan {
             pace: Pace::default(),
             pacing: Pacing::default(),
             passing: Passing::new(as_one),
-            gathering: Gathering::default(),
+            gathering: Vec::new(),
             entries: VecDeque::new(),
             waiting: 0,
             depth: 0,
             ready: BTreeSet::new(),
-            slots: (0..options.workers)
-                .map(|_| WorkerSlot::default())
-                .collect(),
+            slots: Vec::from_iter((0..options.workers).map(|_| WorkerSlot::default())),
             last_begun: BatchSeq(first.0.saturating_sub(1)),
             begun: Vec::new(),
             begin_upto: None,
@@ -103,14 +99,9 @@ impl Plan {
         }
     }
 
-    /// The session that commits this batch has taken its turn: the next one may request its own.
-    pub fn turn_taken(&mut self, seq: BatchSeq) {
-        self.passing.taken(seq);
-    }
-
-    /// Nothing new begins, except what begun transactions need.
-    pub fn hold(&mut self) {
-        self.begin_upto = Some(self.last_begun);
+    /// During a pause nothing new begins, except what begun transactions need.
+    pub fn set_paused(&mut self, paused: bool) {
+        self.begin_upto = paused.then_some(self.last_begun);
     }
 
     /// Nothing new begins, and open transactions that cannot be committed without that are rolled back.
@@ -118,11 +109,6 @@ impl Plan {
         self.begin_upto = Some(BatchSeq::default());
         self.pace = Pace::default();
         self.stopped = true;
-    }
-
-    /// Transactions may begin again after the point at which [`Plan`] was held.
-    pub fn resume(&mut self) {
-        self.begin_upto = None;
     }
 
     /// Sets the maximum number of transactions that begin in a second from now on.
@@ -133,12 +119,8 @@ impl Plan {
     /// The orders that are due now.
     pub fn orders(&mut self, now: Duration) -> Vec<(WorkerId, Order)> {
         let mut orders = Vec::new();
-        let lost_from = self.lost_from();
         for worker in (0..self.slots.len()).map(WorkerId) {
-            let order = match lost_from {
-                Some(from) if self.holds_from(worker, from) => self.abandon(worker, now),
-                _ => self.next_order(worker, now),
-            };
+            let order = self.next_order(worker, now);
             orders.extend(order.map(|order| (worker, order)));
         }
         if self.refused.is_some() {
@@ -207,19 +189,9 @@ impl Plan {
         pauses.chain(pace).filter(|moment| *moment > now).min()
     }
 
-    /// The transactions that were begun since the last call.
-    pub fn take_begun(&mut self) -> Vec<Arc<Transaction>> {
-        std::mem::take(&mut self.begun)
-    }
-
     /// True if a worker has an order.
     pub fn is_busy(&self) -> bool {
         self.slots.iter().any(|slot| slot.running.is_some())
-    }
-
-    /// Uncommitted transactions.
-    pub fn depth(&self) -> usize {
-        self.depth
     }
 
     /// The first uncommitted transaction, if any.
@@ -235,10 +207,8 @@ impl Plan {
 
     /// The first transaction not begun, if any.
     pub fn first_waiting(&self) -> Option<&Arc<Transaction>> {
-        match self.first_waiting_batch() {
-            Some(batch) => batch.transactions().first(),
-            None => self.gathering.first(),
-        }
+        let first = self.first_waiting_batch().map(|batch| batch.transactions());
+        first.map_or(self.gathering.first(), |all| all.first())
     }
 
     fn first_waiting_batch(&self) -> Option<&Arc<Batch>> {
@@ -249,32 +219,17 @@ impl Plan {
 
     /// The transaction that the database refuses, once all earlier ones are committed.
     pub fn refused(&self) -> Option<(&Transaction, &Refusal)> {
-        self.refused
-            .as_ref()
-            .map(|(_, transaction, refusal)| (transaction.as_ref(), refusal.as_ref()))
+        let (_, transaction, refusal) = self.refused.as_ref()?;
+        Some((transaction, refusal))
     }
 
     /// From here on nothing can be committed: a transaction is refused, or the run is stopped and does not begin one.
     fn lost_from(&self) -> Option<BatchSeq> {
         match &self.refused {
             Some((seq, ..)) => Some(*seq),
-            None if !self.stopped => None,
-            None => self.first_waiting_batch().map(|waiting| waiting.seq),
+            None if self.stopped => Some(self.first_waiting_batch()?.seq),
+            None => None,
         }
-    }
-
-    fn holds_from(&self, worker: WorkerId, from: BatchSeq) -> bool {
-        let held = self.slots.get(worker.0).and_then(|slot| slot.held.as_ref());
-        held.is_some_and(|held| held.seq >= from)
-    }
-
-    /// Rolls back an open transaction, which may block a call that should end.
-    fn abandon(&mut self, worker: WorkerId, now: Duration) -> Option<Order> {
-        let slot = self.slots.get(worker.0)?;
-        let is_open = slot.held.as_ref().is_some_and(|held| held.written > 0);
-        (is_open && slot.running.is_none())
-            .then(|| self.run(worker, Call::RollBack, now))
-            .flatten()
     }
 
     /// The next step of a worker's batch.
@@ -283,39 +238,38 @@ impl Plan {
         let slot = self.slots.get(worker.0)?;
         let held = slot.held.as_ref().filter(|_| slot.running.is_none())?;
         let seq = held.seq;
-        if held.rolls_back {
+        let is_lost = self.lost_from().is_some_and(|from| seq >= from);
+        if is_lost && held.written == 0 {
+            return None;
+        }
+        // An open transaction may block a call that should end.
+        if is_lost || held.rolls_back {
             return self.run(worker, Call::RollBack, now);
         }
+        let batch = &self.entry(seq)?.batch;
+        let alone = held.one_by_one || batch.barrier().is_some();
         let waits = held.not_before > now
             || held.after.is_some_and(|seq| !self.is_committed(seq))
-            || (held.at_front_only && seq != base);
+            || (held.at_front_only || alone) && seq != base;
         if waits {
             return None;
         }
-        let turn = seq == base;
-        let batch = &self.entry(seq)?.batch;
-        if held.one_by_one || batch.barrier().is_some() {
+        if alone {
             let call = match held.one_by_one {
                 true => Call::Apply(held.committed),
                 false => Call::Barrier,
             };
-            return turn.then(|| self.run(worker, call, now)).flatten();
+            return self.run(worker, call, now);
         }
         let written = held.written;
         let rows = batch.rows();
         let safe = self.scheduler.safe_rows(seq);
-        let as_one = batch.commits == Commits::AsOne;
-        if as_one
-            && safe == rows
-            && let Some(turn) = self.passing.turn(seq, base)
-        {
-            let rows = written..rows;
-            return self.run(worker, Call::InTurn { rows, turn }, now);
-        }
-        let then = match turn && !as_one && safe == rows {
-            true => Then::Commit,
-            false => Then::StayOpen,
+        let then = match batch.commits {
+            _ if safe < rows => None,
+            Commits::AsOne => self.passing.turn(seq, base).map(Then::InTurn),
+            Commits::OneByOne => (seq == base).then_some(Then::Commit),
         };
+        let then = then.unwrap_or(Then::StayOpen);
         if safe <= written && then == Then::StayOpen {
             return None;
         }
@@ -337,17 +291,15 @@ impl Plan {
     }
 
     fn is_committed(&self, seq: BatchSeq) -> bool {
-        seq < self.scheduler.base()
-            || self
-                .entry(seq)
-                .is_some_and(|entry| entry.state == State::Committed)
+        let entry = self.entry(seq);
+        let is_committed = entry.is_some_and(|entry| entry.state == State::Committed);
+        is_committed || seq < self.scheduler.base()
     }
 
     /// Adds a waiting batch to the ready ones, if it is ready.
     fn mark_ready(&mut self, seq: BatchSeq) {
-        let waits = self
-            .entry(seq)
-            .is_some_and(|entry| entry.state == State::Waiting);
+        let entry = self.entry(seq);
+        let waits = entry.is_some_and(|entry| entry.state == State::Waiting);
         if waits && self.scheduler.may_begin(seq) {
             self.ready.insert(seq);
         }
@@ -363,3 +315,6 @@ impl Plan {
         self.entries.get_mut(usize::try_from(place).ok()?)
     }
 }
+
+#[cfg(test)]
+mod tests;

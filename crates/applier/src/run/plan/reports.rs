@@ -45,7 +45,7 @@ impl Plan {
                         held.written = 0;
                         held.rolls_back = false;
                     }
-                    Call::InTurn { .. } | Call::Apply(_) | Call::Barrier => {}
+                    Call::Apply(_) | Call::Barrier => {}
                 },
                 Some(failure) => self.failed(&mut held, failure, now),
             }
@@ -60,29 +60,28 @@ impl Plan {
         held.attempts = held.attempts.saturating_add(1);
         self.retries += 1;
         self.passing.failed(held.seq);
+        let batch = self.entry(held.seq).map(|entry| &entry.batch);
         match failure {
             WriteError::Again(reason) => {
                 held.not_before = now.saturating_add(pause(held.attempts));
-                let batch = self.entry(held.seq).map(|entry| &entry.batch);
+                let (seq, attempts) = (held.seq.0, held.attempts);
                 match batch.and_then(|batch| batch.barrier()) {
                     // Nothing else is applied in the meantime, and its work is repeated.
-                    Some(barrier) if held.attempts > 1 && held.attempts.is_power_of_two() => {
-                        let (gtid, attempts) = (barrier.gtid, held.attempts);
-                        tracing::warn!(%gtid, attempts, %reason, "a statement of the log begins again and again");
+                    Some(barrier) if attempts > 1 && attempts.is_power_of_two() => {
+                        tracing::warn!(gtid = %barrier.gtid, attempts, %reason, "a statement of the log begins again and again");
                     }
-                    _ => {
-                        tracing::debug!(seq = held.seq.0, attempts = held.attempts, %reason, "a batch begins again");
-                    }
+                    _ => tracing::debug!(seq, attempts, %reason, "a batch begins again"),
                 }
                 if held.seq == self.scheduler.base() && held.attempts > 1 {
-                    self.yield_to(held.seq);
+                    // No later one may hold what it waits for. The database may not know, or not report, its blockers.
+                    let all: Vec<WorkerId> = (0..self.slots.len()).map(WorkerId).collect();
+                    self.blocked_by(held.seq, &all);
                 }
             }
             WriteError::Lost(reason) => {
                 tracing::debug!(seq = held.seq.0, %reason, "a batch begins again in a new session");
             }
             WriteError::Refused(refusal) => {
-                let batch = self.entry(held.seq).map(|entry| &entry.batch);
                 let as_one = batch.is_some_and(|batch| batch.commits == Commits::AsOne);
                 let first = batch.and_then(|batch| batch.transactions().get(held.committed));
                 if as_one && !held.one_by_one {
@@ -130,12 +129,9 @@ impl Plan {
         let slots = self.slots.iter_mut().enumerate();
         let late = slots.filter_map(|(worker, slot)| {
             let running = slot.running.as_mut().filter(|one| one.ask_at <= now)?;
-            let seq = slot
-                .held
-                .as_ref()
-                .filter(|_| running.call != Call::RollBack)?
-                .seq;
-            (seq < latest_open).then_some((seq, worker, running))
+            let seq = slot.held.as_ref()?.seq;
+            let is_late = seq < latest_open && running.call != Call::RollBack;
+            is_late.then_some((seq, worker, running))
         });
         let (seq, worker, running) = late.min_by_key(|(seq, ..)| *seq)?;
         running.ask_at = now.saturating_add(running.ask_again);
@@ -149,17 +145,10 @@ impl Plan {
         if self.is_committed(seq) {
             return;
         }
-        let blockers: Vec<usize> = self
-            .open_transactions()
-            .filter(|(worker, held)| held.seq > seq && workers.contains(worker))
-            .map(|(worker, _)| worker.0)
-            .collect();
-        for worker in blockers {
-            if let Some(held) = self
-                .slots
-                .get_mut(worker)
-                .and_then(|slot| slot.held.as_mut())
-            {
+        let open = self.open_transactions().filter(|(_, held)| held.seq > seq);
+        let open: Vec<WorkerId> = open.map(|(worker, _)| worker).collect();
+        for worker in open.iter().filter(|worker| workers.contains(worker)) {
+            if let Some(held) = &mut self.slots[worker.0].held {
                 tracing::debug!(
                     seq = held.seq.0,
                     earlier = seq.0,
@@ -170,13 +159,6 @@ impl Plan {
                 self.step_backs += 1;
             }
         }
-    }
-
-    /// The first uncommitted transaction has failed more than once: no later one may hold what it waits for.
-    /// The database may not know, or not report, its blockers.
-    pub(super) fn yield_to(&mut self, seq: BatchSeq) {
-        let all: Vec<WorkerId> = (0..self.slots.len()).map(WorkerId).collect();
-        self.blocked_by(seq, &all);
     }
 
     /// Transactions that hold or request locks, without a requested commit.

@@ -131,11 +131,12 @@ impl Table {
 fn shown(Order { batch, call }: &Order) -> String {
     match call {
         Call::Write { rows, then } => {
-            let letter = if *then == Then::Commit { "W" } else { "w" };
-            format!("{letter}{}[{rows:?}]", names(batch, 0))
-        }
-        Call::InTurn { rows, turn } => {
-            let letter = if *turn == Turn::First { "f" } else { "n" };
+            let letter = match then {
+                Then::StayOpen => "w",
+                Then::Commit => "W",
+                Then::InTurn(Turn::First) => "f",
+                Then::InTurn(Turn::Next) => "n",
+            };
             format!("{letter}{}[{rows:?}]", names(batch, 0))
         }
         Call::Apply(from) => format!("a{}", names(batch, *from)),
@@ -146,8 +147,8 @@ fn shown(Order { batch, call }: &Order) -> String {
 
 fn names(batch: &Batch, from: usize) -> String {
     match &batch.transactions()[from..] {
-        [one] => one.seq.to_string(),
-        all => format!("{}-{}", all[0].seq, all[all.len() - 1].seq),
+        [one] => one.seq.0.to_string(),
+        all => format!("{}-{}", all[0].seq.0, all[all.len() - 1].seq.0),
     }
 }
 
@@ -184,7 +185,7 @@ fn rows_are_written_concurrently_and_committed_in_order() {
     table.done(1, &[2]);
     table.orders("2:W3[1..2]");
     table.done(2, &[3]);
-    assert_eq!(table.plan.depth(), 0);
+    assert_eq!(table.plan.depth, 0);
 }
 
 #[test]
@@ -286,7 +287,7 @@ fn while_held_only_begun_transactions_proceed() {
     let mut table = Table::new(3, |options| options.batch.transactions = 1);
     table.admit(&["a", "a", "b", "c", "d"]);
     table.orders("0:W1[0..1] 1:w3[0..1] 2:w4[0..1]");
-    table.plan.hold();
+    table.plan.set_paused(true);
     table.done(1, &[]);
     table.done(2, &[]);
     table.done(0, &[1]);
@@ -297,7 +298,7 @@ fn while_held_only_begun_transactions_proceed() {
     table.orders("2:W4[1..1]");
     table.done(2, &[4]);
     table.orders("");
-    table.plan.resume();
+    table.plan.set_paused(false);
     table.orders("0:W5[0..1]");
 }
 
@@ -354,7 +355,7 @@ fn one_worker_applies_a_batch_one_by_one_and_resumes_at_the_failure() {
     table.orders("0:a4-5");
     table.done(0, &[4, 5]);
     assert_eq!(table.plan.retries, 1);
-    assert_eq!(table.plan.depth(), 0);
+    assert_eq!(table.plan.depth, 0);
 }
 
 #[test]
@@ -387,7 +388,7 @@ fn a_single_transaction_begins_immediately_and_later_ones_share_a_batch() {
     table.orders("0:f2-3[0..3]");
     table.done(0, &[2, 3]);
     table.orders("");
-    assert_eq!(table.plan.depth(), 0);
+    assert_eq!(table.plan.depth, 0);
 }
 
 #[test]
@@ -414,7 +415,7 @@ fn batches_are_written_concurrently_row_by_row() {
     let mut table = as_one(2);
     table.admit(&["a h", "a", "b", "c", "h", "h d"]);
     table.orders("0:f1-3[0..4] 1:w4-6[0..1]");
-    table.plan.turn_taken(BatchSeq(1));
+    table.plan.passing.taken(BatchSeq(1));
     table.done(1, &[]);
     table.orders("");
     table.done(0, &[1, 2, 3]);
@@ -462,17 +463,17 @@ fn a_lost_session_whose_commit_had_happened_is_not_applied_again() {
     table.reported(0, report(0), &[]);
     table.orders("0:f1-2[0..2]");
     table.reported(0, report(2), &[1, 2]);
-    assert_eq!(table.plan.depth(), 0);
+    assert_eq!(table.plan.depth, 0);
 }
 
 #[test]
 fn a_gathered_batch_is_split_when_a_rate_is_set() {
     let mut table = as_one(1);
-    table.plan.hold();
+    table.plan.set_paused(true);
     table.admit(&["a", "b"]);
     table.orders("");
     table.plan.set_rate(Some(20.0), MS(0));
-    table.plan.resume();
+    table.plan.set_paused(false);
     table.now = MS(50);
     table.orders("0:f1[0..1]");
     table.done(0, &[1]);
@@ -510,21 +511,21 @@ fn the_next_one_commits_when_the_turn_before_it_is_taken() {
     table.done(2, &[]);
     table.done(1, &[]);
     table.orders("");
-    table.plan.turn_taken(BatchSeq(1));
+    table.plan.passing.taken(BatchSeq(1));
     table.orders("1:n2[1..1]");
     table.orders("");
-    table.plan.turn_taken(BatchSeq(2));
+    table.plan.passing.taken(BatchSeq(2));
     table.orders("2:n3[1..1]");
     // Answers may come in any order.
     table.done(1, &[2]);
     table.orders("1:w4[0..1]");
-    table.plan.turn_taken(BatchSeq(3));
+    table.plan.passing.taken(BatchSeq(3));
     table.done(1, &[]);
     table.orders("1:n4[1..1]");
     table.done(0, &[1]);
     table.done(2, &[3]);
     table.orders("0:w5[0..1] 2:w6[0..1]");
-    table.plan.turn_taken(BatchSeq(4));
+    table.plan.passing.taken(BatchSeq(4));
     table.done(0, &[]);
     table.orders("0:n5[1..1]");
 }
@@ -535,13 +536,13 @@ fn no_batch_follows_one_that_failed_after_its_turn() {
     table.admit(&["a", "b", "c", "d", "e"]);
     table.orders("0:f1[0..1] 1:w2[0..1]");
     table.done(1, &[]);
-    table.plan.turn_taken(BatchSeq(1));
+    table.plan.passing.taken(BatchSeq(1));
     table.reported(0, again(), &[]);
     table.orders("");
     table.now = MS(1);
     table.orders("0:f1[0..1]");
     // This one had been requested already: the database did not let it commit.
-    table.plan.turn_taken(BatchSeq(1));
+    table.plan.passing.taken(BatchSeq(1));
     table.orders("1:n2[1..1]");
     table.reported(0, again(), &[]);
     table.reported(1, again(), &[]);
@@ -549,7 +550,7 @@ fn no_batch_follows_one_that_failed_after_its_turn() {
     table.orders("0:f1[0..1] 1:w2[0..1]");
     table.done(1, &[]);
     table.orders("");
-    table.plan.turn_taken(BatchSeq(1));
+    table.plan.passing.taken(BatchSeq(1));
     table.orders("1:n2[1..1]");
     table.done(0, &[1]);
     table.done(1, &[2]);
@@ -561,9 +562,9 @@ fn barriers_and_held_batches_commit_one_by_one() {
     table.admit(&["a", "b", "barrier", "c", "c"]);
     table.orders("0:f1[0..1] 1:w2[0..1]");
     table.done(1, &[]);
-    table.plan.turn_taken(BatchSeq(1));
+    table.plan.passing.taken(BatchSeq(1));
     table.orders("1:n2[1..1]");
-    table.plan.turn_taken(BatchSeq(2));
+    table.plan.passing.taken(BatchSeq(2));
     table.done(1, &[2]);
     table.orders("");
     table.done(0, &[1]);

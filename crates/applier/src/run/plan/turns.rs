@@ -99,7 +99,7 @@ impl Pacing {
 
 /// The last batch that may be followed before its commit is answered.
 #[derive(Debug)]
-pub(super) struct Passing {
+pub(in crate::run) struct Passing {
     /// Whether the database supports it.
     pub(super) on: bool,
     /// The last one that has taken its turn and has not failed since.
@@ -112,7 +112,7 @@ impl Passing {
     }
 
     /// A batch has taken its turn.
-    pub(super) fn taken(&mut self, seq: BatchSeq) {
+    pub(in crate::run) fn taken(&mut self, seq: BatchSeq) {
         self.last = Some(seq);
     }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Then, Turn, WriteError};
+use crate::backend::{Then, WriteError};
 use crate::batch::{Batch, BatchSeq};
 
 /// A worker, from 0 on.
@@ -27,15 +27,8 @@ pub enum Call {
     Write {
         /// The rows to write now; row 0 begins the batch.
         rows: Range<usize>,
-        /// True if it then stays open or is committed.
+        /// Whether it then stays open or is committed.
         then: Then,
-    },
-    /// Writes the last rows of a batch that commits as one, and commits it in its turn.
-    InTurn {
-        /// The rows to write now; may be empty.
-        rows: Range<usize>,
-        /// Its predecessor in the order of commits.
-        turn: Turn,
     },
     /// Applies the transactions from this one on, each committed before the next begins.
     Apply(usize),
@@ -49,8 +42,8 @@ impl Call {
     /// Whether it ends with a commit.
     pub fn commits(&self) -> bool {
         match self {
-            Self::Write { then, .. } => *then == Then::Commit,
-            Self::InTurn { .. } | Self::Apply(_) | Self::Barrier => true,
+            Self::Write { then, .. } => *then != Then::StayOpen,
+            Self::Apply(_) | Self::Barrier => true,
             Self::RollBack => false,
         }
     }

@@ -4,9 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use binlog_format::MAGIC;
-use binlog_format::canonical::{
-    canonicalise, stamp, stamp_payload, stamped_len, unstamp, verify_event_crc,
-};
+use binlog_format::canonical::{canonicalise, stamp, stamp_payload, stamped_len, unstamp};
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::event::{EventFlags, EventType, RawEvent};
 use binlog_format::events::FormatDescription;
@@ -185,7 +183,7 @@ fn every_checksum_holds() {
     for file in golden_files() {
         for (offset, event) in &file.events {
             if file.checksum_of(event) == ChecksumAlgorithm::Crc32 {
-                verify_event_crc(event.bytes())
+                unstamp(event.bytes())
                     .unwrap_or_else(|error| panic!("{}:{offset}: {error}", file.name));
                 checked += 1;
             }

@@ -46,7 +46,7 @@ fn logged_session_contexts_equal_the_session() {
     let insert = context_of("INSERT INTO t (a, b)");
     let options = insert.options.unwrap();
     assert!(!options.foreign_key_checks() && !options.unique_checks());
-    assert!(options.sql_auto_is_null() && options.autocommit());
+    assert!(options.sql_auto_is_null());
     // ANSI_QUOTES and STRICT_ALL_TABLES.
     assert_eq!(insert.sql_mode, Some(1 << 2 | 1 << 22));
     assert_eq!(

@@ -2,7 +2,7 @@
 
 use binlog_format::event::EventType;
 use binlog_format::events::TableMap;
-use binlog_format::row_image::{CollationId, Columns, MetadataKeyPart, TableMetadata};
+use binlog_format::row_image::{CollationId, Columns, KeyPart, TableMetadata};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::Mysqld;
 
@@ -72,12 +72,12 @@ fn table_maps_agree_with_the_schema() {
             );
             if let Ok(place) = place.parse::<usize>() {
                 let prefix = prefix.parse().ok();
-                key.push((place, MetadataKeyPart { column: at, prefix }));
+                key.push((place, KeyPart { column: at, prefix }));
             }
         }
         key.sort_by_key(|(place, _)| *place);
         let key: Vec<_> = key.into_iter().map(|(_, part)| part).collect();
-        assert_eq!(metadata.primary_key(), key, "{table}");
+        assert_eq!(metadata.primary_key, key, "{table}");
         tables += 1;
     }
     assert_eq!(tables, 4);
@@ -99,7 +99,7 @@ fn minimal_metadata_has_collations_and_no_names() {
     assert_eq!(map.table, &b"mixed"[..]);
     assert!(!metadata.is_full());
     assert_eq!(metadata.name(0), None);
-    assert_eq!(metadata.primary_key(), []);
+    assert_eq!(metadata.primary_key, []);
     assert_eq!(metadata.collation(2), Some(CollationId(255)));
     assert_eq!(metadata.collation(4), Some(CollationId(8)));
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use applier::source::{Drained, DumpSource, FileSource, Source, SourceError, framed, reopening};
+use applier::source::{Drained, DumpSource, FileSource, Source, SourceError, framed, persist};
 use binlog_format::framing::FramedTransaction;
 use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, DumpOptions, Endpoint, Secret, TlsMode};
@@ -137,8 +137,8 @@ impl MemberSource {
             self.client
                 .read_log(have.clone(), self.max_transaction_bytes)
         };
-        let opening = reopening(self.patience);
-        let opened = opening.ask("the member's log cannot be read", may_pass, open);
+        let trouble = "the member's log cannot be read";
+        let opened = persist(self.patience, trouble, may_pass, open);
         opened.await.map_err(|error| match may_pass(&error) {
             true => SourceError::Unreachable(error.to_string()),
             false => SourceError::Refused(error.to_string()),
