@@ -74,8 +74,54 @@ fn of_this_process() -> ProcResult<Registry> {
     Ok(registry)
 }
 
+/// The value of a gauge; `None` omits it.
+pub(crate) trait Figure {
+    fn figure(self) -> Option<f64>;
+}
+
+impl Figure for f64 {
+    fn figure(self) -> Option<f64> {
+        Some(self)
+    }
+}
+
+/// 1 for `true` and 0 for `false`.
+impl Figure for bool {
+    fn figure(self) -> Option<f64> {
+        Some(f64::from(u8::from(self)))
+    }
+}
+
+macro_rules! figures {
+    ($($integer:ty)*) => {
+        $(impl Figure for $integer {
+            fn figure(self) -> Option<f64> {
+                Some(self as f64)
+            }
+        })*
+    };
+}
+
+figures!(u64 i64 usize);
+
+impl<F: Figure> Figure for Option<F> {
+    fn figure(self) -> Option<f64> {
+        self.and_then(F::figure)
+    }
+}
+
 /// Writer for the metrics of one scrape. Names omit the registry's prefix and `_total`; a unit ends them.
 pub(crate) struct MetricWriter<'a, 'e>(&'a mut DescriptorEncoder<'e>);
+
+/// Writes a table of metrics, one a line: kind, name, value, help.
+macro_rules! metrics {
+    ($writer:expr; $($kind:ident $name:literal = $value:expr, $help:literal;)*) => {{
+        $($writer.$kind($name, $help, $value)?;)*
+        Ok(())
+    }};
+}
+
+pub(crate) use metrics;
 
 impl<'a, 'e> MetricWriter<'a, 'e> {
     pub(crate) fn new(encoder: &'a mut DescriptorEncoder<'e>) -> Self {
@@ -98,19 +144,21 @@ impl<'a, 'e> MetricWriter<'a, 'e> {
         self.0.encode_descriptor(name, help, unit, kind)
     }
 
-    pub(crate) fn gauge(&mut self, name: &str, help: &str, value: f64) -> Result<(), Error> {
+    pub(crate) fn gauge(
+        &mut self,
+        name: &str,
+        help: &str,
+        value: impl Figure,
+    ) -> Result<(), Error> {
+        let Some(value) = value.figure() else {
+            return Ok(());
+        };
         self.metric(name, help, MetricType::Gauge)?
             .encode_gauge(&value)
     }
 
-    /// Writes a gauge that is 1 for `true` and 0 for `false`.
-    pub(crate) fn yes(&mut self, name: &str, help: &str, value: bool) -> Result<(), Error> {
-        self.gauge(name, help, f64::from(u8::from(value)))
-    }
-
     pub(crate) fn counter(&mut self, name: &str, help: &str, value: u64) -> Result<(), Error> {
-        self.metric(name, help, MetricType::Counter)?
-            .encode_counter::<NoLabelSet, _, u64>(&value, None)
+        count(self.metric(name, help, MetricType::Counter)?, value)
     }
 
     /// Writes an information metric, with the values as labels.
@@ -131,15 +179,8 @@ impl<'a, 'e> MetricWriter<'a, 'e> {
         help: &str,
         values: impl IntoIterator<Item = (L, f64)>,
     ) -> Result<(), Error> {
-        let mut values = values.into_iter().peekable();
-        if values.peek().is_none() {
-            return Ok(());
-        }
-        let mut metric = self.metric(name, help, MetricType::Gauge)?;
-        for (labels, value) in values {
-            metric.encode_family(&labels)?.encode_gauge(&value)?;
-        }
-        Ok(())
+        let write = |mut metric: MetricEncoder<'_>, value: f64| metric.encode_gauge(&value);
+        self.family(name, help, MetricType::Gauge, values, write)
     }
 
     /// Writes a counter with labels; omitted without a value.
@@ -149,15 +190,29 @@ impl<'a, 'e> MetricWriter<'a, 'e> {
         help: &str,
         values: impl IntoIterator<Item = (L, u64)>,
     ) -> Result<(), Error> {
+        self.family(name, help, MetricType::Counter, values, count)
+    }
+
+    fn family<L: EncodeLabelSet, V>(
+        &mut self,
+        name: &str,
+        help: &str,
+        kind: MetricType,
+        values: impl IntoIterator<Item = (L, V)>,
+        write: impl Fn(MetricEncoder<'_>, V) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let mut values = values.into_iter().peekable();
         if values.peek().is_none() {
             return Ok(());
         }
-        let mut metric = self.metric(name, help, MetricType::Counter)?;
+        let mut metric = self.metric(name, help, kind)?;
         for (labels, value) in values {
-            let mut family = metric.encode_family(&labels)?;
-            family.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+            write(metric.encode_family(&labels)?, value)?;
         }
         Ok(())
     }
+}
+
+fn count(mut metric: MetricEncoder<'_>, value: u64) -> Result<(), Error> {
+    metric.encode_counter::<NoLabelSet, _, u64>(&value, None)
 }

@@ -31,7 +31,7 @@ use crate::http::access::readers_only;
 pub(crate) use crate::http::access::unusable_tokens;
 pub use crate::http::access::{Access, Credentials};
 pub use crate::http::listener::serve;
-pub use crate::http::metrics::{Expiries, Expiry, Histograms, registry};
+pub use crate::http::metrics::{Expiries, Histograms, registry};
 pub use crate::http::orders::{OrderApi, OrderTaker};
 pub use crate::http::page::RingPage;
 pub use crate::http::questions::Endpoints;
@@ -148,12 +148,14 @@ impl Endpoints {
 }
 
 async fn unknown() -> Response {
-    let known = "/ /ring /liveness /readiness /health /leader /primary /read-write /replica /read-only /witness /check/APP/mysql/RING \
-                 /status /cluster /config /history /metrics /runbooks/NAME, and by POST \
-                 /pause /resume /switchover /failover /reinitialize /restart /reload";
-    (
-        StatusCode::NOT_FOUND,
-        Json(json!({ "reason": format!("no such page; there are {known}") })),
+    no_such_page(
+        "/ /ring /liveness /readiness /health /leader /primary /read-write /replica /read-only /witness /check/APP/mysql/RING \
+         /status /cluster /config /history /metrics /runbooks/NAME, and by POST \
+         /pause /resume /switchover /failover /reinitialize /restart /reload",
     )
-        .into_response()
+}
+
+pub(crate) fn no_such_page(known: &str) -> Response {
+    let reason = format!("no such page; there are {known}");
+    (StatusCode::NOT_FOUND, Json(json!({ "reason": reason }))).into_response()
 }

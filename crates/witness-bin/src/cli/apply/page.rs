@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::http::{self, Access};
-use crate::openmetrics::{self, MetricWriter};
+use crate::openmetrics::{self, MetricWriter, metrics};
 use crate::terminal::{Exit, Failure};
 
 #[derive(Clone)]
@@ -129,12 +129,7 @@ async fn metrics(State(page): State<Page>) -> Response {
 }
 
 async fn unknown() -> Response {
-    let known = "GET /status /metrics, POST /pause /resume /rate?per_second=N";
-    (
-        StatusCode::NOT_FOUND,
-        Json(json!({ "reason": format!("no such page; there are {known}") })),
-    )
-        .into_response()
+    http::no_such_page("GET /status /metrics, POST /pause /resume /rate?per_second=N")
 }
 
 #[derive(Debug)]
@@ -143,62 +138,27 @@ struct Metrics(Arc<Progress>);
 impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let mut writer = MetricWriter::new(&mut encoder);
-        let progress = &self.0;
-        type Read = fn(Passed) -> u64;
-        let by_stage: [(&str, &str, Read); 3] = [
-            ("transactions", "Transactions by stage", |passed| {
-                passed.transactions
-            }),
-            ("rows", "Row writes by stage", |passed| passed.rows),
-            ("bytes", "Bytes of transactions by stage", |passed| {
-                passed.bytes
-            }),
-        ];
-        for (name, help, read) in by_stage {
-            let stages = StageName::ALL.into_iter();
-            let counted =
-                stages.map(|stage| ([("stage", stage.name())], read(progress.passed(stage))));
-            writer.counters(name, help, counted)?;
+        let (progress, counts) = (&self.0, self.0.counts());
+        let stages = || {
+            StageName::ALL
+                .into_iter()
+                .map(|stage| ([("stage", stage.name())], stage))
+        };
+        let passed = |read: fn(Passed) -> u64| {
+            stages().map(move |(of, stage)| (of, read(progress.passed(stage))))
+        };
+        metrics! { writer;
+            counters "transactions" = passed(|passed| passed.transactions), "Transactions by stage";
+            counters "rows" = passed(|passed| passed.rows), "Row writes by stage";
+            counters "bytes" = passed(|passed| passed.bytes), "Bytes of transactions by stage";
+            gauges "lag_milliseconds" = stages().filter_map(|(of, stage)| Some((of, progress.lag_ms(stage)? as f64))),
+                "Lag by commit timestamps, by stage; missing before the first transaction";
+            counter "skipped" = counts.skipped, "Transactions that the target had already";
+            counter "retries" = counts.retries, "Transactions begun again after a lock or a lost session";
+            counter "rolled_back_for_earlier" = counts.step_backs,
+                "Transactions rolled back because an earlier one waited for their locks";
+            counter "window_waits" = counts.window_waits, "Times that reading waited for room";
+            gauge "window_transactions" = counts.window_transactions, "Transactions in memory";
         }
-        let stages = StageName::ALL.into_iter();
-        let lags = stages.filter_map(|stage| {
-            let lag = progress.lag_ms(stage)?;
-            Some(([("stage", stage.name())], lag as f64))
-        });
-        writer.gauges(
-            "lag_milliseconds",
-            "Lag by commit timestamps, by stage; missing before the first transaction",
-            lags,
-        )?;
-        let counts = progress.counts();
-        for (name, help, value) in [
-            (
-                "skipped",
-                "Transactions that the target had already",
-                counts.skipped,
-            ),
-            (
-                "retries",
-                "Transactions begun again after a lock or a lost session",
-                counts.retries,
-            ),
-            (
-                "rolled_back_for_earlier",
-                "Transactions rolled back because an earlier one waited for their locks",
-                counts.step_backs,
-            ),
-            (
-                "window_waits",
-                "Times that reading waited for room",
-                counts.window_waits,
-            ),
-        ] {
-            writer.counter(name, help, value)?;
-        }
-        writer.gauge(
-            "window_transactions",
-            "Transactions in memory",
-            counts.window_transactions as f64,
-        )
     }
 }
