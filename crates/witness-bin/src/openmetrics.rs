@@ -113,10 +113,10 @@ impl<F: Figure> Figure for Option<F> {
 /// Writer for the metrics of one scrape. Names omit the registry's prefix and `_total`; a unit ends them.
 pub(crate) struct MetricWriter<'a, 'e>(&'a mut DescriptorEncoder<'e>);
 
-/// Writes a table of metrics, one a line: kind, name, value, help.
+/// Writes a table of metrics, one a line: kind, name, value. Its help is its comment.
 macro_rules! metrics {
-    ($writer:expr; $($kind:ident $name:literal = $value:expr, $help:literal;)*) => {{
-        $($writer.$kind($name, $help, $value)?;)*
+    ($writer:expr; $($(#[doc = $help:literal])+ $kind:ident $name:literal = $value:expr;)*) => {{
+        $($writer.$kind($name, concat!($($help),+).trim_ascii_start(), $value)?;)*
         Ok(())
     }};
 }

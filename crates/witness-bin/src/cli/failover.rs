@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use consensus::{MockElection, RingPause};
 use member::protocol::{CommandResult, OperatorCommand};
+use member::settings::MemberEntry;
 use raft_types::{OpId, UnixSeconds};
 use ring_admin::{PauseRequest, Promoted, ScheduledSwitchover};
 use serde_json::json;
@@ -13,9 +14,9 @@ use crate::cli::session::{
     ChangeArgs, OrderArgs, another_answer, dry_run_of, milliseconds, would_be_done,
 };
 use crate::config::duration_of;
-use crate::operator::{Directory, MemberAddress, operator_name};
-use crate::terminal::{Failure, Format, Table, cell, print, yes_no};
-use crate::text::times::{moment, time_of_day};
+use crate::operator::{Directory, operator_name};
+use crate::terminal::{Exit, Failure, Format, Table, cell, print, yes_no};
+use crate::text::times::{moment, second_of_day};
 
 /// Arguments of `witness switchover`.
 #[derive(Debug, clap::Args)]
@@ -88,7 +89,7 @@ fn show_schedule(
 ) -> Result<(), Failure> {
     let place = directory.get(switchover.to);
     let name = place.map_or("", |place| place.name.as_str());
-    let at = time_of_day(switchover.at.0.saturating_mul(1000));
+    let at = second_of_day(switchover.at);
     let (to, by) = (switchover.to, &switchover.by);
     let json = json!({ "scheduled": scheduled, "to": to, "name": name, "at": at, "by": by });
     print(format, &json, || match scheduled {
@@ -99,11 +100,7 @@ fn show_schedule(
     })
 }
 
-fn show_promoted(
-    place: &MemberAddress,
-    promoted: &Promoted,
-    format: Format,
-) -> Result<(), Failure> {
+fn show_promoted(place: &MemberEntry, promoted: &Promoted, format: Format) -> Result<(), Failure> {
     let phases = promoted.phases.iter();
     let seconds: f64 = phases.clone().map(|(_, took)| took.as_secs_f64()).sum();
     let phases =
@@ -162,7 +159,7 @@ fn primary_name(of: &RingPause, directory: &Directory) -> String {
 pub(crate) fn pause(args: &PauseArgs, format: Format) -> Result<(), Failure> {
     let for_seconds = args.length.map(|length| length.as_secs());
     if for_seconds == Some(0) {
-        return Err(Failure::usage(
+        return Err(Exit::Usage.because(
             "--for is shorter than a second",
             "give a duration such as 30m, or leave it out",
         ));
@@ -260,7 +257,7 @@ fn show_election(
     if election.is_won() {
         return Ok(());
     }
-    Err(Failure::refused(
+    Err(Exit::Refused.because(
         directory.with_names(&election.to_string()),
         "resolve the refusals, and try again",
     ))

@@ -17,17 +17,13 @@ mod quorum;
 mod run;
 mod session;
 pub(crate) mod status;
-mod tls;
+pub(crate) mod tls;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
 pub use crate::cli::config_args::ConfigArgs;
-#[cfg(feature = "fuzzing")]
-pub(crate) use crate::cli::conversion::journal_written_again;
-#[cfg(feature = "fuzzing")]
-pub(crate) use crate::cli::tls::certificates_are_read;
 use crate::terminal::{Exit, Failure, Format, print};
 
 /// Consensus for MySQL as it ships: a ring of members keeps a replicaset's binlog.

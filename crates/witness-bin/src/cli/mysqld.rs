@@ -5,16 +5,16 @@
 use std::time::Duration;
 
 use member::protocol::{CommandResult, OperatorCommand, ProvisionPlan, Provisioned};
+use member::settings::MemberEntry;
 use raft_types::{MemberId, MemberKind};
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 
 use crate::cli::session::{
-    ChangeArgs, Consent, Progress, RingArgs, Session, another_answer, milliseconds,
+    ChangeArgs, Consent, Progress, RingArgs, Session, about, another_answer, milliseconds,
 };
 use crate::config::duration_of;
-use crate::operator::{MemberAddress, MemberReport, RingReport};
+use crate::operator::{MemberReport, RingReport};
 use crate::terminal::{Exit, Failure, Format, print, print_json, print_text};
 
 /// Arguments of `witness reprovision`.
@@ -63,10 +63,10 @@ pub(crate) fn reprovision(args: &ReprovisionArgs, format: Format) -> Result<(), 
         if format == Format::Table {
             print_text(&losses(name, &plan))?;
         } else if dry_run {
-            print_json(&reprovision_json(place, true, &plan))?;
+            print_json(&about(place.id, name, true, &plan))?;
         }
         if let Some(why) = plan.needs_force.as_ref().filter(|_| !args.force) {
-            return Err(Failure::refused(why, BEFORE_FORCE));
+            return Err(Exit::Refused.because(why, BEFORE_FORCE));
         }
         if dry_run {
             return Ok(());
@@ -82,15 +82,13 @@ pub(crate) fn reprovision(args: &ReprovisionArgs, format: Format) -> Result<(), 
             force: args.force,
         };
         let tell = |told| progress.show(told);
-        let ordered = ring
-            .operator
-            .at(place, &ring.directory, &command, until, tell);
+        let ordered = ring.asker.at(place, &ring.directory, &command, until, tell);
         let done = ordered.await?;
         let CommandResult::Provisioned(done) = done else {
             return Err(another_answer(&done));
         };
         drop(progress);
-        let json = reprovision_json(place, false, &done);
+        let json = about(place.id, name, false, &done);
         print(format, &json, || page(name, &done))?;
         match done.follows {
             true => Ok(()),
@@ -102,18 +100,8 @@ pub(crate) fn reprovision(args: &ReprovisionArgs, format: Format) -> Result<(), 
     })
 }
 
-/// Output of `witness reprovision --output json`: the plan, or its result.
-fn reprovision_json(place: &MemberAddress, dry_run: bool, outcome: &impl Serialize) -> Value {
-    let mut json = json!(outcome);
-    json["member"] = json!(place.id);
-    json["name"] = json!(place.name);
-    json["dry_run"] = json!(dry_run);
-    json
-}
-
 fn does_not_follow(name: &str, state: &str) -> Failure {
-    Failure::new(
-        Exit::Error,
+    Exit::Error.because(
         format!("the mysqld of `{name}` {state}"),
         "check with `witness status` what it waits for",
     )
@@ -121,7 +109,7 @@ fn does_not_follow(name: &str, state: &str) -> Failure {
 
 async fn plan(
     ring: &Session,
-    place: &MemberAddress,
+    place: &MemberEntry,
     donor: MemberId,
 ) -> Result<ProvisionPlan, Failure> {
     let command = OperatorCommand::Provision {
@@ -130,10 +118,7 @@ async fn plan(
         force: false,
     };
     let until = Instant::now() + PLAN_LIMIT;
-    let planned = ring
-        .operator
-        .at(place, &ring.directory, &command, until, |_| {});
-    match planned.await? {
+    match ring.at_until(place, &command, until).await? {
         CommandResult::ProvisionPlan(plan) => Ok(plan),
         other => Err(another_answer(&other)),
     }
@@ -147,7 +132,7 @@ fn best_donor(report: &RingReport, recipient: MemberId) -> Result<MemberId, Fail
         .filter(|member| member.id != recipient && member.kind == MemberKind::Database);
     let fit = others.filter_map(|member| Some((rank(member)?, member.id)));
     fit.min().map(|(_, id)| id).ok_or_else(|| {
-        Failure::refused(
+        Exit::Refused.because(
             "no other database member follows the ring or is its primary: no data can be copied",
             "check with `witness status`",
         )

@@ -56,8 +56,7 @@ pub(crate) fn bootstrap(args: &BootstrapArgs, format: Format) -> Result<(), Fail
         };
         // A script after this command needs a ring that commits.
         if session.leader(until).await.is_none() {
-            return Err(Failure::new(
-                Exit::NoQuorum,
+            return Err(Exit::NoQuorum.because(
                 format!("ring `{ring}` exists, and no member leads yet"),
                 "check with `witness status` what it waits for",
             ));
@@ -106,10 +105,7 @@ struct Answer {
 pub(crate) fn health(args: &HealthArgs, format: Format) -> Result<(), Failure> {
     let (config, _) = args.config.load(FileCheck::Readable)?;
     let Some(http) = &config.http else {
-        return Err(Failure::usage(
-            "the member does not serve HTTP",
-            "set http.listen",
-        ));
+        return Err(Exit::Usage.because("the member does not serve HTTP", "set http.listen"));
     };
     let question = &args.question;
     let answer = ask(http, question, args.timeout)?;

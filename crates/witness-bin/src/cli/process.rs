@@ -35,7 +35,7 @@ impl LogFilter {
     pub(crate) fn parse(level: &str) -> Result<EnvFilter, Failure> {
         let directives = format!("{QUIET},{level}");
         EnvFilter::try_new(directives).map_err(|error| {
-            Failure::usage(
+            Exit::Usage.because(
                 format!("`logging.level` is \"{level}\", which is no filter: {error}"),
                 "write a level such as \"info\", or a list such as \"info,transport=debug\"",
             )

@@ -312,7 +312,7 @@ pub(crate) fn failure(error: &MemberError) -> Failure {
         MemberError::Meta { source, .. } => hard_state_advice(source),
         _ => (Exit::Error, ""),
     };
-    Failure::new(exit, error.to_string(), advice)
+    exit.because(error, advice)
 }
 
 /// Raises the limit of file descriptors to that of the package's service, where the system allows it. The ports' connections alone may

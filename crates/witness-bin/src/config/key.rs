@@ -44,7 +44,8 @@ impl Key {
             kind,
             default,
             example,
-            meaning,
+            // Each line of a comment begins with a space.
+            meaning: meaning.trim_ascii_start(),
             secret: false,
             reloaded: false,
             shown: false,
@@ -341,12 +342,15 @@ impl Given<'_> {
 }
 
 /// Declares a section: a struct with a [`Setting`] for every key, and the table of its keys. A key is a line
-/// `name: type = kind, default, example, meaning` with its attributes: `secret`, `reloaded`, `shown` (see [`Key`]).
+/// `name: type = kind, default, example` with its attributes: `secret`, `reloaded`, `shown` (see [`Key`]). Its meaning is its comment.
 macro_rules! section {
     (
         $(#[$doc:meta])*
         $name:ident, $prefix:literal, $about:literal;
-        $($field:ident: $type:ty = $kind:expr, $default:expr, $example:literal, $meaning:literal $(, $attribute:ident)*;)*
+        $(
+            $(#[doc = $meaning:literal])+
+            $field:ident: $type:ty = $kind:expr, $default:expr, $example:literal $(, $attribute:ident)*;
+        )*
     ) => {
         $(#[$doc])*
         pub(crate) struct $name {
@@ -358,8 +362,9 @@ macro_rules! section {
                 prefix: $prefix,
                 meaning: $about,
                 keys: &[$(
-                    $crate::config::key::Key::new(concat!($prefix, stringify!($field)), $kind, $default, $example, $meaning)
-                        $(.$attribute())*,
+                    $crate::config::key::Key::new(
+                        concat!($prefix, stringify!($field)), $kind, $default, $example, concat!($($meaning),+),
+                    )$(.$attribute())*,
                 )*],
             };
 
@@ -370,7 +375,7 @@ macro_rules! section {
                 Self {
                     $($field: {
                         const KEY: &$crate::config::key::Key = &$crate::config::key::Key::new(
-                            concat!($prefix, stringify!($field)), $kind, $default, $example, $meaning,
+                            concat!($prefix, stringify!($field)), $kind, $default, $example, concat!($($meaning),+),
                         )$(.$attribute())*;
                         given.read(KEY, problems)
                     },)*

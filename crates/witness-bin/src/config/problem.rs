@@ -200,6 +200,16 @@ pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Opt
         .map(|(_, candidate)| candidate)
 }
 
+/// A question with the candidate that is meant, or else other advice.
+pub(crate) fn did_you_mean<'a>(
+    word: &str,
+    candidates: impl Iterator<Item = &'a str>,
+    otherwise: impl FnOnce() -> String,
+) -> String {
+    let near = nearest(word, candidates);
+    near.map_or_else(otherwise, |near| format!("did you mean `{near}`?"))
+}
+
 /// The candidates as a list in a sentence.
 pub(crate) fn listed<'a>(candidates: impl Iterator<Item = &'a str>) -> String {
     let quoted: Vec<_> = candidates

@@ -80,7 +80,7 @@ pub(crate) async fn insert(
         missing => {
             let why = format!("mysqld lacks {missing} rows that it acknowledged");
             let advice = "keep the files (--data-dir) and report it";
-            return Err(Failure::new(Exit::Corrupt, why, advice));
+            return Err(Exit::Corrupt.because(why, advice));
         }
     }
     let executed = column(&account, "SELECT @@GLOBAL.gtid_executed").await?;

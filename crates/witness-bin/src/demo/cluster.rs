@@ -18,7 +18,7 @@ use crate::demo::clients::{self, Writer};
 use crate::demo::members::{EmbeddedMember, MemberProcess};
 use crate::demo::mysqld::Mysqld;
 use crate::demo::scoreboard::Scoreboard;
-use crate::operator::{Asker, Operator};
+use crate::operator::Asker;
 use crate::terminal::Failure;
 
 /// The member with the database.
@@ -42,12 +42,12 @@ pub(crate) struct Load {
 }
 
 impl Cluster {
-    /// Three members with their files below `directory`, none of which runs yet, and an operator of their
+    /// Three members with their files below `directory`, none of which runs yet, and an asker of their
     /// ring.
     pub(crate) fn prepare(
         directory: &Path,
         mysqld: Option<Mysqld>,
-    ) -> Result<(Self, Operator), Failure> {
+    ) -> Result<(Self, Asker), Failure> {
         let mysql = match &mysqld {
             Some(mysqld) => mysqld.section(),
             // The writer takes the place of this mysqld.
@@ -73,7 +73,7 @@ impl Cluster {
                 Self::Processes(members.collect::<Result<_, _>>()?, mysqld)
             }
         };
-        Ok((cluster, Operator::new(asker)))
+        Ok((cluster, asker))
     }
 
     pub(crate) fn start(&mut self, at: usize, bootstrap: bool) -> Result<(), Failure> {

@@ -43,7 +43,7 @@ pub(crate) struct DemoArgs {
 /// Exit 7 when an acknowledged transaction is missing or two logs differ, 1 when the demonstration failed.
 pub(crate) fn run(args: &DemoArgs, format: Format) -> Result<(), Failure> {
     if !(0.1..=60.0).contains(&args.pause) {
-        return Err(Failure::usage(
+        return Err(Exit::Usage.because(
             "--pause is out of bounds",
             "write a number of seconds from 0.1 to 60",
         ));
@@ -82,11 +82,11 @@ async fn demonstrate(args: &DemoArgs, format: Format) -> Result<Story, Failure> 
         let (version, program) = (mysqld.version, mysqld.program());
         screen.print(&format!("using MySQL {version} at {program}"));
     }
-    let (mut cluster, operator) = Cluster::prepare(&data_dir, mysqld)?;
+    let (mut cluster, asker) = Cluster::prepare(&data_dir, mysqld)?;
     let display = Display {
         screen,
         board: Arc::new(Scoreboard::new()),
-        operator,
+        asker,
     };
     let mut story = Story {
         data_dir: data_dir.display().to_string(),
@@ -114,7 +114,7 @@ async fn demonstrate(args: &DemoArgs, format: Format) -> Result<Story, Failure> 
 fn new_directory(named: &Path) -> Result<PathBuf, Failure> {
     std::fs::create_dir_all(named)?;
     if std::fs::read_dir(named)?.next().is_some() {
-        return Err(Failure::refused(
+        return Err(Exit::Refused.because(
             format!("{} is not empty", named.display()),
             "name a directory that does not exist yet, or an empty one",
         ));

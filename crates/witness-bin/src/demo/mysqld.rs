@@ -12,7 +12,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_s
 use tempfile::TempDir;
 use toml::Value;
 
-use crate::terminal::Failure;
+use crate::terminal::{Exit, Failure};
 
 /// Options of a server on loopback that leaves memory to the rest of the machine.
 const OPTIONS: [&str; 5] = [
@@ -123,7 +123,7 @@ impl Drop for Mysqld {
 fn unusable(why: String) -> Failure {
     let advice = "set MYSQLD=/path/to/mysqld, or run `cargo xtask mysql` in a checkout; `witness demo` without --mysql \
                   needs nothing";
-    Failure::refused(why, advice)
+    Exit::Refused.because(why, advice)
 }
 
 /// The command and the options for the server that the description of `cargo xtask mysql` names: it runs

@@ -98,10 +98,10 @@ impl Scenario<'_> {
         let begun = Instant::now();
         let until = tokio::time::Instant::now() + PATIENCE;
         let flush = OperatorCommand::FlushLog;
-        let operator = &self.display.operator;
+        let asker = &self.display.asker;
         let to = loop {
-            let ring = operator.ring().await;
-            match operator.lead(&ring, &flush, until, |_| ()).await {
+            let ring = asker.report().await;
+            match asker.lead(&ring, &flush, until, |_| ()).await {
                 Ok(CommandResult::Flushed { file, .. }) => break file,
                 Ok(other) => {
                     let answered = format!("{flush} was answered with {other:?}");
@@ -211,15 +211,14 @@ impl Scenario<'_> {
     ) -> Result<RingReport, Failure> {
         let begun = Instant::now();
         loop {
-            let ring = self.display.operator.ring().await;
+            let ring = self.display.asker.report().await;
             if reached(&ring) {
                 return Ok(ring);
             }
             let late = || format!("not within {} s: {what}", PATIENCE.as_secs());
             let ended = self.cluster.ended();
             if let Some(why) = ended.or_else(|| (begun.elapsed() > PATIENCE).then(late)) {
-                return Err(Failure::new(
-                    Exit::Error,
+                return Err(Exit::Error.because(
                     format!("{why}\n{}", self.cluster.last_lines()),
                     "keep the members' files with --data-dir, and examine them",
                 ));

@@ -80,10 +80,18 @@ pub async fn serve_member(
         expiries.clone(),
         histograms,
     );
-    let orders = OrderApi::new(Arc::new(member.commands()), access.clone());
+    let orders = OrderApi {
+        taker: Arc::new(member.commands()),
+        access: access.clone(),
+        view: member.view(),
+    };
     let asker = Asker::of_member(&config.member, member.tls(), member.view());
     let reports = RingReports::new(asker);
-    let page = RingPage::new(member.view(), reports.clone());
+    let page = RingPage {
+        view: member.view(),
+        reports: reports.clone(),
+        events: Arc::default(),
+    };
     let endpoints = Endpoints {
         source: member.view(),
         registry: Arc::new(registry),

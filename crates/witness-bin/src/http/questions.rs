@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::http::access::{Access, Denied};
 use crate::http::orders::OrderApi;
 use crate::http::page::{self, RingPage};
-use crate::http::reports::{Cluster, RingReports};
+use crate::http::reports::{self, RingReports};
 use crate::openmetrics;
 use crate::operator::RingReport;
 use crate::text::times::milliseconds;
@@ -36,12 +36,6 @@ pub struct Endpoints {
 impl FromRef<Endpoints> for OrderApi {
     fn from_ref(endpoints: &Endpoints) -> Self {
         endpoints.orders.clone()
-    }
-}
-
-impl FromRef<Endpoints> for Arc<dyn ViewSource> {
-    fn from_ref(endpoints: &Endpoints) -> Self {
-        endpoints.source.clone()
     }
 }
 
@@ -134,7 +128,12 @@ pub(super) async fn status(State(endpoints): State<Endpoints>) -> Response {
 pub(super) async fn cluster(State(endpoints): State<Endpoints>) -> Response {
     let report = endpoints.reports.report().await;
     let own = endpoints.source.view();
-    Json(Cluster::new(&report, &own, &endpoints.reports.addresses())).into_response()
+    Json(reports::cluster(
+        &report,
+        &own,
+        &endpoints.reports.addresses(),
+    ))
+    .into_response()
 }
 
 /// The ring's configuration in its log, which is the same on every member.

@@ -10,13 +10,16 @@ mod ring_report;
 use std::time::Duration;
 
 use member::protocol::{CommandEvent, CommandResult, OperatorCommand, Order, Refusal};
+use member::settings::MemberEntry;
 use ring_admin::Introduction;
 use tokio::time::Instant;
 use transport::AdminError;
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use crate::operator::asker::RingSource;
 pub(crate) use crate::operator::asker::latest;
 pub use crate::operator::asker::{Asked, Asker, Silence};
-pub use crate::operator::directory::{Directory, MemberAddress};
+pub use crate::operator::directory::Directory;
 pub use crate::operator::ring_report::{Hop, MemberReport, RingReport, hops};
 use crate::terminal::{Exit, Failure};
 
@@ -29,37 +32,18 @@ const BETWEEN_REDIRECTS: Duration = Duration::from_millis(300);
 #[derive(Debug, Clone, PartialEq)]
 pub enum Told {
     /// The command is sent to this member.
-    Asking(MemberAddress),
-    /// A phase of this name has begun.
-    Began(String),
-    /// A phase has ended, after this many seconds.
-    Done(String, f64),
-    /// Bytes copied in this stage, of about this total.
-    Copied(String, u64, u64),
+    Asking(MemberEntry),
+    /// The member's report.
+    Reported(CommandEvent),
 }
 
-/// Sends commands to the members of one configuration.
-pub struct Operator {
-    asker: Asker,
-}
-
-impl Operator {
-    /// For the ring that these members belong to.
-    pub fn new(asker: Asker) -> Self {
-        Self { asker }
-    }
-
-    /// The ring as all of its members see it.
-    pub async fn ring(&self) -> RingReport {
-        self.asker.report().await
-    }
-
+impl Asker {
     /// Asks the member at an address for its identity.
     ///
     /// # Errors
     /// When no member answers there.
     pub async fn identify(&self, address: &str) -> Result<Introduction, AdminError> {
-        self.asker.client(address)?.identify().await
+        self.client(address)?.identify().await
     }
 
     /// Executes a command on the leader.
@@ -79,7 +63,10 @@ impl Operator {
             let mut leader = leader(report, &directory)?;
             for _ in 0..=MOST_REDIRECTS {
                 tell(Told::Asking(leader.clone()));
-                let refusal = match self.ask(&leader, command, &directory, &mut tell).await? {
+                let refusal = match self
+                    .command(&leader, command, &directory, &mut tell)
+                    .await?
+                {
                     Ok(result) => return Ok(result),
                     Err(refusal) => refusal,
                 };
@@ -93,8 +80,7 @@ impl Operator {
                     None => return Err(directory.failure(&refusal)),
                 }
             }
-            Err(Failure::new(
-                Exit::NoQuorum,
+            Err(Exit::NoQuorum.because(
                 "the leadership moves from member to member",
                 "wait until it settles, and check with `witness status`",
             ))
@@ -116,13 +102,13 @@ impl Operator {
     /// As [`Self::lead`].
     pub async fn at(
         &self,
-        place: &MemberAddress,
+        place: &MemberEntry,
         directory: &Directory,
         command: &OperatorCommand,
         until: Instant,
         mut tell: impl FnMut(Told),
     ) -> Result<CommandResult, Failure> {
-        let asked = self.ask(place, command, directory, &mut tell);
+        let asked = self.command(place, command, directory, &mut tell);
         match tokio::time::timeout_at(until, asked).await {
             Ok(answer) => answer?.map_err(|refusal| directory.failure(&refusal)),
             Err(_) => Err(unknown(command, directory, "it did not end in time")),
@@ -130,9 +116,9 @@ impl Operator {
     }
 
     /// The member's answer; a failure where there is none.
-    async fn ask(
+    async fn command(
         &self,
-        place: &MemberAddress,
+        place: &MemberEntry,
         command: &OperatorCommand,
         directory: &Directory,
         tell: &mut impl FnMut(Told),
@@ -143,10 +129,8 @@ impl Operator {
         };
         // An order is plain data, which always serializes.
         let json = serde_json::to_vec(&order).unwrap_or_default();
-        let client = self
-            .asker
-            .client(&place.address)
-            .map_err(|error| Failure::new(Exit::Usage, error.to_string(), "fix the address"))?;
+        let client = self.client(&place.address);
+        let client = client.map_err(|error| Exit::Usage.because(error, "fix the address"))?;
         let begun = client.command(json.into()).await;
         let mut events = begun.map_err(|error| not_begun(&error))?;
         loop {
@@ -162,13 +146,9 @@ impl Operator {
                 }
             };
             match event {
-                Ok(CommandEvent::Began { phase }) => tell(Told::Began(phase)),
-                Ok(CommandEvent::Done { phase, seconds }) => tell(Told::Done(phase, seconds)),
-                Ok(CommandEvent::Copied { stage, bytes, of }) => {
-                    tell(Told::Copied(stage, bytes, of))
-                }
                 Ok(CommandEvent::Result(result)) => return Ok(Ok(result)),
                 Ok(CommandEvent::Refused(refusal)) => return Ok(Err(refusal)),
+                Ok(event) => tell(Told::Reported(event)),
                 Err(error) => {
                     let why = format!(
                         "{} gave an answer that cannot be read ({error}); run the same version everywhere",
@@ -190,20 +170,18 @@ pub(crate) fn operator_name() -> String {
 }
 
 /// The leader that has a quorum.
-fn leader(report: &RingReport, directory: &Directory) -> Result<MemberAddress, Failure> {
+fn leader(report: &RingReport, directory: &Directory) -> Result<MemberEntry, Failure> {
     let place = report.leader.and_then(|leader| directory.get(leader));
     place.cloned().ok_or_else(|| {
         let quorum = &report.quorum;
         let cause = quorum.cause.as_deref().unwrap_or("no member leads");
-        let fix = quorum
-            .fix
-            .as_deref()
-            .unwrap_or("check with `witness status`");
+        let fix = quorum.fix.as_deref();
+        let fix = fix.unwrap_or("check with `witness status`");
         let what = match report.quorum_unknown {
             true => "no leader was found",
             false => "no member leads with a quorum",
         };
-        Failure::new(Exit::NoQuorum, format!("{what}: {cause}"), fix)
+        Exit::NoQuorum.because(format!("{what}: {cause}"), fix)
     })
 }
 
@@ -215,14 +193,13 @@ fn not_begun(error: &AdminError) -> Failure {
         AdminError::Refused { .. } => (Exit::Refused, look),
         _ => (Exit::NoQuorum, look),
     };
-    Failure::new(exit, format!("nothing was done: {error}"), advice)
+    exit.because(format!("nothing was done: {error}"), advice)
 }
 
 fn unknown(command: &OperatorCommand, directory: &Directory, why: &str) -> Failure {
     let command = command.text(&|id| directory.numbered(id));
     let what = format!("{command} may continue in the ring: {why}");
-    Failure::new(
-        Exit::Unknown,
+    Exit::Unknown.because(
         what,
         "check with `witness status` how it ended, and the ring's members with `witness members list`",
     )

@@ -52,8 +52,7 @@ impl Page {
         stop: CancellationToken,
     ) -> Result<(), Failure> {
         let listener = TcpListener::bind(address).await.map_err(|error| {
-            Failure::new(
-                Exit::Usage,
+            Exit::Usage.because(
                 format!("cannot listen at {address}: {error}"),
                 "give another address with --listen",
             )
@@ -148,17 +147,24 @@ impl Collector for Metrics {
             stages().map(move |(of, stage)| (of, read(progress.passed(stage))))
         };
         metrics! { writer;
-            counters "transactions" = passed(|passed| passed.transactions), "Transactions by stage";
-            counters "rows" = passed(|passed| passed.rows), "Row writes by stage";
-            counters "bytes" = passed(|passed| passed.bytes), "Bytes of transactions by stage";
-            gauges "lag_milliseconds" = stages().filter_map(|(of, stage)| Some((of, progress.lag_ms(stage)? as f64))),
-                "Lag by commit timestamps, by stage; missing before the first transaction";
-            counter "skipped" = counts.skipped, "Transactions that the target had already";
-            counter "retries" = counts.retries, "Transactions begun again after a lock or a lost session";
-            counter "rolled_back_for_earlier" = counts.step_backs,
-                "Transactions rolled back because an earlier one waited for their locks";
-            counter "window_waits" = counts.window_waits, "Times that reading waited for room";
-            gauge "window_transactions" = counts.window_transactions, "Transactions in memory";
+            /// Transactions by stage
+            counters "transactions" = passed(|passed| passed.transactions);
+            /// Row writes by stage
+            counters "rows" = passed(|passed| passed.rows);
+            /// Bytes of transactions by stage
+            counters "bytes" = passed(|passed| passed.bytes);
+            /// Lag by commit timestamps, by stage; missing before the first transaction
+            gauges "lag_milliseconds" = stages().filter_map(|(of, stage)| Some((of, progress.lag_ms(stage)? as f64)));
+            /// Transactions that the target had already
+            counter "skipped" = counts.skipped;
+            /// Transactions begun again after a lock or a lost session
+            counter "retries" = counts.retries;
+            /// Transactions rolled back because an earlier one waited for their locks
+            counter "rolled_back_for_earlier" = counts.step_backs;
+            /// Times that reading waited for room
+            counter "window_waits" = counts.window_waits;
+            /// Transactions in memory
+            gauge "window_transactions" = counts.window_transactions;
         }
     }
 }

@@ -1,19 +1,18 @@
 //! Progress display of an apply on standard error: for files a bar with the remaining time, for a log without an end the lag, the rate, and
 //! the time to catch up.
 
-use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use applier::run::{Ended, Progress, StageName};
 use applier::schema::TableName;
-use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::apply::origin::ReadSoFar;
-use crate::terminal::Format;
+use crate::terminal::{Format, bar};
 
 /// Interval of the display.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -34,19 +33,15 @@ impl Screen {
         progress: Arc<Progress>,
         files: Option<Arc<ReadSoFar>>,
     ) -> Self {
-        let bar = match format == Format::Table && std::io::stderr().is_terminal() {
-            true => ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()),
-            false => ProgressBar::hidden(),
-        };
         let template = match files {
             Some(_) => "{bar:30} {bytes}/{total_bytes} {msg}, {eta} to go",
             None => "{spinner} {msg}",
         };
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
-        }
         Self {
-            bar,
+            bar: match format {
+                Format::Table => bar(template),
+                Format::Json => ProgressBar::hidden(),
+            },
             progress,
             files,
             pace: Pace::default(),

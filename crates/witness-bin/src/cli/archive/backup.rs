@@ -15,19 +15,20 @@ use member::connect_options;
 use member::settings::MysqlSettings;
 use member::status::MemberView;
 use mysqld_server::tail_trim::lock_data;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::cli::archive::conditions::{Wanted, belongs_to_the_ring, is_due, may_copy, refused};
+use crate::cli::archive::conditions::{Wanted, belongs_to_the_ring, is_due, may_copy};
 use crate::cli::archive::copying::{Alone, Copied, Copying, remove};
-use crate::cli::archive::findings::ListedBase;
-use crate::cli::archive::output;
-use crate::cli::archive::place::{OwnArchive, gtids, now};
+use crate::cli::archive::findings::{listed, sentence};
+use crate::cli::archive::place::{OwnArchive, gtids};
 use crate::cli::process::StopSignals;
 use crate::config::duration_of;
-use crate::terminal::{Exit, Failure, Format, bytes_bar};
+use crate::terminal::{Exit, Failure, Format, bytes_bar, print};
+use crate::text::times::now;
 
 /// Arguments of `witness archive backup`.
 #[derive(Debug, clap::Args)]
@@ -58,15 +59,6 @@ pub(crate) struct BackupArgs {
 /// How long the member may take to report its mysqld after the copy.
 const ANSWERS: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_secs(1);
-
-/// Output of `witness archive backup --output json`.
-#[derive(Debug, Serialize)]
-struct Document {
-    /// True if one was taken; if none was due, the newest one follows.
-    taken: bool,
-    #[serde(flatten)]
-    base: ListedBase,
-}
 
 /// Takes a base backup.
 ///
@@ -101,14 +93,13 @@ pub(super) async fn backup(args: &BackupArgs, format: Format) -> Result<(), Fail
     print_base(true, &taken?, format)
 }
 
+/// `taken`: otherwise none was due, and this is the newest one.
 fn print_base(taken: bool, base: &BaseManifest, format: Format) -> Result<(), Failure> {
-    let base = ListedBase::of(base);
-    output(format, &Document { taken, base }, |document| {
-        let text = document.base.text();
-        match taken {
-            true => text,
-            false => format!("none is due: {text}"),
-        }
+    let mut json = listed(base);
+    json["taken"] = json!(taken);
+    print(format, &json, || match taken {
+        true => sentence(base),
+        false => format!("none is due: {}", sentence(base)),
     })
 }
 
@@ -173,14 +164,13 @@ fn copying(archive: &OwnArchive, args: &BackupArgs) -> Result<Copying, Failure> 
     let configured = archive.settings.copy_directory.as_ref();
     let directory = args.copy_directory.as_ref().or(configured);
     let directory = directory.ok_or_else(|| {
-        Failure::new(
-            Exit::Usage,
+        Exit::Usage.because(
             "neither --copy-directory nor `archive.copy_directory` says where mysqld can make a copy",
             "name a directory in which its account may make one, with room for all of its data",
         )
     })?;
     let mysql: &MysqlSettings = archive.config.member.mysql.as_ref().ok_or_else(|| {
-        refused(
+        Exit::Refused.because(
             "this member is a witness, and has no data",
             "run the command on the host of a database member",
         )
@@ -220,7 +210,7 @@ async fn of_stopped(
     format: Format,
 ) -> Result<BaseManifest, Failure> {
     let in_use = |error: io::Error| {
-        refused(
+        Exit::Refused.because(
             format!("{}: {error}", directory.display()),
             "stop the server first, or back it up while it runs, without --data-directory",
         )

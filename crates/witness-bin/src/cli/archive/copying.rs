@@ -16,7 +16,7 @@ use mysqld_server::provision::{
 use raft_types::MemberId;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::archive::conditions::{has_room, refused};
+use crate::cli::archive::conditions::has_room;
 use crate::cli::archive::place::stopped;
 use crate::terminal::{Exit, Failure};
 
@@ -45,7 +45,7 @@ impl Alone {
         let file = options.open(&path).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => Ok(Self { _file: file }),
-            Err(TryLockError::WouldBlock) => Err(refused(
+            Err(TryLockError::WouldBlock) => Err(Exit::Refused.because(
                 "another base backup of this member is being taken",
                 "wait for its end",
             )),
@@ -77,15 +77,14 @@ impl Copying {
     pub(super) fn check(&self) -> Result<(), Failure> {
         let shown = self.directory.display();
         if !self.directory.is_absolute() {
-            return Err(Failure::new(
-                Exit::Usage,
+            return Err(Exit::Usage.because(
                 format!("{shown} is a relative path, and mysqld works in its own directory"),
                 "write the whole path",
             ));
         }
         match self.directory.is_dir() {
             true => Ok(()),
-            false => Err(refused(
+            false => Err(Exit::Refused.because(
                 format!("there is no directory {shown}"),
                 "make it, and give it to the account of mysqld: without its mount, the copy would fill the wrong disk",
             )),
@@ -99,7 +98,7 @@ impl Copying {
     pub(super) async fn remove_left(&self) -> Result<Vec<PathBuf>, Failure> {
         if let Some(under_way) = copy_under_way(&self.connect).await? {
             if !self.is_own(&under_way.into) {
-                return Err(refused(
+                return Err(Exit::Refused.because(
                     format!(
                         "mysqld makes a copy of its data in {} for another client",
                         under_way.into.display()
@@ -136,7 +135,7 @@ impl Copying {
     ) -> Result<Copied, Failure> {
         let source = local_source(&self.connect).await?;
         if !source.other_engines.is_empty() {
-            return Err(refused(
+            return Err(Exit::Refused.because(
                 format!(
                     "a copy would have no rows of tables of other engines than InnoDB, as {}",
                     source.other_engines.join(", ")
@@ -176,9 +175,8 @@ impl Copying {
         let id = copy.id();
         tokio::select! {
             copied = copy.copy(directory) => copied.map_err(|error| match error {
-                ProvisionError::Server { .. } => Failure::new(
-                    Exit::Error,
-                    error.to_string(),
+                ProvisionError::Server { .. } => Exit::Error.because(
+                    error,
                     format!(
                         "the account of mysqld has to be allowed to make a directory in {}",
                         self.directory.display()
@@ -200,8 +198,7 @@ impl Copying {
 /// Exit 1 where it cannot be removed.
 pub(super) fn remove(directory: &Path) -> Result<(), Failure> {
     match fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Failure::new(
-            Exit::Error,
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Exit::Error.because(
             format!("{} cannot be removed: {error}", directory.display()),
             "run the command as root or as the account of mysqld, whose files they are",
         )),

@@ -11,13 +11,13 @@ use std::time::Instant;
 use archive::base_backup::BaseError;
 use archive::restore::point::Target;
 use archive::restore::{Restore, RestoreError, Restored};
-use serde::Serialize;
+use serde_json::json;
 
-use super::output;
+use super::findings::merge;
 use super::place::ReadArgs;
 use super::restore::{Progress, Report, ServerArgs, Took, planned, until_a_signal};
 use crate::cli::session::block_on;
-use crate::terminal::{Failure, Format};
+use crate::terminal::{Failure, Format, print};
 
 /// The data directory in a drill's directory.
 const DATA: &str = "data";
@@ -34,15 +34,6 @@ pub(crate) struct DrillArgs {
     directory: PathBuf,
     #[command(flatten)]
     server: ServerArgs,
-}
-
-#[derive(Debug, Serialize)]
-struct Drilled {
-    #[serde(flatten)]
-    report: Report,
-    transactions_applied: u64,
-    stages: Vec<Took>,
-    seconds: f64,
 }
 
 /// Runs `witness archive drill`.
@@ -69,13 +60,19 @@ async fn drill(args: &DrillArgs, format: Format) -> Result<(), Failure> {
     let removed = room.remove();
     let Restored { applied, .. } = restored?;
     removed?;
-    let drilled = Drilled {
-        report: Report::of(&plan, &Target::End, archive.end().as_ref()),
-        transactions_applied: applied,
-        stages,
-        seconds,
-    };
-    output(format, &drilled, Drilled::text)
+    let report = Report::of(&plan, &Target::End, archive.end().as_ref());
+    let mut json = json!({ "transactions_applied": applied, "stages": stages, "seconds": seconds });
+    merge(&mut json, &report);
+    print(format, &json, || {
+        let stages = stages.iter();
+        let stages =
+            stages.map(|Took { stage, seconds }| format!("{stage:<14} {seconds:>8.1} s\n"));
+        format!(
+            "{}{}restored in {seconds:.1} s with {applied} transactions after the base backup; every table is sound; removed again\n",
+            report.text(),
+            stages.collect::<String>()
+        )
+    })
 }
 
 /// The directory of a drill. It removes only what it has created itself.
@@ -147,19 +144,5 @@ fn unfit(path: &Path, error: io::Error) -> BaseError {
             what: "it is there already, and a drill removes only what it has made; remove it where another drill was killed, or name another directory",
         },
         _ => BaseError::Disk { path, error },
-    }
-}
-
-impl Drilled {
-    fn text(&self) -> String {
-        let mut text = self.report.text();
-        for Took { stage, seconds } in &self.stages {
-            text.push_str(&format!("{stage:<14} {seconds:>8.1} s\n"));
-        }
-        text.push_str(&format!(
-            "restored in {:.1} s with {} transactions after the base backup; every table is sound; removed again\n",
-            self.seconds, self.transactions_applied
-        ));
-        text
     }
 }

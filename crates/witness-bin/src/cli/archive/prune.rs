@@ -6,10 +6,9 @@ use archive::pruning::{PruneError, Pruner};
 use archive::retention::{Amount, Keep};
 use serde::Serialize;
 
-use super::output;
 use super::place::PlaceArgs;
 use crate::config::keep_of;
-use crate::terminal::{Failure, Format};
+use crate::terminal::{Failure, Format, print};
 
 /// Objects deleted between two checks for prunable objects.
 const AT_ONCE: usize = 100;
@@ -35,21 +34,9 @@ struct Pruned {
     dry_run: bool,
     /// First file of the archive afterwards, if it was ever pruned.
     begins: Option<String>,
-    replaced: Objects,
-    expired: Objects,
-    base_backups: Objects,
-}
-
-#[derive(Debug, Serialize)]
-struct Objects {
-    objects: u64,
-    bytes: u64,
-}
-
-impl From<Amount> for Objects {
-    fn from(Amount { objects, bytes }: Amount) -> Self {
-        Self { objects, bytes }
-    }
+    replaced: Amount,
+    expired: Amount,
+    base_backups: Amount,
 }
 
 pub(super) async fn prune(args: &PruneArgs, format: Format) -> Result<(), Failure> {
@@ -64,14 +51,14 @@ pub(super) async fn prune(args: &PruneArgs, format: Format) -> Result<(), Failur
     let pruned = Pruned {
         dry_run: args.dry_run,
         begins: plan.begins.map(|file| file.name()),
-        replaced: plan.replaced.into(),
-        expired: plan.expired.into(),
-        base_backups: plan.base_backups.into(),
+        replaced: plan.replaced,
+        expired: plan.expired,
+        base_backups: plan.base_backups,
     };
     while !args.dry_run && !pruning.is_done() {
         pruning.proceed(AT_ONCE).await?;
     }
-    output(format, &pruned, Pruned::text)
+    print(format, &pruned, || pruned.text())
 }
 
 impl From<PruneError> for Failure {
@@ -82,27 +69,21 @@ impl From<PruneError> for Failure {
 
 impl Pruned {
     fn text(&self) -> String {
-        let done = if self.dry_run {
-            "would be deleted"
-        } else {
-            "deleted"
+        let (done, begins) = match self.dry_run {
+            true => ("would be deleted", "would begin"),
+            false => ("deleted", "begins"),
         };
-        let line = |what: &str, of: &Objects| {
+        let line = |what: &str, of: Amount| {
             format!(
                 "{} objects, {} bytes {done}: {what}\n",
                 of.objects, of.bytes
             )
         };
-        let mut text = line("replaced by whole files", &self.replaced);
-        text.push_str(&line("older than what is kept", &self.expired));
-        text.push_str(&line("base backups", &self.base_backups));
-        if let Some(begins) = &self.begins {
-            let verb = if self.dry_run {
-                "would begin"
-            } else {
-                "begins"
-            };
-            text.push_str(&format!("the archive {verb} with {begins}\n"));
+        let mut text = line("replaced by whole files", self.replaced);
+        text.push_str(&line("older than what is kept", self.expired));
+        text.push_str(&line("base backups", self.base_backups));
+        if let Some(file) = &self.begins {
+            text += &format!("the archive {begins} with {file}\n");
         }
         text
     }

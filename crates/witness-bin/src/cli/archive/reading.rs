@@ -15,8 +15,7 @@ use serde::Serialize;
 
 use super::findings::{Damage, Range, VerifiedBases, fault_lines, gap_before, gaps, says_nothing};
 use super::place::ReadArgs;
-use super::{output, sound};
-use crate::terminal::{Exit, Failure, Format, bytes_bar};
+use crate::terminal::{Exit, Failure, Format, bytes_bar, print};
 
 /// Arguments of `witness archive fetch`.
 #[derive(Debug, clap::Args)]
@@ -72,8 +71,7 @@ pub(super) async fn fetch(args: &FetchArgs, format: Format) -> Result<(), Failur
     let from = match &args.from_file {
         None => None,
         Some(name) => Some(FileNumber::from_name(name).ok_or_else(|| {
-            Failure::new(
-                Exit::Usage,
+            Exit::Usage.because(
                 format!("`{name}` is not the name of a log file"),
                 "write it as in binlog.000007; `witness archive list` shows them",
             )
@@ -177,8 +175,8 @@ async fn read_all(
 
 impl Verdict {
     fn print(&self, format: Format, done: &str) -> Result<(), Failure> {
-        output(format, self, |verdict| verdict.text(done))?;
-        sound(self.ok)
+        print(format, self, || self.text(done))?;
+        Exit::Corrupt.unless(self.ok)
     }
 
     fn text(&self, done: &str) -> String {

@@ -13,18 +13,17 @@ use archive::restore::scratch_server::{ServerError, ServerProgram};
 use archive::restore::{Archive, Restore, RestoreError, Restored, Stage, Watching};
 use binlog_format::gtid::{Gtid, GtidSet};
 use humantime::{format_duration, format_rfc3339_millis, parse_rfc3339_weak};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio_util::sync::CancellationToken;
 
 use super::place::ReadArgs;
-use super::{output, sound};
 use crate::cli::process::{StopSignals, start_log};
 use crate::cli::session::block_on;
 use crate::config::LoggingSettings;
-use crate::terminal::{Exit, Failure, Format};
+use crate::terminal::{Exit, Failure, Format, bar, print};
 
 /// Arguments of `witness archive restore`.
 #[derive(Debug, clap::Args)]
@@ -229,7 +228,7 @@ impl From<RestoreError> for Failure {
             | RestoreError::Apply(_) => (Exit::Error, ""),
             RestoreError::Cancelled => (Exit::Error, "remove both directories before another try"),
         };
-        Self::new(exit, error.to_string(), advice)
+        exit.because(error, advice)
     }
 }
 
@@ -316,8 +315,8 @@ impl Report {
     }
 
     fn print(&self, format: Format) -> Result<(), Failure> {
-        output(format, self, Self::text)?;
-        sound(self.missing.is_empty())
+        print(format, self, || self.text())?;
+        Exit::Corrupt.unless(self.missing.is_empty())
     }
 
     pub(super) fn text(&self) -> String {
@@ -452,11 +451,8 @@ impl Watching for Progress {
             Stage::Check => ("tables", "{msg} {bar:40} {pos}/{len} {eta}"),
             Stage::Stop => ("mysqld stops", "{spinner} {msg} {elapsed}"),
         };
-        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
-        let bar = match ProgressStyle::with_template(template) {
-            Ok(style) => bar.with_style(style),
-            Err(_) => bar,
-        };
+        let bar = bar(template);
+        bar.set_length(total);
         bar.set_message(words);
         if total == 0 {
             bar.enable_steady_tick(Duration::from_millis(200));

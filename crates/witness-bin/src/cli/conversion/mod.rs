@@ -156,14 +156,14 @@ impl RunArgs {
         members: &'a AskedMembers,
     ) -> Result<Conversion<'a>, Failure> {
         let mysql = settings.mysql.as_ref().ok_or_else(|| {
-            Failure::usage(
+            Exit::Usage.because(
                 format!("`{}` is a witness", settings.own.name),
                 "run this with the configuration of the database member next to the primary, on its host",
             )
         })?;
         let mut connect = connect_options(mysql).map_err(|error| {
             let what = format!("the file of `mysql.password_file` cannot be read: {error}");
-            Failure::usage(what, "")
+            Exit::Usage.because(what, "")
         })?;
         connect.program_name = "witness-conversion".to_owned();
         let tls = settings.tls.as_ref();
@@ -209,7 +209,7 @@ impl StockArgs {
         let has_tls =
             settings.tls.is_some() || server.is_some_and(|server| server.certificate.is_some());
         if has_tls && !self.stock_replica.is_empty() && self.stock_ca_file.is_none() {
-            return Err(Failure::usage(
+            return Err(Exit::Usage.because(
                 "a replica without a member could not verify its source",
                 "copy the CA file of the ring (`tls.ca_file`) to its host, and name the path there with --stock-ca-file",
             ));
@@ -245,22 +245,14 @@ fn binlog_account(server: &BinlogServerSettings) -> BinlogAccount {
 fn password_in(file: &Path) -> Result<Secret, Failure> {
     let read = PasswordSource::File(file.to_owned()).read();
     read.map(Secret::new)
-        .map_err(|error| Failure::usage(format!("cannot read the password file {error}"), ""))
+        .map_err(|error| Exit::Usage.because(format!("cannot read the password file {error}"), ""))
 }
 
 fn host_and_port(text: &str) -> Result<(String, u16), Failure> {
     let parts = raft_types::host_and_port(text);
-    let (host, port) = parts.map_err(|mistake| {
-        Failure::usage(mistake.to_string(), "write HOST:PORT, as in 10.0.0.7:3306")
-    })?;
+    let (host, port) = parts
+        .map_err(|mistake| Exit::Usage.because(mistake, "write HOST:PORT, as in 10.0.0.7:3306"))?;
     Ok((host.to_owned(), port))
-}
-
-/// Parses a journal, and serializes it.
-#[cfg(feature = "fuzzing")]
-pub(crate) fn journal_written_again(bytes: &[u8]) -> Option<Vec<u8>> {
-    let entries: member::conversion::JournalEntries = serde_json::from_slice(bytes).ok()?;
-    serde_json::to_vec(&entries).ok()
 }
 
 /// The exit codes of a conversion's failures. [`Exit::Error`] covers every failure without a code of its own.
@@ -277,7 +269,7 @@ impl From<ConversionFailure> for Failure {
     fn from(failure: ConversionFailure) -> Self {
         let found = EXITS.iter().find(|(kind, _)| *kind == failure.kind);
         let exit = found.map_or(Exit::Error, |(_, exit)| *exit);
-        Self::new(exit, failure.what, failure.advice)
+        exit.because(failure.what, failure.advice)
     }
 }
 

@@ -8,7 +8,7 @@ use mysqld_controller::conversion::Planned;
 use serde_json::{Value, json};
 
 use crate::cli::session::{Consent, milliseconds};
-use crate::terminal::{Failure, Format, print, print_json, print_text};
+use crate::terminal::{Exit, Failure, Format, print, print_json, print_text};
 
 /// Output of a command.
 pub(super) struct Screen {
@@ -95,7 +95,7 @@ impl Screen {
             many => format!("there are {many} obstacles"),
         };
         let command = self.direction.name();
-        Err(Failure::refused(
+        Err(Exit::Refused.because(
             format!("{what}; nothing was done"),
             format!("fix what is named above, and run {command} again"),
         ))

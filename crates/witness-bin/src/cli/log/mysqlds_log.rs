@@ -55,8 +55,7 @@ impl MysqldsLog {
 
     /// The refusal of an argument that names an op id or an index.
     pub(super) fn has_no_op_ids(&self, argument: &str) -> Failure {
-        Failure::new(
-            Exit::Usage,
+        Exit::Usage.because(
             format!(
                 "{} is mysqld's own binlog, which has no op ids: {argument} cannot be used",
                 self.path.display()
@@ -78,8 +77,7 @@ pub(super) enum ReadError {
 impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Self {
         match error {
-            ReadError::Damaged(what) => Self::new(
-                Exit::Corrupt,
+            ReadError::Damaged(what) => Exit::Corrupt.because(
                 what,
                 "the file is mysqld's own: compare it with SHOW BINLOG EVENTS of its server",
             ),
@@ -172,6 +170,21 @@ impl MysqldsFile {
             previous_gtids: GtidSet::new(),
             unfinished: None,
         })
+    }
+
+    /// Reads it to its end, or to its first damage, which is returned.
+    pub(super) fn scan(
+        &mut self,
+        mut each: impl FnMut(&ReadEvent),
+    ) -> Result<Option<String>, Failure> {
+        loop {
+            match self.next() {
+                Ok(Some(read)) => each(&read),
+                Ok(None) => return Ok(None),
+                Err(ReadError::Damaged(what)) => return Ok(Some(what)),
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// The next event; none at the end.

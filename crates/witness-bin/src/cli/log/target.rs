@@ -9,6 +9,7 @@ use raft_types::OpId;
 
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::log::mysqlds_log::MysqldsLog;
+use crate::config::Mistake;
 use crate::terminal::{Exit, Failure};
 
 /// The log to read.
@@ -62,15 +63,17 @@ pub(super) enum Log {
 pub(crate) struct From(pub(super) u64);
 
 impl FromStr for From {
-    type Err = String;
+    type Err = Mistake;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if let Ok(index) = text.parse() {
             return Ok(Self(index));
         }
-        text.parse::<OpId>()
+        let op_id = text.parse::<OpId>();
+        let what = || format!("`{text}` is neither an index nor an op id");
+        op_id
             .map(|op_id| Self(op_id.index))
-            .map_err(|_| format!("`{text}` is neither an index nor an op id; write 1042 or 3.1042"))
+            .map_err(|_| Mistake::new(what(), "write 1042 or 3.1042"))
     }
 }
 
@@ -89,19 +92,17 @@ pub(super) fn open(path: &Path) -> Result<LogDirectory, Failure> {
 /// The exit code and the message for an unreadable log.
 pub(super) fn failure(error: DirectoryError) -> Failure {
     if matches!(error, DirectoryError::MysqldsBinlog(_)) {
-        return Failure::new(
-            Exit::Error,
-            error.to_string(),
+        return Exit::Error.because(
+            error,
             "name a member's data directory; `witness log list`, `show`, `find --gtid` and `verify` read mysqld's own binlog as well",
         );
     }
     if error.is_corruption() {
-        Failure::new(
-            Exit::Corrupt,
-            error.to_string(),
+        Exit::Corrupt.because(
+            error,
             "the other members have the log as well: compare with `witness log diff`, and replace this copy",
         )
     } else {
-        Failure::error(error.to_string())
+        Failure::error(error)
     }
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::cli::session::{
     ChangeArgs, OrderArgs, another_answer, changed, dry_run_of, known_region, would_be_done,
 };
-use crate::terminal::{Failure, Format, print};
+use crate::terminal::{Exit, Failure, Format, print};
 
 /// Arguments of `witness members remove`.
 #[derive(Debug, clap::Args)]
@@ -101,7 +101,7 @@ impl UpdateArgs {
 pub(crate) fn update(args: &UpdateArgs, format: Format) -> Result<(), Failure> {
     let change = args.record_change();
     if change == RecordChange::default() {
-        return Err(Failure::usage(
+        return Err(Exit::Usage.because(
             "there is nothing to change",
             "give --name, --address, --priority, --region or --votes",
         ));

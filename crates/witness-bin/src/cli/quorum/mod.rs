@@ -73,11 +73,8 @@ fn show(query: &QueryArgs, format: Format) -> Result<(), Failure> {
 }
 
 fn document(report: &RingReport, directory: &Directory) -> Document {
-    let members = report.members.iter();
-    let views = members.filter_map(|member| member.view.as_ref());
-    let latest = views
-        .filter(|view| !view.members.is_empty())
-        .max_by_key(|view| view.log_end);
+    let views = report.views().filter(|view| !view.members.is_empty());
+    let latest = views.max_by_key(|view| view.log_end);
     let leader = report.leader_view();
     let seen = leader.or(latest);
     let explanation = leader.and_then(|view| view.explanation.as_ref());
@@ -106,10 +103,7 @@ fn document(report: &RingReport, directory: &Directory) -> Document {
 
 /// Without a leader: the members that just answered, and the end of each log.
 fn from_outside(report: &RingReport, latest: &MemberView) -> Vec<RegionQuorum> {
-    let view_of = |id: MemberId| {
-        let member = report.members.iter().find(|member| member.id == id);
-        member.and_then(|member| member.view.as_ref())
-    };
+    let view_of = |id: MemberId| report.member(id)?.view.as_ref();
     let members = latest.members.iter().map(|logged| RingMember {
         id: logged.id,
         record: logged.record.clone(),

@@ -4,12 +4,13 @@ pub(crate) mod table;
 mod watched;
 
 use std::io::IsTerminal;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use crate::cli::session::{QueryArgs, block_on, no_answer};
 use crate::cli::status::watched::Watched;
 use crate::operator::RingReport;
 use crate::terminal::{Exit, Failure, Format, colours, print, print_json_line, print_text};
+use crate::text::times::now_ms;
 
 /// Arguments of `witness status`.
 #[derive(Debug, clap::Args)]
@@ -33,11 +34,11 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub(crate) fn run(args: &StatusArgs, format: Format) -> Result<(), Failure> {
     let asker = args.query.asker()?;
     block_on(async {
-        let mut watched = Watched::new(SystemTime::now());
+        let mut watched = Watched::new(now_ms());
         loop {
             let report = asker.report().await;
             if args.watch {
-                watched.see(SystemTime::now(), &report);
+                watched.see(now_ms(), &report);
                 show_again(&report, args, &mut watched, format)?;
                 tokio::time::sleep(AGAIN).await;
                 continue;

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use member::status::{LoggedMember, MemberView, ScrubView};
 use raft_types::MemberId;
@@ -12,7 +11,7 @@ use crate::operator::{MemberReport, RingReport, hops};
 use crate::terminal::{Table, cell};
 use crate::text::differences::versions;
 use crate::text::member::{mysqld, notes, role};
-use crate::text::times::span;
+use crate::text::times::{now, span};
 use crate::text::{Level, ring};
 
 /// The page, with line ends.
@@ -46,8 +45,7 @@ pub(super) fn notes_lines(report: &RingReport) -> String {
             let _ = writeln!(out, "{}: {note}", member.name);
         }
     }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.unwrap_or_default().as_secs();
+    let now = now();
     for member in &report.members {
         let scrub = member.view.as_ref().map(|view| &view.log.scrub);
         if let Some(line) = scrub.and_then(|scrub| scrub_line(scrub, now)) {
@@ -152,8 +150,7 @@ pub(super) fn scrub_line(scrub: &ScrubView, now: u64) -> Option<String> {
 /// The lines below the table, with the running versions.
 pub(super) fn explained(report: &RingReport) -> String {
     let explained = ring::explained(report);
-    let views = report.members.iter().filter_map(|one| one.view.as_ref());
-    let versions = versions(views);
+    let versions = versions(report.views());
     let lines = explained
         .commit
         .iter()

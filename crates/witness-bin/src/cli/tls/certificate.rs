@@ -15,14 +15,14 @@ use crate::terminal::Failure;
 
 /// One certificate of a file.
 #[derive(Debug)]
-pub(super) struct Certificate {
+pub(crate) struct Certificate {
     der: Vec<u8>,
     pub(super) subject: String,
     pub(super) issuer: String,
     /// Its alternative names.
     pub(super) names: Vec<String>,
     pub(super) not_before: OffsetDateTime,
-    pub(super) not_after: OffsetDateTime,
+    pub(crate) not_after: OffsetDateTime,
     pub(super) usage: Vec<&'static str>,
 }
 
@@ -39,7 +39,7 @@ impl Certificate {
     }
 
     /// All certificates in a file's content.
-    pub(super) fn all_in(pem: &[u8], path: &Path) -> Result<Vec<Self>, Failure> {
+    pub(crate) fn all_in(pem: &[u8], path: &Path) -> Result<Vec<Self>, Failure> {
         let file = path.display();
         let damaged = |error: &dyn std::fmt::Display| {
             Failure::error(format!("{file} holds a damaged certificate: {error}"))
@@ -77,7 +77,7 @@ impl Certificate {
     }
 
     /// Whether that CA's key made its signature.
-    pub(super) fn is_signed_by(&self, authority: &Self) -> bool {
+    pub(crate) fn is_signed_by(&self, authority: &Self) -> bool {
         let own = X509Certificate::from_der(&self.der);
         let other = X509Certificate::from_der(&authority.der);
         let (Ok((_, own)), Ok((_, other))) = (own, other) else {
@@ -116,18 +116,6 @@ fn usage(parsed: &X509Certificate<'_>) -> Vec<&'static str> {
     words
 }
 
-/// True when a file's content holds at least one certificate and all are readable. Also searches for each certificate's CA.
-#[cfg(feature = "fuzzing")]
-pub(crate) fn are_read(pem: &[u8]) -> bool {
-    let Ok(all) = Certificate::all_in(pem, Path::new("all.pem")) else {
-        return false;
-    };
-    if let [first, .., last] = all.as_slice() {
-        let _ = (first.is_signed_by(last), day(first.not_after));
-    }
-    true
-}
-
 /// Whether a key belongs to the first certificate of a file, as a starting member checks it.
 pub(super) fn check_key(certificate: &Path, key: &Path) -> Result<(), TlsError> {
     let files = TlsFiles {
@@ -142,7 +130,7 @@ pub(super) fn check_key(certificate: &Path, key: &Path) -> Result<(), TlsError> 
 }
 
 /// A date in readable form.
-pub(super) fn day(time: OffsetDateTime) -> String {
+pub(crate) fn day(time: OffsetDateTime) -> String {
     let form = format_description!("[year]-[month]-[day]");
     time.format(&form).unwrap_or_default()
 }

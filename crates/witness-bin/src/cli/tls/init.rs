@@ -14,7 +14,7 @@ use crate::cli::config_args::ConfigArgs;
 use crate::cli::tls::authority::{Authority, Holder, Pair, Role};
 use crate::cli::tls::certificate::{Certificate, check_key, day};
 use crate::config::{FileCheck, name_of};
-use crate::terminal::{Failure, Format, Table, cell, print};
+use crate::terminal::{Exit, Failure, Format, Table, cell, print, word};
 
 const SECRET: u32 = 0o600;
 const PUBLIC: u32 = 0o644;
@@ -48,16 +48,6 @@ enum Outcome {
     Made,
     Renewed,
     Kept,
-}
-
-impl Outcome {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Made => "made",
-            Self::Renewed => "renewed",
-            Self::Kept => "kept",
-        }
-    }
 }
 
 /// Output of `witness tls init --output json`.
@@ -116,10 +106,7 @@ impl Files {
             (both, _) => return Ok(both),
         };
         let (there, missing) = (there.display(), missing.display());
-        Err(Failure::refused(
-            format!("{there} is there, but not {missing}"),
-            advice,
-        ))
+        Err(Exit::Refused.because(format!("{there} is there, but not {missing}"), advice))
     }
 
     /// Writes both. At any moment, each file is the old or the new one.
@@ -250,7 +237,7 @@ fn check_names(holders: &[Holder], renew: &[String]) -> Result<(), Failure> {
     let names: Vec<String> = holders.iter().map(Holder::file_name).collect();
     for (index, name) in names.iter().enumerate() {
         if name == "ca" || names[..index].contains(name) {
-            return Err(Failure::refused(
+            return Err(Exit::Refused.because(
                 format!("two files would be called {name}.crt"),
                 "give the operator or reader another name; a member cannot be called `ca` here",
             ));
@@ -260,7 +247,7 @@ fn check_names(holders: &[Holder], renew: &[String]) -> Result<(), Failure> {
         .iter()
         .find(|name| *name != "all" && !names.contains(name))
     {
-        Some(unknown) => Err(Failure::usage(
+        Some(unknown) => Err(Exit::Usage.because(
             format!("the ring has no member `{unknown}`"),
             format!(
                 "its names are {}, and `all` is every member",
@@ -287,10 +274,10 @@ fn authority_in(
     let is_there = files.exist(lost)?;
     let authority = if is_there {
         check_key(&files.certificate_file, &files.key_file)
-            .map_err(|error| Failure::refused(error.to_string(), lost))?;
+            .map_err(|error| Exit::Refused.because(error, lost))?;
         let certificate = first_of(&files.certificate_file)?;
         if certificate.not_after <= now {
-            return Err(Failure::refused(
+            return Err(Exit::Refused.because(
                 format!(
                     "{} expired on {}",
                     files.certificate_file.display(),
@@ -309,7 +296,7 @@ fn authority_in(
         };
         Authority::of(&pair, ring, certificate.not_after).map_err(unmade)?
     } else if let Some(there) = there {
-        return Err(Failure::refused(
+        return Err(Exit::Refused.because(
             format!(
                 "{} is there, but neither ca.crt nor ca.key",
                 there.display()
@@ -377,16 +364,16 @@ fn page(report: &Report) -> String {
         "The authority of ring `{}` in {} was {}; it is valid until {}.\n\n",
         report.ring,
         report.directory.display(),
-        authority.outcome.word(),
+        word(&authority.outcome),
         authority.valid_until
     );
-    let mut table = Table::new(&["For", "Address", "Files", "Names", "Until", "Was"]);
+    let mut table = Table::titled("For Address Files Names Until Was");
     for line in &report.certificates {
         let holder = &line.holder;
         table.row(vec![
             match holder.role {
                 Role::Member => holder.name.clone(),
-                role => format!("{} {}", role.word(), holder.name),
+                role => format!("{} {}", word(&role), holder.name),
             },
             cell(holder.address.as_ref()),
             format!(
@@ -396,7 +383,7 @@ fn page(report: &Report) -> String {
             ),
             line.names.join(" "),
             line.valid_until.clone(),
-            line.outcome.word().into(),
+            word(&line.outcome),
         ]);
     }
     let _ = write!(text, "{table}");

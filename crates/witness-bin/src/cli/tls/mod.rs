@@ -1,7 +1,7 @@
 //! `witness tls`: creates the certificates of a ring (`init`), and shows the contents of certificate files and their problems.
 
 mod authority;
-mod certificate;
+pub(crate) mod certificate;
 mod init;
 
 use std::fmt::Write;
@@ -10,8 +10,6 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use time::OffsetDateTime;
 
-#[cfg(feature = "fuzzing")]
-pub(crate) use crate::cli::tls::certificate::are_read as certificates_are_read;
 use crate::cli::tls::certificate::{Certificate, check_key, day};
 use crate::terminal::{Exit, Failure, Format, print};
 

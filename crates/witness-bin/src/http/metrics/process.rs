@@ -32,19 +32,29 @@ fn ring(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Erro
     });
     writer.gauges("role", "1 for the role that the member has", held)?;
     metrics! { writer;
-        gauge "uptime_seconds" = view.uptime_seconds, "Since the start";
-        gauge "term" = view.term, "Raft term";
-        gauge "failover_paused" = view.pause.is_some(), "Maintenance mode";
-        gauge "serving" = view.serving, "It leads with a quorum";
-        gauge "quorum" = view.quorum.ok, "Enough voters answer";
-        gauge "quorum_lost_seconds" = view.quorum.lost_for_seconds.unwrap_or(0.0), "Time without a quorum";
+        /// Since the start
+        gauge "uptime_seconds" = view.uptime_seconds;
+        /// Raft term
+        gauge "term" = view.term;
+        /// Maintenance mode
+        gauge "failover_paused" = view.pause.is_some();
+        /// It leads with a quorum
+        gauge "serving" = view.serving;
+        /// Enough voters answer
+        gauge "quorum" = view.quorum.ok;
+        /// Time without a quorum
+        gauge "quorum_lost_seconds" = view.quorum.lost_for_seconds.unwrap_or(0.0);
         // Only the leader knows which members answer.
-        gauge "quorum_spare_voters" = failures_tolerated(&view.voter_set_health),
-            "How many more voters may fail before commits wait, in the voter set that has the fewest to spare";
-        gauge "leader_known" = view.leader.is_some(), "It knows the leader";
-        counter "elections_won" = view.activity.elections_won_total, "Elections won";
-        counter "leader_changes" = view.activity.leader_changes_total, "Observed changes of the leader";
-        gauge "fault" = view.fault.is_some(), "It has stopped working";
+        /// How many more voters may fail before commits wait, in the voter set that has the fewest to spare
+        gauge "quorum_spare_voters" = failures_tolerated(&view.voter_set_health);
+        /// It knows the leader
+        gauge "leader_known" = view.leader.is_some();
+        /// Elections won
+        counter "elections_won" = view.activity.elections_won_total;
+        /// Observed changes of the leader
+        counter "leader_changes" = view.activity.leader_changes_total;
+        /// It has stopped working
+        gauge "fault" = view.fault.is_some();
     }
 }
 
@@ -52,36 +62,50 @@ fn log(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Error
     let index = |op_id: Option<OpId>| op_id.map_or(-1.0, |op_id| op_id.index as f64);
     let (log, scrub, activity) = (&view.log, &view.log.scrub, &view.activity);
     metrics! { writer;
-        gauge "log_end_index" = index(view.log_end), "Index of the last entry of its log; -1 without one";
-        gauge "committed_index" = index(view.committed),
-            "Index of the last entry that it knows to be committed; -1 without one";
-        gauge "log_bytes" = log.log_bytes, "All files of the log";
-        gauge "log_file_bytes" = log.file_bytes, "The current file";
-        gauge "disk_left_bytes" = log.disk_left_bytes, "What the log's disk budget leaves for transactions";
-        gauge "log_unreadable_files" = log.unreadable.len(),
-            "Files of the log that cannot be read, so that another member waits for what is in them";
-        gauge "log_closed_bytes" = scrub.closed_bytes, "Closed files of the log";
-        gauge "log_unverified_bytes" = scrub.unverified_bytes,
-            "Closed files of the log that were never read back since they were written";
-        gauge "scrub_pass_bytes" = scrub.turn_bytes,
-            "Closed files of the log that the present pass of reading all of them back has read";
-        gauge "scrub_completed_timestamp_seconds" = scrub.completed_at.unwrap_or_default(),
-            "End of the last pass, since 1970; 0 before the first";
-        counter "scrub_read_bytes" = scrub.read_bytes_total, "Bytes of closed files that were read back";
-        counter "scrub_damaged_files" = scrub.damaged_total, "How often a closed file was found damaged";
-        counter "scrub_repaired_files" = scrub.repaired_total, "Damaged files that were replaced by another member's";
-        gauge "disk_alarm" = log.disk_alarm, "Little disk budget is left";
-        gauge "disk_full" = log.disk_full,
-            "Whether the log's disk is full, so that a write was refused and the log waits for space";
-        gauge "log_disk_busy_seconds" = Duration::from_millis(log.disk_busy_ms).as_secs_f64(),
-            "For how long the log's disk has been at the write or fsync that is under way; 0 while none is";
-        gauge "put_back_members" = view.put_back.len(),
-            "Members with data directories restored to an earlier state, as far as this one knows, until their restart";
-        gauge "queued_bytes" = activity.queued_bytes, "Entries that wait to be written";
-        gauge "proposals_bytes" = activity.proposals_bytes, "Entries that are proposed and not committed";
-        counter "appended_entries" = activity.appended_entries_total, "Entries appended";
-        counter "appended_bytes" = activity.appended_bytes_total, "Bytes appended";
-        counter "flushes" = activity.flushes_total, "Durable writes";
+        /// Index of the last entry of its log; -1 without one
+        gauge "log_end_index" = index(view.log_end);
+        /// Index of the last entry that it knows to be committed; -1 without one
+        gauge "committed_index" = index(view.committed);
+        /// All files of the log
+        gauge "log_bytes" = log.log_bytes;
+        /// The current file
+        gauge "log_file_bytes" = log.file_bytes;
+        /// What the log's disk budget leaves for transactions
+        gauge "disk_left_bytes" = log.disk_left_bytes;
+        /// Files of the log that cannot be read, so that another member waits for what is in them
+        gauge "log_unreadable_files" = log.unreadable.len();
+        /// Closed files of the log
+        gauge "log_closed_bytes" = scrub.closed_bytes;
+        /// Closed files of the log that were never read back since they were written
+        gauge "log_unverified_bytes" = scrub.unverified_bytes;
+        /// Closed files of the log that the present pass of reading all of them back has read
+        gauge "scrub_pass_bytes" = scrub.turn_bytes;
+        /// End of the last pass, since 1970; 0 before the first
+        gauge "scrub_completed_timestamp_seconds" = scrub.completed_at.unwrap_or_default();
+        /// Bytes of closed files that were read back
+        counter "scrub_read_bytes" = scrub.read_bytes_total;
+        /// How often a closed file was found damaged
+        counter "scrub_damaged_files" = scrub.damaged_total;
+        /// Damaged files that were replaced by another member's
+        counter "scrub_repaired_files" = scrub.repaired_total;
+        /// Little disk budget is left
+        gauge "disk_alarm" = log.disk_alarm;
+        /// Whether the log's disk is full, so that a write was refused and the log waits for space
+        gauge "disk_full" = log.disk_full;
+        /// For how long the log's disk has been at the write or fsync that is under way; 0 while none is
+        gauge "log_disk_busy_seconds" = Duration::from_millis(log.disk_busy_ms).as_secs_f64();
+        /// Members with data directories restored to an earlier state, as far as this one knows, until their restart
+        gauge "put_back_members" = view.put_back.len();
+        /// Entries that wait to be written
+        gauge "queued_bytes" = activity.queued_bytes;
+        /// Entries that are proposed and not committed
+        gauge "proposals_bytes" = activity.proposals_bytes;
+        /// Entries appended
+        counter "appended_entries" = activity.appended_entries_total;
+        /// Bytes appended
+        counter "appended_bytes" = activity.appended_bytes_total;
+        /// Durable writes
+        counter "flushes" = activity.flushes_total;
     }
 }
 
@@ -92,8 +116,10 @@ pub(super) fn write_disk(writer: &mut MetricWriter<'_, '_>, data_dir: &Path) -> 
     };
     let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
     metrics! { writer;
-        gauge "disk_size_bytes" = bytes(disk.f_blocks), "Size of the disk of the member's data directory";
-        gauge "disk_free_bytes" = bytes(disk.f_bavail), "Free space there, for accounts other than root";
+        /// Size of the disk of the member's data directory
+        gauge "disk_size_bytes" = bytes(disk.f_blocks);
+        /// Free space there, for accounts other than root
+        gauge "disk_free_bytes" = bytes(disk.f_bavail);
     }
 }
 
@@ -102,25 +128,30 @@ fn archive(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), E
         return Ok(());
     };
     metrics! { writer;
-        gauge "archives" = archive.archives, "This member archives";
-        gauge "archive_lag_seconds" = archive.lag_seconds,
-            "How long something has been committed that the archive lacks, as far as this member has looked";
-        counter "archived_bytes" = archive.bytes_total, "Bytes that it put into the archive";
-        counter "archive_served_bytes" = archive.served_bytes_total,
-            "Bytes of files that it fetched from the archive for consumers of the binlog server";
-        gauge "archive_serve_disk_bytes" = archive.serve_disk_bytes, "What such files take of its disk at present";
-        counter "archive_served_files" = archive.served_files_total,
-            "Files of the log that it fetched from the archive for consumers of the binlog server";
-        counter "archive_serve_failures" = archive.serve_failures_total,
-            "How often it could not check the archive, or fetch a file, for consumers";
-        counter "archived_pieces" = archive.pieces_total, "Pieces of the log that it put into the archive";
-        counter "archive_gaps" = archive.gaps_total,
-            "How often the archive continued after a gap, because the log was purged before it was archived";
-        counter "archive_failures" = archive.failures_total, "How often archiving failed and restarted";
-        counter "archive_pruned_objects" = archive.pruned_objects_total,
-            "Objects that it deleted from the archive, as they were replaced or too old";
-        counter "archive_prune_failures" = archive.prune_failures_total,
-            "How often it could not determine or delete prunable objects";
+        /// This member archives
+        gauge "archives" = archive.archives;
+        /// How long something has been committed that the archive lacks, as far as this member has looked
+        gauge "archive_lag_seconds" = archive.lag_seconds;
+        /// Bytes that it put into the archive
+        counter "archived_bytes" = archive.bytes_total;
+        /// Bytes of files that it fetched from the archive for consumers of the binlog server
+        counter "archive_served_bytes" = archive.served_bytes_total;
+        /// What such files take of its disk at present
+        gauge "archive_serve_disk_bytes" = archive.serve_disk_bytes;
+        /// Files of the log that it fetched from the archive for consumers of the binlog server
+        counter "archive_served_files" = archive.served_files_total;
+        /// How often it could not check the archive, or fetch a file, for consumers
+        counter "archive_serve_failures" = archive.serve_failures_total;
+        /// Pieces of the log that it put into the archive
+        counter "archived_pieces" = archive.pieces_total;
+        /// How often the archive continued after a gap, because the log was purged before it was archived
+        counter "archive_gaps" = archive.gaps_total;
+        /// How often archiving failed and restarted
+        counter "archive_failures" = archive.failures_total;
+        /// Objects that it deleted from the archive, as they were replaced or too old
+        counter "archive_pruned_objects" = archive.pruned_objects_total;
+        /// How often it could not determine or delete prunable objects
+        counter "archive_prune_failures" = archive.prune_failures_total;
     }
 }
 
@@ -129,9 +160,12 @@ fn hooks(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Err
         return Ok(());
     };
     metrics! { writer;
-        counter "hook_runs" = hooks.runs_total, "Runs of hooks";
-        counter "hook_failures" = hooks.failures_total, "Failed hook runs";
-        gauge "hooks_failing" = hooks.failing.len(), "Hooks whose last run failed, and that are retried";
+        /// Runs of hooks
+        counter "hook_runs" = hooks.runs_total;
+        /// Failed hook runs
+        counter "hook_failures" = hooks.failures_total;
+        /// Hooks whose last run failed, and that are retried
+        gauge "hooks_failing" = hooks.failing.len();
     }
 }
 
@@ -147,25 +181,36 @@ pub(super) fn write_mysqld(
     };
     let errant = mysql.errant.as_ref();
     metrics! { writer;
-        gauge "protected" = mysql.protected, "Commits wait for the ring";
-        gauge "ingesting" = mysql.ingesting, "Transactions are received";
-        gauge "writable" = mysql.writable, "Clients may write";
-        gauge "mysql_up" = mysql.state == MysqldState::Running, "mysqld answers";
-        gauge "mysql_following" = mysql.follows(), "It applies the log";
-        gauge "mysql_offline" = mysql.offline.is_some(), "Whether offline_mode excludes ordinary accounts";
-        gauge "mysql_trouble" = mysql.trouble.is_some(), "Whether mysqld cannot have its role; status names the reason";
-        gauge "mysql_warning" = !mysql.warnings.is_empty(), "Whether mysqld has a warning, which status names";
-        gauge "replica_lag_seconds" = mysql.lag_ms.map(|lag| lag as f64 / 1e3),
-            "How far what is applied to mysqld is behind what the ring committed, while it follows";
-        counter "applied_transactions" = mysql.applied_total, "Transactions of the ring's log that were applied to mysqld";
-        gauge "errant_transactions" = errant.map_or(0, |errant| errant.transactions),
-            "Transactions that mysqld has executed and the ring has not committed";
-        counter "trimmed_transactions" = mysql.trimmed_total,
-            "Transactions that were cut off mysqld's binlog before a start, because the ring had not committed them";
-        gauge "oldest_unacked_seconds" = mysql.oldest_unacked_seconds.unwrap_or(0.0),
-            "Age of the oldest transaction that is not acknowledged";
-        counter "acked_transactions" = mysql.acknowledged_total, "Transactions of mysqld that the ring committed";
-        counter "acks" = mysql.acks_total, "ACKs sent to mysqld";
+        /// Commits wait for the ring
+        gauge "protected" = mysql.protected;
+        /// Transactions are received
+        gauge "ingesting" = mysql.ingesting;
+        /// Clients may write
+        gauge "writable" = mysql.writable;
+        /// mysqld answers
+        gauge "mysql_up" = mysql.state == MysqldState::Running;
+        /// It applies the log
+        gauge "mysql_following" = mysql.follows();
+        /// Whether offline_mode excludes ordinary accounts
+        gauge "mysql_offline" = mysql.offline.is_some();
+        /// Whether mysqld cannot have its role; status names the reason
+        gauge "mysql_trouble" = mysql.trouble.is_some();
+        /// Whether mysqld has a warning, which status names
+        gauge "mysql_warning" = !mysql.warnings.is_empty();
+        /// How far what is applied to mysqld is behind what the ring committed, while it follows
+        gauge "replica_lag_seconds" = mysql.lag_ms.map(|lag| lag as f64 / 1e3);
+        /// Transactions of the ring's log that were applied to mysqld
+        counter "applied_transactions" = mysql.applied_total;
+        /// Transactions that mysqld has executed and the ring has not committed
+        gauge "errant_transactions" = errant.map_or(0, |errant| errant.transactions);
+        /// Transactions that were cut off mysqld's binlog before a start, because the ring had not committed them
+        counter "trimmed_transactions" = mysql.trimmed_total;
+        /// Age of the oldest transaction that is not acknowledged
+        gauge "oldest_unacked_seconds" = mysql.oldest_unacked_seconds.unwrap_or(0.0);
+        /// Transactions of mysqld that the ring committed
+        counter "acked_transactions" = mysql.acknowledged_total;
+        /// ACKs sent to mysqld
+        counter "acks" = mysql.acks_total;
     }
 }
 
@@ -197,10 +242,12 @@ pub(super) fn write_consumers(
     });
     let (unread, queued): (Vec<_>, Vec<_>) = series.unzip();
     metrics! { writer;
-        gauge "consumers" = consumers.len(), "Consumers that are attached to the binlog server";
-        gauges "consumer_behind_bytes" = unread,
-            "Committed bytes of the log that were not read for the consumer of the binlog server";
-        gauges "consumer_queued_bytes" = queued, "Bytes that wait to be taken by it";
+        /// Consumers that are attached to the binlog server
+        gauge "consumers" = consumers.len();
+        /// Committed bytes of the log that were not read for the consumer of the binlog server
+        gauges "consumer_behind_bytes" = unread;
+        /// Bytes that wait to be taken by it
+        gauges "consumer_queued_bytes" = queued;
     }
 }
 

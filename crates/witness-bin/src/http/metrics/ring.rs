@@ -18,16 +18,20 @@ pub(super) fn write_routes(
     sent(writer, view, routes)?;
     let relayed = &routes.relayed;
     metrics! { writer;
-        counter "proxy_streams" = relayed.streams_total, "Streams that leaders opened to this member as a proxy";
-        counter "proxy_entries" = relayed.entries_total, "Entries that this member sent on as a proxy";
-        counter "proxy_payload_bytes" = relayed.bytes_total, "Bytes of their payloads";
-        counter "proxy_missing" = relayed.missing_total,
-            "Streams that ended because an entry was not in this member's log in time";
-        counter "proxy_cannot_call" = relayed.cannot_call_total,
-            "Streams that ended because the next member could not be called";
-        counter "compressed_bytes" = routes.compressed_bytes_total,
-            "Bytes of payloads that were compressed for another region";
-        counter "compressed_to_bytes" = routes.compressed_to_bytes_total, "Bytes that they were compressed to";
+        /// Streams that leaders opened to this member as a proxy
+        counter "proxy_streams" = relayed.streams_total;
+        /// Entries that this member sent on as a proxy
+        counter "proxy_entries" = relayed.entries_total;
+        /// Bytes of their payloads
+        counter "proxy_payload_bytes" = relayed.bytes_total;
+        /// Streams that ended because an entry was not in this member's log in time
+        counter "proxy_missing" = relayed.missing_total;
+        /// Streams that ended because the next member could not be called
+        counter "proxy_cannot_call" = relayed.cannot_call_total;
+        /// Bytes of payloads that were compressed for another region
+        counter "compressed_bytes" = routes.compressed_bytes_total;
+        /// Bytes that they were compressed to
+        counter "compressed_to_bytes" = routes.compressed_to_bytes_total;
     }
 }
 
@@ -61,15 +65,18 @@ fn sent(
     let to = |sent: &SentView| [("to", name_of(sent.member))];
     let sent = routes.sent.iter();
     metrics! { writer;
-        counters "sent_entries" = sent.clone().map(|sent| (to(sent), sent.direct_entries_total)),
-            "Entries that were sent to the member from here";
-        counters "sent_payload_bytes" = sent.clone().map(|sent| (to(sent), sent.direct_bytes_total)), "Bytes of their payloads";
-        counters "proxied_entries" = sent.clone().map(|sent| (to(sent), sent.proxied_entries_total)),
-            "Entries of which only the op ids were sent, to the proxy of the member";
-        counters "proxied_payload_bytes" = sent.map(|sent| (to(sent), sent.spared_bytes_total)),
-            "Bytes of their payloads, which did not travel from here";
-        counters "link_bytes" = links, "Bytes of messages that were sent to a member, as they travelled, by kind";
-        counters "proxy_fallbacks" = fallbacks, "How often a proxy was left for a while, by reason";
+        /// Entries that were sent to the member from here
+        counters "sent_entries" = sent.clone().map(|sent| (to(sent), sent.direct_entries_total));
+        /// Bytes of their payloads
+        counters "sent_payload_bytes" = sent.clone().map(|sent| (to(sent), sent.direct_bytes_total));
+        /// Entries of which only the op ids were sent, to the proxy of the member
+        counters "proxied_entries" = sent.clone().map(|sent| (to(sent), sent.proxied_entries_total));
+        /// Bytes of their payloads, which did not travel from here
+        counters "proxied_payload_bytes" = sent.map(|sent| (to(sent), sent.spared_bytes_total));
+        /// Bytes of messages that were sent to a member, as they travelled, by kind
+        counters "link_bytes" = links;
+        /// How often a proxy was left for a while, by reason
+        counters "proxy_fallbacks" = fallbacks;
     }
 }
 
@@ -80,18 +87,15 @@ pub(super) fn write_peers(
 ) -> Result<(), Error> {
     let (peers, regions) = (view.peers.iter(), view.regions.iter());
     metrics! { writer;
-        gauges "peer_behind_entries" =
-            peers.clone().filter_map(|peer| Some(([("peer", peer.name.as_str())], peer.behind_entries? as f64))),
-            "Entries that the peer is behind this leader";
-        gauges "peer_answered_seconds" =
-            peers.filter_map(|peer| Some(([("peer", peer.name.as_str())], peer.answered_seconds?))),
-            "Since the peer's last answer to this leader";
+        /// Entries that the peer is behind this leader
+        gauges "peer_behind_entries" = peers.clone().filter_map(|peer| Some(([("peer", peer.name.as_str())], peer.behind_entries? as f64)));
+        /// Since the peer's last answer to this leader
+        gauges "peer_answered_seconds" = peers.filter_map(|peer| Some(([("peer", peer.name.as_str())], peer.answered_seconds?)));
         // `region` is the label of the member's own region on every metric.
+        /// Index of the last entry that a majority of the region's voting members holds durably
         gauges "region_majority_index" =
-            regions.clone().filter_map(|of| Some(([("of_region", of.region.0.as_str())], of.held_by_majority?.index as f64))),
-            "Index of the last entry that a majority of the region's voting members holds durably";
-        gauges "region_any_index" =
-            regions.filter_map(|of| Some(([("of_region", of.region.0.as_str())], of.held_by_any?.index as f64))),
-            "Index of the last entry that any member of the region holds durably";
+            regions.clone().filter_map(|of| Some(([("of_region", of.region.0.as_str())], of.held_by_majority?.index as f64)));
+        /// Index of the last entry that any member of the region holds durably
+        gauges "region_any_index" = regions.filter_map(|of| Some(([("of_region", of.region.0.as_str())], of.held_by_any?.index as f64)));
     }
 }
