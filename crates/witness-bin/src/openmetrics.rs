@@ -1,6 +1,6 @@
 //! Metrics in OpenMetrics' text form, written from values at each scrape.
 
-use std::fmt::Error;
+use std::fmt::{self, Error};
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -111,7 +111,7 @@ impl<F: Figure> Figure for Option<F> {
 }
 
 /// Writer for the metrics of one scrape. Names omit the registry's prefix and `_total`; a unit ends them.
-pub(crate) struct MetricWriter<'a, 'e>(&'a mut DescriptorEncoder<'e>);
+pub(crate) struct MetricWriter<'e>(DescriptorEncoder<'e>);
 
 /// Writes a table of metrics, one a line: kind, name, value. Its help is its comment.
 macro_rules! metrics {
@@ -123,8 +123,8 @@ macro_rules! metrics {
 
 pub(crate) use metrics;
 
-impl<'a, 'e> MetricWriter<'a, 'e> {
-    pub(crate) fn new(encoder: &'a mut DescriptorEncoder<'e>) -> Self {
+impl<'e> MetricWriter<'e> {
+    pub(crate) fn new(encoder: DescriptorEncoder<'e>) -> Self {
         Self(encoder)
     }
 
@@ -144,12 +144,7 @@ impl<'a, 'e> MetricWriter<'a, 'e> {
         self.0.encode_descriptor(name, help, unit, kind)
     }
 
-    pub(crate) fn gauge(
-        &mut self,
-        name: &str,
-        help: &str,
-        value: impl Figure,
-    ) -> Result<(), Error> {
+    pub(crate) fn gauge(&mut self, name: &str, help: &str, value: impl Figure) -> fmt::Result {
         let Some(value) = value.figure() else {
             return Ok(());
         };
@@ -157,7 +152,7 @@ impl<'a, 'e> MetricWriter<'a, 'e> {
             .encode_gauge(&value)
     }
 
-    pub(crate) fn counter(&mut self, name: &str, help: &str, value: u64) -> Result<(), Error> {
+    pub(crate) fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
         count(self.metric(name, help, MetricType::Counter)?, value)
     }
 
@@ -167,7 +162,7 @@ impl<'a, 'e> MetricWriter<'a, 'e> {
         name: &str,
         help: &str,
         labels: &impl EncodeLabelSet,
-    ) -> Result<(), Error> {
+    ) -> fmt::Result {
         self.metric(name, help, MetricType::Info)?
             .encode_info(labels)
     }
@@ -178,7 +173,7 @@ impl<'a, 'e> MetricWriter<'a, 'e> {
         name: &str,
         help: &str,
         values: impl IntoIterator<Item = (L, f64)>,
-    ) -> Result<(), Error> {
+    ) -> fmt::Result {
         let write = |mut metric: MetricEncoder<'_>, value: f64| metric.encode_gauge(&value);
         self.family(name, help, MetricType::Gauge, values, write)
     }
@@ -189,7 +184,7 @@ impl<'a, 'e> MetricWriter<'a, 'e> {
         name: &str,
         help: &str,
         values: impl IntoIterator<Item = (L, u64)>,
-    ) -> Result<(), Error> {
+    ) -> fmt::Result {
         self.family(name, help, MetricType::Counter, values, count)
     }
 
@@ -199,8 +194,8 @@ impl<'a, 'e> MetricWriter<'a, 'e> {
         help: &str,
         kind: MetricType,
         values: impl IntoIterator<Item = (L, V)>,
-        write: impl Fn(MetricEncoder<'_>, V) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+        write: impl Fn(MetricEncoder<'_>, V) -> fmt::Result,
+    ) -> fmt::Result {
         let mut values = values.into_iter().peekable();
         if values.peek().is_none() {
             return Ok(());
@@ -213,6 +208,6 @@ impl<'a, 'e> MetricWriter<'a, 'e> {
     }
 }
 
-fn count(mut metric: MetricEncoder<'_>, value: u64) -> Result<(), Error> {
+fn count(mut metric: MetricEncoder<'_>, value: u64) -> fmt::Result {
     metric.encode_counter::<NoLabelSet, _, u64>(&value, None)
 }

@@ -45,7 +45,7 @@ impl Exit {
     ///
     /// # Errors
     /// Where it is not.
-    pub fn unless(self, ok: bool) -> Result<(), Failure> {
+    pub fn unless(self, ok: bool) -> Attempt {
         match ok {
             true => Ok(()),
             false => Err(Failure::silent(self)),
@@ -58,6 +58,9 @@ impl From<Exit> for std::process::ExitCode {
         Self::from(exit as u8)
     }
 }
+
+/// The result of a command, or of a part of one.
+pub type Attempt<T = ()> = Result<T, Failure>;
 
 /// Why a command failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -254,7 +257,7 @@ pub fn print<T: fmt::Display>(
     format: Format,
     json: &impl Serialize,
     text: impl FnOnce() -> T,
-) -> Result<(), Failure> {
+) -> Attempt {
     match format {
         Format::Json => print_json(json),
         Format::Table => print_text(&text().to_string()),
@@ -265,7 +268,7 @@ pub fn print<T: fmt::Display>(
 ///
 /// # Errors
 /// When standard output cannot be written; silent when the pipe is closed.
-pub fn print_json(json: &impl Serialize) -> Result<(), Failure> {
+pub fn print_json(json: &impl Serialize) -> Attempt {
     let text = serde_json::to_string_pretty(json).map_err(Failure::error)?;
     print_text(&format!("{text}\n"))
 }
@@ -274,7 +277,7 @@ pub fn print_json(json: &impl Serialize) -> Result<(), Failure> {
 ///
 /// # Errors
 /// When standard output cannot be written; silent when the pipe is closed.
-pub fn print_json_line(json: &impl Serialize) -> Result<(), Failure> {
+pub fn print_json_line(json: &impl Serialize) -> Attempt {
     let text = serde_json::to_string(json).map_err(Failure::error)?;
     print_text(&format!("{text}\n"))
 }
@@ -283,7 +286,7 @@ pub fn print_json_line(json: &impl Serialize) -> Result<(), Failure> {
 ///
 /// # Errors
 /// When standard output cannot be written; silent when the pipe is closed.
-pub fn print_text(text: &str) -> Result<(), Failure> {
+pub fn print_text(text: &str) -> Attempt {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()?;

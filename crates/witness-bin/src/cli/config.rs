@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::cli::config_args::{ConfigArgs, counted};
 use crate::cli::session::{OrderArgs, about, another_answer, dry_run_of};
 use crate::config::{Config, Place, example, read, reference};
-use crate::terminal::{Exit, Failure, Format, print, print_text};
+use crate::terminal::{Attempt, Exit, Format, print, print_text};
 use crate::text::tolerance;
 
 /// Subcommands of `witness config`.
@@ -29,7 +29,7 @@ pub(crate) enum ConfigCommand {
 ///
 /// # Errors
 /// Exit 1 when the file cannot be read, 2 when it has mistakes.
-pub(crate) fn run(command: &ConfigCommand, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(command: &ConfigCommand, format: Format) -> Attempt {
     match command {
         ConfigCommand::Init => print_text(&example()),
         ConfigCommand::Reference => print_text(&reference()),
@@ -37,7 +37,7 @@ pub(crate) fn run(command: &ConfigCommand, format: Format) -> Result<(), Failure
     }
 }
 
-fn check(config: &ConfigArgs, format: Format) -> Result<(), Failure> {
+fn check(config: &ConfigArgs, format: Format) -> Attempt {
     let sources = config.sources()?;
     let (mut config, mut problems) = read(&sources);
     let (name, place) = match &sources.file {
@@ -97,7 +97,7 @@ pub(crate) struct ReloadArgs {
 ///
 /// # Errors
 /// That of the first member that did not reload: exit 4 when it refused, 3 when it does not answer, 5 when its result is unknown.
-pub(crate) fn reload(args: &ReloadArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn reload(args: &ReloadArgs, format: Format) -> Attempt {
     args.order.session(format, async |ring| {
         let places: Vec<&MemberEntry> = match &args.named[..] {
             [] => ring.directory.places().collect(),

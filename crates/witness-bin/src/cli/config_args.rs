@@ -9,7 +9,7 @@ use member::settings::{Settings, TlsSettings};
 use crate::config::key::flag_of;
 use crate::config::sections::{MEMBERS, keys};
 use crate::config::{Config, FileCheck, Problems, Sources, read_tls, read_with};
-use crate::terminal::{Exit, Failure};
+use crate::terminal::{Attempt, Exit};
 
 /// Default paths of the file.
 const USUAL_FILES: [&str; 2] = ["witness.toml", "/etc/witness/witness.toml"];
@@ -100,7 +100,7 @@ impl ConfigArgs {
     ///
     /// # Errors
     /// When there is no configuration, or it has mistakes.
-    pub(crate) fn data_dir(&self) -> Result<PathBuf, Failure> {
+    pub(crate) fn data_dir(&self) -> Attempt<PathBuf> {
         if self.sources()?.file.is_none() {
             return Err(Exit::Usage.because(
                 "neither a path nor a configuration is given",
@@ -114,7 +114,7 @@ impl ConfigArgs {
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub(crate) fn sources(&self) -> Result<Sources, Failure> {
+    pub(crate) fn sources(&self) -> Attempt<Sources> {
         Ok(self.sources_with(self.file_text()?))
     }
 
@@ -130,7 +130,7 @@ impl ConfigArgs {
     ///
     /// # Errors
     /// Exit 2 when they do not fit together.
-    pub(crate) fn tls_without_file(&self) -> Result<Option<TlsSettings>, Failure> {
+    pub(crate) fn tls_without_file(&self) -> Attempt<Option<TlsSettings>> {
         read_tls(&self.sources_with(None)).map_err(|problems| {
             Exit::Usage.because(
                 format!("TLS cannot be set up:\n{problems}"),
@@ -143,7 +143,7 @@ impl ConfigArgs {
     ///
     /// # Errors
     /// As [`Self::load`].
-    pub(crate) fn member(&self) -> Result<Settings, Failure> {
+    pub(crate) fn member(&self) -> Attempt<Settings> {
         Ok(self.load(FileCheck::Readable)?.0.member)
     }
 
@@ -151,7 +151,7 @@ impl ConfigArgs {
     ///
     /// # Errors
     /// A file that cannot be read, or findings that prevent a start, each on its own line.
-    pub(crate) fn load(&self, files: FileCheck) -> Result<(Config, Problems), Failure> {
+    pub(crate) fn load(&self, files: FileCheck) -> Attempt<(Config, Problems)> {
         let sources = self.sources()?;
         let (config, problems) = read_with(&sources, files);
         if let Some(config) = config {
@@ -172,7 +172,7 @@ impl ConfigArgs {
         Err(Exit::Usage.because(what, NO_FILE))
     }
 
-    fn file_text(&self) -> Result<Option<(String, String)>, Failure> {
+    fn file_text(&self) -> Attempt<Option<(String, String)>> {
         let mut usual = USUAL_FILES.iter().map(PathBuf::from);
         let usual = || usual.find(|file| file.exists());
         let Some(file) = self.file.clone().or_else(usual) else {

@@ -15,7 +15,7 @@ use crate::cli::session::{
 };
 use crate::config::duration_of;
 use crate::operator::{Directory, operator_name};
-use crate::terminal::{Exit, Failure, Format, Table, cell, print, yes_no};
+use crate::terminal::{Attempt, Exit, Format, Table, cell, print, yes_no};
 use crate::text::times::{moment, second_of_day};
 
 /// Arguments of `witness switchover`.
@@ -43,7 +43,7 @@ pub(crate) struct SwitchoverArgs {
 ///
 /// # Errors
 /// Exit 3 without a leader, 4 when it is refused, 5 when its result is unknown, 1 when another member leads.
-pub(crate) fn switchover(args: &SwitchoverArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn switchover(args: &SwitchoverArgs, format: Format) -> Attempt {
     args.order.session(format, async |ring| {
         let Some(member) = &args.member else {
             return match ring.order(OperatorCommand::CancelSwitchover).await? {
@@ -86,7 +86,7 @@ fn show_schedule(
     directory: &Directory,
     scheduled: bool,
     format: Format,
-) -> Result<(), Failure> {
+) -> Attempt {
     let place = directory.get(switchover.to);
     let name = place.map_or("", |place| place.name.as_str());
     let at = second_of_day(switchover.at);
@@ -100,7 +100,7 @@ fn show_schedule(
     })
 }
 
-fn show_promoted(place: &MemberEntry, promoted: &Promoted, format: Format) -> Result<(), Failure> {
+fn show_promoted(place: &MemberEntry, promoted: &Promoted, format: Format) -> Attempt {
     let phases = promoted.phases.iter();
     let seconds: f64 = phases.clone().map(|(_, took)| took.as_secs_f64()).sum();
     let phases =
@@ -156,7 +156,7 @@ fn primary_name(of: &RingPause, directory: &Directory) -> String {
 ///
 /// # Errors
 /// Exit 3 without a leader, 4 when it is refused, 5 when its result is unknown.
-pub(crate) fn pause(args: &PauseArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn pause(args: &PauseArgs, format: Format) -> Attempt {
     let for_seconds = args.length.map(|length| length.as_secs());
     if for_seconds == Some(0) {
         return Err(Exit::Usage.because(
@@ -189,7 +189,7 @@ pub(crate) fn pause(args: &PauseArgs, format: Format) -> Result<(), Failure> {
 ///
 /// # Errors
 /// Exit 3 without a leader, 4 when it is not paused, 5 when its result is unknown.
-pub(crate) fn resume(args: &OrderArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn resume(args: &OrderArgs, format: Format) -> Attempt {
     args.session(format, async |ring| {
         let (paused, entry) = match ring.order(OperatorCommand::Resume).await? {
             CommandResult::Resumed { paused, entry } => (paused, entry),
@@ -217,7 +217,7 @@ pub(crate) struct MockElectionArgs {
 ///
 /// # Errors
 /// Exit 4 when it would not be elected, or did not answer; 3 without a leader.
-pub(crate) fn mock_election(args: &MockElectionArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn mock_election(args: &MockElectionArgs, format: Format) -> Attempt {
     args.order.session(format, async |ring| {
         let to = ring.directory.find(&args.member)?.id;
         match ring.order(OperatorCommand::MockElection { to }).await? {
@@ -229,11 +229,7 @@ pub(crate) fn mock_election(args: &MockElectionArgs, format: Format) -> Result<(
     })
 }
 
-fn show_election(
-    election: &MockElection,
-    directory: &Directory,
-    format: Format,
-) -> Result<(), Failure> {
+fn show_election(election: &MockElection, directory: &Directory, format: Format) -> Attempt {
     let named = |why: &String| directory.with_names(why);
     let votes = election.votes.iter().map(|vote| {
         let place = directory.get(vote.voter);

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::cli::session::{OrderArgs, another_answer};
 use crate::operator::interruptions::{Ended, ended, longest_gap, merged};
-use crate::terminal::{Exit, Failure, Format, Table, cell, print};
+use crate::terminal::{Attempt, Exit, Format, Table, cell, print};
 use crate::text::history::sentence;
 use crate::text::times::time_of_day;
 
@@ -38,7 +38,7 @@ struct Row<'a> {
 ///
 /// # Errors
 /// Exit 3 when no member answers.
-pub(crate) fn run(args: &HistoryArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(args: &HistoryArgs, format: Format) -> Attempt {
     let entries = args.order.session(format, async |ring| {
         // Each member has the ring's log, and its own observations.
         let members = ring.report.members.iter();

@@ -15,7 +15,7 @@ use crate::cli::session::{
 };
 use crate::config::duration_of;
 use crate::operator::{MemberReport, RingReport};
-use crate::terminal::{Exit, Failure, Format, print, print_json, print_text};
+use crate::terminal::{Attempt, Exit, Failure, Format, print, print_json, print_text};
 
 /// Arguments of `witness reprovision`.
 #[derive(Debug, clap::Args)]
@@ -46,7 +46,7 @@ const PLAN_LIMIT: Duration = Duration::from_secs(60);
 /// # Errors
 /// Exit 3 when the ring cannot report its committed set, 4 when it is refused, 5 when its result is unknown, 1 when the copy was
 /// interrupted or mysqld does not follow afterwards.
-pub(crate) fn reprovision(args: &ReprovisionArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn reprovision(args: &ReprovisionArgs, format: Format) -> Attempt {
     let named = match &args.member {
         Some(named) => named.clone(),
         None => args.ring.own_member()?,
@@ -107,11 +107,7 @@ fn does_not_follow(name: &str, state: &str) -> Failure {
     )
 }
 
-async fn plan(
-    ring: &Session,
-    place: &MemberEntry,
-    donor: MemberId,
-) -> Result<ProvisionPlan, Failure> {
+async fn plan(ring: &Session, place: &MemberEntry, donor: MemberId) -> Attempt<ProvisionPlan> {
     let command = OperatorCommand::Provision {
         donor,
         dry_run: true,
@@ -125,7 +121,7 @@ async fn plan(
 }
 
 /// The idle follower with the smallest lag; without a follower, the primary.
-fn best_donor(report: &RingReport, recipient: MemberId) -> Result<MemberId, Failure> {
+fn best_donor(report: &RingReport, recipient: MemberId) -> Attempt<MemberId> {
     let others = report
         .members
         .iter()
@@ -219,10 +215,7 @@ pub(crate) struct ReplaceStatementArgs {
 /// # Errors
 /// Exit 4 when the follower is not stopped at this transaction, 1 when mysqld refuses the statement or does not follow after it, 5 when its
 /// result is unknown.
-pub(crate) fn replace_statement(
-    args: &ReplaceStatementArgs,
-    format: Format,
-) -> Result<(), Failure> {
+pub(crate) fn replace_statement(args: &ReplaceStatementArgs, format: Format) -> Attempt {
     let (gtid, statement) = (args.gtid.as_str(), args.statement.as_str());
     args.ring.session(args.timeout, format, async |ring| {
         let place = ring.directory.find(&args.member)?;

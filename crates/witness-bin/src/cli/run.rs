@@ -21,7 +21,7 @@ use crate::cli::process::{ServiceManager, StopSignals, log_panics, start_log};
 use crate::config::FileCheck;
 use crate::http::{Histograms, serve_member};
 use crate::reload::Reloading;
-use crate::terminal::{Exit, Failure};
+use crate::terminal::{Attempt, Exit, Failure};
 
 /// Arguments of `witness run`.
 #[derive(Debug, clap::Args)]
@@ -38,7 +38,7 @@ pub(crate) struct RunArgs {
 /// # Errors
 /// Exit 2 for a wrong configuration, 4 for a data directory that is in use or belongs to another member, 7 for a damaged log, 1 for
 /// everything else.
-pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
+pub(crate) fn run(args: &RunArgs) -> Attempt {
     let (config, problems) = args.config.load(FileCheck::Usable)?;
     if config.member.own.kind == MemberKind::Witness && args.config.can_be_read_again() {
         start_again_keeping_no_freed_memory();
@@ -155,7 +155,7 @@ async fn live(
     bootstrap: bool,
     stop: &mut StopSignals,
     manager: &ServiceManager,
-) -> Result<(), Failure> {
+) -> Attempt {
     let joined = tokio::select! {
         joined = opened.join(bootstrap) => joined.map(Some),
         name = stop.next() => {
@@ -194,7 +194,7 @@ async fn end(
     stopping: impl Future<Output = Result<(), MemberError>>,
     stop: &mut StopSignals,
     manager: &ServiceManager,
-) -> Result<(), Failure> {
+) -> Attempt {
     if let Err(error) = &ended {
         tracing::error!("stopping: {error}");
     }

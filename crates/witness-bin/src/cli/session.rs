@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::cli::config_args::ConfigArgs;
 use crate::config::{address_of, duration_of, nearest};
 use crate::operator::{Asker, Directory, RingReport, Told};
-use crate::terminal::{Exit, Failure, Format, bar, print, shape};
+use crate::terminal::{Attempt, Exit, Failure, Format, bar, print, shape};
 
 /// The ring of a command, and how long its members may take to carry it out.
 #[derive(Debug, Clone, clap::Args)]
@@ -32,8 +32,8 @@ impl OrderArgs {
     pub(super) fn session<T>(
         &self,
         format: Format,
-        work: impl AsyncFnOnce(Session) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
+        work: impl AsyncFnOnce(Session) -> Attempt<T>,
+    ) -> Attempt<T> {
         self.ring.session(self.timeout, format, work)
     }
 }
@@ -53,7 +53,7 @@ impl QueryArgs {
     ///
     /// # Errors
     /// As [`RingArgs::asker`].
-    pub(super) fn asker(&self) -> Result<Asker, Failure> {
+    pub(super) fn asker(&self) -> Attempt<Asker> {
         Ok(self.ring.asker()?.within(self.limit))
     }
 
@@ -61,7 +61,7 @@ impl QueryArgs {
     ///
     /// # Errors
     /// Exit 3 when no member answers.
-    pub(super) fn answers(&self) -> Result<(RingReport, Directory), Failure> {
+    pub(super) fn answers(&self) -> Attempt<(RingReport, Directory)> {
         let asker = self.asker()?;
         block_on(answers(&asker))
     }
@@ -82,7 +82,7 @@ impl ChangeArgs {
     ///
     /// # Errors
     /// As [`Consent::to`].
-    pub(super) fn confirm(self, question: &str) -> Result<(), Failure> {
+    pub(super) fn confirm(self, question: &str) -> Attempt {
         match self.dry_run {
             true => Ok(()),
             false => self.consent.to(question),
@@ -118,19 +118,14 @@ pub(super) fn about(
 ///
 /// # Errors
 /// When standard output cannot be written.
-pub(super) fn would_be_done(
-    member: MemberId,
-    name: &str,
-    would: &str,
-    format: Format,
-) -> Result<(), Failure> {
+pub(super) fn would_be_done(member: MemberId, name: &str, would: &str, format: Format) -> Attempt {
     print(format, &about(member, name, true, &()), || {
         format!("Nothing was changed; without --dry-run {would}\n")
     })
 }
 
 /// Rejects a typo in a region's name, which would create a region of one member.
-pub(super) fn known_region(region: &str, directory: &Directory) -> Result<(), Failure> {
+pub(super) fn known_region(region: &str, directory: &Directory) -> Attempt {
     let regions = || directory.places().map(|place| place.region.0.as_str());
     if regions().any(|known| known == region) {
         return Ok(());
@@ -165,7 +160,7 @@ impl Consent {
     ///
     /// # Errors
     /// Exit 4 when the answer is no, or there is no terminal.
-    pub(super) fn to(self, question: &str) -> Result<(), Failure> {
+    pub(super) fn to(self, question: &str) -> Attempt {
         if self.yes {
             return Ok(());
         }
@@ -210,7 +205,7 @@ impl RingArgs {
     ///
     /// # Errors
     /// Exit 2 when the configuration or an address is wrong.
-    pub(super) fn asker(&self) -> Result<Asker, Failure> {
+    pub(super) fn asker(&self) -> Attempt<Asker> {
         let asker = if self.endpoints.is_empty() {
             Asker::new(&self.config.member()?)
         } else {
@@ -224,7 +219,7 @@ impl RingArgs {
     ///
     /// # Errors
     /// Exit 2 without a configuration.
-    pub(super) fn own_member(&self) -> Result<String, Failure> {
+    pub(super) fn own_member(&self) -> Attempt<String> {
         if !self.endpoints.is_empty() {
             return Err(Exit::Usage.because(
                 "with --endpoints there is no member of this host",
@@ -242,8 +237,8 @@ impl RingArgs {
         &self,
         timeout: Duration,
         format: Format,
-        work: impl AsyncFnOnce(Session) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
+        work: impl AsyncFnOnce(Session) -> Attempt<T>,
+    ) -> Attempt<T> {
         let asker = self.asker()?;
         block_on(async {
             let (report, directory) = answers(&asker).await?;
@@ -299,7 +294,7 @@ impl Session {
     ///
     /// # Errors
     /// Exit 3 without a leader, 4 when it is refused, 5 when its result is unknown.
-    pub(super) async fn order(&self, command: OperatorCommand) -> Result<CommandResult, Failure> {
+    pub(super) async fn order(&self, command: OperatorCommand) -> Attempt<CommandResult> {
         let mut progress = Progress::new(self.format);
         let tell = |told| progress.show(told);
         let until = self.until();
@@ -315,7 +310,7 @@ impl Session {
         &self,
         place: &MemberEntry,
         command: OperatorCommand,
-    ) -> Result<CommandResult, Failure> {
+    ) -> Attempt<CommandResult> {
         self.at_until(place, &command, self.until()).await
     }
 
@@ -325,7 +320,7 @@ impl Session {
         place: &MemberEntry,
         command: &OperatorCommand,
         until: Instant,
-    ) -> Result<CommandResult, Failure> {
+    ) -> Attempt<CommandResult> {
         let directory = &self.directory;
         let ordered = self.asker.at(place, directory, command, until, |_| {});
         ordered.await
@@ -336,7 +331,7 @@ impl Session {
 const LEADER_POLL: Duration = Duration::from_millis(100);
 
 /// The answers of all members.
-async fn answers(asker: &Asker) -> Result<(RingReport, Directory), Failure> {
+async fn answers(asker: &Asker) -> Attempt<(RingReport, Directory)> {
     let report = asker.report().await;
     let directory = Directory::of(&report);
     let any_answers = report.views().next().is_some();
@@ -386,7 +381,7 @@ pub(super) fn another_answer(answer: &CommandResult) -> Failure {
 ///
 /// # Errors
 /// Its own.
-pub(super) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+pub(super) fn block_on<T>(work: impl Future<Output = Attempt<T>>) -> Attempt<T> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

@@ -21,7 +21,7 @@ use crate::demo::scenario::Scenario;
 use crate::demo::scoreboard::Scoreboard;
 use crate::demo::screen::{Display, Screen};
 use crate::demo::story::Story;
-use crate::terminal::{Exit, Failure, Format, print};
+use crate::terminal::{Attempt, Exit, Failure, Format, print};
 
 /// Arguments of `witness demo`.
 #[derive(Debug, clap::Args)]
@@ -41,7 +41,7 @@ pub(crate) struct DemoArgs {
 ///
 /// # Errors
 /// Exit 7 when an acknowledged transaction is missing or two logs differ, 1 when the demonstration failed.
-pub(crate) fn run(args: &DemoArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(args: &DemoArgs, format: Format) -> Attempt {
     if !(0.1..=60.0).contains(&args.pause) {
         return Err(Exit::Usage.because(
             "--pause is out of bounds",
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &DemoArgs, format: Format) -> Result<(), Failure> {
 
 /// Plays a demonstration to its end. Dropped earlier, it kills the processes that it has started. A lost transaction is in the report and
 /// not an error here.
-async fn demonstrate(args: &DemoArgs, format: Format) -> Result<Story, Failure> {
+async fn demonstrate(args: &DemoArgs, format: Format) -> Attempt<Story> {
     let temporary;
     let data_dir = match &args.data_dir {
         Some(named) => new_directory(named)?,
@@ -111,7 +111,7 @@ async fn demonstrate(args: &DemoArgs, format: Format) -> Result<Story, Failure> 
 }
 
 /// Makes a directory that the operator has named.
-fn new_directory(named: &Path) -> Result<PathBuf, Failure> {
+fn new_directory(named: &Path) -> Attempt<PathBuf> {
     std::fs::create_dir_all(named)?;
     if std::fs::read_dir(named)?.next().is_some() {
         return Err(Exit::Refused.because(

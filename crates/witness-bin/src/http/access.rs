@@ -47,11 +47,8 @@ impl Credentials {
     }
 }
 
-fn token(
-    key: &'static str,
-    source: Option<&PasswordSource>,
-) -> Result<Option<String>, MemberError> {
-    let line = source.map(PasswordSource::read).transpose();
+fn token(key: &'static str, from: Option<&PasswordSource>) -> Result<Option<String>, MemberError> {
+    let line = from.map(PasswordSource::read).transpose();
     let line = line.map_err(|source| MemberError::PasswordFile { key, source })?;
     Ok(line.as_deref().and_then(token_in))
 }

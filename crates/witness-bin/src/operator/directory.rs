@@ -10,7 +10,7 @@ use raft_types::MemberId;
 
 use crate::config::did_you_mean;
 use crate::operator::RingReport;
-use crate::terminal::{Exit, Failure};
+use crate::terminal::{Attempt, Exit, Failure};
 
 /// The members that an operator can name, by number.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Directory {
     ///
     /// # Errors
     /// Exit 4 when there is none, with the nearest name.
-    pub fn find(&self, named: &str) -> Result<&MemberEntry, Failure> {
+    pub fn find(&self, named: &str) -> Attempt<&MemberEntry> {
         let by_name = self.0.values().find(|place| place.name == named);
         let by_number = || self.0.get(&MemberId(named.parse().ok()?));
         by_name.or_else(by_number).ok_or_else(|| {

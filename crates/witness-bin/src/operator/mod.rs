@@ -21,7 +21,7 @@ pub(crate) use crate::operator::asker::latest;
 pub use crate::operator::asker::{Asked, Asker, Silence};
 pub use crate::operator::directory::Directory;
 pub use crate::operator::ring_report::{Hop, MemberReport, RingReport, hops};
-use crate::terminal::{Exit, Failure};
+use crate::terminal::{Attempt, Exit, Failure};
 
 /// How often a command is redirected to another reported leader.
 const MOST_REDIRECTS: usize = 2;
@@ -57,7 +57,7 @@ impl Asker {
         command: &OperatorCommand,
         until: Instant,
         mut tell: impl FnMut(Told),
-    ) -> Result<CommandResult, Failure> {
+    ) -> Attempt<CommandResult> {
         let directory = Directory::of(report);
         let end = async {
             let mut leader = leader(report, &directory)?;
@@ -107,7 +107,7 @@ impl Asker {
         command: &OperatorCommand,
         until: Instant,
         mut tell: impl FnMut(Told),
-    ) -> Result<CommandResult, Failure> {
+    ) -> Attempt<CommandResult> {
         let asked = self.command(place, command, directory, &mut tell);
         match tokio::time::timeout_at(until, asked).await {
             Ok(answer) => answer?.map_err(|refusal| directory.failure(&refusal)),
@@ -122,7 +122,7 @@ impl Asker {
         command: &OperatorCommand,
         directory: &Directory,
         tell: &mut impl FnMut(Told),
-    ) -> Result<Result<CommandResult, Refusal>, Failure> {
+    ) -> Attempt<Result<CommandResult, Refusal>> {
         let order = Order {
             command: command.clone(),
             by: operator_name(),
@@ -170,7 +170,7 @@ pub(crate) fn operator_name() -> String {
 }
 
 /// The leader that has a quorum.
-fn leader(report: &RingReport, directory: &Directory) -> Result<MemberEntry, Failure> {
+fn leader(report: &RingReport, directory: &Directory) -> Attempt<MemberEntry> {
     let place = report.leader.and_then(|leader| directory.get(leader));
     place.cloned().ok_or_else(|| {
         let quorum = &report.quorum;

@@ -26,7 +26,7 @@ use crate::cli::apply::screen::{Report, Screen};
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::process::{StopSignals, start_log};
 use crate::config::{LoggingSettings, Mistake, bytes_of, duration_of};
-use crate::terminal::{Exit, Failure, Format, print};
+use crate::terminal::{Attempt, Exit, Failure, Format, print};
 
 /// Arguments of `witness apply`.
 #[derive(Debug, clap::Args)]
@@ -96,7 +96,7 @@ fn rate(text: &str) -> Result<f64, Mistake> {
 ///
 /// # Errors
 /// Exit 2 for invalid arguments, 4 when the target, the log or a missing privilege stops it, 1 when a server is unreachable.
-pub(crate) fn run(args: &ApplyArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(args: &ApplyArgs, format: Format) -> Attempt {
     let options = args.options();
     options
         .validate()
@@ -131,7 +131,7 @@ impl ApplyArgs {
         }
     }
 
-    async fn apply(&self, options: &Options, format: Format) -> Result<(), Failure> {
+    async fn apply(&self, options: &Options, format: Format) -> Attempt {
         let mysql = MysqlOptions {
             target_binlog: self.target_binlog,
             batches: !self.no_batches,

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use crate::cli::config_args::ConfigArgs;
 use crate::config::did_you_mean;
 use crate::operator::Asker;
-use crate::terminal::{Exit, Failure};
+use crate::terminal::{Attempt, Exit, Failure};
 
 /// The source of the log; one of three.
 #[derive(Debug, clap::Args)]
@@ -58,11 +58,7 @@ impl OriginArgs {
         !self.files.is_empty()
     }
 
-    pub(super) async fn open(
-        &self,
-        config: &ConfigArgs,
-        reading: Reading,
-    ) -> Result<Watched, Failure> {
+    pub(super) async fn open(&self, config: &ConfigArgs, reading: Reading) -> Attempt<Watched> {
         let Reading {
             executed,
             patience,
@@ -97,7 +93,7 @@ impl OriginArgs {
     }
 }
 
-fn client(config: &ConfigArgs, name: &str) -> Result<AdminClient, Failure> {
+fn client(config: &ConfigArgs, name: &str) -> Attempt<AdminClient> {
     let config = config.member()?;
     let asker = Asker::new(&config).map_err(Failure::error)?;
     let Some(member) = config.members.iter().find(|member| member.name == name) else {
@@ -219,7 +215,7 @@ pub(super) struct SourceLogin {
 }
 
 impl TargetLogin {
-    pub(super) fn options(&self) -> Result<ConnectOptions, Failure> {
+    pub(super) fn options(&self) -> Attempt<ConnectOptions> {
         let password = password(self.to_password_file.as_deref(), "WITNESS_TO_PASSWORD")?;
         let mut options = ConnectOptions::new(self.to.clone(), &self.to_user, password);
         (options.tls.mode, options.tls.ca_file) = (self.to_tls, self.to_tls_ca_file.clone());
@@ -228,7 +224,7 @@ impl TargetLogin {
 }
 
 impl SourceLogin {
-    fn options(&self, from: &Endpoint) -> Result<ConnectOptions, Failure> {
+    fn options(&self, from: &Endpoint) -> Attempt<ConnectOptions> {
         let password = password(self.from_password_file.as_deref(), "WITNESS_FROM_PASSWORD")?;
         let mut options = ConnectOptions::new(from.clone(), &self.from_user, password);
         (options.tls.mode, options.tls.ca_file) = (self.from_tls, self.from_tls_ca_file.clone());
@@ -236,7 +232,7 @@ impl SourceLogin {
     }
 }
 
-fn password(file: Option<&Path>, variable: &str) -> Result<Secret, Failure> {
+fn password(file: Option<&Path>, variable: &str) -> Attempt<Secret> {
     let Some(file) = file else {
         return Ok(Secret::new(std::env::var(variable).unwrap_or_default()));
     };

@@ -1,5 +1,6 @@
 //! The applier's HTTP page: progress, metrics, and settings that an operator may change while it runs.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::http::{self, Access};
 use crate::openmetrics::{self, MetricWriter, metrics};
-use crate::terminal::{Exit, Failure};
+use crate::terminal::{Attempt, Exit};
 
 #[derive(Clone)]
 pub(super) struct Page {
@@ -46,11 +47,7 @@ impl Page {
     }
 
     /// Serves the page over HTTP until `stop` is cancelled.
-    pub(super) async fn serve(
-        &self,
-        address: SocketAddr,
-        stop: CancellationToken,
-    ) -> Result<(), Failure> {
+    pub(super) async fn serve(&self, address: SocketAddr, stop: CancellationToken) -> Attempt {
         let listener = TcpListener::bind(address).await.map_err(|error| {
             Exit::Usage.because(
                 format!("cannot listen at {address}: {error}"),
@@ -135,8 +132,8 @@ async fn unknown() -> Response {
 struct Metrics(Arc<Progress>);
 
 impl Collector for Metrics {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let mut writer = MetricWriter::new(&mut encoder);
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut writer = MetricWriter::new(encoder);
         let (progress, counts) = (&self.0, self.0.counts());
         let stages = || {
             StageName::ALL

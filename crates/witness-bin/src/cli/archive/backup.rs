@@ -27,7 +27,7 @@ use crate::cli::archive::findings::{listed, sentence};
 use crate::cli::archive::place::{OwnArchive, gtids};
 use crate::cli::process::StopSignals;
 use crate::config::duration_of;
-use crate::terminal::{Exit, Failure, Format, bytes_bar, print};
+use crate::terminal::{Attempt, Exit, Failure, Format, bytes_bar, print};
 use crate::text::times::now;
 
 /// Arguments of `witness archive backup`.
@@ -64,7 +64,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// Exit 2 where the configuration or a path is wrong, 4 where it is refused, 1 where mysqld, the disk or the storage fails.
-pub(super) async fn backup(args: &BackupArgs, format: Format) -> Result<(), Failure> {
+pub(super) async fn backup(args: &BackupArgs, format: Format) -> Attempt {
     let archive = OwnArchive::open(args.config.clone())?;
     let known = survey(&archive.storage, None).await?;
     // A restore cannot begin with one that is only registered.
@@ -94,7 +94,7 @@ pub(super) async fn backup(args: &BackupArgs, format: Format) -> Result<(), Fail
 }
 
 /// `taken`: otherwise none was due, and this is the newest one.
-fn print_base(taken: bool, base: &BaseManifest, format: Format) -> Result<(), Failure> {
+fn print_base(taken: bool, base: &BaseManifest, format: Format) -> Attempt {
     let mut json = listed(base);
     json["taken"] = json!(taken);
     print(format, &json, || match taken {
@@ -117,7 +117,7 @@ async fn of_running(
     args: &BackupArgs,
     stop: &CancellationToken,
     format: Format,
-) -> Result<BaseManifest, Failure> {
+) -> Attempt<BaseManifest> {
     let wanted = Wanted {
         on_primary: args.on_primary,
         max_lag: args.max_lag,
@@ -160,7 +160,7 @@ async fn of_running(
     Ok(base)
 }
 
-fn copying(archive: &OwnArchive, args: &BackupArgs) -> Result<Copying, Failure> {
+fn copying(archive: &OwnArchive, args: &BackupArgs) -> Attempt<Copying> {
     let configured = archive.settings.copy_directory.as_ref();
     let directory = args.copy_directory.as_ref().or(configured);
     let directory = directory.ok_or_else(|| {
@@ -187,7 +187,7 @@ fn copying(archive: &OwnArchive, args: &BackupArgs) -> Result<Copying, Failure> 
 }
 
 /// The member's view after the copy, if the data still belong to the ring. The member may be restarting at that moment.
-async fn sound_still(archive: &OwnArchive) -> Result<MemberView, Failure> {
+async fn sound_still(archive: &OwnArchive) -> Attempt<MemberView> {
     let deadline = Instant::now() + ANSWERS;
     loop {
         match archive.view().await {
@@ -208,7 +208,7 @@ async fn of_stopped(
     gtids: GtidSet,
     stop: &CancellationToken,
     format: Format,
-) -> Result<BaseManifest, Failure> {
+) -> Attempt<BaseManifest> {
     let in_use = |error: io::Error| {
         Exit::Refused.because(
             format!("{}: {error}", directory.display()),
@@ -241,7 +241,7 @@ async fn store(
     base: BaseManifest,
     stop: &CancellationToken,
     format: Format,
-) -> Result<BaseManifest, Failure> {
+) -> Attempt<BaseManifest> {
     let entries = list(directory)?;
     let bar = bytes_bar();
     bar.set_length(entries.iter().map(|entry| entry.bytes).sum());

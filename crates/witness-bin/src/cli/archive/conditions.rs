@@ -5,7 +5,7 @@ use std::time::Duration;
 use member::status::MemberView;
 use raft_types::RingId;
 
-use crate::terminal::{Exit, Failure};
+use crate::terminal::{Attempt, Exit};
 
 /// The server requirements of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(super) struct Wanted {
 ///
 /// # Errors
 /// Exit 4 with the reason.
-pub(super) fn may_copy(view: &MemberView, wanted: Wanted) -> Result<RingId, Failure> {
+pub(super) fn may_copy(view: &MemberView, wanted: Wanted) -> Attempt<RingId> {
     let Some(ring) = view.ring.id else {
         return Err(Exit::Refused.because(
             "the ring is not bootstrapped, so that nothing is the ring's data",
@@ -70,7 +70,7 @@ pub(super) fn may_copy(view: &MemberView, wanted: Wanted) -> Result<RingId, Fail
 ///
 /// # Errors
 /// Exit 4 with those transactions.
-pub(super) fn belongs_to_the_ring(view: &MemberView) -> Result<(), Failure> {
+pub(super) fn belongs_to_the_ring(view: &MemberView) -> Attempt {
     let errant = (view.mysql.as_ref()).and_then(|mysql| mysql.errant.as_ref());
     match errant {
         None => Ok(()),
@@ -96,7 +96,7 @@ pub(super) fn is_due(newest: Option<u64>, older_than: Option<Duration>, now: u64
 ///
 /// # Errors
 /// Exit 4 if not.
-pub(super) fn has_room(data: u64, free: u64, directory: &str) -> Result<(), Failure> {
+pub(super) fn has_room(data: u64, free: u64, directory: &str) -> Attempt {
     let needed = data.saturating_add(data / 10);
     match needed <= free {
         true => Ok(()),

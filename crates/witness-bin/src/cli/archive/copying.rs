@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::archive::conditions::has_room;
 use crate::cli::archive::place::stopped;
-use crate::terminal::{Exit, Failure};
+use crate::terminal::{Attempt, Exit, Failure};
 
 /// Prefix of directories with copies.
 const PREFIX: &str = "witness-base-";
@@ -37,7 +37,7 @@ impl Alone {
     ///
     /// # Errors
     /// Exit 4 where another backup of this member is being taken.
-    pub(super) fn take(data_dir: &Path) -> Result<Self, Failure> {
+    pub(super) fn take(data_dir: &Path) -> Attempt<Self> {
         let path = data_dir.join(LOCK);
         let failed = |error: io::Error| Failure::error(format!("{}: {error}", path.display()));
         let mut options = File::options();
@@ -74,7 +74,7 @@ impl Copying {
     ///
     /// # Errors
     /// Exit 2 for a relative path, 4 where it does not exist.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    pub(super) fn check(&self) -> Attempt {
         let shown = self.directory.display();
         if !self.directory.is_absolute() {
             return Err(Exit::Usage.because(
@@ -95,7 +95,7 @@ impl Copying {
     ///
     /// # Errors
     /// Exit 4 where mysqld makes a copy for another client, 1 where removal fails.
-    pub(super) async fn remove_left(&self) -> Result<Vec<PathBuf>, Failure> {
+    pub(super) async fn remove_left(&self) -> Attempt<Vec<PathBuf>> {
         if let Some(under_way) = copy_under_way(&self.connect).await? {
             if !self.is_own(&under_way.into) {
                 return Err(Exit::Refused.because(
@@ -128,11 +128,7 @@ impl Copying {
     ///
     /// # Errors
     /// Exit 4 where there is no room, or a copy would lack tables; 1 where mysqld fails, or `stop` was cancelled.
-    pub(super) async fn copy(
-        &self,
-        name: BaseName,
-        stop: &CancellationToken,
-    ) -> Result<Copied, Failure> {
+    pub(super) async fn copy(&self, name: BaseName, stop: &CancellationToken) -> Attempt<Copied> {
         let source = local_source(&self.connect).await?;
         if !source.other_engines.is_empty() {
             return Err(Exit::Refused.because(
@@ -170,7 +166,7 @@ impl Copying {
         }
     }
 
-    async fn clone_into(&self, directory: &Path, stop: &CancellationToken) -> Result<(), Failure> {
+    async fn clone_into(&self, directory: &Path, stop: &CancellationToken) -> Attempt {
         let copy = LocalCopy::open(&self.connect).await?;
         let id = copy.id();
         tokio::select! {
@@ -196,7 +192,7 @@ impl Copying {
 ///
 /// # Errors
 /// Exit 1 where it cannot be removed.
-pub(super) fn remove(directory: &Path) -> Result<(), Failure> {
+pub(super) fn remove(directory: &Path) -> Attempt {
     match fs::remove_dir_all(directory) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Exit::Error.because(
             format!("{} cannot be removed: {error}", directory.display()),

@@ -5,8 +5,6 @@ use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Instant;
 
 use archive::base_backup::BaseError;
 use archive::restore::point::Target;
@@ -15,9 +13,9 @@ use serde_json::json;
 
 use super::findings::merge;
 use super::place::ReadArgs;
-use super::restore::{Progress, Report, ServerArgs, Took, planned, until_a_signal};
+use super::restore::{Report, ServerArgs, Took, planned, until_a_signal};
 use crate::cli::session::block_on;
-use crate::terminal::{Failure, Format, print};
+use crate::terminal::{Attempt, Format, print};
 
 /// The data directory in a drill's directory.
 const DATA: &str = "data";
@@ -40,11 +38,11 @@ pub(crate) struct DrillArgs {
 ///
 /// # Errors
 /// As a restore; exit 4 where its directories exist already. Created files are removed in any case.
-pub(crate) fn run(args: &DrillArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(args: &DrillArgs, format: Format) -> Attempt {
     block_on(drill(args, format))
 }
 
-async fn drill(args: &DrillArgs, format: Format) -> Result<(), Failure> {
+async fn drill(args: &DrillArgs, format: Format) -> Attempt {
     let (archive, plan) = planned(&args.read, &Target::End, None).await?;
     let room = Room::make(&std::path::absolute(&args.directory)?);
     let room = room.map_err(RestoreError::Directory)?;
@@ -52,11 +50,7 @@ async fn drill(args: &DrillArgs, format: Format) -> Result<(), Failure> {
         check_tables: true,
         ..args.server.restore(room.within(DATA), room.within(WORK))
     };
-    let began = Instant::now();
-    let progress = Arc::new(Progress::new(format));
-    let restored = until_a_signal(&archive, &plan, &what, progress.clone()).await;
-    let stages = progress.end();
-    let seconds = began.elapsed().as_secs_f64();
+    let (restored, stages, seconds) = until_a_signal(&archive, &plan, &what, format).await;
     let removed = room.remove();
     let Restored { applied, .. } = restored?;
     removed?;
@@ -121,16 +115,13 @@ impl Room {
         if !self.is_new {
             return Ok(());
         }
+        // Another process may use it or have removed it, such as a second drill that was refused.
+        let is_foreign = |error: &io::Error| {
+            use ErrorKind::{DirectoryNotEmpty, NotFound};
+            matches!(error.kind(), DirectoryNotEmpty | NotFound)
+        };
         match fs::remove_dir(&self.directory) {
-            // Another process uses it or has removed it, such as a second drill that was refused.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::DirectoryNotEmpty | ErrorKind::NotFound
-                ) =>
-            {
-                Ok(())
-            }
+            Err(error) if is_foreign(&error) => Ok(()),
             removed => removed,
         }
     }

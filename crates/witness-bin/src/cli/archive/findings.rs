@@ -15,7 +15,7 @@ use raft_types::UnixSeconds;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::terminal::{Exit, Failure, Table, bytes_bar, cell};
+use crate::terminal::{Attempt, Exit, Failure, Table, bytes_bar, cell};
 use crate::text::times::second_of_day;
 
 /// A part of the log.
@@ -76,7 +76,7 @@ pub(super) async fn says_nothing(
     log: &ArchivedLog,
     piece: PieceName,
     fault: &PieceFault,
-) -> Result<(), Failure> {
+) -> Attempt {
     if let PieceFault::Seal(SealError::Encryption(error)) = fault
         && fault.lacks_an_identity()
     {
@@ -249,7 +249,7 @@ impl VerifiedBases {
         storage: &Storage,
         survey: &Survey,
         identities: &Identities,
-    ) -> Result<Self, Failure> {
+    ) -> Attempt<Self> {
         let mut verified = Self {
             base_backups: 0,
             base_backup_bytes: 0,

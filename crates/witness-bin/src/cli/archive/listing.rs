@@ -16,7 +16,7 @@ use super::findings::{
     Damage, Range, bases_text, fault_lines, gap_before, gaps, listed_bases, merge, says_nothing,
 };
 use super::place::PlaceArgs;
-use crate::terminal::{Exit, Failure, Format, Table, print};
+use crate::terminal::{Attempt, Exit, Format, Table, print};
 
 /// The archived part of a log file.
 #[derive(Debug, Default, Serialize)]
@@ -52,7 +52,7 @@ struct Listing {
     damaged: Vec<Damage>,
 }
 
-pub(super) async fn list(place: &PlaceArgs, format: Format) -> Result<(), Failure> {
+pub(super) async fn list(place: &PlaceArgs, format: Format) -> Attempt {
     let (storage, log) = place.look().await?;
     let mut listing = match log {
         Some(log) => Listing::of(log).await?,
@@ -85,7 +85,7 @@ impl ArchivedFile {
 
 impl Listing {
     /// The archived log.
-    async fn of(mut log: ArchivedLog) -> Result<Self, Failure> {
+    async fn of(mut log: ArchivedLog) -> Attempt<Self> {
         let mut files: BTreeMap<FileNumber, ArchivedFile> = BTreeMap::new();
         let mut damaged = Vec::new();
         let wanted: Vec<PieceName> = log.pieces().collect();

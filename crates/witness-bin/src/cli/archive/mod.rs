@@ -23,7 +23,7 @@ use serde_json::json;
 
 use self::place::{PlaceArgs, ReadArgs};
 use crate::cli::session::block_on;
-use crate::terminal::{Exit, Failure, Format, print};
+use crate::terminal::{Attempt, Exit, Format, print};
 
 /// The verbs of `witness archive`.
 #[derive(Debug, clap::Subcommand)]
@@ -61,7 +61,7 @@ pub(crate) struct KeygenArgs {
 /// # Errors
 /// Exit 7 where a part of the archive is damaged or missing, 4 where the command is refused, 2 for a wrong configuration, argument or
 /// identity, 1 for everything else.
-pub(crate) fn run(command: &ArchiveCommand, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(command: &ArchiveCommand, format: Format) -> Attempt {
     match command {
         ArchiveCommand::List(place) => block_on(listing::list(place, format)),
         ArchiveCommand::Verify(args) => block_on(reading::verify(args, format)),
@@ -76,7 +76,7 @@ pub(crate) fn run(command: &ArchiveCommand, format: Format) -> Result<(), Failur
 }
 
 /// Writes the secret key into a file that only the caller can access, and prints the public one.
-fn keygen(file: &Path, format: Format) -> Result<(), Failure> {
+fn keygen(file: &Path, format: Format) -> Attempt {
     let (identity, recipient) = new_identity()?;
     let mut options = OpenOptions::new();
     let made = options.write(true).create_new(true).mode(0o600).open(file);

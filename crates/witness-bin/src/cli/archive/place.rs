@@ -19,7 +19,7 @@ use url::Url;
 use crate::cli::config_args::ConfigArgs;
 use crate::config::{Config, FileCheck};
 use crate::operator::Asker;
-use crate::terminal::{Exit, Failure};
+use crate::terminal::{Attempt, Exit, Failure};
 
 /// Time limit of one storage call without a configuration.
 const CALL_LIMIT: Duration = Duration::from_secs(60);
@@ -59,7 +59,7 @@ pub(super) struct Place {
 }
 
 impl PlaceArgs {
-    pub(super) fn place(&self) -> Result<Place, Failure> {
+    pub(super) fn place(&self) -> Attempt<Place> {
         if let Some(url) = &self.url {
             let file = self.options_file.as_deref();
             return Ok(Place {
@@ -82,7 +82,7 @@ impl PlaceArgs {
     }
 
     /// The storage and the log's archive, if any: there may be base backups only.
-    pub(super) async fn look(&self) -> Result<(Storage, Option<ArchivedLog>), Failure> {
+    pub(super) async fn look(&self) -> Attempt<(Storage, Option<ArchivedLog>)> {
         let Place { url, storage, .. } = self.place()?;
         let Some(log) = ArchivedLog::look(storage.clone(), None).await? else {
             if storage.list(BASE_FOLDER).await?.is_empty() {
@@ -114,18 +114,18 @@ pub(super) fn no_archive() -> Failure {
 
 impl ReadArgs {
     /// The keys for decryption.
-    pub(super) fn identities(&self) -> Result<Identities, Failure> {
+    pub(super) fn identities(&self) -> Attempt<Identities> {
         Ok(Identities::of_files(&self.identities)?)
     }
 
     /// The log's archive, from its names.
-    pub(super) async fn open(&self) -> Result<ArchivedLog, Failure> {
+    pub(super) async fn open(&self) -> Attempt<ArchivedLog> {
         let (_, log) = self.look().await?;
         log.ok_or_else(|| Failure::error("there is no log of a ring in the archive"))
     }
 
     /// The storage and the log's archive, if any.
-    pub(super) async fn look(&self) -> Result<(Storage, Option<ArchivedLog>), Failure> {
+    pub(super) async fn look(&self) -> Attempt<(Storage, Option<ArchivedLog>)> {
         let identities = self.identities()?;
         let (storage, log) = self.place.look().await?;
         Ok((storage, log.map(|log| log.with_identities(identities))))
@@ -176,7 +176,7 @@ impl OwnArchive {
     ///
     /// # Errors
     /// Exit 2 where the configuration is wrong or names no archive.
-    pub(super) fn open(config: Option<PathBuf>) -> Result<Self, Failure> {
+    pub(super) fn open(config: Option<PathBuf>) -> Attempt<Self> {
         let (config, _) = ConfigArgs::of_file(config).load(FileCheck::Readable)?;
         let settings = config.member.archive.clone().ok_or_else(no_archive)?;
         let (url, file) = (settings.url.clone(), settings.options_file.as_deref());
@@ -195,7 +195,7 @@ impl OwnArchive {
     ///
     /// # Errors
     /// Exit 4 where it does not answer.
-    pub(super) async fn view(&self) -> Result<MemberView, Failure> {
+    pub(super) async fn view(&self) -> Attempt<MemberView> {
         let asker = Asker::new(&self.config.member);
         let asker = asker.map_err(Failure::error)?;
         let own = &self.config.member.own;
@@ -237,7 +237,7 @@ impl OwnArchive {
     ///
     /// # Errors
     /// Exit 4 where neither knows it.
-    pub(super) async fn ring(&self) -> Result<RingId, Failure> {
+    pub(super) async fn ring(&self) -> Attempt<RingId> {
         if let Ok(view) = self.view().await
             && let Some(ring) = view.ring.id
         {

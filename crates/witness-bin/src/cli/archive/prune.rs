@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::place::PlaceArgs;
 use crate::config::keep_of;
-use crate::terminal::{Failure, Format, print};
+use crate::terminal::{Attempt, Failure, Format, print};
 
 /// Objects deleted between two checks for prunable objects.
 const AT_ONCE: usize = 100;
@@ -39,7 +39,7 @@ struct Pruned {
     base_backups: Amount,
 }
 
-pub(super) async fn prune(args: &PruneArgs, format: Format) -> Result<(), Failure> {
+pub(super) async fn prune(args: &PruneArgs, format: Format) -> Attempt {
     let place = args.place.place()?;
     let now = SystemTime::now();
     let keep = args.keep.or(place.keep).filter(|keep| !keep.is_zero());

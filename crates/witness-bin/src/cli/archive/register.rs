@@ -10,7 +10,7 @@ use url::Url;
 
 use crate::cli::archive::findings::{listed, sentence};
 use crate::cli::archive::place::{OwnArchive, gtids};
-use crate::terminal::{Exit, Failure, Format, print};
+use crate::terminal::{Attempt, Exit, Format, print};
 use crate::text::times::{moment, now};
 
 /// Arguments of `witness archive register`.
@@ -50,7 +50,7 @@ fn words(text: &str) -> Result<String, Malformed> {
 ///
 /// # Errors
 /// Exit 2 for invalid arguments, 4 where the ring is unknown, 1 where the storage rejects it.
-pub(super) async fn register(args: &RegisterArgs, format: Format) -> Result<(), Failure> {
+pub(super) async fn register(args: &RegisterArgs, format: Format) -> Attempt {
     let has_password = Url::parse(&args.place).is_ok_and(|url| url.password().is_some());
     if has_password {
         return Err(Exit::Usage.because(

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::cli::session::another_answer;
 use crate::operator::{Asker, Directory, RingReport};
-use crate::terminal::{Exit, Failure};
+use crate::terminal::{Attempt, Exit};
 
 pub(super) struct AskedMembers {
     asker: Asker,
@@ -23,7 +23,7 @@ pub(super) struct AskedMembers {
 impl AskedMembers {
     /// # Errors
     /// Exit 2 when the configured files for TLS cannot be used.
-    pub(super) fn of(settings: &Settings) -> Result<Self, Failure> {
+    pub(super) fn of(settings: &Settings) -> Attempt<Self> {
         let asker = Asker::new(settings);
         let asker = asker.map_err(|error| Exit::Usage.because(error, ""))?;
         Ok(Self {
@@ -53,7 +53,7 @@ impl AskedMembers {
         place: &MemberPlace,
         command: OperatorCommand,
         until: Instant,
-    ) -> Result<CommandResult, Failure> {
+    ) -> Attempt<CommandResult> {
         let directory = Directory::of(&self.last_report().await);
         let address = match directory.get(place.id) {
             Some(address) => address,

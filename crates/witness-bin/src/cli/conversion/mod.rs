@@ -22,7 +22,7 @@ use crate::cli::conversion::asked_members::AskedMembers;
 use crate::cli::conversion::screen::Screen;
 use crate::cli::session::{Consent, block_on};
 use crate::config::duration_of;
-use crate::terminal::{Exit, Failure, Format};
+use crate::terminal::{Attempt, Exit, Failure, Format};
 
 /// Arguments of `witness enable-raft`.
 #[derive(Debug, clap::Args)]
@@ -89,7 +89,7 @@ struct StockArgs {
 ///
 /// # Errors
 /// Exit 4 when there is an obstacle, 3 when a member does not answer, 5 when a step is not complete in time.
-pub(crate) fn enable(args: &EnableArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn enable(args: &EnableArgs, format: Format) -> Attempt {
     let settings = args.run.config.member()?;
     let binlog_server = args.binlog_server.as_deref();
     let binlog_server = binlog_server.map(host_and_port).transpose()?;
@@ -114,7 +114,7 @@ pub(crate) fn enable(args: &EnableArgs, format: Format) -> Result<(), Failure> {
 ///
 /// # Errors
 /// Exit 4 when there is an obstacle, 3 when a member does not answer, 5 when a step is not complete in time.
-pub(crate) fn disable(args: &DisableArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn disable(args: &DisableArgs, format: Format) -> Attempt {
     let settings = args.run.config.member()?;
     let user = args.replication_user.clone();
     let login = user.zip(args.replication_password_file.as_deref());
@@ -154,7 +154,7 @@ impl RunArgs {
         direction: Direction,
         settings: &Settings,
         members: &'a AskedMembers,
-    ) -> Result<Conversion<'a>, Failure> {
+    ) -> Attempt<Conversion<'a>> {
         let mysql = settings.mysql.as_ref().ok_or_else(|| {
             Exit::Usage.because(
                 format!("`{}` is a witness", settings.own.name),
@@ -196,11 +196,7 @@ impl StockArgs {
     ///
     /// # Errors
     /// Exit 2 when an address or the password's file cannot be read.
-    fn read(
-        &self,
-        usual: &ConnectOptions,
-        settings: &Settings,
-    ) -> Result<Vec<StockReplica>, Failure> {
+    fn read(&self, usual: &ConnectOptions, settings: &Settings) -> Attempt<Vec<StockReplica>> {
         let password = match &self.stock_password_file {
             None => usual.password.clone(),
             Some(file) => password_in(file)?,
@@ -242,13 +238,13 @@ fn binlog_account(server: &BinlogServerSettings) -> BinlogAccount {
 }
 
 /// The password in the first line of a file.
-fn password_in(file: &Path) -> Result<Secret, Failure> {
+fn password_in(file: &Path) -> Attempt<Secret> {
     let read = PasswordSource::File(file.to_owned()).read();
     read.map(Secret::new)
         .map_err(|error| Exit::Usage.because(format!("cannot read the password file {error}"), ""))
 }
 
-fn host_and_port(text: &str) -> Result<(String, u16), Failure> {
+fn host_and_port(text: &str) -> Attempt<(String, u16)> {
     let parts = raft_types::host_and_port(text);
     let (host, port) = parts
         .map_err(|mistake| Exit::Usage.because(mistake, "write HOST:PORT, as in 10.0.0.7:3306"))?;

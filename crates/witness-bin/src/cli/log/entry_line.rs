@@ -11,7 +11,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use time::macros::format_description;
 
-use crate::terminal::{Failure, Format, print_json_line, print_text};
+use crate::terminal::{Attempt, Format, print_json_line, print_text};
 
 /// An entry; a line of text or a JSON object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -39,7 +39,7 @@ pub(super) trait Line: Serialize + Sized {
 
     fn cells(&self) -> Vec<String>;
 
-    fn print_titles(format: Format) -> Result<(), Failure> {
+    fn print_titles(format: Format) -> Attempt {
         match format {
             Format::Table => {
                 let titles = Self::COLUMNS.iter().map(|(title, _)| (*title).to_owned());
@@ -49,7 +49,7 @@ pub(super) trait Line: Serialize + Sized {
         }
     }
 
-    fn print(&self, format: Format) -> Result<(), Failure> {
+    fn print(&self, format: Format) -> Attempt {
         match format {
             Format::Table => print_text(&joined(&self.cells(), Self::COLUMNS)),
             Format::Json => print_json_line(self),

@@ -13,7 +13,7 @@ use crate::cli::config_args::ConfigArgs;
 use crate::cli::log::entry_line::time_text;
 use crate::cli::log::mysqlds_log::MysqldsLog;
 use crate::cli::log::target::{Log, TargetArgs, failure};
-use crate::terminal::{Exit, Failure, Format, Table, print};
+use crate::terminal::{Attempt, Exit, Failure, Format, Table, print};
 
 #[derive(Debug, Default, Serialize)]
 struct FileLine {
@@ -57,7 +57,7 @@ impl FileLine {
 ///
 /// # Errors
 /// Exit 7 when a file is damaged.
-pub(super) fn list(args: &TargetArgs, format: Format) -> Result<(), Failure> {
+pub(super) fn list(args: &TargetArgs, format: Format) -> Attempt {
     let directory = match args.log()? {
         Log::Members(directory) => directory,
         Log::Mysqlds(log) => return of_mysqld(&log, format),
@@ -75,13 +75,13 @@ pub(super) fn list(args: &TargetArgs, format: Format) -> Result<(), Failure> {
     damage_is_none(damaged)
 }
 
-fn damage_is_none(damage: Option<String>) -> Result<(), Failure> {
+fn damage_is_none(damage: Option<String>) -> Attempt {
     let advice = "`witness log verify` says more";
     damage.map_or(Ok(()), |what| Err(Exit::Corrupt.because(what, advice)))
 }
 
 /// Lists the files of mysqld's own binlog, without op ids.
-fn of_mysqld(log: &MysqldsLog, format: Format) -> Result<(), Failure> {
+fn of_mysqld(log: &MysqldsLog, format: Format) -> Attempt {
     let (mut lines, mut damaged) = (Vec::new(), None);
     for file in log.files() {
         let mut file = file?;
@@ -137,7 +137,7 @@ pub(crate) struct TrimmedArgs {
 ///
 /// # Errors
 /// Exit 1 when kept files cannot be read.
-pub(super) fn trimmed(args: &TrimmedArgs, format: Format) -> Result<(), Failure> {
+pub(super) fn trimmed(args: &TrimmedArgs, format: Format) -> Attempt {
     let data_dir = match &args.data_dir {
         Some(path) => path.clone(),
         None => ConfigArgs::of_file(args.config.clone()).data_dir()?,

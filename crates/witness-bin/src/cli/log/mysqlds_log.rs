@@ -13,7 +13,7 @@ use binlog_format::framing::{FramedTransaction, FramingError, StreamItem, Transa
 use binlog_format::gtid::{Gtid, GtidSet};
 
 use crate::cli::log::entry_line::{EntryLine, EventLine};
-use crate::terminal::{Exit, Failure};
+use crate::terminal::{Attempt, Exit, Failure};
 
 /// The bytes that one read asks the file for.
 const READ_BYTES: usize = 1 << 20;
@@ -28,7 +28,7 @@ pub(super) struct MysqldsLog {
 
 impl MysqldsLog {
     /// Opens the files in turn.
-    pub(super) fn files(&self) -> impl Iterator<Item = Result<MysqldsFile, Failure>> {
+    pub(super) fn files(&self) -> impl Iterator<Item = Attempt<MysqldsFile>> {
         let last = self.files.len().saturating_sub(1);
         let files = self.files.iter().enumerate();
         files.map(move |(at, path)| Ok(MysqldsFile::open(path, at == last)?))
@@ -41,7 +41,7 @@ impl MysqldsLog {
     }
 
     /// The transaction with this GTID.
-    pub(super) fn find(&self, gtid: &Gtid) -> Result<Option<EntryLine>, Failure> {
+    pub(super) fn find(&self, gtid: &Gtid) -> Attempt<Option<EntryLine>> {
         for file in self.files() {
             let mut file = file?;
             while let Some(read) = file.next()? {
@@ -173,10 +173,7 @@ impl MysqldsFile {
     }
 
     /// Reads it to its end, or to its first damage, which is returned.
-    pub(super) fn scan(
-        &mut self,
-        mut each: impl FnMut(&ReadEvent),
-    ) -> Result<Option<String>, Failure> {
+    pub(super) fn scan(&mut self, mut each: impl FnMut(&ReadEvent)) -> Attempt<Option<String>> {
         loop {
             match self.next() {
                 Ok(Some(read)) => each(&read),

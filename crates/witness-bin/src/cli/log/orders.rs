@@ -8,14 +8,14 @@ use serde_json::json;
 
 use crate::cli::session::{ChangeArgs, OrderArgs, about, another_answer};
 use crate::config::{bytes_of, duration_of};
-use crate::terminal::{Failure, Format, print};
+use crate::terminal::{Attempt, Format, print};
 use crate::text::times::now;
 
 /// Runs `witness log flush`.
 ///
 /// # Errors
 /// Exit 3 without a leader, 5 when its result is unknown.
-pub(super) fn flush(args: &OrderArgs, format: Format) -> Result<(), Failure> {
+pub(super) fn flush(args: &OrderArgs, format: Format) -> Attempt {
     args.session(format, async |ring| {
         // The file is the next one.
         let (entry, file) = match ring.order(OperatorCommand::FlushLog).await? {
@@ -73,7 +73,7 @@ impl Files {
 ///
 /// # Errors
 /// Exit 3 when the ring's needs are unknown, 4 when it is refused, 5 when its result is unknown.
-pub(super) fn purge(args: &PurgeArgs, format: Format) -> Result<(), Failure> {
+pub(super) fn purge(args: &PurgeArgs, format: Format) -> Attempt {
     args.order.session(format, async |ring| {
         let place = ring.directory.find(&args.member)?;
         args.change.confirm(&format!(

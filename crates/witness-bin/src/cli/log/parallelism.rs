@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use applier::log_parallelism::{Analysis, Groups, Report};
 use applier::source::{FileSource, Source};
 
-use crate::terminal::{Failure, Format, Table, bytes_bar, print};
+use crate::terminal::{Attempt, Failure, Format, Table, bytes_bar, print};
 
 /// Arguments of `witness log parallelism`.
 #[derive(Debug, clap::Args)]
@@ -23,13 +23,13 @@ pub(crate) struct ParallelismArgs {
 ///
 /// # Errors
 /// When a file cannot be read.
-pub(super) fn run(args: &ParallelismArgs, format: Format) -> Result<(), Failure> {
+pub(super) fn run(args: &ParallelismArgs, format: Format) -> Attempt {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let report = runtime.block_on(analyse(args))?;
     print(format, &report, || text(&report))
 }
 
-async fn analyse(args: &ParallelismArgs) -> Result<Report, Failure> {
+async fn analyse(args: &ParallelismArgs) -> Attempt<Report> {
     let limit = args.max_transaction_bytes;
     let opened = FileSource::open(args.files.clone(), None, limit).await;
     let mut source = opened.map_err(Failure::error)?;

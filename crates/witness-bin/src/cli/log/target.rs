@@ -10,7 +10,7 @@ use raft_types::OpId;
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::log::mysqlds_log::MysqldsLog;
 use crate::config::Mistake;
-use crate::terminal::{Exit, Failure};
+use crate::terminal::{Attempt, Exit, Failure};
 
 /// The log to read.
 #[derive(Debug, clap::Args)]
@@ -24,7 +24,7 @@ pub(crate) struct TargetArgs {
 
 impl TargetArgs {
     /// Opens the given log, a member's or a mysqld's own.
-    pub(super) fn log(&self) -> Result<Log, Failure> {
+    pub(super) fn log(&self) -> Attempt<Log> {
         let path = self.path()?;
         if path.is_file() && LogDirectory::is_mysqlds_binlog(&path) {
             let files = vec![path.clone()];
@@ -42,7 +42,7 @@ impl TargetArgs {
     }
 
     /// The path given, or the configured data directory.
-    pub(super) fn path(&self) -> Result<PathBuf, Failure> {
+    pub(super) fn path(&self) -> Attempt<PathBuf> {
         match &self.path {
             Some(path) => Ok(path.clone()),
             None => ConfigArgs::of_file(self.config.clone()).data_dir(),
@@ -81,7 +81,7 @@ impl FromStr for From {
 ///
 /// # Errors
 /// When there is no log.
-pub(super) fn open(path: &Path) -> Result<LogDirectory, Failure> {
+pub(super) fn open(path: &Path) -> Attempt<LogDirectory> {
     let opened = match path.is_file() {
         true => LogDirectory::of_file(path),
         false => LogDirectory::on_disk(path),

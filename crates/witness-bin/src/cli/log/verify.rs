@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::cli::log::mysqlds_log::{MysqldsLog, ReadEvent};
 use crate::cli::log::target::{Log, TargetArgs, failure, open};
-use crate::terminal::{Exit, Failure, Format, bytes_bar, print};
+use crate::terminal::{Attempt, Exit, Format, bytes_bar, print};
 
 #[derive(Debug, Default, Serialize)]
 struct Verdict {
@@ -32,7 +32,7 @@ struct Verdict {
 ///
 /// # Errors
 /// Exit 7 when the log is damaged.
-pub(super) fn verify(args: &TargetArgs, format: Format) -> Result<(), Failure> {
+pub(super) fn verify(args: &TargetArgs, format: Format) -> Attempt {
     let bar = bytes_bar();
     let progress = |progress: VerifyProgress| {
         bar.set_length(progress.total_bytes);
@@ -48,10 +48,7 @@ pub(super) fn verify(args: &TargetArgs, format: Format) -> Result<(), Failure> {
     Exit::Corrupt.unless(verdict.ok)
 }
 
-fn of_member(
-    directory: &LogDirectory,
-    progress: &dyn Fn(VerifyProgress),
-) -> Result<Verdict, Failure> {
+fn of_member(directory: &LogDirectory, progress: &dyn Fn(VerifyProgress)) -> Attempt<Verdict> {
     let report = directory.verify(progress).map_err(failure)?;
     Ok(Verdict {
         ok: report.damaged.is_empty(),
@@ -68,7 +65,7 @@ fn of_member(
     })
 }
 
-fn of_mysqld(log: &MysqldsLog, progress: &dyn Fn(VerifyProgress)) -> Result<Verdict, Failure> {
+fn of_mysqld(log: &MysqldsLog, progress: &dyn Fn(VerifyProgress)) -> Attempt<Verdict> {
     let total_bytes = log.bytes();
     let mut verdict = Verdict {
         owner: "mysqld",
@@ -153,7 +150,7 @@ struct DifferenceLine {
 ///
 /// # Errors
 /// Exit 1 when the logs differ.
-pub(super) fn diff(args: &DiffArgs, format: Format) -> Result<(), Failure> {
+pub(super) fn diff(args: &DiffArgs, format: Format) -> Attempt {
     let (left, right) = (open(&args.left)?, open(&args.right)?);
     let differences = left.diff(&right).map_err(failure)?;
     let names = [&left, &right].map(|log| log.path().display().to_string());

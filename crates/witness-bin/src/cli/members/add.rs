@@ -13,7 +13,7 @@ use crate::cli::session::{
     OrderArgs, Progress, Session, another_answer, dry_run_of, known_region, would_be_done,
 };
 use crate::operator::RingReport;
-use crate::terminal::{Exit, Failure, Format, print};
+use crate::terminal::{Attempt, Exit, Format, print};
 use crate::text::tolerance;
 
 /// Arguments of `witness members add`.
@@ -80,7 +80,7 @@ const NEAR: u64 = 64;
 ///
 /// # Errors
 /// Exit 3 without a leader, 4 when it is refused, 5 when its end is not known or it has not caught up in time.
-pub(crate) fn run(args: &AddArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(args: &AddArgs, format: Format) -> Attempt {
     args.order.session(format, async |ring| {
         if !args.new_region {
             known_region(&args.region, &ring.directory)?;
@@ -147,7 +147,7 @@ fn record(args: &AddArgs, incarnation: Incarnation) -> MemberRecord {
 }
 
 /// Queries the new member's identity; it must be new, or partly added already.
-async fn introduced(args: &AddArgs, session: &Session) -> Result<Incarnation, Failure> {
+async fn introduced(args: &AddArgs, session: &Session) -> Attempt<Incarnation> {
     let identified = session.asker.identify(&args.address).await;
     let introduction = identified.map_err(|error| {
         Exit::Refused.because(
@@ -162,7 +162,7 @@ async fn introduced(args: &AddArgs, session: &Session) -> Result<Incarnation, Fa
 }
 
 /// Whether the member at the address can be added under that number.
-fn fit(args: &AddArgs, introduction: &Introduction, ring: Option<RingId>) -> Result<(), Failure> {
+fn fit(args: &AddArgs, introduction: &Introduction, ring: Option<RingId>) -> Attempt {
     const EMPTY: &str = "give it an empty `data_dir`, and start it again";
     let (identity, address) = (&introduction.identity, &args.address);
     let (what, advice) = match identity.ring {
@@ -198,7 +198,7 @@ async fn caught_up(
     votes: bool,
     until: Instant,
     format: Format,
-) -> Result<State, Failure> {
+) -> Attempt<State> {
     let mut progress = Progress::new(format);
     let mut lag = None;
     loop {

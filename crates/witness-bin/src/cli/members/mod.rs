@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::cli::session::QueryArgs;
 use crate::operator::RingReport;
-use crate::terminal::{Failure, Format, Table, print};
+use crate::terminal::{Attempt, Format, Table, print};
 
 /// Actions on the members.
 #[derive(Debug, clap::Subcommand)]
@@ -27,7 +27,7 @@ pub(crate) enum MembersCommand {
 ///
 /// # Errors
 /// Those of each subcommand.
-pub(crate) fn run(command: &MembersCommand, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(command: &MembersCommand, format: Format) -> Attempt {
     match command {
         MembersCommand::List(query) => list(query, format),
         MembersCommand::Add(args) => add::run(args, format),
@@ -40,7 +40,7 @@ pub(crate) fn run(command: &MembersCommand, format: Format) -> Result<(), Failur
 ///
 /// # Errors
 /// Exit 3 when no member answers.
-fn list(query: &QueryArgs, format: Format) -> Result<(), Failure> {
+fn list(query: &QueryArgs, format: Format) -> Attempt {
     let (report, _) = query.answers()?;
     let document = document(&report);
     print(format, &document, || page(&document, &report.warnings))

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::cli::session::{Consent, OrderArgs, Session, another_answer};
 use crate::operator::Directory;
-use crate::terminal::{Exit, Failure, Format, Table, cell, print, print_json, print_text, yes_no};
+use crate::terminal::{Attempt, Exit, Format, Table, cell, print, print_json, print_text, yes_no};
 
 /// Arguments of `witness quorum fix`.
 #[derive(Debug, clap::Args)]
@@ -44,7 +44,7 @@ const EVIDENCE_PATIENCE: Duration = Duration::from_secs(2);
 /// # Errors
 /// Exit 4 when there is nothing to repair, when a possible loss was not accepted, and when the plan has changed since it was shown; 3 when
 /// no member answers, 5 when its result is unknown.
-pub(crate) fn run(args: &FixArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(args: &FixArgs, format: Format) -> Attempt {
     args.order.session(format, async |ring| {
         let directory = &ring.directory;
         let evidence = gather(&ring).await;
@@ -119,7 +119,7 @@ fn plan_of(evidence: &[Evidence]) -> Result<RepairPlan, RepairRefusal> {
 }
 
 /// Checks the options that the plan needs.
-fn may_apply(args: &FixArgs, plan: &RepairPlan, directory: &Directory) -> Result<(), Failure> {
+fn may_apply(args: &FixArgs, plan: &RepairPlan, directory: &Directory) -> Attempt {
     let id = identity(plan);
     if let Some(shown) = args.plan.as_ref().filter(|shown| **shown != id) {
         return Err(Exit::Refused.because(
@@ -146,7 +146,7 @@ fn dry_run(args: &FixArgs, plan_id: &str) -> String {
 }
 
 /// Asks the operator without a time limit, then queries all members again: the plan must be unchanged.
-async fn confirmed(args: &FixArgs, ring: &Session, plan: &RepairPlan) -> Result<(), Failure> {
+async fn confirmed(args: &FixArgs, ring: &Session, plan: &RepairPlan) -> Attempt {
     let directory = &ring.directory;
     args.consent.to(&format!(
         "Let {} continue alone as plan {} says? Members that did not answer must not run a quorum of their own.",
@@ -158,7 +158,7 @@ async fn confirmed(args: &FixArgs, ring: &Session, plan: &RepairPlan) -> Result<
     still_the_plan(plan, &now)
 }
 
-fn still_the_plan(plan: &RepairPlan, now: &RepairPlan) -> Result<(), Failure> {
+fn still_the_plan(plan: &RepairPlan, now: &RepairPlan) -> Attempt {
     if plan == now {
         return Ok(());
     }
@@ -172,7 +172,7 @@ fn still_the_plan(plan: &RepairPlan, now: &RepairPlan) -> Result<(), Failure> {
     ))
 }
 
-async fn apply(args: &FixArgs, ring: &Session, plan: &RepairPlan) -> Result<OpId, Failure> {
+async fn apply(args: &FixArgs, ring: &Session, plan: &RepairPlan) -> Attempt<OpId> {
     let place = ring.directory.get(plan.survivor).ok_or_else(|| {
         let survivor = ring.directory.name(plan.survivor);
         Exit::Refused.because(

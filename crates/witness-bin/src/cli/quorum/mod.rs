@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::cli::session::QueryArgs;
 use crate::operator::{Directory, RingReport};
-use crate::terminal::{Exit, Failure, Format, Table, cell, print, yes_no};
+use crate::terminal::{Attempt, Exit, Format, Table, cell, print, yes_no};
 use crate::text::{capitalized, ring};
 
 /// Actions on the quorum.
@@ -32,7 +32,7 @@ pub(crate) enum QuorumCommand {
 ///
 /// # Errors
 /// Those of each subcommand.
-pub(crate) fn run(command: &QuorumCommand, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(command: &QuorumCommand, format: Format) -> Attempt {
     match command {
         QuorumCommand::Show(query) => show(query, format),
         QuorumCommand::Set(args) => set::run(args, format),
@@ -65,7 +65,7 @@ struct Document {
 ///
 /// # Errors
 /// Exit 3 when no member answers, or none leads with a quorum.
-fn show(query: &QueryArgs, format: Format) -> Result<(), Failure> {
+fn show(query: &QueryArgs, format: Format) -> Attempt {
     let (report, directory) = query.answers()?;
     let document = document(&report, &directory);
     print(format, &document, || page(&document, &directory))?;

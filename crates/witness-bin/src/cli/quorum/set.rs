@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::cli::session::{ChangeArgs, OrderArgs, another_answer, changed};
 use crate::config::Mistake;
-use crate::terminal::{Exit, Failure, Format, print};
+use crate::terminal::{Attempt, Exit, Format, print};
 
 /// Arguments of `witness quorum set`.
 #[derive(Debug, clap::Args)]
@@ -62,7 +62,7 @@ fn expectation(text: &str) -> Result<(Region, usize), Mistake> {
 }
 
 impl SetArgs {
-    fn rules_change(&self) -> Result<RulesChange, Failure> {
+    fn rules_change(&self) -> Attempt<RulesChange> {
         let usage = |what: &str, advice: &str| Err(Exit::Usage.because(what, advice));
         let regions = || self.regions.iter().cloned().map(Region).collect();
         let policy = match (self.policy, self.required) {
@@ -104,7 +104,7 @@ impl SetArgs {
 ///
 /// # Errors
 /// Exit 3 without a leader, 4 when it is refused, 5 when its result is unknown.
-pub(crate) fn run(args: &SetArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(args: &SetArgs, format: Format) -> Attempt {
     let change = args.rules_change()?;
     args.order.session(format, async |ring| {
         let question = "Change the rules of the quorum? (--dry-run shows what would follow)";

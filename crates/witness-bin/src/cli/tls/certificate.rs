@@ -11,7 +11,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::pem::Pem;
 use x509_parser::prelude::FromDer;
 
-use crate::terminal::Failure;
+use crate::terminal::{Attempt, Failure};
 
 /// One certificate of a file.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl Certificate {
     ///
     /// # Errors
     /// When it cannot be read, or is invalid.
-    pub(super) fn all_of(path: &Path) -> Result<Vec<Self>, Failure> {
+    pub(super) fn all_of(path: &Path) -> Attempt<Vec<Self>> {
         let file = path.display();
         let pem = std::fs::read(path)
             .map_err(|error| Failure::error(format!("{file} cannot be read: {error}")))?;
@@ -39,7 +39,7 @@ impl Certificate {
     }
 
     /// All certificates in a file's content.
-    pub(crate) fn all_in(pem: &[u8], path: &Path) -> Result<Vec<Self>, Failure> {
+    pub(crate) fn all_in(pem: &[u8], path: &Path) -> Attempt<Vec<Self>> {
         let file = path.display();
         let damaged = |error: &dyn std::fmt::Display| {
             Failure::error(format!("{file} holds a damaged certificate: {error}"))

@@ -14,7 +14,7 @@ use crate::cli::config_args::ConfigArgs;
 use crate::cli::tls::authority::{Authority, Holder, Pair, Role};
 use crate::cli::tls::certificate::{Certificate, check_key, day};
 use crate::config::{FileCheck, name_of};
-use crate::terminal::{Exit, Failure, Format, Table, cell, print, word};
+use crate::terminal::{Attempt, Exit, Failure, Format, Table, cell, print, word};
 
 const SECRET: u32 = 0o600;
 const PUBLIC: u32 = 0o644;
@@ -98,7 +98,7 @@ impl Files {
     ///
     /// # Errors
     /// Exit 4 when only one does.
-    fn exist(&self, advice: &str) -> Result<bool, Failure> {
+    fn exist(&self, advice: &str) -> Attempt<bool> {
         let (certificate, key) = (&self.certificate_file, &self.key_file);
         let (there, missing) = match (certificate.exists(), key.exists()) {
             (true, false) => (certificate, key),
@@ -110,7 +110,7 @@ impl Files {
     }
 
     /// Writes both. At any moment, each file is the old or the new one.
-    fn write(&self, pair: &Pair) -> Result<(), Failure> {
+    fn write(&self, pair: &Pair) -> Attempt {
         let files = [
             (&self.key_file, &pair.key, SECRET),
             (&self.certificate_file, &pair.certificate, PUBLIC),
@@ -159,7 +159,7 @@ fn write_new(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
 ///
 /// # Errors
 /// Exit 1 when a file cannot be read or written, 2 for a wrong configuration or name, 4 when files do not fit together.
-pub(super) fn run(args: &InitArgs, format: Format) -> Result<(), Failure> {
+pub(super) fn run(args: &InitArgs, format: Format) -> Attempt {
     let settings = args.config.load(FileCheck::Nothing)?.0.member;
     let ring = settings.ring_name;
     let peer_name = settings.tls.and_then(|tls| tls.peer_name);
@@ -233,7 +233,7 @@ fn unmade(error: rcgen::Error) -> Failure {
 }
 
 /// Checks that every file has one owner, and that all names in `renew` exist.
-fn check_names(holders: &[Holder], renew: &[String]) -> Result<(), Failure> {
+fn check_names(holders: &[Holder], renew: &[String]) -> Attempt {
     let names: Vec<String> = holders.iter().map(Holder::file_name).collect();
     for (index, name) in names.iter().enumerate() {
         if name == "ca" || names[..index].contains(name) {
@@ -258,7 +258,7 @@ fn check_names(holders: &[Holder], renew: &[String]) -> Result<(), Failure> {
     }
 }
 
-fn first_of(file: &Path) -> Result<Certificate, Failure> {
+fn first_of(file: &Path) -> Attempt<Certificate> {
     Ok(Certificate::all_of(file)?.remove(0))
 }
 
@@ -268,7 +268,7 @@ fn authority_in(
     ring: &str,
     there: Option<PathBuf>,
     now: OffsetDateTime,
-) -> Result<(Authority, AuthorityLine), Failure> {
+) -> Attempt<(Authority, AuthorityLine)> {
     let files = Files::of(directory, "ca");
     let lost = "bring it back from where it is kept; a new authority needs a new directory";
     let is_there = files.exist(lost)?;

@@ -11,7 +11,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 
 use crate::cli::tls::certificate::{Certificate, check_key, day};
-use crate::terminal::{Exit, Failure, Format, print};
+use crate::terminal::{Attempt, Exit, Format, print};
 
 /// Subcommands of `witness tls`.
 #[derive(Debug, clap::Subcommand)]
@@ -26,7 +26,7 @@ pub(crate) enum TlsCommand {
 ///
 /// # Errors
 /// Exit 1 when a file cannot be used or a certificate is invalid, 2 for a wrong configuration or name, 4 when a file exists already.
-pub(crate) fn run(command: &TlsCommand, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(command: &TlsCommand, format: Format) -> Attempt {
     match command {
         TlsCommand::Init(args) => init::run(args, format),
         TlsCommand::Show(args) => show(args, format),
@@ -62,7 +62,7 @@ struct Shown {
 ///
 /// # Errors
 /// Exit 1 when a file cannot be read, or a certificate has a problem.
-fn show(args: &ShowArgs, format: Format) -> Result<(), Failure> {
+fn show(args: &ShowArgs, format: Format) -> Attempt {
     let now = OffsetDateTime::now_utc();
     let mut all = Vec::new();
     for file in &args.files {

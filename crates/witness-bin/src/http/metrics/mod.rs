@@ -4,7 +4,7 @@
 mod process;
 mod ring;
 
-use std::fmt::Error;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -139,16 +139,16 @@ struct MemberCollector {
     certificates: Expiries,
 }
 
-impl std::fmt::Debug for MemberCollector {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for MemberCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("MemberCollector")
     }
 }
 
 impl Collector for MemberCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let view = self.source.view();
-        let mut writer = MetricWriter::new(&mut encoder);
+        let mut writer = MetricWriter::new(encoder);
         process::write_member(&mut writer, &view)?;
         process::write_disk(&mut writer, &self.data_dir)?;
         let expiries = self.certificates.0.borrow();

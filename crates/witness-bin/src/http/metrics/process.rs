@@ -1,7 +1,7 @@
 //! Metrics of the member itself: the program, its place in the ring, its log, its archive, its hooks, its mysqld and its consumers.
 
 use std::collections::BTreeMap;
-use std::fmt::Error;
+use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,17 +11,14 @@ use raft_types::OpId;
 
 use crate::openmetrics::{MetricWriter, metrics};
 
-pub(super) fn write_member(
-    writer: &mut MetricWriter<'_, '_>,
-    view: &MemberView,
-) -> Result<(), Error> {
+pub(super) fn write_member(writer: &mut MetricWriter<'_>, view: &MemberView) -> fmt::Result {
     ring(writer, view)?;
     log(writer, view)?;
     archive(writer, view)?;
     hooks(writer, view)
 }
 
-fn ring(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Error> {
+fn ring(writer: &mut MetricWriter<'_>, view: &MemberView) -> fmt::Result {
     let kind = view.member.kind.to_string();
     let labels = [("version", view.version.as_str()), ("kind", kind.as_str())];
     writer.info("build", "The program and the kind of the member", &labels)?;
@@ -58,7 +55,7 @@ fn ring(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Erro
     }
 }
 
-fn log(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Error> {
+fn log(writer: &mut MetricWriter<'_>, view: &MemberView) -> fmt::Result {
     let index = |op_id: Option<OpId>| op_id.map_or(-1.0, |op_id| op_id.index as f64);
     let (log, scrub, activity) = (&view.log, &view.log.scrub, &view.activity);
     metrics! { writer;
@@ -110,7 +107,7 @@ fn log(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Error
 }
 
 /// Size and free space of the data directory's disk; nothing where the disk does not report them.
-pub(super) fn write_disk(writer: &mut MetricWriter<'_, '_>, data_dir: &Path) -> Result<(), Error> {
+pub(super) fn write_disk(writer: &mut MetricWriter<'_>, data_dir: &Path) -> fmt::Result {
     let Ok(disk) = rustix::fs::statvfs(data_dir) else {
         return Ok(());
     };
@@ -123,7 +120,7 @@ pub(super) fn write_disk(writer: &mut MetricWriter<'_, '_>, data_dir: &Path) -> 
     }
 }
 
-fn archive(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Error> {
+fn archive(writer: &mut MetricWriter<'_>, view: &MemberView) -> fmt::Result {
     let Some(archive) = &view.archive else {
         return Ok(());
     };
@@ -155,7 +152,7 @@ fn archive(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), E
     }
 }
 
-fn hooks(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Error> {
+fn hooks(writer: &mut MetricWriter<'_>, view: &MemberView) -> fmt::Result {
     let Some(hooks) = &view.hooks else {
         return Ok(());
     };
@@ -172,10 +169,7 @@ fn hooks(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Err
 // Metrics of a database member's mysqld.
 
 /// Writes them; nothing for a witness.
-pub(super) fn write_mysqld(
-    writer: &mut MetricWriter<'_, '_>,
-    view: &MemberView,
-) -> Result<(), Error> {
+pub(super) fn write_mysqld(writer: &mut MetricWriter<'_>, view: &MemberView) -> fmt::Result {
     let Some(mysql) = &view.mysql else {
         return Ok(());
     };
@@ -217,10 +211,7 @@ pub(super) fn write_mysqld(
 // Metrics of the clients of a member's binlog server.
 
 /// Writes them; nothing for a member without a binlog server.
-pub(super) fn write_consumers(
-    writer: &mut MetricWriter<'_, '_>,
-    view: &MemberView,
-) -> Result<(), Error> {
+pub(super) fn write_consumers(writer: &mut MetricWriter<'_>, view: &MemberView) -> fmt::Result {
     let Some(consumers) = &view.consumers else {
         return Ok(());
     };

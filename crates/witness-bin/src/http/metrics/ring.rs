@@ -1,6 +1,6 @@
 //! Metrics of replication routes by member, and the leader's view of the others.
 
-use std::fmt::Error;
+use std::fmt;
 
 use member::status::{MemberView, ReplicationRoutesView, SentView};
 use raft_types::MemberId;
@@ -8,10 +8,7 @@ use raft_types::MemberId;
 use crate::openmetrics::{MetricWriter, metrics};
 
 /// Writes the routes: entries sent, saved and relayed. Nothing before the member joins the ring.
-pub(super) fn write_routes(
-    writer: &mut MetricWriter<'_, '_>,
-    view: &MemberView,
-) -> Result<(), Error> {
+pub(super) fn write_routes(writer: &mut MetricWriter<'_>, view: &MemberView) -> fmt::Result {
     let Some(routes) = &view.replication_routes else {
         return Ok(());
     };
@@ -36,10 +33,10 @@ pub(super) fn write_routes(
 }
 
 fn sent(
-    writer: &mut MetricWriter<'_, '_>,
+    writer: &mut MetricWriter<'_>,
     view: &MemberView,
     routes: &ReplicationRoutesView,
-) -> Result<(), Error> {
+) -> fmt::Result {
     let name_of = |id: MemberId| {
         let member = view.members.iter().find(|member| member.id == id);
         member.map_or_else(|| id.to_string(), |member| member.record.name.clone())
@@ -81,10 +78,7 @@ fn sent(
 }
 
 /// Writes the progress of each peer and each region; nothing on a member that does not lead.
-pub(super) fn write_peers(
-    writer: &mut MetricWriter<'_, '_>,
-    view: &MemberView,
-) -> Result<(), Error> {
+pub(super) fn write_peers(writer: &mut MetricWriter<'_>, view: &MemberView) -> fmt::Result {
     let (peers, regions) = (view.peers.iter(), view.regions.iter());
     metrics! { writer;
         /// Entries that the peer is behind this leader
