@@ -181,36 +181,28 @@ impl Table {
 
     /// The lines: titles first, numbers aligned to the right.
     pub fn lines(&self) -> Vec<String> {
-        let width = |column: usize| {
-            let cells = self.rows.iter().filter_map(|row| row.get(column));
-            let widest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
-            widest.max(self.titles[column].chars().count())
-        };
-        let numeric = |column: usize| {
-            let cells = self.rows.iter().filter_map(|row| row.get(column));
-            let mut cells = cells.peekable();
-            // An address can begin with a digit, too.
-            let number =
-                |cell: &str| cell.starts_with(|c: char| c.is_ascii_digit()) && !cell.contains(':');
-            cells.peek().is_some() && cells.all(|cell| cell == "-" || number(cell))
-        };
-        let columns: Vec<_> = (0..self.titles.len())
-            .map(|c| (width(c), numeric(c)))
-            .collect();
+        // An address can begin with a digit, too.
+        let number =
+            |cell: &str| cell.starts_with(|c: char| c.is_ascii_digit()) && !cell.contains(':');
+        let columns = self.titles.iter().enumerate().map(|(column, title)| {
+            let cells = || self.rows.iter().filter_map(|row| row.get(column));
+            let widths = cells().map(|cell| cell.chars().count());
+            let width = widths.fold(title.chars().count(), usize::max);
+            let is_numeric = cells().all(|cell| cell == "-" || number(cell));
+            (width, is_numeric && !self.rows.is_empty())
+        });
+        let columns: Vec<_> = columns.collect();
         let line = |cells: Vec<&str>| {
-            let padded = cells.iter().zip(&columns).map(|(cell, (width, numeric))| {
-                let fill = " ".repeat(width.saturating_sub(cell.chars().count()));
-                if *numeric {
-                    format!("{fill}{cell}")
-                } else {
-                    format!("{cell}{fill}")
-                }
+            let padded = cells.iter().zip(&columns);
+            let padded = padded.map(|(cell, (width, is_numeric))| match is_numeric {
+                true => format!("{cell:>width$}"),
+                false => format!("{cell:<width$}"),
             });
             padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
         };
-        let titles = line(self.titles.clone());
         let rows = self.rows.iter();
         let rows = rows.map(|row| line(row.iter().map(String::as_str).collect()));
+        let titles = line(self.titles.clone());
         std::iter::once(titles).chain(rows).collect()
     }
 }

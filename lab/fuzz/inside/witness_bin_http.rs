@@ -101,7 +101,7 @@ fn endpoints(view: MemberView, carried_out: Arc<AtomicUsize>) -> Endpoints {
     });
     let orders = OrderApi {
         taker: Arc::new(Counting(carried_out)),
-        access: access.clone(),
+        access,
         view: Arc::clone(&view),
     };
     let own = view.view();
@@ -113,18 +113,15 @@ fn endpoints(view: MemberView, carried_out: Arc<AtomicUsize>) -> Endpoints {
     asker.own = Some((own.member.id, Arc::clone(&view)));
     let reports = RingReports::new(asker);
     let page = RingPage {
-        view: Arc::clone(&view),
-        reports: reports.clone(),
+        view,
+        reports,
         events: Arc::default(),
     };
     Endpoints {
-        source: view,
         registry: Arc::default(),
         orders,
         page,
-        reports,
         throttle_threshold: Duration::from_secs(1),
-        access,
     }
 }
 

@@ -258,12 +258,16 @@ fn duration(text: &str, min: u64, max: u64) -> Result<Duration, Mistake> {
             "write a number and a unit (ms, s, m, h, d), as in \"500ms\"",
         );
     };
-    if (u128::from(min)..=u128::from(max)).contains(&duration.as_millis()) {
+    let most = Duration::from_millis(max);
+    if (Duration::from_millis(min)..=most).contains(&duration) {
         return Ok(duration);
     }
     mistake(
         format!("`{text}` is out of bounds"),
-        format!("write a duration from {min}ms to {}", long_form(max)),
+        format!(
+            "write a duration from {min}ms to {}",
+            humantime::format_duration(most)
+        ),
     )
 }
 
@@ -305,16 +309,6 @@ pub(crate) fn name_of(text: &str) -> Result<String, Mistake> {
         )
     } else {
         Ok(text.to_owned())
-    }
-}
-
-fn long_form(millis: u64) -> String {
-    if millis.is_multiple_of(60_000) && millis > 0 {
-        format!("{}m", millis / 60_000)
-    } else if millis.is_multiple_of(1_000) && millis > 0 {
-        format!("{}s", millis / 1_000)
-    } else {
-        format!("{millis}ms")
     }
 }
 

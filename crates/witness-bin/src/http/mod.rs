@@ -86,20 +86,16 @@ pub async fn serve_member(
         view: member.view(),
     };
     let asker = Asker::of_member(&config.member, member.tls(), member.view());
-    let reports = RingReports::new(asker);
     let page = RingPage {
         view: member.view(),
-        reports: reports.clone(),
+        reports: RingReports::new(asker),
         events: Arc::default(),
     };
     let endpoints = Endpoints {
-        source: member.view(),
         registry: Arc::new(registry),
         orders,
         page: page.clone(),
-        reports,
         throttle_threshold: settings.throttle_threshold,
-        access: access.clone(),
     };
     let end = member.end();
     let until = end.clone();
@@ -111,11 +107,12 @@ pub async fn serve_member(
 impl Endpoints {
     /// Serves until `stop`; requests in progress are finished.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
-        let access = self.access.clone();
+        let access = self.orders.access.clone();
         serve(listener, access, self.router(), stop).await;
     }
 
     fn router(self) -> Router {
+        let (access, reports) = (self.orders.access.clone(), self.page.reports.clone());
         page::routes::<Self>()
             .route("/", get(root))
             .route("/status", get(status))
@@ -123,7 +120,7 @@ impl Endpoints {
             .route("/config", get(config))
             .route("/history", get(orders::history))
             .route("/metrics", get(metrics))
-            .route_layer(from_fn_with_state(self.access.clone(), readers_only))
+            .route_layer(from_fn_with_state(access, readers_only))
             // Without a read token: load balancers and orchestrators have none, runbooks are public, and orders need a token of their own.
             .route("/runbooks/{name}", get(page::runbook))
             .route("/liveness", question(Question::Liveness))
@@ -146,10 +143,7 @@ impl Endpoints {
             .route("/reinitialize", post(orders::reinitialize))
             .route("/restart", post(orders::restart))
             .route("/reload", post(orders::reload))
-            .layer(from_fn_with_state(
-                self.reports.clone(),
-                orders::to_the_leader,
-            ))
+            .layer(from_fn_with_state(reports, orders::to_the_leader))
             .fallback(unknown)
             .with_state(self)
     }

@@ -98,9 +98,8 @@ fn rate(text: &str) -> Result<f64, Mistake> {
 /// Exit 2 for invalid arguments, 4 when the target, the log or a missing privilege stops it, 1 when a server is unreachable.
 pub(crate) fn run(args: &ApplyArgs, format: Format) -> Attempt {
     let options = args.options();
-    options
-        .validate()
-        .map_err(|error| Exit::Usage.because(error, "see `witness apply --help`"))?;
+    let valid = options.validate();
+    valid.map_err(|error| Exit::Usage.because(error, "see `witness apply --help`"))?;
     start_log(&LoggingSettings {
         json: false,
         level: "warn".to_owned(),

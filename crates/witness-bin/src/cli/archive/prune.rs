@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use archive::pruning::{PruneError, Pruner};
+use archive::pruning::Pruner;
 use archive::retention::{Amount, Keep};
 use serde::Serialize;
 
@@ -46,7 +46,8 @@ pub(super) async fn prune(args: &PruneArgs, format: Format) -> Attempt {
     let pruner = Pruner::new(place.storage, None);
     let bases = args.keep_base_backups.map(|number| number as usize);
     let keep = Keep::for_the_last(keep, bases.or(place.keep_base_backups), now);
-    let mut pruning = pruner.look(&keep, now).await?;
+    let pruning = pruner.look(&keep, now).await;
+    let mut pruning = pruning.map_err(Failure::error)?;
     let plan = &pruning.plan;
     let pruned = Pruned {
         dry_run: args.dry_run,
@@ -56,15 +57,9 @@ pub(super) async fn prune(args: &PruneArgs, format: Format) -> Attempt {
         base_backups: plan.base_backups,
     };
     while !args.dry_run && !pruning.is_done() {
-        pruning.proceed(AT_ONCE).await?;
+        pruning.proceed(AT_ONCE).await.map_err(Failure::error)?;
     }
     print(format, &pruned, || pruned.text())
-}
-
-impl From<PruneError> for Failure {
-    fn from(error: PruneError) -> Self {
-        Self::error(error)
-    }
 }
 
 impl Pruned {

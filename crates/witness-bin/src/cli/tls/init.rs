@@ -351,13 +351,6 @@ fn unfit(
     Some(format!("{file} is not for {missing}; {renew}"))
 }
 
-fn file_name(path: &Path) -> String {
-    path.file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned()
-}
-
 fn page(report: &Report) -> String {
     let authority = &report.authority;
     let mut text = format!(
@@ -369,18 +362,14 @@ fn page(report: &Report) -> String {
     );
     let mut table = Table::titled("For Address Files Names Until Was");
     for line in &report.certificates {
-        let holder = &line.holder;
+        let (holder, file) = (&line.holder, line.holder.file_name());
         table.row(vec![
             match holder.role {
                 Role::Member => holder.name.clone(),
                 role => format!("{} {}", word(&role), holder.name),
             },
             cell(holder.address.as_ref()),
-            format!(
-                "{} {}",
-                file_name(&line.files.certificate_file),
-                file_name(&line.files.key_file)
-            ),
+            format!("{file}.crt {file}.key"),
             line.names.join(" "),
             line.valid_until.clone(),
             word(&line.outcome),
@@ -388,16 +377,15 @@ fn page(report: &Report) -> String {
     }
     let _ = write!(text, "{table}");
     if let Some(line) = report.certificates.first() {
+        let file = line.holder.file_name();
         let _ = write!(
             text,
             "\nThe host of a member gets ca.crt and the member's two files, say in /etc/witness/tls, and its configuration names them:\n\n\
-             [tls]\ncertificate_file = \"/etc/witness/tls/{}\"\nkey_file = \"/etc/witness/tls/{}\"\n\
+             [tls]\ncertificate_file = \"/etc/witness/tls/{file}.crt\"\nkey_file = \"/etc/witness/tls/{file}.key\"\n\
              ca_file = \"/etc/witness/tls/ca.crt\"\n\n\
              A member's certificate does not permit commands. On hosts for commands, operator_certificate_file and operator_key_file name \
              an operator's files (--operator NAME).\n\
-             ca.key signs certificates that the ring trusts: keep it off the members.\n",
-            file_name(&line.files.certificate_file),
-            file_name(&line.files.key_file)
+             ca.key signs certificates that the ring trusts: keep it off the members.\n"
         );
     }
     for warning in &report.warnings {
