@@ -11,7 +11,25 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncod
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::{Metric, Registry, Unit};
+
+/// Adds metrics to a registry, one a line: name, metric. Its help is its comment.
+macro_rules! register {
+    ($registry:expr; $($(#[doc = $help:literal])+ $name:literal = $metric:expr;)*) => {
+        $($crate::openmetrics::add(&mut $registry, $name, concat!($($help),+).trim_ascii_start(), $metric);)*
+    };
+}
+
+pub(crate) use register;
+
+/// Adds a metric; a unit ends its name.
+pub(crate) fn add(registry: &mut Registry, name: &str, help: &str, metric: impl Metric) {
+    match name.rsplit_once('_') {
+        Some((name, "seconds")) => registry.register_with_unit(name, help, Unit::Seconds, metric),
+        Some((name, "bytes")) => registry.register_with_unit(name, help, Unit::Bytes, metric),
+        _ => registry.register(name, help, metric),
+    }
+}
 
 /// The content type that Prometheus requests and reads.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -36,40 +54,25 @@ fn of_this_process() -> ProcResult<Registry> {
     let process = Process::myself()?;
     let stat = process.stat()?;
     let ticks = procfs::ticks_per_second() as f64;
-    let mut registry = Registry::with_prefix("process");
-    registry.register_with_unit(
-        "cpu",
-        "Processor time that was used, in user and system mode",
-        Unit::Seconds,
-        ConstCounter::new((stat.utime + stat.stime) as f64 / ticks),
-    );
     let booted = procfs::boot_time_secs()? as f64;
-    registry.register_with_unit(
-        "start_time",
-        "When the process started, since 1970",
-        Unit::Seconds,
-        ConstGauge::new(booted + stat.starttime as f64 / ticks),
-    );
-    registry.register_with_unit(
-        "resident_memory",
-        "Memory that it has",
-        Unit::Bytes,
-        ConstGauge::new(stat.rss_bytes().get() as f64),
-    );
-    registry.register_with_unit(
-        "virtual_memory",
-        "Addresses that it uses",
-        Unit::Bytes,
-        ConstGauge::new(stat.vsize as f64),
-    );
-    registry.register(
-        "open_fds",
-        "File descriptors that are open",
-        ConstGauge::new(process.fd_count()? as f64),
-    );
+    let mut registry = Registry::with_prefix("process");
+    register! { registry;
+        /// Processor time that was used, in user and system mode
+        "cpu_seconds" = ConstCounter::new((stat.utime + stat.stime) as f64 / ticks);
+        /// When the process started, since 1970
+        "start_time_seconds" = ConstGauge::new(booted + stat.starttime as f64 / ticks);
+        /// Memory that it has
+        "resident_memory_bytes" = ConstGauge::new(stat.rss_bytes().get() as f64);
+        /// Addresses that it uses
+        "virtual_memory_bytes" = ConstGauge::new(stat.vsize as f64);
+        /// File descriptors that are open
+        "open_fds" = ConstGauge::new(process.fd_count()? as f64);
+    }
     if let LimitValue::Value(most) = process.limits()?.max_open_files.soft_limit {
-        let help = "File descriptors that may be open";
-        registry.register("max_fds", help, ConstGauge::new(most as f64));
+        register! { registry;
+            /// File descriptors that may be open
+            "max_fds" = ConstGauge::new(most as f64);
+        }
     }
     Ok(registry)
 }

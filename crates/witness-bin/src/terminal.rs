@@ -194,7 +194,7 @@ impl Table {
         let columns: Vec<_> = columns.collect();
         let line = |cells: Vec<&str>| {
             let padded = cells.iter().zip(&columns);
-            let padded = padded.map(|(cell, (width, is_numeric))| match is_numeric {
+            let padded = padded.map(|(cell, &(width, is_numeric))| match is_numeric {
                 true => format!("{cell:>width$}"),
                 false => format!("{cell:<width$}"),
             });

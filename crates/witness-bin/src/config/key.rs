@@ -324,7 +324,7 @@ macro_rules! section {
         }
 
         impl $name {
-            const KEYS: &[$crate::config::key::Key; [$(stringify!($field)),*].len()] = &[$(
+            const KEYS: &'static [$crate::config::key::Key; [$(stringify!($field)),*].len()] = &[$(
                 $crate::config::key::Key {
                     path: concat!($prefix, stringify!($field)),
                     kind: $kind,

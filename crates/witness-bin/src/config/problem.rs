@@ -4,6 +4,8 @@ use std::fmt::{self, Display};
 
 use serde::Serialize;
 
+use crate::text::quoted;
+
 /// Where a value of the configuration came from.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "source")]
@@ -227,4 +229,3 @@ mod tests {
         assert_eq!(nearest("zzz", known.into_iter()), None);
     }
 }
-use crate::text::quoted;

@@ -134,29 +134,23 @@ impl Asker {
         let begun = client.command(json.into()).await;
         let mut events = begun.map_err(|error| not_begun(&error))?;
         loop {
-            let event = match events.next().await {
-                Ok(Some(json)) => serde_json::from_slice(&json),
-                Ok(None) => {
-                    let why = format!("{} ended before it had an answer", directory.name(place.id));
-                    return Err(unknown(command, directory, &why));
-                }
-                Err(error) => {
-                    let why = directory.with_names(&error.to_string());
-                    return Err(unknown(command, directory, &why));
-                }
-            };
-            match event {
-                Ok(CommandEvent::Result(result)) => return Ok(Ok(result)),
-                Ok(CommandEvent::Refused(refusal)) => return Ok(Err(refusal)),
-                Ok(event) => tell(Told::Reported(event)),
-                Err(error) => {
-                    let why = format!(
+            let why = match events.next().await {
+                Ok(Some(json)) => match serde_json::from_slice(&json) {
+                    Ok(CommandEvent::Result(result)) => return Ok(Ok(result)),
+                    Ok(CommandEvent::Refused(refusal)) => return Ok(Err(refusal)),
+                    Ok(event) => {
+                        tell(Told::Reported(event));
+                        continue;
+                    }
+                    Err(error) => format!(
                         "{} gave an answer that cannot be read ({error}); run the same version everywhere",
                         directory.name(place.id)
-                    );
-                    return Err(unknown(command, directory, &why));
-                }
-            }
+                    ),
+                },
+                Ok(None) => format!("{} ended before it had an answer", directory.name(place.id)),
+                Err(error) => directory.with_names(&error.to_string()),
+            };
+            return Err(unknown(command, directory, &why));
         }
     }
 }

@@ -277,9 +277,10 @@ pub fn hops(leader: &MemberView) -> Vec<Hop> {
 
 #[cfg(test)]
 mod tests {
+    use raft_types::{MemberKind, Region};
+
     use super::*;
     use crate::operator::Silence;
-    use member::settings::MemberEntry;
     use member::status::sample::database_leader;
     use member::status::sample::witness_follower;
 

@@ -201,7 +201,7 @@ pub(super) async fn until_a_signal(
         let watching: Arc<dyn Watching> = progress.clone();
         let restored = archive.restore(plan, what, &watching, &stop).await;
         listening.abort();
-        Ok(restored?)
+        Ok::<_, Failure>(restored?)
     };
     let restored = restored.await;
     (restored, progress.end(), began.elapsed().as_secs_f64())

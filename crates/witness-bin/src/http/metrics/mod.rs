@@ -18,12 +18,12 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Registry;
 use raft_types::MemberKind;
 use tokio::sync::watch;
 use x509_parser::pem::Pem;
 
-use crate::openmetrics::MetricWriter;
+use crate::openmetrics::{MetricWriter, register};
 
 /// Durations, observed as they happen.
 #[derive(Debug, Clone)]
@@ -94,37 +94,22 @@ pub fn registry(
     ];
     let labels = labels.map(|(name, value)| (name.into(), value.into()));
     let mut registry = Registry::with_prefix_and_labels("witness", labels.into_iter());
-    registry.register_with_unit(
-        "fsync",
-        "How long forcing entries to the disk took",
-        Unit::Seconds,
-        histograms.sync.clone(),
-    );
-    registry.register_with_unit(
-        "write",
-        "How long handing entries to the operating system took",
-        Unit::Seconds,
-        histograms.write.clone(),
-    );
-    registry.register(
-        "flush_entries",
-        "How many entries became durable together",
-        histograms.group.clone(),
-    );
-    if view.member.kind == MemberKind::Database {
-        registry.register_with_unit(
-            "commit_wait",
-            "How long commits at the primary waited for the ring: from a transaction's arrival at the member to its acknowledgement",
-            Unit::Seconds,
-            histograms.commit_wait.clone(),
-        );
+    register! { registry;
+        /// How long forcing entries to the disk took
+        "fsync_seconds" = histograms.sync.clone();
+        /// How long handing entries to the operating system took
+        "write_seconds" = histograms.write.clone();
+        /// How many entries became durable together
+        "flush_entries" = histograms.group.clone();
+        /// How long the member took to take the leadership over, by phase
+        "takeover_phase_seconds" = histograms.takeover.clone();
     }
-    registry.register_with_unit(
-        "takeover_phase",
-        "How long the member took to take the leadership over, by phase",
-        Unit::Seconds,
-        histograms.takeover.clone(),
-    );
+    if view.member.kind == MemberKind::Database {
+        register! { registry;
+            /// How long commits at the primary waited for the ring: from a transaction's arrival at the member to its acknowledgement
+            "commit_wait_seconds" = histograms.commit_wait.clone();
+        }
+    }
     registry.register_collector(Box::new(MemberCollector {
         source,
         data_dir: data_dir.to_owned(),
