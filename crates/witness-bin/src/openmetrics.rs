@@ -82,30 +82,25 @@ pub(crate) trait Figure {
     fn figure(self) -> Option<f64>;
 }
 
-impl Figure for f64 {
-    fn figure(self) -> Option<f64> {
-        Some(self)
-    }
-}
-
-/// 1 for `true` and 0 for `false`.
-impl Figure for bool {
-    fn figure(self) -> Option<f64> {
-        Some(f64::from(u8::from(self)))
-    }
-}
-
 macro_rules! figures {
-    ($($integer:ty)*) => {
-        $(impl Figure for $integer {
+    ($($number:ty: $value:ident => $figure:expr;)*) => {
+        $(impl Figure for $number {
             fn figure(self) -> Option<f64> {
-                Some(self as f64)
+                let $value = self;
+                Some($figure)
             }
         })*
     };
 }
 
-figures!(u64 i64 usize);
+figures! {
+    f64: value => value;
+    u64: value => value as f64;
+    i64: value => value as f64;
+    usize: value => value as f64;
+    // 1 for `true` and 0 for `false`.
+    bool: value => f64::from(u8::from(value));
+}
 
 impl<F: Figure> Figure for Option<F> {
     fn figure(self) -> Option<f64> {

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::apply::origin::{OriginArgs, Reading, TargetLogin};
 use crate::cli::apply::page::Page;
-use crate::cli::apply::screen::{Report, Screen};
+use crate::cli::apply::screen::{Screen, report};
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::process::{StopSignals, start_log};
 use crate::config::{LoggingSettings, Mistake, bytes_of, duration_of};
@@ -178,8 +178,8 @@ impl ApplyArgs {
         // It only displays.
         let _ = showing.await;
         let ended = ended.map_err(failure)?;
-        let report = Report::new(ended, &progress, took);
-        print(format, &report, || report.text())
+        let (json, text) = report(ended, &progress, took);
+        print(format, &json, || text)
     }
 }
 

@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use time::OffsetDateTime;
-use time::macros::format_description;
 use transport::{NamedRoles, TlsError, TlsFiles, TlsMaterial};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
@@ -52,12 +51,12 @@ impl Certificate {
                 found.push(Self::of(&parsed, &block.contents));
             }
         }
-        if found.is_empty() {
-            return Err(Failure::error(format!(
+        match found.is_empty() {
+            true => Err(Failure::error(format!(
                 "{file} holds no certificate in PEM"
-            )));
+            ))),
+            false => Ok(found),
         }
-        Ok(found)
     }
 
     fn of(parsed: &X509Certificate<'_>, der: &[u8]) -> Self {
@@ -131,6 +130,5 @@ pub(super) fn check_key(certificate: &Path, key: &Path) -> Result<(), TlsError> 
 
 /// A date in readable form.
 pub(crate) fn day(time: OffsetDateTime) -> String {
-    let form = format_description!("[year]-[month]-[day]");
-    time.format(&form).unwrap_or_default()
+    time.date().to_string()
 }
