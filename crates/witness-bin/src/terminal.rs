@@ -216,6 +216,13 @@ impl fmt::Display for Table {
     }
 }
 
+/// Adds the fields of another document.
+pub(crate) fn merge(json: &mut Value, other: &impl Serialize) {
+    if let (Value::Object(json), Value::Object(other)) = (json, json!(other)) {
+        json.extend(other);
+    }
+}
+
 /// The word of a value in JSON.
 pub(crate) fn word(value: &impl Serialize) -> String {
     shown(&json!(value))
@@ -227,6 +234,7 @@ fn shown(value: &Value) -> String {
         Value::Null => "-".to_owned(),
         Value::Bool(yes) => yes_no(*yes),
         Value::String(text) => text.replace('\n', ""),
+        op_id @ Value::Object(_) => format!("{}.{}", op_id["term"], op_id["index"]),
         other => other.to_string(),
     }
 }

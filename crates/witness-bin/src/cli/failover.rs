@@ -8,14 +8,14 @@ use member::protocol::{CommandResult, OperatorCommand};
 use member::settings::MemberEntry;
 use raft_types::{OpId, UnixSeconds};
 use ring_admin::{PauseRequest, Promoted, ScheduledSwitchover};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cli::session::{
     ChangeArgs, OrderArgs, another_answer, dry_run_of, milliseconds, would_be_done,
 };
 use crate::config::duration_of;
 use crate::operator::{Directory, operator_name};
-use crate::terminal::{Attempt, Exit, Format, Table, cell, print, yes_no};
+use crate::terminal::{Attempt, Exit, Format, Table, print};
 use crate::text::times::{moment, second_of_day};
 
 /// Arguments of `witness switchover`.
@@ -133,7 +133,7 @@ pub(crate) struct PauseArgs {
 }
 
 /// Output of `witness pause` and `witness resume` with `--output json`; with the log entry that has the change.
-fn pause_json(paused: bool, of: &RingPause, entry: OpId, name: &str) -> serde_json::Value {
+fn pause_json(paused: bool, of: &RingPause, entry: OpId, name: &str) -> Value {
     let pause = &of.pause;
     json!({
         "paused": paused,
@@ -229,7 +229,7 @@ pub(crate) fn mock_election(args: &MockElectionArgs, format: Format) -> Attempt 
     })
 }
 
-fn show_election(election: &MockElection, directory: &Directory, format: Format) -> Attempt {
+fn election_json(election: &MockElection, directory: &Directory) -> Value {
     let named = |why: &String| directory.with_names(why);
     let votes = election.votes.iter().map(|vote| {
         let place = directory.get(vote.voter);
@@ -242,14 +242,28 @@ fn show_election(election: &MockElection, directory: &Directory, format: Format)
             "refusal": vote.refusal.as_ref().map(named),
         })
     });
-    let json = json!({
+    json!({
         "candidate": election.candidate,
         "name": directory.name(election.candidate),
         "won": election.is_won(),
         "cursor": election.cursor,
         "votes": votes.collect::<Vec<_>>(),
-    });
-    print(format, &json, || election_page(election, directory))?;
+    })
+}
+
+fn election_page(election: &MockElection, json: &Value, directory: &Directory) -> String {
+    let columns = "Id:voter Name Region Log_end Would_elect Because:refusal";
+    let table = Table::of(columns, &json["votes"]);
+    if !election.is_won() {
+        return table.to_string();
+    }
+    let (name, cursor) = (directory.name(election.candidate), election.cursor);
+    format!("{table}\n{name} would be elected; the leader's log ends at {cursor}\n")
+}
+
+fn show_election(election: &MockElection, directory: &Directory, format: Format) -> Attempt {
+    let json = election_json(election, directory);
+    print(format, &json, || election_page(election, &json, directory))?;
     if election.is_won() {
         return Ok(());
     }
@@ -257,27 +271,6 @@ fn show_election(election: &MockElection, directory: &Directory, format: Format)
         directory.with_names(&election.to_string()),
         "resolve the refusals, and try again",
     ))
-}
-
-fn election_page(election: &MockElection, directory: &Directory) -> String {
-    let mut table = Table::titled("Id Name Region Log_end Would_elect Because");
-    for vote in &election.votes {
-        let place = directory.get(vote.voter);
-        let refusal = vote.refusal.as_ref();
-        table.row(vec![
-            vote.voter.to_string(),
-            cell(place.map(|place| &place.name)),
-            cell(place.map(|place| &place.region)),
-            cell(vote.log_end),
-            yes_no(refusal.is_none()),
-            cell(refusal.map(|why| directory.with_names(why))),
-        ]);
-    }
-    if !election.is_won() {
-        return table.to_string();
-    }
-    let (name, cursor) = (directory.name(election.candidate), election.cursor);
-    format!("{table}\n{name} would be elected; the leader's log ends at {cursor}\n")
 }
 
 #[cfg(test)]
@@ -303,7 +296,7 @@ mod tests {
         };
         let directory = Directory::default();
         assert_eq!(
-            election_page(&election, &directory),
+            election_page(&election, &election_json(&election, &directory), &directory),
             "\
 Id  Name  Region  Log_end  Would_elect  Because
  4     -       -     3.44  yes          -

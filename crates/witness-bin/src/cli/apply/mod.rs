@@ -20,7 +20,7 @@ use time::format_description::well_known::Rfc3339;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::apply::origin::{OriginArgs, Reading, TargetLogin};
+use crate::cli::apply::origin::{OriginArgs, TargetLogin};
 use crate::cli::apply::page::Page;
 use crate::cli::apply::screen::{Screen, report};
 use crate::cli::config_args::ConfigArgs;
@@ -142,12 +142,11 @@ impl ApplyArgs {
         let backend = Arc::new(backend);
         let version = backend.version().await.map_err(backend_failure)?;
         let executed = backend.executed().await.map_err(backend_failure)?;
-        let reading = Reading {
-            executed: executed.clone(),
-            patience: self.patience,
-            max_transaction_bytes: self.max_transaction_bytes,
-        };
-        let source = self.origin.open(&self.config, reading).await?;
+        let (patience, limit) = (self.patience, self.max_transaction_bytes);
+        let source = self
+            .origin
+            .open(&self.config, executed.clone(), patience, limit);
+        let source = source.await?;
         let shows = self.origin.ends().then(|| source.read.clone());
         let source = LimitedSource::new(source, self.until.clone(), &executed, Some(version));
 

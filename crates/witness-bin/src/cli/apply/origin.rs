@@ -38,14 +38,6 @@ pub(super) struct OriginArgs {
     server_id: u32,
 }
 
-/// Settings for reading the log.
-pub(super) struct Reading {
-    pub(super) executed: GtidSet,
-    /// How long a source may be unreachable.
-    pub(super) patience: Duration,
-    pub(super) max_transaction_bytes: u64,
-}
-
 enum Origin {
     Files(Box<FileSource>),
     Dump(Box<DumpSource>),
@@ -58,12 +50,14 @@ impl OriginArgs {
         !self.files.is_empty()
     }
 
-    pub(super) async fn open(&self, config: &ConfigArgs, reading: Reading) -> Attempt<Watched> {
-        let Reading {
-            executed,
-            patience,
-            max_transaction_bytes,
-        } = reading;
+    /// Opens the log behind the executed transactions. A source may be unreachable for as long as `patience`.
+    pub(super) async fn open(
+        &self,
+        config: &ConfigArgs,
+        executed: GtidSet,
+        patience: Duration,
+        max_transaction_bytes: u64,
+    ) -> Attempt<Watched> {
         let origin = if let Some(from) = &self.from_mysql {
             let connect = self.login.options(from)?;
             let dump = DumpOptions::new(self.server_id, Uuid::new_v4(), executed);

@@ -11,11 +11,10 @@ use archive::restore::point::Target;
 use archive::restore::{Restore, RestoreError, Restored};
 use serde_json::json;
 
-use super::findings::merge;
 use super::place::ReadArgs;
 use super::restore::{Report, ServerArgs, Took, planned, until_a_signal};
 use crate::cli::session::block_on;
-use crate::terminal::{Attempt, Format, print};
+use crate::terminal::{Attempt, Format, merge, print};
 
 /// The data directory in a drill's directory.
 const DATA: &str = "data";

@@ -15,7 +15,7 @@ use raft_types::UnixSeconds;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::terminal::{Attempt, Exit, Failure, Table, bytes_bar, cell};
+use crate::terminal::{Attempt, Exit, Failure, Table, bytes_bar, cell, merge};
 use crate::text::times::second_of_day;
 
 /// A part of the log.
@@ -141,13 +141,6 @@ pub(super) fn listed(base: &BaseManifest) -> Value {
     });
     merge(&mut json, &base.form);
     json
-}
-
-/// Adds the fields of another document.
-pub(super) fn merge(json: &mut Value, other: &impl Serialize) {
-    if let (Value::Object(json), Value::Object(other)) = (json, json!(other)) {
-        json.extend(other);
-    }
 }
 
 /// Its description in a sentence.

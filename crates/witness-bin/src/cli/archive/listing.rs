@@ -13,10 +13,10 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::findings::{
-    Damage, Range, bases_text, fault_lines, gap_before, gaps, listed_bases, merge, says_nothing,
+    Damage, Range, bases_text, fault_lines, gap_before, gaps, listed_bases, says_nothing,
 };
 use super::place::PlaceArgs;
-use crate::terminal::{Attempt, Exit, Format, Table, print};
+use crate::terminal::{Attempt, Exit, Format, Table, merge, print};
 
 /// The archived part of a log file.
 #[derive(Debug, Default, Serialize)]

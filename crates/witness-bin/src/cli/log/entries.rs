@@ -5,7 +5,7 @@ use std::time::Duration;
 use binlog_format::gtid::Gtid;
 use binlog_store::{Followed, Sought};
 use raft_types::OpId;
-use serde::Serialize;
+use serde_json::json;
 
 use crate::cli::log::entry_line::{EntryLine, EventLine, Line};
 use crate::cli::log::mysqlds_log::MysqldsLog;
@@ -164,12 +164,6 @@ pub(crate) struct FollowArgs {
     limit: Option<usize>,
 }
 
-#[derive(Debug, Serialize)]
-struct TruncatedLine {
-    /// The last remaining entry.
-    truncated_after: Option<String>,
-}
-
 /// How often the log is checked.
 const LOOK: Duration = Duration::from_millis(200);
 /// Entries read before they are printed.
@@ -213,9 +207,8 @@ pub(super) fn follow(args: &FollowArgs, format: Format) -> Attempt {
 fn print_truncated(keep: Option<OpId>, format: Format) -> Attempt {
     let keep = keep.map(|keep| keep.to_string());
     match format {
-        Format::Json => print_json_line(&TruncatedLine {
-            truncated_after: keep,
-        }),
+        // The last remaining entry.
+        Format::Json => print_json_line(&json!({ "truncated_after": keep })),
         Format::Table => print_text(&format!(
             "-- truncated: the entries after {}\n",
             keep.as_deref().unwrap_or("the begin of what was shown")

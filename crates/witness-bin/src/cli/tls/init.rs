@@ -1,20 +1,21 @@
 //! `witness tls init`: files of a ring's CA and certificates. Existing files are kept.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::fs::{DirBuilder, OpenOptions, Permissions};
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use member::settings::Settings;
 use serde::Serialize;
+use serde_json::json;
 use time::OffsetDateTime;
 
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::tls::authority::{Authority, Holder, Pair, Role};
 use crate::cli::tls::certificate::{Certificate, check_key, day};
 use crate::config::{FileCheck, name_of};
-use crate::terminal::{Attempt, Exit, Failure, Format, Table, cell, print, word};
+use crate::terminal::{Attempt, Exit, Failure, Format, Table, cell, merge, print, word};
 
 const SECRET: u32 = 0o600;
 const PUBLIC: u32 = 0o644;
@@ -48,35 +49,6 @@ enum Outcome {
     Made,
     Renewed,
     Kept,
-}
-
-/// Output of `witness tls init --output json`.
-#[derive(Debug, Serialize)]
-struct Report {
-    ring: String,
-    directory: PathBuf,
-    authority: AuthorityLine,
-    certificates: Vec<Line>,
-    warnings: Vec<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct AuthorityLine {
-    outcome: Outcome,
-    #[serde(flatten)]
-    files: Files,
-    valid_until: String,
-}
-
-#[derive(Debug, Serialize)]
-struct Line {
-    #[serde(flatten)]
-    holder: Holder,
-    outcome: Outcome,
-    #[serde(flatten)]
-    files: Files,
-    names: Vec<String>,
-    valid_until: String,
 }
 
 /// The paths of a certificate and its key.
@@ -161,25 +133,9 @@ fn write_new(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
 /// Exit 1 when a file cannot be read or written, 2 for a wrong configuration or name, 4 when files do not fit together.
 pub(super) fn run(args: &InitArgs, format: Format) -> Attempt {
     let settings = args.config.load(FileCheck::Nothing)?.0.member;
-    let ring = settings.ring_name;
-    let peer_name = settings.tls.and_then(|tls| tls.peer_name);
-    let members = settings.members.iter();
-    let members = members.map(|entry| Holder::member(entry, peer_name.as_deref()));
-    let mut holders: Vec<Holder> = members.collect();
-    for (role, prefix, wanted) in [
-        (Role::Operator, "operator-", &args.operator),
-        (Role::Reader, "reader-", &args.reader),
-    ] {
-        let renewed = args.renew.iter().filter_map(|name| {
-            let is_member = holders.iter().any(|member| member.name == **name);
-            name.strip_prefix(prefix).filter(|_| !is_member)
-        });
-        let names: BTreeSet<&str> = renewed.chain(wanted.iter().map(String::as_str)).collect();
-        let callers = names.into_iter().map(|name| Holder::caller(role, name));
-        holders.extend(callers.collect::<Vec<_>>());
-    }
+    let holders = holders(args, &settings);
     check_names(&holders, &args.renew)?;
-
+    let ring = settings.ring_name;
     let now = OffsetDateTime::now_utc();
     let directory = args.directory.as_path();
     let mut steps = Vec::new();
@@ -199,33 +155,93 @@ pub(super) fn run(args: &InitArgs, format: Format) -> Attempt {
     }
     let there = steps.iter().find(|step| step.2 != Outcome::Made);
     let there = there.map(|(_, files, _)| files.certificate_file.clone());
-    let (authority, line) = authority_in(directory, &ring, there, now)?;
-    let authority_certificate = first_of(&line.files.certificate_file)?;
+    let (authority, was) = authority_in(directory, &ring, there, now)?;
+    let ca = Files::of(directory, "ca");
+    let ca_certificate = first_of(&ca.certificate_file)?;
+    let ca_until = day(ca_certificate.not_after);
+    let hint = steps.first().map(|(holder, ..)| hint(&holder.file_name()));
 
-    let mut report = Report {
-        ring,
-        directory: directory.to_owned(),
-        authority: line,
-        certificates: Vec::new(),
-        warnings: Vec::new(),
-    };
+    let mut table = Table::titled("For Address Files Names Until Was");
+    let (mut certificates, mut warnings) = (Vec::new(), Vec::new());
     for (holder, files, outcome) in steps {
         if outcome != Outcome::Kept {
             let pair = authority.sign(&holder, now, args.days).map_err(unmade)?;
             files.write(&pair)?;
         }
         let certificate = first_of(&files.certificate_file)?;
-        let unfit = unfit(&holder, &files, &certificate, &authority_certificate, now);
-        report.warnings.extend(unfit);
-        report.certificates.push(Line {
-            holder,
-            outcome,
-            files,
-            names: certificate.names,
-            valid_until: day(certificate.not_after),
-        });
+        warnings.extend(unfit(&holder, &files, &certificate, &ca_certificate, now));
+        let (file, until) = (holder.file_name(), day(certificate.not_after));
+        table.row(vec![
+            match holder.role {
+                Role::Member => holder.name.clone(),
+                role => format!("{} {}", word(&role), holder.name),
+            },
+            cell(holder.address.as_ref()),
+            format!("{file}.crt {file}.key"),
+            certificate.names.join(" "),
+            until.clone(),
+            word(&outcome),
+        ]);
+        let names = certificate.names;
+        let mut json = json!({ "outcome": outcome, "names": names, "valid_until": until });
+        merge(&mut json, &holder);
+        merge(&mut json, &files);
+        certificates.push(json);
     }
-    print(format, &report, || page(&report))
+    let mut authority = json!({ "outcome": was, "valid_until": ca_until });
+    merge(&mut authority, &ca);
+    let json = json!({
+        "ring": ring,
+        "directory": directory,
+        "authority": authority,
+        "certificates": certificates,
+        "warnings": warnings,
+    });
+    print(format, &json, || {
+        let (place, was) = (directory.display(), word(&was));
+        let warnings = warnings.iter();
+        let warnings = warnings.map(|warning| format!("warning: {warning}\n"));
+        format!(
+            "The authority of ring `{ring}` in {place} was {was}; it is valid until {ca_until}.\n\n{table}{}{}",
+            hint.unwrap_or_default(),
+            warnings.collect::<String>()
+        )
+    })
+}
+
+/// What to do with the files, with those of a member as an example.
+fn hint(file: &str) -> String {
+    format!(
+        "\nThe host of a member gets ca.crt and the member's two files, say in /etc/witness/tls, and its configuration names them:\n\n\
+         [tls]\ncertificate_file = \"/etc/witness/tls/{file}.crt\"\nkey_file = \"/etc/witness/tls/{file}.key\"\n\
+         ca_file = \"/etc/witness/tls/ca.crt\"\n\n\
+         A member's certificate does not permit commands. On hosts for commands, operator_certificate_file and operator_key_file name \
+         an operator's files (--operator NAME).\n\
+         ca.key signs certificates that the ring trusts: keep it off the members.\n"
+    )
+}
+
+/// The members of the ring, and the operators and readers that are named.
+fn holders(args: &InitArgs, settings: &Settings) -> Vec<Holder> {
+    let tls = settings.tls.as_ref();
+    let peer_name = tls.and_then(|tls| tls.peer_name.as_deref());
+    let members = settings.members.iter();
+    let mut holders: Vec<_> = members
+        .map(|entry| Holder::member(entry, peer_name))
+        .collect();
+    for (role, prefix, wanted) in [
+        (Role::Operator, "operator-", &args.operator),
+        (Role::Reader, "reader-", &args.reader),
+    ] {
+        let renewed = args.renew.iter().filter_map(|name| {
+            let is_member = holders.iter().any(|member| member.name == **name);
+            name.strip_prefix(prefix).filter(|_| !is_member)
+        });
+        let names: BTreeSet<&str> = renewed.chain(wanted.iter().map(String::as_str)).collect();
+        let callers = names.into_iter().map(|name| Holder::caller(role, name));
+        holders.extend(callers.collect::<Vec<_>>());
+    }
+    holders
 }
 
 fn unmade(error: rcgen::Error) -> Failure {
@@ -268,7 +284,7 @@ fn authority_in(
     ring: &str,
     there: Option<PathBuf>,
     now: OffsetDateTime,
-) -> Attempt<(Authority, AuthorityLine)> {
+) -> Attempt<(Authority, Outcome)> {
     let files = Files::of(directory, "ca");
     let lost = "bring it back from where it is kept; a new authority needs a new directory";
     let is_there = files.exist(lost)?;
@@ -313,15 +329,11 @@ fn authority_in(
         files.write(&pair)?;
         authority
     };
-    let line = AuthorityLine {
-        outcome: match is_there {
-            true => Outcome::Kept,
-            false => Outcome::Made,
-        },
-        valid_until: day(first_of(&files.certificate_file)?.not_after),
-        files,
+    let outcome = match is_there {
+        true => Outcome::Kept,
+        false => Outcome::Made,
     };
-    Ok((authority, line))
+    Ok((authority, outcome))
 }
 
 /// Why the other members would reject a kept certificate.
@@ -349,47 +361,4 @@ fn unfit(
         .iter()
         .find(|name| !certificate.names.contains(name))?;
     Some(format!("{file} is not for {missing}; {renew}"))
-}
-
-fn page(report: &Report) -> String {
-    let authority = &report.authority;
-    let mut text = format!(
-        "The authority of ring `{}` in {} was {}; it is valid until {}.\n\n",
-        report.ring,
-        report.directory.display(),
-        word(&authority.outcome),
-        authority.valid_until
-    );
-    let mut table = Table::titled("For Address Files Names Until Was");
-    for line in &report.certificates {
-        let (holder, file) = (&line.holder, line.holder.file_name());
-        table.row(vec![
-            match holder.role {
-                Role::Member => holder.name.clone(),
-                role => format!("{} {}", word(&role), holder.name),
-            },
-            cell(holder.address.as_ref()),
-            format!("{file}.crt {file}.key"),
-            line.names.join(" "),
-            line.valid_until.clone(),
-            word(&line.outcome),
-        ]);
-    }
-    let _ = write!(text, "{table}");
-    if let Some(line) = report.certificates.first() {
-        let file = line.holder.file_name();
-        let _ = write!(
-            text,
-            "\nThe host of a member gets ca.crt and the member's two files, say in /etc/witness/tls, and its configuration names them:\n\n\
-             [tls]\ncertificate_file = \"/etc/witness/tls/{file}.crt\"\nkey_file = \"/etc/witness/tls/{file}.key\"\n\
-             ca_file = \"/etc/witness/tls/ca.crt\"\n\n\
-             A member's certificate does not permit commands. On hosts for commands, operator_certificate_file and operator_key_file name \
-             an operator's files (--operator NAME).\n\
-             ca.key signs certificates that the ring trusts: keep it off the members.\n"
-        );
-    }
-    for warning in &report.warnings {
-        let _ = writeln!(text, "warning: {warning}");
-    }
-    text
 }
