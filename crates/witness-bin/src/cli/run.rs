@@ -281,18 +281,19 @@ pub(crate) fn failure(error: &MemberError) -> Failure {
             "name the right `data_dir`, or give this member an empty one; a member that lost its data must return under a new number",
         ),
         MemberError::IdentityFile(IdentityFileError::Format { .. })
-        | MemberError::Start(consensus::StartError::Format(_)) => (Exit::Refused, ""),
+        | MemberError::Start(consensus::StartError::Format(_))
+        | MemberError::Identity(
+            IdentityError::OtherRing { .. } | IdentityError::Bootstrapping { .. },
+        )
+        | MemberError::RingBootstrap(_)
+        | MemberError::Bootstrap(_)
+        | MemberError::Open(binlog_store::OpenError::ForeignRing { .. }) => (Exit::Refused, ""),
         MemberError::IdentityFile(
             IdentityFileError::Damaged { .. } | IdentityFileError::Missing { .. },
         ) => (
             Exit::Corrupt,
             "restore the data directory from a copy made while the member was stopped, or replace the member",
         ),
-        MemberError::Identity(
-            IdentityError::OtherRing { .. } | IdentityError::Bootstrapping { .. },
-        ) => (Exit::Refused, ""),
-        MemberError::RingBootstrap(_) | MemberError::Bootstrap(_) => (Exit::Refused, ""),
-        MemberError::Open(binlog_store::OpenError::ForeignRing { .. }) => (Exit::Refused, ""),
         MemberError::Open(open) if open.is_corruption() => (Exit::Corrupt, damage_advice(open)),
         MemberError::Open(binlog_store::OpenError::Io { .. }) => (
             Exit::Error,
@@ -303,8 +304,9 @@ pub(crate) fn failure(error: &MemberError) -> Failure {
             Exit::Corrupt,
             "start this member again: it says what may take the damaged file's place",
         ),
-        MemberError::Tls(_) => (Exit::Usage, ""),
-        MemberError::Start(consensus::StartError::Config(_)) => (Exit::Usage, ""),
+        MemberError::Tls(_) | MemberError::Start(consensus::StartError::Config(_)) => {
+            (Exit::Usage, "")
+        }
         MemberError::Listen { .. } => (
             Exit::Error,
             "stop what listens there, or configure another address",

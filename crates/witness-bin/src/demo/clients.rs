@@ -75,13 +75,9 @@ pub(crate) async fn insert(
     let rows = column(&account, "SELECT id FROM demo.notes").await?;
     let rows: HashSet<u64> = rows.iter().filter_map(|id| id.parse().ok()).collect();
     let missing = acknowledged.iter().filter(|id| !rows.contains(id));
-    match missing.count() {
-        0 => {}
-        missing => {
-            let why = format!("mysqld lacks {missing} rows that it acknowledged");
-            let advice = "keep the files (--data-dir) and report it";
-            return Err(Exit::Corrupt.because(why, advice));
-        }
+    if let missing @ 1.. = missing.count() {
+        let why = format!("mysqld lacks {missing} rows that it acknowledged");
+        return Err(Exit::Corrupt.because(why, "keep the files (--data-dir) and report it"));
     }
     let executed = column(&account, "SELECT @@GLOBAL.gtid_executed").await?;
     executed.concat().parse().map_err(Failure::error)

@@ -245,42 +245,42 @@ fn unmet(why: impl Into<String>) -> Denied {
 
 impl OrderApi {
     async fn carry_out(&self, command: OperatorCommand) -> Response {
-        match self.taker.order(command).await {
-            Ok(
-                CommandResult::Paused { paused, entry } | CommandResult::Resumed { paused, entry },
-            ) => Json(json!({ "ok": true, "pause": paused, "entry": entry })).into_response(),
-            Ok(CommandResult::Promoted(promoted)) => {
-                let (leader, term) = (promoted.leader, promoted.term);
-                Json(json!({ "ok": true, "leader": leader, "term": term })).into_response()
+        use CommandResult::{Paused, Promoted, Reloaded, Resumed, Scheduled, Unscheduled};
+        let done = match self.taker.order(command).await {
+            Ok(done) => done,
+            Err(refusal) => return refused(&refusal),
+        };
+        let code = match done {
+            Scheduled { .. } => StatusCode::ACCEPTED,
+            _ => StatusCode::OK,
+        };
+        let mut detail = match done {
+            Paused { paused, entry } | Resumed { paused, entry } => {
+                json!({ "pause": paused, "entry": entry })
             }
-            Ok(CommandResult::Scheduled { switchover, entry }) => {
-                let detail = json!({ "ok": true, "scheduled": switchover, "entry": entry });
-                (StatusCode::ACCEPTED, Json(detail)).into_response()
-            }
-            Ok(CommandResult::Unscheduled { switchover, entry }) => {
-                Json(json!({ "ok": true, "cancelled": switchover, "entry": entry })).into_response()
-            }
-            Ok(CommandResult::Reloaded(reloaded)) => {
-                let mut detail = json!(reloaded);
-                detail["ok"] = json!(true);
-                Json(detail).into_response()
-            }
-            Ok(_) => Json(json!({ "ok": true })).into_response(),
-            Err(refusal) => {
-                let detail = json!({
-                    "ok": false,
-                    "reason": refusal.what,
-                    "advice": refusal.advice,
-                    "leader": refusal.leader,
-                });
-                let mut response = (code_of(refusal.kind), Json(detail)).into_response();
-                if let Some(leader) = refusal.leader {
-                    response.extensions_mut().insert(ForTheLeader(leader));
-                }
-                response
-            }
-        }
+            Promoted(promoted) => json!({ "leader": promoted.leader, "term": promoted.term }),
+            Scheduled { switchover, entry } => json!({ "scheduled": switchover, "entry": entry }),
+            Unscheduled { switchover, entry } => json!({ "cancelled": switchover, "entry": entry }),
+            Reloaded(reloaded) => json!(reloaded),
+            _ => json!({}),
+        };
+        detail["ok"] = json!(true);
+        (code, Json(detail)).into_response()
     }
+}
+
+fn refused(refusal: &Refusal) -> Response {
+    let detail = json!({
+        "ok": false,
+        "reason": refusal.what,
+        "advice": refusal.advice,
+        "leader": refusal.leader,
+    });
+    let mut response = (code_of(refusal.kind), Json(detail)).into_response();
+    if let Some(leader) = refusal.leader {
+        response.extensions_mut().insert(ForTheLeader(leader));
+    }
+    response
 }
 
 /// In a response: the order was for the leader, and this member leads instead.
