@@ -5,13 +5,12 @@
 use std::time::Duration;
 
 use member::protocol::{CommandResult, OperatorCommand, ProvisionPlan, Provisioned};
-use member::settings::MemberEntry;
 use raft_types::{MemberId, MemberKind};
 use serde_json::json;
 use tokio::time::Instant;
 
 use crate::cli::session::{
-    ChangeArgs, Consent, Progress, RingArgs, Session, about, another_answer, milliseconds,
+    ChangeArgs, Consent, Progress, RingArgs, about, another_answer, milliseconds,
 };
 use crate::config::duration_of;
 use crate::operator::{MemberReport, RingReport};
@@ -59,7 +58,16 @@ pub(crate) fn reprovision(args: &ReprovisionArgs, format: Format) -> Attempt {
             None => best_donor(&ring.report, place.id)?,
         };
         let until = ring.until();
-        let plan = plan(&ring, place, donor).await?;
+        let command = |dry_run, force| OperatorCommand::Provision {
+            donor,
+            dry_run,
+            force,
+        };
+        let limit = Instant::now() + PLAN_LIMIT;
+        let plan = match ring.at_until(place, &command(true, false), limit).await? {
+            CommandResult::ProvisionPlan(plan) => plan,
+            other => return Err(another_answer(&other)),
+        };
         if format == Format::Table {
             print_text(&losses(name, &plan))?;
         } else if dry_run {
@@ -76,11 +84,7 @@ pub(crate) fn reprovision(args: &ReprovisionArgs, format: Format) -> Attempt {
             plan.donor
         ))?;
         let mut progress = Progress::new(format);
-        let command = OperatorCommand::Provision {
-            donor,
-            dry_run: false,
-            force: args.force,
-        };
+        let command = command(false, args.force);
         let tell = |told| progress.show(told);
         let ordered = ring.asker.at(place, &ring.directory, &command, until, tell);
         let done = ordered.await?;
@@ -105,19 +109,6 @@ fn does_not_follow(name: &str, state: &str) -> Failure {
         format!("the mysqld of `{name}` {state}"),
         "check with `witness status` what it waits for",
     )
-}
-
-async fn plan(ring: &Session, place: &MemberEntry, donor: MemberId) -> Attempt<ProvisionPlan> {
-    let command = OperatorCommand::Provision {
-        donor,
-        dry_run: true,
-        force: false,
-    };
-    let until = Instant::now() + PLAN_LIMIT;
-    match ring.at_until(place, &command, until).await? {
-        CommandResult::ProvisionPlan(plan) => Ok(plan),
-        other => Err(another_answer(&other)),
-    }
 }
 
 /// The idle follower with the smallest lag; without a follower, the primary.

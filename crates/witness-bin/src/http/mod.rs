@@ -19,7 +19,6 @@ use axum::http::StatusCode;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
-use member::settings::Settings;
 use member::status::Question;
 use member::{MemberError, Opened};
 use serde_json::json;
@@ -39,18 +38,10 @@ use crate::http::questions::{check, cluster, config, freshness, metrics, questio
 pub use crate::http::reports::RingReports;
 use crate::operator::Asker;
 
-/// The parts of the HTTP server that a reload can replace.
+/// The parts of the HTTP server that a reload can replace: the certificate and the tokens, and the expiry of certificates.
 pub struct Renewable {
-    access: Access,
-    expiries: Expiries,
-}
-
-impl Renewable {
-    /// Replaces the certificate and the tokens, and reports the expiry of these settings' certificates.
-    pub fn renew(&self, credentials: Credentials, settings: &Settings) {
-        self.access.renew(credentials);
-        self.expiries.renew(settings);
-    }
+    pub(crate) access: Access,
+    pub(crate) expiries: Expiries,
 }
 
 /// Serves a member as configured, until it closes. The result can renew the certificate and the tokens.
