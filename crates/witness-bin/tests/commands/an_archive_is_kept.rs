@@ -441,7 +441,10 @@ fn a_manifest_that_cannot_be_read_is_in_nobodys_way_who_does_not_need_it() {
         fs::write(manifest_of(damaged), "{").expect("a manifest");
         let run = planned();
         assert_eq!(run.code, 0, "{run}");
-        assert!(run.stderr.contains(damaged), "the damage is reported: {run}");
+        assert!(
+            run.stderr.contains(damaged),
+            "the damage is reported: {run}"
+        );
         assert_eq!(archive.run("verify --identity identity.txt").code, 7);
     }
     // The end of the archive is what is restored where nothing else is wanted.
