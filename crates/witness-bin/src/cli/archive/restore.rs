@@ -333,17 +333,13 @@ impl Report {
             ));
             text.extend(end.warning().map(|warning| format!("WARNING: {warning}\n")));
         }
-        if self.ends_early {
-            text.push_str(&format!(
-                "the archive ends before that time, with a transaction of {}: later commits are lost\n",
-                or_dash(&self.archive_ends)
-            ));
-        } else {
-            text.push_str(&format!(
-                "the last transaction in the archive was committed at {}\n",
-                or_dash(&self.archive_ends)
-            ));
-        }
+        let ends = or_dash(&self.archive_ends);
+        text += &match self.ends_early {
+            true => format!(
+                "the archive ends before that time, with a transaction of {ends}: later commits are lost\n"
+            ),
+            false => format!("the last transaction in the archive was committed at {ends}\n"),
+        };
         for ToRead { name, bytes } in self.objects.iter().flatten() {
             text.push_str(&format!("{bytes:>14} {name}\n"));
         }
@@ -434,15 +430,10 @@ impl Watching for Progress {
         if self.hidden {
             return;
         }
+        const BYTES: &str = "{msg} {bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
         let (words, template) = match stage {
-            Stage::Base => (
-                "base backup",
-                "{msg} {bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
-            ),
-            Stage::Log => (
-                "log",
-                "{msg} {bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
-            ),
+            Stage::Base => ("base backup", BYTES),
+            Stage::Log => ("log", BYTES),
             Stage::Start => ("mysqld starts", "{spinner} {msg} {elapsed}"),
             Stage::Apply => ("transactions", "{msg} {bar:40} {pos}/{len} {per_sec} {eta}"),
             Stage::Check => ("tables", "{msg} {bar:40} {pos}/{len} {eta}"),
