@@ -129,7 +129,7 @@ pub enum Act {
 }
 
 /// Number and size of objects.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Amount {
     /// How many.
     pub objects: u64,

@@ -56,7 +56,7 @@ pub struct Settings {
 }
 
 /// One entry of `[[members]]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct MemberEntry {
     /// The member's number, unique in the ring and never used again.
     pub id: MemberId,
@@ -69,6 +69,7 @@ pub struct MemberEntry {
     /// Whether it may count in a quorum.
     pub votes: bool,
     /// The fit member with the highest value leads; 0 leads only without another.
+    #[serde(skip)]
     pub priority: u32,
     /// `host:port` for the other members.
     pub address: String,

@@ -1,6 +1,6 @@
 //! Metrics in OpenMetrics' text form, written from values at each scrape.
 
-use std::fmt::Error;
+use std::fmt::{self, Error};
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -11,7 +11,25 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncod
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::{Metric, Registry, Unit};
+
+/// Adds metrics to a registry, one a line: name, metric. Its help is its comment.
+macro_rules! register {
+    ($registry:expr; $($(#[doc = $help:literal])+ $name:literal = $metric:expr;)*) => {
+        $($crate::openmetrics::add(&mut $registry, $name, concat!($($help),+).trim_ascii_start(), $metric);)*
+    };
+}
+
+pub(crate) use register;
+
+/// Adds a metric; a unit ends its name.
+pub(crate) fn add(registry: &mut Registry, name: &str, help: &str, metric: impl Metric) {
+    match name.rsplit_once('_') {
+        Some((name, "seconds")) => registry.register_with_unit(name, help, Unit::Seconds, metric),
+        Some((name, "bytes")) => registry.register_with_unit(name, help, Unit::Bytes, metric),
+        _ => registry.register(name, help, metric),
+    }
+}
 
 /// The content type that Prometheus requests and reads.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -36,49 +54,75 @@ fn of_this_process() -> ProcResult<Registry> {
     let process = Process::myself()?;
     let stat = process.stat()?;
     let ticks = procfs::ticks_per_second() as f64;
-    let mut registry = Registry::with_prefix("process");
-    registry.register_with_unit(
-        "cpu",
-        "Processor time that was used, in user and system mode",
-        Unit::Seconds,
-        ConstCounter::new((stat.utime + stat.stime) as f64 / ticks),
-    );
     let booted = procfs::boot_time_secs()? as f64;
-    registry.register_with_unit(
-        "start_time",
-        "When the process started, since 1970",
-        Unit::Seconds,
-        ConstGauge::new(booted + stat.starttime as f64 / ticks),
-    );
-    registry.register_with_unit(
-        "resident_memory",
-        "Memory that it has",
-        Unit::Bytes,
-        ConstGauge::new(stat.rss_bytes().get() as f64),
-    );
-    registry.register_with_unit(
-        "virtual_memory",
-        "Addresses that it uses",
-        Unit::Bytes,
-        ConstGauge::new(stat.vsize as f64),
-    );
-    registry.register(
-        "open_fds",
-        "File descriptors that are open",
-        ConstGauge::new(process.fd_count()? as f64),
-    );
+    let mut registry = Registry::with_prefix("process");
+    register! { registry;
+        /// Processor time that was used, in user and system mode
+        "cpu_seconds" = ConstCounter::new((stat.utime + stat.stime) as f64 / ticks);
+        /// When the process started, since 1970
+        "start_time_seconds" = ConstGauge::new(booted + stat.starttime as f64 / ticks);
+        /// Memory that it has
+        "resident_memory_bytes" = ConstGauge::new(stat.rss_bytes().get() as f64);
+        /// Addresses that it uses
+        "virtual_memory_bytes" = ConstGauge::new(stat.vsize as f64);
+        /// File descriptors that are open
+        "open_fds" = ConstGauge::new(process.fd_count()? as f64);
+    }
     if let LimitValue::Value(most) = process.limits()?.max_open_files.soft_limit {
-        let help = "File descriptors that may be open";
-        registry.register("max_fds", help, ConstGauge::new(most as f64));
+        register! { registry;
+            /// File descriptors that may be open
+            "max_fds" = ConstGauge::new(most as f64);
+        }
     }
     Ok(registry)
 }
 
-/// Writer for the metrics of one scrape. Names omit the registry's prefix and `_total`; a unit ends them.
-pub(crate) struct MetricWriter<'a, 'e>(&'a mut DescriptorEncoder<'e>);
+/// The value of a gauge; `None` omits it.
+pub(crate) trait Figure {
+    fn figure(self) -> Option<f64>;
+}
 
-impl<'a, 'e> MetricWriter<'a, 'e> {
-    pub(crate) fn new(encoder: &'a mut DescriptorEncoder<'e>) -> Self {
+macro_rules! figures {
+    ($($number:ty: $value:ident => $figure:expr;)*) => {
+        $(impl Figure for $number {
+            fn figure(self) -> Option<f64> {
+                let $value = self;
+                Some($figure)
+            }
+        })*
+    };
+}
+
+figures! {
+    f64: value => value;
+    u64: value => value as f64;
+    i64: value => value as f64;
+    usize: value => value as f64;
+    // 1 for `true` and 0 for `false`.
+    bool: value => f64::from(u8::from(value));
+}
+
+impl<F: Figure> Figure for Option<F> {
+    fn figure(self) -> Option<f64> {
+        self.and_then(F::figure)
+    }
+}
+
+/// Writer for the metrics of one scrape. Names omit the registry's prefix and `_total`; a unit ends them.
+pub(crate) struct MetricWriter<'e>(DescriptorEncoder<'e>);
+
+/// Writes a table of metrics, one a line: kind, name, value. Its help is its comment.
+macro_rules! metrics {
+    ($writer:expr; $($(#[doc = $help:literal])+ $kind:ident $name:literal = $value:expr;)*) => {{
+        $($writer.$kind($name, concat!($($help),+).trim_ascii_start(), $value)?;)*
+        Ok(())
+    }};
+}
+
+pub(crate) use metrics;
+
+impl<'e> MetricWriter<'e> {
+    pub(crate) fn new(encoder: DescriptorEncoder<'e>) -> Self {
         Self(encoder)
     }
 
@@ -98,19 +142,16 @@ impl<'a, 'e> MetricWriter<'a, 'e> {
         self.0.encode_descriptor(name, help, unit, kind)
     }
 
-    pub(crate) fn gauge(&mut self, name: &str, help: &str, value: f64) -> Result<(), Error> {
+    pub(crate) fn gauge(&mut self, name: &str, help: &str, value: impl Figure) -> fmt::Result {
+        let Some(value) = value.figure() else {
+            return Ok(());
+        };
         self.metric(name, help, MetricType::Gauge)?
             .encode_gauge(&value)
     }
 
-    /// Writes a gauge that is 1 for `true` and 0 for `false`.
-    pub(crate) fn yes(&mut self, name: &str, help: &str, value: bool) -> Result<(), Error> {
-        self.gauge(name, help, f64::from(u8::from(value)))
-    }
-
-    pub(crate) fn counter(&mut self, name: &str, help: &str, value: u64) -> Result<(), Error> {
-        self.metric(name, help, MetricType::Counter)?
-            .encode_counter::<NoLabelSet, _, u64>(&value, None)
+    pub(crate) fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        count(self.metric(name, help, MetricType::Counter)?, value)
     }
 
     /// Writes an information metric, with the values as labels.
@@ -119,7 +160,7 @@ impl<'a, 'e> MetricWriter<'a, 'e> {
         name: &str,
         help: &str,
         labels: &impl EncodeLabelSet,
-    ) -> Result<(), Error> {
+    ) -> fmt::Result {
         self.metric(name, help, MetricType::Info)?
             .encode_info(labels)
     }
@@ -130,16 +171,9 @@ impl<'a, 'e> MetricWriter<'a, 'e> {
         name: &str,
         help: &str,
         values: impl IntoIterator<Item = (L, f64)>,
-    ) -> Result<(), Error> {
-        let mut values = values.into_iter().peekable();
-        if values.peek().is_none() {
-            return Ok(());
-        }
-        let mut metric = self.metric(name, help, MetricType::Gauge)?;
-        for (labels, value) in values {
-            metric.encode_family(&labels)?.encode_gauge(&value)?;
-        }
-        Ok(())
+    ) -> fmt::Result {
+        let write = |mut metric: MetricEncoder<'_>, value: f64| metric.encode_gauge(&value);
+        self.family(name, help, MetricType::Gauge, values, write)
     }
 
     /// Writes a counter with labels; omitted without a value.
@@ -148,16 +182,30 @@ impl<'a, 'e> MetricWriter<'a, 'e> {
         name: &str,
         help: &str,
         values: impl IntoIterator<Item = (L, u64)>,
-    ) -> Result<(), Error> {
+    ) -> fmt::Result {
+        self.family(name, help, MetricType::Counter, values, count)
+    }
+
+    fn family<L: EncodeLabelSet, V>(
+        &mut self,
+        name: &str,
+        help: &str,
+        kind: MetricType,
+        values: impl IntoIterator<Item = (L, V)>,
+        write: impl Fn(MetricEncoder<'_>, V) -> fmt::Result,
+    ) -> fmt::Result {
         let mut values = values.into_iter().peekable();
         if values.peek().is_none() {
             return Ok(());
         }
-        let mut metric = self.metric(name, help, MetricType::Counter)?;
+        let mut metric = self.metric(name, help, kind)?;
         for (labels, value) in values {
-            let mut family = metric.encode_family(&labels)?;
-            family.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+            write(metric.encode_family(&labels)?, value)?;
         }
         Ok(())
     }
+}
+
+fn count(mut metric: MetricEncoder<'_>, value: u64) -> fmt::Result {
+    metric.encode_counter::<NoLabelSet, _, u64>(&value, None)
 }

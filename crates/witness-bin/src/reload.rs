@@ -67,7 +67,8 @@ impl Reload for Reloading {
         }
         (self.member)(member);
         if let (Some(served), Some(credentials)) = (&self.http, http) {
-            served.renew(credentials, &config.member);
+            served.access.renew(credentials);
+            served.expiries.renew(&config.member);
         }
         self.log.renew(filter);
         for warning in &reloaded.warnings {

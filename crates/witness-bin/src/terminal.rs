@@ -7,6 +7,7 @@ use std::io::{self, IsTerminal, Write};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 /// The exit codes of every command. The numbers never change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,11 +32,20 @@ pub enum Exit {
 }
 
 impl Exit {
+    /// A failure with this code, and advice.
+    pub fn because(self, what: impl fmt::Display, advice: impl fmt::Display) -> Failure {
+        Failure {
+            exit: self,
+            what: what.to_string(),
+            advice: advice.to_string(),
+        }
+    }
+
     /// Ends a command with this code, and without a message, unless `ok`.
     ///
     /// # Errors
     /// Where it is not.
-    pub fn unless(self, ok: bool) -> Result<(), Failure> {
+    pub fn unless(self, ok: bool) -> Attempt {
         match ok {
             true => Ok(()),
             false => Err(Failure::silent(self)),
@@ -49,6 +59,9 @@ impl From<Exit> for std::process::ExitCode {
     }
 }
 
+/// The result of a command, or of a part of one.
+pub type Attempt<T = ()> = Result<T, Failure>;
+
 /// Why a command failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
@@ -61,33 +74,14 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure with advice.
-    pub fn new(exit: Exit, what: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self {
-            exit,
-            what: what.into(),
-            advice: advice.into(),
-        }
-    }
-
-    /// A failure with [`Exit::Usage`].
-    pub fn usage(what: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self::new(Exit::Usage, what, advice)
-    }
-
-    /// A failure with [`Exit::Refused`].
-    pub fn refused(what: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self::new(Exit::Refused, what, advice)
-    }
-
     /// A failure without advice, with [`Exit::Error`].
     pub fn error(what: impl fmt::Display) -> Self {
-        Self::new(Exit::Error, what.to_string(), "")
+        Exit::Error.because(what, "")
     }
 
     /// A failure that prints nothing more: the command has already printed everything on standard output.
     pub fn silent(exit: Exit) -> Self {
-        Self::new(exit, "", "")
+        exit.because("", "")
     }
 }
 
@@ -129,13 +123,20 @@ pub enum Format {
 
 /// A progress bar in bytes on standard error, when that is a terminal; the caller sets its length.
 pub(crate) fn bytes_bar() -> ProgressBar {
-    if !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
+    bar("{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}")
+}
+
+/// A progress bar of this form on standard error. It hides itself elsewhere than on a terminal.
+pub(crate) fn bar(template: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    match ProgressStyle::with_template("{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}") {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
+    shape(&bar, template);
+    bar
+}
+
+/// Gives a progress bar another form.
+pub(crate) fn shape(bar: &ProgressBar, template: &str) {
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
     }
 }
 
@@ -147,17 +148,29 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with a title for each column and no rows.
-    pub fn new(titles: &[&'static str]) -> Self {
+    /// A table without rows; titles are separated by spaces.
+    pub(crate) fn titled(titles: &'static str) -> Self {
         Self {
-            titles: titles.to_vec(),
+            titles: titles.split(' ').collect(),
             rows: Vec::new(),
         }
     }
 
-    /// The same for titles that are separated by spaces.
-    pub(crate) fn titled(titles: &'static str) -> Self {
-        Self::new(&titles.split(' ').collect::<Vec<_>>())
+    /// The fields of documents. A column shows the field of its title in lower case, or the one after a colon, as in `Behind:lag_ms`.
+    pub(crate) fn of(columns: &'static str, documents: &impl Serialize) -> Self {
+        let columns = columns.split(' ');
+        let columns = columns.map(|column| match column.split_once(':') {
+            Some((title, field)) => (title, field.to_owned()),
+            None => (column, column.to_lowercase()),
+        });
+        let (titles, fields): (Vec<_>, Vec<_>) = columns.unzip();
+        let documents = serde_json::to_value(documents).unwrap_or_default();
+        let documents = documents.as_array().into_iter().flatten();
+        let rows = documents.map(|document| fields.iter().map(|field| shown(&document[field])));
+        Self {
+            titles,
+            rows: rows.map(Iterator::collect).collect(),
+        }
     }
 
     /// Adds a row; it has as many cells as there are titles.
@@ -168,41 +181,28 @@ impl Table {
 
     /// The lines: titles first, numbers aligned to the right.
     pub fn lines(&self) -> Vec<String> {
-        let width = |column: usize| {
-            let cells = self.rows.iter().filter_map(|row| row.get(column));
-            let widest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
-            widest.max(self.titles[column].chars().count())
-        };
-        let numeric = |column: usize| {
-            let mut cells = self
-                .rows
-                .iter()
-                .filter_map(|row| row.get(column))
-                .peekable();
-            // An address can begin with a digit, too.
-            let number =
-                |cell: &str| cell.starts_with(|c: char| c.is_ascii_digit()) && !cell.contains(':');
-            cells.peek().is_some() && cells.all(|cell| cell == "-" || number(cell))
-        };
-        let columns: Vec<_> = (0..self.titles.len())
-            .map(|c| (width(c), numeric(c)))
-            .collect();
+        // An address can begin with a digit, too.
+        let number =
+            |cell: &str| cell.starts_with(|c: char| c.is_ascii_digit()) && !cell.contains(':');
+        let columns = self.titles.iter().enumerate().map(|(column, title)| {
+            let cells = || self.rows.iter().filter_map(|row| row.get(column));
+            let widths = cells().map(|cell| cell.chars().count());
+            let width = widths.fold(title.chars().count(), usize::max);
+            let is_numeric = cells().all(|cell| cell == "-" || number(cell));
+            (width, is_numeric && !self.rows.is_empty())
+        });
+        let columns: Vec<_> = columns.collect();
         let line = |cells: Vec<&str>| {
-            let padded = cells.iter().zip(&columns).map(|(cell, (width, numeric))| {
-                let fill = " ".repeat(width.saturating_sub(cell.chars().count()));
-                if *numeric {
-                    format!("{fill}{cell}")
-                } else {
-                    format!("{cell}{fill}")
-                }
+            let padded = cells.iter().zip(&columns);
+            let padded = padded.map(|(cell, &(width, is_numeric))| match is_numeric {
+                true => format!("{cell:>width$}"),
+                false => format!("{cell:<width$}"),
             });
             padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
         };
+        let rows = self.rows.iter();
+        let rows = rows.map(|row| line(row.iter().map(String::as_str).collect()));
         let titles = line(self.titles.clone());
-        let rows = self
-            .rows
-            .iter()
-            .map(|row| line(row.iter().map(String::as_str).collect()));
         std::iter::once(titles).chain(rows).collect()
     }
 }
@@ -213,6 +213,29 @@ impl fmt::Display for Table {
         self.lines()
             .iter()
             .try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
+/// Adds the fields of another document.
+pub(crate) fn merge(json: &mut Value, other: &impl Serialize) {
+    if let (Value::Object(json), Value::Object(other)) = (json, json!(other)) {
+        json.extend(other);
+    }
+}
+
+/// The word of a value in JSON.
+pub(crate) fn word(value: &impl Serialize) -> String {
+    shown(&json!(value))
+}
+
+/// The cell of a JSON value.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::Bool(yes) => yes_no(*yes),
+        Value::String(text) => text.replace('\n', ""),
+        op_id @ Value::Object(_) => format!("{}.{}", op_id["term"], op_id["index"]),
+        other => other.to_string(),
     }
 }
 
@@ -234,7 +257,7 @@ pub fn print<T: fmt::Display>(
     format: Format,
     json: &impl Serialize,
     text: impl FnOnce() -> T,
-) -> Result<(), Failure> {
+) -> Attempt {
     match format {
         Format::Json => print_json(json),
         Format::Table => print_text(&text().to_string()),
@@ -245,9 +268,8 @@ pub fn print<T: fmt::Display>(
 ///
 /// # Errors
 /// When standard output cannot be written; silent when the pipe is closed.
-pub fn print_json(json: &impl Serialize) -> Result<(), Failure> {
-    let text =
-        serde_json::to_string_pretty(json).map_err(|error| Failure::error(error.to_string()))?;
+pub fn print_json(json: &impl Serialize) -> Attempt {
+    let text = serde_json::to_string_pretty(json).map_err(Failure::error)?;
     print_text(&format!("{text}\n"))
 }
 
@@ -255,8 +277,8 @@ pub fn print_json(json: &impl Serialize) -> Result<(), Failure> {
 ///
 /// # Errors
 /// When standard output cannot be written; silent when the pipe is closed.
-pub fn print_json_line(json: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string(json).map_err(|error| Failure::error(error.to_string()))?;
+pub fn print_json_line(json: &impl Serialize) -> Attempt {
+    let text = serde_json::to_string(json).map_err(Failure::error)?;
     print_text(&format!("{text}\n"))
 }
 
@@ -264,7 +286,7 @@ pub fn print_json_line(json: &impl Serialize) -> Result<(), Failure> {
 ///
 /// # Errors
 /// When standard output cannot be written; silent when the pipe is closed.
-pub fn print_text(text: &str) -> Result<(), Failure> {
+pub fn print_text(text: &str) -> Attempt {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()?;
@@ -282,7 +304,7 @@ mod tests {
 
     #[test]
     fn columns_align_and_numbers_stand_to_the_right() {
-        let mut table = Table::new(&["Log_name", "File_size"]);
+        let mut table = Table::titled("Log_name File_size");
         table.row(vec!["binlog.000001".into(), "1048576".into()]);
         table.row(vec!["binlog.2".into(), "-".into()]);
         assert_eq!(

@@ -1,8 +1,10 @@
 //! Fuzzing entry points for this crate's input from files and HTTP callers. The product does not call them.
 
+use std::path::Path;
+
 use member::status::MemberView;
 
-use crate::cli::{certificates_are_read, journal_written_again};
+use crate::cli::tls::certificate::{Certificate, day};
 use crate::config::{self, FileCheck, Sources, address_of, bytes_of, duration_of};
 use crate::http::fuzzing::{connection, first_expiry_in, order_is_read, token};
 
@@ -34,7 +36,8 @@ pub fn http_order(bytes: &[u8]) -> bool {
 
 /// Reads the journal of a conversion, and writes it.
 pub fn journal(bytes: &[u8]) -> Option<Vec<u8>> {
-    journal_written_again(bytes)
+    let entries: member::conversion::JournalEntries = serde_json::from_slice(bytes).ok()?;
+    serde_json::to_vec(&entries).ok()
 }
 
 /// Passes a caller's bytes to the HTTP port of a member with this view, in JSON. Returns whether the first request got the requested
@@ -50,6 +53,17 @@ pub fn certificates(pem: &[u8]) -> bool {
     let expires = first_expiry_in(pem);
     assert!(!shown || expires.is_some());
     shown
+}
+
+/// True when a file's content holds at least one certificate and all are readable. Also searches for each certificate's CA.
+fn certificates_are_read(pem: &[u8]) -> bool {
+    let Ok(all) = Certificate::all_in(pem, Path::new("all.pem")) else {
+        return false;
+    };
+    if let [first, .., last] = all.as_slice() {
+        let _ = (first.is_signed_by(last), day(first.not_after));
+    }
+    true
 }
 
 /// The token in a file's first line.

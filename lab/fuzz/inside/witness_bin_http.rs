@@ -14,12 +14,14 @@ use tokio_util::sync::CancellationToken;
 use crate::http::access::{Access, Credentials, token_in};
 use crate::http::listener::answer;
 pub(crate) use crate::http::metrics::first_expiry_in;
-use crate::http::orders::{OrderApi, OrderTaker, is_read};
+use crate::http::orders::{
+    OrderApi, OrderTaker, PauseBody, ReinitializeBody, RestartBody, SwitchoverBody, read,
+};
 use crate::http::page::RingPage;
 use crate::http::questions::Endpoints;
 use crate::http::reports::RingReports;
-use crate::operator::Asker;
-use crate::text::times::milliseconds;
+use crate::operator::{Asker, RingSource};
+use crate::text::times::{milliseconds, moment};
 
 /// The token that permits orders.
 const ORDERS: &str = "orders";
@@ -33,8 +35,14 @@ const LOOKED_AT: usize = 64 << 10;
 /// Whether the body of an order, or a query value, parses; `kind` selects the type.
 pub(crate) fn order_is_read(kind: u8, body: &[u8]) -> bool {
     match kind % 5 {
-        4 => std::str::from_utf8(body).is_ok_and(|lag| milliseconds(lag).is_some()),
-        kind => is_read(kind, body),
+        0 => read::<PauseBody>(body).is_ok(),
+        1 => read::<SwitchoverBody>(body).is_ok_and(|body| {
+            let at = body.scheduled_at.as_deref();
+            at.map(moment).transpose().is_ok()
+        }),
+        2 => read::<ReinitializeBody>(body).is_ok(),
+        3 => read::<RestartBody>(body).is_ok(),
+        _ => std::str::from_utf8(body).is_ok_and(|lag| milliseconds(lag).is_some()),
     }
 }
 
@@ -86,18 +94,34 @@ async fn talk(stream: DuplexStream, says: &[u8]) -> Vec<u8> {
 
 fn endpoints(view: MemberView, carried_out: Arc<AtomicUsize>) -> Endpoints {
     let view: Arc<dyn ViewSource> = Arc::new(Always(view));
-    let access = Access::new(Credentials::of_tokens(ORDERS, READS));
-    let orders = OrderApi::new(Arc::new(Counting(carried_out)), access.clone());
-    let reports = RingReports::new(Asker::of_itself(Arc::clone(&view)));
-    let page = RingPage::new(Arc::clone(&view), reports.clone());
+    let access = Access::new(Credentials {
+        operators: Some(ORDERS.to_owned()),
+        readers: Some(READS.to_owned()),
+        ..Credentials::default()
+    });
+    let orders = OrderApi {
+        taker: Arc::new(Counting(carried_out)),
+        access,
+        view: Arc::clone(&view),
+    };
+    let own = view.view();
+    let ring = RingSource::Configured {
+        ring: own.ring.name,
+        members: Vec::new(),
+    };
+    let mut asker = Asker::of(ring, None);
+    asker.own = Some((own.member.id, Arc::clone(&view)));
+    let reports = RingReports::new(asker);
+    let page = RingPage {
+        view,
+        reports,
+        events: Arc::default(),
+    };
     Endpoints {
-        source: view,
         registry: Arc::default(),
         orders,
         page,
-        reports,
         throttle_threshold: Duration::from_secs(1),
-        access,
     }
 }
 

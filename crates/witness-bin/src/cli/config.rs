@@ -5,16 +5,13 @@ use std::net::ToSocketAddrs;
 
 use member::HeardHereAlone;
 use member::protocol::{CommandResult, OperatorCommand, Reloaded};
-use member::settings::Settings;
-use raft_types::MemberId;
-use serde::Serialize;
+use member::settings::{MemberEntry, Settings};
 use serde_json::json;
 
 use crate::cli::config_args::{ConfigArgs, counted};
-use crate::cli::session::{OrderArgs, another_answer, dry_run_of};
+use crate::cli::session::{OrderArgs, about, another_answer, dry_run_of};
 use crate::config::{Config, Place, example, read, reference};
-use crate::operator::MemberAddress;
-use crate::terminal::{Exit, Failure, Format, print, print_text};
+use crate::terminal::{Attempt, Exit, Format, print, print_text};
 use crate::text::tolerance;
 
 /// Subcommands of `witness config`.
@@ -32,7 +29,7 @@ pub(crate) enum ConfigCommand {
 ///
 /// # Errors
 /// Exit 1 when the file cannot be read, 2 when it has mistakes.
-pub(crate) fn run(command: &ConfigCommand, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(command: &ConfigCommand, format: Format) -> Attempt {
     match command {
         ConfigCommand::Init => print_text(&example()),
         ConfigCommand::Reference => print_text(&reference()),
@@ -40,7 +37,7 @@ pub(crate) fn run(command: &ConfigCommand, format: Format) -> Result<(), Failure
     }
 }
 
-fn check(config: &ConfigArgs, format: Format) -> Result<(), Failure> {
+fn check(config: &ConfigArgs, format: Format) -> Attempt {
     let sources = config.sources()?;
     let (mut config, mut problems) = read(&sources);
     let (name, place) = match &sources.file {
@@ -96,24 +93,13 @@ pub(crate) struct ReloadArgs {
     order: OrderArgs,
 }
 
-/// One member's output of `witness reload --output json`.
-#[derive(Debug, Serialize)]
-struct ReloadedMember {
-    member: MemberId,
-    name: String,
-    dry_run: bool,
-    #[serde(flatten)]
-    reloaded: Option<Reloaded>,
-    error: Option<String>,
-}
-
 /// Runs `witness reload`. A refusing member does not prevent the reload of the others.
 ///
 /// # Errors
 /// That of the first member that did not reload: exit 4 when it refused, 3 when it does not answer, 5 when its result is unknown.
-pub(crate) fn reload(args: &ReloadArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn reload(args: &ReloadArgs, format: Format) -> Attempt {
     args.order.session(format, async |ring| {
-        let places: Vec<&MemberAddress> = match &args.named[..] {
+        let places: Vec<&MemberEntry> = match &args.named[..] {
             [] => ring.directory.places().collect(),
             named => {
                 let places = named.iter().map(|name| ring.directory.find(name));
@@ -122,38 +108,30 @@ pub(crate) fn reload(args: &ReloadArgs, format: Format) -> Result<(), Failure> {
         };
         let command = dry_run_of(args.dry_run, OperatorCommand::Reload);
         let until = ring.until();
-        let (mut documents, mut first_failure) = (Vec::new(), None);
+        let (mut documents, mut text, mut first_failure) = (Vec::new(), String::new(), None);
         for place in places {
-            let ordered = ring
-                .operator
-                .at(place, &ring.directory, &command, until, |_| {});
-            let outcome = match ordered.await {
+            let outcome = match ring.at_until(place, &command, until).await {
                 Ok(CommandResult::Reloaded(reloaded)) => Ok(reloaded),
                 Ok(other) => Err(another_answer(&other)),
                 Err(failure) => Err(failure),
             };
-            documents.push(ReloadedMember {
-                member: place.id,
-                name: place.name.clone(),
-                dry_run: args.dry_run,
-                error: outcome.as_ref().err().map(|failure| failure.what.clone()),
-                reloaded: outcome.as_ref().ok().cloned(),
-            });
+            let name = place.name.as_str();
+            let mut json = about(place.id, name, args.dry_run, &outcome.as_ref().ok());
+            json["error"] = json!(outcome.as_ref().err().map(|failure| &failure.what));
+            documents.push(json);
+            text += &lines(name, args.dry_run, outcome.as_ref().ok());
             first_failure = first_failure.or(outcome.err());
         }
-        print(format, &documents, || {
-            documents.iter().map(lines).collect::<String>()
-        })?;
+        print(format, &documents, || text)?;
         first_failure.map_or(Ok(()), Err)
     })
 }
 
-fn lines(document: &ReloadedMember) -> String {
-    let name = &document.name;
-    let Some(reloaded) = &document.reloaded else {
+fn lines(name: &str, dry_run: bool, reloaded: Option<&Reloaded>) -> String {
+    let Some(reloaded) = reloaded else {
         return format!("`{name}` has not reloaded\n");
     };
-    let mut out = match document.dry_run {
+    let mut out = match dry_run {
         true => format!("`{name}` would reload its configuration\n"),
         false => format!("`{name}` has reloaded its configuration\n"),
     };
@@ -173,21 +151,14 @@ mod tests {
 
     #[test]
     fn keys_that_need_a_restart_are_listed() {
-        let document = |reloaded| ReloadedMember {
-            member: MemberId(2),
-            name: "db-2".to_owned(),
-            dry_run: false,
-            reloaded,
-            error: None,
-        };
         let partly = Reloaded {
             needs_restart: vec!["log.keep_for".to_owned(), "raft.heartbeat".to_owned()],
             warnings: Vec::new(),
         };
         assert_eq!(
-            lines(&document(Some(partly))),
+            lines("db-2", false, Some(&partly)),
             "`db-2` has reloaded its configuration\n  needs a restart: `log.keep_for`, `raft.heartbeat`\n"
         );
-        assert_eq!(lines(&document(None)), "`db-2` has not reloaded\n");
+        assert_eq!(lines("db-2", false, None), "`db-2` has not reloaded\n");
     }
 }

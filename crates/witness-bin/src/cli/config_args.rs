@@ -9,7 +9,7 @@ use member::settings::{Settings, TlsSettings};
 use crate::config::key::flag_of;
 use crate::config::sections::{MEMBERS, keys};
 use crate::config::{Config, FileCheck, Problems, Sources, read_tls, read_with};
-use crate::terminal::{Exit, Failure};
+use crate::terminal::{Attempt, Exit};
 
 /// Default paths of the file.
 const USUAL_FILES: [&str; 2] = ["witness.toml", "/etc/witness/witness.toml"];
@@ -24,6 +24,13 @@ pub struct ConfigArgs {
     flags: Vec<(String, String)>,
 }
 
+/// The dotted names that are flags, with their meanings.
+fn flags() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let keys = keys().filter(|key| !key.secret);
+    let keys = keys.map(|key| (key.path, key.meaning));
+    keys.chain([(MEMBERS, "Every member of the ring, as a TOML list")])
+}
+
 impl Args for ConfigArgs {
     fn augment_args(command: Command) -> Command {
         let file = Arg::new("config")
@@ -33,23 +40,11 @@ impl Args for ConfigArgs {
             .value_parser(clap::value_parser!(PathBuf))
             .env("WITNESS_CONFIG")
             .help("Configuration file; without it ./witness.toml or /etc/witness/witness.toml");
-        let flag = |path: &'static str, meaning: &'static str| {
-            Arg::new(path)
-                .long(flag_of(path))
-                .value_name("VALUE")
-                .allow_hyphen_values(true)
-                .help(meaning)
-                .hide(true)
-        };
-        let keys = keys()
-            .filter(|key| !key.secret)
-            .map(|key| flag(key.path, key.meaning));
-        let members = flag(MEMBERS, "Every member of the ring, as a TOML list");
-        command
-            .arg(file)
-            .args(keys)
-            .arg(members)
-            .after_help(KEYS_ARE_FLAGS)
+        let flags = flags().map(|(path, meaning)| {
+            let flag = Arg::new(path).long(flag_of(path)).value_name("VALUE");
+            flag.allow_hyphen_values(true).help(meaning).hide(true)
+        });
+        command.arg(file).args(flags).after_help(KEYS_ARE_FLAGS)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -59,17 +54,13 @@ impl Args for ConfigArgs {
 
 impl FromArgMatches for ConfigArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let paths = keys()
-            .filter(|key| !key.secret)
-            .map(|key| key.path)
-            .chain([MEMBERS]);
-        let given = |path: &str| {
+        let given = |(path, _): (&str, _)| {
             let value = matches.get_one::<String>(path)?;
             Some((path.to_owned(), value.clone()))
         };
         Ok(Self {
             file: matches.get_one::<PathBuf>("config").cloned(),
-            flags: paths.filter_map(given).collect(),
+            flags: flags().filter_map(given).collect(),
         })
     }
 
@@ -109,9 +100,9 @@ impl ConfigArgs {
     ///
     /// # Errors
     /// When there is no configuration, or it has mistakes.
-    pub(crate) fn data_dir(&self) -> Result<PathBuf, Failure> {
+    pub(crate) fn data_dir(&self) -> Attempt<PathBuf> {
         if self.sources()?.file.is_none() {
-            return Err(Failure::usage(
+            return Err(Exit::Usage.because(
                 "neither a path nor a configuration is given",
                 "name a data directory, a directory of binlog files, or one such file",
             ));
@@ -123,7 +114,7 @@ impl ConfigArgs {
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub(crate) fn sources(&self) -> Result<Sources, Failure> {
+    pub(crate) fn sources(&self) -> Attempt<Sources> {
         Ok(self.sources_with(self.file_text()?))
     }
 
@@ -139,9 +130,9 @@ impl ConfigArgs {
     ///
     /// # Errors
     /// Exit 2 when they do not fit together.
-    pub(crate) fn tls_without_file(&self) -> Result<Option<TlsSettings>, Failure> {
+    pub(crate) fn tls_without_file(&self) -> Attempt<Option<TlsSettings>> {
         read_tls(&self.sources_with(None)).map_err(|problems| {
-            Failure::usage(
+            Exit::Usage.because(
                 format!("TLS cannot be set up:\n{problems}"),
                 "give --tls-certificate-file, --tls-key-file and --tls-ca-file, or none of them",
             )
@@ -152,7 +143,7 @@ impl ConfigArgs {
     ///
     /// # Errors
     /// As [`Self::load`].
-    pub(crate) fn member(&self) -> Result<Settings, Failure> {
+    pub(crate) fn member(&self) -> Attempt<Settings> {
         Ok(self.load(FileCheck::Readable)?.0.member)
     }
 
@@ -160,7 +151,7 @@ impl ConfigArgs {
     ///
     /// # Errors
     /// A file that cannot be read, or findings that prevent a start, each on its own line.
-    pub(crate) fn load(&self, files: FileCheck) -> Result<(Config, Problems), Failure> {
+    pub(crate) fn load(&self, files: FileCheck) -> Attempt<(Config, Problems)> {
         let sources = self.sources()?;
         let (config, problems) = read_with(&sources, files);
         if let Some(config) = config {
@@ -168,35 +159,28 @@ impl ConfigArgs {
         }
         let mistakes = counted(problems.error_count());
         if sources.file.is_some() {
-            return Err(Failure::usage(
+            return Err(Exit::Usage.because(
                 format!("the configuration has {mistakes}:\n{problems}"),
                 "`witness config check` names them too; `witness config init` prints a file to begin with",
             ));
         }
-        let mut what = format!(
-            "no configuration file found: neither {} exists",
-            USUAL_FILES.join(" nor ")
-        );
+        let files = USUAL_FILES.join(" nor ");
+        let mut what = format!("no configuration file found: neither {files} exists");
         if sources.say_something() {
             what += &format!(", and the variables and flags alone have {mistakes}:\n{problems}");
         }
-        Err(Failure::usage(what, NO_FILE))
+        Err(Exit::Usage.because(what, NO_FILE))
     }
 
-    fn file_text(&self) -> Result<Option<(String, String)>, Failure> {
-        let usual = || {
-            USUAL_FILES
-                .map(PathBuf::from)
-                .into_iter()
-                .find(|file| file.exists())
-        };
+    fn file_text(&self) -> Attempt<Option<(String, String)>> {
+        let mut usual = USUAL_FILES.iter().map(PathBuf::from);
+        let usual = || usual.find(|file| file.exists());
         let Some(file) = self.file.clone().or_else(usual) else {
             return Ok(None);
         };
         let name = file.display().to_string();
         let text = std::fs::read_to_string(&file).map_err(|error| {
-            Failure::new(
-                Exit::Error,
+            Exit::Error.because(
                 format!("the configuration file {name} cannot be read: {error}"),
                 "name another with --config, or write one: witness config init > witness.toml",
             )
@@ -210,10 +194,9 @@ const NO_FILE: &str = "name a file with --config, or write one: witness config i
 
 /// Variables whose name and value are text; no other variable could set a key.
 fn environment() -> Vec<(String, String)> {
-    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
-        Some((name.into_string().ok()?, value.into_string().ok()?))
-    };
-    std::env::vars_os().filter_map(text).collect()
+    let texts = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    texts.collect()
 }
 
 /// "one mistake", "3 mistakes".

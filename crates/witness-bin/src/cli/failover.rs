@@ -5,17 +5,18 @@ use std::time::Duration;
 
 use consensus::{MockElection, RingPause};
 use member::protocol::{CommandResult, OperatorCommand};
+use member::settings::MemberEntry;
 use raft_types::{OpId, UnixSeconds};
 use ring_admin::{PauseRequest, Promoted, ScheduledSwitchover};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cli::session::{
     ChangeArgs, OrderArgs, another_answer, dry_run_of, milliseconds, would_be_done,
 };
 use crate::config::duration_of;
-use crate::operator::{Directory, MemberAddress, operator_name};
-use crate::terminal::{Failure, Format, Table, cell, print, yes_no};
-use crate::text::times::{moment, time_of_day};
+use crate::operator::{Directory, operator_name};
+use crate::terminal::{Attempt, Exit, Format, Table, print};
+use crate::text::times::{moment, second_of_day};
 
 /// Arguments of `witness switchover`.
 #[derive(Debug, clap::Args)]
@@ -42,7 +43,7 @@ pub(crate) struct SwitchoverArgs {
 ///
 /// # Errors
 /// Exit 3 without a leader, 4 when it is refused, 5 when its result is unknown, 1 when another member leads.
-pub(crate) fn switchover(args: &SwitchoverArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn switchover(args: &SwitchoverArgs, format: Format) -> Attempt {
     args.order.session(format, async |ring| {
         let Some(member) = &args.member else {
             return match ring.order(OperatorCommand::CancelSwitchover).await? {
@@ -85,10 +86,10 @@ fn show_schedule(
     directory: &Directory,
     scheduled: bool,
     format: Format,
-) -> Result<(), Failure> {
+) -> Attempt {
     let place = directory.get(switchover.to);
     let name = place.map_or("", |place| place.name.as_str());
-    let at = time_of_day(switchover.at.0.saturating_mul(1000));
+    let at = second_of_day(switchover.at);
     let (to, by) = (switchover.to, &switchover.by);
     let json = json!({ "scheduled": scheduled, "to": to, "name": name, "at": at, "by": by });
     print(format, &json, || match scheduled {
@@ -99,11 +100,7 @@ fn show_schedule(
     })
 }
 
-fn show_promoted(
-    place: &MemberAddress,
-    promoted: &Promoted,
-    format: Format,
-) -> Result<(), Failure> {
+fn show_promoted(place: &MemberEntry, promoted: &Promoted, format: Format) -> Attempt {
     let phases = promoted.phases.iter();
     let seconds: f64 = phases.clone().map(|(_, took)| took.as_secs_f64()).sum();
     let phases =
@@ -136,7 +133,7 @@ pub(crate) struct PauseArgs {
 }
 
 /// Output of `witness pause` and `witness resume` with `--output json`; with the log entry that has the change.
-fn pause_json(paused: bool, of: &RingPause, entry: OpId, name: &str) -> serde_json::Value {
+fn pause_json(paused: bool, of: &RingPause, entry: OpId, name: &str) -> Value {
     let pause = &of.pause;
     json!({
         "paused": paused,
@@ -159,10 +156,10 @@ fn primary_name(of: &RingPause, directory: &Directory) -> String {
 ///
 /// # Errors
 /// Exit 3 without a leader, 4 when it is refused, 5 when its result is unknown.
-pub(crate) fn pause(args: &PauseArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn pause(args: &PauseArgs, format: Format) -> Attempt {
     let for_seconds = args.length.map(|length| length.as_secs());
     if for_seconds == Some(0) {
-        return Err(Failure::usage(
+        return Err(Exit::Usage.because(
             "--for is shorter than a second",
             "give a duration such as 30m, or leave it out",
         ));
@@ -192,7 +189,7 @@ pub(crate) fn pause(args: &PauseArgs, format: Format) -> Result<(), Failure> {
 ///
 /// # Errors
 /// Exit 3 without a leader, 4 when it is not paused, 5 when its result is unknown.
-pub(crate) fn resume(args: &OrderArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn resume(args: &OrderArgs, format: Format) -> Attempt {
     args.session(format, async |ring| {
         let (paused, entry) = match ring.order(OperatorCommand::Resume).await? {
             CommandResult::Resumed { paused, entry } => (paused, entry),
@@ -220,7 +217,7 @@ pub(crate) struct MockElectionArgs {
 ///
 /// # Errors
 /// Exit 4 when it would not be elected, or did not answer; 3 without a leader.
-pub(crate) fn mock_election(args: &MockElectionArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn mock_election(args: &MockElectionArgs, format: Format) -> Attempt {
     args.order.session(format, async |ring| {
         let to = ring.directory.find(&args.member)?.id;
         match ring.order(OperatorCommand::MockElection { to }).await? {
@@ -232,11 +229,7 @@ pub(crate) fn mock_election(args: &MockElectionArgs, format: Format) -> Result<(
     })
 }
 
-fn show_election(
-    election: &MockElection,
-    directory: &Directory,
-    format: Format,
-) -> Result<(), Failure> {
+fn election_json(election: &MockElection, directory: &Directory) -> Value {
     let named = |why: &String| directory.with_names(why);
     let votes = election.votes.iter().map(|vote| {
         let place = directory.get(vote.voter);
@@ -249,42 +242,35 @@ fn show_election(
             "refusal": vote.refusal.as_ref().map(named),
         })
     });
-    let json = json!({
+    json!({
         "candidate": election.candidate,
         "name": directory.name(election.candidate),
         "won": election.is_won(),
         "cursor": election.cursor,
         "votes": votes.collect::<Vec<_>>(),
-    });
-    print(format, &json, || election_page(election, directory))?;
-    if election.is_won() {
-        return Ok(());
-    }
-    Err(Failure::refused(
-        directory.with_names(&election.to_string()),
-        "resolve the refusals, and try again",
-    ))
+    })
 }
 
-fn election_page(election: &MockElection, directory: &Directory) -> String {
-    let mut table = Table::titled("Id Name Region Log_end Would_elect Because");
-    for vote in &election.votes {
-        let place = directory.get(vote.voter);
-        let refusal = vote.refusal.as_ref();
-        table.row(vec![
-            vote.voter.to_string(),
-            cell(place.map(|place| &place.name)),
-            cell(place.map(|place| &place.region)),
-            cell(vote.log_end),
-            yes_no(refusal.is_none()),
-            cell(refusal.map(|why| directory.with_names(why))),
-        ]);
-    }
+fn election_page(election: &MockElection, json: &Value, directory: &Directory) -> String {
+    let columns = "Id:voter Name Region Log_end Would_elect Because:refusal";
+    let table = Table::of(columns, &json["votes"]);
     if !election.is_won() {
         return table.to_string();
     }
     let (name, cursor) = (directory.name(election.candidate), election.cursor);
     format!("{table}\n{name} would be elected; the leader's log ends at {cursor}\n")
+}
+
+fn show_election(election: &MockElection, directory: &Directory, format: Format) -> Attempt {
+    let json = election_json(election, directory);
+    print(format, &json, || election_page(election, &json, directory))?;
+    if election.is_won() {
+        return Ok(());
+    }
+    Err(Exit::Refused.because(
+        directory.with_names(&election.to_string()),
+        "resolve the refusals, and try again",
+    ))
 }
 
 #[cfg(test)]
@@ -310,7 +296,7 @@ mod tests {
         };
         let directory = Directory::default();
         assert_eq!(
-            election_page(&election, &directory),
+            election_page(&election, &election_json(&election, &directory), &directory),
             "\
 Id  Name  Region  Log_end  Would_elect  Because
  4     -       -     3.44  yes          -

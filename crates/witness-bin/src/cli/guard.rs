@@ -13,7 +13,7 @@ use crate::cli::config_args::ConfigArgs;
 use crate::cli::process::{StopSignals, start_log};
 use crate::cli::session::block_on;
 use crate::config::FileCheck;
-use crate::terminal::Failure;
+use crate::terminal::{Attempt, Failure};
 
 /// Limit of unread messages. The member sends one at a time, and a busy guard reads them later.
 const MESSAGES: usize = 64;
@@ -22,7 +22,7 @@ const MESSAGES: usize = 64;
 ///
 /// # Errors
 /// When the configuration cannot be read.
-pub(crate) fn run(args: &ConfigArgs) -> Result<(), Failure> {
+pub(crate) fn run(args: &ConfigArgs) -> Attempt {
     let (config, _) = args.load(FileCheck::Readable)?;
     start_log(&config.logging)?;
     let member = &config.member;

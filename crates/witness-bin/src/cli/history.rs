@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::cli::session::{OrderArgs, another_answer};
 use crate::operator::interruptions::{Ended, ended, longest_gap, merged};
-use crate::terminal::{Exit, Failure, Format, Table, cell, print};
+use crate::terminal::{Attempt, Exit, Format, Table, cell, print};
 use crate::text::history::sentence;
 use crate::text::times::time_of_day;
 
@@ -38,7 +38,7 @@ struct Row<'a> {
 ///
 /// # Errors
 /// Exit 3 when no member answers.
-pub(crate) fn run(args: &HistoryArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(args: &HistoryArgs, format: Format) -> Attempt {
     let entries = args.order.session(format, async |ring| {
         // Each member has the ring's log, and its own observations.
         let members = ring.report.members.iter();
@@ -59,8 +59,7 @@ pub(crate) fn run(args: &HistoryArgs, format: Format) -> Result<(), Failure> {
             }
         });
         let mut histories = Vec::new();
-        let mut failure = Failure::new(
-            Exit::NoQuorum,
+        let mut failure = Exit::NoQuorum.because(
             "no member with a known address answers",
             "check with `witness status`",
         );
@@ -79,27 +78,24 @@ pub(crate) fn run(args: &HistoryArgs, format: Format) -> Result<(), Failure> {
 }
 
 fn rows(entries: &[HistoryEntry]) -> Vec<Row<'_>> {
-    let rows = entries.iter().enumerate().zip(ended(entries));
-    let row = |((at, entry), ended): ((usize, _), Option<Ended>)| Row {
+    let rows = entries.iter().zip(ended(entries));
+    let rows = rows.map(|(entry, ended)| Row {
         entry,
         time: time_of_day(entry.at_ms),
-        what: what(entries, at, ended.as_ref()),
+        what: what(entries, entry, ended.as_ref()),
         ended,
-    };
-    rows.map(row).collect()
+    });
+    rows.collect()
 }
 
 /// The event, and the interruption that it ended.
-fn what(entries: &[HistoryEntry], at: usize, ended: Option<&Ended>) -> String {
-    let sentence = sentence(entries, at);
-    let Some(ended) = ended else {
-        return sentence;
-    };
-    let cause = match ended.cause.as_str() {
-        "" => String::new(),
-        cause => format!(": {cause}"),
-    };
-    format!("{sentence}, after {}{cause}", ended.time())
+fn what(entries: &[HistoryEntry], entry: &HistoryEntry, ended: Option<&Ended>) -> String {
+    let sentence = sentence(entries, entry);
+    match ended {
+        None => sentence,
+        Some(ended) if ended.cause.is_empty() => format!("{sentence}, after {}", ended.time()),
+        Some(ended) => format!("{sentence}, after {}: {}", ended.time(), ended.cause),
+    }
 }
 
 fn page(entries: &[HistoryEntry]) -> String {

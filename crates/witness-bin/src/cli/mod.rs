@@ -17,18 +17,14 @@ mod quorum;
 mod run;
 mod session;
 pub(crate) mod status;
-mod tls;
+pub(crate) mod tls;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
 pub use crate::cli::config_args::ConfigArgs;
-#[cfg(feature = "fuzzing")]
-pub(crate) use crate::cli::conversion::journal_written_again;
-#[cfg(feature = "fuzzing")]
-pub(crate) use crate::cli::tls::certificates_are_read;
-use crate::terminal::{Exit, Failure, Format, print};
+use crate::terminal::{Attempt, Exit, Failure, Format, print};
 
 /// Consensus for MySQL as it ships: a ring of members keeps a replicaset's binlog.
 #[derive(Debug, Parser)]
@@ -172,7 +168,7 @@ fn parse() -> Result<Arguments, clap::Error> {
 }
 
 /// `witness version`.
-fn version(format: Format) -> Result<(), Failure> {
+fn version(format: Format) -> Attempt {
     let version = env!("CARGO_PKG_VERSION");
     let json = serde_json::json!({ "version": version });
     print(format, &json, || format!("witness {version}\n"))

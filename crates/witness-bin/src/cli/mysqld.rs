@@ -6,16 +6,15 @@ use std::time::Duration;
 
 use member::protocol::{CommandResult, OperatorCommand, ProvisionPlan, Provisioned};
 use raft_types::{MemberId, MemberKind};
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 
 use crate::cli::session::{
-    ChangeArgs, Consent, Progress, RingArgs, Session, another_answer, milliseconds,
+    ChangeArgs, Consent, Progress, RingArgs, about, another_answer, milliseconds,
 };
 use crate::config::duration_of;
-use crate::operator::{MemberAddress, MemberReport, RingReport};
-use crate::terminal::{Exit, Failure, Format, print, print_json, print_text};
+use crate::operator::{MemberReport, RingReport};
+use crate::terminal::{Attempt, Exit, Failure, Format, print, print_json, print_text};
 
 /// Arguments of `witness reprovision`.
 #[derive(Debug, clap::Args)]
@@ -46,7 +45,7 @@ const PLAN_LIMIT: Duration = Duration::from_secs(60);
 /// # Errors
 /// Exit 3 when the ring cannot report its committed set, 4 when it is refused, 5 when its result is unknown, 1 when the copy was
 /// interrupted or mysqld does not follow afterwards.
-pub(crate) fn reprovision(args: &ReprovisionArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn reprovision(args: &ReprovisionArgs, format: Format) -> Attempt {
     let named = match &args.member {
         Some(named) => named.clone(),
         None => args.ring.own_member()?,
@@ -59,14 +58,23 @@ pub(crate) fn reprovision(args: &ReprovisionArgs, format: Format) -> Result<(), 
             None => best_donor(&ring.report, place.id)?,
         };
         let until = ring.until();
-        let plan = plan(&ring, place, donor).await?;
+        let command = |dry_run, force| OperatorCommand::Provision {
+            donor,
+            dry_run,
+            force,
+        };
+        let limit = Instant::now() + PLAN_LIMIT;
+        let plan = match ring.at_until(place, &command(true, false), limit).await? {
+            CommandResult::ProvisionPlan(plan) => plan,
+            other => return Err(another_answer(&other)),
+        };
         if format == Format::Table {
             print_text(&losses(name, &plan))?;
         } else if dry_run {
-            print_json(&reprovision_json(place, true, &plan))?;
+            print_json(&about(place.id, name, true, &plan))?;
         }
         if let Some(why) = plan.needs_force.as_ref().filter(|_| !args.force) {
-            return Err(Failure::refused(why, BEFORE_FORCE));
+            return Err(Exit::Refused.because(why, BEFORE_FORCE));
         }
         if dry_run {
             return Ok(());
@@ -76,21 +84,15 @@ pub(crate) fn reprovision(args: &ReprovisionArgs, format: Format) -> Result<(), 
             plan.donor
         ))?;
         let mut progress = Progress::new(format);
-        let command = OperatorCommand::Provision {
-            donor,
-            dry_run: false,
-            force: args.force,
-        };
+        let command = command(false, args.force);
         let tell = |told| progress.show(told);
-        let ordered = ring
-            .operator
-            .at(place, &ring.directory, &command, until, tell);
+        let ordered = ring.asker.at(place, &ring.directory, &command, until, tell);
         let done = ordered.await?;
         let CommandResult::Provisioned(done) = done else {
             return Err(another_answer(&done));
         };
         drop(progress);
-        let json = reprovision_json(place, false, &done);
+        let json = about(place.id, name, false, &done);
         print(format, &json, || page(name, &done))?;
         match done.follows {
             true => Ok(()),
@@ -102,52 +104,22 @@ pub(crate) fn reprovision(args: &ReprovisionArgs, format: Format) -> Result<(), 
     })
 }
 
-/// Output of `witness reprovision --output json`: the plan, or its result.
-fn reprovision_json(place: &MemberAddress, dry_run: bool, outcome: &impl Serialize) -> Value {
-    let mut json = json!(outcome);
-    json["member"] = json!(place.id);
-    json["name"] = json!(place.name);
-    json["dry_run"] = json!(dry_run);
-    json
-}
-
 fn does_not_follow(name: &str, state: &str) -> Failure {
-    Failure::new(
-        Exit::Error,
+    Exit::Error.because(
         format!("the mysqld of `{name}` {state}"),
         "check with `witness status` what it waits for",
     )
 }
 
-async fn plan(
-    ring: &Session,
-    place: &MemberAddress,
-    donor: MemberId,
-) -> Result<ProvisionPlan, Failure> {
-    let command = OperatorCommand::Provision {
-        donor,
-        dry_run: true,
-        force: false,
-    };
-    let until = Instant::now() + PLAN_LIMIT;
-    let planned = ring
-        .operator
-        .at(place, &ring.directory, &command, until, |_| {});
-    match planned.await? {
-        CommandResult::ProvisionPlan(plan) => Ok(plan),
-        other => Err(another_answer(&other)),
-    }
-}
-
 /// The idle follower with the smallest lag; without a follower, the primary.
-fn best_donor(report: &RingReport, recipient: MemberId) -> Result<MemberId, Failure> {
+fn best_donor(report: &RingReport, recipient: MemberId) -> Attempt<MemberId> {
     let others = report
         .members
         .iter()
         .filter(|member| member.id != recipient && member.kind == MemberKind::Database);
     let fit = others.filter_map(|member| Some((rank(member)?, member.id)));
     fit.min().map(|(_, id)| id).ok_or_else(|| {
-        Failure::refused(
+        Exit::Refused.because(
             "no other database member follows the ring or is its primary: no data can be copied",
             "check with `witness status`",
         )
@@ -234,10 +206,7 @@ pub(crate) struct ReplaceStatementArgs {
 /// # Errors
 /// Exit 4 when the follower is not stopped at this transaction, 1 when mysqld refuses the statement or does not follow after it, 5 when its
 /// result is unknown.
-pub(crate) fn replace_statement(
-    args: &ReplaceStatementArgs,
-    format: Format,
-) -> Result<(), Failure> {
+pub(crate) fn replace_statement(args: &ReplaceStatementArgs, format: Format) -> Attempt {
     let (gtid, statement) = (args.gtid.as_str(), args.statement.as_str());
     args.ring.session(args.timeout, format, async |ring| {
         let place = ring.directory.find(&args.member)?;

@@ -17,7 +17,7 @@ use ureq::tls::TlsConfig;
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::session::{Consent, RingArgs, another_answer};
 use crate::config::{FileCheck, HttpSettings, duration_of};
-use crate::terminal::{Exit, Failure, Format, print};
+use crate::terminal::{Attempt, Exit, Failure, Format, print};
 
 /// Arguments of `witness bootstrap`.
 #[derive(Debug, clap::Args)]
@@ -36,7 +36,7 @@ pub(crate) struct BootstrapArgs {
 /// # Errors
 /// Exit 3 when the member does not answer, or the ring exists and gets no leader in time, 4 when not all members are new or reachable, 5
 /// when the ring is not created in time.
-pub(crate) fn bootstrap(args: &BootstrapArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn bootstrap(args: &BootstrapArgs, format: Format) -> Attempt {
     let settings = args.config.member()?;
     let ring = settings.ring_name.as_str();
     args.consent.to(&format!(
@@ -56,8 +56,7 @@ pub(crate) fn bootstrap(args: &BootstrapArgs, format: Format) -> Result<(), Fail
         };
         // A script after this command needs a ring that commits.
         if session.leader(until).await.is_none() {
-            return Err(Failure::new(
-                Exit::NoQuorum,
+            return Err(Exit::NoQuorum.because(
                 format!("ring `{ring}` exists, and no member leads yet"),
                 "check with `witness status` what it waits for",
             ));
@@ -103,13 +102,10 @@ struct Answer {
 ///
 /// # Errors
 /// Exit 1 when it does not answer, or answers no; 2 when the configuration has no HTTP address.
-pub(crate) fn health(args: &HealthArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn health(args: &HealthArgs, format: Format) -> Attempt {
     let (config, _) = args.config.load(FileCheck::Readable)?;
     let Some(http) = &config.http else {
-        return Err(Failure::usage(
-            "the member does not serve HTTP",
-            "set http.listen",
-        ));
+        return Err(Exit::Usage.because("the member does not serve HTTP", "set http.listen"));
     };
     let question = &args.question;
     let answer = ask(http, question, args.timeout)?;
@@ -122,7 +118,7 @@ pub(crate) fn health(args: &HealthArgs, format: Format) -> Result<(), Failure> {
     })
 }
 
-fn ask(http: &HttpSettings, question: &str, limit: Duration) -> Result<Answer, Failure> {
+fn ask(http: &HttpSettings, question: &str, limit: Duration) -> Attempt<Answer> {
     let no_answer =
         |why: &dyn Display| Failure::error(format!("no answer from {}: {why}", http.listen));
     let address = reachable(&http.listen).map_err(|error| no_answer(&error))?;

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 use crate::config::LoggingSettings;
-use crate::terminal::{Exit, Failure};
+use crate::terminal::{Attempt, Exit};
 
 /// Crates with redundant messages: this program reports the engine's warnings itself. The engine's module `raft` logs an error when a
 /// caller has disconnected, as callers with a deadline do, and returns its failures as well. hyper's warnings only report slow HTTP
@@ -32,10 +32,10 @@ impl LogFilter {
     ///
     /// # Errors
     /// When it cannot be parsed.
-    pub(crate) fn parse(level: &str) -> Result<EnvFilter, Failure> {
+    pub(crate) fn parse(level: &str) -> Attempt<EnvFilter> {
         let directives = format!("{QUIET},{level}");
         EnvFilter::try_new(directives).map_err(|error| {
-            Failure::usage(
+            Exit::Usage.because(
                 format!("`logging.level` is \"{level}\", which is no filter: {error}"),
                 "write a level such as \"info\", or a list such as \"info,transport=debug\"",
             )
@@ -63,7 +63,7 @@ pub(crate) fn log_panics() {
 ///
 /// # Errors
 /// When the configured filter cannot be parsed.
-pub(crate) fn start_log(settings: &LoggingSettings) -> Result<LogFilter, Failure> {
+pub(crate) fn start_log(settings: &LoggingSettings) -> Attempt<LogFilter> {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(LogFilter::parse(&settings.level)?)
         .with_writer(stderr);

@@ -21,7 +21,7 @@ use crate::cli::process::{ServiceManager, StopSignals, log_panics, start_log};
 use crate::config::FileCheck;
 use crate::http::{Histograms, serve_member};
 use crate::reload::Reloading;
-use crate::terminal::{Exit, Failure};
+use crate::terminal::{Attempt, Exit, Failure};
 
 /// Arguments of `witness run`.
 #[derive(Debug, clap::Args)]
@@ -38,7 +38,7 @@ pub(crate) struct RunArgs {
 /// # Errors
 /// Exit 2 for a wrong configuration, 4 for a data directory that is in use or belongs to another member, 7 for a damaged log, 1 for
 /// everything else.
-pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
+pub(crate) fn run(args: &RunArgs) -> Attempt {
     let (config, problems) = args.config.load(FileCheck::Usable)?;
     if config.member.own.kind == MemberKind::Witness && args.config.can_be_read_again() {
         start_again_keeping_no_freed_memory();
@@ -155,7 +155,7 @@ async fn live(
     bootstrap: bool,
     stop: &mut StopSignals,
     manager: &ServiceManager,
-) -> Result<(), Failure> {
+) -> Attempt {
     let joined = tokio::select! {
         joined = opened.join(bootstrap) => joined.map(Some),
         name = stop.next() => {
@@ -194,7 +194,7 @@ async fn end(
     stopping: impl Future<Output = Result<(), MemberError>>,
     stop: &mut StopSignals,
     manager: &ServiceManager,
-) -> Result<(), Failure> {
+) -> Attempt {
     if let Err(error) = &ended {
         tracing::error!("stopping: {error}");
     }
@@ -281,18 +281,19 @@ pub(crate) fn failure(error: &MemberError) -> Failure {
             "name the right `data_dir`, or give this member an empty one; a member that lost its data must return under a new number",
         ),
         MemberError::IdentityFile(IdentityFileError::Format { .. })
-        | MemberError::Start(consensus::StartError::Format(_)) => (Exit::Refused, ""),
+        | MemberError::Start(consensus::StartError::Format(_))
+        | MemberError::Identity(
+            IdentityError::OtherRing { .. } | IdentityError::Bootstrapping { .. },
+        )
+        | MemberError::RingBootstrap(_)
+        | MemberError::Bootstrap(_)
+        | MemberError::Open(binlog_store::OpenError::ForeignRing { .. }) => (Exit::Refused, ""),
         MemberError::IdentityFile(
             IdentityFileError::Damaged { .. } | IdentityFileError::Missing { .. },
         ) => (
             Exit::Corrupt,
             "restore the data directory from a copy made while the member was stopped, or replace the member",
         ),
-        MemberError::Identity(
-            IdentityError::OtherRing { .. } | IdentityError::Bootstrapping { .. },
-        ) => (Exit::Refused, ""),
-        MemberError::RingBootstrap(_) | MemberError::Bootstrap(_) => (Exit::Refused, ""),
-        MemberError::Open(binlog_store::OpenError::ForeignRing { .. }) => (Exit::Refused, ""),
         MemberError::Open(open) if open.is_corruption() => (Exit::Corrupt, damage_advice(open)),
         MemberError::Open(binlog_store::OpenError::Io { .. }) => (
             Exit::Error,
@@ -303,8 +304,9 @@ pub(crate) fn failure(error: &MemberError) -> Failure {
             Exit::Corrupt,
             "start this member again: it says what may take the damaged file's place",
         ),
-        MemberError::Tls(_) => (Exit::Usage, ""),
-        MemberError::Start(consensus::StartError::Config(_)) => (Exit::Usage, ""),
+        MemberError::Tls(_) | MemberError::Start(consensus::StartError::Config(_)) => {
+            (Exit::Usage, "")
+        }
         MemberError::Listen { .. } => (
             Exit::Error,
             "stop what listens there, or configure another address",
@@ -312,7 +314,7 @@ pub(crate) fn failure(error: &MemberError) -> Failure {
         MemberError::Meta { source, .. } => hard_state_advice(source),
         _ => (Exit::Error, ""),
     };
-    Failure::new(exit, error.to_string(), advice)
+    exit.because(error, advice)
 }
 
 /// Raises the limit of file descriptors to that of the package's service, where the system allows it. The ports' connections alone may

@@ -4,16 +4,18 @@
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
-use member::protocol::{CommandResult, OperatorCommand};
+use indicatif::ProgressBar;
+use member::protocol::{CommandEvent, CommandResult, OperatorCommand};
+use member::settings::MemberEntry;
 use raft_types::MemberId;
-use serde_json::json;
+use serde::Serialize;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::cli::config_args::ConfigArgs;
 use crate::config::{address_of, duration_of, nearest};
-use crate::operator::{Asker, Directory, MemberAddress, Operator, RingReport, Told};
-use crate::terminal::{Exit, Failure, Format, print};
+use crate::operator::{Asker, Directory, RingReport, Told};
+use crate::terminal::{Attempt, Exit, Failure, Format, bar, print, shape};
 
 /// The ring of a command, and how long its members may take to carry it out.
 #[derive(Debug, Clone, clap::Args)]
@@ -30,8 +32,8 @@ impl OrderArgs {
     pub(super) fn session<T>(
         &self,
         format: Format,
-        work: impl AsyncFnOnce(Session) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
+        work: impl AsyncFnOnce(Session) -> Attempt<T>,
+    ) -> Attempt<T> {
         self.ring.session(self.timeout, format, work)
     }
 }
@@ -51,7 +53,7 @@ impl QueryArgs {
     ///
     /// # Errors
     /// As [`RingArgs::asker`].
-    pub(super) fn asker(&self) -> Result<Asker, Failure> {
+    pub(super) fn asker(&self) -> Attempt<Asker> {
         Ok(self.ring.asker()?.within(self.limit))
     }
 
@@ -59,9 +61,9 @@ impl QueryArgs {
     ///
     /// # Errors
     /// Exit 3 when no member answers.
-    pub(super) fn answers(&self) -> Result<(RingReport, Directory), Failure> {
-        let operator = Operator::new(self.asker()?);
-        block_on(answers(&operator))
+    pub(super) fn answers(&self) -> Attempt<(RingReport, Directory)> {
+        let asker = self.asker()?;
+        block_on(answers(&asker))
     }
 }
 
@@ -80,7 +82,7 @@ impl ChangeArgs {
     ///
     /// # Errors
     /// As [`Consent::to`].
-    pub(super) fn confirm(self, question: &str) -> Result<(), Failure> {
+    pub(super) fn confirm(self, question: &str) -> Attempt {
         match self.dry_run {
             true => Ok(()),
             false => self.consent.to(question),
@@ -98,24 +100,32 @@ pub(super) fn dry_run_of(dry_run: bool, command: OperatorCommand) -> OperatorCom
     }
 }
 
+/// A JSON document about a member: the outcome of an order, with the member's number and name.
+pub(super) fn about(
+    member: MemberId,
+    name: &str,
+    dry_run: bool,
+    outcome: &impl Serialize,
+) -> Value {
+    let mut json = json!(outcome);
+    json["member"] = json!(member);
+    json["name"] = json!(name);
+    json["dry_run"] = json!(dry_run);
+    json
+}
+
 /// Reports that nothing refuses a command; `would` is its effect.
 ///
 /// # Errors
 /// When standard output cannot be written.
-pub(super) fn would_be_done(
-    member: MemberId,
-    name: &str,
-    would: &str,
-    format: Format,
-) -> Result<(), Failure> {
-    let json = json!({ "member": member, "name": name, "dry_run": true });
-    print(format, &json, || {
+pub(super) fn would_be_done(member: MemberId, name: &str, would: &str, format: Format) -> Attempt {
+    print(format, &about(member, name, true, &()), || {
         format!("Nothing was changed; without --dry-run {would}\n")
     })
 }
 
 /// Rejects a typo in a region's name, which would create a region of one member.
-pub(super) fn known_region(region: &str, directory: &Directory) -> Result<(), Failure> {
+pub(super) fn known_region(region: &str, directory: &Directory) -> Attempt {
     let regions = || directory.places().map(|place| place.region.0.as_str());
     if regions().any(|known| known == region) {
         return Ok(());
@@ -123,7 +133,7 @@ pub(super) fn known_region(region: &str, directory: &Directory) -> Result<(), Fa
     let meant = nearest(region, regions())
         .map(|near| format!("did you mean `{near}`? "))
         .unwrap_or_default();
-    Err(Failure::refused(
+    Err(Exit::Refused.because(
         format!("no member of the ring runs in region `{region}`"),
         format!("{meant}Give --new-region for a region that begins with this member"),
     ))
@@ -150,12 +160,12 @@ impl Consent {
     ///
     /// # Errors
     /// Exit 4 when the answer is no, or there is no terminal.
-    pub(super) fn to(self, question: &str) -> Result<(), Failure> {
+    pub(super) fn to(self, question: &str) -> Attempt {
         if self.yes {
             return Ok(());
         }
         if !std::io::stdin().is_terminal() {
-            return Err(Failure::refused(
+            return Err(Exit::Refused.because(
                 format!("nothing was done: there is no terminal to ask on: {question}"),
                 "use --yes to skip the question",
             ));
@@ -167,7 +177,7 @@ impl Consent {
         std::io::stdin().read_line(&mut answer)?;
         match answer.trim() {
             "y" | "Y" | "yes" => Ok(()),
-            _ => Err(Failure::refused("nothing was done", "")),
+            _ => Err(Exit::Refused.because("nothing was done", "")),
         }
     }
 }
@@ -195,23 +205,23 @@ impl RingArgs {
     ///
     /// # Errors
     /// Exit 2 when the configuration or an address is wrong.
-    pub(super) fn asker(&self) -> Result<Asker, Failure> {
+    pub(super) fn asker(&self) -> Attempt<Asker> {
         let asker = if self.endpoints.is_empty() {
             Asker::new(&self.config.member()?)
         } else {
             let tls = self.config.tls_without_file()?;
-            Asker::at(&self.endpoints, tls.as_ref())
+            Asker::of_endpoints(&self.endpoints, tls.as_ref())
         };
-        asker.map_err(|error| Failure::usage(error.to_string(), ""))
+        asker.map_err(|error| Exit::Usage.because(error, ""))
     }
 
     /// The configured member's number, as default for a command without a member.
     ///
     /// # Errors
     /// Exit 2 without a configuration.
-    pub(super) fn own_member(&self) -> Result<String, Failure> {
+    pub(super) fn own_member(&self) -> Attempt<String> {
         if !self.endpoints.is_empty() {
-            return Err(Failure::usage(
+            return Err(Exit::Usage.because(
                 "with --endpoints there is no member of this host",
                 "name the member",
             ));
@@ -227,13 +237,13 @@ impl RingArgs {
         &self,
         timeout: Duration,
         format: Format,
-        work: impl AsyncFnOnce(Session) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        let operator = Operator::new(self.asker()?);
+        work: impl AsyncFnOnce(Session) -> Attempt<T>,
+    ) -> Attempt<T> {
+        let asker = self.asker()?;
         block_on(async {
-            let (report, directory) = answers(&operator).await?;
+            let (report, directory) = answers(&asker).await?;
             let session = Session {
-                operator,
+                asker,
                 report,
                 directory,
                 timeout,
@@ -256,7 +266,7 @@ impl From<ConfigArgs> for RingArgs {
 
 /// A ring whose members have answered, for orders.
 pub(super) struct Session {
-    pub(super) operator: Operator,
+    pub(super) asker: Asker,
     pub(super) report: RingReport,
     pub(super) directory: Directory,
     timeout: Duration,
@@ -272,7 +282,7 @@ impl Session {
     /// Waits for a leader with a quorum.
     pub(super) async fn leader(&self, until: Instant) -> Option<MemberId> {
         loop {
-            let leader = self.operator.ring().await.leader;
+            let leader = self.asker.report().await.leader;
             if leader.is_some() || Instant::now() >= until {
                 return leader;
             }
@@ -284,12 +294,11 @@ impl Session {
     ///
     /// # Errors
     /// Exit 3 without a leader, 4 when it is refused, 5 when its result is unknown.
-    pub(super) async fn order(&self, command: OperatorCommand) -> Result<CommandResult, Failure> {
+    pub(super) async fn order(&self, command: OperatorCommand) -> Attempt<CommandResult> {
         let mut progress = Progress::new(self.format);
         let tell = |told| progress.show(told);
-        let ordered = self
-            .operator
-            .lead(&self.report, &command, self.until(), tell);
+        let until = self.until();
+        let ordered = self.asker.lead(&self.report, &command, until, tell);
         ordered.await
     }
 
@@ -299,12 +308,21 @@ impl Session {
     /// As [`Self::order`].
     pub(super) async fn at(
         &self,
-        place: &MemberAddress,
+        place: &MemberEntry,
         command: OperatorCommand,
-    ) -> Result<CommandResult, Failure> {
-        let ordered = self
-            .operator
-            .at(place, &self.directory, &command, self.until(), |_| {});
+    ) -> Attempt<CommandResult> {
+        self.at_until(place, &command, self.until()).await
+    }
+
+    /// The same with another deadline.
+    pub(super) async fn at_until(
+        &self,
+        place: &MemberEntry,
+        command: &OperatorCommand,
+        until: Instant,
+    ) -> Attempt<CommandResult> {
+        let directory = &self.directory;
+        let ordered = self.asker.at(place, directory, command, until, |_| {});
         ordered.await
     }
 }
@@ -313,10 +331,11 @@ impl Session {
 const LEADER_POLL: Duration = Duration::from_millis(100);
 
 /// The answers of all members.
-async fn answers(operator: &Operator) -> Result<(RingReport, Directory), Failure> {
-    let report = operator.ring().await;
+async fn answers(asker: &Asker) -> Attempt<(RingReport, Directory)> {
+    let report = asker.report().await;
     let directory = Directory::of(&report);
-    match report.members.iter().any(|member| member.view.is_some()) {
+    let any_answers = report.views().next().is_some();
+    match any_answers {
         true => Ok((report, directory)),
         false => Err(no_answer(&report)),
     }
@@ -331,7 +350,7 @@ pub(super) fn no_answer(report: &RingReport) -> Failure {
         false => each_once(errors),
     };
     let advice = report.quorum.fix.clone().unwrap_or_default();
-    Failure::new(Exit::NoQuorum, format!("no member answers: {why}"), advice)
+    Exit::NoQuorum.because(format!("no member answers: {why}"), advice)
 }
 
 /// Each reason once, with its members.
@@ -352,8 +371,7 @@ fn each_once<'a>(errors: impl Iterator<Item = (&'a str, &'a str)>) -> String {
 
 /// A member of another version gives an unexpected answer.
 pub(super) fn another_answer(answer: &CommandResult) -> Failure {
-    Failure::new(
-        Exit::Error,
+    Exit::Error.because(
         format!("the member gave an unexpected answer: {answer:?}"),
         "run the same version everywhere, and check with `witness status` what was done",
     )
@@ -363,7 +381,7 @@ pub(super) fn another_answer(answer: &CommandResult) -> Failure {
 ///
 /// # Errors
 /// Its own.
-pub(super) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+pub(super) fn block_on<T>(work: impl Future<Output = Attempt<T>>) -> Attempt<T> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -392,10 +410,7 @@ pub(super) struct Progress {
 impl Progress {
     pub(super) fn new(format: Format) -> Self {
         let shown = format == Format::Table;
-        let bar = (shown && std::io::stderr().is_terminal()).then(ProgressBar::new_spinner);
-        if let Some(bar) = &bar {
-            dress(bar, SPINNER);
-        }
+        let bar = (shown && std::io::stderr().is_terminal()).then(|| bar(SPINNER));
         Self {
             shown,
             bar,
@@ -410,21 +425,23 @@ impl Progress {
             Told::Asking(place) => {
                 self.line(&format!("asking `{}` ({})", place.name, place.address))
             }
-            Told::Began(phase) => {
+            Told::Reported(CommandEvent::Began { phase }) => {
                 if let Some(bar) = &self.bar {
-                    dress(bar, SPINNER);
+                    shape(bar, SPINNER);
                     bar.reset_elapsed();
                     bar.set_message(phase);
                     bar.enable_steady_tick(TURN);
                 }
             }
-            Told::Done(phase, seconds) => {
+            Told::Reported(CommandEvent::Done { phase, seconds }) => {
                 self.line(&format!("{phase:<14} {:>10}", milliseconds(seconds)));
             }
-            Told::Copied(stage, bytes, of) => {
+            Told::Reported(CommandEvent::Copied { stage, bytes, of }) => {
                 let line = format!("copied {bytes} of {of} bytes ({stage})");
                 self.advance(COPY, stage, (bytes, of), &line);
             }
+            // The end of the command.
+            Told::Reported(_) => {}
         }
     }
 
@@ -440,7 +457,7 @@ impl Progress {
     fn advance(&mut self, template: &str, message: String, (done, of): (u64, u64), line: &str) {
         let now = tenths(done, of);
         if let Some(bar) = &self.bar {
-            dress(bar, template);
+            shape(bar, template);
             bar.set_message(message);
             bar.set_length(of);
             bar.set_position(done);
@@ -466,12 +483,6 @@ impl Drop for Progress {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
-    }
-}
-
-fn dress(bar: &ProgressBar, template: &str) {
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
     }
 }
 

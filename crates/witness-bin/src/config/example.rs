@@ -97,16 +97,12 @@ pub fn reference() -> String {
 
 /// Wraps a sentence into lines of at most `width` characters.
 fn folded(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
+    let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
-        let last = lines.len() - 1;
-        if lines[last].is_empty() {
-            lines[last].push_str(word);
-        } else if lines[last].chars().count() + 1 + word.chars().count() <= width {
-            lines[last].push(' ');
-            lines[last].push_str(word);
-        } else {
-            lines.push(word.to_owned());
+        let fits = |line: &&mut String| line.chars().count() + word.chars().count() < width;
+        match lines.last_mut().filter(fits) {
+            Some(line) => *line += &format!(" {word}"),
+            None => lines.push(word.to_owned()),
         }
     }
     lines

@@ -2,6 +2,7 @@
 //! the macro that declares a section, its struct and its table of keys. The parser, flags, environment, example and documentation
 //! derive from these tables.
 
+use std::fmt::Display;
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -32,39 +33,17 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    pub(crate) const fn new(
-        path: &'static str,
-        kind: Kind,
-        default: Option<&'static str>,
-        example: &'static str,
-        meaning: &'static str,
-    ) -> Self {
-        Self {
-            path,
-            kind,
-            default,
-            example,
-            meaning,
-            secret: false,
-            reloaded: false,
-            shown: false,
-        }
-    }
-
-    pub(crate) const fn secret(mut self) -> Self {
-        self.secret = true;
-        self
-    }
-
-    pub(crate) const fn reloaded(mut self) -> Self {
-        self.reloaded = true;
-        self
-    }
-
-    pub(crate) const fn shown(mut self) -> Self {
-        self.shown = true;
-        self
-    }
+    /// Without attributes.
+    pub(crate) const PLAIN: Self = Self {
+        path: "",
+        kind: Kind::Text,
+        default: None,
+        example: "",
+        meaning: "",
+        secret: false,
+        reloaded: false,
+        shown: false,
+    };
 
     /// Its meaning, and whether a reload applies it.
     pub(crate) fn explanation(&self) -> String {
@@ -76,16 +55,14 @@ impl Key {
 
     /// Its section; empty for a top-level key.
     pub(crate) fn section(&self) -> &'static str {
-        self.path
-            .rsplit_once('.')
-            .map_or("", |(section, _)| section)
+        let parts = self.path.rsplit_once('.');
+        parts.map_or("", |(section, _)| section)
     }
 
     /// Its name inside its section.
     pub(crate) fn name(&self) -> &'static str {
-        self.path
-            .rsplit_once('.')
-            .map_or(self.path, |(_, name)| name)
+        let parts = self.path.rsplit_once('.');
+        parts.map_or(self.path, |(_, name)| name)
     }
 }
 
@@ -158,23 +135,13 @@ impl<T: Value> Setting<T> {
     }
 
     /// Reports a mistake in this value.
-    pub(crate) fn error(
-        &self,
-        problems: &mut Problems,
-        message: impl Into<String>,
-        advice: impl Into<String>,
-    ) {
-        problems.error(&self.at, self.key.path, message, advice);
+    pub(crate) fn error(&self, to: &mut Problems, what: impl Display, advice: impl Display) {
+        to.error(&self.at, self.key.path, what, advice);
     }
 
     /// Reports a value that is probably not meant.
-    pub(crate) fn warning(
-        &self,
-        problems: &mut Problems,
-        message: impl Into<String>,
-        advice: impl Into<String>,
-    ) {
-        problems.warning(&self.at, self.key.path, message, advice);
+    pub(crate) fn warning(&self, to: &mut Problems, what: impl Display, advice: impl Display) {
+        to.warning(&self.at, self.key.path, what, advice);
     }
 
     /// Whether two versions of a configuration differ in this key, and only a restart applies the new value.
@@ -341,12 +308,15 @@ impl Given<'_> {
 }
 
 /// Declares a section: a struct with a [`Setting`] for every key, and the table of its keys. A key is a line
-/// `name: type = kind, default, example, meaning` with its attributes: `secret`, `reloaded`, `shown` (see [`Key`]).
+/// `name: type = kind, default, example` with its attributes: `secret`, `reloaded`, `shown` (see [`Key`]). Its meaning is its comment.
 macro_rules! section {
     (
         $(#[$doc:meta])*
         $name:ident, $prefix:literal, $about:literal;
-        $($field:ident: $type:ty = $kind:expr, $default:expr, $example:literal, $meaning:literal $(, $attribute:ident)*;)*
+        $(
+            $(#[doc = $meaning:literal])+
+            $field:ident: $type:ty = $kind:expr, $default:expr, $example:literal $(, $attribute:ident)*;
+        )*
     ) => {
         $(#[$doc])*
         pub(crate) struct $name {
@@ -354,27 +324,31 @@ macro_rules! section {
         }
 
         impl $name {
+            const KEYS: &'static [$crate::config::key::Key; [$(stringify!($field)),*].len()] = &[$(
+                $crate::config::key::Key {
+                    path: concat!($prefix, stringify!($field)),
+                    kind: $kind,
+                    default: $default,
+                    example: $example,
+                    // Each line of a comment begins with a space.
+                    meaning: concat!($($meaning),+).trim_ascii_start(),
+                    $($attribute: true,)*
+                    ..$crate::config::key::Key::PLAIN
+                },
+            )*];
+
             pub(crate) const SECTION: $crate::config::key::Section = $crate::config::key::Section {
                 prefix: $prefix,
                 meaning: $about,
-                keys: &[$(
-                    $crate::config::key::Key::new(concat!($prefix, stringify!($field)), $kind, $default, $example, $meaning)
-                        $(.$attribute())*,
-                )*],
+                keys: Self::KEYS,
             };
 
             pub(crate) fn read(
                 given: &$crate::config::key::Given<'_>,
                 problems: &mut $crate::config::problem::Problems,
             ) -> Self {
-                Self {
-                    $($field: {
-                        const KEY: &$crate::config::key::Key = &$crate::config::key::Key::new(
-                            concat!($prefix, stringify!($field)), $kind, $default, $example, $meaning,
-                        )$(.$attribute())*;
-                        given.read(KEY, problems)
-                    },)*
-                }
+                let [$($field),*] = Self::KEYS;
+                Self { $($field: given.read($field, problems),)* }
             }
 
             pub(crate) fn entries(&self) -> Vec<$crate::config::key::Entry<'_>> {

@@ -5,7 +5,7 @@ use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
 use crate::config::key::{Given, Key, Section, flag_of, variable_of};
-use crate::config::problem::{Place, Problems, listed, nearest};
+use crate::config::problem::{Place, Problems, did_you_mean, listed, nearest};
 use crate::config::sections::ring::MemberKeys;
 use crate::config::sections::{MEMBERS, SECTIONS, keys};
 use crate::config::value::{Node, describe, parse_value, unquoted};
@@ -165,10 +165,8 @@ impl<'a> Layers<'a> {
         // A scheduler may set variables with the service's name as prefix, so an unknown
         // one must not prevent a start.
         let variables: Vec<_> = paths.map(variable_of).collect();
-        let advice = match nearest(variable, variables.iter().map(String::as_str)) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => "it is ignored".to_owned(),
-        };
+        let known = variables.iter().map(String::as_str);
+        let advice = did_you_mean(variable, known, || "it is ignored".to_owned());
         let message = format!("no key has the variable `{variable}`");
         problems.warning(&place, "", message, advice);
     }

@@ -14,6 +14,7 @@ mod value;
 pub use crate::config::build::Config;
 pub use crate::config::example::{example, reference};
 pub use crate::config::layers::Sources;
+pub(crate) use crate::config::problem::did_you_mean;
 pub use crate::config::problem::{Place, Problem, Problems, Severity, nearest};
 pub use crate::config::sections::process::{HttpSettings, LoggingSettings};
 pub(crate) use crate::config::value::{

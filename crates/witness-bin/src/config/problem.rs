@@ -1,8 +1,10 @@
 //! Mistakes in a configuration: location, message and advice.
 
-use std::fmt;
+use std::fmt::{self, Display};
 
 use serde::Serialize;
+
+use crate::text::quoted;
 
 /// Where a value of the configuration came from.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -54,7 +56,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { file, line: 0, .. } => f.write_str(file),
@@ -91,7 +93,7 @@ pub struct Problem {
     pub advice: String,
 }
 
-impl fmt::Display for Problem {
+impl Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let severity = match self.severity {
             Severity::Error => "error",
@@ -113,25 +115,13 @@ pub struct Problems(Vec<Problem>);
 
 impl Problems {
     /// Records a mistake that prevents a start.
-    pub fn error(
-        &mut self,
-        place: &Place,
-        key: &str,
-        message: impl Into<String>,
-        advice: impl Into<String>,
-    ) {
-        self.push(Severity::Error, place, key, message.into(), advice.into());
+    pub fn error(&mut self, place: &Place, key: &str, what: impl Display, advice: impl Display) {
+        self.push(Severity::Error, place, key, &what, &advice);
     }
 
     /// Records a value that is probably not meant.
-    pub fn warning(
-        &mut self,
-        place: &Place,
-        key: &str,
-        message: impl Into<String>,
-        advice: impl Into<String>,
-    ) {
-        self.push(Severity::Warning, place, key, message.into(), advice.into());
+    pub fn warning(&mut self, place: &Place, key: &str, what: impl Display, advice: impl Display) {
+        self.push(Severity::Warning, place, key, &what, &advice);
     }
 
     fn push(
@@ -139,15 +129,15 @@ impl Problems {
         severity: Severity,
         place: &Place,
         key: &str,
-        message: String,
-        advice: String,
+        what: &dyn Display,
+        advice: &dyn Display,
     ) {
         self.0.push(Problem {
             severity,
             place: place.clone(),
             key: key.to_owned(),
-            message,
-            advice,
+            message: what.to_string(),
+            advice: advice.to_string(),
         });
     }
 
@@ -158,9 +148,8 @@ impl Problems {
 
     /// How many findings prevent a start.
     pub fn error_count(&self) -> usize {
-        self.iter()
-            .filter(|problem| problem.severity == Severity::Error)
-            .count()
+        let is_error = |problem: &&Problem| problem.severity == Severity::Error;
+        self.iter().filter(is_error).count()
     }
 
     /// The findings in the order of the file; those of the environment and of flags come last.
@@ -179,7 +168,7 @@ impl Problems {
     }
 }
 
-impl fmt::Display for Problems {
+impl Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for problem in &self.0 {
             writeln!(f, "{problem}")?;
@@ -193,19 +182,25 @@ impl fmt::Display for Problems {
 /// The candidate that the operator most probably meant by `word`, if one is near enough.
 pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let near_enough = 0.75;
-    candidates
-        .map(|candidate| (strsim::jaro_winkler(word, candidate), candidate))
-        .filter(|(similarity, _)| *similarity >= near_enough)
-        .max_by(|(left, _), (right, _)| left.total_cmp(right))
-        .map(|(_, candidate)| candidate)
+    let scored = candidates.map(|known| (strsim::jaro_winkler(word, known), known));
+    let near = scored.filter(|(similarity, _)| *similarity >= near_enough);
+    let nearest = near.max_by(|(left, _), (right, _)| left.total_cmp(right));
+    nearest.map(|(_, candidate)| candidate)
+}
+
+/// A question with the candidate that is meant, or else other advice.
+pub(crate) fn did_you_mean<'a>(
+    word: &str,
+    candidates: impl Iterator<Item = &'a str>,
+    otherwise: impl FnOnce() -> String,
+) -> String {
+    let near = nearest(word, candidates);
+    near.map_or_else(otherwise, |near| format!("did you mean `{near}`?"))
 }
 
 /// The candidates as a list in a sentence.
 pub(crate) fn listed<'a>(candidates: impl Iterator<Item = &'a str>) -> String {
-    let quoted: Vec<_> = candidates
-        .map(|candidate| format!("`{candidate}`"))
-        .collect();
-    quoted.join(", ")
+    quoted(candidates)
 }
 
 #[cfg(test)]

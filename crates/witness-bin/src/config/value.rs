@@ -1,7 +1,6 @@
 //! The kinds of values; raw values with their places, as the file, the environment and the flags hold them; and their parsing, each
 //! within its bounds. A file with syntax errors still yields every value that can be read, so that one run reports all mistakes. Pure.
 
-use std::fmt;
 use std::time::Duration;
 
 use parse_size::parse_size;
@@ -10,7 +9,7 @@ use toml::Spanned;
 use toml::de::{DeArray, DeInteger, DeValue};
 use uuid::Uuid;
 
-use crate::config::problem::{Place, listed, nearest};
+use crate::config::problem::{Place, did_you_mean, listed};
 
 pub(crate) const KIB: u64 = 1 << 10;
 pub(crate) const GIB: u64 = 1 << 30;
@@ -127,7 +126,8 @@ pub(crate) enum Typed {
 }
 
 /// A mistake in a value, and the correction.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}; {advice}")]
 pub(crate) struct Mistake {
     pub(crate) message: String,
     pub(crate) advice: String,
@@ -144,14 +144,6 @@ impl Mistake {
     /// The value of a key's kind is not one of its type's.
     pub(crate) fn of_type() -> Self {
         Self::new("the value is out of bounds", "write a smaller one")
-    }
-}
-
-impl std::error::Error for Mistake {}
-
-impl fmt::Display for Mistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; {}", self.message, self.advice)
     }
 }
 
@@ -248,14 +240,10 @@ fn choice(words: &[&str], text: &str) -> Result<String, Mistake> {
     if words.contains(&text) {
         return Ok(text.to_owned());
     }
-    let advice = match nearest(text, words.iter().copied()) {
-        Some(word) => format!("did you mean `{word}`?"),
-        None => format!("write one of {}", listed(words.iter().copied())),
-    };
-    mistake(
-        format!("`{text}` is not one of {}", listed(words.iter().copied())),
-        advice,
-    )
+    let all = listed(words.iter().copied());
+    let other = || format!("write one of {all}");
+    let advice = did_you_mean(text, words.iter().copied(), other);
+    mistake(format!("`{text}` is not one of {all}"), advice)
 }
 
 fn duration(text: &str, min: u64, max: u64) -> Result<Duration, Mistake> {
@@ -270,12 +258,16 @@ fn duration(text: &str, min: u64, max: u64) -> Result<Duration, Mistake> {
             "write a number and a unit (ms, s, m, h, d), as in \"500ms\"",
         );
     };
-    if (u128::from(min)..=u128::from(max)).contains(&duration.as_millis()) {
+    let most = Duration::from_millis(max);
+    if (Duration::from_millis(min)..=most).contains(&duration) {
         return Ok(duration);
     }
     mistake(
         format!("`{text}` is out of bounds"),
-        format!("write a duration from {min}ms to {}", long_form(max)),
+        format!(
+            "write a duration from {min}ms to {}",
+            humantime::format_duration(most)
+        ),
     )
 }
 
@@ -317,16 +309,6 @@ pub(crate) fn name_of(text: &str) -> Result<String, Mistake> {
         )
     } else {
         Ok(text.to_owned())
-    }
-}
-
-fn long_form(millis: u64) -> String {
-    if millis.is_multiple_of(60_000) && millis > 0 {
-        format!("{}m", millis / 60_000)
-    } else if millis.is_multiple_of(1_000) && millis > 0 {
-        format!("{}s", millis / 1_000)
-    } else {
-        format!("{millis}ms")
     }
 }
 

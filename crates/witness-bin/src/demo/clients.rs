@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::demo::scoreboard::Scoreboard;
-use crate::terminal::{Exit, Failure};
+use crate::terminal::{Attempt, Exit, Failure};
 
 const CREATE_DATABASE: &str = "CREATE DATABASE demo";
 const CREATE_TABLE: &str =
@@ -40,13 +40,13 @@ const LONGEST_COMMIT: Duration = Duration::from_secs(60);
 const RECONNECT_AFTER: Duration = Duration::from_millis(200);
 
 /// Creates the table of the clients.
-pub(crate) async fn prepare_table(account: &ConnectOptions) -> Result<(), Failure> {
+pub(crate) async fn prepare_table(account: &ConnectOptions) -> Attempt {
     column(account, CREATE_DATABASE).await?;
     column(account, CREATE_TABLE).await.map(drop)
 }
 
 /// The number of rows that a reader sees.
-pub(crate) async fn visible_rows(account: &ConnectOptions) -> Result<u64, Failure> {
+pub(crate) async fn visible_rows(account: &ConnectOptions) -> Attempt<u64> {
     let count = column(account, "SELECT COUNT(*) FROM demo.notes").await?;
     count.concat().parse().map_err(Failure::error)
 }
@@ -60,7 +60,7 @@ pub(crate) async fn insert(
     account: ConnectOptions,
     board: Arc<Scoreboard>,
     stop: CancellationToken,
-) -> Result<GtidSet, Failure> {
+) -> Attempt<GtidSet> {
     let mut clients = JoinSet::new();
     for client in 0..CLIENTS {
         let first = client * ROWS_PER_CLIENT;
@@ -75,13 +75,9 @@ pub(crate) async fn insert(
     let rows = column(&account, "SELECT id FROM demo.notes").await?;
     let rows: HashSet<u64> = rows.iter().filter_map(|id| id.parse().ok()).collect();
     let missing = acknowledged.iter().filter(|id| !rows.contains(id));
-    match missing.count() {
-        0 => {}
-        missing => {
-            let why = format!("mysqld lacks {missing} rows that it acknowledged");
-            let advice = "keep the files (--data-dir) and report it";
-            return Err(Failure::new(Exit::Corrupt, why, advice));
-        }
+    if let missing @ 1.. = missing.count() {
+        let why = format!("mysqld lacks {missing} rows that it acknowledged");
+        return Err(Exit::Corrupt.because(why, "keep the files (--data-dir) and report it"));
     }
     let executed = column(&account, "SELECT @@GLOBAL.gtid_executed").await?;
     executed.concat().parse().map_err(Failure::error)
@@ -117,7 +113,7 @@ async fn insert_rows(
 }
 
 /// Runs a statement on a connection of its own; returns the first column of its result.
-async fn column(account: &ConnectOptions, sql: &str) -> Result<Vec<String>, Failure> {
+async fn column(account: &ConnectOptions, sql: &str) -> Attempt<Vec<String>> {
     let error = |error: LinkError| Failure::error(format!("mysqld: {error}"));
     let mut connection = Connection::open(account).await.map_err(error)?;
     let result = connection.query_within(sql, LONGEST_COMMIT).await;
@@ -170,7 +166,7 @@ impl Writer {
     }
 
     /// Writes until `stop` is cancelled and every transaction is acknowledged; returns the transactions.
-    pub(crate) async fn run(mut self) -> Result<GtidSet, Failure> {
+    pub(crate) async fn run(mut self) -> Attempt<GtidSet> {
         while !(self.stop.is_cancelled() && self.open.is_empty()) {
             let Some((ring, term)) = self.leadership().await else {
                 break;
@@ -212,7 +208,7 @@ impl Writer {
     }
 
     /// Proposes in one leadership, until it ends or nothing is left to do.
-    async fn serve(&mut self, ring: &RingHandle, term: Term) -> Result<(), Failure> {
+    async fn serve(&mut self, ring: &RingHandle, term: Term) -> Attempt {
         let sequence = ProposalSequence::default();
         let mut pace = tokio::time::interval(PACE);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -18,8 +18,8 @@ use crate::demo::clients::{self, Writer};
 use crate::demo::members::{EmbeddedMember, MemberProcess};
 use crate::demo::mysqld::Mysqld;
 use crate::demo::scoreboard::Scoreboard;
-use crate::operator::{Asker, Operator};
-use crate::terminal::Failure;
+use crate::operator::Asker;
+use crate::terminal::{Attempt, Failure};
 
 /// The member with the database.
 pub(crate) const DATABASE: usize = 0;
@@ -38,16 +38,13 @@ pub(crate) enum Cluster {
 /// The clients at work.
 pub(crate) struct Load {
     stop: CancellationToken,
-    writing: JoinHandle<Result<GtidSet, Failure>>,
+    writing: JoinHandle<Attempt<GtidSet>>,
 }
 
 impl Cluster {
-    /// Three members with their files below `directory`, none of which runs yet, and an operator of their
+    /// Three members with their files below `directory`, none of which runs yet, and an asker of their
     /// ring.
-    pub(crate) fn prepare(
-        directory: &Path,
-        mysqld: Option<Mysqld>,
-    ) -> Result<(Self, Operator), Failure> {
+    pub(crate) fn prepare(directory: &Path, mysqld: Option<Mysqld>) -> Attempt<(Self, Asker)> {
         let mysql = match &mysqld {
             Some(mysqld) => mysqld.section(),
             // The writer takes the place of this mysqld.
@@ -73,17 +70,17 @@ impl Cluster {
                 Self::Processes(members.collect::<Result<_, _>>()?, mysqld)
             }
         };
-        Ok((cluster, Operator::new(asker)))
+        Ok((cluster, asker))
     }
 
-    pub(crate) fn start(&mut self, at: usize, bootstrap: bool) -> Result<(), Failure> {
+    pub(crate) fn start(&mut self, at: usize, bootstrap: bool) -> Attempt {
         match self {
             Self::Embedded(members) => members[at].start(bootstrap),
             Self::Processes(members, _) => members[at].start(bootstrap),
         }
     }
 
-    pub(crate) fn crash(&mut self, at: usize) -> Result<(), Failure> {
+    pub(crate) fn crash(&mut self, at: usize) -> Attempt {
         match self {
             Self::Embedded(members) => members[at].crash(),
             Self::Processes(members, _) => Ok(members[at].crash()?),
@@ -91,7 +88,7 @@ impl Cluster {
     }
 
     /// Stops a member cleanly, the first one with its mysqld.
-    pub(crate) async fn stop(&mut self, at: usize) -> Result<(), Failure> {
+    pub(crate) async fn stop(&mut self, at: usize) -> Attempt {
         match self {
             Self::Embedded(members) => members[at].stop().await,
             Self::Processes(members, _) => members[at].stop().await,
@@ -123,7 +120,7 @@ impl Cluster {
     }
 
     /// The number of rows that a reader sees, where there is a database to read from.
-    pub(crate) async fn visible_rows(&self) -> Result<Option<u64>, Failure> {
+    pub(crate) async fn visible_rows(&self) -> Attempt<Option<u64>> {
         match self {
             Self::Embedded(_) => Ok(None),
             Self::Processes(_, mysqld) => clients::visible_rows(&mysqld.account()).await.map(Some),
@@ -131,7 +128,7 @@ impl Cluster {
     }
 
     /// Starts the clients.
-    pub(crate) async fn start_load(&self, board: &Arc<Scoreboard>) -> Result<Load, Failure> {
+    pub(crate) async fn start_load(&self, board: &Arc<Scoreboard>) -> Attempt<Load> {
         let (board, stop) = (board.clone(), CancellationToken::new());
         let writing = match self {
             Self::Embedded(members) => {
@@ -149,7 +146,7 @@ impl Cluster {
 
 impl Load {
     /// Stops the clients after their current transactions; returns the acknowledged transactions.
-    pub(crate) async fn finish(self) -> Result<GtidSet, Failure> {
+    pub(crate) async fn finish(self) -> Attempt<GtidSet> {
         self.stop.cancel();
         self.writing.await.map_err(Failure::error)?
     }
@@ -199,7 +196,7 @@ fn config(own: usize, directory: &Path, addresses: &[SocketAddr], mysql: &str) -
 }
 
 /// The settings of a configuration file.
-pub(crate) fn settings(toml: String) -> Result<Settings, Failure> {
+pub(crate) fn settings(toml: String) -> Attempt<Settings> {
     let (config, problems) = read(&Sources {
         file: Some(("demo".to_owned(), toml)),
         ..Sources::default()

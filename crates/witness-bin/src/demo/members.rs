@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, block_in_place};
 use tokio_util::sync::CancellationToken;
 
-use crate::terminal::Failure;
+use crate::terminal::{Attempt, Failure};
 
 /// The limit for the last threads of a crashed member to end.
 const RELEASE_LIMIT: Duration = Duration::from_secs(10);
@@ -55,7 +55,7 @@ impl EmbeddedMember {
     }
 
     /// Starts it; it opens its log and joins its ring in the background.
-    pub(crate) fn start(&mut self, bootstrap: bool) -> Result<(), Failure> {
+    pub(crate) fn start(&mut self, bootstrap: bool) -> Attempt {
         let runtime = Builder::new_multi_thread()
             .worker_threads(WORKER_THREADS)
             .thread_name(&self.settings.own.name)
@@ -72,7 +72,7 @@ impl EmbeddedMember {
     }
 
     /// Drops it with everything that it was doing.
-    pub(crate) fn crash(&mut self) -> Result<(), Failure> {
+    pub(crate) fn crash(&mut self) -> Attempt {
         self.ring.send_replace(None);
         match self.running.take() {
             Some(Running { runtime, .. }) => block_in_place(|| {
@@ -84,7 +84,7 @@ impl EmbeddedMember {
     }
 
     /// Stops it cleanly, without a transfer of the leadership.
-    pub(crate) async fn stop(&mut self) -> Result<(), Failure> {
+    pub(crate) async fn stop(&mut self) -> Attempt {
         self.ring.send_replace(None);
         let Some(running) = self.running.take() else {
             return Ok(());
@@ -108,7 +108,7 @@ impl EmbeddedMember {
 
     /// The writer thread of a crashed member finishes its current write; until then it holds the lock of
     /// the hard state.
-    fn wait_until_released(&self) -> Result<(), Failure> {
+    fn wait_until_released(&self) -> Attempt {
         let meta = self.settings.data_dir.join("meta");
         let until = Instant::now() + RELEASE_LIMIT;
         while meta.is_dir()
@@ -163,7 +163,7 @@ pub(crate) struct MemberProcess {
 impl MemberProcess {
     /// Writes the configuration to `NAME.toml` in `directory`; the log will be `NAME.log`. No process runs
     /// yet.
-    pub(crate) fn new(directory: &Path, name: &'static str, toml: &str) -> Result<Self, Failure> {
+    pub(crate) fn new(directory: &Path, name: &'static str, toml: &str) -> Attempt<Self> {
         let [config, log] = ["toml", "log"].map(|kind| directory.join(format!("{name}.{kind}")));
         fs::write(&config, toml)?;
         Ok(Self {
@@ -174,7 +174,7 @@ impl MemberProcess {
         })
     }
 
-    pub(crate) fn start(&mut self, bootstrap: bool) -> Result<(), Failure> {
+    pub(crate) fn start(&mut self, bootstrap: bool) -> Attempt {
         let log = File::options().create(true).append(true).open(&self.log)?;
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("run").arg("--config").arg(&self.config);
@@ -206,7 +206,7 @@ impl MemberProcess {
     ///
     /// # Errors
     /// When it does not end in time, or not with success.
-    pub(crate) async fn stop(&mut self) -> Result<(), Failure> {
+    pub(crate) async fn stop(&mut self) -> Attempt {
         let Some(child) = &mut self.child else {
             return Ok(());
         };

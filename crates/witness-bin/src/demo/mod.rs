@@ -21,7 +21,7 @@ use crate::demo::scenario::Scenario;
 use crate::demo::scoreboard::Scoreboard;
 use crate::demo::screen::{Display, Screen};
 use crate::demo::story::Story;
-use crate::terminal::{Exit, Failure, Format, print};
+use crate::terminal::{Attempt, Exit, Failure, Format, print};
 
 /// Arguments of `witness demo`.
 #[derive(Debug, clap::Args)]
@@ -41,9 +41,9 @@ pub(crate) struct DemoArgs {
 ///
 /// # Errors
 /// Exit 7 when an acknowledged transaction is missing or two logs differ, 1 when the demonstration failed.
-pub(crate) fn run(args: &DemoArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(args: &DemoArgs, format: Format) -> Attempt {
     if !(0.1..=60.0).contains(&args.pause) {
-        return Err(Failure::usage(
+        return Err(Exit::Usage.because(
             "--pause is out of bounds",
             "write a number of seconds from 0.1 to 60",
         ));
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &DemoArgs, format: Format) -> Result<(), Failure> {
 
 /// Plays a demonstration to its end. Dropped earlier, it kills the processes that it has started. A lost transaction is in the report and
 /// not an error here.
-async fn demonstrate(args: &DemoArgs, format: Format) -> Result<Story, Failure> {
+async fn demonstrate(args: &DemoArgs, format: Format) -> Attempt<Story> {
     let temporary;
     let data_dir = match &args.data_dir {
         Some(named) => new_directory(named)?,
@@ -82,11 +82,11 @@ async fn demonstrate(args: &DemoArgs, format: Format) -> Result<Story, Failure> 
         let (version, program) = (mysqld.version, mysqld.program());
         screen.print(&format!("using MySQL {version} at {program}"));
     }
-    let (mut cluster, operator) = Cluster::prepare(&data_dir, mysqld)?;
+    let (mut cluster, asker) = Cluster::prepare(&data_dir, mysqld)?;
     let display = Display {
         screen,
         board: Arc::new(Scoreboard::new()),
-        operator,
+        asker,
     };
     let mut story = Story {
         data_dir: data_dir.display().to_string(),
@@ -111,10 +111,10 @@ async fn demonstrate(args: &DemoArgs, format: Format) -> Result<Story, Failure> 
 }
 
 /// Makes a directory that the operator has named.
-fn new_directory(named: &Path) -> Result<PathBuf, Failure> {
+fn new_directory(named: &Path) -> Attempt<PathBuf> {
     std::fs::create_dir_all(named)?;
     if std::fs::read_dir(named)?.next().is_some() {
-        return Err(Failure::refused(
+        return Err(Exit::Refused.because(
             format!("{} is not empty", named.display()),
             "name a directory that does not exist yet, or an empty one",
         ));

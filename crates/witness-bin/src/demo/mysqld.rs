@@ -12,7 +12,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_s
 use tempfile::TempDir;
 use toml::Value;
 
-use crate::terminal::Failure;
+use crate::terminal::{Attempt, Exit, Failure};
 
 /// Options of a server on loopback that leaves memory to the rest of the machine.
 const OPTIONS: [&str; 5] = [
@@ -46,7 +46,7 @@ impl Mysqld {
     ///
     /// # Errors
     /// Exit 4 when there is none, or it is not a MySQL that a member can use.
-    pub(crate) fn find(demo_dir: &Path) -> Result<Self, Failure> {
+    pub(crate) fn find(demo_dir: &Path) -> Attempt<Self> {
         let path = env::var_os("PATH").unwrap_or_default();
         let mut on_path = env::split_paths(&path).map(|folder| folder.join("mysqld"));
         let (command, directories) = if let Ok(named) = env::var("MYSQLD") {
@@ -123,12 +123,12 @@ impl Drop for Mysqld {
 fn unusable(why: String) -> Failure {
     let advice = "set MYSQLD=/path/to/mysqld, or run `cargo xtask mysql` in a checkout; `witness demo` without --mysql \
                   needs nothing";
-    Failure::refused(why, advice)
+    Exit::Refused.because(why, advice)
 }
 
 /// The command and the options for the server that the description of `cargo xtask mysql` names: it runs
 /// through its own dynamic loader and does not know where its files are.
-fn unpacked(folder: &Path) -> Result<(Vec<String>, Vec<String>), Failure> {
+fn unpacked(folder: &Path) -> Attempt<(Vec<String>, Vec<String>)> {
     let folder = std::path::absolute(folder)?;
     let file = folder.join("tree.json");
     let file_name = file.display();
@@ -171,7 +171,7 @@ fn unpacked(folder: &Path) -> Result<(Vec<String>, Vec<String>), Failure> {
 ///
 /// # Errors
 /// When it does not run, or no member can use such a server.
-fn version_of(command: &[String]) -> Result<ServerVersion, Failure> {
+fn version_of(command: &[String]) -> Attempt<ServerVersion> {
     let program = &command[0];
     let output = Command::new(program)
         .args(&command[1..])

@@ -11,7 +11,7 @@ use crate::demo::cluster::{Cluster, DATABASE, MEMBERS, WITNESS_1, WITNESS_2};
 use crate::demo::screen::Display;
 use crate::demo::story::Story;
 use crate::operator::RingReport;
-use crate::terminal::{Exit, Failure};
+use crate::terminal::{Attempt, Exit, Failure};
 
 /// How often the members are asked while the scenario waits.
 const POLL: Duration = Duration::from_millis(20);
@@ -30,7 +30,7 @@ pub(crate) struct Scenario<'a> {
 
 impl Scenario<'_> {
     /// Plays it; returns the acknowledged transactions. Afterwards all members have stopped.
-    pub(crate) async fn play(mut self) -> Result<GtidSet, Failure> {
+    pub(crate) async fn play(mut self) -> Attempt<GtidSet> {
         self.make_the_ring().await?;
         let load = self.cluster.start_load(&self.display.board).await?;
         self.wait_for_commits(0).await?;
@@ -57,7 +57,7 @@ impl Scenario<'_> {
         Ok(acknowledged)
     }
 
-    async fn make_the_ring(&mut self) -> Result<(), Failure> {
+    async fn make_the_ring(&mut self) -> Attempt {
         let begun = Instant::now();
         self.cluster.start(WITNESS_1, false)?;
         self.cluster.start(WITNESS_2, false)?;
@@ -72,7 +72,7 @@ impl Scenario<'_> {
         Ok(())
     }
 
-    async fn a_witness_crashes(&mut self) -> Result<(), Failure> {
+    async fn a_witness_crashes(&mut self) -> Attempt {
         let board = self.display.board.clone();
         board.take_longest_gap();
         let begun = Instant::now();
@@ -94,14 +94,14 @@ impl Scenario<'_> {
         Ok(())
     }
 
-    async fn the_log_rotates(&mut self) -> Result<(), Failure> {
+    async fn the_log_rotates(&mut self) -> Attempt {
         let begun = Instant::now();
         let until = tokio::time::Instant::now() + PATIENCE;
         let flush = OperatorCommand::FlushLog;
-        let operator = &self.display.operator;
+        let asker = &self.display.asker;
         let to = loop {
-            let ring = operator.ring().await;
-            match operator.lead(&ring, &flush, until, |_| ()).await {
+            let ring = asker.report().await;
+            match asker.lead(&ring, &flush, until, |_| ()).await {
                 Ok(CommandResult::Flushed { file, .. }) => break file,
                 Ok(other) => {
                     let answered = format!("{flush} was answered with {other:?}");
@@ -128,7 +128,7 @@ impl Scenario<'_> {
         Ok(())
     }
 
-    async fn both_witnesses_crash(&mut self) -> Result<(), Failure> {
+    async fn both_witnesses_crash(&mut self) -> Attempt {
         let begun = Instant::now();
         self.cluster.crash(WITNESS_1)?;
         self.cluster.crash(WITNESS_2)?;
@@ -155,7 +155,7 @@ impl Scenario<'_> {
         Ok(())
     }
 
-    async fn the_leader_crashes(&mut self) -> Result<(), Failure> {
+    async fn the_leader_crashes(&mut self) -> Attempt {
         let begun = Instant::now();
         self.cluster.crash(DATABASE)?;
         let ring = self
@@ -178,7 +178,7 @@ impl Scenario<'_> {
         Ok(())
     }
 
-    async fn start_witness_1(&mut self) -> Result<(), Failure> {
+    async fn start_witness_1(&mut self) -> Attempt {
         self.cluster.start(WITNESS_1, false)?;
         let caught_up = |ring: &RingReport| has_caught_up(ring, WITNESS_1);
         self.wait_until("witness-1 has caught up", caught_up)
@@ -186,7 +186,7 @@ impl Scenario<'_> {
             .map(drop)
     }
 
-    async fn wait_until_writable(&mut self) -> Result<RingReport, Failure> {
+    async fn wait_until_writable(&mut self) -> Attempt<RingReport> {
         let question = self.cluster.writable();
         let writable = |view: &MemberView| answer(question, view).is_ok();
         self.wait_until("db-1 takes writes", |ring| {
@@ -196,7 +196,7 @@ impl Scenario<'_> {
     }
 
     /// Waits until more than so many commits are acknowledged.
-    async fn wait_for_commits(&mut self, acknowledged: u64) -> Result<(), Failure> {
+    async fn wait_for_commits(&mut self, acknowledged: u64) -> Attempt {
         let board = self.display.board.clone();
         self.wait_until("commits continue", |_| board.total() > acknowledged)
             .await
@@ -208,18 +208,17 @@ impl Scenario<'_> {
         &mut self,
         what: &str,
         reached: impl Fn(&RingReport) -> bool,
-    ) -> Result<RingReport, Failure> {
+    ) -> Attempt<RingReport> {
         let begun = Instant::now();
         loop {
-            let ring = self.display.operator.ring().await;
+            let ring = self.display.asker.report().await;
             if reached(&ring) {
                 return Ok(ring);
             }
             let late = || format!("not within {} s: {what}", PATIENCE.as_secs());
             let ended = self.cluster.ended();
             if let Some(why) = ended.or_else(|| (begun.elapsed() > PATIENCE).then(late)) {
-                return Err(Failure::new(
-                    Exit::Error,
+                return Err(Exit::Error.because(
                     format!("{why}\n{}", self.cluster.last_lines()),
                     "keep the members' files with --data-dir, and examine them",
                 ));

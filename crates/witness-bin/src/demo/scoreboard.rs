@@ -4,7 +4,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::terminal::Failure;
+use crate::terminal::{Attempt, Failure};
 
 /// Counts acknowledged commits. Shared by all clients.
 pub(crate) struct Scoreboard(Mutex<Score>);
@@ -79,7 +79,7 @@ impl Scoreboard {
     ///
     /// # Errors
     /// When commits do not stop, or one is acknowledged during `time`.
-    pub(crate) async fn wait_until_blocked(&self, time: Duration) -> Result<u64, Failure> {
+    pub(crate) async fn wait_until_blocked(&self, time: Duration) -> Attempt<u64> {
         let begun = tokio::time::Instant::now();
         let mut before = self.total();
         loop {
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     /// The result for a board that receives `first` commits at short intervals, and one more after `late`.
-    async fn blocked(first: u64, late: Duration) -> Result<u64, Failure> {
+    async fn blocked(first: u64, late: Duration) -> Attempt<u64> {
         let board = Scoreboard::new();
         let commits = async {
             for _ in 0..first {

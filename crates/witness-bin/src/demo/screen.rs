@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::cli::status::table::members;
 use crate::demo::scoreboard::Scoreboard;
-use crate::operator::Operator;
+use crate::operator::Asker;
 use crate::terminal::Format;
 
 /// How often the table is redrawn.
@@ -55,11 +55,11 @@ impl Screen {
     }
 }
 
-/// The screen with what is shown on it: the commits, and the members' status as an operator gets it.
+/// The screen with what is shown on it: the commits, and the members' status as an asker gets it.
 pub(crate) struct Display {
     pub(crate) screen: Screen,
     pub(crate) board: Arc<Scoreboard>,
-    pub(crate) operator: Operator,
+    pub(crate) asker: Asker,
 }
 
 impl Display {
@@ -74,7 +74,7 @@ impl Display {
             let summary = self.board.summary();
             match &self.screen {
                 Screen::Live(bar) => {
-                    let table = members(&self.operator.ring().await);
+                    let table = members(&self.asker.report().await);
                     bar.set_message(format!("\n{summary}\n{}", table.trim_end()));
                     bar.tick();
                 }

@@ -21,24 +21,14 @@ use crate::config::HttpSettings;
 #[derive(Clone, Default)]
 pub struct Credentials {
     /// `None`: not encrypted.
-    tls: Option<TlsAcceptor>,
+    pub(super) tls: Option<TlsAcceptor>,
     /// The token for orders and reads.
-    operators: Option<String>,
+    pub(super) operators: Option<String>,
     /// The token for reads only.
-    readers: Option<String>,
+    pub(super) readers: Option<String>,
 }
 
 impl Credentials {
-    /// With tokens only, without a certificate.
-    #[cfg(feature = "fuzzing")]
-    pub(super) fn of_tokens(operators: &str, readers: &str) -> Self {
-        Self {
-            tls: None,
-            operators: Some(operators.to_owned()),
-            readers: Some(readers.to_owned()),
-        }
-    }
-
     /// Reads the files.
     ///
     /// # Errors
@@ -57,17 +47,10 @@ impl Credentials {
     }
 }
 
-fn token(
-    key: &'static str,
-    source: Option<&PasswordSource>,
-) -> Result<Option<String>, MemberError> {
-    let Some(source) = source else {
-        return Ok(None);
-    };
-    let line = source
-        .read()
-        .map_err(|source| MemberError::PasswordFile { key, source })?;
-    Ok(token_in(&line))
+fn token(key: &'static str, from: Option<&PasswordSource>) -> Result<Option<String>, MemberError> {
+    let line = from.map(PasswordSource::read).transpose();
+    let line = line.map_err(|source| MemberError::PasswordFile { key, source })?;
+    Ok(line.as_deref().and_then(token_in))
 }
 
 /// The configured tokens that cannot be used.
@@ -136,9 +119,7 @@ impl Access {
         };
         let basic = basic(headers);
         let given = bearer(headers).or(basic.as_deref());
-        let mut tokens = [Some(readers), credentials.operators.as_ref()]
-            .into_iter()
-            .flatten();
+        let mut tokens = credentials.operators.iter().chain([readers]);
         if given.is_some_and(|given| tokens.any(|token| same(given, token))) {
             return Ok(());
         }

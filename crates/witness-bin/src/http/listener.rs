@@ -15,7 +15,6 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 
 use crate::http::access::Access;
@@ -28,8 +27,6 @@ const HEAD_LIMIT: Duration = Duration::from_secs(10);
 const BUFFER_BYTES: usize = 64 << 10;
 /// The first byte of a TLS handshake.
 const HANDSHAKE_RECORD: u8 = 22;
-
-type Connection = Either<TcpStream, TlsStream<TcpStream>>;
 
 /// Serves these pages until `stop`; requests in progress are then answered.
 pub async fn serve(listener: TcpListener, access: Access, pages: Router, stop: CancellationToken) {
@@ -61,11 +58,13 @@ async fn serve_connection(
     pages: Router,
     stop: CancellationToken,
 ) -> std::io::Result<()> {
-    let stream: Connection = match tls {
-        None => Either::Left(stream),
-        Some(tls) => Either::Right(timeout(HANDSHAKE_LIMIT, encrypt(tls, stream)).await??),
-    };
-    answer(stream, pages, stop).await
+    match tls {
+        None => answer(stream, pages, stop).await,
+        Some(tls) => {
+            let stream = timeout(HANDSHAKE_LIMIT, encrypt(tls, stream)).await??;
+            answer(stream, pages, stop).await
+        }
+    }
 }
 
 /// Answers the requests on one connection.

@@ -19,7 +19,6 @@ use axum::http::StatusCode;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
-use member::settings::Settings;
 use member::status::Question;
 use member::{MemberError, Opened};
 use serde_json::json;
@@ -31,7 +30,7 @@ use crate::http::access::readers_only;
 pub(crate) use crate::http::access::unusable_tokens;
 pub use crate::http::access::{Access, Credentials};
 pub use crate::http::listener::serve;
-pub use crate::http::metrics::{Expiries, Expiry, Histograms, registry};
+pub use crate::http::metrics::{Expiries, Histograms, registry};
 pub use crate::http::orders::{OrderApi, OrderTaker};
 pub use crate::http::page::RingPage;
 pub use crate::http::questions::Endpoints;
@@ -39,18 +38,10 @@ use crate::http::questions::{check, cluster, config, freshness, metrics, questio
 pub use crate::http::reports::RingReports;
 use crate::operator::Asker;
 
-/// The parts of the HTTP server that a reload can replace.
+/// The parts of the HTTP server that a reload can replace: the certificate and the tokens, and the expiry of certificates.
 pub struct Renewable {
-    access: Access,
-    expiries: Expiries,
-}
-
-impl Renewable {
-    /// Replaces the certificate and the tokens, and reports the expiry of these settings' certificates.
-    pub fn renew(&self, credentials: Credentials, settings: &Settings) {
-        self.access.renew(credentials);
-        self.expiries.renew(settings);
-    }
+    pub(crate) access: Access,
+    pub(crate) expiries: Expiries,
 }
 
 /// Serves a member as configured, until it closes. The result can renew the certificate and the tokens.
@@ -80,18 +71,22 @@ pub async fn serve_member(
         expiries.clone(),
         histograms,
     );
-    let orders = OrderApi::new(Arc::new(member.commands()), access.clone());
+    let orders = OrderApi {
+        taker: Arc::new(member.commands()),
+        access: access.clone(),
+        view: member.view(),
+    };
     let asker = Asker::of_member(&config.member, member.tls(), member.view());
-    let reports = RingReports::new(asker);
-    let page = RingPage::new(member.view(), reports.clone());
+    let page = RingPage {
+        view: member.view(),
+        reports: RingReports::new(asker),
+        events: Arc::default(),
+    };
     let endpoints = Endpoints {
-        source: member.view(),
         registry: Arc::new(registry),
         orders,
         page: page.clone(),
-        reports,
         throttle_threshold: settings.throttle_threshold,
-        access: access.clone(),
     };
     let end = member.end();
     let until = end.clone();
@@ -103,11 +98,12 @@ pub async fn serve_member(
 impl Endpoints {
     /// Serves until `stop`; requests in progress are finished.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
-        let access = self.access.clone();
+        let access = self.orders.access.clone();
         serve(listener, access, self.router(), stop).await;
     }
 
     fn router(self) -> Router {
+        let (access, reports) = (self.orders.access.clone(), self.page.reports.clone());
         page::routes::<Self>()
             .route("/", get(root))
             .route("/status", get(status))
@@ -115,7 +111,7 @@ impl Endpoints {
             .route("/config", get(config))
             .route("/history", get(orders::history))
             .route("/metrics", get(metrics))
-            .route_layer(from_fn_with_state(self.access.clone(), readers_only))
+            .route_layer(from_fn_with_state(access, readers_only))
             // Without a read token: load balancers and orchestrators have none, runbooks are public, and orders need a token of their own.
             .route("/runbooks/{name}", get(page::runbook))
             .route("/liveness", question(Question::Liveness))
@@ -138,22 +134,21 @@ impl Endpoints {
             .route("/reinitialize", post(orders::reinitialize))
             .route("/restart", post(orders::restart))
             .route("/reload", post(orders::reload))
-            .layer(from_fn_with_state(
-                self.reports.clone(),
-                orders::to_the_leader,
-            ))
+            .layer(from_fn_with_state(reports, orders::to_the_leader))
             .fallback(unknown)
             .with_state(self)
     }
 }
 
 async fn unknown() -> Response {
-    let known = "/ /ring /liveness /readiness /health /leader /primary /read-write /replica /read-only /witness /check/APP/mysql/RING \
-                 /status /cluster /config /history /metrics /runbooks/NAME, and by POST \
-                 /pause /resume /switchover /failover /reinitialize /restart /reload";
-    (
-        StatusCode::NOT_FOUND,
-        Json(json!({ "reason": format!("no such page; there are {known}") })),
+    no_such_page(
+        "/ /ring /liveness /readiness /health /leader /primary /read-write /replica /read-only /witness /check/APP/mysql/RING \
+         /status /cluster /config /history /metrics /runbooks/NAME, and by POST \
+         /pause /resume /switchover /failover /reinitialize /restart /reload",
     )
-        .into_response()
+}
+
+pub(crate) fn no_such_page(known: &str) -> Response {
+    let reason = format!("no such page; there are {known}");
+    (StatusCode::NOT_FOUND, Json(json!({ "reason": reason }))).into_response()
 }

@@ -12,7 +12,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Json, Response};
 use futures::future::BoxFuture;
 use member::Commands;
-use member::protocol::{CommandResult, OperatorCommand, Refusal, RefusalKind, Reloaded};
+use member::protocol::{CommandResult, OperatorCommand, Refusal, RefusalKind};
 use member::status::{LoggedMember, MemberView, ViewSource};
 use raft_types::{MemberId, MemberKind};
 use ring_admin::PauseRequest;
@@ -45,15 +45,9 @@ impl OrderTaker for Commands {
 /// The executor of orders, and the access rules.
 #[derive(Clone)]
 pub struct OrderApi {
-    taker: Arc<dyn OrderTaker>,
-    access: Access,
-}
-
-impl OrderApi {
-    /// Orders to the member of `taker`.
-    pub fn new(taker: Arc<dyn OrderTaker>, access: Access) -> Self {
-        Self { taker, access }
-    }
+    pub(super) taker: Arc<dyn OrderTaker>,
+    pub(super) access: Access,
+    pub(super) view: Arc<dyn ViewSource>,
 }
 
 type Answered = Result<Response, Denied>;
@@ -78,7 +72,7 @@ where
 /// The body of `POST /pause`; the body and each field are optional.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct PauseBody {
+pub(super) struct PauseBody {
     for_seconds: Option<u64>,
     #[serde(default)]
     by: Option<String>,
@@ -108,23 +102,19 @@ pub(super) async fn resume(Allowed(orders): Allowed) -> Response {
 /// The body of `POST /switchover`; members are given by name.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SwitchoverBody {
+pub(super) struct SwitchoverBody {
     /// The current leader, as the client assumes.
     leader: Option<String>,
     /// The member that is to lead; required.
     candidate: Option<String>,
     /// The time to start, such as `2026-11-24T03:00:00Z` or with an offset; without it, immediately.
-    scheduled_at: Option<String>,
+    pub(super) scheduled_at: Option<String>,
     #[serde(default)]
     force: bool,
 }
 
-pub(super) async fn switchover(
-    Allowed(orders): Allowed,
-    State(source): State<Arc<dyn ViewSource>>,
-    body: Bytes,
-) -> Answered {
-    give_to(&orders, &read(&body)?, &source.view()).await
+pub(super) async fn switchover(Allowed(orders): Allowed, body: Bytes) -> Answered {
+    give_to(&orders, &read(&body)?).await
 }
 
 /// `DELETE /switchover`: cancels the scheduled switchover.
@@ -142,26 +132,20 @@ pub(super) async fn history(State(orders): State<OrderApi>) -> Answered {
 }
 
 /// `POST /failover`: like a switchover, but with any current leader or none.
-pub(super) async fn failover(
-    Allowed(orders): Allowed,
-    State(source): State<Arc<dyn ViewSource>>,
-    body: Bytes,
-) -> Answered {
+pub(super) async fn failover(Allowed(orders): Allowed, body: Bytes) -> Answered {
     let body = SwitchoverBody {
         leader: None,
         ..read(&body)?
     };
-    give_to(&orders, &body, &source.view()).await
+    give_to(&orders, &body).await
 }
 
-async fn give_to(orders: &OrderApi, body: &SwitchoverBody, view: &MemberView) -> Answered {
-    let to = chosen(body, view)?;
+async fn give_to(orders: &OrderApi, body: &SwitchoverBody) -> Answered {
+    let to = chosen(body, &orders.view.view())?;
+    let force = body.force;
     let at = body.scheduled_at.as_deref().map(moment).transpose();
     let order = match at.map_err(|error| mistake(error.to_string()))? {
-        None => OperatorCommand::Promote {
-            to,
-            force: body.force,
-        },
+        None => OperatorCommand::Promote { to, force },
         Some(at) => OperatorCommand::ScheduleSwitchover { to, at },
     };
     Ok(orders.carry_out(order).await)
@@ -170,7 +154,7 @@ async fn give_to(orders: &OrderApi, body: &SwitchoverBody, view: &MemberView) ->
 /// The body of `POST /reinitialize`, about the mysqld of the receiving member.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ReinitializeBody {
+pub(super) struct ReinitializeBody {
     /// The name of the donor member; the leader by default.
     from: Option<String>,
     /// Proceed even if binlog files with errant transactions cannot be kept.
@@ -178,14 +162,10 @@ struct ReinitializeBody {
     force: bool,
 }
 
-pub(super) async fn reinitialize(
-    Allowed(orders): Allowed,
-    State(source): State<Arc<dyn ViewSource>>,
-    body: Bytes,
-) -> Answered {
+pub(super) async fn reinitialize(Allowed(orders): Allowed, body: Bytes) -> Answered {
     let body: ReinitializeBody = read(&body)?;
     let order = OperatorCommand::Provision {
-        donor: donor(&body, &source.view())?,
+        donor: donor(&body, &orders.view.view())?,
         dry_run: false,
         force: body.force,
     };
@@ -195,7 +175,7 @@ pub(super) async fn reinitialize(
 /// The body of `POST /restart`, about the mysqld of the receiving member.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RestartBody {
+pub(super) struct RestartBody {
     /// Restart even a primary.
     #[serde(default)]
     force: bool,
@@ -265,45 +245,42 @@ fn unmet(why: impl Into<String>) -> Denied {
 
 impl OrderApi {
     async fn carry_out(&self, command: OperatorCommand) -> Response {
-        match self.taker.order(command).await {
-            Ok(
-                CommandResult::Paused { paused, entry } | CommandResult::Resumed { paused, entry },
-            ) => Json(json!({ "ok": true, "pause": paused, "entry": entry })).into_response(),
-            Ok(CommandResult::Promoted(promoted)) => {
-                let (leader, term) = (promoted.leader, promoted.term);
-                Json(json!({ "ok": true, "leader": leader, "term": term })).into_response()
+        use CommandResult::{Paused, Promoted, Reloaded, Resumed, Scheduled, Unscheduled};
+        let done = match self.taker.order(command).await {
+            Ok(done) => done,
+            Err(refusal) => return refused(&refusal),
+        };
+        let code = match done {
+            Scheduled { .. } => StatusCode::ACCEPTED,
+            _ => StatusCode::OK,
+        };
+        let mut detail = match done {
+            Paused { paused, entry } | Resumed { paused, entry } => {
+                json!({ "pause": paused, "entry": entry })
             }
-            Ok(CommandResult::Scheduled { switchover, entry }) => {
-                let detail = json!({ "ok": true, "scheduled": switchover, "entry": entry });
-                (StatusCode::ACCEPTED, Json(detail)).into_response()
-            }
-            Ok(CommandResult::Unscheduled { switchover, entry }) => {
-                Json(json!({ "ok": true, "cancelled": switchover, "entry": entry })).into_response()
-            }
-            Ok(CommandResult::Reloaded(Reloaded {
-                needs_restart,
-                warnings,
-            })) => {
-                let detail =
-                    json!({ "ok": true, "needs_restart": needs_restart, "warnings": warnings });
-                Json(detail).into_response()
-            }
-            Ok(_) => Json(json!({ "ok": true })).into_response(),
-            Err(refusal) => {
-                let detail = json!({
-                    "ok": false,
-                    "reason": refusal.what,
-                    "advice": refusal.advice,
-                    "leader": refusal.leader,
-                });
-                let mut response = (code_of(refusal.kind), Json(detail)).into_response();
-                if let Some(leader) = refusal.leader {
-                    response.extensions_mut().insert(ForTheLeader(leader));
-                }
-                response
-            }
-        }
+            Promoted(promoted) => json!({ "leader": promoted.leader, "term": promoted.term }),
+            Scheduled { switchover, entry } => json!({ "scheduled": switchover, "entry": entry }),
+            Unscheduled { switchover, entry } => json!({ "cancelled": switchover, "entry": entry }),
+            Reloaded(reloaded) => json!(reloaded),
+            _ => json!({}),
+        };
+        detail["ok"] = json!(true);
+        (code, Json(detail)).into_response()
     }
+}
+
+fn refused(refusal: &Refusal) -> Response {
+    let detail = json!({
+        "ok": false,
+        "reason": refusal.what,
+        "advice": refusal.advice,
+        "leader": refusal.leader,
+    });
+    let mut response = (code_of(refusal.kind), Json(detail)).into_response();
+    if let Some(leader) = refusal.leader {
+        response.extensions_mut().insert(ForTheLeader(leader));
+    }
+    response
 }
 
 /// In a response: the order was for the leader, and this member leads instead.
@@ -334,22 +311,8 @@ fn send_on(response: &mut Response, api_url: Option<String>, path: &str) {
     }
 }
 
-/// Whether the body of an order parses; `kind` selects the type.
-#[cfg(feature = "fuzzing")]
-pub(crate) fn is_read(kind: u8, body: &[u8]) -> bool {
-    match kind {
-        0 => read::<PauseBody>(body).is_ok(),
-        1 => read::<SwitchoverBody>(body).is_ok_and(|body| {
-            let at = body.scheduled_at.as_deref();
-            at.map(moment).transpose().is_ok()
-        }),
-        2 => read::<ReinitializeBody>(body).is_ok(),
-        _ => read::<RestartBody>(body).is_ok(),
-    }
-}
-
 /// An empty body omits every field.
-fn read<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Denied> {
+pub(super) fn read<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Denied> {
     if body.is_empty() {
         return Ok(T::default());
     }

@@ -7,15 +7,15 @@ use axum::extract::{FromRef, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
-use member::status::{Question, ViewSource, answer};
+use member::status::{Question, answer};
 use prometheus_client::registry::Registry;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::http::access::{Access, Denied};
+use crate::http::access::Denied;
 use crate::http::orders::OrderApi;
 use crate::http::page::{self, RingPage};
-use crate::http::reports::{Cluster, RingReports};
+use crate::http::reports;
 use crate::openmetrics;
 use crate::operator::RingReport;
 use crate::text::times::milliseconds;
@@ -23,25 +23,16 @@ use crate::text::times::milliseconds;
 /// The data sources of the endpoints.
 #[derive(Clone)]
 pub struct Endpoints {
-    pub(crate) source: Arc<dyn ViewSource>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) orders: OrderApi,
     pub(crate) page: RingPage,
-    pub(crate) reports: RingReports,
     /// The replica lag up to which applications that can wait may write.
     pub(crate) throttle_threshold: Duration,
-    pub(crate) access: Access,
 }
 
 impl FromRef<Endpoints> for OrderApi {
     fn from_ref(endpoints: &Endpoints) -> Self {
         endpoints.orders.clone()
-    }
-}
-
-impl FromRef<Endpoints> for Arc<dyn ViewSource> {
-    fn from_ref(endpoints: &Endpoints) -> Self {
-        endpoints.source.clone()
     }
 }
 
@@ -96,7 +87,7 @@ fn fresh_enough(
 
 impl Endpoints {
     fn answer(&self, question: Question) -> (StatusCode, Json<serde_json::Value>) {
-        let view = self.source.view();
+        let view = self.page.view.view();
         let (code, reason) = match answer(question, &view) {
             Ok(()) => (StatusCode::OK, None),
             Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, Some(reason.to_string())),
@@ -128,18 +119,23 @@ pub(super) async fn root(State(endpoints): State<Endpoints>, headers: HeaderMap)
 }
 
 pub(super) async fn status(State(endpoints): State<Endpoints>) -> Response {
-    Json(endpoints.source.view()).into_response()
+    Json(endpoints.page.view.view()).into_response()
 }
 
 pub(super) async fn cluster(State(endpoints): State<Endpoints>) -> Response {
-    let report = endpoints.reports.report().await;
-    let own = endpoints.source.view();
-    Json(Cluster::new(&report, &own, &endpoints.reports.addresses())).into_response()
+    let report = endpoints.page.reports.report().await;
+    let own = endpoints.page.view.view();
+    Json(reports::cluster(
+        &report,
+        &own,
+        &endpoints.page.reports.addresses(),
+    ))
+    .into_response()
 }
 
 /// The ring's configuration in its log, which is the same on every member.
 pub(super) async fn config(State(endpoints): State<Endpoints>) -> Response {
-    let view = endpoints.source.view();
+    let view = endpoints.page.view.view();
     Json(json!({
         "ring": view.ring,
         "rules": view.rules,
@@ -173,7 +169,7 @@ pub(super) async fn check(
     State(endpoints): State<Endpoints>,
     Path((_, ring)): Path<(String, String)>,
 ) -> Response {
-    let report = endpoints.reports.report().await;
+    let report = endpoints.page.reports.report().await;
     let check = judge(&ring, &report, endpoints.throttle_threshold);
     let code = StatusCode::from_u16(check.status_code);
     let code = code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use member::status::{ClientAddresses, MemberView, PauseView};
+use member::status::{ClientAddresses, MemberView};
 use raft_types::{MemberId, MemberKind};
-use ring_admin::ScheduledSwitchover;
-use serde::Serialize;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::operator::{Asker, MemberReport, RingReport};
@@ -17,13 +16,11 @@ const ASKED_AGAIN_AFTER: Duration = Duration::from_millis(900);
 
 /// Asks the members of the ring, this one included. Clones share the answers.
 #[derive(Clone)]
-pub struct RingReports(Arc<Shared>);
-
-struct Shared {
-    asker: Asker,
+pub struct RingReports {
+    asker: Arc<Asker>,
     /// Held while the members are asked, so that all clients wait for the same answers.
-    asking: tokio::sync::Mutex<()>,
-    last: Mutex<Last>,
+    asking: Arc<tokio::sync::Mutex<()>>,
+    last: Arc<Mutex<Last>>,
 }
 
 #[derive(Default)]
@@ -36,15 +33,15 @@ struct Last {
 impl RingReports {
     /// For the ring of `asker`.
     pub fn new(asker: Asker) -> Self {
-        Self(Arc::new(Shared {
-            asker,
-            asking: tokio::sync::Mutex::new(()),
-            last: Mutex::default(),
-        }))
+        Self {
+            asker: Arc::new(asker),
+            asking: Arc::default(),
+            last: Arc::default(),
+        }
     }
 
     fn last(&self) -> MutexGuard<'_, Last> {
-        self.0.last.lock().unwrap_or_else(PoisonError::into_inner)
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The last report, if it is younger.
@@ -56,11 +53,11 @@ impl RingReports {
 
     /// The current report. A member that does not answer delays it by two seconds.
     pub(super) async fn report(&self) -> Arc<RingReport> {
-        let _one_at_a_time = self.0.asking.lock().await;
+        let _one_at_a_time = self.asking.lock().await;
         if let Some(report) = self.not_older(ASKED_AGAIN_AFTER) {
             return report;
         }
-        let report = Arc::new(self.0.asker.report().await);
+        let report = Arc::new(self.asker.report().await);
         let mut last = self.last();
         last.report = Some((Instant::now(), report.clone()));
         last.addresses.extend(addresses(&report));
@@ -80,91 +77,59 @@ fn addresses(report: &RingReport) -> impl Iterator<Item = (MemberId, ClientAddre
 
 // `GET /cluster`.
 
-/// The ring at one moment. Fields are only ever added.
-#[derive(Debug, PartialEq, Serialize)]
-pub(super) struct Cluster {
-    scope: String,
-    /// The leader that has a quorum.
-    leader: Option<MemberId>,
-    pause: bool,
-    /// The pause, if one is in force.
-    paused: Option<PauseView>,
-    /// The switchover that is scheduled, if one is.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    scheduled_switchover: Option<ScheduledSwitchover>,
-    members: Vec<ClusterMember>,
-}
-
-#[derive(Debug, PartialEq, Serialize)]
-struct ClusterMember {
-    name: String,
-    id: MemberId,
-    region: String,
-    role: &'static str,
-    /// `running`, or `silent` where it does not answer.
-    state: &'static str,
-    /// Where it serves HTTP; `None` if it does not, or has never reported it here.
-    api_url: Option<String>,
-    /// Where clients reach its mysqld; `None` for a witness.
-    host: Option<String>,
-    port: Option<u16>,
-    /// Where the other members reach it.
-    address: String,
-    /// Lag behind the leader, in entries.
-    lag: Option<u64>,
-    /// Its mysqld's lag behind the ring's commits.
-    lag_ms: Option<u64>,
-}
-
-impl Cluster {
-    /// From the members' answers, the log of the member that was asked, and the addresses of members that do not answer now.
-    pub(super) fn new(
-        report: &RingReport,
-        own: &MemberView,
-        addresses: &BTreeMap<MemberId, ClientAddresses>,
-    ) -> Self {
-        let nowhere = ClientAddresses::default();
-        let members = report.members.iter();
-        let members = members.filter(|member| member.in_ring != Some(false));
-        let mut members: Vec<_> = members
-            .map(|of| member(of, report, addresses.get(&of.id).unwrap_or(&nowhere)))
-            .collect();
-        members.sort_by_key(|member| member.id);
-        Self {
-            scope: report.ring.clone(),
-            leader: report.leader,
-            pause: report.pause.is_some(),
-            paused: report.pause.clone(),
-            scheduled_switchover: own.scheduled_switchover.clone(),
-            members,
-        }
+/// The ring at one moment, from the members' answers, the log of the member that was asked, and the addresses of members that do not
+/// answer now. Fields are only ever added.
+pub(super) fn cluster(
+    report: &RingReport,
+    own: &MemberView,
+    addresses: &BTreeMap<MemberId, ClientAddresses>,
+) -> Value {
+    let nowhere = ClientAddresses::default();
+    let members = report.members.iter();
+    let mut members: Vec<_> = members
+        .filter(|member| member.in_ring != Some(false))
+        .collect();
+    members.sort_by_key(|member| member.id);
+    let reached = |id: MemberId| addresses.get(&id).unwrap_or(&nowhere);
+    let members = members.iter().map(|of| member(of, report, reached(of.id)));
+    let mut cluster = json!({
+        "scope": report.ring,
+        // The leader that has a quorum.
+        "leader": report.leader,
+        "pause": report.pause.is_some(),
+        "paused": report.pause,
+        "members": members.collect::<Vec<_>>(),
+    });
+    if let Some(scheduled) = &own.scheduled_switchover {
+        cluster["scheduled_switchover"] = json!(scheduled);
     }
+    cluster
 }
 
-fn member(of: &MemberReport, report: &RingReport, reached: &ClientAddresses) -> ClusterMember {
-    let mysqld = reached.mysql.as_deref().and_then(split);
-    let (host, port) = mysqld.unzip();
+/// `reached`: where clients reach it; empty if it has never reported that here.
+fn member(of: &MemberReport, report: &RingReport, reached: &ClientAddresses) -> Value {
+    let (host, port) = reached.mysql.as_deref().and_then(split).unzip();
     let mysql = of.view.as_ref().and_then(|view| view.mysql.as_ref());
-    ClusterMember {
-        name: of.name.clone(),
-        id: of.id,
-        region: of.region.0.clone(),
-        role: match of.kind {
-            _ if report.leader == Some(of.id) => "leader",
-            MemberKind::Witness => "witness",
-            MemberKind::Database => "replica",
-        },
-        state: match of.view {
-            Some(_) => "running",
-            None => "silent",
-        },
-        api_url: reached.api_url.clone(),
-        host,
-        port,
-        address: of.address.clone(),
-        lag: of.lag_entries,
-        lag_ms: mysql.and_then(|mysql| mysql.lag_ms),
-    }
+    let role = match of.kind {
+        _ if report.leader == Some(of.id) => "leader",
+        MemberKind::Witness => "witness",
+        MemberKind::Database => "replica",
+    };
+    json!({
+        "name": of.name,
+        "id": of.id,
+        "region": of.region,
+        "role": role,
+        "state": if of.view.is_some() { "running" } else { "silent" },
+        "api_url": reached.api_url,
+        "host": host,
+        "port": port,
+        // Where the other members reach it.
+        "address": of.address,
+        "lag": of.lag_entries,
+        // Its mysqld's lag behind the ring's commits.
+        "lag_ms": mysql.and_then(|mysql| mysql.lag_ms),
+    })
 }
 
 /// The host, without the brackets of an IPv6 address, and the port.
@@ -177,7 +142,6 @@ fn split(address: &str) -> Option<(String, u16)> {
 #[cfg(test)]
 mod tests {
     use member::status::sample::{database_leader, witness_follower};
-    use serde_json::json;
 
     use super::*;
     use crate::operator::Asked;
@@ -206,10 +170,8 @@ mod tests {
             ),
             (MemberId(3), at("http://10.0.0.3:7480", None)),
         ]);
-        let cluster = Cluster::new(&report, &database_leader(), &addresses);
-        let cluster = serde_json::to_value(cluster).unwrap();
         assert_eq!(
-            cluster,
+            cluster(&report, &database_leader(), &addresses),
             json!({
                 "scope": "orders", "leader": 1, "pause": false, "paused": null,
                 "members": [

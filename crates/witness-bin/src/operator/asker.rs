@@ -16,13 +16,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub struct Asker {
     pub(super) ring: RingSource,
     /// The member's own view, when a member asks the others.
-    own: Option<(MemberId, Arc<dyn ViewSource>)>,
+    pub(crate) own: Option<(MemberId, Arc<dyn ViewSource>)>,
     tls: Option<TlsMaterial>,
     transport: TransportConfig,
 }
 
 /// How the members are known.
-pub(super) enum RingSource {
+pub(crate) enum RingSource {
     /// From a configuration.
     Configured {
         ring: String,
@@ -30,15 +30,6 @@ pub(super) enum RingSource {
     },
     /// From the answers at these addresses.
     Endpoints(Vec<String>),
-}
-
-impl RingSource {
-    fn configured(settings: &Settings) -> Self {
-        Self::Configured {
-            ring: settings.ring_name.clone(),
-            members: settings.members.clone(),
-        }
-    }
 }
 
 impl Asker {
@@ -49,7 +40,7 @@ impl Asker {
     pub fn new(settings: &Settings) -> Result<Self, TlsError> {
         let tls = settings.tls.as_ref().map(TlsSettings::load_for_commands);
         let tls = tls.transpose()?;
-        Ok(Self::of(RingSource::configured(settings), tls))
+        Ok(Self::of_ring(settings, tls))
     }
 
     /// For the member with this configuration: asks the others with its TLS settings, and uses its own view.
@@ -58,37 +49,28 @@ impl Asker {
         tls: Option<TlsMaterial>,
         view: Arc<dyn ViewSource>,
     ) -> Self {
-        let mut asker = Self::of(RingSource::configured(settings), tls);
+        let mut asker = Self::of_ring(settings, tls);
         asker.own = Some((settings.own.id, view));
         // The member's client repeats its question.
         asker.transport.lookup_limit = PATIENCE;
         asker
     }
 
-    /// For a member without other members.
-    #[cfg(feature = "fuzzing")]
-    pub(crate) fn of_itself(view: Arc<dyn ViewSource>) -> Self {
-        let own = view.view();
-        let ring = RingSource::Configured {
-            ring: own.ring.name,
-            members: Vec::new(),
-        };
-        Self {
-            own: Some((own.member.id, view)),
-            ..Self::of(ring, None)
-        }
-    }
-
     /// For the ring of the members at these addresses; one answer is enough.
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub fn at(endpoints: &[String], tls: Option<&TlsSettings>) -> Result<Self, TlsError> {
+    pub fn of_endpoints(endpoints: &[String], tls: Option<&TlsSettings>) -> Result<Self, TlsError> {
         let tls = tls.map(TlsSettings::load_for_commands).transpose()?;
         Ok(Self::of(RingSource::Endpoints(endpoints.to_vec()), tls))
     }
 
-    fn of(ring: RingSource, tls: Option<TlsMaterial>) -> Self {
+    fn of_ring(settings: &Settings, tls: Option<TlsMaterial>) -> Self {
+        let (ring, members) = (settings.ring_name.clone(), settings.members.clone());
+        Self::of(RingSource::Configured { ring, members }, tls)
+    }
+
+    pub(crate) fn of(ring: RingSource, tls: Option<TlsMaterial>) -> Self {
         Self {
             ring,
             own: None,
@@ -199,10 +181,17 @@ pub struct Asked {
 impl Asked {
     /// Returns whether it was not called because its name could not be resolved.
     pub(crate) fn unresolved(&self) -> bool {
-        self.answer
-            .as_ref()
-            .is_err_and(|silence| silence.unresolved)
+        let silence = self.answer.as_ref().err();
+        silence.is_some_and(|silence| silence.unresolved)
     }
+}
+
+/// The view of the member with the longest log; its roster and its voter sets are the newest.
+pub(crate) fn latest(asked: &[Asked]) -> Option<&MemberView> {
+    let views = asked.iter().filter_map(|asked| asked.answer.as_ref().ok());
+    views
+        .filter(|view| !view.members.is_empty())
+        .max_by_key(|view| view.log_end)
 }
 
 #[cfg(test)]
@@ -229,12 +218,4 @@ impl Asked {
             answer,
         }
     }
-}
-
-/// The view of the member with the longest log; its roster and its voter sets are the newest.
-pub(crate) fn latest(asked: &[Asked]) -> Option<&MemberView> {
-    let views = asked.iter().filter_map(|asked| asked.answer.as_ref().ok());
-    views
-        .filter(|view| !view.members.is_empty())
-        .max_by_key(|view| view.log_end)
 }

@@ -4,70 +4,38 @@
 use std::collections::BTreeMap;
 
 use member::protocol::{Refusal, RefusalKind};
+use member::settings::MemberEntry;
 use member::status::MemberView;
-use raft_types::{MemberId, MemberKind, Region};
+use raft_types::MemberId;
 
-use crate::config::nearest;
+use crate::config::did_you_mean;
 use crate::operator::RingReport;
-use crate::terminal::{Exit, Failure};
-
-/// One member and its address.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MemberAddress {
-    /// The member's number, unique in the ring.
-    pub id: MemberId,
-    /// The member's name, unique in the ring.
-    pub name: String,
-    /// The region in which it runs.
-    pub region: Region,
-    /// With a mysqld or without.
-    pub kind: MemberKind,
-    /// `HOST:PORT` at which it is reached.
-    pub address: String,
-}
+use crate::terminal::{Attempt, Exit, Failure};
 
 /// The members that an operator can name, by number.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Directory(BTreeMap<MemberId, MemberAddress>);
+pub struct Directory(BTreeMap<MemberId, MemberEntry>);
 
 impl Directory {
     /// The members in a report.
     pub fn of(report: &RingReport) -> Self {
-        let places = report.members.iter().map(|member| {
-            let place = MemberAddress {
-                id: member.id,
-                name: member.name.clone(),
-                region: member.region.clone(),
-                kind: member.kind,
-                address: member.address.clone(),
-            };
-            (member.id, place)
-        });
-        Self(places.collect())
+        let members = report.members.iter();
+        Self(members.map(|one| (one.id, one.entry.clone())).collect())
     }
 
     /// The members in a member's log.
     pub fn of_log(view: &MemberView) -> Self {
-        let places = view.members.iter().map(|logged| {
-            let place = MemberAddress {
-                id: logged.id,
-                name: logged.record.name.clone(),
-                region: logged.record.region.clone(),
-                kind: logged.record.kind,
-                address: logged.record.address.clone(),
-            };
-            (logged.id, place)
-        });
-        Self(places.collect())
+        let members = view.members.iter();
+        Self(members.map(|one| (one.id, one.into())).collect())
     }
 
     /// All of them, by number.
-    pub fn places(&self) -> impl Iterator<Item = &MemberAddress> {
+    pub fn places(&self) -> impl Iterator<Item = &MemberEntry> {
         self.0.values()
     }
 
     /// A member by its number.
-    pub fn get(&self, id: MemberId) -> Option<&MemberAddress> {
+    pub fn get(&self, id: MemberId) -> Option<&MemberEntry> {
         self.0.get(&id)
     }
 
@@ -75,30 +43,27 @@ impl Directory {
     ///
     /// # Errors
     /// Exit 4 when there is none, with the nearest name.
-    pub fn find(&self, named: &str) -> Result<&MemberAddress, Failure> {
+    pub fn find(&self, named: &str) -> Attempt<&MemberEntry> {
         let by_name = self.0.values().find(|place| place.name == named);
         let by_number = || self.0.get(&MemberId(named.parse().ok()?));
         by_name.or_else(by_number).ok_or_else(|| {
-            let names = || self.0.values().map(|place| place.name.as_str());
-            let advice = match nearest(named, names()) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => {
-                    let known = self.0.values();
-                    let known = known.map(|place| format!("`{}` ({})", place.name, place.id));
-                    format!("the members are {}", known.collect::<Vec<_>>().join(", "))
-                }
-            };
+            let names = self.0.values().map(|place| place.name.as_str());
+            let advice = did_you_mean(named, names, || {
+                let known = self.0.values();
+                let known = known.map(|place| format!("`{}` ({})", place.name, place.id));
+                format!("the members are {}", known.collect::<Vec<_>>().join(", "))
+            });
             let what = format!("the ring has no member `{named}`");
-            Failure::new(Exit::Refused, what, advice)
+            Exit::Refused.because(what, advice)
         })
     }
 
     /// A member's name in messages: its name, or its number when no name is known.
     pub fn name(&self, id: MemberId) -> String {
-        self.get(id).map_or_else(
-            || format!("member {id}"),
-            |place| format!("`{}`", place.name),
-        )
+        match self.get(id) {
+            Some(place) => format!("`{}`", place.name),
+            None => format!("member {id}"),
+        }
     }
 
     /// A member by its number, with its name if that is known.
@@ -118,7 +83,7 @@ impl Directory {
             RefusalKind::Failed => Exit::Error,
         };
         let (what, advice) = (&refusal.what, &refusal.advice);
-        Failure::new(exit, self.with_names(what), self.with_names(advice))
+        exit.because(self.with_names(what), self.with_names(advice))
     }
 
     /// A finished message of another member, which has only numbers, with names added: "member 2" becomes "member 2 `db-2`", and
@@ -158,15 +123,10 @@ fn leading_number(text: &str) -> Option<(&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operator::Asked;
 
     fn directory() -> Directory {
-        let place = |id, name: &str| MemberAddress {
-            id: MemberId(id),
-            name: name.into(),
-            region: Region("north".into()),
-            kind: MemberKind::Database,
-            address: format!("10.0.0.{id}:7400"),
-        };
+        let place = |id, name: &str| Asked::sample(id, name, Err("gone".into())).entry;
         let places = [place(1, "db-1"), place(2, "db-2"), place(13, "1")];
         Directory(places.map(|place| (place.id, place)).into())
     }

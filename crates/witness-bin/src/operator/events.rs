@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use member::status::{MemberView, MysqlView, PauseView, Role};
+use member::status::{LoggedMember, MemberView, MysqlView, Role};
 use raft_types::MemberId;
 
 use crate::operator::{Directory, RingReport};
@@ -71,27 +71,18 @@ enum Leading {
 /// The known state at one moment.
 #[derive(Debug, Clone)]
 struct Facts {
-    own: MemberId,
+    view: MemberView,
     leading: Leading,
     /// Whether this member leads, and too few members answer it.
     lacks_quorum: bool,
     /// The last moment at which a leader with a quorum was seen.
     led_ms: u64,
-    /// How long this member had no leader before the current one.
-    leaderless_ms: Option<u64>,
     /// Since when this member leads, if it does.
     leads_since_ms: Option<u64>,
-    pause: Option<PauseView>,
-    policy: String,
-    voter_sets: Vec<BTreeSet<MemberId>>,
-    names: BTreeMap<MemberId, String>,
     /// Whether each member answers; for a missing one it is unknown.
     answers: BTreeMap<MemberId, bool>,
     /// The state of each mysqld; for a missing one it is unknown.
     mysqlds: BTreeMap<MemberId, MysqldKind>,
-    /// Transactions trimmed from the binlog of this member's mysqld.
-    trimmed: u64,
-    fault: Option<String>,
 }
 
 impl Facts {
@@ -119,34 +110,19 @@ impl Facts {
             None => Leading::Unknown,
         };
         let led_before = before.map_or(now_ms, |before| before.led_ms);
-        let leads_since_ms = (view.role == Role::Leader).then(|| {
-            before
-                .and_then(|before| before.leads_since_ms)
-                .unwrap_or(now_ms)
-        });
+        let led_since = before.and_then(|before| before.leads_since_ms);
         let mut facts = Self {
             led_ms: match leading {
                 Leading::Led { .. } if !lacks_quorum => now_ms,
                 _ => led_before,
             },
             leading,
-            leaderless_ms: view.activity.leaderless_ms,
             lacks_quorum,
-            leads_since_ms,
-            pause: view.pause.clone(),
-            policy: view.rules.policy.to_string(),
-            voter_sets: view.voter_sets.clone(),
-            names: view
-                .members
-                .iter()
-                .map(|member| (member.id, member.record.name.clone()))
-                .collect(),
+            leads_since_ms: (view.role == Role::Leader).then(|| led_since.unwrap_or(now_ms)),
             // Members that were not asked this time keep their state.
             answers: before.map_or_else(BTreeMap::new, |before| before.answers.clone()),
             mysqlds: BTreeMap::new(),
-            trimmed: view.mysql.as_ref().map_or(0, |mysql| mysql.trimmed_total),
-            own,
-            fault: view.fault.clone(),
+            view: view.clone(),
         };
         facts.see_others(now_ms, view, report);
         facts.see_mysqld(own, view.mysql.as_ref());
@@ -184,11 +160,21 @@ impl Facts {
             .extend(mysql.map(|mysql| (id, MysqldKind::of(mysql))));
     }
 
+    fn member(&self, id: MemberId) -> Option<&LoggedMember> {
+        self.view.members.iter().find(|member| member.id == id)
+    }
+
     fn name(&self, id: MemberId) -> String {
-        match self.names.get(&id) {
-            Some(name) => format!("`{name}`"),
+        match self.member(id) {
+            Some(member) => format!("`{}`", member.record.name),
             None => format!("member {id}"),
         }
+    }
+
+    /// Transactions trimmed from the binlog of this member's mysqld.
+    fn trimmed(&self) -> u64 {
+        let mysql = self.view.mysql.as_ref();
+        mysql.map_or(0, |mysql| mysql.trimmed_total)
     }
 
     fn list(&self, members: &BTreeSet<MemberId>) -> String {
@@ -217,31 +203,33 @@ fn differences(before: &Facts, now: &Facts) -> Vec<Change> {
         }));
     }
     // An outside observer may ask one member now and another member next.
-    let trimmed_before = match before.own == now.own {
-        true => before.trimmed,
-        false => now.trimmed,
+    let own = now.view.member.id;
+    let trimmed_before = match before.view.member.id == own {
+        true => before.trimmed(),
+        false => now.trimmed(),
     };
-    if let transactions @ 1.. = now.trimmed.saturating_sub(trimmed_before) {
-        let member = now.name(now.own);
+    if let transactions @ 1.. = now.trimmed().saturating_sub(trimmed_before) {
+        let member = now.name(own);
         changes.push(Change::Trimmed {
             member,
             transactions,
         });
     }
     changes.extend(ring_changes(before, now));
-    match (&before.pause, &now.pause) {
+    match (&before.view.pause, &now.view.pause) {
         (Some(_), None) => changes.push(Change::Resumed),
         (was, Some(pause)) if was.as_ref().map(|was| was.since) != Some(pause.since) => {
-            let primary = now.names.get(&pause.primary);
+            let primary = now.member(pause.primary);
+            let primary = primary.map_or("?", |primary| primary.record.name.as_str());
             changes.push(Change::Paused {
                 pause: pause.clone(),
-                primary: primary.map_or("?", String::as_str).to_owned(),
+                primary: primary.to_owned(),
             });
         }
         _ => {}
     }
-    if before.fault != now.fault {
-        changes.extend(now.fault.clone().map(Change::Fault));
+    if before.view.fault != now.view.fault {
+        changes.extend(now.view.fault.clone().map(Change::Fault));
     }
     changes
 }
@@ -249,23 +237,23 @@ fn differences(before: &Facts, now: &Facts) -> Vec<Change> {
 /// Changes of the members, the voter sets and the policy.
 fn ring_changes(before: &Facts, now: &Facts) -> Vec<Change> {
     // A member that joins its ring learns of all members immediately; none of them was added then.
-    if before.names.is_empty() {
+    if before.view.members.is_empty() {
         return Vec::new();
     }
     let mut changes = Vec::new();
-    let added = now.names.keys().filter(|id| !before.names.contains_key(id));
-    changes.extend(added.map(|id| Change::Added(now.name(*id))));
-    let gone = before.names.keys().filter(|id| !now.names.contains_key(id));
-    changes.extend(gone.map(|id| Change::Removed(before.name(*id))));
-    if before.voter_sets != now.voter_sets {
-        let sets = now.voter_sets.iter().map(|set| now.list(set));
+    let members = now.view.members.iter().map(|member| member.id);
+    let added = members.filter(|id| before.member(*id).is_none());
+    changes.extend(added.map(|id| Change::Added(now.name(id))));
+    let members = before.view.members.iter().map(|member| member.id);
+    let gone = members.filter(|id| now.member(*id).is_none());
+    changes.extend(gone.map(|id| Change::Removed(before.name(id))));
+    if before.view.voter_sets != now.view.voter_sets {
+        let sets = now.view.voter_sets.iter().map(|set| now.list(set));
         changes.push(Change::VoterSets(sets.collect()));
     }
-    if before.policy != now.policy {
-        changes.push(Change::Policy {
-            was: before.policy.clone(),
-            now: now.policy.clone(),
-        });
+    let [was, now] = [before, now].map(|facts| facts.view.rules.policy.to_string());
+    if was != now {
+        changes.push(Change::Policy { was, now });
     }
     changes
 }
@@ -282,7 +270,7 @@ fn leading(before: &Facts, now: &Facts) -> Option<Change> {
                 Leading::Led { by: was, .. } if was == by => LedAfter::Itself,
                 Leading::Led { by: was, .. } => LedAfter::Leader(now.name(*was)),
                 // Much may have happened between two observations: the member's own measurement is used.
-                Leading::Unknown => LedAfter::NoLeader(now.leaderless_ms),
+                Leading::Unknown => LedAfter::NoLeader(now.view.activity.leaderless_ms),
                 Leading::NoQuorum { .. } => {
                     let lost = now.led_ms.saturating_sub(before.led_ms) as f64 / 1e3;
                     LedAfter::NoQuorum(lost)

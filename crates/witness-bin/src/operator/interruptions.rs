@@ -108,17 +108,13 @@ pub(crate) fn ended(entries: &[HistoryEntry]) -> Vec<Option<Ended>> {
 }
 
 /// The time from the previous leader's last heartbeat until clients could write, as the new leader recorded it.
-fn leaderless_ms(
-    entries: &[HistoryEntry],
-    resumed: &HistoryEntry,
-    member: MemberId,
-) -> Option<u64> {
+fn leaderless_ms(entries: &[HistoryEntry], end: &HistoryEntry, member: MemberId) -> Option<u64> {
     entries.iter().find_map(|entry| match &entry.event {
         HistoryEvent::Led {
             leader,
             leaderless_ms,
             ..
-        } if leader.id == member && entry.term == resumed.term => *leaderless_ms,
+        } if leader.id == member && entry.term == end.term => *leaderless_ms,
         _ => None,
     })
 }

@@ -10,15 +10,18 @@ mod ring_report;
 use std::time::Duration;
 
 use member::protocol::{CommandEvent, CommandResult, OperatorCommand, Order, Refusal};
+use member::settings::MemberEntry;
 use ring_admin::Introduction;
 use tokio::time::Instant;
 use transport::AdminError;
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use crate::operator::asker::RingSource;
 pub(crate) use crate::operator::asker::latest;
 pub use crate::operator::asker::{Asked, Asker, Silence};
-pub use crate::operator::directory::{Directory, MemberAddress};
+pub use crate::operator::directory::Directory;
 pub use crate::operator::ring_report::{Hop, MemberReport, RingReport, hops};
-use crate::terminal::{Exit, Failure};
+use crate::terminal::{Attempt, Exit, Failure};
 
 /// How often a command is redirected to another reported leader.
 const MOST_REDIRECTS: usize = 2;
@@ -29,37 +32,18 @@ const BETWEEN_REDIRECTS: Duration = Duration::from_millis(300);
 #[derive(Debug, Clone, PartialEq)]
 pub enum Told {
     /// The command is sent to this member.
-    Asking(MemberAddress),
-    /// A phase of this name has begun.
-    Began(String),
-    /// A phase has ended, after this many seconds.
-    Done(String, f64),
-    /// Bytes copied in this stage, of about this total.
-    Copied(String, u64, u64),
+    Asking(MemberEntry),
+    /// The member's report.
+    Reported(CommandEvent),
 }
 
-/// Sends commands to the members of one configuration.
-pub struct Operator {
-    asker: Asker,
-}
-
-impl Operator {
-    /// For the ring that these members belong to.
-    pub fn new(asker: Asker) -> Self {
-        Self { asker }
-    }
-
-    /// The ring as all of its members see it.
-    pub async fn ring(&self) -> RingReport {
-        self.asker.report().await
-    }
-
+impl Asker {
     /// Asks the member at an address for its identity.
     ///
     /// # Errors
     /// When no member answers there.
     pub async fn identify(&self, address: &str) -> Result<Introduction, AdminError> {
-        self.asker.client(address)?.identify().await
+        self.client(address)?.identify().await
     }
 
     /// Executes a command on the leader.
@@ -73,13 +57,16 @@ impl Operator {
         command: &OperatorCommand,
         until: Instant,
         mut tell: impl FnMut(Told),
-    ) -> Result<CommandResult, Failure> {
+    ) -> Attempt<CommandResult> {
         let directory = Directory::of(report);
         let end = async {
             let mut leader = leader(report, &directory)?;
             for _ in 0..=MOST_REDIRECTS {
                 tell(Told::Asking(leader.clone()));
-                let refusal = match self.ask(&leader, command, &directory, &mut tell).await? {
+                let refusal = match self
+                    .command(&leader, command, &directory, &mut tell)
+                    .await?
+                {
                     Ok(result) => return Ok(result),
                     Err(refusal) => refusal,
                 };
@@ -93,8 +80,7 @@ impl Operator {
                     None => return Err(directory.failure(&refusal)),
                 }
             }
-            Err(Failure::new(
-                Exit::NoQuorum,
+            Err(Exit::NoQuorum.because(
                 "the leadership moves from member to member",
                 "wait until it settles, and check with `witness status`",
             ))
@@ -116,13 +102,13 @@ impl Operator {
     /// As [`Self::lead`].
     pub async fn at(
         &self,
-        place: &MemberAddress,
+        place: &MemberEntry,
         directory: &Directory,
         command: &OperatorCommand,
         until: Instant,
         mut tell: impl FnMut(Told),
-    ) -> Result<CommandResult, Failure> {
-        let asked = self.ask(place, command, directory, &mut tell);
+    ) -> Attempt<CommandResult> {
+        let asked = self.command(place, command, directory, &mut tell);
         match tokio::time::timeout_at(until, asked).await {
             Ok(answer) => answer?.map_err(|refusal| directory.failure(&refusal)),
             Err(_) => Err(unknown(command, directory, "it did not end in time")),
@@ -130,53 +116,41 @@ impl Operator {
     }
 
     /// The member's answer; a failure where there is none.
-    async fn ask(
+    async fn command(
         &self,
-        place: &MemberAddress,
+        place: &MemberEntry,
         command: &OperatorCommand,
         directory: &Directory,
         tell: &mut impl FnMut(Told),
-    ) -> Result<Result<CommandResult, Refusal>, Failure> {
+    ) -> Attempt<Result<CommandResult, Refusal>> {
         let order = Order {
             command: command.clone(),
             by: operator_name(),
         };
         // An order is plain data, which always serializes.
         let json = serde_json::to_vec(&order).unwrap_or_default();
-        let client = self
-            .asker
-            .client(&place.address)
-            .map_err(|error| Failure::new(Exit::Usage, error.to_string(), "fix the address"))?;
+        let client = self.client(&place.address);
+        let client = client.map_err(|error| Exit::Usage.because(error, "fix the address"))?;
         let begun = client.command(json.into()).await;
         let mut events = begun.map_err(|error| not_begun(&error))?;
         loop {
-            let event = match events.next().await {
-                Ok(Some(json)) => serde_json::from_slice(&json),
-                Ok(None) => {
-                    let why = format!("{} ended before it had an answer", directory.name(place.id));
-                    return Err(unknown(command, directory, &why));
-                }
-                Err(error) => {
-                    let why = directory.with_names(&error.to_string());
-                    return Err(unknown(command, directory, &why));
-                }
-            };
-            match event {
-                Ok(CommandEvent::Began { phase }) => tell(Told::Began(phase)),
-                Ok(CommandEvent::Done { phase, seconds }) => tell(Told::Done(phase, seconds)),
-                Ok(CommandEvent::Copied { stage, bytes, of }) => {
-                    tell(Told::Copied(stage, bytes, of))
-                }
-                Ok(CommandEvent::Result(result)) => return Ok(Ok(result)),
-                Ok(CommandEvent::Refused(refusal)) => return Ok(Err(refusal)),
-                Err(error) => {
-                    let why = format!(
+            let why = match events.next().await {
+                Ok(Some(json)) => match serde_json::from_slice(&json) {
+                    Ok(CommandEvent::Result(result)) => return Ok(Ok(result)),
+                    Ok(CommandEvent::Refused(refusal)) => return Ok(Err(refusal)),
+                    Ok(event) => {
+                        tell(Told::Reported(event));
+                        continue;
+                    }
+                    Err(error) => format!(
                         "{} gave an answer that cannot be read ({error}); run the same version everywhere",
                         directory.name(place.id)
-                    );
-                    return Err(unknown(command, directory, &why));
-                }
-            }
+                    ),
+                },
+                Ok(None) => format!("{} ended before it had an answer", directory.name(place.id)),
+                Err(error) => directory.with_names(&error.to_string()),
+            };
+            return Err(unknown(command, directory, &why));
         }
     }
 }
@@ -190,20 +164,18 @@ pub(crate) fn operator_name() -> String {
 }
 
 /// The leader that has a quorum.
-fn leader(report: &RingReport, directory: &Directory) -> Result<MemberAddress, Failure> {
+fn leader(report: &RingReport, directory: &Directory) -> Attempt<MemberEntry> {
     let place = report.leader.and_then(|leader| directory.get(leader));
     place.cloned().ok_or_else(|| {
         let quorum = &report.quorum;
         let cause = quorum.cause.as_deref().unwrap_or("no member leads");
-        let fix = quorum
-            .fix
-            .as_deref()
-            .unwrap_or("check with `witness status`");
+        let fix = quorum.fix.as_deref();
+        let fix = fix.unwrap_or("check with `witness status`");
         let what = match report.quorum_unknown {
             true => "no leader was found",
             false => "no member leads with a quorum",
         };
-        Failure::new(Exit::NoQuorum, format!("{what}: {cause}"), fix)
+        Exit::NoQuorum.because(format!("{what}: {cause}"), fix)
     })
 }
 
@@ -215,14 +187,13 @@ fn not_begun(error: &AdminError) -> Failure {
         AdminError::Refused { .. } => (Exit::Refused, look),
         _ => (Exit::NoQuorum, look),
     };
-    Failure::new(exit, format!("nothing was done: {error}"), advice)
+    exit.because(format!("nothing was done: {error}"), advice)
 }
 
 fn unknown(command: &OperatorCommand, directory: &Directory, why: &str) -> Failure {
     let command = command.text(&|id| directory.numbered(id));
     let what = format!("{command} may continue in the ring: {why}");
-    Failure::new(
-        Exit::Unknown,
+    Exit::Unknown.because(
         what,
         "check with `witness status` how it ended, and the ring's members with `witness members list`",
     )

@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::successors;
+use std::ops::Deref;
 
 use member::settings::MemberEntry;
 use member::status::{MemberView, MysqldState, PauseView, QuorumView};
-use raft_types::{MemberId, MemberKind, Region};
+use raft_types::MemberId;
 use serde::Serialize;
 
 use crate::operator::asker::{Asked, Asker, RingSource, latest};
@@ -39,18 +40,9 @@ pub struct RingReport {
 /// One member in a report of the ring.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MemberReport {
-    /// The member's number, unique in the ring.
-    pub id: MemberId,
-    /// The member's name, unique in the ring.
-    pub name: String,
-    /// The region in which it runs.
-    pub region: Region,
-    /// With or without a mysqld.
-    pub kind: MemberKind,
-    /// Whether it may count in a quorum.
-    pub votes: bool,
-    /// `HOST:PORT` at which it was asked.
-    pub address: String,
+    /// The member, with the address at which it was asked.
+    #[serde(flatten)]
+    pub entry: MemberEntry,
     /// True if it is in the client's configuration.
     pub configured: bool,
     /// True if it is in the ring; `None` when no answer shows that.
@@ -65,55 +57,63 @@ pub struct MemberReport {
     pub view: Option<MemberView>,
 }
 
+impl Deref for MemberReport {
+    type Target = MemberEntry;
+
+    fn deref(&self) -> &MemberEntry {
+        &self.entry
+    }
+}
+
 impl RingReport {
+    /// The member with this number.
+    pub fn member(&self, id: MemberId) -> Option<&MemberReport> {
+        self.members.iter().find(|member| member.id == id)
+    }
+
+    /// The views of the members that answered.
+    pub fn views(&self) -> impl Iterator<Item = &MemberView> {
+        self.members.iter().filter_map(|one| one.view.as_ref())
+    }
+
     /// The leader's view, if the report has a leader that answered.
     pub fn leader_view(&self) -> Option<&MemberView> {
-        let leader = self
-            .members
-            .iter()
-            .find(|member| Some(member.id) == self.leader);
-        leader.and_then(|leader| leader.view.as_ref())
+        self.member(self.leader?)?.view.as_ref()
     }
 
     /// The members with a mysqld that is held, has failed or is unreachable, if no mysqld of the ring runs; otherwise empty.
     pub(crate) fn databases_down(&self) -> Vec<&str> {
-        let databases = || {
-            let views = self.members.iter();
-            views.filter_map(|member| Some((member, member.view.as_ref()?.mysql.as_ref()?)))
-        };
-        if databases().any(|(_, mysql)| mysql.state == MysqldState::Running) {
+        use MysqldState::{Failed, Held, Running, Unreachable};
+        let members = self.members.iter();
+        let databases =
+            members.filter_map(|one| Some((one, one.view.as_ref()?.mysql.as_ref()?.state)));
+        let databases: Vec<_> = databases.collect();
+        if databases.iter().any(|(_, state)| *state == Running) {
             return Vec::new();
         }
-        databases()
-            .filter(|(_, mysql)| {
-                use MysqldState::{Failed, Held, Unreachable};
-                matches!(mysql.state, Held | Failed | Unreachable)
-            })
-            .map(|(member, _)| member.name.as_str())
-            .collect()
+        let down = databases.iter();
+        let down = down.filter(|(_, state)| matches!(state, Held | Failed | Unreachable));
+        down.map(|(member, _)| member.name.as_str()).collect()
     }
 
     /// Combines the answers of all members, in the order in which they were asked.
     pub fn new(ring: &str, asked: Vec<Asked>) -> Self {
         let views = || asked.iter().filter_map(|asked| asked.answer.as_ref().ok());
         // If two members claim to lead, the one with the later term is right.
-        let serving = views()
-            .filter(|view| view.serving)
-            .max_by_key(|view| view.term);
+        let serving = views().filter(|view| view.serving);
+        let serving = serving.max_by_key(|view| view.term);
         let leader = serving.map(|view| view.member.id);
         let end = serving.and_then(|view| view.log_end).map(|end| end.index);
         let lag = |view: &MemberView| {
             let own = view.log_end.map_or(0, |end| end.index + 1);
             end.map(|end| (end + 1).saturating_sub(own))
         };
+        let answers = QuorumView {
+            ok: true,
+            ..QuorumView::default()
+        };
         let (quorum, quorum_unknown) = match (serving, not_known(&asked)) {
-            (Some(_), _) => (
-                QuorumView {
-                    ok: true,
-                    ..QuorumView::default()
-                },
-                false,
-            ),
+            (Some(_), _) => (answers, false),
             (None, Some(unknown)) => (unknown, true),
             (None, None) => (lost(&asked), false),
         };
@@ -123,27 +123,20 @@ impl RingReport {
         warnings.extend(tolerance::even_sets(&asked));
         warnings.extend(pause.as_ref().and_then(forgotten_pause));
         warnings.extend(latest(&asked).and_then(scheduled));
-        let roster: Option<BTreeSet<_>> =
-            latest(&asked).map(|view| view.members.iter().map(|logged| logged.id).collect());
-        let members = asked.into_iter().map(|asked| MemberReport {
-            unresolved: asked.unresolved(),
-            in_ring: roster
-                .as_ref()
-                .map(|roster| roster.contains(&asked.entry.id)),
-            configured: asked.configured,
-            id: asked.entry.id,
-            name: asked.entry.name,
-            region: asked.entry.region,
-            kind: asked.entry.kind,
-            votes: asked.entry.votes,
-            address: asked.entry.address,
-            lag_entries: asked.answer.as_ref().ok().and_then(lag),
-            error: asked
-                .answer
-                .as_ref()
-                .err()
-                .map(|silence| silence.why.clone()),
-            view: asked.answer.ok(),
+        let roster = latest(&asked).map(|view| view.members.iter().map(|logged| logged.id));
+        let roster: Option<BTreeSet<_>> = roster.map(Iterator::collect);
+        let members = asked.into_iter().map(|asked| {
+            let silence = asked.answer.as_ref().err();
+            let roster = roster.as_ref();
+            MemberReport {
+                unresolved: asked.unresolved(),
+                in_ring: roster.map(|roster| roster.contains(&asked.entry.id)),
+                configured: asked.configured,
+                lag_entries: asked.answer.as_ref().ok().and_then(lag),
+                error: silence.map(|silence| silence.why.clone()),
+                entry: asked.entry,
+                view: asked.answer.ok(),
+            }
         });
         Self {
             ring: ring.to_owned(),
@@ -207,7 +200,7 @@ impl Asker {
         // A client on another host may reach it only there.
         for member in &mut report.members {
             if let Some(endpoint) = reached.remove(&member.id) {
-                member.address = endpoint;
+                member.entry.address = endpoint;
             }
         }
         // For a member in the log, its own line already shows that it does not answer.
@@ -222,34 +215,29 @@ impl Asker {
 
 /// A member that answered at an address which may differ from the one in the log.
 fn answering(view: &MemberView, endpoint: &str) -> MemberEntry {
-    let logged = view
-        .members
-        .iter()
-        .find(|logged| logged.id == view.member.id);
+    let mut logged = view.members.iter();
+    let logged = logged.find(|logged| logged.id == view.member.id);
+    let (priority, address) = match logged {
+        Some(logged) => (logged.record.priority, logged.record.address.clone()),
+        None => (0, endpoint.to_owned()),
+    };
     MemberEntry {
         id: view.member.id,
         name: view.member.name.clone(),
         region: view.member.region.clone(),
         kind: view.member.kind,
         votes: view.member.votes,
-        priority: logged.map_or(0, |logged| logged.record.priority),
-        address: logged.map_or_else(
-            || endpoint.to_owned(),
-            |logged| logged.record.address.clone(),
-        ),
+        priority,
+        address,
     }
 }
 
 /// Members of the ring that have not been asked.
 fn strangers(asked: &[Asked]) -> Vec<MemberEntry> {
     let known = |id| asked.iter().any(|asked| asked.entry.id == id);
-    latest(asked)
-        .map(|view| view.members.iter())
-        .into_iter()
-        .flatten()
-        .filter(|logged| !known(logged.id))
-        .map(MemberEntry::from)
-        .collect()
+    let logged = latest(asked).into_iter().flat_map(|view| &view.members);
+    let strangers = logged.filter(|logged| !known(logged.id));
+    strangers.map(MemberEntry::from).collect()
 }
 
 // The path of log entries to the members, hop by hop, along the routes that a leader chose.
@@ -289,9 +277,10 @@ pub fn hops(leader: &MemberView) -> Vec<Hop> {
 
 #[cfg(test)]
 mod tests {
+    use raft_types::{MemberKind, Region};
+
     use super::*;
     use crate::operator::Silence;
-    use member::settings::MemberEntry;
     use member::status::sample::database_leader;
     use member::status::sample::witness_follower;
 

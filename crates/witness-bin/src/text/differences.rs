@@ -68,19 +68,16 @@ fn servers_differ<'a>(views: impl Iterator<Item = &'a MemberView>) -> Vec<String
         }
     }
     let differ = values.iter().filter(|(_, values)| values.len() > 1);
-    differ
-        .map(|(setting, values)| {
-            let each = values.iter().map(|(value, members)| {
-                format!("{value} at the mysqld of {}", quoted(members))
-            });
-            let each: Vec<_> = each.collect();
-            format!(
-                "`{setting}` is {}: it decides what statements about tables or accounts do, and is in no log, so that a server which \
-                 follows would stop or differ; give it one value everywhere",
-                each.join(", and ")
-            )
-        })
-        .collect()
+    let sentences = differ.map(|(setting, values)| {
+        let each = values.iter();
+        let each = each.map(|(value, members)| format!("{value} at the mysqld of {}", quoted(members)));
+        format!(
+            "`{setting}` is {}: it decides what statements about tables or accounts do, and is in no log, so that a server which \
+             follows would stop or differ; give it one value everywhere",
+            each.collect::<Vec<_>>().join(", and ")
+        )
+    });
+    sentences.collect()
 }
 
 /// Members with different timers, as in an incomplete rolling change.
@@ -92,11 +89,8 @@ fn timers_differ<'a>(views: impl Iterator<Item = &'a MemberView>) -> Option<Stri
         }
     }
     let each = members.iter().map(|(timers, members)| {
-        let TimersView {
-            heartbeat_ms,
-            lease_ms,
-        } = timers;
-        format!("{heartbeat_ms}ms and {lease_ms}ms on {}", quoted(members))
+        let (heartbeat, lease) = (timers.heartbeat_ms, timers.lease_ms);
+        format!("{heartbeat}ms and {lease}ms on {}", quoted(members))
     });
     let each: Vec<String> = each.collect();
     (each.len() > 1).then(|| {
@@ -120,45 +114,36 @@ fn file_differs(view: &MemberView, ring: &MemberView) -> Vec<String> {
     };
     let policies = (file.policy.to_string(), ring.rules.policy.to_string());
     let preferences = (regions(file), regions(&ring.rules));
-    [
+    let rules = [
         ("quorum.policy", policies),
         ("quorum.region_preference", preferences),
-    ]
-    .into_iter()
-    .filter(|(_, (file, ring))| file != ring)
-    .map(|(what, (file, ring))| {
+    ];
+    let differ = rules.into_iter().filter(|(_, (file, ring))| file != ring);
+    let sentences = differ.map(|(what, (file, ring))| {
         format!(
             "`{}`: `{what}` is {file} in its file and {ring} in the ring; the ring's value is used. Update the file, or run \
              `witness quorum set`",
             view.member.name
         )
-    })
-    .collect()
+    });
+    sentences.collect()
 }
 
 /// The log takes precedence; the configuration only helps to find the members.
 fn differs(entry: &MemberEntry, logged: &LoggedMember) -> Option<String> {
-    let record = &logged.record;
-    let (ring, here) = [
-        ("name", record.name.clone(), entry.name.clone()),
-        (
-            "region",
-            record.region.to_string(),
-            entry.region.to_string(),
-        ),
-        ("kind", record.kind.to_string(), entry.kind.to_string()),
-        ("votes", record.votes.to_string(), entry.votes.to_string()),
-        (
-            "priority",
-            record.priority.to_string(),
-            entry.priority.to_string(),
-        ),
-        ("address", record.address.clone(), entry.address.clone()),
-    ]
-    .into_iter()
-    .filter(|(_, ring, here)| ring != here)
-    .map(|(key, ring, here)| (format!("{key} = {ring}"), format!("{key} = {here}")))
-    .unzip::<_, _, Vec<_>, Vec<_>>();
+    let fields = |of: &MemberEntry| {
+        [
+            format!("name = {}", of.name),
+            format!("region = {}", of.region),
+            format!("kind = {}", of.kind),
+            format!("votes = {}", of.votes),
+            format!("priority = {}", of.priority),
+            format!("address = {}", of.address),
+        ]
+    };
+    let pairs = fields(&logged.into()).into_iter().zip(fields(entry));
+    let differ = pairs.filter(|(ring, here)| ring != here);
+    let (ring, here): (Vec<_>, Vec<_>) = differ.unzip();
     (!ring.is_empty()).then(|| {
         format!(
             "`{}` has {} in the ring and {} in this configuration; the ring's values are used. Update [[members]], or run \
@@ -213,18 +198,13 @@ fn listed(groups: &Groups) -> String {
 
 /// A version that does not report its formats supports only the first.
 fn speaks(view: &MemberView) -> FormatRange {
-    let formats = view.formats.as_ref();
-    formats.map_or(FormatRange::only(FormatVersion::FIRST), |formats| {
-        formats.speaks
-    })
+    let first = FormatRange::only(FormatVersion::FIRST);
+    (view.formats.as_ref()).map_or(first, |formats| formats.speaks)
 }
 
 fn ring_format(views: &[&MemberView]) -> String {
-    let reported = views
-        .iter()
-        .filter_map(|view| view.formats.as_ref()?.ring)
-        .max();
-    let ring = reported.unwrap_or(FormatVersion::FIRST);
+    let reported = views.iter().filter_map(|view| view.formats.as_ref()?.ring);
+    let ring = reported.max().unwrap_or(FormatVersion::FIRST);
     let newest = views.iter().map(|view| speaks(view).newest()).max();
     match newest.is_some_and(|newest| newest > ring) {
         true => format!(

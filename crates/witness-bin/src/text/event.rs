@@ -3,7 +3,6 @@
 use std::fmt;
 
 use member::status::PauseView;
-use serde::Serialize;
 
 use crate::text::Level;
 use crate::text::member::MysqldKind;
@@ -146,28 +145,9 @@ pub(crate) fn uncommitted(transactions: u64) -> String {
 }
 
 /// A change and the time of its observation.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(into = "Line")]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Event {
     /// Milliseconds since 1970.
     pub(crate) at_ms: u64,
     pub(crate) change: Change,
-}
-
-/// An event in JSON.
-#[derive(Serialize)]
-struct Line {
-    at_ms: u64,
-    level: Level,
-    text: String,
-}
-
-impl From<Event> for Line {
-    fn from(Event { at_ms, change }: Event) -> Self {
-        Self {
-            at_ms,
-            level: change.level(),
-            text: change.to_string(),
-        }
-    }
 }

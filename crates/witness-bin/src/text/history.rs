@@ -1,6 +1,6 @@
 //! The ring's history as sentences for `witness history`, and as Patroni's rows for `GET /history`. Pure.
 
-use consensus::{HistoryEntry, HistoryEvent, Named};
+use consensus::{HistoryEntry, HistoryEvent, Named, Term};
 use raft_types::MemberKind;
 use serde::Serialize;
 
@@ -8,15 +8,12 @@ use crate::text::event::uncommitted;
 use crate::text::times::{precise, second_of_day, time_of_day};
 
 /// The event as a sentence without its full stop; names are in backticks. The operator is omitted.
-pub(crate) fn sentence(entries: &[HistoryEntry], at: usize) -> String {
-    let Some(entry) = entries.get(at) else {
-        return String::new();
-    };
+pub(crate) fn sentence(entries: &[HistoryEntry], entry: &HistoryEntry) -> String {
     match &entry.event {
         HistoryEvent::Bootstrapped { members } => {
             format!("The ring was made, with {members} members")
         }
-        HistoryEvent::Led { .. } => led(entries, at).unwrap_or_default(),
+        HistoryEvent::Led { .. } => led(entries, entry),
         HistoryEvent::GaveAway { from, to, why } => {
             let why = clause(why);
             format!("`{}` gave the leadership to `{}`{why}", from.name, to.name)
@@ -117,8 +114,7 @@ fn clause(why: &str) -> String {
 }
 
 /// The sentence about a leader, with the time since the last call of the one before it.
-fn led(entries: &[HistoryEntry], at: usize) -> Option<String> {
-    let entry = entries.get(at)?;
+fn led(entries: &[HistoryEntry], entry: &HistoryEntry) -> String {
     let HistoryEvent::Led {
         leader,
         kind,
@@ -127,33 +123,25 @@ fn led(entries: &[HistoryEntry], at: usize) -> Option<String> {
         ..
     } = &entry.event
     else {
-        return None;
+        return String::new();
     };
     // An entry for the end of the interruption contains its duration.
-    let resumed = |other: &HistoryEntry| match &other.event {
-        HistoryEvent::WritesResumed { member } => {
-            member.id == leader.id && other.term == entry.term
-        }
-        _ => false,
+    let resumed = |other: &HistoryEntry| {
+        matches!(&other.event, HistoryEvent::WritesResumed { member } if member.id == leader.id)
+            && other.term == entry.term
     };
     let silence = leaderless_ms.filter(|_| !entries.iter().any(resumed));
+    let (what, closed) = match (kind, writable) {
+        (MemberKind::Database, true) => ("clients could write", ""),
+        (MemberKind::Database, false) => ("it served", "; its mysqld is not open for writes"),
+        (MemberKind::Witness, _) => ("it served", ""),
+    };
     let silence = silence.map_or_else(String::new, |silence| {
-        let what = match (kind, writable) {
-            (MemberKind::Database, true) => "clients could write",
-            _ => "it served",
-        };
         let after = precise(silence);
         format!("; {what} {after} after the last call of the leader before it")
     });
-    let closed = match (kind, writable) {
-        (MemberKind::Database, false) => "; its mysqld is not open for writes",
-        _ => "",
-    };
-    let reason = reason(entries, at);
-    Some(format!(
-        "`{}` leads: {reason}{silence}{closed}",
-        leader.name
-    ))
+    let reason = reason(entries, entry.term, leader);
+    format!("`{}` leads: {reason}{silence}{closed}", leader.name)
 }
 
 fn with_number(member: &Named) -> String {
@@ -161,17 +149,9 @@ fn with_number(member: &Named) -> String {
 }
 
 /// Why the leadership moved to the leader whose term begins with this entry.
-fn reason(entries: &[HistoryEntry], at: usize) -> String {
-    let Some(HistoryEntry {
-        term,
-        event: HistoryEvent::Led { leader, .. },
-        ..
-    }) = entries.get(at)
-    else {
-        return String::new();
-    };
+fn reason(entries: &[HistoryEntry], term: Term, leader: &Named) -> String {
     let given = entries.iter().find_map(|other| match &other.event {
-        HistoryEvent::GaveAway { from, to, why } if to.id == leader.id && other.term == *term => {
+        HistoryEvent::GaveAway { from, to, why } if to.id == leader.id && other.term == term => {
             Some((from, why, &other.by))
         }
         _ => None,
@@ -204,21 +184,18 @@ pub(crate) struct Leadership(u64, Option<u64>, String, String, String);
 
 /// All leaderships, the oldest first.
 pub(crate) fn leaderships(entries: &[HistoryEntry]) -> Vec<Leadership> {
-    let rows = entries
-        .iter()
-        .enumerate()
-        .filter_map(|(at, entry)| match &entry.event {
-            HistoryEvent::Led {
-                leader, log_end, ..
-            } => Some(Leadership(
-                entry.term.0,
-                log_end.map(|end| end.index),
-                reason(entries, at),
-                time_of_day(entry.at_ms),
-                leader.name.clone(),
-            )),
-            _ => None,
-        });
+    let rows = entries.iter().filter_map(|entry| match &entry.event {
+        HistoryEvent::Led {
+            leader, log_end, ..
+        } => Some(Leadership(
+            entry.term.0,
+            log_end.map(|end| end.index),
+            reason(entries, entry.term, leader),
+            time_of_day(entry.at_ms),
+            leader.name.clone(),
+        )),
+        _ => None,
+    });
     rows.collect()
 }
 

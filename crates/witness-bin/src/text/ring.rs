@@ -22,10 +22,7 @@ pub(crate) struct QuorumSentence {
 pub(crate) fn quorum(report: &RingReport) -> QuorumSentence {
     let quorum = &report.quorum;
     if quorum.ok {
-        let leader = report
-            .members
-            .iter()
-            .find(|member| Some(member.id) == report.leader);
+        let leader = report.leader.and_then(|leader| report.member(leader));
         let name = leader.map_or("?", |leader| leader.name.as_str());
         let (tolerates, is_good) = match tolerance::clause(report) {
             Some((clause, is_good)) => (format!("; {clause}"), is_good),
@@ -137,8 +134,7 @@ fn log_end(name: &str, view: &MemberView, directory: &Directory) -> String {
 /// The pause of failover, if one is in force.
 pub(crate) fn pause(report: &RingReport) -> Option<String> {
     let pause = report.pause.as_ref()?;
-    let mut members = report.members.iter();
-    let primary = members.find(|member| member.id == pause.primary);
+    let primary = report.member(pause.primary);
     let name = primary.map_or_else(|| pause.primary.to_string(), |member| member.name.clone());
     Some(format!("{}.", paused(pause, &name)))
 }

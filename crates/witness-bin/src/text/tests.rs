@@ -477,7 +477,7 @@ fn histories() -> Vec<String> {
             by: String::new(),
             event,
         };
-        history::sentence(&[entry], 0)
+        history::sentence(std::slice::from_ref(&entry), &entry)
     };
     events.map(sentence).into()
 }

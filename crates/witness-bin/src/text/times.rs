@@ -1,7 +1,6 @@
 //! Times and durations as people read and write them.
 
-use std::fmt;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use raft_types::UnixSeconds;
 use time::OffsetDateTime;
@@ -9,6 +8,18 @@ use time::format_description::well_known::Rfc3339;
 
 /// The end of the year 9999, the last one of RFC 3339.
 const LAST_MS: u64 = 253_402_300_799_999;
+
+/// This moment, in milliseconds since 1970.
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let since = since.unwrap_or_default().as_millis();
+    since.try_into().unwrap_or(u64::MAX)
+}
+
+/// This moment, in seconds since 1970.
+pub(crate) fn now() -> u64 {
+    now_ms() / 1000
+}
 
 /// A moment as `2026-11-23T02:31:45Z`, UTC.
 pub(crate) fn time_of_day(at_ms: u64) -> String {
@@ -43,20 +54,11 @@ pub(crate) fn precise(milliseconds: u64) -> String {
 }
 
 /// A text that is no time.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is no time; write it as 2026-11-24T03:00:00Z, or with an offset as 2026-11-24T04:00:00+01:00"
+)]
 pub(crate) struct NoTime(String);
-
-impl fmt::Display for NoTime {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = &self.0;
-        write!(
-            f,
-            "`{text}` is no time; write it as 2026-11-24T03:00:00Z, or with an offset as 2026-11-24T04:00:00+01:00"
-        )
-    }
-}
-
-impl std::error::Error for NoTime {}
 
 /// Parses an RFC 3339 time from an operator, such as `2026-11-24T03:00:00Z` or `2026-11-24T04:00:00+01:00`.
 ///
@@ -64,9 +66,8 @@ impl std::error::Error for NoTime {}
 /// When it is not one, or before 1970.
 pub(crate) fn moment(text: &str) -> Result<UnixSeconds, NoTime> {
     let read = OffsetDateTime::parse(text, &Rfc3339);
-    let seconds = read
-        .ok()
-        .and_then(|at| u64::try_from(at.unix_timestamp()).ok());
+    let seconds = read.ok().map(OffsetDateTime::unix_timestamp);
+    let seconds = seconds.and_then(|seconds| seconds.try_into().ok());
     seconds
         .map(UnixSeconds)
         .ok_or_else(|| NoTime(text.to_owned()))

@@ -17,21 +17,14 @@ const EVEN_ADVICE: &str =
 /// How many more voters may fail, in the worst case, under `leader`: from its view, or else from the members that answer.
 pub(crate) fn of_answers(leader: MemberId, asked: &[Asked]) -> Option<usize> {
     let answer_of = |id| {
-        asked
-            .iter()
-            .find(|one| one.entry.id == id)?
-            .answer
-            .as_ref()
-            .ok()
+        let one = asked.iter().find(|one| one.entry.id == id)?;
+        one.answer.as_ref().ok()
     };
     let view = answer_of(leader)?;
-    let tolerated = match view.voter_set_health.as_slice() {
-        [] => {
-            let health = QuorumHealth::judge(&view.voter_sets, |id| answer_of(id).is_some());
-            failures_tolerated(&health.sets)
-        }
-        health => failures_tolerated(health),
-    };
+    let tolerated = failures_tolerated(&view.voter_set_health).or_else(|| {
+        let health = QuorumHealth::judge(&view.voter_sets, |id| answer_of(id).is_some());
+        failures_tolerated(&health.sets)
+    });
     // It leads with a quorum, even if its current figures are negative.
     tolerated.map(|spare| usize::try_from(spare).unwrap_or(0))
 }
@@ -44,26 +37,28 @@ pub(crate) fn even_sets(asked: &[Asked]) -> Vec<String> {
 
 fn even_among(sets: &[BTreeSet<MemberId>]) -> Vec<String> {
     let even = sets.iter().filter_map(|set| even_voters(set.len()));
-    even.map(|costs| format!("{costs}: {EVEN_ADVICE}"))
-        .collect()
+    let warnings = even.map(|costs| format!("{costs}: {EVEN_ADVICE}"));
+    warnings.collect()
 }
 
 /// The clause on failures in the quorum sentence, and whether it is good news.
 pub(crate) fn clause(report: &RingReport) -> Option<(String, bool)> {
-    let clause = match report.tolerates? {
+    Some(match report.tolerates? {
         0 => (
             "it tolerates 0 more failures: commits wait when one more voter fails".to_owned(),
             false,
         ),
         tolerates => {
-            let more = failures(tolerates).replacen(' ', " more ", 1);
-            (
-                format!("it tolerates {more}{}", only_database(report)),
-                true,
-            )
+            let more = more_failures(tolerates);
+            let clause = format!("it tolerates {more}{}", only_database(report));
+            (clause, true)
         }
-    };
-    Some(clause)
+    })
+}
+
+/// "2 more failures".
+pub(crate) fn more_failures(tolerates: usize) -> String {
+    failures(tolerates).replacen(' ', " more ", 1)
 }
 
 /// The quorum may survive the only database member; clients do not.
@@ -94,13 +89,11 @@ pub(crate) fn with_member(
     let members = leader.members.iter();
     let mut members: BTreeMap<_, _> = members.map(|one| (one.id, one.record.clone())).collect();
     members.insert(id, record.clone());
-    let sets = leader
-        .rules
-        .voter_sets(&members, &leader.member.region)
-        .ok()?;
+    let sets = leader.rules.voter_sets(&members, &leader.member.region);
+    let sets = sets.ok()?;
     let answers = |voter| {
-        let mut members = report.members.iter();
-        voter == id || members.any(|one| one.id == voter && one.view.is_some())
+        let member = report.member(voter);
+        voter == id || member.is_some_and(|member| member.view.is_some())
     };
     let spare = failures_tolerated(&QuorumHealth::judge(&sets, answers).sets)?;
     Some(WithMember {
@@ -122,25 +115,20 @@ pub(crate) fn of_configuration(rules: &RingRules, entries: &[MemberEntry]) -> Op
     let may_lead = |entry: &&MemberEntry| {
         entry.kind == MemberKind::Database && entry.votes && entry.priority > 0
     };
-    let homes: BTreeSet<&Region> = entries
-        .iter()
-        .filter(may_lead)
-        .map(|entry| &entry.region)
-        .collect();
-    let figures: BTreeMap<&Region, String> = homes
-        .into_iter()
-        .filter_map(|home| Some((home, figure(&rules.voter_sets(&members, home).ok()?)?)))
-        .collect();
+    let homes = entries.iter().filter(may_lead).map(|entry| &entry.region);
+    let figures = homes.filter_map(|home| {
+        let sets = rules.voter_sets(&members, home).ok()?;
+        Some((home, figure(&sets)?))
+    });
+    let figures: BTreeMap<&Region, String> = figures.collect();
     let distinct: BTreeSet<&String> = figures.values().collect();
     Some(match distinct.len() {
         0 => return None,
         1 => format!("it tolerates {}", figures.into_values().next()?),
         _ => {
             let each = figures.iter();
-            let each: Vec<_> = each
-                .map(|(home, figure)| format!("{figure} while region `{home}` leads"))
-                .collect();
-            format!("it tolerates {}", each.join(", and "))
+            let each = each.map(|(home, figure)| format!("{figure} while region `{home}` leads"));
+            format!("it tolerates {}", each.collect::<Vec<_>>().join(", and "))
         }
     })
 }

@@ -217,7 +217,7 @@ fn an_encrypted_archive_is_read_by_whoever_has_an_identity_and_pruned_by_whoever
         );
     }
 
-    // What is wrong with the identity is a mistake of whoever asks, and no damage.
+    // A wrong identity is a mistake of the caller, and no damage.
     let fetched = archive.scratch.join("fetched");
     for verb in ["verify", "fetch --directory fetched"] {
         let without = archive.run(verb);
@@ -283,7 +283,7 @@ fn an_encrypted_archive_is_read_by_whoever_has_an_identity_and_pruned_by_whoever
     assert_eq!(archive.objects().len() as u64, all.len() as u64 - replaced);
     assert_eq!(archive.run(&format!("verify {right}")).code, 0);
 
-    // What is older than what is kept, but for the last two files.
+    // The files older than the kept ones, without the last two.
     let young = archive.run("prune --keep 1h --output json").json();
     assert_eq!(young["expired"]["objects"], 0, "{young}");
     std::thread::sleep(Duration::from_millis(4_100));
@@ -408,7 +408,7 @@ fn a_drill_removes_nothing_that_it_has_not_made() {
         assert!(folder.exists());
         fs::remove_dir(&folder).expect("it goes");
     }
-    // What it has made goes, whatever comes of it; the directory, too, where it made that.
+    // It removes the files that it made, whatever the result; also the directory, if it made that.
     let failed = drill();
     assert_eq!(failed.code, 7, "there are no data: {failed}");
     let left = fs::read_dir(&directory).expect("it was there before");
@@ -419,7 +419,7 @@ fn a_drill_removes_nothing_that_it_has_not_made() {
     assert!(!directory.exists());
 }
 
-/// `verify` says that what lies behind it can be restored, and it can.
+/// `verify` reports that the log after it can be restored, and it can.
 #[test]
 fn a_manifest_that_cannot_be_read_is_in_nobodys_way_who_does_not_need_it() {
     let archive = Archive::made();
@@ -441,7 +441,10 @@ fn a_manifest_that_cannot_be_read_is_in_nobodys_way_who_does_not_need_it() {
         fs::write(manifest_of(damaged), "{").expect("a manifest");
         let run = planned();
         assert_eq!(run.code, 0, "{run}");
-        assert!(run.stderr.contains(damaged), "it is told: {run}");
+        assert!(
+            run.stderr.contains(damaged),
+            "the damage is reported: {run}"
+        );
         assert_eq!(archive.run("verify --identity identity.txt").code, 7);
     }
     // The end of the archive is what is restored where nothing else is wanted.

@@ -44,7 +44,7 @@ archive.url = "file://{}"
     scratch
 }
 
-/// The directory of a server that was stopped, as far as a backup looks at it.
+/// The directory of a server that was stopped, with the files that a backup reads.
 fn data_directory(host: &Scratch) -> PathBuf {
     let directory = host.join("data");
     fs::create_dir_all(directory.join("#innodb_redo")).unwrap();

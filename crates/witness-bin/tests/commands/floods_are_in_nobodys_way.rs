@@ -119,7 +119,7 @@ async fn silent_and_slow_callers_are_bounded_on_every_port() {
     let more = member.memory_kib().saturating_sub(kib);
     assert!(more < 48 << 10, "{more} KiB more");
 
-    // Everybody else is served at once.
+    // All other clients are served immediately.
     let status = member.run(&["status"]);
     assert_eq!(status.code, 0, "{status}");
     let flushed = member.run(&["log", "flush"]);
@@ -130,10 +130,10 @@ async fn silent_and_slow_callers_are_bounded_on_every_port() {
     let mut replica = connected.expect("a connection");
     let mut greeting = [0; 4];
     let greeted = timeout(Duration::from_secs(2), replica.read_exact(&mut greeting)).await;
-    greeted.expect("at once").expect("a greeting");
+    greeted.expect("an immediate answer").expect("a greeting");
 }
 
-/// Sends a head that does not end, a byte now and then, until it is told to stop.
+/// Sends a head that does not end, a byte now and then, until `stop`.
 async fn drip(stream: &mut TcpStream) -> std::io::Result<()> {
     stream.write_all(b"GET /liveness HTTP/1.1\r\nX: ").await?;
     loop {

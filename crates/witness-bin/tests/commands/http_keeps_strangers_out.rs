@@ -48,7 +48,7 @@ ca_file = "tls/ca.crt"
         }
     }
 
-    /// Somebody who believes the authority in a directory.
+    /// A client that trusts the authority in a directory.
     fn agent(&self, directory: &str) -> Agent {
         let authority = fs::read(self.scratch.join(directory).join("ca.crt")).expect("a file");
         let authority = Certificate::from_pem(&authority).expect("a certificate");
@@ -93,7 +93,7 @@ fn http_has_the_members_certificate() {
     let error = asked.call().expect_err("another authority's certificate");
     assert!(error.to_string().contains("certificate"), "{error}");
 
-    // Some who say nothing, and one who does not finish, are in nobody's way.
+    // Silent clients, and one that does not finish, do not delay the others.
     let mut slow: Vec<_> = (0..8)
         .map(|_| TcpStream::connect(member.http).expect("a connection"))
         .collect();
@@ -107,7 +107,7 @@ fn http_has_the_members_certificate() {
     assert_eq!(plain.status, 400);
     assert!(plain.body.contains("speaks HTTPS"), "{}", plain.body);
 
-    // They are let go in the end.
+    // They are disconnected in the end.
     for mut stream in slow {
         let limit = Some(Duration::from_secs(20));
         stream.set_read_timeout(limit).expect("a limit");

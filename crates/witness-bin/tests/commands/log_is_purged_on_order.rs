@@ -1,4 +1,4 @@
-//! `witness log purge` on a running member: what nobody needs goes from its disk, the file that is written to stays.
+//! `witness log purge` on a running member: files that no member needs are deleted from its disk, the file that is written to stays.
 
 use std::time::{Duration, Instant};
 

@@ -13,7 +13,7 @@ const BROWSER: &str = "text/html,application/xhtml+xml,*/*;q=0.8";
 /// Longer than a member is waited for that does not answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The head and the body of an answer to somebody who accepts this.
+/// The head and the body of an answer to a client that accepts this.
 fn get(address: SocketAddr, path: &str, accept: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).expect("a connection");
     let request = format!(
@@ -145,7 +145,7 @@ fn without_a_quorum_a_member_shows_what_it_knows() {
     );
     let (head, _) = get(left, "/", "*/*");
     assert!(head.starts_with("HTTP/1.1 503"), "{head}");
-    ring.wait("the silence is told", || {
+    ring.wait("the silence is reported", || {
         let seen = document(left);
         let events = seen["events"].as_array().cloned().unwrap_or_default();
         let told = |what: &str| events.iter().any(|event| event["text"] == *what);

@@ -20,13 +20,13 @@ use time::format_description::well_known::Rfc3339;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::apply::origin::{OriginArgs, Reading, TargetLogin};
+use crate::cli::apply::origin::{OriginArgs, TargetLogin};
 use crate::cli::apply::page::Page;
-use crate::cli::apply::screen::{Report, Screen};
+use crate::cli::apply::screen::{Screen, report};
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::process::{StopSignals, start_log};
-use crate::config::{LoggingSettings, bytes_of, duration_of};
-use crate::terminal::{Exit, Failure, Format, print_json, print_text};
+use crate::config::{LoggingSettings, Mistake, bytes_of, duration_of};
+use crate::terminal::{Attempt, Exit, Failure, Format, print};
 
 /// Arguments of `witness apply`.
 #[derive(Debug, clap::Args)]
@@ -42,7 +42,7 @@ pub(crate) struct ApplyArgs {
     #[arg(long, value_enum, default_value_t = PolicyName::Rows)]
     policy: PolicyName,
     /// End there: a GTID set, or a time such as 2026-11-20T10:00:00Z
-    #[arg(long, value_name = "GTIDS|TIME", value_parser = parse)]
+    #[arg(long, value_name = "GTIDS|TIME", value_parser = until)]
     until: Option<Until>,
     /// Transactions a second, at most
     #[arg(long, value_name = "NUMBER", value_parser = rate)]
@@ -83,25 +83,23 @@ enum PolicyName {
     Serial,
 }
 
-fn rate(text: &str) -> Result<f64, String> {
-    let rate: f64 = text
+fn rate(text: &str) -> Result<f64, Mistake> {
+    let rate = text
         .parse()
-        .map_err(|_| format!("`{text}` is not a number of transactions"))?;
-    match rate.is_finite() && rate > 0.0 {
-        true => Ok(rate),
-        false => Err("write a number above 0".to_owned()),
-    }
+        .ok()
+        .filter(|rate: &f64| rate.is_finite() && *rate > 0.0);
+    let what = || format!("`{text}` is not a number of transactions");
+    rate.ok_or_else(|| Mistake::new(what(), "write a number above 0"))
 }
 
 /// Runs `witness apply`.
 ///
 /// # Errors
 /// Exit 2 for invalid arguments, 4 when the target, the log or a missing privilege stops it, 1 when a server is unreachable.
-pub(crate) fn run(args: &ApplyArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(args: &ApplyArgs, format: Format) -> Attempt {
     let options = args.options();
-    options.validate().map_err(|error| {
-        Failure::new(Exit::Usage, error.to_string(), "see `witness apply --help`")
-    })?;
+    let valid = options.validate();
+    valid.map_err(|error| Exit::Usage.because(error, "see `witness apply --help`"))?;
     start_log(&LoggingSettings {
         json: false,
         level: "warn".to_owned(),
@@ -132,7 +130,7 @@ impl ApplyArgs {
         }
     }
 
-    async fn apply(&self, options: &Options, format: Format) -> Result<(), Failure> {
+    async fn apply(&self, options: &Options, format: Format) -> Attempt {
         let mysql = MysqlOptions {
             target_binlog: self.target_binlog,
             batches: !self.no_batches,
@@ -144,12 +142,11 @@ impl ApplyArgs {
         let backend = Arc::new(backend);
         let version = backend.version().await.map_err(backend_failure)?;
         let executed = backend.executed().await.map_err(backend_failure)?;
-        let reading = Reading {
-            executed: executed.clone(),
-            patience: self.patience,
-            max_transaction_bytes: self.max_transaction_bytes,
-        };
-        let source = self.origin.open(&self.config, reading).await?;
+        let (patience, limit) = (self.patience, self.max_transaction_bytes);
+        let source = self
+            .origin
+            .open(&self.config, executed.clone(), patience, limit);
+        let source = source.await?;
         let shows = self.origin.ends().then(|| source.read.clone());
         let source = LimitedSource::new(source, self.until.clone(), &executed, Some(version));
 
@@ -180,11 +177,8 @@ impl ApplyArgs {
         // It only displays.
         let _ = showing.await;
         let ended = ended.map_err(failure)?;
-        let report = Report::new(ended, &progress, took);
-        match format {
-            Format::Json => print_json(&report),
-            Format::Table => print_text(&report.text()),
-        }
+        let (json, text) = report(ended, &progress, took);
+        print(format, &json, || text)
     }
 }
 
@@ -193,7 +187,7 @@ fn backend_failure(error: BackendError) -> Failure {
         BackendError::Unreachable(_) => Exit::Error,
         BackendError::Refused(_) => Exit::Refused,
     };
-    Failure::new(exit, error.to_string(), "")
+    exit.because(error, "")
 }
 
 fn failure(error: ApplyError) -> Failure {
@@ -213,23 +207,28 @@ fn failure(error: ApplyError) -> Failure {
         }
         _ => "",
     };
-    Failure::new(exit, error.to_string(), hint)
+    exit.because(error, hint)
 }
 
 // `--until` on the command line.
 
 /// A GTID set or a time.
-pub(super) fn parse(text: &str) -> Result<Until, String> {
+fn until(text: &str) -> Result<Until, Mistake> {
     if let Ok(time) = OffsetDateTime::parse(text, &Rfc3339) {
         return Ok(Until::Time(time.into()));
     }
-    match text.parse::<GtidSet>() {
-        Ok(gtids) if !gtids.is_empty() => Ok(Until::Gtids(gtids)),
-        Ok(_) => Err("an empty GTID set; leave the flag out to apply everything".to_owned()),
-        Err(error) => Err(format!(
-            "`{text}` is neither a time such as 2026-11-20T10:00:00Z nor a GTID set: {error}"
-        )),
-    }
+    let (what, advice) = match text.parse::<GtidSet>() {
+        Ok(gtids) if !gtids.is_empty() => return Ok(Until::Gtids(gtids)),
+        Ok(_) => (
+            "an empty GTID set".to_owned(),
+            "leave the flag out to apply everything",
+        ),
+        Err(error) => (
+            format!("`{text}` is neither a time nor a GTID set: {error}"),
+            "write a time as in 2026-11-20T10:00:00Z, or GTIDs as in UUID:1-77",
+        ),
+    };
+    Err(Mistake::new(what, advice))
 }
 
 #[cfg(test)]
@@ -238,12 +237,12 @@ mod tests {
 
     #[test]
     fn times_and_sets_are_told_apart() {
-        let time = parse("1970-01-01T00:01:00+00:00").unwrap();
+        let time = until("1970-01-01T00:01:00+00:00").unwrap();
         let minute = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(60);
         assert_eq!(time, Until::Time(minute));
         let set = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1-5";
-        assert_eq!(parse(set), Ok(Until::Gtids(set.parse().unwrap())));
-        assert!(parse("yesterday").unwrap_err().contains("neither"));
-        assert!(parse("").is_err());
+        assert_eq!(until(set), Ok(Until::Gtids(set.parse().unwrap())));
+        assert!(until("yesterday").unwrap_err().message.contains("neither"));
+        assert!(until("").is_err());
     }
 }

@@ -14,9 +14,9 @@ use transport::{AdminClient, AdminError, LogPiece, LogPieces};
 use uuid::Uuid;
 
 use crate::cli::config_args::ConfigArgs;
-use crate::config::nearest;
+use crate::config::did_you_mean;
 use crate::operator::Asker;
-use crate::terminal::{Exit, Failure};
+use crate::terminal::{Attempt, Exit, Failure};
 
 /// The source of the log; one of three.
 #[derive(Debug, clap::Args)]
@@ -38,14 +38,6 @@ pub(super) struct OriginArgs {
     server_id: u32,
 }
 
-/// Settings for reading the log.
-pub(super) struct Reading {
-    pub(super) executed: GtidSet,
-    /// How long a source may be unreachable.
-    pub(super) patience: Duration,
-    pub(super) max_transaction_bytes: u64,
-}
-
 enum Origin {
     Files(Box<FileSource>),
     Dump(Box<DumpSource>),
@@ -58,16 +50,14 @@ impl OriginArgs {
         !self.files.is_empty()
     }
 
+    /// Opens the log behind the executed transactions. A source may be unreachable for as long as `patience`.
     pub(super) async fn open(
         &self,
         config: &ConfigArgs,
-        reading: Reading,
-    ) -> Result<Watched, Failure> {
-        let Reading {
-            executed,
-            patience,
-            max_transaction_bytes,
-        } = reading;
+        executed: GtidSet,
+        patience: Duration,
+        max_transaction_bytes: u64,
+    ) -> Attempt<Watched> {
         let origin = if let Some(from) = &self.from_mysql {
             let connect = self.login.options(from)?;
             let dump = DumpOptions::new(self.server_id, Uuid::new_v4(), executed);
@@ -85,9 +75,7 @@ impl OriginArgs {
         } else {
             let files = self.files.clone();
             let files = FileSource::open(files, Some(executed), max_transaction_bytes).await;
-            let missing = |error: SourceError| {
-                Failure::new(Exit::Usage, error.to_string(), "name existing files")
-            };
+            let missing = |error: SourceError| Exit::Usage.because(error, "name existing files");
             Origin::Files(Box::new(files.map_err(missing)?))
         };
         let watched = Watched {
@@ -99,22 +87,20 @@ impl OriginArgs {
     }
 }
 
-fn client(config: &ConfigArgs, name: &str) -> Result<AdminClient, Failure> {
+fn client(config: &ConfigArgs, name: &str) -> Attempt<AdminClient> {
     let config = config.member()?;
-    let asker = Asker::new(&config).map_err(|error| Failure::error(error.to_string()))?;
+    let asker = Asker::new(&config).map_err(Failure::error)?;
     let Some(member) = config.members.iter().find(|member| member.name == name) else {
         let names = config.members.iter().map(|member| member.name.as_str());
-        let known: Vec<&str> = names.collect();
-        let advice = match nearest(name, known.iter().copied()) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => format!("the configuration has {}", known.join(", ")),
+        let other = || {
+            let known: Vec<_> = names.clone().collect();
+            format!("the configuration has {}", known.join(", "))
         };
+        let advice = did_you_mean(name, names.clone(), other);
         let what = format!("the ring has no member `{name}`");
-        return Err(Failure::new(Exit::Usage, what, advice));
+        return Err(Exit::Usage.because(what, advice));
     };
-    asker
-        .client(&member.address)
-        .map_err(|error| Failure::error(error.to_string()))
+    asker.client(&member.address).map_err(Failure::error)
 }
 
 /// A member's log for the applier. A broken connection is reopened at the same position.
@@ -223,33 +209,30 @@ pub(super) struct SourceLogin {
 }
 
 impl TargetLogin {
-    pub(super) fn options(&self) -> Result<ConnectOptions, Failure> {
+    pub(super) fn options(&self) -> Attempt<ConnectOptions> {
         let password = password(self.to_password_file.as_deref(), "WITNESS_TO_PASSWORD")?;
         let mut options = ConnectOptions::new(self.to.clone(), &self.to_user, password);
-        options.tls.mode = self.to_tls;
-        options.tls.ca_file.clone_from(&self.to_tls_ca_file);
+        (options.tls.mode, options.tls.ca_file) = (self.to_tls, self.to_tls_ca_file.clone());
         Ok(options)
     }
 }
 
 impl SourceLogin {
-    fn options(&self, from: &Endpoint) -> Result<ConnectOptions, Failure> {
+    fn options(&self, from: &Endpoint) -> Attempt<ConnectOptions> {
         let password = password(self.from_password_file.as_deref(), "WITNESS_FROM_PASSWORD")?;
         let mut options = ConnectOptions::new(from.clone(), &self.from_user, password);
-        options.tls.mode = self.from_tls;
-        options.tls.ca_file.clone_from(&self.from_tls_ca_file);
+        (options.tls.mode, options.tls.ca_file) = (self.from_tls, self.from_tls_ca_file.clone());
         Ok(options)
     }
 }
 
-fn password(file: Option<&Path>, variable: &str) -> Result<Secret, Failure> {
+fn password(file: Option<&Path>, variable: &str) -> Attempt<Secret> {
     let Some(file) = file else {
         return Ok(Secret::new(std::env::var(variable).unwrap_or_default()));
     };
     match std::fs::read_to_string(file) {
         Ok(text) => Ok(Secret::new(text.trim_end_matches(['\r', '\n']))),
-        Err(error) => Err(Failure::new(
-            Exit::Usage,
+        Err(error) => Err(Exit::Usage.because(
             format!(
                 "the password file {} cannot be read: {error}",
                 file.display()

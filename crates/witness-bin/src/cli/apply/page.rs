@@ -1,5 +1,6 @@
 //! The applier's HTTP page: progress, metrics, and settings that an operator may change while it runs.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -19,8 +20,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::http::{self, Access};
-use crate::openmetrics::{self, MetricWriter};
-use crate::terminal::{Exit, Failure};
+use crate::openmetrics::{self, MetricWriter, metrics};
+use crate::terminal::{Attempt, Exit};
 
 #[derive(Clone)]
 pub(super) struct Page {
@@ -46,14 +47,9 @@ impl Page {
     }
 
     /// Serves the page over HTTP until `stop` is cancelled.
-    pub(super) async fn serve(
-        &self,
-        address: SocketAddr,
-        stop: CancellationToken,
-    ) -> Result<(), Failure> {
+    pub(super) async fn serve(&self, address: SocketAddr, stop: CancellationToken) -> Attempt {
         let listener = TcpListener::bind(address).await.map_err(|error| {
-            Failure::new(
-                Exit::Usage,
+            Exit::Usage.because(
                 format!("cannot listen at {address}: {error}"),
                 "give another address with --listen",
             )
@@ -129,76 +125,43 @@ async fn metrics(State(page): State<Page>) -> Response {
 }
 
 async fn unknown() -> Response {
-    let known = "GET /status /metrics, POST /pause /resume /rate?per_second=N";
-    (
-        StatusCode::NOT_FOUND,
-        Json(json!({ "reason": format!("no such page; there are {known}") })),
-    )
-        .into_response()
+    http::no_such_page("GET /status /metrics, POST /pause /resume /rate?per_second=N")
 }
 
 #[derive(Debug)]
 struct Metrics(Arc<Progress>);
 
 impl Collector for Metrics {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let mut writer = MetricWriter::new(&mut encoder);
-        let progress = &self.0;
-        type Read = fn(Passed) -> u64;
-        let by_stage: [(&str, &str, Read); 3] = [
-            ("transactions", "Transactions by stage", |passed| {
-                passed.transactions
-            }),
-            ("rows", "Row writes by stage", |passed| passed.rows),
-            ("bytes", "Bytes of transactions by stage", |passed| {
-                passed.bytes
-            }),
-        ];
-        for (name, help, read) in by_stage {
-            let stages = StageName::ALL.into_iter();
-            let counted =
-                stages.map(|stage| ([("stage", stage.name())], read(progress.passed(stage))));
-            writer.counters(name, help, counted)?;
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut writer = MetricWriter::new(encoder);
+        let (progress, counts) = (&self.0, self.0.counts());
+        let stages = || {
+            StageName::ALL
+                .into_iter()
+                .map(|stage| ([("stage", stage.name())], stage))
+        };
+        let passed = |read: fn(Passed) -> u64| {
+            stages().map(move |(of, stage)| (of, read(progress.passed(stage))))
+        };
+        metrics! { writer;
+            /// Transactions by stage
+            counters "transactions" = passed(|passed| passed.transactions);
+            /// Row writes by stage
+            counters "rows" = passed(|passed| passed.rows);
+            /// Bytes of transactions by stage
+            counters "bytes" = passed(|passed| passed.bytes);
+            /// Lag by commit timestamps, by stage; missing before the first transaction
+            gauges "lag_milliseconds" = stages().filter_map(|(of, stage)| Some((of, progress.lag_ms(stage)? as f64)));
+            /// Transactions that the target had already
+            counter "skipped" = counts.skipped;
+            /// Transactions begun again after a lock or a lost session
+            counter "retries" = counts.retries;
+            /// Transactions rolled back because an earlier one waited for their locks
+            counter "rolled_back_for_earlier" = counts.step_backs;
+            /// Times that reading waited for room
+            counter "window_waits" = counts.window_waits;
+            /// Transactions in memory
+            gauge "window_transactions" = counts.window_transactions;
         }
-        let stages = StageName::ALL.into_iter();
-        let lags = stages.filter_map(|stage| {
-            let lag = progress.lag_ms(stage)?;
-            Some(([("stage", stage.name())], lag as f64))
-        });
-        writer.gauges(
-            "lag_milliseconds",
-            "Lag by commit timestamps, by stage; missing before the first transaction",
-            lags,
-        )?;
-        let counts = progress.counts();
-        for (name, help, value) in [
-            (
-                "skipped",
-                "Transactions that the target had already",
-                counts.skipped,
-            ),
-            (
-                "retries",
-                "Transactions begun again after a lock or a lost session",
-                counts.retries,
-            ),
-            (
-                "rolled_back_for_earlier",
-                "Transactions rolled back because an earlier one waited for their locks",
-                counts.step_backs,
-            ),
-            (
-                "window_waits",
-                "Times that reading waited for room",
-                counts.window_waits,
-            ),
-        ] {
-            writer.counter(name, help, value)?;
-        }
-        writer.gauge(
-            "window_transactions",
-            "Transactions in memory",
-            counts.window_transactions as f64,
-        )
     }
 }

@@ -1,19 +1,18 @@
 //! Progress display of an apply on standard error: for files a bar with the remaining time, for a log without an end the lag, the rate, and
 //! the time to catch up.
 
-use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use applier::run::{Ended, Progress, StageName};
 use applier::schema::TableName;
-use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde::Serialize;
+use indicatif::{HumanDuration, ProgressBar};
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::apply::origin::ReadSoFar;
-use crate::terminal::Format;
+use crate::terminal::{Format, bar};
 
 /// Interval of the display.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -34,19 +33,15 @@ impl Screen {
         progress: Arc<Progress>,
         files: Option<Arc<ReadSoFar>>,
     ) -> Self {
-        let bar = match format == Format::Table && std::io::stderr().is_terminal() {
-            true => ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()),
-            false => ProgressBar::hidden(),
-        };
         let template = match files {
             Some(_) => "{bar:30} {bytes}/{total_bytes} {msg}, {eta} to go",
             None => "{spinner} {msg}",
         };
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
-        }
         Self {
-            bar,
+            bar: match format {
+                Format::Table => bar(template),
+                Format::Json => ProgressBar::hidden(),
+            },
             progress,
             files,
             pace: Pace::default(),
@@ -167,85 +162,66 @@ impl Pace {
 
 // Result of a run of the applier.
 
-/// The final output.
-#[derive(Debug, Serialize)]
-pub(super) struct Report {
-    /// `log_ended` or `stopped`.
-    ended: &'static str,
-    transactions: u64,
-    rows: u64,
-    /// Transactions that the target already had.
-    skipped: u64,
-    /// The last transaction in log order.
-    last: Option<String>,
-    seconds: f64,
-    transactions_per_second: f64,
-    /// Restarts after a deadlock, a lock wait, or a lost session.
-    retries: u64,
-    /// Rollbacks because an earlier transaction waited for their locks.
-    step_backs: u64,
-    tables_without_primary_key: Vec<String>,
-    /// Tables of an engine without rollback.
-    tables_without_transactions: Vec<String>,
-    /// Peak memory of this process; 0 where the system does not report it.
-    peak_memory_bytes: u64,
-}
-
-impl Report {
-    pub(super) fn new(ended: Ended, progress: &Progress, took: Duration) -> Self {
-        let committed = progress.passed(StageName::Committed);
-        let seconds = took.as_secs_f64();
-        let names = |tables: Vec<TableName>| tables.iter().map(TableName::to_string).collect();
-        let remarks = progress.remarks();
-        let counts = progress.counts();
-        Self {
-            ended: match ended {
-                Ended::WithTheLog => "log_ended",
-                Ended::Cancelled => "stopped",
-            },
-            transactions: committed.transactions,
-            rows: committed.rows,
-            skipped: counts.skipped,
-            last: committed.last.map(|last| last.to_string()),
-            seconds,
-            transactions_per_second: committed.transactions as f64 / seconds.max(1e-6),
-            retries: counts.retries,
-            step_backs: counts.step_backs,
-            tables_without_primary_key: names(remarks.without_primary_key()),
-            tables_without_transactions: names(remarks.without_transactions()),
-            peak_memory_bytes: peak_memory_bytes(),
-        }
+/// The final output, as JSON and as text.
+pub(super) fn report(ended: Ended, progress: &Progress, took: Duration) -> (Value, String) {
+    let committed = progress.passed(StageName::Committed);
+    let (counts, remarks) = (progress.counts(), progress.remarks());
+    let (transactions, rows) = (committed.transactions, committed.rows);
+    let seconds = took.as_secs_f64();
+    let rate = transactions as f64 / seconds.max(1e-6);
+    let last = committed.last.map(|last| last.to_string());
+    let names = |tables: Vec<TableName>| tables.iter().map(TableName::to_string).collect();
+    let without_key: Vec<String> = names(remarks.without_primary_key());
+    let without_transactions: Vec<String> = names(remarks.without_transactions());
+    let (word, end) = match ended {
+        Ended::WithTheLog => ("log_ended", "\n"),
+        Ended::Cancelled => (
+            "stopped",
+            "\nstopped; the same command continues from here\n",
+        ),
+    };
+    let json = json!({
+        "ended": word,
+        "transactions": transactions,
+        "rows": rows,
+        // Transactions that the target already had.
+        "skipped": counts.skipped,
+        // The last transaction in log order.
+        "last": last,
+        "seconds": seconds,
+        "transactions_per_second": rate,
+        // Restarts after a deadlock, a lock wait, or a lost session.
+        "retries": counts.retries,
+        // Rollbacks because an earlier transaction waited for their locks.
+        "step_backs": counts.step_backs,
+        "tables_without_primary_key": without_key,
+        // Tables of an engine without rollback.
+        "tables_without_transactions": without_transactions,
+        // Of this process; 0 where the system does not report it.
+        "peak_memory_bytes": peak_memory_bytes(),
+    });
+    let mut text = format!(
+        "{transactions} transactions ({rows} rows) applied in {seconds:.1} s, {rate:.0} a second"
+    );
+    if counts.skipped > 0 {
+        text += &format!("; the target had {} more", counts.skipped);
     }
-
-    pub(super) fn text(&self) -> String {
-        let mut text = format!(
-            "{} transactions ({} rows) applied in {:.1} s, {:.0} a second",
-            self.transactions, self.rows, self.seconds, self.transactions_per_second
+    if let Some(last) = &last {
+        text += &format!("\nthe last one is {last}");
+    }
+    text += end;
+    if !without_key.is_empty() {
+        let tables = without_key.join(", ");
+        text +=
+            &format!("without a primary key, and therefore one row after the other: {tables}\n");
+    }
+    if !without_transactions.is_empty() {
+        text += &format!(
+            "of an engine without transactions, and therefore each write alone: {}; ALTER TABLE … ENGINE = InnoDB at the source\n",
+            without_transactions.join(", ")
         );
-        if self.skipped > 0 {
-            text += &format!("; the target had {} more", self.skipped);
-        }
-        if let Some(last) = &self.last {
-            text += &format!("\nthe last one is {last}");
-        }
-        text += match self.ended {
-            "stopped" => "\nstopped; the same command continues from here\n",
-            _ => "\n",
-        };
-        if !self.tables_without_primary_key.is_empty() {
-            text += &format!(
-                "without a primary key, and therefore one row after the other: {}\n",
-                self.tables_without_primary_key.join(", ")
-            );
-        }
-        if !self.tables_without_transactions.is_empty() {
-            text += &format!(
-                "of an engine without transactions, and therefore each write alone: {}; ALTER TABLE … ENGINE = InnoDB at the source\n",
-                self.tables_without_transactions.join(", ")
-            );
-        }
-        text
     }
+    (json, text)
 }
 
 fn peak_memory_bytes() -> u64 {

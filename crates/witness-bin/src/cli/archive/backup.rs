@@ -15,19 +15,20 @@ use member::connect_options;
 use member::settings::MysqlSettings;
 use member::status::MemberView;
 use mysqld_server::tail_trim::lock_data;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::cli::archive::conditions::{Wanted, belongs_to_the_ring, is_due, may_copy, refused};
+use crate::cli::archive::conditions::{Wanted, belongs_to_the_ring, is_due, may_copy};
 use crate::cli::archive::copying::{Alone, Copied, Copying, remove};
-use crate::cli::archive::findings::ListedBase;
-use crate::cli::archive::output;
-use crate::cli::archive::place::{OwnArchive, gtids, now};
+use crate::cli::archive::findings::{listed, sentence};
+use crate::cli::archive::place::{OwnArchive, gtids};
 use crate::cli::process::StopSignals;
 use crate::config::duration_of;
-use crate::terminal::{Exit, Failure, Format, bytes_bar};
+use crate::terminal::{Attempt, Exit, Failure, Format, bytes_bar, print};
+use crate::text::times::now;
 
 /// Arguments of `witness archive backup`.
 #[derive(Debug, clap::Args)]
@@ -59,20 +60,11 @@ pub(crate) struct BackupArgs {
 const ANSWERS: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Output of `witness archive backup --output json`.
-#[derive(Debug, Serialize)]
-struct Document {
-    /// True if one was taken; if none was due, the newest one follows.
-    taken: bool,
-    #[serde(flatten)]
-    base: ListedBase,
-}
-
 /// Takes a base backup.
 ///
 /// # Errors
 /// Exit 2 where the configuration or a path is wrong, 4 where it is refused, 1 where mysqld, the disk or the storage fails.
-pub(super) async fn backup(args: &BackupArgs, format: Format) -> Result<(), Failure> {
+pub(super) async fn backup(args: &BackupArgs, format: Format) -> Attempt {
     let archive = OwnArchive::open(args.config.clone())?;
     let known = survey(&archive.storage, None).await?;
     // A restore cannot begin with one that is only registered.
@@ -101,14 +93,13 @@ pub(super) async fn backup(args: &BackupArgs, format: Format) -> Result<(), Fail
     print_base(true, &taken?, format)
 }
 
-fn print_base(taken: bool, base: &BaseManifest, format: Format) -> Result<(), Failure> {
-    let base = ListedBase::of(base);
-    output(format, &Document { taken, base }, |document| {
-        let text = document.base.text();
-        match taken {
-            true => text,
-            false => format!("none is due: {text}"),
-        }
+/// `taken`: otherwise none was due, and this is the newest one.
+fn print_base(taken: bool, base: &BaseManifest, format: Format) -> Attempt {
+    let mut json = listed(base);
+    json["taken"] = json!(taken);
+    print(format, &json, || match taken {
+        true => sentence(base),
+        false => format!("none is due: {}", sentence(base)),
     })
 }
 
@@ -126,7 +117,7 @@ async fn of_running(
     args: &BackupArgs,
     stop: &CancellationToken,
     format: Format,
-) -> Result<BaseManifest, Failure> {
+) -> Attempt<BaseManifest> {
     let wanted = Wanted {
         on_primary: args.on_primary,
         max_lag: args.max_lag,
@@ -169,18 +160,17 @@ async fn of_running(
     Ok(base)
 }
 
-fn copying(archive: &OwnArchive, args: &BackupArgs) -> Result<Copying, Failure> {
+fn copying(archive: &OwnArchive, args: &BackupArgs) -> Attempt<Copying> {
     let configured = archive.settings.copy_directory.as_ref();
     let directory = args.copy_directory.as_ref().or(configured);
     let directory = directory.ok_or_else(|| {
-        Failure::new(
-            Exit::Usage,
+        Exit::Usage.because(
             "neither --copy-directory nor `archive.copy_directory` says where mysqld can make a copy",
             "name a directory in which its account may make one, with room for all of its data",
         )
     })?;
     let mysql: &MysqlSettings = archive.config.member.mysql.as_ref().ok_or_else(|| {
-        refused(
+        Exit::Refused.because(
             "this member is a witness, and has no data",
             "run the command on the host of a database member",
         )
@@ -197,7 +187,7 @@ fn copying(archive: &OwnArchive, args: &BackupArgs) -> Result<Copying, Failure> 
 }
 
 /// The member's view after the copy, if the data still belong to the ring. The member may be restarting at that moment.
-async fn sound_still(archive: &OwnArchive) -> Result<MemberView, Failure> {
+async fn sound_still(archive: &OwnArchive) -> Attempt<MemberView> {
     let deadline = Instant::now() + ANSWERS;
     loop {
         match archive.view().await {
@@ -218,9 +208,9 @@ async fn of_stopped(
     gtids: GtidSet,
     stop: &CancellationToken,
     format: Format,
-) -> Result<BaseManifest, Failure> {
+) -> Attempt<BaseManifest> {
     let in_use = |error: io::Error| {
-        refused(
+        Exit::Refused.because(
             format!("{}: {error}", directory.display()),
             "stop the server first, or back it up while it runs, without --data-directory",
         )
@@ -251,7 +241,7 @@ async fn store(
     base: BaseManifest,
     stop: &CancellationToken,
     format: Format,
-) -> Result<BaseManifest, Failure> {
+) -> Attempt<BaseManifest> {
     let entries = list(directory)?;
     let bar = bytes_bar();
     bar.set_length(entries.iter().map(|entry| entry.bytes).sum());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use member::status::MemberView;
 use raft_types::RingId;
 
-use crate::terminal::{Exit, Failure};
+use crate::terminal::{Attempt, Exit};
 
 /// The server requirements of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,15 +20,15 @@ pub(super) struct Wanted {
 ///
 /// # Errors
 /// Exit 4 with the reason.
-pub(super) fn may_copy(view: &MemberView, wanted: Wanted) -> Result<RingId, Failure> {
+pub(super) fn may_copy(view: &MemberView, wanted: Wanted) -> Attempt<RingId> {
     let Some(ring) = view.ring.id else {
-        return Err(refused(
+        return Err(Exit::Refused.because(
             "the ring is not bootstrapped, so that nothing is the ring's data",
             "bootstrap it first",
         ));
     };
     let Some(mysql) = &view.mysql else {
-        return Err(refused(
+        return Err(Exit::Refused.because(
             "this member is a witness, and has no data",
             "run the command on the host of a database member",
         ));
@@ -38,7 +38,7 @@ pub(super) fn may_copy(view: &MemberView, wanted: Wanted) -> Result<RingId, Fail
         let lag = mysql.lag_ms.map(Duration::from_millis);
         return match lag.filter(|lag| *lag > wanted.max_lag) {
             None => Ok(ring),
-            Some(lag) => Err(refused(
+            Some(lag) => Err(Exit::Refused.because(
                 format!(
                     "this member's mysqld is {} behind the ring, and {} is the most",
                     humantime::format_duration(lag),
@@ -51,13 +51,13 @@ pub(super) fn may_copy(view: &MemberView, wanted: Wanted) -> Result<RingId, Fail
     if mysql.writable {
         return match wanted.on_primary {
             true => Ok(ring),
-            false => Err(refused(
+            false => Err(Exit::Refused.because(
                 "this member's mysqld is the primary, which a copy of all data would slow down",
                 "run the command on a follower's host, or with --on-primary",
             )),
         };
     }
-    Err(refused(
+    Err(Exit::Refused.because(
         format!(
             "this member's mysqld does not follow the ring: {}",
             (mysql.trouble.clone()).unwrap_or_else(|| mysql.role.to_string())
@@ -70,11 +70,11 @@ pub(super) fn may_copy(view: &MemberView, wanted: Wanted) -> Result<RingId, Fail
 ///
 /// # Errors
 /// Exit 4 with those transactions.
-pub(super) fn belongs_to_the_ring(view: &MemberView) -> Result<(), Failure> {
+pub(super) fn belongs_to_the_ring(view: &MemberView) -> Attempt {
     let errant = (view.mysql.as_ref()).and_then(|mysql| mysql.errant.as_ref());
     match errant {
         None => Ok(()),
-        Some(errant) => Err(refused(
+        Some(errant) => Err(Exit::Refused.because(
             format!(
                 "this member's mysqld has executed {} transactions that the ring has not committed ({}), which would be in the backup",
                 errant.transactions, errant.gtids
@@ -96,21 +96,17 @@ pub(super) fn is_due(newest: Option<u64>, older_than: Option<Duration>, now: u64
 ///
 /// # Errors
 /// Exit 4 if not.
-pub(super) fn has_room(data: u64, free: u64, directory: &str) -> Result<(), Failure> {
+pub(super) fn has_room(data: u64, free: u64, directory: &str) -> Attempt {
     let needed = data.saturating_add(data / 10);
     match needed <= free {
         true => Ok(()),
-        false => Err(refused(
+        false => Err(Exit::Refused.because(
             format!(
                 "a copy of the data takes about {needed} bytes, and {directory} has {free} left"
             ),
             "make room there, or name a directory on another disk with --copy-directory",
         )),
     }
-}
-
-pub(super) fn refused(what: impl Into<String>, advice: impl Into<String>) -> Failure {
-    Failure::new(Exit::Refused, what, advice)
 }
 
 #[cfg(test)]

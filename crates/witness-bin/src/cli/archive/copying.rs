@@ -16,9 +16,9 @@ use mysqld_server::provision::{
 use raft_types::MemberId;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::archive::conditions::{has_room, refused};
+use crate::cli::archive::conditions::has_room;
 use crate::cli::archive::place::stopped;
-use crate::terminal::{Exit, Failure};
+use crate::terminal::{Attempt, Exit, Failure};
 
 /// Prefix of directories with copies.
 const PREFIX: &str = "witness-base-";
@@ -37,7 +37,7 @@ impl Alone {
     ///
     /// # Errors
     /// Exit 4 where another backup of this member is being taken.
-    pub(super) fn take(data_dir: &Path) -> Result<Self, Failure> {
+    pub(super) fn take(data_dir: &Path) -> Attempt<Self> {
         let path = data_dir.join(LOCK);
         let failed = |error: io::Error| Failure::error(format!("{}: {error}", path.display()));
         let mut options = File::options();
@@ -45,7 +45,7 @@ impl Alone {
         let file = options.open(&path).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => Ok(Self { _file: file }),
-            Err(TryLockError::WouldBlock) => Err(refused(
+            Err(TryLockError::WouldBlock) => Err(Exit::Refused.because(
                 "another base backup of this member is being taken",
                 "wait for its end",
             )),
@@ -74,18 +74,17 @@ impl Copying {
     ///
     /// # Errors
     /// Exit 2 for a relative path, 4 where it does not exist.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    pub(super) fn check(&self) -> Attempt {
         let shown = self.directory.display();
         if !self.directory.is_absolute() {
-            return Err(Failure::new(
-                Exit::Usage,
+            return Err(Exit::Usage.because(
                 format!("{shown} is a relative path, and mysqld works in its own directory"),
                 "write the whole path",
             ));
         }
         match self.directory.is_dir() {
             true => Ok(()),
-            false => Err(refused(
+            false => Err(Exit::Refused.because(
                 format!("there is no directory {shown}"),
                 "make it, and give it to the account of mysqld: without its mount, the copy would fill the wrong disk",
             )),
@@ -96,10 +95,10 @@ impl Copying {
     ///
     /// # Errors
     /// Exit 4 where mysqld makes a copy for another client, 1 where removal fails.
-    pub(super) async fn remove_left(&self) -> Result<Vec<PathBuf>, Failure> {
+    pub(super) async fn remove_left(&self) -> Attempt<Vec<PathBuf>> {
         if let Some(under_way) = copy_under_way(&self.connect).await? {
             if !self.is_own(&under_way.into) {
-                return Err(refused(
+                return Err(Exit::Refused.because(
                     format!(
                         "mysqld makes a copy of its data in {} for another client",
                         under_way.into.display()
@@ -129,14 +128,10 @@ impl Copying {
     ///
     /// # Errors
     /// Exit 4 where there is no room, or a copy would lack tables; 1 where mysqld fails, or `stop` was cancelled.
-    pub(super) async fn copy(
-        &self,
-        name: BaseName,
-        stop: &CancellationToken,
-    ) -> Result<Copied, Failure> {
+    pub(super) async fn copy(&self, name: BaseName, stop: &CancellationToken) -> Attempt<Copied> {
         let source = local_source(&self.connect).await?;
         if !source.other_engines.is_empty() {
-            return Err(refused(
+            return Err(Exit::Refused.because(
                 format!(
                     "a copy would have no rows of tables of other engines than InnoDB, as {}",
                     source.other_engines.join(", ")
@@ -171,14 +166,13 @@ impl Copying {
         }
     }
 
-    async fn clone_into(&self, directory: &Path, stop: &CancellationToken) -> Result<(), Failure> {
+    async fn clone_into(&self, directory: &Path, stop: &CancellationToken) -> Attempt {
         let copy = LocalCopy::open(&self.connect).await?;
         let id = copy.id();
         tokio::select! {
             copied = copy.copy(directory) => copied.map_err(|error| match error {
-                ProvisionError::Server { .. } => Failure::new(
-                    Exit::Error,
-                    error.to_string(),
+                ProvisionError::Server { .. } => Exit::Error.because(
+                    error,
                     format!(
                         "the account of mysqld has to be allowed to make a directory in {}",
                         self.directory.display()
@@ -198,10 +192,9 @@ impl Copying {
 ///
 /// # Errors
 /// Exit 1 where it cannot be removed.
-pub(super) fn remove(directory: &Path) -> Result<(), Failure> {
+pub(super) fn remove(directory: &Path) -> Attempt {
     match fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Failure::new(
-            Exit::Error,
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Exit::Error.because(
             format!("{} cannot be removed: {error}", directory.display()),
             "run the command as root or as the account of mysqld, whose files they are",
         )),

@@ -5,19 +5,16 @@ use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Instant;
 
 use archive::base_backup::BaseError;
 use archive::restore::point::Target;
 use archive::restore::{Restore, RestoreError, Restored};
-use serde::Serialize;
+use serde_json::json;
 
-use super::output;
 use super::place::ReadArgs;
-use super::restore::{Progress, Report, ServerArgs, Took, planned, until_a_signal};
+use super::restore::{Report, ServerArgs, Took, planned, until_a_signal};
 use crate::cli::session::block_on;
-use crate::terminal::{Failure, Format};
+use crate::terminal::{Attempt, Format, merge, print};
 
 /// The data directory in a drill's directory.
 const DATA: &str = "data";
@@ -36,24 +33,15 @@ pub(crate) struct DrillArgs {
     server: ServerArgs,
 }
 
-#[derive(Debug, Serialize)]
-struct Drilled {
-    #[serde(flatten)]
-    report: Report,
-    transactions_applied: u64,
-    stages: Vec<Took>,
-    seconds: f64,
-}
-
 /// Runs `witness archive drill`.
 ///
 /// # Errors
 /// As a restore; exit 4 where its directories exist already. Created files are removed in any case.
-pub(crate) fn run(args: &DrillArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(args: &DrillArgs, format: Format) -> Attempt {
     block_on(drill(args, format))
 }
 
-async fn drill(args: &DrillArgs, format: Format) -> Result<(), Failure> {
+async fn drill(args: &DrillArgs, format: Format) -> Attempt {
     let (archive, plan) = planned(&args.read, &Target::End, None).await?;
     let room = Room::make(&std::path::absolute(&args.directory)?);
     let room = room.map_err(RestoreError::Directory)?;
@@ -61,21 +49,23 @@ async fn drill(args: &DrillArgs, format: Format) -> Result<(), Failure> {
         check_tables: true,
         ..args.server.restore(room.within(DATA), room.within(WORK))
     };
-    let began = Instant::now();
-    let progress = Arc::new(Progress::new(format));
-    let restored = until_a_signal(&archive, &plan, &what, progress.clone()).await;
-    let stages = progress.end();
-    let seconds = began.elapsed().as_secs_f64();
+    let (restored, stages, seconds) = until_a_signal(&archive, &plan, &what, format).await;
     let removed = room.remove();
     let Restored { applied, .. } = restored?;
     removed?;
-    let drilled = Drilled {
-        report: Report::of(&plan, &Target::End, archive.end().as_ref()),
-        transactions_applied: applied,
-        stages,
-        seconds,
-    };
-    output(format, &drilled, Drilled::text)
+    let report = Report::of(&plan, &Target::End, archive.end().as_ref());
+    let mut json = json!({ "transactions_applied": applied, "stages": stages, "seconds": seconds });
+    merge(&mut json, &report);
+    print(format, &json, || {
+        let stages = stages.iter();
+        let stages =
+            stages.map(|Took { stage, seconds }| format!("{stage:<14} {seconds:>8.1} s\n"));
+        format!(
+            "{}{}restored in {seconds:.1} s with {applied} transactions after the base backup; every table is sound; removed again\n",
+            report.text(),
+            stages.collect::<String>()
+        )
+    })
 }
 
 /// The directory of a drill. It removes only what it has created itself.
@@ -124,16 +114,13 @@ impl Room {
         if !self.is_new {
             return Ok(());
         }
+        // Another process may use it or have removed it, such as a second drill that was refused.
+        let is_foreign = |error: &io::Error| {
+            use ErrorKind::{DirectoryNotEmpty, NotFound};
+            matches!(error.kind(), DirectoryNotEmpty | NotFound)
+        };
         match fs::remove_dir(&self.directory) {
-            // Another process uses it or has removed it, such as a second drill that was refused.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::DirectoryNotEmpty | ErrorKind::NotFound
-                ) =>
-            {
-                Ok(())
-            }
+            Err(error) if is_foreign(&error) => Ok(()),
             removed => removed,
         }
     }
@@ -147,19 +134,5 @@ fn unfit(path: &Path, error: io::Error) -> BaseError {
             what: "it is there already, and a drill removes only what it has made; remove it where another drill was killed, or name another directory",
         },
         _ => BaseError::Disk { path, error },
-    }
-}
-
-impl Drilled {
-    fn text(&self) -> String {
-        let mut text = self.report.text();
-        for Took { stage, seconds } in &self.stages {
-            text.push_str(&format!("{stage:<14} {seconds:>8.1} s\n"));
-        }
-        text.push_str(&format!(
-            "restored in {:.1} s with {} transactions after the base backup; every table is sound; removed again\n",
-            self.seconds, self.transactions_applied
-        ));
-        text
     }
 }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
-use std::time::{Duration, UNIX_EPOCH};
 
 use archive::base_backup::{BaseError, BaseForm, BaseManifest, Survey, verify};
 use archive::encryption::{EncryptionError, Identities};
@@ -12,9 +11,12 @@ use archive::reading::{ArchivedLog, PieceFault};
 use archive::sealed::SealError;
 use archive::storage::{Storage, StorageError};
 use binlog_store::LogPlace;
+use raft_types::UnixSeconds;
 use serde::Serialize;
+use serde_json::{Value, json};
 
-use crate::terminal::{Exit, Failure, Table, bytes_bar};
+use crate::terminal::{Attempt, Exit, Failure, Table, bytes_bar, cell, merge};
+use crate::text::times::second_of_day;
 
 /// A part of the log.
 #[derive(Debug, Serialize)]
@@ -74,7 +76,7 @@ pub(super) async fn says_nothing(
     log: &ArchivedLog,
     piece: PieceName,
     fault: &PieceFault,
-) -> Result<(), Failure> {
+) -> Attempt {
     if let PieceFault::Seal(SealError::Encryption(error)) = fault
         && fault.lacks_an_identity()
     {
@@ -84,8 +86,7 @@ pub(super) async fn says_nothing(
         None => Ok(()),
         Some(StorageError::NotFound(_)) => match log.was_pruned(piece).await? {
             false => Ok(()),
-            true => Err(Failure::new(
-                Exit::Error,
+            true => Err(Exit::Error.because(
                 format!("{piece} was deleted by pruning while the archive was read"),
                 "run the command again",
             )),
@@ -104,7 +105,7 @@ pub(super) fn no_identity(object: &str, error: &EncryptionError) -> Failure {
             "name the identity of one of its recipients when it was archived, too: --identity may be given several times"
         }
     };
-    Failure::new(Exit::Usage, format!("{object}: {error}"), advice)
+    Exit::Usage.because(format!("{object}: {error}"), advice)
 }
 
 pub(super) fn fault_lines(gaps: &[Range], damaged: &[Damage]) -> String {
@@ -121,145 +122,88 @@ pub(super) fn fault_lines(gaps: &[Range], damaged: &[Damage]) -> String {
     text
 }
 
-/// A base backup in a listing.
-#[derive(Debug, Serialize)]
-pub(super) struct ListedBase {
-    name: String,
-    #[serde(flatten)]
-    form: BaseForm,
-    /// UTC.
-    began: String,
-    ended: String,
-    taken_by: u64,
-    gtids_at_least: String,
-    gtids_at_most: String,
-    mysqld_version: Option<String>,
-    server_uuid: Option<String>,
-    keyring_needed: Option<bool>,
-    /// Bytes in the storage.
-    stored_bytes: u64,
-    unpacked_bytes: u64,
-    files: u64,
+/// A base backup in a listing. Times are UTC.
+pub(super) fn listed(base: &BaseManifest) -> Value {
+    let mut json = json!({
+        "name": base.name.to_string(),
+        "began": second_of_day(UnixSeconds(base.began_at)),
+        "ended": second_of_day(UnixSeconds(base.ended_at)),
+        "taken_by": base.taken_by,
+        "gtids_at_least": base.gtids_at_least.to_string(),
+        "gtids_at_most": base.gtids_at_most.to_string(),
+        "mysqld_version": base.mysqld_version,
+        "server_uuid": base.server_uuid.map(|uuid| uuid.to_string()),
+        "keyring_needed": base.keyring_needed,
+        // Bytes in the storage.
+        "stored_bytes": base.stored_bytes(),
+        "unpacked_bytes": base.unpacked_bytes,
+        "files": base.files,
+    });
+    merge(&mut json, &base.form);
+    json
 }
 
-impl ListedBase {
-    pub(super) fn of(base: &BaseManifest) -> Self {
-        Self {
-            name: base.name.to_string(),
-            form: base.form.clone(),
-            began: time(base.began_at),
-            ended: time(base.ended_at),
-            taken_by: base.taken_by.0,
-            gtids_at_least: base.gtids_at_least.to_string(),
-            gtids_at_most: base.gtids_at_most.to_string(),
-            mysqld_version: base.mysqld_version.clone(),
-            server_uuid: base.server_uuid.map(|uuid| uuid.to_string()),
-            keyring_needed: base.keyring_needed,
-            stored_bytes: base.stored_bytes(),
-            unpacked_bytes: base.unpacked_bytes,
-            files: base.files,
+/// Its description in a sentence.
+pub(super) fn sentence(base: &BaseManifest) -> String {
+    let (name, at_least, at_most) = (base.name, &base.gtids_at_least, &base.gtids_at_most);
+    let gtids = match at_least == at_most {
+        true => format!("GTIDs {at_least}"),
+        false => format!("GTIDs at least {at_least} and at most {at_most}"),
+    };
+    match &base.form {
+        BaseForm::DataDirectory => format!(
+            "{name}: {} files of {} bytes, {} in the archive; {gtids}\n",
+            base.files,
+            base.unpacked_bytes,
+            base.stored_bytes()
+        ),
+        BaseForm::Registered { tool, place } => {
+            format!("{name}: registered, by {tool} in {place}; {gtids}\n")
         }
     }
-
-    /// Its description in a sentence.
-    pub(super) fn text(&self) -> String {
-        let Self {
-            name,
-            files,
-            unpacked_bytes,
-            stored_bytes,
-            gtids_at_least,
-            gtids_at_most,
-            ..
-        } = self;
-        let gtids = match gtids_at_least == gtids_at_most {
-            true => format!("GTIDs {gtids_at_least}"),
-            false => format!("GTIDs at least {gtids_at_least} and at most {gtids_at_most}"),
-        };
-        match &self.form {
-            BaseForm::DataDirectory => format!(
-                "{name}: {files} files of {unpacked_bytes} bytes, {stored_bytes} in the archive; {gtids}\n"
-            ),
-            BaseForm::Registered { tool, place } => {
-                format!("{name}: registered, by {tool} in {place}; {gtids}\n")
-            }
-        }
-    }
-}
-
-/// Seconds since 1970 in readable form.
-fn time(seconds: u64) -> String {
-    let time = UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
-    time.map_or_else(
-        || seconds.to_string(),
-        |time| humantime::format_rfc3339_seconds(time).to_string(),
-    )
 }
 
 /// The base backups of a listing.
-#[derive(Debug, Default, Serialize)]
-pub(super) struct ListedBases {
-    base_backups: Vec<ListedBase>,
-    /// Those with invalid manifests.
-    damaged_base_backups: Vec<Damage>,
-    /// Those without a manifest.
-    unfinished_base_backups: Vec<String>,
+pub(super) fn listed_bases(survey: &Survey) -> Value {
+    let unfinished = survey.unfinished.iter().map(ToString::to_string);
+    json!({
+        "base_backups": survey.bases.iter().map(listed).collect::<Vec<_>>(),
+        // Those with invalid manifests, and those without one.
+        "damaged_base_backups": damaged_of(survey),
+        "unfinished_base_backups": unfinished.collect::<Vec<_>>(),
+    })
 }
 
-impl ListedBases {
-    pub(super) fn of(survey: &Survey) -> Self {
-        let unfinished = survey.unfinished.iter().map(ToString::to_string);
-        Self {
-            base_backups: survey.bases.iter().map(ListedBase::of).collect(),
-            damaged_base_backups: damaged_of(survey),
-            unfinished_base_backups: unfinished.collect(),
-        }
-    }
-
-    pub(super) fn is_sound(&self) -> bool {
-        self.damaged_base_backups.is_empty()
-    }
-
-    /// Lines after those of the log; none without base backups.
-    pub(super) fn text(&self) -> String {
-        let mut text = String::new();
-        if !self.base_backups.is_empty() {
-            let mut table = Table::new(&[
-                "Base_backup",
-                "Form",
-                "Stored_bytes",
-                "Unpacked_bytes",
-                "Files",
-                "Ended",
-                "MySQL",
+/// Lines after those of the log; none without base backups.
+pub(super) fn bases_text(survey: &Survey) -> String {
+    let mut text = String::new();
+    if !survey.bases.is_empty() {
+        let mut table =
+            Table::titled("Base_backup Form Stored_bytes Unpacked_bytes Files Ended MySQL");
+        for base in &survey.bases {
+            let form = match &base.form {
+                BaseForm::DataDirectory => "data directory".to_owned(),
+                BaseForm::Registered { tool, .. } => format!("registered ({tool})"),
+            };
+            table.row(vec![
+                base.name.to_string(),
+                form,
+                base.stored_bytes().to_string(),
+                base.unpacked_bytes.to_string(),
+                base.files.to_string(),
+                second_of_day(UnixSeconds(base.ended_at)),
+                cell(base.mysqld_version.as_ref()),
             ]);
-            for base in &self.base_backups {
-                let form = match &base.form {
-                    BaseForm::DataDirectory => "data directory".to_owned(),
-                    BaseForm::Registered { tool, .. } => format!("registered ({tool})"),
-                };
-                table.row(vec![
-                    base.name.clone(),
-                    form,
-                    base.stored_bytes.to_string(),
-                    base.unpacked_bytes.to_string(),
-                    base.files.to_string(),
-                    base.ended.clone(),
-                    base.mysqld_version
-                        .clone()
-                        .unwrap_or_else(|| "-".to_owned()),
-                ]);
-            }
-            text = format!("\n{}\n", table.lines().join("\n"));
         }
-        text.push_str(&damage_lines(&self.damaged_base_backups));
-        for name in &self.unfinished_base_backups {
-            text.push_str(&format!(
-                "UNFINISHED: {name}: being taken, or left by a backup that was killed; it does not count\n"
-            ));
-        }
-        text
+        text = format!("\n{table}");
     }
+    text += &damage_lines(&damaged_of(survey));
+    for name in &survey.unfinished {
+        text += &format!(
+            "UNFINISHED: {name}: being taken, or left by a backup that was killed; it does not count\n"
+        );
+    }
+    text
 }
 
 fn damaged_of(survey: &Survey) -> Vec<Damage> {
@@ -298,7 +242,7 @@ impl VerifiedBases {
         storage: &Storage,
         survey: &Survey,
         identities: &Identities,
-    ) -> Result<Self, Failure> {
+    ) -> Attempt<Self> {
         let mut verified = Self {
             base_backups: 0,
             base_backup_bytes: 0,

@@ -10,11 +10,13 @@ use archive::reading::ArchivedLog;
 use binlog_store::FileNumber;
 use raft_types::RingId;
 use serde::Serialize;
+use serde_json::json;
 
-use super::findings::{Damage, ListedBases, Range, fault_lines, gap_before, gaps, says_nothing};
+use super::findings::{
+    Damage, Range, bases_text, fault_lines, gap_before, gaps, listed_bases, says_nothing,
+};
 use super::place::PlaceArgs;
-use super::{output, sound};
-use crate::terminal::{Failure, Format, Table};
+use crate::terminal::{Attempt, Exit, Format, Table, merge, print};
 
 /// The archived part of a log file.
 #[derive(Debug, Default, Serialize)]
@@ -48,11 +50,9 @@ struct Listing {
     ends: Option<String>,
     /// Invalid pieces.
     damaged: Vec<Damage>,
-    #[serde(flatten)]
-    bases: ListedBases,
 }
 
-pub(super) async fn list(place: &PlaceArgs, format: Format) -> Result<(), Failure> {
+pub(super) async fn list(place: &PlaceArgs, format: Format) -> Attempt {
     let (storage, log) = place.look().await?;
     let mut listing = match log {
         Some(log) => Listing::of(log).await?,
@@ -60,10 +60,11 @@ pub(super) async fn list(place: &PlaceArgs, format: Format) -> Result<(), Failur
     };
     let bases = survey(&storage, listing.ring).await?;
     listing.ring = (listing.ring).or(bases.bases.first().map(|base| base.ring));
-    listing.bases = ListedBases::of(&bases);
-    output(format, &listing, Listing::text)?;
+    let mut json = json!(listing);
+    merge(&mut json, &listed_bases(&bases));
+    print(format, &json, || listing.text() + &bases_text(&bases))?;
     let is_sound = listing.gaps.is_empty() && listing.damaged.is_empty();
-    sound(is_sound && listing.bases.is_sound())
+    Exit::Corrupt.unless(is_sound && bases.damaged.is_empty())
 }
 
 impl ArchivedFile {
@@ -84,7 +85,7 @@ impl ArchivedFile {
 
 impl Listing {
     /// The archived log.
-    async fn of(mut log: ArchivedLog) -> Result<Self, Failure> {
+    async fn of(mut log: ArchivedLog) -> Attempt<Self> {
         let mut files: BTreeMap<FileNumber, ArchivedFile> = BTreeMap::new();
         let mut damaged = Vec::new();
         let wanted: Vec<PieceName> = log.pieces().collect();
@@ -117,44 +118,19 @@ impl Listing {
             pruned_before: log.begins.map(|begins| begins.file.name()),
             ends: wanted.last().map(|piece| piece.continues_at().to_string()),
             damaged,
-            bases: ListedBases::default(),
         })
     }
 
     fn text(&self) -> String {
-        let mut table = Table::new(&[
-            "Log_name",
-            "Archived_bytes",
-            "Stored_bytes",
-            "Pieces",
-            "Closed",
-            "Transactions",
-            "First_op_id",
-            "Last_op_id",
-            "First_time",
-            "Last_time",
-        ]);
-        for file in &self.files {
-            let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
-            table.row(vec![
-                file.log_name.clone(),
-                file.archived_bytes.to_string(),
-                file.stored_bytes.to_string(),
-                file.pieces.to_string(),
-                if file.closed { "yes" } else { "no" }.to_owned(),
-                file.transactions.to_string(),
-                text(&file.first_op_id),
-                text(&file.last_op_id),
-                text(&file.first_time),
-                text(&file.last_time),
-            ]);
-        }
-        let mut text = table.lines().join("\n") + "\n";
+        let table = Table::of(
+            "Log_name Archived_bytes Stored_bytes Pieces Closed Transactions First_op_id Last_op_id First_time Last_time",
+            &self.files,
+        );
+        let mut text = table.to_string();
         if let Some(file) = &self.pruned_before {
             text.push_str(&format!("what stood before {file} was pruned\n"));
         }
         text.push_str(&fault_lines(&self.gaps, &self.damaged));
-        text.push_str(&self.bases.text());
         text
     }
 }

@@ -19,11 +19,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use archive::encryption::new_identity;
-use serde::Serialize;
+use serde_json::json;
 
 use self::place::{PlaceArgs, ReadArgs};
 use crate::cli::session::block_on;
-use crate::terminal::{Exit, Failure, Format, print_json, print_text};
+use crate::terminal::{Attempt, Exit, Format, print};
 
 /// The verbs of `witness archive`.
 #[derive(Debug, clap::Subcommand)]
@@ -61,7 +61,7 @@ pub(crate) struct KeygenArgs {
 /// # Errors
 /// Exit 7 where a part of the archive is damaged or missing, 4 where the command is refused, 2 for a wrong configuration, argument or
 /// identity, 1 for everything else.
-pub(crate) fn run(command: &ArchiveCommand, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(command: &ArchiveCommand, format: Format) -> Attempt {
     match command {
         ArchiveCommand::List(place) => block_on(listing::list(place, format)),
         ArchiveCommand::Verify(args) => block_on(reading::verify(args, format)),
@@ -75,49 +75,19 @@ pub(crate) fn run(command: &ArchiveCommand, format: Format) -> Result<(), Failur
     }
 }
 
-/// Prints JSON or text, as `format` selects.
-fn output<T: Serialize>(
-    format: Format,
-    result: &T,
-    text: impl FnOnce(&T) -> String,
-) -> Result<(), Failure> {
-    match format {
-        Format::Json => print_json(result),
-        Format::Table => print_text(&text(result)),
-    }
-}
-
-/// The end of a command that has printed whether the archive is sound.
-fn sound(is_sound: bool) -> Result<(), Failure> {
-    match is_sound {
-        true => Ok(()),
-        false => Err(Failure::silent(Exit::Corrupt)),
-    }
-}
-
-#[derive(Debug, Serialize)]
-struct Made {
-    recipient: String,
-    identity_file: String,
-}
-
 /// Writes the secret key into a file that only the caller can access, and prints the public one.
-fn keygen(file: &Path, format: Format) -> Result<(), Failure> {
+fn keygen(file: &Path, format: Format) -> Attempt {
     let (identity, recipient) = new_identity()?;
     let mut options = OpenOptions::new();
     let made = options.write(true).create_new(true).mode(0o600).open(file);
     let mut made = made.map_err(|error| {
-        Failure::new(
-            Exit::Refused,
+        Exit::Refused.because(
             format!("cannot make {}: {error}", file.display()),
             "name a file that does not exist yet: without its identity, an encrypted archive cannot be read",
         )
     })?;
     made.write_all(identity.as_bytes())?;
     made.sync_all()?;
-    let made = Made {
-        recipient,
-        identity_file: file.display().to_string(),
-    };
-    output(format, &made, |made| format!("{}\n", made.recipient))
+    let json = json!({ "recipient": recipient, "identity_file": file.display().to_string() });
+    print(format, &json, || format!("{recipient}\n"))
 }

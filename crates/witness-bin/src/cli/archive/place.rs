@@ -1,7 +1,7 @@
 //! The archive's location and keys, from arguments or from the configuration of this host's member.
 
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use archive::base_backup::{
     BASE_FOLDER, BASE_VERSION, BaseError, BaseForm, BaseManifest, BaseName, survey,
@@ -16,11 +16,10 @@ use member::status::MemberView;
 use raft_types::{MemberId, RingId};
 use url::Url;
 
-use super::conditions::refused;
 use crate::cli::config_args::ConfigArgs;
 use crate::config::{Config, FileCheck};
 use crate::operator::Asker;
-use crate::terminal::{Exit, Failure};
+use crate::terminal::{Attempt, Exit, Failure};
 
 /// Time limit of one storage call without a configuration.
 const CALL_LIMIT: Duration = Duration::from_secs(60);
@@ -60,7 +59,7 @@ pub(super) struct Place {
 }
 
 impl PlaceArgs {
-    pub(super) fn place(&self) -> Result<Place, Failure> {
+    pub(super) fn place(&self) -> Attempt<Place> {
         if let Some(url) = &self.url {
             let file = self.options_file.as_deref();
             return Ok(Place {
@@ -83,7 +82,7 @@ impl PlaceArgs {
     }
 
     /// The storage and the log's archive, if any: there may be base backups only.
-    pub(super) async fn look(&self) -> Result<(Storage, Option<ArchivedLog>), Failure> {
+    pub(super) async fn look(&self) -> Attempt<(Storage, Option<ArchivedLog>)> {
         let Place { url, storage, .. } = self.place()?;
         let Some(log) = ArchivedLog::look(storage.clone(), None).await? else {
             if storage.list(BASE_FOLDER).await?.is_empty() {
@@ -94,8 +93,7 @@ impl PlaceArgs {
             return Ok((storage, None));
         };
         if let Some(begins) = log.begins.filter(|_| log.runs.is_empty()) {
-            return Err(Failure::new(
-                Exit::Corrupt,
+            return Err(Exit::Corrupt.because(
                 format!(
                     "nothing is left of the archive at {url}, which should begin with {begins}"
                 ),
@@ -108,8 +106,7 @@ impl PlaceArgs {
 
 /// Neither a flag nor the configuration names the archive.
 pub(super) fn no_archive() -> Failure {
-    Failure::new(
-        Exit::Usage,
+    Exit::Usage.because(
         "neither --url nor a configuration with `archive.url` is given",
         "say where the archive is, as in --url s3://backups/orders",
     )
@@ -117,18 +114,18 @@ pub(super) fn no_archive() -> Failure {
 
 impl ReadArgs {
     /// The keys for decryption.
-    pub(super) fn identities(&self) -> Result<Identities, Failure> {
+    pub(super) fn identities(&self) -> Attempt<Identities> {
         Ok(Identities::of_files(&self.identities)?)
     }
 
     /// The log's archive, from its names.
-    pub(super) async fn open(&self) -> Result<ArchivedLog, Failure> {
+    pub(super) async fn open(&self) -> Attempt<ArchivedLog> {
         let (_, log) = self.look().await?;
         log.ok_or_else(|| Failure::error("there is no log of a ring in the archive"))
     }
 
     /// The storage and the log's archive, if any.
-    pub(super) async fn look(&self) -> Result<(Storage, Option<ArchivedLog>), Failure> {
+    pub(super) async fn look(&self) -> Attempt<(Storage, Option<ArchivedLog>)> {
         let identities = self.identities()?;
         let (storage, log) = self.place.look().await?;
         Ok((storage, log.map(|log| log.with_identities(identities))))
@@ -143,7 +140,7 @@ impl From<StorageError> for Failure {
 
 impl From<EncryptionError> for Failure {
     fn from(error: EncryptionError) -> Self {
-        Self::new(Exit::Usage, error.to_string(), "")
+        Exit::Usage.because(error, "")
     }
 }
 
@@ -155,7 +152,7 @@ impl From<BaseError> for Failure {
             error if error.is_damage() => Exit::Corrupt,
             _ => Exit::Error,
         };
-        Self::new(exit, error.to_string(), "")
+        exit.because(error, "")
     }
 }
 
@@ -179,7 +176,7 @@ impl OwnArchive {
     ///
     /// # Errors
     /// Exit 2 where the configuration is wrong or names no archive.
-    pub(super) fn open(config: Option<PathBuf>) -> Result<Self, Failure> {
+    pub(super) fn open(config: Option<PathBuf>) -> Attempt<Self> {
         let (config, _) = ConfigArgs::of_file(config).load(FileCheck::Readable)?;
         let settings = config.member.archive.clone().ok_or_else(no_archive)?;
         let (url, file) = (settings.url.clone(), settings.options_file.as_deref());
@@ -198,12 +195,12 @@ impl OwnArchive {
     ///
     /// # Errors
     /// Exit 4 where it does not answer.
-    pub(super) async fn view(&self) -> Result<MemberView, Failure> {
+    pub(super) async fn view(&self) -> Attempt<MemberView> {
         let asker = Asker::new(&self.config.member);
-        let asker = asker.map_err(|error| Failure::error(error.to_string()))?;
+        let asker = asker.map_err(Failure::error)?;
         let own = &self.config.member.own;
         asker.ask(own).await.map_err(|error| {
-            refused(
+            Exit::Refused.because(
                 format!(
                     "member `{}` does not say what its mysqld is: {}",
                     own.name, error.why
@@ -240,7 +237,7 @@ impl OwnArchive {
     ///
     /// # Errors
     /// Exit 4 where neither knows it.
-    pub(super) async fn ring(&self) -> Result<RingId, Failure> {
+    pub(super) async fn ring(&self) -> Attempt<RingId> {
         if let Ok(view) = self.view().await
             && let Some(ring) = view.ring.id
         {
@@ -256,7 +253,7 @@ impl OwnArchive {
         let known = survey(&self.storage, None).await?;
         let base = known.bases.last().map(|base| base.ring);
         base.ok_or_else(|| {
-            refused(
+            Exit::Refused.because(
                 "neither the member of this host nor the archive says which ring it is",
                 "start the member",
             )
@@ -271,10 +268,4 @@ pub(super) fn gtids(text: &str) -> Result<GtidSet, Malformed> {
         .ok()
         .filter(|gtids: &GtidSet| !gtids.is_empty());
     gtids.ok_or_else(|| Malformed::new(text, "a set of GTIDs such as UUID:1-77"))
-}
-
-/// Current time, in seconds since 1970.
-pub(super) fn now() -> u64 {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
-    since_1970.unwrap_or_default().as_secs()
 }

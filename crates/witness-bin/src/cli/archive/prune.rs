@@ -2,14 +2,13 @@
 
 use std::time::{Duration, SystemTime};
 
-use archive::pruning::{PruneError, Pruner};
+use archive::pruning::Pruner;
 use archive::retention::{Amount, Keep};
 use serde::Serialize;
 
-use super::output;
 use super::place::PlaceArgs;
 use crate::config::keep_of;
-use crate::terminal::{Failure, Format};
+use crate::terminal::{Attempt, Failure, Format, print};
 
 /// Objects deleted between two checks for prunable objects.
 const AT_ONCE: usize = 100;
@@ -35,74 +34,51 @@ struct Pruned {
     dry_run: bool,
     /// First file of the archive afterwards, if it was ever pruned.
     begins: Option<String>,
-    replaced: Objects,
-    expired: Objects,
-    base_backups: Objects,
+    replaced: Amount,
+    expired: Amount,
+    base_backups: Amount,
 }
 
-#[derive(Debug, Serialize)]
-struct Objects {
-    objects: u64,
-    bytes: u64,
-}
-
-impl From<Amount> for Objects {
-    fn from(Amount { objects, bytes }: Amount) -> Self {
-        Self { objects, bytes }
-    }
-}
-
-pub(super) async fn prune(args: &PruneArgs, format: Format) -> Result<(), Failure> {
+pub(super) async fn prune(args: &PruneArgs, format: Format) -> Attempt {
     let place = args.place.place()?;
     let now = SystemTime::now();
     let keep = args.keep.or(place.keep).filter(|keep| !keep.is_zero());
     let pruner = Pruner::new(place.storage, None);
     let bases = args.keep_base_backups.map(|number| number as usize);
     let keep = Keep::for_the_last(keep, bases.or(place.keep_base_backups), now);
-    let mut pruning = pruner.look(&keep, now).await?;
+    let pruning = pruner.look(&keep, now).await;
+    let mut pruning = pruning.map_err(Failure::error)?;
     let plan = &pruning.plan;
     let pruned = Pruned {
         dry_run: args.dry_run,
         begins: plan.begins.map(|file| file.name()),
-        replaced: plan.replaced.into(),
-        expired: plan.expired.into(),
-        base_backups: plan.base_backups.into(),
+        replaced: plan.replaced,
+        expired: plan.expired,
+        base_backups: plan.base_backups,
     };
     while !args.dry_run && !pruning.is_done() {
-        pruning.proceed(AT_ONCE).await?;
+        pruning.proceed(AT_ONCE).await.map_err(Failure::error)?;
     }
-    output(format, &pruned, Pruned::text)
-}
-
-impl From<PruneError> for Failure {
-    fn from(error: PruneError) -> Self {
-        Self::error(error)
-    }
+    print(format, &pruned, || pruned.text())
 }
 
 impl Pruned {
     fn text(&self) -> String {
-        let done = if self.dry_run {
-            "would be deleted"
-        } else {
-            "deleted"
+        let (done, begins) = match self.dry_run {
+            true => ("would be deleted", "would begin"),
+            false => ("deleted", "begins"),
         };
-        let line = |what: &str, of: &Objects| {
+        let line = |what: &str, of: Amount| {
             format!(
                 "{} objects, {} bytes {done}: {what}\n",
                 of.objects, of.bytes
             )
         };
-        let mut text = line("replaced by whole files", &self.replaced);
-        text.push_str(&line("older than what is kept", &self.expired));
-        text.push_str(&line("base backups", &self.base_backups));
-        if let Some(begins) = &self.begins {
-            let verb = if self.dry_run {
-                "would begin"
-            } else {
-                "begins"
-            };
-            text.push_str(&format!("the archive {verb} with {begins}\n"));
+        let mut text = line("replaced by whole files", self.replaced);
+        text.push_str(&line("older than what is kept", self.expired));
+        text.push_str(&line("base backups", self.base_backups));
+        if let Some(file) = &self.begins {
+            text += &format!("the archive {begins} with {file}\n");
         }
         text
     }

@@ -15,8 +15,7 @@ use serde::Serialize;
 
 use super::findings::{Damage, Range, VerifiedBases, fault_lines, gap_before, gaps, says_nothing};
 use super::place::ReadArgs;
-use super::{output, sound};
-use crate::terminal::{Exit, Failure, Format, bytes_bar};
+use crate::terminal::{Attempt, Exit, Failure, Format, bytes_bar, print};
 
 /// Arguments of `witness archive fetch`.
 #[derive(Debug, clap::Args)]
@@ -50,7 +49,7 @@ struct Verdict {
     bases: Option<VerifiedBases>,
 }
 
-pub(super) async fn verify(args: &ReadArgs, format: Format) -> Result<(), Failure> {
+pub(super) async fn verify(args: &ReadArgs, format: Format) -> Attempt {
     let (storage, log) = args.look().await?;
     let mut ring = None;
     let mut verdict = Verdict {
@@ -68,12 +67,11 @@ pub(super) async fn verify(args: &ReadArgs, format: Format) -> Result<(), Failur
     verdict.print(format, "read and verified")
 }
 
-pub(super) async fn fetch(args: &FetchArgs, format: Format) -> Result<(), Failure> {
+pub(super) async fn fetch(args: &FetchArgs, format: Format) -> Attempt {
     let from = match &args.from_file {
         None => None,
         Some(name) => Some(FileNumber::from_name(name).ok_or_else(|| {
-            Failure::new(
-                Exit::Usage,
+            Exit::Usage.because(
                 format!("`{name}` is not the name of a log file"),
                 "write it as in binlog.000007; `witness archive list` shows them",
             )
@@ -113,7 +111,7 @@ async fn read_all(
     log: &mut ArchivedLog,
     from: Option<FileNumber>,
     open: impl Fn(PieceName) -> io::Result<Box<dyn Write + Send>> + Clone + Send + 'static,
-) -> Result<Verdict, Failure> {
+) -> Attempt<Verdict> {
     let wanted: Vec<PieceName> = log
         .pieces()
         .filter(|piece| Some(piece.file) >= from)
@@ -176,9 +174,9 @@ async fn read_all(
 }
 
 impl Verdict {
-    fn print(&self, format: Format, done: &str) -> Result<(), Failure> {
-        output(format, self, |verdict| verdict.text(done))?;
-        sound(self.ok)
+    fn print(&self, format: Format, done: &str) -> Attempt {
+        print(format, self, || self.text(done))?;
+        Exit::Corrupt.unless(self.ok)
     }
 
     fn text(&self, done: &str) -> String {

@@ -5,14 +5,13 @@ use std::path::PathBuf;
 use archive::base_backup::{BaseForm, BaseManifest, finish, free_name};
 use archive::name::Malformed;
 use binlog_format::gtid::GtidSet;
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
+use raft_types::UnixSeconds;
 use url::Url;
 
-use crate::cli::archive::findings::ListedBase;
-use crate::cli::archive::output;
-use crate::cli::archive::place::{OwnArchive, gtids, now};
-use crate::terminal::{Exit, Failure, Format};
+use crate::cli::archive::findings::{listed, sentence};
+use crate::cli::archive::place::{OwnArchive, gtids};
+use crate::terminal::{Attempt, Exit, Format, print};
+use crate::text::times::{moment, now};
 
 /// Arguments of `witness archive register`.
 #[derive(Debug, clap::Args)]
@@ -28,7 +27,7 @@ pub(crate) struct RegisterArgs {
     gtids: GtidSet,
     /// When it was taken, as in 2026-11-26T04:00:00Z; without it, now
     #[arg(long, value_name = "TIME", value_parser = moment)]
-    taken_at: Option<u64>,
+    taken_at: Option<UnixSeconds>,
     /// Version of the mysqld whose data they are
     #[arg(long, value_name = "VERSION", value_parser = words)]
     mysqld_version: Option<String>,
@@ -47,32 +46,22 @@ fn words(text: &str) -> Result<String, Malformed> {
     }
 }
 
-/// Seconds since 1970.
-fn moment(text: &str) -> Result<u64, Malformed> {
-    let time = OffsetDateTime::parse(text, &Rfc3339);
-    let seconds = time.ok().map(OffsetDateTime::unix_timestamp);
-    let seconds = seconds.and_then(|seconds| u64::try_from(seconds).ok());
-    seconds.ok_or_else(|| Malformed::new(text, "a time such as 2026-11-26T04:00:00Z"))
-}
-
 /// Registers a backup.
 ///
 /// # Errors
 /// Exit 2 for invalid arguments, 4 where the ring is unknown, 1 where the storage rejects it.
-pub(super) async fn register(args: &RegisterArgs, format: Format) -> Result<(), Failure> {
+pub(super) async fn register(args: &RegisterArgs, format: Format) -> Attempt {
     let has_password = Url::parse(&args.place).is_ok_and(|url| url.password().is_some());
     if has_password {
-        return Err(Failure::new(
-            Exit::Usage,
+        return Err(Exit::Usage.because(
             "the URL of --place has a password in it, which every reader of the archive would see",
             "leave it out",
         ));
     }
     let now = now();
-    let taken_at = args.taken_at.unwrap_or(now);
+    let taken_at = args.taken_at.map_or(now, |at| at.0);
     if taken_at > now {
-        return Err(Failure::new(
-            Exit::Usage,
+        return Err(Exit::Usage.because(
             "--taken-at is a time to come",
             "give the time of the backup in UTC, or with its offset",
         ));
@@ -91,7 +80,7 @@ pub(super) async fn register(args: &RegisterArgs, format: Format) -> Result<(), 
         ..archive.base(ring, name, taken_at)
     };
     finish(&archive.storage, &base).await?;
-    output(format, &ListedBase::of(&base), ListedBase::text)
+    print(format, &listed(&base), || sentence(&base))
 }
 
 #[cfg(test)]
@@ -102,8 +91,6 @@ mod tests {
     fn register_arguments_are_parsed() {
         assert_eq!(words(" mysqldump "), Ok("mysqldump".to_owned()));
         assert!(words("a\nb").is_err() && words(" ").is_err());
-        assert_eq!(moment("1970-01-01T00:01:00+00:00"), Ok(60));
-        assert!(moment("1969-12-31T23:59:59Z").is_err() && moment("yesterday").is_err());
         assert!(gtids("").is_err() && gtids("x").is_err());
         assert!(gtids("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-7").is_ok());
     }

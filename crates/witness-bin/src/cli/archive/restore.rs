@@ -9,22 +9,21 @@ use archive::base_backup::BaseName;
 use archive::name::Malformed;
 use archive::restore::plan::RestorePlan;
 use archive::restore::point::{NoPoint, Point, Target};
-use archive::restore::scratch_server::{ServerError, ServerProgram};
+use archive::restore::scratch_server::ServerProgram;
 use archive::restore::{Archive, Restore, RestoreError, Restored, Stage, Watching};
 use binlog_format::gtid::{Gtid, GtidSet};
 use humantime::{format_duration, format_rfc3339_millis, parse_rfc3339_weak};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio_util::sync::CancellationToken;
 
 use super::place::ReadArgs;
-use super::{output, sound};
 use crate::cli::process::{StopSignals, start_log};
 use crate::cli::session::block_on;
 use crate::config::LoggingSettings;
-use crate::terminal::{Exit, Failure, Format};
+use crate::terminal::{Attempt, Exit, Failure, Format, bar, print};
 
 /// Arguments of `witness archive restore`.
 #[derive(Debug, clap::Args)]
@@ -122,7 +121,7 @@ fn time_of(text: &str) -> Result<SystemTime, Malformed> {
 /// # Errors
 /// Exit 2 for invalid arguments, 4 where nothing in the archive leads to the point, 7 where a part of it is damaged or missing, 1 for
 /// everything else. Written files remain, and are unusable.
-pub(crate) fn run(args: &RestoreArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(args: &RestoreArgs, format: Format) -> Attempt {
     block_on(restore(args, format))
 }
 
@@ -131,7 +130,7 @@ pub(super) async fn planned(
     read: &ReadArgs,
     target: &Target,
     base: Option<&BaseName>,
-) -> Result<(Archive, RestorePlan), Failure> {
+) -> Attempt<(Archive, RestorePlan)> {
     start_log(&LoggingSettings {
         json: false,
         level: "warn".to_owned(),
@@ -142,7 +141,7 @@ pub(super) async fn planned(
     Ok((archive, plan))
 }
 
-async fn restore(args: &RestoreArgs, format: Format) -> Result<(), Failure> {
+async fn restore(args: &RestoreArgs, format: Format) -> Attempt {
     let target = args.target.target();
     let (archive, plan) = planned(&args.read, &target, args.base.as_ref()).await?;
     let mut report = Report::of(&plan, &target, archive.end().as_ref());
@@ -169,10 +168,7 @@ async fn restore(args: &RestoreArgs, format: Format) -> Result<(), Failure> {
         check_tables: args.check_tables,
         ..args.server.restore(directory, work_dir)
     };
-    let began = Instant::now();
-    let progress = Arc::new(Progress::new(format));
-    let restored = until_a_signal(&archive, &plan, &what, progress.clone()).await;
-    let stages = progress.end();
+    let (restored, stages, seconds) = until_a_signal(&archive, &plan, &what, format).await;
     let restored = restored?;
     // The restore is complete, and the log is in the archive.
     if let Err(error) = std::fs::remove_dir_all(&what.work_dir) {
@@ -182,33 +178,33 @@ async fn restore(args: &RestoreArgs, format: Format) -> Result<(), Failure> {
         directory: what.data_dir.display().to_string(),
         transactions_applied: restored.applied,
         stages,
-        seconds: began.elapsed().as_secs_f64(),
+        seconds,
     });
     report.print(format)
 }
 
-/// Restores until complete or until a signal.
+/// Restores until complete or until a signal, and shows the progress. Returns the duration of each part and of all as well.
 pub(super) async fn until_a_signal(
     archive: &Archive,
     plan: &RestorePlan,
     what: &Restore,
-    watching: Arc<dyn Watching>,
-) -> Result<Restored, RestoreError> {
-    let stop = CancellationToken::new();
-    let signals = StopSignals::new().map_err(|source| ServerError::Io {
-        what: "cannot receive signals".to_owned(),
-        source,
-    })?;
-    let listening = tokio::spawn({
-        let (mut signals, stop) = (signals, stop.clone());
-        async move {
+    format: Format,
+) -> (Attempt<Restored>, Vec<Took>, f64) {
+    let (began, progress) = (Instant::now(), Arc::new(Progress::new(format)));
+    let restored = async {
+        let (mut signals, stop) = (StopSignals::new()?, CancellationToken::new());
+        let cancel = stop.clone();
+        let listening = tokio::spawn(async move {
             signals.next().await;
-            stop.cancel();
-        }
-    });
-    let restored = archive.restore(plan, what, &watching, &stop).await;
-    listening.abort();
-    restored
+            cancel.cancel();
+        });
+        let watching: Arc<dyn Watching> = progress.clone();
+        let restored = archive.restore(plan, what, &watching, &stop).await;
+        listening.abort();
+        Ok::<_, Failure>(restored?)
+    };
+    let restored = restored.await;
+    (restored, progress.end(), began.elapsed().as_secs_f64())
 }
 
 impl From<RestoreError> for Failure {
@@ -229,7 +225,7 @@ impl From<RestoreError> for Failure {
             | RestoreError::Apply(_) => (Exit::Error, ""),
             RestoreError::Cancelled => (Exit::Error, "remove both directories before another try"),
         };
-        Self::new(exit, error.to_string(), advice)
+        exit.because(error, advice)
     }
 }
 
@@ -315,9 +311,9 @@ impl Report {
         }
     }
 
-    fn print(&self, format: Format) -> Result<(), Failure> {
-        output(format, self, Self::text)?;
-        sound(self.missing.is_empty())
+    fn print(&self, format: Format) -> Attempt {
+        print(format, self, || self.text())?;
+        Exit::Corrupt.unless(self.missing.is_empty())
     }
 
     pub(super) fn text(&self) -> String {
@@ -337,17 +333,13 @@ impl Report {
             ));
             text.extend(end.warning().map(|warning| format!("WARNING: {warning}\n")));
         }
-        if self.ends_early {
-            text.push_str(&format!(
-                "the archive ends before that time, with a transaction of {}: later commits are lost\n",
-                or_dash(&self.archive_ends)
-            ));
-        } else {
-            text.push_str(&format!(
-                "the last transaction in the archive was committed at {}\n",
-                or_dash(&self.archive_ends)
-            ));
-        }
+        let ends = or_dash(&self.archive_ends);
+        text += &match self.ends_early {
+            true => format!(
+                "the archive ends before that time, with a transaction of {ends}: later commits are lost\n"
+            ),
+            false => format!("the last transaction in the archive was committed at {ends}\n"),
+        };
         for ToRead { name, bytes } in self.objects.iter().flatten() {
             text.push_str(&format!("{bytes:>14} {name}\n"));
         }
@@ -386,7 +378,7 @@ pub(super) struct Took {
 }
 
 /// A bar for each part on a terminal; the start of each part elsewhere.
-pub(super) struct Progress {
+struct Progress {
     hidden: bool,
     so_far: Mutex<SoFar>,
 }
@@ -397,7 +389,7 @@ struct SoFar {
 }
 
 impl Progress {
-    pub(super) fn new(format: Format) -> Self {
+    fn new(format: Format) -> Self {
         Self {
             hidden: format != Format::Table || !std::io::stderr().is_terminal(),
             so_far: Mutex::new(SoFar {
@@ -408,7 +400,7 @@ impl Progress {
     }
 
     /// Ends the display. Returns the duration of each part, the last one until now.
-    pub(super) fn end(&self) -> Vec<Took> {
+    fn end(&self) -> Vec<Took> {
         let so_far = self.so_far();
         so_far.bar.finish_and_clear();
         took(&so_far.begun, Instant::now())
@@ -438,25 +430,17 @@ impl Watching for Progress {
         if self.hidden {
             return;
         }
+        const BYTES: &str = "{msg} {bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
         let (words, template) = match stage {
-            Stage::Base => (
-                "base backup",
-                "{msg} {bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
-            ),
-            Stage::Log => (
-                "log",
-                "{msg} {bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
-            ),
+            Stage::Base => ("base backup", BYTES),
+            Stage::Log => ("log", BYTES),
             Stage::Start => ("mysqld starts", "{spinner} {msg} {elapsed}"),
             Stage::Apply => ("transactions", "{msg} {bar:40} {pos}/{len} {per_sec} {eta}"),
             Stage::Check => ("tables", "{msg} {bar:40} {pos}/{len} {eta}"),
             Stage::Stop => ("mysqld stops", "{spinner} {msg} {elapsed}"),
         };
-        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
-        let bar = match ProgressStyle::with_template(template) {
-            Ok(style) => bar.with_style(style),
-            Err(_) => bar,
-        };
+        let bar = bar(template);
+        bar.set_length(total);
         bar.set_message(words);
         if total == 0 {
             bar.enable_steady_tick(Duration::from_millis(200));

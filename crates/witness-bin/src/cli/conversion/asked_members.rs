@@ -11,11 +11,11 @@ use raft_types::MemberId;
 use tokio::time::Instant;
 
 use crate::cli::session::another_answer;
-use crate::operator::{Asker, Directory, Operator, RingReport};
-use crate::terminal::Failure;
+use crate::operator::{Asker, Directory, RingReport};
+use crate::terminal::{Attempt, Exit};
 
 pub(super) struct AskedMembers {
-    operator: Operator,
+    asker: Asker,
     /// The last answers of all members.
     last: Mutex<Option<RingReport>>,
 }
@@ -23,17 +23,17 @@ pub(super) struct AskedMembers {
 impl AskedMembers {
     /// # Errors
     /// Exit 2 when the configured files for TLS cannot be used.
-    pub(super) fn of(settings: &Settings) -> Result<Self, Failure> {
+    pub(super) fn of(settings: &Settings) -> Attempt<Self> {
         let asker = Asker::new(settings);
-        let asker = asker.map_err(|error| Failure::usage(error.to_string(), ""))?;
+        let asker = asker.map_err(|error| Exit::Usage.because(error, ""))?;
         Ok(Self {
-            operator: Operator::new(asker),
+            asker,
             last: Mutex::new(None),
         })
     }
 
     async fn report(&self) -> RingReport {
-        let report = self.operator.ring().await;
+        let report = self.asker.report().await;
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         *last = Some(report.clone());
         report
@@ -53,16 +53,14 @@ impl AskedMembers {
         place: &MemberPlace,
         command: OperatorCommand,
         until: Instant,
-    ) -> Result<CommandResult, Failure> {
+    ) -> Attempt<CommandResult> {
         let directory = Directory::of(&self.last_report().await);
         let address = match directory.get(place.id) {
             Some(address) => address,
             None => directory.find(&place.name)?,
         };
-        let operator = &self.operator;
-        operator
-            .at(address, &directory, &command, until, |_| {})
-            .await
+        let ordered = self.asker.at(address, &directory, &command, until, |_| {});
+        ordered.await
     }
 }
 
@@ -77,10 +75,10 @@ impl ConversionMembers for AskedMembers {
                     .into_iter()
                     .map(|member| {
                         let place = MemberPlace {
-                            id: member.id,
-                            name: member.name,
-                            kind: member.kind,
-                            address: member.address,
+                            id: member.entry.id,
+                            name: member.entry.name,
+                            kind: member.entry.kind,
+                            address: member.entry.address,
                         };
                         let error = member.error;
                         let silent = || error.unwrap_or_else(|| "it does not answer".to_owned());
@@ -133,7 +131,7 @@ impl ConversionMembers for AskedMembers {
         async move {
             let report = self.last_report().await;
             let command = OperatorCommand::Promote { to, force: true };
-            let promoted = self.operator.lead(&report, &command, until, |_| {});
+            let promoted = self.asker.lead(&report, &command, until, |_| {});
             promoted.await?;
             Ok(())
         }

@@ -22,7 +22,7 @@ use crate::cli::conversion::asked_members::AskedMembers;
 use crate::cli::conversion::screen::Screen;
 use crate::cli::session::{Consent, block_on};
 use crate::config::duration_of;
-use crate::terminal::{Exit, Failure, Format};
+use crate::terminal::{Attempt, Exit, Failure, Format};
 
 /// Arguments of `witness enable-raft`.
 #[derive(Debug, clap::Args)]
@@ -89,7 +89,7 @@ struct StockArgs {
 ///
 /// # Errors
 /// Exit 4 when there is an obstacle, 3 when a member does not answer, 5 when a step is not complete in time.
-pub(crate) fn enable(args: &EnableArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn enable(args: &EnableArgs, format: Format) -> Attempt {
     let settings = args.run.config.member()?;
     let binlog_server = args.binlog_server.as_deref();
     let binlog_server = binlog_server.map(host_and_port).transpose()?;
@@ -114,7 +114,7 @@ pub(crate) fn enable(args: &EnableArgs, format: Format) -> Result<(), Failure> {
 ///
 /// # Errors
 /// Exit 4 when there is an obstacle, 3 when a member does not answer, 5 when a step is not complete in time.
-pub(crate) fn disable(args: &DisableArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn disable(args: &DisableArgs, format: Format) -> Attempt {
     let settings = args.run.config.member()?;
     let user = args.replication_user.clone();
     let login = user.zip(args.replication_password_file.as_deref());
@@ -154,16 +154,16 @@ impl RunArgs {
         direction: Direction,
         settings: &Settings,
         members: &'a AskedMembers,
-    ) -> Result<Conversion<'a>, Failure> {
+    ) -> Attempt<Conversion<'a>> {
         let mysql = settings.mysql.as_ref().ok_or_else(|| {
-            Failure::usage(
+            Exit::Usage.because(
                 format!("`{}` is a witness", settings.own.name),
                 "run this with the configuration of the database member next to the primary, on its host",
             )
         })?;
         let mut connect = connect_options(mysql).map_err(|error| {
             let what = format!("the file of `mysql.password_file` cannot be read: {error}");
-            Failure::usage(what, "")
+            Exit::Usage.because(what, "")
         })?;
         connect.program_name = "witness-conversion".to_owned();
         let tls = settings.tls.as_ref();
@@ -196,11 +196,7 @@ impl StockArgs {
     ///
     /// # Errors
     /// Exit 2 when an address or the password's file cannot be read.
-    fn read(
-        &self,
-        usual: &ConnectOptions,
-        settings: &Settings,
-    ) -> Result<Vec<StockReplica>, Failure> {
+    fn read(&self, usual: &ConnectOptions, settings: &Settings) -> Attempt<Vec<StockReplica>> {
         let password = match &self.stock_password_file {
             None => usual.password.clone(),
             Some(file) => password_in(file)?,
@@ -209,7 +205,7 @@ impl StockArgs {
         let has_tls =
             settings.tls.is_some() || server.is_some_and(|server| server.certificate.is_some());
         if has_tls && !self.stock_replica.is_empty() && self.stock_ca_file.is_none() {
-            return Err(Failure::usage(
+            return Err(Exit::Usage.because(
                 "a replica without a member could not verify its source",
                 "copy the CA file of the ring (`tls.ca_file`) to its host, and name the path there with --stock-ca-file",
             ));
@@ -242,25 +238,17 @@ fn binlog_account(server: &BinlogServerSettings) -> BinlogAccount {
 }
 
 /// The password in the first line of a file.
-fn password_in(file: &Path) -> Result<Secret, Failure> {
+fn password_in(file: &Path) -> Attempt<Secret> {
     let read = PasswordSource::File(file.to_owned()).read();
     read.map(Secret::new)
-        .map_err(|error| Failure::usage(format!("cannot read the password file {error}"), ""))
+        .map_err(|error| Exit::Usage.because(format!("cannot read the password file {error}"), ""))
 }
 
-fn host_and_port(text: &str) -> Result<(String, u16), Failure> {
+fn host_and_port(text: &str) -> Attempt<(String, u16)> {
     let parts = raft_types::host_and_port(text);
-    let (host, port) = parts.map_err(|mistake| {
-        Failure::usage(mistake.to_string(), "write HOST:PORT, as in 10.0.0.7:3306")
-    })?;
+    let (host, port) = parts
+        .map_err(|mistake| Exit::Usage.because(mistake, "write HOST:PORT, as in 10.0.0.7:3306"))?;
     Ok((host.to_owned(), port))
-}
-
-/// Parses a journal, and serializes it.
-#[cfg(feature = "fuzzing")]
-pub(crate) fn journal_written_again(bytes: &[u8]) -> Option<Vec<u8>> {
-    let entries: member::conversion::JournalEntries = serde_json::from_slice(bytes).ok()?;
-    serde_json::to_vec(&entries).ok()
 }
 
 /// The exit codes of a conversion's failures. [`Exit::Error`] covers every failure without a code of its own.
@@ -277,7 +265,7 @@ impl From<ConversionFailure> for Failure {
     fn from(failure: ConversionFailure) -> Self {
         let found = EXITS.iter().find(|(kind, _)| *kind == failure.kind);
         let exit = found.map_or(Exit::Error, |(_, exit)| *exit);
-        Self::new(exit, failure.what, failure.advice)
+        exit.because(failure.what, failure.advice)
     }
 }
 

@@ -8,7 +8,7 @@ use mysqld_controller::conversion::Planned;
 use serde_json::{Value, json};
 
 use crate::cli::session::{Consent, milliseconds};
-use crate::terminal::{Failure, Format, print, print_json, print_text};
+use crate::terminal::{Attempt, Exit, Format, print, print_json, print_text};
 
 /// Output of a command.
 pub(super) struct Screen {
@@ -29,7 +29,7 @@ impl Screen {
         course: &mut Course<W>,
         question: &str,
         end: impl FnOnce(&str) -> String,
-    ) -> Result<(), Failure> {
+    ) -> Attempt {
         self.show(course)?;
         let all_done = course.is_done();
         if self.dry_run || all_done {
@@ -65,7 +65,7 @@ impl Screen {
     ///
     /// # Errors
     /// Exit 4 with the obstacles.
-    fn show<W: Work>(&self, course: &Course<W>) -> Result<(), Failure> {
+    fn show<W: Work>(&self, course: &Course<W>) -> Attempt {
         let mut text = String::new();
         for Planned { step, done } in course.steps() {
             let mark = if *done { "done" } else { "to do" };
@@ -95,7 +95,7 @@ impl Screen {
             many => format!("there are {many} obstacles"),
         };
         let command = self.direction.name();
-        Err(Failure::refused(
+        Err(Exit::Refused.because(
             format!("{what}; nothing was done"),
             format!("fix what is named above, and run {command} again"),
         ))

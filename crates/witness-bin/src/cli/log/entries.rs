@@ -5,12 +5,12 @@ use std::time::Duration;
 use binlog_format::gtid::Gtid;
 use binlog_store::{Followed, Sought};
 use raft_types::OpId;
-use serde::Serialize;
+use serde_json::json;
 
 use crate::cli::log::entry_line::{EntryLine, EventLine, Line};
 use crate::cli::log::mysqlds_log::MysqldsLog;
 use crate::cli::log::target::{From, Log, TargetArgs, failure, open};
-use crate::terminal::{Failure, Format, print_json, print_json_line, print_text};
+use crate::terminal::{Attempt, Failure, Format, print_json, print_json_line, print_text};
 
 /// Arguments of `witness log show`.
 #[derive(Debug, clap::Args)]
@@ -32,7 +32,7 @@ pub(crate) struct ShowArgs {
 ///
 /// # Errors
 /// Exit 7 where the log is damaged; earlier entries are shown.
-pub(super) fn show(args: &ShowArgs, format: Format) -> Result<(), Failure> {
+pub(super) fn show(args: &ShowArgs, format: Format) -> Attempt {
     let directory = match args.target.log()? {
         Log::Members(directory) => directory,
         Log::Mysqlds(log) => return show_mysqlds(&log, args, format),
@@ -54,7 +54,7 @@ pub(super) fn show(args: &ShowArgs, format: Format) -> Result<(), Failure> {
 }
 
 /// Shows the transactions of mysqld's own binlog, or all of its events.
-fn show_mysqlds(log: &MysqldsLog, args: &ShowArgs, format: Format) -> Result<(), Failure> {
+fn show_mysqlds(log: &MysqldsLog, args: &ShowArgs, format: Format) -> Attempt {
     if args.from.0 > 0 {
         return Err(log.has_no_op_ids("--from"));
     }
@@ -78,7 +78,7 @@ fn show_mysqlds(log: &MysqldsLog, args: &ShowArgs, format: Format) -> Result<(),
     Ok(())
 }
 
-fn print_titles(args: &ShowArgs, format: Format) -> Result<(), Failure> {
+fn print_titles(args: &ShowArgs, format: Format) -> Attempt {
     match args.events {
         true => EventLine::print_titles(format),
         false => EntryLine::print_titles(format),
@@ -112,7 +112,7 @@ struct SoughtArgs {
 ///
 /// # Errors
 /// Exit 1 when the log does not have it, 7 when the log is damaged before it.
-pub(super) fn find(args: &FindArgs, format: Format) -> Result<(), Failure> {
+pub(super) fn find(args: &FindArgs, format: Format) -> Attempt {
     let SoughtArgs { gtid, op_id, index } = &args.sought;
     let (sought, name) = match (gtid, op_id, index) {
         (Some(gtid), _, _) => (Sought::Gtid(*gtid), format!("the transaction {gtid}")),
@@ -164,12 +164,6 @@ pub(crate) struct FollowArgs {
     limit: Option<usize>,
 }
 
-#[derive(Debug, Serialize)]
-struct TruncatedLine {
-    /// The last remaining entry.
-    truncated_after: Option<String>,
-}
-
 /// How often the log is checked.
 const LOOK: Duration = Duration::from_millis(200);
 /// Entries read before they are printed.
@@ -179,7 +173,7 @@ const AT_ONCE: usize = 1024;
 ///
 /// # Errors
 /// Exit 7 where the log is damaged.
-pub(super) fn follow(args: &FollowArgs, format: Format) -> Result<(), Failure> {
+pub(super) fn follow(args: &FollowArgs, format: Format) -> Attempt {
     let directory = open(&args.target.path()?)?;
     let from = match args.from {
         Some(from) => from.0,
@@ -210,12 +204,11 @@ pub(super) fn follow(args: &FollowArgs, format: Format) -> Result<(), Failure> {
     Ok(())
 }
 
-fn print_truncated(keep: Option<OpId>, format: Format) -> Result<(), Failure> {
+fn print_truncated(keep: Option<OpId>, format: Format) -> Attempt {
     let keep = keep.map(|keep| keep.to_string());
     match format {
-        Format::Json => print_json_line(&TruncatedLine {
-            truncated_after: keep,
-        }),
+        // The last remaining entry.
+        Format::Json => print_json_line(&json!({ "truncated_after": keep })),
         Format::Table => print_text(&format!(
             "-- truncated: the entries after {}\n",
             keep.as_deref().unwrap_or("the begin of what was shown")

@@ -6,12 +6,11 @@ use binlog_format::event::{EventRef, EventType, RawEvent};
 use binlog_format::events::summary;
 use binlog_format::framing::FramedTransaction;
 use binlog_store::{EntryRecord, MarkerKind};
-use raft_types::{AppEntry, Entry, EntryPayload};
+use raft_types::{AppEntry, Entry, EntryPayload, UnixSeconds};
 use serde::Serialize;
-use time::OffsetDateTime;
-use time::macros::format_description;
 
-use crate::terminal::{Failure, Format, print_json_line, print_text};
+use crate::terminal::{Attempt, Format, print_json_line, print_text};
+use crate::text::times::second_of_day;
 
 /// An entry; a line of text or a JSON object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -39,7 +38,7 @@ pub(super) trait Line: Serialize + Sized {
 
     fn cells(&self) -> Vec<String>;
 
-    fn print_titles(format: Format) -> Result<(), Failure> {
+    fn print_titles(format: Format) -> Attempt {
         match format {
             Format::Table => {
                 let titles = Self::COLUMNS.iter().map(|(title, _)| (*title).to_owned());
@@ -49,7 +48,7 @@ pub(super) trait Line: Serialize + Sized {
         }
     }
 
-    fn print(&self, format: Format) -> Result<(), Failure> {
+    fn print(&self, format: Format) -> Attempt {
         match format {
             Format::Table => print_text(&joined(&self.cells(), Self::COLUMNS)),
             Format::Json => print_json_line(self),
@@ -127,12 +126,8 @@ impl Line for EntryLine {
 
 /// Seconds since 1970 in readable form; none for zero.
 pub(super) fn time_text(seconds: u32) -> Option<String> {
-    if seconds == 0 {
-        return None;
-    }
-    let time = OffsetDateTime::from_unix_timestamp(i64::from(seconds)).ok()?;
-    let form = format_description!("[year]-[month]-[day] [hour]:[minute]:[second]");
-    time.format(&form).ok()
+    let text = second_of_day(UnixSeconds(seconds.into()));
+    (seconds > 0).then(|| text.replace('T', " ").replace('Z', ""))
 }
 
 // One event of an entry, in the columns of SHOW BINLOG EVENTS.

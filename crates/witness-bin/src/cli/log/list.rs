@@ -7,12 +7,13 @@ use binlog_format::gtid::GtidSet;
 use binlog_store::{CutTail, DiskFileSystem, FileListing};
 use mysqld_server::tail_trim::TrimmedTail;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::log::entry_line::time_text;
-use crate::cli::log::mysqlds_log::{MysqldsLog, ReadError};
+use crate::cli::log::mysqlds_log::MysqldsLog;
 use crate::cli::log::target::{Log, TargetArgs, failure};
-use crate::terminal::{Exit, Failure, Format, Table, print};
+use crate::terminal::{Attempt, Exit, Failure, Format, Table, print};
 
 #[derive(Debug, Default, Serialize)]
 struct FileLine {
@@ -56,7 +57,7 @@ impl FileLine {
 ///
 /// # Errors
 /// Exit 7 when a file is damaged.
-pub(super) fn list(args: &TargetArgs, format: Format) -> Result<(), Failure> {
+pub(super) fn list(args: &TargetArgs, format: Format) -> Attempt {
     let directory = match args.log()? {
         Log::Members(directory) => directory,
         Log::Mysqlds(log) => return of_mysqld(&log, format),
@@ -74,15 +75,13 @@ pub(super) fn list(args: &TargetArgs, format: Format) -> Result<(), Failure> {
     damage_is_none(damaged)
 }
 
-fn damage_is_none(damage: Option<String>) -> Result<(), Failure> {
+fn damage_is_none(damage: Option<String>) -> Attempt {
     let advice = "`witness log verify` says more";
-    damage.map_or(Ok(()), |what| {
-        Err(Failure::new(Exit::Corrupt, what, advice))
-    })
+    damage.map_or(Ok(()), |what| Err(Exit::Corrupt.because(what, advice)))
 }
 
 /// Lists the files of mysqld's own binlog, without op ids.
-fn of_mysqld(log: &MysqldsLog, format: Format) -> Result<(), Failure> {
+fn of_mysqld(log: &MysqldsLog, format: Format) -> Attempt {
     let (mut lines, mut damaged) = (Vec::new(), None);
     for file in log.files() {
         let mut file = file?;
@@ -92,30 +91,22 @@ fn of_mysqld(log: &MysqldsLog, format: Format) -> Result<(), Failure> {
             ..FileLine::default()
         };
         let mut gtids = GtidSet::new();
-        loop {
-            match file.next() {
-                Ok(Some(read)) => {
-                    let Some(transaction) = read.transaction() else {
-                        continue;
-                    };
-                    line.entries += 1;
-                    gtids.add(transaction.gtid);
-                    line.last_time = time_text(transaction.timestamp);
-                    line.first_time = line.first_time.or_else(|| line.last_time.clone());
-                }
-                Ok(None) => break,
-                Err(ReadError::Damaged(what)) => {
-                    line.fault = Some(what.clone());
-                    damaged.get_or_insert(what);
-                    break;
-                }
-                Err(ReadError::Unreadable(why)) => return Err(Failure::error(why)),
+        let damage = file.scan(|read| {
+            let Some(transaction) = read.transaction() else {
+                return;
+            };
+            line.entries += 1;
+            gtids.add(transaction.gtid);
+            line.last_time = time_text(transaction.timestamp);
+            if line.first_time.is_none() {
+                line.first_time.clone_from(&line.last_time);
             }
-        }
+        })?;
         line.closed = !file.in_use;
         line.gtid_set = gtids.to_string().replace('\n', "");
         line.previous_gtid_set = file.previous_gtids.to_string().replace('\n', "");
-        line.fault = line.fault.or(file.unfinished);
+        line.fault = damage.clone().or(file.unfinished);
+        damaged = damaged.or(damage);
         lines.push(line);
     }
     print(format, &lines, || table(&lines))?;
@@ -123,30 +114,10 @@ fn of_mysqld(log: &MysqldsLog, format: Format) -> Result<(), Failure> {
 }
 
 fn table(lines: &[FileLine]) -> Table {
-    let mut table = Table::new(&[
-        "Log_name",
-        "File_size",
-        "Entries",
-        "First_op_id",
-        "Last_op_id",
-        "Last_time",
-        "Closed",
-        "Gtid_set",
-    ]);
-    for line in lines {
-        let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".into());
-        table.row(vec![
-            line.log_name.clone(),
-            line.file_size.to_string(),
-            line.entries.to_string(),
-            text(&line.first_op_id),
-            text(&line.last_op_id),
-            text(&line.last_time),
-            if line.closed { "yes" } else { "no" }.into(),
-            line.gtid_set.clone(),
-        ]);
-    }
-    table
+    Table::of(
+        "Log_name File_size Entries First_op_id Last_op_id Last_time Closed Gtid_set",
+        &lines,
+    )
 }
 
 // `witness log trimmed`: lists the transactions trimmed from the member's own log and from its mysqld's binlog. The bytes are kept; only
@@ -162,117 +133,75 @@ pub(crate) struct TrimmedArgs {
     config: Option<PathBuf>,
 }
 
-/// One trimmed tail.
-#[derive(Debug, Serialize)]
-struct TailLine {
-    /// `log`: the member's own; `mysqld`: the binlog of its mysqld.
-    of: &'static str,
-    /// Time of the trim, in seconds since 1970.
-    at: u64,
-    time: Option<String>,
-    /// The trimmed file.
-    from: String,
-    /// Its start in that file.
-    offset: u64,
-    bytes: u64,
-    /// Number of trimmed GTIDs; none where their text cannot be read.
-    transactions: Option<u64>,
-    gtid_set: String,
-    reason: String,
-    /// The file with the trimmed bytes.
-    kept_in: PathBuf,
-}
-
 /// Runs `witness log trimmed`.
 ///
 /// # Errors
 /// Exit 1 when kept files cannot be read.
-pub(super) fn trimmed(args: &TrimmedArgs, format: Format) -> Result<(), Failure> {
+pub(super) fn trimmed(args: &TrimmedArgs, format: Format) -> Attempt {
     let data_dir = match &args.data_dir {
         Some(path) => path.clone(),
         None => ConfigArgs::of_file(args.config.clone()).data_dir()?,
     };
     let lines = tails(&data_dir)
         .map_err(|error| Failure::error(format!("the trimmed tails cannot be read: {error}")))?;
-    print(format, &lines, || table_of_tails(&lines))
+    print(format, &lines, || {
+        Table::of(
+            "Of Time From Offset Bytes Transactions Gtid_set Kept_in",
+            &lines,
+        )
+    })
 }
 
-fn tails(data_dir: &Path) -> io::Result<Vec<TailLine>> {
+/// The trimmed tails, the oldest first: of the member's own log (`log`), and of the binlog of its mysqld (`mysqld`).
+fn tails(data_dir: &Path) -> io::Result<Vec<Value>> {
     if !data_dir.is_dir() {
         let what = format!("there is no data directory {}", data_dir.display());
         return Err(io::Error::new(io::ErrorKind::NotFound, what));
     }
-    let mut lines = Vec::new();
+    let mut tails = Vec::new();
     for tail in CutTail::list(&DiskFileSystem, data_dir)? {
         // Each part is a line; the GTIDs are those of the whole tail.
-        for part in &tail.parts {
-            lines.push(TailLine {
-                of: "log",
-                at: tail.at,
-                time: time(tail.at),
-                from: part.file.name(),
-                offset: part.offset,
-                bytes: part.bytes,
-                transactions: count(&tail.gtids),
-                gtid_set: tail.gtids.clone(),
-                reason: tail.reason.clone(),
-                kept_in: data_dir.join("trimmed").join(&part.kept_as),
-            });
-        }
+        tails.extend(tail.parts.iter().map(|part| {
+            let kept_in = data_dir.join("trimmed").join(&part.kept_as);
+            let file = json!({ "of": "log", "from": part.file.name(), "kept_in": kept_in });
+            let bytes = (part.offset, part.bytes);
+            (
+                tail.at,
+                line(file, tail.at, bytes, &tail.gtids, &tail.reason),
+            )
+        }));
     }
     let directory = TrimmedTail::directory(data_dir);
-    lines.extend(
-        TrimmedTail::list(data_dir)?
-            .into_iter()
-            .map(|tail| TailLine {
-                of: "mysqld",
-                at: tail.at,
-                time: time(tail.at),
-                from: tail.from.display().to_string(),
-                offset: tail.offset.0,
-                bytes: tail.bytes,
-                transactions: count(&tail.gtids),
-                gtid_set: tail.gtids,
-                reason: tail.reason,
-                kept_in: directory.join(tail.kept_as),
-            }),
-    );
-    lines.sort_by_key(|line| line.at);
-    Ok(lines)
+    for tail in TrimmedTail::list(data_dir)? {
+        let (from, kept_in) = (
+            tail.from.display().to_string(),
+            directory.join(tail.kept_as),
+        );
+        let file = json!({ "of": "mysqld", "from": from, "kept_in": kept_in });
+        let bytes = (tail.offset.0, tail.bytes);
+        tails.push((
+            tail.at,
+            line(file, tail.at, bytes, &tail.gtids, &tail.reason),
+        ));
+    }
+    tails.sort_by_key(|(at, _)| *at);
+    Ok(tails.into_iter().map(|(_, line)| line).collect())
 }
 
-fn time(at: u64) -> Option<String> {
-    u32::try_from(at).ok().and_then(time_text)
+/// One trimmed tail: the files, the time of the trim in seconds since 1970, and the trimmed bytes from their start in the file on.
+fn line(mut of: Value, at: u64, (offset, bytes): (u64, u64), gtids: &str, reason: &str) -> Value {
+    of["at"] = json!(at);
+    of["time"] = json!(u32::try_from(at).ok().and_then(time_text));
+    of["offset"] = json!(offset);
+    of["bytes"] = json!(bytes);
+    // None where their text cannot be read.
+    of["transactions"] = json!(count(gtids));
+    of["gtid_set"] = json!(gtids);
+    of["reason"] = json!(reason);
+    of
 }
 
 fn count(gtids: &str) -> Option<u64> {
     let set: GtidSet = gtids.parse().ok()?;
     u64::try_from(set.count()).ok()
-}
-
-fn table_of_tails(lines: &[TailLine]) -> Table {
-    let mut table = Table::new(&[
-        "Of",
-        "Time",
-        "From",
-        "Offset",
-        "Bytes",
-        "Transactions",
-        "Gtid_set",
-        "Kept_in",
-    ]);
-    for line in lines {
-        let text = |text: Option<String>| text.unwrap_or_else(|| "-".into());
-        table.row(vec![
-            line.of.into(),
-            text(line.time.clone()),
-            line.from.clone(),
-            line.offset.to_string(),
-            line.bytes.to_string(),
-            text(line.transactions.map(|count| count.to_string())),
-            line.gtid_set.replace('\n', ""),
-            line.kept_in.display().to_string(),
-        ]);
-    }
-    table
 }

@@ -11,7 +11,7 @@ mod verify;
 
 use crate::cli::log::target::TargetArgs;
 use crate::cli::session::OrderArgs;
-use crate::terminal::{Failure, Format};
+use crate::terminal::{Attempt, Format};
 
 /// The verbs of `witness log`.
 #[derive(Debug, clap::Subcommand)]
@@ -42,7 +42,7 @@ pub(crate) enum LogCommand {
 ///
 /// # Errors
 /// Exit 7 where a log is damaged, 1 for everything else.
-pub(crate) fn run(command: &LogCommand, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(command: &LogCommand, format: Format) -> Attempt {
     match command {
         LogCommand::List(args) => list::list(args, format),
         LogCommand::Show(args) => entries::show(args, format),

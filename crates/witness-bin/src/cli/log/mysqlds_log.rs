@@ -13,7 +13,7 @@ use binlog_format::framing::{FramedTransaction, FramingError, StreamItem, Transa
 use binlog_format::gtid::{Gtid, GtidSet};
 
 use crate::cli::log::entry_line::{EntryLine, EventLine};
-use crate::terminal::{Exit, Failure};
+use crate::terminal::{Attempt, Exit, Failure};
 
 /// The bytes that one read asks the file for.
 const READ_BYTES: usize = 1 << 20;
@@ -28,7 +28,7 @@ pub(super) struct MysqldsLog {
 
 impl MysqldsLog {
     /// Opens the files in turn.
-    pub(super) fn files(&self) -> impl Iterator<Item = Result<MysqldsFile, Failure>> {
+    pub(super) fn files(&self) -> impl Iterator<Item = Attempt<MysqldsFile>> {
         let last = self.files.len().saturating_sub(1);
         let files = self.files.iter().enumerate();
         files.map(move |(at, path)| Ok(MysqldsFile::open(path, at == last)?))
@@ -41,7 +41,7 @@ impl MysqldsLog {
     }
 
     /// The transaction with this GTID.
-    pub(super) fn find(&self, gtid: &Gtid) -> Result<Option<EntryLine>, Failure> {
+    pub(super) fn find(&self, gtid: &Gtid) -> Attempt<Option<EntryLine>> {
         for file in self.files() {
             let mut file = file?;
             while let Some(read) = file.next()? {
@@ -55,8 +55,7 @@ impl MysqldsLog {
 
     /// The refusal of an argument that names an op id or an index.
     pub(super) fn has_no_op_ids(&self, argument: &str) -> Failure {
-        Failure::new(
-            Exit::Usage,
+        Exit::Usage.because(
             format!(
                 "{} is mysqld's own binlog, which has no op ids: {argument} cannot be used",
                 self.path.display()
@@ -78,8 +77,7 @@ pub(super) enum ReadError {
 impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Self {
         match error {
-            ReadError::Damaged(what) => Self::new(
-                Exit::Corrupt,
+            ReadError::Damaged(what) => Exit::Corrupt.because(
                 what,
                 "the file is mysqld's own: compare it with SHOW BINLOG EVENTS of its server",
             ),
@@ -172,6 +170,18 @@ impl MysqldsFile {
             previous_gtids: GtidSet::new(),
             unfinished: None,
         })
+    }
+
+    /// Reads it to its end, or to its first damage, which is returned.
+    pub(super) fn scan(&mut self, mut each: impl FnMut(&ReadEvent)) -> Attempt<Option<String>> {
+        loop {
+            match self.next() {
+                Ok(Some(read)) => each(&read),
+                Ok(None) => return Ok(None),
+                Err(ReadError::Damaged(what)) => return Ok(Some(what)),
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// The next event; none at the end.

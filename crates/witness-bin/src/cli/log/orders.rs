@@ -1,39 +1,29 @@
 //! `witness log flush` and `purge`: orders to running members. The first ends the current file of the ring's log on every member and begins
 //! the next; the second removes old files of a member's log that the ring does not need.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use member::protocol::{CommandResult, OperatorCommand, PurgeReport, PurgeRequest};
-use raft_types::{MemberId, OpId};
-use serde::Serialize;
+use serde_json::json;
 
-use crate::cli::session::{ChangeArgs, OrderArgs, another_answer};
+use crate::cli::session::{ChangeArgs, OrderArgs, about, another_answer};
 use crate::config::{bytes_of, duration_of};
-use crate::terminal::{Failure, Format, print};
-
-/// Output of `witness log flush --output json`.
-#[derive(Debug, Serialize)]
-struct Flushed {
-    entry: OpId,
-    /// The next file.
-    file: String,
-}
+use crate::terminal::{Attempt, Format, print};
+use crate::text::times::now;
 
 /// Runs `witness log flush`.
 ///
 /// # Errors
 /// Exit 3 without a leader, 5 when its result is unknown.
-pub(super) fn flush(args: &OrderArgs, format: Format) -> Result<(), Failure> {
+pub(super) fn flush(args: &OrderArgs, format: Format) -> Attempt {
     args.session(format, async |ring| {
-        let document = match ring.order(OperatorCommand::FlushLog).await? {
-            CommandResult::Flushed { entry, file } => Flushed { entry, file },
+        // The file is the next one.
+        let (entry, file) = match ring.order(OperatorCommand::FlushLog).await? {
+            CommandResult::Flushed { entry, file } => (entry, file),
             other => return Err(another_answer(&other)),
         };
-        print(format, &document, || {
-            format!(
-                "the log was rotated everywhere by entry {}; it continues in {}\n",
-                document.entry, document.file
-            )
+        print(format, &json!({ "entry": entry, "file": file }), || {
+            format!("the log was rotated everywhere by entry {entry}; it continues in {file}\n")
         })
     })
 }
@@ -74,27 +64,16 @@ impl Files {
             return PurgeRequest::KeepBytes(bytes);
         }
         let age = self.older_than.unwrap_or_default();
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        let before = since.unwrap_or_default().saturating_sub(age).as_secs();
+        let before = now().saturating_sub(age.as_secs());
         PurgeRequest::ClosedBefore(u32::try_from(before).unwrap_or(u32::MAX))
     }
-}
-
-/// Output of `witness log purge --output json`.
-#[derive(Debug, Serialize)]
-struct Purged {
-    member: MemberId,
-    name: String,
-    dry_run: bool,
-    #[serde(flatten)]
-    report: PurgeReport,
 }
 
 /// Runs `witness log purge`.
 ///
 /// # Errors
 /// Exit 3 when the ring's needs are unknown, 4 when it is refused, 5 when its result is unknown.
-pub(super) fn purge(args: &PurgeArgs, format: Format) -> Result<(), Failure> {
+pub(super) fn purge(args: &PurgeArgs, format: Format) -> Attempt {
     args.order.session(format, async |ring| {
         let place = ring.directory.find(&args.member)?;
         args.change.confirm(&format!(
@@ -113,31 +92,20 @@ pub(super) fn purge(args: &PurgeArgs, format: Format) -> Result<(), Failure> {
         if let Some(kept) = &mut report.kept {
             kept.because = ring.directory.with_names(&kept.because);
         }
-        let document = Purged {
-            member: place.id,
-            name: place.name.clone(),
-            dry_run,
-            report,
-        };
-        print(format, &document, || page(&document))
+        let json = about(place.id, &place.name, dry_run, &report);
+        print(format, &json, || page(&place.name, dry_run, &report))
     })
 }
 
-fn page(document: &Purged) -> String {
-    let report = &document.report;
-    let gone = if document.dry_run {
-        "would go"
-    } else {
-        "are gone"
-    };
+fn page(name: &str, dry_run: bool, report: &PurgeReport) -> String {
+    let gone = if dry_run { "would go" } else { "are gone" };
     let mut out = match (report.removed.first(), report.removed.last()) {
         (Some(first), Some(last)) => format!(
-            "{} files of `{}` {gone}, {first} to {last}, {} bytes\n",
+            "{} files of `{name}` {gone}, {first} to {last}, {} bytes\n",
             report.removed.len(),
-            document.name,
             report.bytes
         ),
-        _ => format!("No file of `{}` {gone}\n", document.name),
+        _ => format!("No file of `{name}` {gone}\n"),
     };
     if let Some(kept) = &report.kept {
         out += &format!("{} stays: it {}\n", kept.file, kept.because);
@@ -152,26 +120,21 @@ mod tests {
 
     #[test]
     fn removed_and_kept_files_are_reported() {
-        let document = |dry_run, removed: &[&str]| Purged {
-            member: MemberId(2),
-            name: "w-2".into(),
-            dry_run,
-            report: PurgeReport {
-                removed: removed.iter().map(|name| (*name).to_owned()).collect(),
-                bytes: 4096,
-                upto: None,
-                kept: Some(KeptFile {
-                    file: "binlog.000003".into(),
-                    because: "is being written to".into(),
-                }),
-            },
+        let report = |removed: &[&str]| PurgeReport {
+            removed: removed.iter().map(|name| (*name).to_owned()).collect(),
+            bytes: 4096,
+            upto: None,
+            kept: Some(KeptFile {
+                file: "binlog.000003".into(),
+                because: "is being written to".into(),
+            }),
         };
         assert_eq!(
-            page(&document(false, &["binlog.000001", "binlog.000002"])),
+            page("w-2", false, &report(&["binlog.000001", "binlog.000002"])),
             "2 files of `w-2` are gone, binlog.000001 to binlog.000002, 4096 bytes\nbinlog.000003 stays: it is being written to\n"
         );
         assert_eq!(
-            page(&document(true, &[])),
+            page("w-2", true, &report(&[])),
             "No file of `w-2` would go\nbinlog.000003 stays: it is being written to\n"
         );
     }

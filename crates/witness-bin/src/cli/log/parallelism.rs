@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use applier::log_parallelism::{Analysis, Groups, Report};
 use applier::source::{FileSource, Source};
 
-use crate::terminal::{Failure, Format, Table, bytes_bar, print_json, print_text};
+use crate::terminal::{Attempt, Failure, Format, Table, bytes_bar, print};
 
 /// Arguments of `witness log parallelism`.
 #[derive(Debug, clap::Args)]
@@ -23,25 +23,20 @@ pub(crate) struct ParallelismArgs {
 ///
 /// # Errors
 /// When a file cannot be read.
-pub(super) fn run(args: &ParallelismArgs, format: Format) -> Result<(), Failure> {
+pub(super) fn run(args: &ParallelismArgs, format: Format) -> Attempt {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let report = runtime.block_on(analyse(args))?;
-    match format {
-        Format::Json => print_json(&report),
-        Format::Table => print_text(&text(&report)),
-    }
+    print(format, &report, || text(&report))
 }
 
-async fn analyse(args: &ParallelismArgs) -> Result<Report, Failure> {
-    let failure = |error: applier::source::SourceError| Failure::error(error.to_string());
+async fn analyse(args: &ParallelismArgs) -> Attempt<Report> {
     let limit = args.max_transaction_bytes;
     let opened = FileSource::open(args.files.clone(), None, limit).await;
-    let mut source = opened.map_err(failure)?;
+    let mut source = opened.map_err(Failure::error)?;
     let mut analysis = Analysis::new(limit);
     let bar = bytes_bar();
-    while let Some(transaction) = source.next().await.map_err(failure)? {
-        let added = analysis.add(&transaction);
-        added.map_err(|error| Failure::error(error.to_string()))?;
+    while let Some(transaction) = source.next().await.map_err(Failure::error)? {
+        analysis.add(&transaction).map_err(Failure::error)?;
         let read = source.read();
         bar.set_length(read.total);
         bar.set_position(read.done);
@@ -68,7 +63,7 @@ fn text(report: &Report) -> String {
     text.push_str(
         "Longest chain of row writes that wait for each other, with any number of workers\n",
     );
-    let mut table = Table::new(&["Policy", "Row_writes", "Parallelism"]);
+    let mut table = Table::titled("Policy Row_writes Parallelism");
     for chain in &report.chains {
         table.row(vec![
             chain.policy.into(),
@@ -76,7 +71,7 @@ fn text(report: &Report) -> String {
             format!("{:.2}", chain.parallelism),
         ]);
     }
-    put_table(&mut text, &table);
+    text += &table.to_string();
     put_notes(&mut text, report);
     text
 }
@@ -87,13 +82,7 @@ fn put_groups(text: &mut String, title: &str, groups: &Groups) {
         "{title}: {:.2} transactions on average",
         groups.average_size
     );
-    let mut table = Table::new(&[
-        "Group_size",
-        "Transactions",
-        "%_of_transactions",
-        "Groups",
-        "%_of_groups",
-    ]);
+    let mut table = Table::titled("Group_size Transactions %_of_transactions Groups %_of_groups");
     for size in &groups.sizes {
         table.row(vec![
             size.size.to_string(),
@@ -103,15 +92,7 @@ fn put_groups(text: &mut String, title: &str, groups: &Groups) {
             format!("{:.1}", size.percent_of_groups),
         ]);
     }
-    put_table(text, &table);
-    text.push('\n');
-}
-
-fn put_table(text: &mut String, table: &Table) {
-    for line in table.lines() {
-        text.push_str(&line);
-        text.push('\n');
-    }
+    let _ = writeln!(text, "{table}");
 }
 
 fn put_notes(text: &mut String, report: &Report) {

@@ -9,7 +9,8 @@ use raft_types::OpId;
 
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::log::mysqlds_log::MysqldsLog;
-use crate::terminal::{Exit, Failure};
+use crate::config::Mistake;
+use crate::terminal::{Attempt, Exit, Failure};
 
 /// The log to read.
 #[derive(Debug, clap::Args)]
@@ -23,7 +24,7 @@ pub(crate) struct TargetArgs {
 
 impl TargetArgs {
     /// Opens the given log, a member's or a mysqld's own.
-    pub(super) fn log(&self) -> Result<Log, Failure> {
+    pub(super) fn log(&self) -> Attempt<Log> {
         let path = self.path()?;
         if path.is_file() && LogDirectory::is_mysqlds_binlog(&path) {
             let files = vec![path.clone()];
@@ -41,7 +42,7 @@ impl TargetArgs {
     }
 
     /// The path given, or the configured data directory.
-    pub(super) fn path(&self) -> Result<PathBuf, Failure> {
+    pub(super) fn path(&self) -> Attempt<PathBuf> {
         match &self.path {
             Some(path) => Ok(path.clone()),
             None => ConfigArgs::of_file(self.config.clone()).data_dir(),
@@ -62,15 +63,17 @@ pub(super) enum Log {
 pub(crate) struct From(pub(super) u64);
 
 impl FromStr for From {
-    type Err = String;
+    type Err = Mistake;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if let Ok(index) = text.parse() {
             return Ok(Self(index));
         }
-        text.parse::<OpId>()
+        let op_id = text.parse::<OpId>();
+        let what = || format!("`{text}` is neither an index nor an op id");
+        op_id
             .map(|op_id| Self(op_id.index))
-            .map_err(|_| format!("`{text}` is neither an index nor an op id; write 1042 or 3.1042"))
+            .map_err(|_| Mistake::new(what(), "write 1042 or 3.1042"))
     }
 }
 
@@ -78,7 +81,7 @@ impl FromStr for From {
 ///
 /// # Errors
 /// When there is no log.
-pub(super) fn open(path: &Path) -> Result<LogDirectory, Failure> {
+pub(super) fn open(path: &Path) -> Attempt<LogDirectory> {
     let opened = match path.is_file() {
         true => LogDirectory::of_file(path),
         false => LogDirectory::on_disk(path),
@@ -89,19 +92,17 @@ pub(super) fn open(path: &Path) -> Result<LogDirectory, Failure> {
 /// The exit code and the message for an unreadable log.
 pub(super) fn failure(error: DirectoryError) -> Failure {
     if matches!(error, DirectoryError::MysqldsBinlog(_)) {
-        return Failure::new(
-            Exit::Error,
-            error.to_string(),
+        return Exit::Error.because(
+            error,
             "name a member's data directory; `witness log list`, `show`, `find --gtid` and `verify` read mysqld's own binlog as well",
         );
     }
     if error.is_corruption() {
-        Failure::new(
-            Exit::Corrupt,
-            error.to_string(),
+        Exit::Corrupt.because(
+            error,
             "the other members have the log as well: compare with `witness log diff`, and replace this copy",
         )
     } else {
-        Failure::error(error.to_string())
+        Failure::error(error)
     }
 }

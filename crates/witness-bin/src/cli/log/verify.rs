@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use binlog_store::{FileDifference, LogDirectory, Side, VerifyProgress};
 use serde::Serialize;
 
-use crate::cli::log::mysqlds_log::{MysqldsLog, ReadError};
+use crate::cli::log::mysqlds_log::{MysqldsLog, ReadEvent};
 use crate::cli::log::target::{Log, TargetArgs, failure, open};
-use crate::terminal::{Exit, Failure, Format, bytes_bar, print_json, print_text};
+use crate::terminal::{Attempt, Exit, Format, bytes_bar, print};
 
 #[derive(Debug, Default, Serialize)]
 struct Verdict {
@@ -32,7 +32,7 @@ struct Verdict {
 ///
 /// # Errors
 /// Exit 7 when the log is damaged.
-pub(super) fn verify(args: &TargetArgs, format: Format) -> Result<(), Failure> {
+pub(super) fn verify(args: &TargetArgs, format: Format) -> Attempt {
     let bar = bytes_bar();
     let progress = |progress: VerifyProgress| {
         bar.set_length(progress.total_bytes);
@@ -44,21 +44,11 @@ pub(super) fn verify(args: &TargetArgs, format: Format) -> Result<(), Failure> {
     };
     bar.finish_and_clear();
     let verdict = verdict?;
-    match format {
-        Format::Json => print_json(&verdict)?,
-        Format::Table => print_text(&text(&verdict))?,
-    }
-    if verdict.ok {
-        Ok(())
-    } else {
-        Err(Failure::silent(Exit::Corrupt))
-    }
+    print(format, &verdict, || text(&verdict))?;
+    Exit::Corrupt.unless(verdict.ok)
 }
 
-fn of_member(
-    directory: &LogDirectory,
-    progress: &dyn Fn(VerifyProgress),
-) -> Result<Verdict, Failure> {
+fn of_member(directory: &LogDirectory, progress: &dyn Fn(VerifyProgress)) -> Attempt<Verdict> {
     let report = directory.verify(progress).map_err(failure)?;
     Ok(Verdict {
         ok: report.damaged.is_empty(),
@@ -75,7 +65,7 @@ fn of_member(
     })
 }
 
-fn of_mysqld(log: &MysqldsLog, progress: &dyn Fn(VerifyProgress)) -> Result<Verdict, Failure> {
+fn of_mysqld(log: &MysqldsLog, progress: &dyn Fn(VerifyProgress)) -> Attempt<Verdict> {
     let total_bytes = log.bytes();
     let mut verdict = Verdict {
         owner: "mysqld",
@@ -85,17 +75,8 @@ fn of_mysqld(log: &MysqldsLog, progress: &dyn Fn(VerifyProgress)) -> Result<Verd
     for file in log.files() {
         let mut file = file?;
         verdict.files += 1;
-        loop {
-            match file.next() {
-                Ok(Some(read)) => verdict.entries += u64::from(read.transaction().is_some()),
-                Ok(None) => break,
-                Err(ReadError::Damaged(damage)) => {
-                    verdict.damaged.push(damage);
-                    break;
-                }
-                Err(ReadError::Unreadable(why)) => return Err(Failure::error(why)),
-            }
-        }
+        let count = |read: &ReadEvent| verdict.entries += u64::from(read.transaction().is_some());
+        verdict.damaged.extend(file.scan(count)?);
         verdict.bytes += file.offset;
         verdict.unfinished = file.unfinished;
         progress(VerifyProgress {
@@ -169,33 +150,17 @@ struct DifferenceLine {
 ///
 /// # Errors
 /// Exit 1 when the logs differ.
-pub(super) fn diff(args: &DiffArgs, format: Format) -> Result<(), Failure> {
+pub(super) fn diff(args: &DiffArgs, format: Format) -> Attempt {
     let (left, right) = (open(&args.left)?, open(&args.right)?);
     let differences = left.diff(&right).map_err(failure)?;
-    let names = [
-        left.path().display().to_string(),
-        right.path().display().to_string(),
-    ];
-    let lines: Vec<_> = differences
-        .iter()
-        .map(|found| line(found, &names))
-        .collect();
-    match format {
-        Format::Json => print_json(&lines)?,
-        Format::Table if lines.is_empty() => print_text("the logs are the same, byte by byte\n")?,
-        Format::Table => {
-            let text: String = lines
-                .iter()
-                .map(|line| format!("{}\n", line.text))
-                .collect();
-            print_text(&text)?;
-        }
-    }
-    if lines.is_empty() {
-        Ok(())
-    } else {
-        Err(Failure::silent(Exit::Error))
-    }
+    let names = [&left, &right].map(|log| log.path().display().to_string());
+    let lines = differences.iter().map(|found| line(found, &names));
+    let lines: Vec<_> = lines.collect();
+    print(format, &lines, || match lines.is_empty() {
+        true => "the logs are the same, byte by byte\n".to_owned(),
+        false => lines.iter().map(|line| line.text.clone() + "\n").collect(),
+    })?;
+    Exit::Error.unless(lines.is_empty())
 }
 
 fn line(found: &FileDifference, names: &[String; 2]) -> DifferenceLine {

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use consensus::quorum::failures;
 use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, Region, RingId};
 use ring_admin::{Introduction, RingState};
@@ -14,7 +13,7 @@ use crate::cli::session::{
     OrderArgs, Progress, Session, another_answer, dry_run_of, known_region, would_be_done,
 };
 use crate::operator::RingReport;
-use crate::terminal::{Exit, Failure, Format, print};
+use crate::terminal::{Attempt, Exit, Format, print};
 use crate::text::tolerance;
 
 /// Arguments of `witness members add`.
@@ -81,7 +80,7 @@ const NEAR: u64 = 64;
 ///
 /// # Errors
 /// Exit 3 without a leader, 4 when it is refused, 5 when its end is not known or it has not caught up in time.
-pub(crate) fn run(args: &AddArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(args: &AddArgs, format: Format) -> Attempt {
     args.order.session(format, async |ring| {
         if !args.new_region {
             known_region(&args.region, &ring.directory)?;
@@ -148,24 +147,22 @@ fn record(args: &AddArgs, incarnation: Incarnation) -> MemberRecord {
 }
 
 /// Queries the new member's identity; it must be new, or partly added already.
-async fn introduced(args: &AddArgs, session: &Session) -> Result<Incarnation, Failure> {
-    let identified = session.operator.identify(&args.address).await;
+async fn introduced(args: &AddArgs, session: &Session) -> Attempt<Incarnation> {
+    let identified = session.asker.identify(&args.address).await;
     let introduction = identified.map_err(|error| {
-        Failure::refused(
+        Exit::Refused.because(
             format!("the new member does not report its identity: {error}"),
             "start witness there first (`systemctl start witness`, or `witness run`), with an empty `data_dir` and this member in its \
              [[members]]",
         )
     })?;
-    let members = session.report.members.iter();
-    let views = members.filter_map(|member| member.view.as_ref());
-    let ring = views.filter_map(|view| view.ring.id).next();
+    let ring = session.report.views().find_map(|view| view.ring.id);
     fit(args, &introduction, ring)?;
     Ok(introduction.identity.incarnation)
 }
 
 /// Whether the member at the address can be added under that number.
-fn fit(args: &AddArgs, introduction: &Introduction, ring: Option<RingId>) -> Result<(), Failure> {
+fn fit(args: &AddArgs, introduction: &Introduction, ring: Option<RingId>) -> Attempt {
     const EMPTY: &str = "give it an empty `data_dir`, and start it again";
     let (identity, address) = (&introduction.identity, &args.address);
     let (what, advice) = match identity.ring {
@@ -191,7 +188,7 @@ fn fit(args: &AddArgs, introduction: &Introduction, ring: Option<RingId>) -> Res
             "stop it, empty its `data_dir`, start it, and do not bootstrap it",
         ),
     };
-    Err(Failure::refused(what, advice))
+    Err(Exit::Refused.because(what, advice))
 }
 
 /// Waits until the new member has the log, and its vote if due now.
@@ -201,11 +198,11 @@ async fn caught_up(
     votes: bool,
     until: Instant,
     format: Format,
-) -> Result<State, Failure> {
+) -> Attempt<State> {
     let mut progress = Progress::new(format);
     let mut lag = None;
     loop {
-        let report = session.operator.ring().await;
+        let report = session.asker.report().await;
         if let Some((now, state)) = seen(&report, MemberId(args.id), votes) {
             lag = Some(now);
             progress.catches_up(now);
@@ -218,8 +215,7 @@ async fn caught_up(
                 Some(lag) => format!("{lag} entries behind"),
                 None => "unknown to the leader".to_owned(),
             };
-            return Err(Failure::new(
-                Exit::Unknown,
+            return Err(Exit::Unknown.because(
                 format!("`{}` is in the ring, and still {how_far}", args.name),
                 "it continues to catch up; check with `witness members list`",
             ));
@@ -228,8 +224,7 @@ async fn caught_up(
             () = tokio::time::sleep(LAG_POLL) => {}
             interrupted = tokio::signal::ctrl_c() => {
                 interrupted?;
-                return Err(Failure::new(
-                    Exit::Unknown,
+                return Err(Exit::Unknown.because(
                     format!("`{}` is in the ring, and continues to catch up", args.name),
                     "check with `witness members list`",
                 ));
@@ -269,10 +264,8 @@ impl State {
 
 /// The ring's failure tolerance with it, each fact on a line.
 fn lines(tolerates: Option<usize>, warnings: &[String]) -> String {
-    let tolerates = tolerates.map(|tolerates| {
-        let more = failures(tolerates).replacen(' ', " more ", 1);
-        format!("\nThe ring tolerates {more} with it")
-    });
+    let tolerates = tolerates.map(tolerance::more_failures);
+    let tolerates = tolerates.map(|more| format!("\nThe ring tolerates {more} with it"));
     let warnings = warnings
         .iter()
         .map(|warning| format!("\nWarning: {warning}"));

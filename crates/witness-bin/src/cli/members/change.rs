@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::cli::session::{
     ChangeArgs, OrderArgs, another_answer, changed, dry_run_of, known_region, would_be_done,
 };
-use crate::terminal::{Failure, Format, print};
+use crate::terminal::{Attempt, Exit, Format, print};
 
 /// Arguments of `witness members remove`.
 #[derive(Debug, clap::Args)]
@@ -25,7 +25,7 @@ pub(crate) struct RemoveArgs {
 ///
 /// # Errors
 /// Exit 3 without a leader, 4 when it is refused, 5 when its result is unknown.
-pub(crate) fn remove(args: &RemoveArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn remove(args: &RemoveArgs, format: Format) -> Attempt {
     args.order.session(format, async |ring| {
         let place = ring.directory.find(&args.member)?;
         let (member, name) = (place.id, place.name.as_str());
@@ -98,10 +98,10 @@ impl UpdateArgs {
 ///
 /// # Errors
 /// Exit 3 without a leader, 4 when it is refused, 5 when its result is unknown.
-pub(crate) fn update(args: &UpdateArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn update(args: &UpdateArgs, format: Format) -> Attempt {
     let change = args.record_change();
     if change == RecordChange::default() {
-        return Err(Failure::usage(
+        return Err(Exit::Usage.because(
             "there is nothing to change",
             "give --name, --address, --priority, --region or --votes",
         ));

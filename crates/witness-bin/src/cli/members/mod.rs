@@ -3,13 +3,12 @@
 mod add;
 mod change;
 
-use member::status::PeerView;
-use raft_types::{MemberId, MemberKind};
-use serde::Serialize;
+use member::settings::MemberEntry;
+use serde_json::{Value, json};
 
 use crate::cli::session::QueryArgs;
 use crate::operator::RingReport;
-use crate::terminal::{Failure, Format, Table, cell, print, yes_no};
+use crate::terminal::{Attempt, Format, Table, print};
 
 /// Actions on the members.
 #[derive(Debug, clap::Subcommand)]
@@ -28,7 +27,7 @@ pub(crate) enum MembersCommand {
 ///
 /// # Errors
 /// Those of each subcommand.
-pub(crate) fn run(command: &MembersCommand, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(command: &MembersCommand, format: Format) -> Attempt {
     match command {
         MembersCommand::List(query) => list(query, format),
         MembersCommand::Add(args) => add::run(args, format),
@@ -37,108 +36,58 @@ pub(crate) fn run(command: &MembersCommand, format: Format) -> Result<(), Failur
     }
 }
 
-/// Output of `witness members list --output json`.
-#[derive(Debug, Serialize)]
-struct Document {
-    ring: String,
-    leader: Option<MemberId>,
-    members: Vec<Row>,
-    warnings: Vec<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct Row {
-    id: MemberId,
-    name: String,
-    region: String,
-    kind: MemberKind,
-    votes: bool,
-    priority: Option<u32>,
-    /// Whether it counts in the quorum now; none if unknown.
-    in_quorum: Option<bool>,
-    role: String,
-    /// Entries that it lacks; only a leader knows.
-    behind_entries: Option<u64>,
-    address: String,
-    in_ring: Option<bool>,
-    configured: bool,
-}
-
 /// Runs `witness members list`.
 ///
 /// # Errors
 /// Exit 3 when no member answers.
-fn list(query: &QueryArgs, format: Format) -> Result<(), Failure> {
+fn list(query: &QueryArgs, format: Format) -> Attempt {
     let (report, _) = query.answers()?;
-    let document = document(report);
-    print(format, &document, || page(&document))
+    let document = document(&report);
+    print(format, &document, || page(&document, &report.warnings))
 }
 
-fn document(report: RingReport) -> Document {
-    let members = report.members.iter();
-    let views = members.filter_map(|member| member.view.as_ref());
-    let roster = views
-        .filter(|view| !view.members.is_empty())
-        .max_by_key(|view| view.log_end)
-        .map(|view| view.members.clone())
-        .unwrap_or_default();
-    let leader = report.leader_view();
-    let peer =
-        |id: MemberId| -> Option<&PeerView> { leader?.peers.iter().find(|peer| peer.id == id) };
+fn document(report: &RingReport) -> Value {
+    let views = report.views().filter(|view| !view.members.is_empty());
+    let roster = views.max_by_key(|view| view.log_end);
+    let roster = roster.map_or(&[][..], |view| &view.members);
+    let peers = report.leader_view().map_or(&[][..], |view| &view.peers);
     let rows = report.members.iter().map(|member| {
         // The ring's log takes precedence, if known.
         let logged = roster.iter().find(|logged| logged.id == member.id);
-        let record = logged.map(|logged| &logged.record);
-        Row {
-            id: member.id,
-            name: record.map_or(&member.name, |record| &record.name).clone(),
-            region: record
-                .map_or(&member.region, |record| &record.region)
-                .to_string(),
-            kind: record.map_or(member.kind, |record| record.kind),
-            votes: record.map_or(member.votes, |record| record.votes),
-            priority: record.map(|record| record.priority),
-            in_quorum: logged.map(|logged| logged.voter),
-            role: match &member.view {
-                Some(view) => view.role.to_string(),
-                None => "unreachable".to_owned(),
-            },
-            behind_entries: match Some(member.id) == report.leader {
-                true => Some(0),
-                false => peer(member.id).and_then(|peer| peer.behind_entries),
-            },
-            address: record
-                .map_or(&member.address, |record| &record.address)
-                .clone(),
-            in_ring: member.in_ring,
-            configured: member.configured,
-        }
+        let entry = logged.map_or_else(|| member.entry.clone(), MemberEntry::from);
+        // Only a leader knows how far the others are.
+        let peer = peers.iter().find(|peer| peer.id == member.id);
+        let behind = peer.and_then(|peer| peer.behind_entries);
+        let role = member.view.as_ref().map(|view| view.role.to_string());
+        json!({
+            "id": entry.id,
+            "name": entry.name,
+            "region": entry.region,
+            "kind": entry.kind,
+            "votes": entry.votes,
+            "priority": logged.map(|logged| logged.record.priority),
+            // Whether it counts in the quorum now; none if unknown.
+            "in_quorum": logged.map(|logged| logged.voter),
+            "role": role.as_deref().unwrap_or("unreachable"),
+            "behind_entries": if Some(member.id) == report.leader { Some(0) } else { behind },
+            "address": entry.address,
+            "in_ring": member.in_ring,
+            "configured": member.configured,
+        })
     });
-    Document {
-        members: rows.collect(),
-        ring: report.ring,
-        leader: report.leader,
-        warnings: report.warnings,
-    }
+    json!({
+        "ring": report.ring,
+        "leader": report.leader,
+        "members": rows.collect::<Vec<_>>(),
+        "warnings": report.warnings,
+    })
 }
 
-fn page(document: &Document) -> String {
-    let mut table = Table::titled("Id Name Region Kind Votes Priority Quorum Role Behind Address");
-    for row in &document.members {
-        table.row(vec![
-            row.id.to_string(),
-            row.name.clone(),
-            row.region.clone(),
-            row.kind.to_string(),
-            yes_no(row.votes),
-            cell(row.priority),
-            cell(row.in_quorum.map(yes_no)),
-            row.role.clone(),
-            cell(row.behind_entries),
-            row.address.clone(),
-        ]);
-    }
-    let warnings = document.warnings.iter();
+fn page(document: &Value, warnings: &[String]) -> String {
+    let columns =
+        "Id Name Region Kind Votes Priority Quorum:in_quorum Role Behind:behind_entries Address";
+    let table = Table::of(columns, &document["members"]);
+    let warnings = warnings.iter();
     let warnings: String = warnings.map(|text| format!("Warning: {text}\n")).collect();
     match warnings.is_empty() {
         true => table.to_string(),
@@ -148,11 +97,10 @@ fn page(document: &Document) -> String {
 
 #[cfg(test)]
 mod tests {
-    use raft_types::Region;
+    use raft_types::{MemberId, MemberKind, Region};
 
     use super::*;
     use crate::operator::Asked;
-    use member::settings::MemberEntry;
     use member::status::sample::database_leader;
     use member::status::sample::witness_follower;
 
@@ -184,7 +132,7 @@ mod tests {
                 asked(entry(4, "db-2", "south"), true, Err("gone".into())),
             ],
         );
-        let text = page(&document(report));
+        let text = page(&document(&report), &report.warnings);
         let expected = "\
 Id  Name       Region  Kind      Votes  Priority  Quorum  Role         Behind  Address
  1  db-1       north   database  yes         100  yes     leader            0  10.0.0.1:7400

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use member::protocol::{CommandResult, OperatorCommand};
+use member::settings::MemberEntry;
 use raft_types::{MemberId, OpId};
 use ring_admin::{
     MemberEvidence, PossibleLoss, RepairPlan, RepairRefusal, WhyUnused, accept_repair, plan_repair,
@@ -14,8 +15,8 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::cli::session::{Consent, OrderArgs, Session, another_answer};
-use crate::operator::{Directory, MemberAddress};
-use crate::terminal::{Exit, Failure, Format, Table, cell, print, print_json, print_text, yes_no};
+use crate::operator::Directory;
+use crate::terminal::{Attempt, Exit, Format, Table, cell, print, print_json, print_text, yes_no};
 
 /// Arguments of `witness quorum fix`.
 #[derive(Debug, clap::Args)]
@@ -43,7 +44,7 @@ const EVIDENCE_PATIENCE: Duration = Duration::from_secs(2);
 /// # Errors
 /// Exit 4 when there is nothing to repair, when a possible loss was not accepted, and when the plan has changed since it was shown; 3 when
 /// no member answers, 5 when its result is unknown.
-pub(crate) fn run(args: &FixArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(args: &FixArgs, format: Format) -> Attempt {
     args.order.session(format, async |ring| {
         let directory = &ring.directory;
         let evidence = gather(&ring).await;
@@ -82,8 +83,7 @@ pub(crate) fn run(args: &FixArgs, format: Format) -> Result<(), Failure> {
         })?;
         match leader {
             Some(_) => Ok(()),
-            None => Err(Failure::new(
-                Exit::Unknown,
+            None => Err(Exit::Unknown.because(
                 "the repair is in the log, but no member serves as the leader yet",
                 "check with `witness status`",
             )),
@@ -95,17 +95,15 @@ pub(crate) fn run(args: &FixArgs, format: Format) -> Result<(), Failure> {
 async fn gather(ring: &Session) -> Vec<Evidence> {
     let until = Instant::now() + EVIDENCE_PATIENCE;
     let asked = ring.directory.places().map(async |place| {
-        let command = OperatorCommand::Evidence;
-        let asked = ring
-            .operator
-            .at(place, &ring.directory, &command, until, |_| {});
         let mut answer = Evidence::without(place);
-        match asked.await {
+        match ring
+            .at_until(place, &OperatorCommand::Evidence, until)
+            .await
+        {
             Ok(CommandResult::Evidence(evidence)) => answer.evidence = Some(*evidence),
             Ok(other) => answer.error = Some(another_answer(&other).what),
             Err(failure) => {
-                let mut members = ring.report.members.iter();
-                let member = members.find(|member| member.id == place.id);
+                let member = ring.report.member(place.id);
                 let silence = member.and_then(|member| member.error.clone());
                 answer.error = Some(silence.unwrap_or(failure.what));
             }
@@ -121,10 +119,10 @@ fn plan_of(evidence: &[Evidence]) -> Result<RepairPlan, RepairRefusal> {
 }
 
 /// Checks the options that the plan needs.
-fn may_apply(args: &FixArgs, plan: &RepairPlan, directory: &Directory) -> Result<(), Failure> {
+fn may_apply(args: &FixArgs, plan: &RepairPlan, directory: &Directory) -> Attempt {
     let id = identity(plan);
     if let Some(shown) = args.plan.as_ref().filter(|shown| **shown != id) {
-        return Err(Failure::refused(
+        return Err(Exit::Refused.because(
             format!("the plan is {id} now, not {shown}; nothing was done"),
             format!("check the changes above, and give --plan {id} if it is right"),
         ));
@@ -148,7 +146,7 @@ fn dry_run(args: &FixArgs, plan_id: &str) -> String {
 }
 
 /// Asks the operator without a time limit, then queries all members again: the plan must be unchanged.
-async fn confirmed(args: &FixArgs, ring: &Session, plan: &RepairPlan) -> Result<(), Failure> {
+async fn confirmed(args: &FixArgs, ring: &Session, plan: &RepairPlan) -> Attempt {
     let directory = &ring.directory;
     args.consent.to(&format!(
         "Let {} continue alone as plan {} says? Members that did not answer must not run a quorum of their own.",
@@ -160,11 +158,11 @@ async fn confirmed(args: &FixArgs, ring: &Session, plan: &RepairPlan) -> Result<
     still_the_plan(plan, &now)
 }
 
-fn still_the_plan(plan: &RepairPlan, now: &RepairPlan) -> Result<(), Failure> {
+fn still_the_plan(plan: &RepairPlan, now: &RepairPlan) -> Attempt {
     if plan == now {
         return Ok(());
     }
-    Err(Failure::refused(
+    Err(Exit::Refused.because(
         format!(
             "the evidence has changed, and plan {} has become {}; nothing was done",
             identity(plan),
@@ -174,10 +172,10 @@ fn still_the_plan(plan: &RepairPlan, now: &RepairPlan) -> Result<(), Failure> {
     ))
 }
 
-async fn apply(args: &FixArgs, ring: &Session, plan: &RepairPlan) -> Result<OpId, Failure> {
+async fn apply(args: &FixArgs, ring: &Session, plan: &RepairPlan) -> Attempt<OpId> {
     let place = ring.directory.get(plan.survivor).ok_or_else(|| {
         let survivor = ring.directory.name(plan.survivor);
-        Failure::refused(
+        Exit::Refused.because(
             format!("the address of {survivor} is not known"),
             "add it to [[members]] of this configuration",
         )
@@ -240,7 +238,7 @@ struct Evidence {
 }
 
 impl Evidence {
-    fn without(place: &MemberAddress) -> Self {
+    fn without(place: &MemberEntry) -> Self {
         Self {
             id: place.id,
             name: place.name.clone(),
@@ -361,10 +359,11 @@ fn end_of(loss: &PossibleLoss) -> String {
 #[cfg(test)]
 mod tests {
     use consensus::Term;
-    use raft_types::{MemberKind, Region, StoredMembership};
+    use raft_types::StoredMembership;
     use ring_admin::UnusedLog;
 
     use super::*;
+    use crate::operator::Asked;
 
     #[derive(clap::Parser)]
     struct Arguments {
@@ -471,13 +470,8 @@ mod tests {
 
     #[test]
     fn evidence_and_plan_are_shown_as_a_page() {
-        let place = |id: u64| MemberAddress {
-            id: MemberId(id),
-            name: format!("w-{id}"),
-            region: Region("north".into()),
-            kind: MemberKind::Witness,
-            address: "h:1".into(),
-        };
+        let gone = || Err("gone".into());
+        let place = |id: u64| Asked::sample(id, &format!("w-{id}"), gone()).entry;
         let end = Some(OpId::new(3, 1042));
         let said = MemberEvidence {
             member: MemberId(3),

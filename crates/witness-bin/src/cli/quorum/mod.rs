@@ -10,11 +10,11 @@ use consensus::quorum::{RegionQuorum, region_quorums};
 use consensus::{RingMember, RingView};
 use member::status::MemberView;
 use raft_types::MemberId;
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::cli::session::QueryArgs;
 use crate::operator::{Directory, RingReport};
-use crate::terminal::{Exit, Failure, Format, Table, cell, print, yes_no};
+use crate::terminal::{Attempt, Exit, Format, Table, cell, print, yes_no};
 use crate::text::{capitalized, ring};
 
 /// Actions on the quorum.
@@ -32,7 +32,7 @@ pub(crate) enum QuorumCommand {
 ///
 /// # Errors
 /// Those of each subcommand.
-pub(crate) fn run(command: &QuorumCommand, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(command: &QuorumCommand, format: Format) -> Attempt {
     match command {
         QuorumCommand::Show(query) => show(query, format),
         QuorumCommand::Set(args) => set::run(args, format),
@@ -40,76 +40,88 @@ pub(crate) fn run(command: &QuorumCommand, format: Format) -> Result<(), Failure
     }
 }
 
-/// Output of `witness quorum show --output json`.
-#[derive(Debug, Serialize)]
-struct Document {
-    ring: String,
-    leader: Option<MemberId>,
-    policy: String,
-    voter_sets: Vec<Vec<MemberId>>,
-    /// As seen by the leader; without a leader, from the answers of all members.
-    regions: Vec<RegionQuorum>,
-    /// The requirements of a commit, as text.
-    commit: Option<String>,
-    /// The leader's intended change of the quorum, as text.
-    wanted: Option<String>,
-    /// Whether commits can proceed, as text.
-    #[serde(skip)]
-    verdict: String,
-    cause: Option<String>,
-    fix: Option<String>,
-    warnings: Vec<String>,
-}
-
 /// Runs `witness quorum show`.
 ///
 /// # Errors
 /// Exit 3 when no member answers, or none leads with a quorum.
-fn show(query: &QueryArgs, format: Format) -> Result<(), Failure> {
+fn show(query: &QueryArgs, format: Format) -> Attempt {
     let (report, directory) = query.answers()?;
-    let document = document(&report, &directory);
-    print(format, &document, || page(&document, &directory))?;
+    let (json, page) = shown(&report, &directory);
+    print(format, &json, || page)?;
     Exit::NoQuorum.unless(report.quorum.ok)
 }
 
-fn document(report: &RingReport, directory: &Directory) -> Document {
-    let members = report.members.iter();
-    let views = members.filter_map(|member| member.view.as_ref());
-    let latest = views
-        .filter(|view| !view.members.is_empty())
-        .max_by_key(|view| view.log_end);
+/// The document, and the page.
+fn shown(report: &RingReport, directory: &Directory) -> (Value, String) {
+    let views = report.views().filter(|view| !view.members.is_empty());
+    let latest = views.max_by_key(|view| view.log_end);
     let leader = report.leader_view();
+    // As seen by the leader; without a leader, from the answers of all members.
     let seen = leader.or(latest);
+    let regions = match (leader, latest) {
+        (Some(leader), _) => leader.regions.clone(),
+        (None, Some(latest)) => from_outside(report, latest),
+        (None, None) => Vec::new(),
+    };
+    let policy = seen.map_or_else(String::new, |view| view.rules.policy.to_string());
     let explanation = leader.and_then(|view| view.explanation.as_ref());
-    let said = ring::quorum(report);
-    let sets = seen.into_iter().flat_map(|view| &view.voter_sets);
-    Document {
-        ring: report.ring.clone(),
-        leader: report.leader,
-        policy: seen.map_or_else(String::new, |view| view.rules.policy.to_string()),
-        voter_sets: sets.map(|set| set.iter().copied().collect()).collect(),
-        regions: match (leader, latest) {
-            (Some(leader), _) => leader.regions.clone(),
-            (None, Some(latest)) => from_outside(report, latest),
-            (None, None) => Vec::new(),
-        },
-        commit: explanation.map(|why| directory.with_names(&why.commit)),
-        wanted: explanation
-            .and_then(|why| why.quorum.as_ref())
-            .map(|wanted| directory.with_names(wanted)),
-        verdict: format!("{}{}", said.begins, said.rest),
-        cause: report.quorum.cause.clone(),
-        fix: report.quorum.fix.clone(),
-        warnings: report.warnings.clone(),
+    // The requirements of a commit, and the leader's intended change of the quorum.
+    let commit = explanation.map(|why| directory.with_names(&why.commit));
+    let wanted = explanation.and_then(|why| why.quorum.as_ref());
+    let wanted = wanted.map(|wanted| directory.with_names(wanted));
+    let json = json!({
+        "ring": report.ring,
+        "leader": report.leader,
+        "policy": policy,
+        "voter_sets": seen.map_or(&[][..], |view| &view.voter_sets),
+        "regions": regions,
+        "commit": commit,
+        "wanted": wanted,
+        "cause": report.quorum.cause,
+        "fix": report.quorum.fix,
+        "warnings": report.warnings,
+    });
+    let mut table =
+        Table::titled("Region Voters Healthy Required Decides Majority_has Any_has Held_back_by");
+    for region in &regions {
+        table.row(vec![
+            region.region.to_string(),
+            region.voters.len().to_string(),
+            region.healthy.len().to_string(),
+            region.required.to_string(),
+            yes_no(region.in_force),
+            cell(region.held_by_majority),
+            cell(region.held_by_any),
+            cell(region.held_back_by.map(|id| directory.name(id))),
+        ]);
     }
+    let mut lines = Vec::new();
+    if let Some(leader) = report.leader {
+        let leader = directory.name(leader);
+        let ring = &report.ring;
+        lines.push(format!(
+            "{leader} leads ring `{ring}`; the policy is {policy}"
+        ));
+    } else {
+        let said = ring::quorum(report);
+        lines.push(format!("{}{}", said.begins, said.rest));
+        let fix = report.quorum.fix.as_ref();
+        lines.extend(fix.map(|fix| format!("To fix it: {fix}")));
+    }
+    lines.extend(
+        [commit, wanted]
+            .iter()
+            .flatten()
+            .map(|text| capitalized(text)),
+    );
+    let warnings = report.warnings.iter();
+    lines.extend(warnings.map(|warning| format!("Warning: {warning}")));
+    (json, format!("{table}\n{}\n", lines.join("\n")))
 }
 
 /// Without a leader: the members that just answered, and the end of each log.
 fn from_outside(report: &RingReport, latest: &MemberView) -> Vec<RegionQuorum> {
-    let view_of = |id: MemberId| {
-        let member = report.members.iter().find(|member| member.id == id);
-        member.and_then(|member| member.view.as_ref())
-    };
+    let view_of = |id: MemberId| report.member(id)?.view.as_ref();
     let members = latest.members.iter().map(|logged| RingMember {
         id: logged.id,
         record: logged.record.clone(),
@@ -129,40 +141,6 @@ fn from_outside(report: &RingReport, latest: &MemberView) -> Vec<RegionQuorum> {
         members: members.collect(),
     };
     region_quorums(&view, Duration::from_secs(1))
-}
-
-fn page(document: &Document, directory: &Directory) -> String {
-    let mut table =
-        Table::titled("Region Voters Healthy Required Decides Majority_has Any_has Held_back_by");
-    for region in &document.regions {
-        table.row(vec![
-            region.region.to_string(),
-            region.voters.len().to_string(),
-            region.healthy.len().to_string(),
-            region.required.to_string(),
-            yes_no(region.in_force),
-            cell(region.held_by_majority),
-            cell(region.held_by_any),
-            cell(region.held_back_by.map(|id| directory.name(id))),
-        ]);
-    }
-    let mut lines = Vec::new();
-    if let Some(leader) = document.leader {
-        lines.push(format!(
-            "{} leads ring `{}`; the policy is {}",
-            directory.name(leader),
-            document.ring,
-            document.policy
-        ));
-    } else {
-        lines.push(document.verdict.clone());
-        lines.extend(document.fix.as_ref().map(|fix| format!("To fix it: {fix}")));
-    }
-    lines.extend(document.commit.as_deref().map(capitalized));
-    lines.extend(document.wanted.as_deref().map(capitalized));
-    let warnings = document.warnings.iter();
-    lines.extend(warnings.map(|warning| format!("Warning: {warning}")));
-    format!("{table}\n{}\n", lines.join("\n"))
 }
 
 #[cfg(test)]
@@ -212,7 +190,7 @@ north        3        2         2  yes              3.40     3.41  `witness-1`
 `db-1` leads ring `orders`; the policy is single-region-dynamic
 A commit waits for 2 of the 3 voters of region north (members 1 `db-1`, 2 `witness-1`, 3 `witness-2`)
 ";
-        assert_eq!(page(&document(&report, &directory), &directory), expected);
+        assert_eq!(shown(&report, &directory).1, expected);
     }
 
     #[test]
@@ -226,6 +204,6 @@ north        3        1         2  yes                 -     3.42  `witness-2`
 No quorum: 1 of 3 voters answer and 2 are needed. Commits wait.
 To fix it: start witness on `db-1` (10.0.0.1:7400) or `witness-2` (10.0.0.3:7400) (`systemctl start witness`, or `witness run`); if they are permanently lost, see `witness quorum fix`
 ";
-        assert_eq!(page(&document(&report, &directory), &directory), expected);
+        assert_eq!(shown(&report, &directory).1, expected);
     }
 }

@@ -7,11 +7,11 @@ use consensus::quorum::{QuorumPolicy, RingRules};
 use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::{MemberId, Region};
 use ring_admin::{Amendment, RulesChange};
-use serde::Serialize;
+use serde_json::json;
 
 use crate::cli::session::{ChangeArgs, OrderArgs, another_answer, changed};
 use crate::config::Mistake;
-use crate::terminal::{Failure, Format, print};
+use crate::terminal::{Attempt, Exit, Format, print};
 
 /// Arguments of `witness quorum set`.
 #[derive(Debug, clap::Args)]
@@ -62,8 +62,8 @@ fn expectation(text: &str) -> Result<(Region, usize), Mistake> {
 }
 
 impl SetArgs {
-    fn rules_change(&self) -> Result<RulesChange, Failure> {
-        let usage = |what: &str, advice: &str| Err(Failure::usage(what, advice));
+    fn rules_change(&self) -> Attempt<RulesChange> {
+        let usage = |what: &str, advice: &str| Err(Exit::Usage.because(what, advice));
         let regions = || self.regions.iter().cloned().map(Region).collect();
         let policy = match (self.policy, self.required) {
             (Some(Policy::Regions), _) if self.regions.is_empty() => {
@@ -100,33 +100,24 @@ impl SetArgs {
     }
 }
 
-/// Output of `witness quorum set --output json`.
-#[derive(Debug, Serialize)]
-struct Document {
-    dry_run: bool,
-    #[serde(flatten)]
-    done: Amendment<RingRules>,
-}
-
 /// Runs `witness quorum set`.
 ///
 /// # Errors
 /// Exit 3 without a leader, 4 when it is refused, 5 when its result is unknown.
-pub(crate) fn run(args: &SetArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(args: &SetArgs, format: Format) -> Attempt {
     let change = args.rules_change()?;
     args.order.session(format, async |ring| {
         let question = "Change the rules of the quorum? (--dry-run shows what would follow)";
         args.change.confirm(question)?;
         let dry_run = args.change.dry_run;
         let command = OperatorCommand::SetRules { change, dry_run };
-        let document = match ring.order(command).await? {
-            CommandResult::RulesSet(done) => Document {
-                dry_run,
-                done: *done,
-            },
+        let done = match ring.order(command).await? {
+            CommandResult::RulesSet(done) => done,
             other => return Err(another_answer(&other)),
         };
-        print(format, &document, || page(&document.done))
+        let mut json = json!(done);
+        json["dry_run"] = json!(dry_run);
+        print(format, &json, || page(&done))
     })
 }
 

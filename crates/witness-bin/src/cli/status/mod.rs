@@ -4,12 +4,15 @@ pub(crate) mod table;
 mod watched;
 
 use std::io::IsTerminal;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use crate::cli::session::{QueryArgs, block_on, no_answer};
 use crate::cli::status::watched::Watched;
 use crate::operator::RingReport;
-use crate::terminal::{Exit, Failure, Format, colours, print, print_json_line, print_text};
+use crate::terminal::{
+    Attempt, Exit, Failure, Format, colours, print, print_json_line, print_text,
+};
+use crate::text::times::now_ms;
 
 /// Arguments of `witness status`.
 #[derive(Debug, clap::Args)]
@@ -30,14 +33,14 @@ const AGAIN: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// Exit 3 without a quorum, 1 where no mysqld of the ring runs, 2 for a wrong configuration.
-pub(crate) fn run(args: &StatusArgs, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(args: &StatusArgs, format: Format) -> Attempt {
     let asker = args.query.asker()?;
     block_on(async {
-        let mut watched = Watched::new(SystemTime::now());
+        let mut watched = Watched::new(now_ms());
         loop {
             let report = asker.report().await;
             if args.watch {
-                watched.see(SystemTime::now(), &report);
+                watched.see(now_ms(), &report);
                 show_again(&report, args, &mut watched, format)?;
                 tokio::time::sleep(AGAIN).await;
                 continue;
@@ -64,7 +67,7 @@ fn show_again(
     args: &StatusArgs,
     watched: &mut Watched,
     format: Format,
-) -> Result<(), Failure> {
+) -> Attempt {
     if format == Format::Json {
         return print_json_line(report);
     }

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use member::status::{LoggedMember, MemberView, ScrubView};
 use raft_types::MemberId;
@@ -12,7 +11,7 @@ use crate::operator::{MemberReport, RingReport, hops};
 use crate::terminal::{Table, cell};
 use crate::text::differences::versions;
 use crate::text::member::{mysqld, notes, role};
-use crate::text::times::span;
+use crate::text::times::{now, span};
 use crate::text::{Level, ring};
 
 /// The page, with line ends.
@@ -46,8 +45,7 @@ pub(super) fn notes_lines(report: &RingReport) -> String {
             let _ = writeln!(out, "{}: {note}", member.name);
         }
     }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.unwrap_or_default().as_secs();
+    let now = now();
     for member in &report.members {
         let scrub = member.view.as_ref().map(|view| &view.log.scrub);
         if let Some(line) = scrub.and_then(|scrub| scrub_line(scrub, now)) {
@@ -73,28 +71,21 @@ pub(super) fn paint(colours: bool, code: &str, text: &str) -> String {
 }
 
 fn row(member: &MemberReport, report: &RingReport) -> Vec<String> {
-    let mut cells = vec![
+    let view = member.view.as_ref();
+    let mysql = view.and_then(|view| view.mysql.as_ref());
+    vec![
         member.id.to_string(),
         member.name.clone(),
         member.region.to_string(),
         member.kind.to_string(),
-    ];
-    match &member.view {
-        None => {
-            cells.push("unreachable".into());
-            cells.extend(["-"; 6].map(str::to_owned));
-        }
-        Some(view) => cells.extend([
-            role(view, report),
-            view.term.to_string(),
-            cell(view.log_end),
-            cell(view.committed),
-            cell(member.lag_entries),
-            cell(view.mysql.as_ref().map(mysqld)),
-            span(view.uptime_seconds),
-        ]),
-    }
-    cells
+        view.map_or_else(|| "unreachable".to_owned(), |view| role(view, report)),
+        cell(view.map(|view| view.term)),
+        cell(view.and_then(|view| view.log_end)),
+        cell(view.and_then(|view| view.committed)),
+        cell(member.lag_entries),
+        cell(mysql.map(mysqld)),
+        cell(view.map(|view| span(view.uptime_seconds))),
+    ]
 }
 
 pub(super) fn quorum_lines(report: &RingReport, colours: bool) -> String {
@@ -152,23 +143,16 @@ pub(super) fn scrub_line(scrub: &ScrubView, now: u64) -> Option<String> {
 /// The lines below the table, with the running versions.
 pub(super) fn explained(report: &RingReport) -> String {
     let explained = ring::explained(report);
-    let views = report.members.iter().filter_map(|one| one.view.as_ref());
-    let versions = versions(views);
-    let lines = explained
-        .commit
-        .iter()
-        .chain(&explained.elections)
-        .chain(&versions);
-    let lines = lines.map(|line| format!("{line}\n"));
+    let versions = versions(report.views());
+    let lines = explained.commit.iter().chain(&explained.elections);
+    let lines = lines.chain(&versions).map(|line| format!("{line}\n"));
     format!("\n{}", lines.collect::<String>())
 }
 
 /// The tree of replication routes, the leader first; none when all members receive entries from the leader.
 fn routes(leader: &MemberView) -> Vec<String> {
-    let Some(routes) = &leader.replication_routes else {
-        return Vec::new();
-    };
-    if routes.routes.iter().all(|route| route.through.is_empty()) {
+    let mut routes = (leader.replication_routes.iter()).flat_map(|routes| &routes.routes);
+    if routes.all(|route| route.through.is_empty()) {
         return Vec::new();
     }
     let (own, hops) = (leader.member.id, hops(leader));

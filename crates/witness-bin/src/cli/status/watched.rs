@@ -2,7 +2,6 @@
 //! watch began.
 
 use std::fmt::Write;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use member::status::{MemberView, Role};
 
@@ -29,8 +28,7 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    pub(super) fn new(now: SystemTime) -> Self {
-        let began_ms = milliseconds(now);
+    pub(super) fn new(began_ms: u64) -> Self {
         Self {
             began_ms,
             now_ms: began_ms,
@@ -41,11 +39,10 @@ impl Watched {
     }
 
     /// Adds the members' answers.
-    pub(super) fn see(&mut self, now: SystemTime, report: &RingReport) {
-        self.now_ms = milliseconds(now);
+    pub(super) fn see(&mut self, now_ms: u64, report: &RingReport) {
+        self.now_ms = now_ms;
         let is_first = self.view.is_none();
-        let views = report.members.iter().filter_map(|one| one.view.as_ref());
-        let furthest = || views.max_by_key(|view| (view.term, view.log_end));
+        let furthest = || report.views().max_by_key(|view| (view.term, view.log_end));
         let seen = report.leader_view().or_else(furthest).cloned();
         // Without answers, no leader is known any longer.
         let view = seen.or_else(|| {
@@ -112,15 +109,8 @@ fn line(event: &Event, colours: bool) -> String {
     format!("{}  {text}\n", time_of_day(event.at_ms))
 }
 
-fn milliseconds(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    since.as_millis().try_into().unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use member::status::sample::{database_leader, witness_follower};
 
     use super::*;
@@ -134,8 +124,8 @@ mod tests {
         RingReport::new("orders", members.into())
     }
 
-    fn at(seconds: u64) -> SystemTime {
-        UNIX_EPOCH + Duration::from_secs(1_800_000_000 + seconds)
+    fn at(seconds: u64) -> u64 {
+        (1_800_000_000 + seconds) * 1_000
     }
 
     #[test]

@@ -9,6 +9,8 @@ use rcgen::{
 };
 use time::{Duration, OffsetDateTime};
 
+use crate::terminal::word;
+
 /// Validity of a CA. Replacing one takes three rounds of restarts.
 const AUTHORITY_DAYS: i64 = 3650;
 /// A certificate becomes valid shortly before its creation, since clocks differ.
@@ -32,16 +34,6 @@ pub(super) enum Role {
     Member,
     Operator,
     Reader,
-}
-
-impl Role {
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Member => "member",
-            Self::Operator => "operator",
-            Self::Reader => "reader",
-        }
-    }
 }
 
 impl Holder {
@@ -71,7 +63,7 @@ impl Holder {
     pub(super) fn file_name(&self) -> String {
         match self.role {
             Role::Member => self.name.clone(),
-            Role::Operator | Role::Reader => format!("{}-{}", self.role.word(), self.name),
+            Role::Operator | Role::Reader => format!("{}-{}", word(&self.role), self.name),
         }
     }
 
@@ -84,7 +76,7 @@ impl Holder {
                 names.push(name.clone());
             }
         }
-        names.push(format!("witness:{}/{}", self.role.word(), self.name));
+        names.push(format!("witness:{}/{}", word(&self.role), self.name));
         names
     }
 }
@@ -178,7 +170,7 @@ impl Authority {
         params.use_authority_key_identifier_extension = true;
         let subject = &mut params.distinguished_name;
         subject.push(DnType::OrganizationName, self.ring.as_str());
-        subject.push(DnType::OrganizationalUnitName, holder.role.word());
+        subject.push(DnType::OrganizationalUnitName, word(&holder.role));
         subject.push(DnType::CommonName, holder.name.as_str());
         Ok(Pair {
             certificate: params.signed_by(&key, &self.issuer)?.pem(),

@@ -4,25 +4,24 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use time::OffsetDateTime;
-use time::macros::format_description;
 use transport::{NamedRoles, TlsError, TlsFiles, TlsMaterial};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::pem::Pem;
 use x509_parser::prelude::FromDer;
 
-use crate::terminal::Failure;
+use crate::terminal::{Attempt, Failure};
 
 /// One certificate of a file.
 #[derive(Debug)]
-pub(super) struct Certificate {
+pub(crate) struct Certificate {
     der: Vec<u8>,
     pub(super) subject: String,
     pub(super) issuer: String,
     /// Its alternative names.
     pub(super) names: Vec<String>,
     pub(super) not_before: OffsetDateTime,
-    pub(super) not_after: OffsetDateTime,
+    pub(crate) not_after: OffsetDateTime,
     pub(super) usage: Vec<&'static str>,
 }
 
@@ -31,7 +30,7 @@ impl Certificate {
     ///
     /// # Errors
     /// When it cannot be read, or is invalid.
-    pub(super) fn all_of(path: &Path) -> Result<Vec<Self>, Failure> {
+    pub(super) fn all_of(path: &Path) -> Attempt<Vec<Self>> {
         let file = path.display();
         let pem = std::fs::read(path)
             .map_err(|error| Failure::error(format!("{file} cannot be read: {error}")))?;
@@ -39,7 +38,7 @@ impl Certificate {
     }
 
     /// All certificates in a file's content.
-    pub(super) fn all_in(pem: &[u8], path: &Path) -> Result<Vec<Self>, Failure> {
+    pub(crate) fn all_in(pem: &[u8], path: &Path) -> Attempt<Vec<Self>> {
         let file = path.display();
         let damaged = |error: &dyn std::fmt::Display| {
             Failure::error(format!("{file} holds a damaged certificate: {error}"))
@@ -52,12 +51,12 @@ impl Certificate {
                 found.push(Self::of(&parsed, &block.contents));
             }
         }
-        if found.is_empty() {
-            return Err(Failure::error(format!(
+        match found.is_empty() {
+            true => Err(Failure::error(format!(
                 "{file} holds no certificate in PEM"
-            )));
+            ))),
+            false => Ok(found),
         }
-        Ok(found)
     }
 
     fn of(parsed: &X509Certificate<'_>, der: &[u8]) -> Self {
@@ -77,7 +76,7 @@ impl Certificate {
     }
 
     /// Whether that CA's key made its signature.
-    pub(super) fn is_signed_by(&self, authority: &Self) -> bool {
+    pub(crate) fn is_signed_by(&self, authority: &Self) -> bool {
         let own = X509Certificate::from_der(&self.der);
         let other = X509Certificate::from_der(&authority.der);
         let (Ok((_, own)), Ok((_, other))) = (own, other) else {
@@ -116,18 +115,6 @@ fn usage(parsed: &X509Certificate<'_>) -> Vec<&'static str> {
     words
 }
 
-/// True when a file's content holds at least one certificate and all are readable. Also searches for each certificate's CA.
-#[cfg(feature = "fuzzing")]
-pub(crate) fn are_read(pem: &[u8]) -> bool {
-    let Ok(all) = Certificate::all_in(pem, Path::new("all.pem")) else {
-        return false;
-    };
-    if let [first, .., last] = all.as_slice() {
-        let _ = (first.is_signed_by(last), day(first.not_after));
-    }
-    true
-}
-
 /// Whether a key belongs to the first certificate of a file, as a starting member checks it.
 pub(super) fn check_key(certificate: &Path, key: &Path) -> Result<(), TlsError> {
     let files = TlsFiles {
@@ -142,7 +129,6 @@ pub(super) fn check_key(certificate: &Path, key: &Path) -> Result<(), TlsError> 
 }
 
 /// A date in readable form.
-pub(super) fn day(time: OffsetDateTime) -> String {
-    let form = format_description!("[year]-[month]-[day]");
-    time.format(&form).unwrap_or_default()
+pub(crate) fn day(time: OffsetDateTime) -> String {
+    time.date().to_string()
 }

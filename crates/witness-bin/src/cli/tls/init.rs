@@ -1,20 +1,21 @@
 //! `witness tls init`: files of a ring's CA and certificates. Existing files are kept.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::fs::{DirBuilder, OpenOptions, Permissions};
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use member::settings::Settings;
 use serde::Serialize;
+use serde_json::json;
 use time::OffsetDateTime;
 
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::tls::authority::{Authority, Holder, Pair, Role};
 use crate::cli::tls::certificate::{Certificate, check_key, day};
 use crate::config::{FileCheck, name_of};
-use crate::terminal::{Failure, Format, Table, cell, print};
+use crate::terminal::{Attempt, Exit, Failure, Format, Table, cell, merge, print, word};
 
 const SECRET: u32 = 0o600;
 const PUBLIC: u32 = 0o644;
@@ -50,45 +51,6 @@ enum Outcome {
     Kept,
 }
 
-impl Outcome {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Made => "made",
-            Self::Renewed => "renewed",
-            Self::Kept => "kept",
-        }
-    }
-}
-
-/// Output of `witness tls init --output json`.
-#[derive(Debug, Serialize)]
-struct Report {
-    ring: String,
-    directory: PathBuf,
-    authority: AuthorityLine,
-    certificates: Vec<Line>,
-    warnings: Vec<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct AuthorityLine {
-    outcome: Outcome,
-    #[serde(flatten)]
-    files: Files,
-    valid_until: String,
-}
-
-#[derive(Debug, Serialize)]
-struct Line {
-    #[serde(flatten)]
-    holder: Holder,
-    outcome: Outcome,
-    #[serde(flatten)]
-    files: Files,
-    names: Vec<String>,
-    valid_until: String,
-}
-
 /// The paths of a certificate and its key.
 #[derive(Debug, Serialize)]
 struct Files {
@@ -108,7 +70,7 @@ impl Files {
     ///
     /// # Errors
     /// Exit 4 when only one does.
-    fn exist(&self, advice: &str) -> Result<bool, Failure> {
+    fn exist(&self, advice: &str) -> Attempt<bool> {
         let (certificate, key) = (&self.certificate_file, &self.key_file);
         let (there, missing) = match (certificate.exists(), key.exists()) {
             (true, false) => (certificate, key),
@@ -116,14 +78,11 @@ impl Files {
             (both, _) => return Ok(both),
         };
         let (there, missing) = (there.display(), missing.display());
-        Err(Failure::refused(
-            format!("{there} is there, but not {missing}"),
-            advice,
-        ))
+        Err(Exit::Refused.because(format!("{there} is there, but not {missing}"), advice))
     }
 
     /// Writes both. At any moment, each file is the old or the new one.
-    fn write(&self, pair: &Pair) -> Result<(), Failure> {
+    fn write(&self, pair: &Pair) -> Attempt {
         let files = [
             (&self.key_file, &pair.key, SECRET),
             (&self.certificate_file, &pair.certificate, PUBLIC),
@@ -172,27 +131,11 @@ fn write_new(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
 ///
 /// # Errors
 /// Exit 1 when a file cannot be read or written, 2 for a wrong configuration or name, 4 when files do not fit together.
-pub(super) fn run(args: &InitArgs, format: Format) -> Result<(), Failure> {
+pub(super) fn run(args: &InitArgs, format: Format) -> Attempt {
     let settings = args.config.load(FileCheck::Nothing)?.0.member;
-    let ring = settings.ring_name;
-    let peer_name = settings.tls.and_then(|tls| tls.peer_name);
-    let members = settings.members.iter();
-    let members = members.map(|entry| Holder::member(entry, peer_name.as_deref()));
-    let mut holders: Vec<Holder> = members.collect();
-    for (role, prefix, wanted) in [
-        (Role::Operator, "operator-", &args.operator),
-        (Role::Reader, "reader-", &args.reader),
-    ] {
-        let renewed = args.renew.iter().filter_map(|name| {
-            let is_member = holders.iter().any(|member| member.name == **name);
-            name.strip_prefix(prefix).filter(|_| !is_member)
-        });
-        let names: BTreeSet<&str> = renewed.chain(wanted.iter().map(String::as_str)).collect();
-        let callers = names.into_iter().map(|name| Holder::caller(role, name));
-        holders.extend(callers.collect::<Vec<_>>());
-    }
+    let holders = holders(args, &settings);
     check_names(&holders, &args.renew)?;
-
+    let ring = settings.ring_name;
     let now = OffsetDateTime::now_utc();
     let directory = args.directory.as_path();
     let mut steps = Vec::new();
@@ -212,33 +155,93 @@ pub(super) fn run(args: &InitArgs, format: Format) -> Result<(), Failure> {
     }
     let there = steps.iter().find(|step| step.2 != Outcome::Made);
     let there = there.map(|(_, files, _)| files.certificate_file.clone());
-    let (authority, line) = authority_in(directory, &ring, there, now)?;
-    let authority_certificate = first_of(&line.files.certificate_file)?;
+    let (authority, was) = authority_in(directory, &ring, there, now)?;
+    let ca = Files::of(directory, "ca");
+    let ca_certificate = first_of(&ca.certificate_file)?;
+    let ca_until = day(ca_certificate.not_after);
+    let hint = steps.first().map(|(holder, ..)| hint(&holder.file_name()));
 
-    let mut report = Report {
-        ring,
-        directory: directory.to_owned(),
-        authority: line,
-        certificates: Vec::new(),
-        warnings: Vec::new(),
-    };
+    let mut table = Table::titled("For Address Files Names Until Was");
+    let (mut certificates, mut warnings) = (Vec::new(), Vec::new());
     for (holder, files, outcome) in steps {
         if outcome != Outcome::Kept {
             let pair = authority.sign(&holder, now, args.days).map_err(unmade)?;
             files.write(&pair)?;
         }
         let certificate = first_of(&files.certificate_file)?;
-        let unfit = unfit(&holder, &files, &certificate, &authority_certificate, now);
-        report.warnings.extend(unfit);
-        report.certificates.push(Line {
-            holder,
-            outcome,
-            files,
-            names: certificate.names,
-            valid_until: day(certificate.not_after),
-        });
+        warnings.extend(unfit(&holder, &files, &certificate, &ca_certificate, now));
+        let (file, until) = (holder.file_name(), day(certificate.not_after));
+        table.row(vec![
+            match holder.role {
+                Role::Member => holder.name.clone(),
+                role => format!("{} {}", word(&role), holder.name),
+            },
+            cell(holder.address.as_ref()),
+            format!("{file}.crt {file}.key"),
+            certificate.names.join(" "),
+            until.clone(),
+            word(&outcome),
+        ]);
+        let names = certificate.names;
+        let mut json = json!({ "outcome": outcome, "names": names, "valid_until": until });
+        merge(&mut json, &holder);
+        merge(&mut json, &files);
+        certificates.push(json);
     }
-    print(format, &report, || page(&report))
+    let mut authority = json!({ "outcome": was, "valid_until": ca_until });
+    merge(&mut authority, &ca);
+    let json = json!({
+        "ring": ring,
+        "directory": directory,
+        "authority": authority,
+        "certificates": certificates,
+        "warnings": warnings,
+    });
+    print(format, &json, || {
+        let (place, was) = (directory.display(), word(&was));
+        let warnings = warnings.iter();
+        let warnings = warnings.map(|warning| format!("warning: {warning}\n"));
+        format!(
+            "The authority of ring `{ring}` in {place} was {was}; it is valid until {ca_until}.\n\n{table}{}{}",
+            hint.unwrap_or_default(),
+            warnings.collect::<String>()
+        )
+    })
+}
+
+/// What to do with the files, with those of a member as an example.
+fn hint(file: &str) -> String {
+    format!(
+        "\nThe host of a member gets ca.crt and the member's two files, say in /etc/witness/tls, and its configuration names them:\n\n\
+         [tls]\ncertificate_file = \"/etc/witness/tls/{file}.crt\"\nkey_file = \"/etc/witness/tls/{file}.key\"\n\
+         ca_file = \"/etc/witness/tls/ca.crt\"\n\n\
+         A member's certificate does not permit commands. On hosts for commands, operator_certificate_file and operator_key_file name \
+         an operator's files (--operator NAME).\n\
+         ca.key signs certificates that the ring trusts: keep it off the members.\n"
+    )
+}
+
+/// The members of the ring, and the operators and readers that are named.
+fn holders(args: &InitArgs, settings: &Settings) -> Vec<Holder> {
+    let tls = settings.tls.as_ref();
+    let peer_name = tls.and_then(|tls| tls.peer_name.as_deref());
+    let members = settings.members.iter();
+    let mut holders: Vec<_> = members
+        .map(|entry| Holder::member(entry, peer_name))
+        .collect();
+    for (role, prefix, wanted) in [
+        (Role::Operator, "operator-", &args.operator),
+        (Role::Reader, "reader-", &args.reader),
+    ] {
+        let renewed = args.renew.iter().filter_map(|name| {
+            let is_member = holders.iter().any(|member| member.name == **name);
+            name.strip_prefix(prefix).filter(|_| !is_member)
+        });
+        let names: BTreeSet<&str> = renewed.chain(wanted.iter().map(String::as_str)).collect();
+        let callers = names.into_iter().map(|name| Holder::caller(role, name));
+        holders.extend(callers.collect::<Vec<_>>());
+    }
+    holders
 }
 
 fn unmade(error: rcgen::Error) -> Failure {
@@ -246,11 +249,11 @@ fn unmade(error: rcgen::Error) -> Failure {
 }
 
 /// Checks that every file has one owner, and that all names in `renew` exist.
-fn check_names(holders: &[Holder], renew: &[String]) -> Result<(), Failure> {
+fn check_names(holders: &[Holder], renew: &[String]) -> Attempt {
     let names: Vec<String> = holders.iter().map(Holder::file_name).collect();
     for (index, name) in names.iter().enumerate() {
         if name == "ca" || names[..index].contains(name) {
-            return Err(Failure::refused(
+            return Err(Exit::Refused.because(
                 format!("two files would be called {name}.crt"),
                 "give the operator or reader another name; a member cannot be called `ca` here",
             ));
@@ -260,7 +263,7 @@ fn check_names(holders: &[Holder], renew: &[String]) -> Result<(), Failure> {
         .iter()
         .find(|name| *name != "all" && !names.contains(name))
     {
-        Some(unknown) => Err(Failure::usage(
+        Some(unknown) => Err(Exit::Usage.because(
             format!("the ring has no member `{unknown}`"),
             format!(
                 "its names are {}, and `all` is every member",
@@ -271,7 +274,7 @@ fn check_names(holders: &[Holder], renew: &[String]) -> Result<(), Failure> {
     }
 }
 
-fn first_of(file: &Path) -> Result<Certificate, Failure> {
+fn first_of(file: &Path) -> Attempt<Certificate> {
     Ok(Certificate::all_of(file)?.remove(0))
 }
 
@@ -281,16 +284,16 @@ fn authority_in(
     ring: &str,
     there: Option<PathBuf>,
     now: OffsetDateTime,
-) -> Result<(Authority, AuthorityLine), Failure> {
+) -> Attempt<(Authority, Outcome)> {
     let files = Files::of(directory, "ca");
     let lost = "bring it back from where it is kept; a new authority needs a new directory";
     let is_there = files.exist(lost)?;
     let authority = if is_there {
         check_key(&files.certificate_file, &files.key_file)
-            .map_err(|error| Failure::refused(error.to_string(), lost))?;
+            .map_err(|error| Exit::Refused.because(error, lost))?;
         let certificate = first_of(&files.certificate_file)?;
         if certificate.not_after <= now {
-            return Err(Failure::refused(
+            return Err(Exit::Refused.because(
                 format!(
                     "{} expired on {}",
                     files.certificate_file.display(),
@@ -309,7 +312,7 @@ fn authority_in(
         };
         Authority::of(&pair, ring, certificate.not_after).map_err(unmade)?
     } else if let Some(there) = there {
-        return Err(Failure::refused(
+        return Err(Exit::Refused.because(
             format!(
                 "{} is there, but neither ca.crt nor ca.key",
                 there.display()
@@ -326,15 +329,11 @@ fn authority_in(
         files.write(&pair)?;
         authority
     };
-    let line = AuthorityLine {
-        outcome: match is_there {
-            true => Outcome::Kept,
-            false => Outcome::Made,
-        },
-        valid_until: day(first_of(&files.certificate_file)?.not_after),
-        files,
+    let outcome = match is_there {
+        true => Outcome::Kept,
+        false => Outcome::Made,
     };
-    Ok((authority, line))
+    Ok((authority, outcome))
 }
 
 /// Why the other members would reject a kept certificate.
@@ -362,59 +361,4 @@ fn unfit(
         .iter()
         .find(|name| !certificate.names.contains(name))?;
     Some(format!("{file} is not for {missing}; {renew}"))
-}
-
-fn file_name(path: &Path) -> String {
-    path.file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned()
-}
-
-fn page(report: &Report) -> String {
-    let authority = &report.authority;
-    let mut text = format!(
-        "The authority of ring `{}` in {} was {}; it is valid until {}.\n\n",
-        report.ring,
-        report.directory.display(),
-        authority.outcome.word(),
-        authority.valid_until
-    );
-    let mut table = Table::new(&["For", "Address", "Files", "Names", "Until", "Was"]);
-    for line in &report.certificates {
-        let holder = &line.holder;
-        table.row(vec![
-            match holder.role {
-                Role::Member => holder.name.clone(),
-                role => format!("{} {}", role.word(), holder.name),
-            },
-            cell(holder.address.as_ref()),
-            format!(
-                "{} {}",
-                file_name(&line.files.certificate_file),
-                file_name(&line.files.key_file)
-            ),
-            line.names.join(" "),
-            line.valid_until.clone(),
-            line.outcome.word().into(),
-        ]);
-    }
-    let _ = write!(text, "{table}");
-    if let Some(line) = report.certificates.first() {
-        let _ = write!(
-            text,
-            "\nThe host of a member gets ca.crt and the member's two files, say in /etc/witness/tls, and its configuration names them:\n\n\
-             [tls]\ncertificate_file = \"/etc/witness/tls/{}\"\nkey_file = \"/etc/witness/tls/{}\"\n\
-             ca_file = \"/etc/witness/tls/ca.crt\"\n\n\
-             A member's certificate does not permit commands. On hosts for commands, operator_certificate_file and operator_key_file name \
-             an operator's files (--operator NAME).\n\
-             ca.key signs certificates that the ring trusts: keep it off the members.\n",
-            file_name(&line.files.certificate_file),
-            file_name(&line.files.key_file)
-        );
-    }
-    for warning in &report.warnings {
-        let _ = writeln!(text, "warning: {warning}");
-    }
-    text
 }

@@ -1,19 +1,17 @@
 //! `witness tls`: creates the certificates of a ring (`init`), and shows the contents of certificate files and their problems.
 
 mod authority;
-mod certificate;
+pub(crate) mod certificate;
 mod init;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-#[cfg(feature = "fuzzing")]
-pub(crate) use crate::cli::tls::certificate::are_read as certificates_are_read;
 use crate::cli::tls::certificate::{Certificate, check_key, day};
-use crate::terminal::{Exit, Failure, Format, print};
+use crate::terminal::{Attempt, Exit, Format, print};
 
 /// Subcommands of `witness tls`.
 #[derive(Debug, clap::Subcommand)]
@@ -28,7 +26,7 @@ pub(crate) enum TlsCommand {
 ///
 /// # Errors
 /// Exit 1 when a file cannot be used or a certificate is invalid, 2 for a wrong configuration or name, 4 when a file exists already.
-pub(crate) fn run(command: &TlsCommand, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(command: &TlsCommand, format: Format) -> Attempt {
     match command {
         TlsCommand::Init(args) => init::run(args, format),
         TlsCommand::Show(args) => show(args, format),
@@ -43,43 +41,33 @@ pub(crate) struct ShowArgs {
     files: Vec<PathBuf>,
 }
 
-/// One certificate, as `witness tls show --output json` prints it in a list.
-#[derive(Debug, Serialize)]
-struct Shown {
-    file: PathBuf,
-    subject: String,
-    names: Vec<String>,
-    signed_by: String,
-    valid_from: String,
-    valid_until: String,
-    days_left: i64,
-    usage: Vec<&'static str>,
-    /// The key next to the file, if any.
-    key_file: Option<PathBuf>,
-    /// Its problems; empty without any.
-    problems: Vec<String>,
-}
-
 /// Runs `witness tls show`.
 ///
 /// # Errors
 /// Exit 1 when a file cannot be read, or a certificate has a problem.
-fn show(args: &ShowArgs, format: Format) -> Result<(), Failure> {
+fn show(args: &ShowArgs, format: Format) -> Attempt {
     let now = OffsetDateTime::now_utc();
-    let mut all = Vec::new();
+    let (mut documents, mut texts, mut are_valid) = (Vec::new(), Vec::new(), true);
     for file in &args.files {
         for (index, certificate) in Certificate::all_of(file)?.into_iter().enumerate() {
-            all.push(shown(file, index == 0, certificate, now));
+            let (json, text, is_valid) = shown(file, index == 0, &certificate, now);
+            documents.push(json);
+            texts.push(text);
+            are_valid &= is_valid;
         }
     }
-    print(format, &all, || {
-        all.iter().map(lines).collect::<Vec<_>>().join("\n")
-    })?;
-    Exit::Error.unless(all.iter().all(|shown| shown.problems.is_empty()))
+    print(format, &documents, || texts.join("\n"))?;
+    Exit::Error.unless(are_valid)
 }
 
-/// `is_first`: the key next to a file is that of its first certificate.
-fn shown(file: &Path, is_first: bool, certificate: Certificate, now: OffsetDateTime) -> Shown {
+/// A certificate's document and text, and whether it has no problem. `is_first`: the key next to a file is that of its first
+/// certificate.
+fn shown(
+    file: &Path,
+    is_first: bool,
+    certificate: &Certificate,
+    now: OffsetDateTime,
+) -> (Value, String, bool) {
     let mut problems = Vec::new();
     if certificate.not_after <= now {
         problems.push(format!("expired on {}", day(certificate.not_after)));
@@ -100,40 +88,36 @@ fn shown(file: &Path, is_first: bool, certificate: Certificate, now: OffsetDateT
     {
         problems.push(format!("not signed by {}", ca_file.display()));
     }
-    Shown {
-        file: file.to_owned(),
-        subject: certificate.subject,
-        names: certificate.names,
-        signed_by: certificate.issuer,
-        valid_from: day(certificate.not_before),
-        valid_until: day(certificate.not_after),
-        days_left: (certificate.not_after - now).whole_days(),
-        usage: certificate.usage,
-        key_file,
-        problems,
-    }
-}
-
-fn lines(shown: &Shown) -> String {
-    let mut text = format!("{}\n", shown.file.display());
+    let (from, until) = (day(certificate.not_before), day(certificate.not_after));
+    let days_left = (certificate.not_after - now).whole_days();
+    let json = json!({
+        "file": file,
+        "subject": certificate.subject,
+        "names": certificate.names,
+        "signed_by": certificate.issuer,
+        "valid_from": from,
+        "valid_until": until,
+        "days_left": days_left,
+        "usage": certificate.usage,
+        // The key next to the file, if any.
+        "key_file": key_file,
+        "problems": problems,
+    });
+    let mut text = format!("{}\n", file.display());
     let mut line = |title: &str, value: &str| {
         let _ = writeln!(text, "  {title:<10} {value}");
     };
-    line("subject", &shown.subject);
-    line("names", &shown.names.join(", "));
-    line("signed by", &shown.signed_by);
-    line("usage", &shown.usage.join(", "));
-    let days = shown.days_left.max(0);
-    let validity = format!(
-        "{} to {}, {days} days left",
-        shown.valid_from, shown.valid_until
-    );
-    line("valid", &validity);
-    if let Some(key) = &shown.key_file {
+    line("subject", &certificate.subject);
+    line("names", &certificate.names.join(", "));
+    line("signed by", &certificate.issuer);
+    line("usage", &certificate.usage.join(", "));
+    let left = days_left.max(0);
+    line("valid", &format!("{from} to {until}, {left} days left"));
+    if let Some(key) = &key_file {
         line("key", &key.display().to_string());
     }
-    for problem in &shown.problems {
+    for problem in &problems {
         line("problem", problem);
     }
-    text
+    (json, text, problems.is_empty())
 }

@@ -22,72 +22,103 @@ section! {
     /// Section `[mysql]`.
     Mysql, "mysql.", "The mysqld of a database member; a witness ignores this section";
 
-    mode: String = Kind::Choice(&["child", "external", "attach"]), Some("\"child\""), "",
-        "`child`: the member starts, watches and stops mysqld. `external`: the same, through `mysql.start_command`, `stop_command` and `kill_command`, for a mysqld that systemd owns (see `docs/external-mysqld.md`). `attach`: the member connects to a running mysqld, does not start, stop or kill it, and cannot trim its binlog before a start.";
-    host: String = Kind::Text, Some("\"127.0.0.1\""), "",
-        "Host of this member's mysqld.";
-    port: u16 = Kind::Integer(1, 65_535), Some("3306"), "",
-        "TCP port of that mysqld.";
-    socket: String = Kind::Text, Some("\"\""), "\"/run/mysqld/mysqld.sock\"",
-        "Unix socket of that mysqld, used instead of host and port when given. Empty in mode `child`: `mysqld.sock` in `data_dir`.";
-    connect_address: String = Kind::HostPort, Some("\"\""), "\"db-1.example.org:3306\"",
-        "Where clients reach that mysqld, for `/cluster`. Empty: `mysql.host` and `mysql.port`, with the host of the member's `address` where `mysql.host` is this host.";
-    user: String = Kind::Text, Some("\"witness\""), "",
-        "Account of the member in that mysqld. With `mysql.apply = \"rows\"` it needs ALL PRIVILEGES WITH GRANT OPTION, because it applies all statements and rows of the log; docs/roles.md has the rights that are enough with `native`. A server that the member initialises gets it.";
-    password: String = Kind::Text, Some("\"\""), "",
-        "Its password. Better given by `WITNESS_MYSQL_PASSWORD` or `mysql.password_file`; there is no flag for it.", reloaded, secret;
-    password_file: String = Kind::SecretFile, Some("\"\""), "\"/etc/witness/mysql-password\"",
-        "File with the password in its first line.", reloaded;
-    tls: String = Kind::Choice(&["disabled", "preferred", "required", "verify_ca", "verify_identity"]), Some("\"preferred\""), "",
-        "TLS towards mysqld, with the meanings of the `mysql` client's `--ssl-mode`.";
-    tls_ca_file: String = Kind::File, Some("\"\""), "\"/etc/witness/mysql-ca.pem\"",
-        "Authorities that may have signed mysqld's certificate, PEM; needed by the two `verify_` modes.";
-    tls_certificate_file: String = Kind::File, Some("\"\""), "\"/etc/witness/mysql-client.pem\"",
-        "Certificate that the member shows to mysqld, PEM, for an account that demands one.";
-    tls_key_file: String = Kind::SecretFile, Some("\"\""), "\"/etc/witness/mysql-client.key\"",
-        "Private key of that certificate, PEM.";
-    public_key_file: String = Kind::File, Some("\"\""), "\"/var/lib/mysql/public_key.pem\"",
-        "A copy of mysqld's RSA public key, for a password over TCP without TLS. Empty: a mysqld on this host is asked for it; the login at one on another host fails.";
-    mysqld: Vec<String> = Kind::List, Some("[\"mysqld\"]"), "",
-        "Command that starts mysqld in mode `child`: the program, and before it whatever wraps it.";
-    datadir: String = Kind::Directory, Some("\"\""), "\"/var/lib/mysql\"",
-        "Data directory of mysqld in the modes `child` and `external`.", shown;
-    extra_args: Vec<String> = Kind::List, Some("[]"), "[\"--innodb-buffer-pool-size=4G\"]",
-        "More arguments for mysqld in mode `child`.";
-    initialize: bool = Kind::Bool, Some("true"), "",
-        "Whether an empty `mysql.datadir` is initialised in mode `child`.";
-    start_command: Vec<String> = Kind::List, Some("[]"), "[\"systemctl\", \"start\", \"mysql\"]",
-        "Command that starts mysqld in mode `external`, and ends once it is started.";
-    stop_command: Vec<String> = Kind::List, Some("[]"), "[\"systemctl\", \"stop\", \"mysql\"]",
-        "Command that asks mysqld to stop in mode `external`.";
-    kill_command: Vec<String> = Kind::List, Some("[]"), "[\"systemctl\", \"kill\", \"--signal=KILL\", \"mysql\"]",
-        "Command that kills mysqld in mode `external`, so that commits which wait for the ring are not let through.";
-    log_bin: String = Kind::Text, Some("\"binlog\""), "\"/var/log/mysql/binlog\"",
-        "The option `log_bin` of mysqld in mode `external`; relative to `mysql.datadir`.";
-    pid_file: String = Kind::Text, Some("\"\""), "\"/run/mysqld/mysqld.pid\"",
-        "Pid file of mysqld in mode `external`. Needed where the member may not read `/proc/PID/cwd` of that process. Empty: not used.";
-    server_id: u32 = Kind::Integer(0, 4_294_967_295), Some("0"), "4001",
-        "Server id under which the member attaches as a replica. 0: made from the member's id.";
-    server_uuid: Option<Uuid> = Kind::Uuid, Some("\"\""), "",
-        "Server UUID under which the member attaches as a replica. Empty: its incarnation.";
-    manage_settings: bool = Kind::Bool, Some("true"), "",
-        "Whether the member sets what the wait for consensus needs on mysqld (semi-sync, timeouts, sync_binlog). Otherwise it only checks. Then nothing of the ring's log is applied to mysqld, as with `mysql.apply = \"off\"`.";
-    accept_unproven: bool = Kind::Bool, Some("false"), "",
-        "Whether the member attaches to a MySQL version or product that was not fully tested (docs/versions.md). Versions that cannot work are refused in any case.";
-    apply: String = Kind::Choice(&["rows", "native", "off"]), Some("\"rows\""), "",
-        "How the ring's log is applied to mysqld while another member leads. `rows`: by the member, row by row. `native`: by mysqld's own replica threads, reading from the member's binlog server, with super_read_only on. `off`: not at all, for a ring with one mysqld: once another member's mysqld was the primary, this one lacks what was written there and can never be the primary again (docs/roles.md). With `mysql.manage_settings = false` nothing is applied either.";
-    apply_workers: usize = Kind::Integer(1, 1024), Some("4"), "",
-        "Connections over which the applier writes to mysqld.";
-    max_transaction_bytes: u64 = Kind::Bytes(1 << 20, GIB), Some("\"1GiB\""), "\"256MiB\"",
-        "Largest transaction that the primary takes, in bytes of binlog. The member sets `max_binlog_cache_size` and `max_binlog_stmt_cache_size` by it before clients may write, and leaves a smaller value as it is. A larger transaction fails with MySQL's error 1197 and is rolled back; nothing else is held up. MySQL checks before it writes an event, so the last rows of a transaction, which share an event, may exceed it. A session that wrote before keeps the limit that it had. Give the same on every member with a mysqld: replica threads that log what they apply keep to it, too. A statement that writes more than this to a table of an engine without transactions (MyISAM) leaves its rows there, and MySQL logs that events are lost: later transactions cannot be received, the leadership goes to another member after `mysql.demote_after`, and this mysqld stays down until `witness reprovision` gives it a copy. Use InnoDB.";
-    event_scheduler: String = Kind::Choice(&["as_mysqld", "on", "off"]), Some("\"as_mysqld\""), "",
-        "Whether scheduled events (`CREATE EVENT`) run at the primary; replicas never run them. `as_mysqld`: as mysqld was configured when the member first connected.";
-    demote_after: Duration = Kind::Duration(0, DAY), Some("\"30s\""), "",
-        "Automatic demotion. When the leader's mysqld cannot serve as primary for this long, the leadership moves to a member with a mysqld that can. That covers a mysqld that does not start, is stopped by an error, does not catch up, hangs (no commit finishes, or no answer), or is one from which nothing can be received. If the process has exited, the leadership moves immediately. A mysqld that hangs is killed on the way, except in mode `attach`; one without successful logins is killed 10 s later, even where no other can be the primary. `0s` turns all of this off.";
-    fence_after: Duration = Kind::Duration(0, DAY), Some("\"10s\""), "",
-        "How long clients may keep using a primary after its member no longer serves as the leader, counted from the end of its lease. Then writes are closed. If another mysqld could be primary, reads are closed too, with `offline_mode`: it ends the sessions of ordinary accounts and refuses new ones until this mysqld is a primary or a replica again. Commits wait from the first moment. Make it longer than an election and a restart of the member.";
-    kill_statements_after: Duration = Kind::Duration(0, DAY), Some("\"10s\""), "",
-        "How long a planned switchover waits for running writes and `LOCK TABLES`: `witness switchover`, a member that is stopped, an automatic demotion. Then the sessions that block it are killed and their transactions roll back; a transaction that is already committing is left alone. If the rollback takes more than ten seconds, the primary stays where it is. On a mysqld that is to become the primary, a session whose locks keep the rest of the log from being applied is killed once it has blocked it for that long, and a backup that holds `LOCK INSTANCE FOR BACKUP` or `FLUSH TABLES WITH READ LOCK` immediately. `0s`: nothing is killed, and a switchover that has to wait longer than a second fails.";
+    /// `child`: the member starts, watches and stops mysqld. `external`: the same, through `mysql.start_command`, `stop_command` and
+    /// `kill_command`, for a mysqld that systemd owns (see `docs/external-mysqld.md`). `attach`: the member connects to a running mysqld,
+    /// does not start, stop or kill it, and cannot trim its binlog before a start.
+    mode: String = Kind::Choice(&["child", "external", "attach"]), Some("\"child\""), "";
+    /// Host of this member's mysqld.
+    host: String = Kind::Text, Some("\"127.0.0.1\""), "";
+    /// TCP port of that mysqld.
+    port: u16 = Kind::Integer(1, 65_535), Some("3306"), "";
+    /// Unix socket of that mysqld, used instead of host and port when given. Empty in mode `child`: `mysqld.sock` in `data_dir`.
+    socket: String = Kind::Text, Some("\"\""), "\"/run/mysqld/mysqld.sock\"";
+    /// Where clients reach that mysqld, for `/cluster`. Empty: `mysql.host` and `mysql.port`, with the host of the member's `address` where
+    /// `mysql.host` is this host.
+    connect_address: String = Kind::HostPort, Some("\"\""), "\"db-1.example.org:3306\"";
+    /// Account of the member in that mysqld. With `mysql.apply = "rows"` it needs ALL PRIVILEGES WITH GRANT OPTION, because it applies all
+    /// statements and rows of the log; docs/roles.md has the rights that are enough with `native`. A server that the member initialises
+    /// gets it.
+    user: String = Kind::Text, Some("\"witness\""), "";
+    /// Its password. Better given by `WITNESS_MYSQL_PASSWORD` or `mysql.password_file`; there is no flag for it.
+    password: String = Kind::Text, Some("\"\""), "", reloaded, secret;
+    /// File with the password in its first line.
+    password_file: String = Kind::SecretFile, Some("\"\""), "\"/etc/witness/mysql-password\"", reloaded;
+    /// TLS towards mysqld, with the meanings of the `mysql` client's `--ssl-mode`.
+    tls: String = Kind::Choice(&["disabled", "preferred", "required", "verify_ca", "verify_identity"]), Some("\"preferred\""), "";
+    /// Authorities that may have signed mysqld's certificate, PEM; needed by the two `verify_` modes.
+    tls_ca_file: String = Kind::File, Some("\"\""), "\"/etc/witness/mysql-ca.pem\"";
+    /// Certificate that the member shows to mysqld, PEM, for an account that demands one.
+    tls_certificate_file: String = Kind::File, Some("\"\""), "\"/etc/witness/mysql-client.pem\"";
+    /// Private key of that certificate, PEM.
+    tls_key_file: String = Kind::SecretFile, Some("\"\""), "\"/etc/witness/mysql-client.key\"";
+    /// A copy of mysqld's RSA public key, for a password over TCP without TLS. Empty: a mysqld on this host is asked for it; the login at
+    /// one on another host fails.
+    public_key_file: String = Kind::File, Some("\"\""), "\"/var/lib/mysql/public_key.pem\"";
+    /// Command that starts mysqld in mode `child`: the program, and before it whatever wraps it.
+    mysqld: Vec<String> = Kind::List, Some("[\"mysqld\"]"), "";
+    /// Data directory of mysqld in the modes `child` and `external`.
+    datadir: String = Kind::Directory, Some("\"\""), "\"/var/lib/mysql\"", shown;
+    /// More arguments for mysqld in mode `child`.
+    extra_args: Vec<String> = Kind::List, Some("[]"), "[\"--innodb-buffer-pool-size=4G\"]";
+    /// Whether an empty `mysql.datadir` is initialised in mode `child`.
+    initialize: bool = Kind::Bool, Some("true"), "";
+    /// Command that starts mysqld in mode `external`, and ends once it is started.
+    start_command: Vec<String> = Kind::List, Some("[]"), "[\"systemctl\", \"start\", \"mysql\"]";
+    /// Command that asks mysqld to stop in mode `external`.
+    stop_command: Vec<String> = Kind::List, Some("[]"), "[\"systemctl\", \"stop\", \"mysql\"]";
+    /// Command that kills mysqld in mode `external`, so that commits which wait for the ring are not let through.
+    kill_command: Vec<String> = Kind::List, Some("[]"), "[\"systemctl\", \"kill\", \"--signal=KILL\", \"mysql\"]";
+    /// The option `log_bin` of mysqld in mode `external`; relative to `mysql.datadir`.
+    log_bin: String = Kind::Text, Some("\"binlog\""), "\"/var/log/mysql/binlog\"";
+    /// Pid file of mysqld in mode `external`. Needed where the member may not read `/proc/PID/cwd` of that process. Empty: not used.
+    pid_file: String = Kind::Text, Some("\"\""), "\"/run/mysqld/mysqld.pid\"";
+    /// Server id under which the member attaches as a replica. 0: made from the member's id.
+    server_id: u32 = Kind::Integer(0, 4_294_967_295), Some("0"), "4001";
+    /// Server UUID under which the member attaches as a replica. Empty: its incarnation.
+    server_uuid: Option<Uuid> = Kind::Uuid, Some("\"\""), "";
+    /// Whether the member sets what the wait for consensus needs on mysqld (semi-sync, timeouts, sync_binlog). Otherwise it only checks.
+    /// Then nothing of the ring's log is applied to mysqld, as with `mysql.apply = "off"`.
+    manage_settings: bool = Kind::Bool, Some("true"), "";
+    /// Whether the member attaches to a MySQL version or product that was not fully tested (docs/versions.md). Versions that cannot work
+    /// are refused in any case.
+    accept_unproven: bool = Kind::Bool, Some("false"), "";
+    /// How the ring's log is applied to mysqld while another member leads. `rows`: by the member, row by row. `native`: by mysqld's own
+    /// replica threads, reading from the member's binlog server, with super_read_only on. `off`: not at all, for a ring with one mysqld:
+    /// once another member's mysqld was the primary, this one lacks what was written there and can never be the primary again
+    /// (docs/roles.md). With `mysql.manage_settings = false` nothing is applied either.
+    apply: String = Kind::Choice(&["rows", "native", "off"]), Some("\"rows\""), "";
+    /// Connections over which the applier writes to mysqld.
+    apply_workers: usize = Kind::Integer(1, 1024), Some("4"), "";
+    /// Largest transaction that the primary takes, in bytes of binlog. The member sets `max_binlog_cache_size` and
+    /// `max_binlog_stmt_cache_size` by it before clients may write, and leaves a smaller value as it is. A larger transaction fails with
+    /// MySQL's error 1197 and is rolled back; nothing else is held up. MySQL checks before it writes an event, so the last rows of a
+    /// transaction, which share an event, may exceed it. A session that wrote before keeps the limit that it had. Give the same on every
+    /// member with a mysqld: replica threads that log what they apply keep to it, too. A statement that writes more than this to a table of
+    /// an engine without transactions (MyISAM) leaves its rows there, and MySQL logs that events are lost: later transactions cannot be
+    /// received, the leadership goes to another member after `mysql.demote_after`, and this mysqld stays down until `witness reprovision`
+    /// gives it a copy. Use InnoDB.
+    max_transaction_bytes: u64 = Kind::Bytes(1 << 20, GIB), Some("\"1GiB\""), "\"256MiB\"";
+    /// Whether scheduled events (`CREATE EVENT`) run at the primary; replicas never run them. `as_mysqld`: as mysqld was configured when
+    /// the member first connected.
+    event_scheduler: String = Kind::Choice(&["as_mysqld", "on", "off"]), Some("\"as_mysqld\""), "";
+    /// Automatic demotion. When the leader's mysqld cannot serve as primary for this long, the leadership moves to a member with a mysqld
+    /// that can. That covers a mysqld that does not start, is stopped by an error, does not catch up, hangs (no commit finishes, or no
+    /// answer), or is one from which nothing can be received. If the process has exited, the leadership moves immediately. A mysqld that
+    /// hangs is killed on the way, except in mode `attach`; one without successful logins is killed 10 s later, even where no other can be
+    /// the primary. `0s` turns all of this off.
+    demote_after: Duration = Kind::Duration(0, DAY), Some("\"30s\""), "";
+    /// How long clients may keep using a primary after its member no longer serves as the leader, counted from the end of its lease. Then
+    /// writes are closed. If another mysqld could be primary, reads are closed too, with `offline_mode`: it ends the sessions of ordinary
+    /// accounts and refuses new ones until this mysqld is a primary or a replica again. Commits wait from the first moment. Make it longer
+    /// than an election and a restart of the member.
+    fence_after: Duration = Kind::Duration(0, DAY), Some("\"10s\""), "";
+    /// How long a planned switchover waits for running writes and `LOCK TABLES`: `witness switchover`, a member that is stopped, an
+    /// automatic demotion. Then the sessions that block it are killed and their transactions roll back; a transaction that is already
+    /// committing is left alone. If the rollback takes more than ten seconds, the primary stays where it is. On a mysqld that is to become
+    /// the primary, a session whose locks keep the rest of the log from being applied is killed once it has blocked it for that long, and a
+    /// backup that holds `LOCK INSTANCE FOR BACKUP` or `FLUSH TABLES WITH READ LOCK` immediately. `0s`: nothing is killed, and a switchover
+    /// that has to wait longer than a second fails.
+    kill_statements_after: Duration = Kind::Duration(0, DAY), Some("\"10s\""), "";
 }
 
 impl Mysql {
@@ -285,24 +316,24 @@ section! {
     /// Section `[binlog_server]`.
     BinlogServer, "binlog_server.", "The log over MySQL's protocol, for stock replicas and other consumers";
 
-    listen: String = Kind::HostPort, Some("\"\""), "\"0.0.0.0:3307\"",
-        "Where stock replicas, mysqlbinlog and change-data consumers attach to read what the ring committed. Empty: nowhere.";
-    user: String = Kind::Text, Some("\"replication\""), "",
-        "The one account that may log in there.";
-    password: String = Kind::Text, Some("\"\""), "",
-        "Its password. Better given by `WITNESS_BINLOG_SERVER_PASSWORD` or `binlog_server.password_file`; there is no flag for it.", reloaded, secret;
-    password_file: String = Kind::SecretFile, Some("\"\""), "\"/etc/witness/replication-password\"",
-        "File with the password in its first line.", reloaded;
-    tls_certificate_file: String = Kind::File, Some("\"\""), "\"/etc/witness/binlog-server.pem\"",
-        "Certificate that is shown to replicas, PEM. Empty: that of `tls.certificate_file`, if there is one.", reloaded;
-    tls_key_file: String = Kind::SecretFile, Some("\"\""), "\"/etc/witness/binlog-server.key\"",
-        "Private key of that certificate, PEM.", reloaded;
-    require_tls: bool = Kind::Bool, Some("true"), "",
-        "Whether a login without TLS is refused, where there is a certificate. The log has every row that was written.";
-    max_connections: usize = Kind::Integer(1, 10_000), Some("100"), "",
-        "Clients at a time, of those that have logged in.";
-    queue_bytes: usize = Kind::Bytes(256 * KIB, GIB), Some("\"4MiB\""), "",
-        "Buffer for one consumer. A slow consumer uses no more than this, and never delays commits or other consumers.";
+    /// Where stock replicas, mysqlbinlog and change-data consumers attach to read what the ring committed. Empty: nowhere.
+    listen: String = Kind::HostPort, Some("\"\""), "\"0.0.0.0:3307\"";
+    /// The one account that may log in there.
+    user: String = Kind::Text, Some("\"replication\""), "";
+    /// Its password. Better given by `WITNESS_BINLOG_SERVER_PASSWORD` or `binlog_server.password_file`; there is no flag for it.
+    password: String = Kind::Text, Some("\"\""), "", reloaded, secret;
+    /// File with the password in its first line.
+    password_file: String = Kind::SecretFile, Some("\"\""), "\"/etc/witness/replication-password\"", reloaded;
+    /// Certificate that is shown to replicas, PEM. Empty: that of `tls.certificate_file`, if there is one.
+    tls_certificate_file: String = Kind::File, Some("\"\""), "\"/etc/witness/binlog-server.pem\"", reloaded;
+    /// Private key of that certificate, PEM.
+    tls_key_file: String = Kind::SecretFile, Some("\"\""), "\"/etc/witness/binlog-server.key\"", reloaded;
+    /// Whether a login without TLS is refused, where there is a certificate. The log has every row that was written.
+    require_tls: bool = Kind::Bool, Some("true"), "";
+    /// Clients at a time, of those that have logged in.
+    max_connections: usize = Kind::Integer(1, 10_000), Some("100"), "";
+    /// Buffer for one consumer. A slow consumer uses no more than this, and never delays commits or other consumers.
+    queue_bytes: usize = Kind::Bytes(256 * KIB, GIB), Some("\"4MiB\""), "";
 }
 
 impl BinlogServer {

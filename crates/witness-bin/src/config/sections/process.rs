@@ -21,28 +21,39 @@ section! {
     /// Section `[log]`.
     Log, "log.", "The log on disk";
 
-    durability: String = Kind::Choice(&["fsync", "os"]), Some("\"fsync\""), "",
-        "When an entry counts as durable: `fsync` after it was forced to the disk, `os` after the operating system has it. A cut of the power can lose it: the member then votes for no member until the leader, or all other members, have reported the ends of their logs, and a ring that lost its power as a whole waits for all of its members.";
-    max_file_bytes: u64 = Kind::Bytes(4 * KIB, GIB), Some("\"1GiB\""), "",
-        "Size after which the leader rotates to the next binlog file, as `max_binlog_size` does in MySQL.";
-    cache_bytes: u64 = Kind::Bytes(1 << 20, 64 * GIB), Some("\"64MiB\""), "",
-        "Memory for the newest entries, from which other members are served without reading the disk.";
-    queue_bytes: u64 = Kind::Bytes(1 << 20, 64 * GIB), Some("\"64MiB\""), "",
-        "Memory for entries that wait for the disk. When it is full, proposals and the leader's entries wait. One larger transaction is accepted when the queue is empty.";
-    verify_at_start: String = Kind::Choice(&["new", "recent", "all"]), Some("\"new\""), "",
-        "How much of the log is checked before the member joins. `recent`: the newest files. `new`: those, and everything that was never read back since it was written (at most 4 GiB). `all`: everything. The rest is checked when it is read, and by the scrub.";
-    scrub_rate: u64 = Kind::Bytes(0, 64 * GIB), Some("\"8MiB\""), "",
-        "Speed of the scrub, in bytes per second: it reads closed files back and checks them, new files soon after they were closed, and all files again one day after the last pass has ended. `0` turns it off.";
-    disk_limit_bytes: u64 = Kind::Bytes(0, u64::MAX), Some("0"), "\"200GiB\"",
-        "Largest total size of the log files. Beyond it, new transactions are refused. Transactions already in progress, and the ring's own entries, may exceed it by `log.disk_reserve_bytes`. `0`: no limit.";
-    disk_reserve_bytes: u64 = Kind::Bytes(0, u64::MAX), Some("\"256MiB\""), "",
-        "Disk space that transactions cannot use. When only this much is left, new transactions are refused until space is free; elections, rotations and purges still work, so a ring with full disks recovers by itself. Set it to at least `raft.proposals_bytes`. Other programs can still fill the disk: then the member waits, acknowledges nothing, reports it in `witness status`, and continues when there is space. A start needs free space.";
-    keep_for: Duration = Kind::Duration(0, 10 * 365 * DAY), Some("\"30d\""), "",
-        "Files of the log are purged this long after they were closed, as `binlog_expire_logs_seconds` does in MySQL, and only once no region, no reader and no mysqld needs them. `0s`: never by age.";
-    keep_bytes: u64 = Kind::Bytes(0, u64::MAX), Some("0"), "\"100GiB\"",
-        "The oldest files are purged while the log takes more, under the same conditions. 0: never by size.";
-    absent_after: Duration = Kind::Duration(1_000, 365 * DAY), Some("\"1d\""), "",
-        "How long an absent member keeps old log files from being purged. If it is away longer, its log starts with a later file when it returns, and its mysqld has to be reprovisioned. The majority of a region keeps files for as long as it is away.";
+    /// When an entry counts as durable: `fsync` after it was forced to the disk, `os` after the operating system has it. A cut of the power
+    /// can lose it: the member then votes for no member until the leader, or all other members, have reported the ends of their logs, and a
+    /// ring that lost its power as a whole waits for all of its members.
+    durability: String = Kind::Choice(&["fsync", "os"]), Some("\"fsync\""), "";
+    /// Size after which the leader rotates to the next binlog file, as `max_binlog_size` does in MySQL.
+    max_file_bytes: u64 = Kind::Bytes(4 * KIB, GIB), Some("\"1GiB\""), "";
+    /// Memory for the newest entries, from which other members are served without reading the disk.
+    cache_bytes: u64 = Kind::Bytes(1 << 20, 64 * GIB), Some("\"64MiB\""), "";
+    /// Memory for entries that wait for the disk. When it is full, proposals and the leader's entries wait. One larger transaction is
+    /// accepted when the queue is empty.
+    queue_bytes: u64 = Kind::Bytes(1 << 20, 64 * GIB), Some("\"64MiB\""), "";
+    /// How much of the log is checked before the member joins. `recent`: the newest files. `new`: those, and everything that was never read
+    /// back since it was written (at most 4 GiB). `all`: everything. The rest is checked when it is read, and by the scrub.
+    verify_at_start: String = Kind::Choice(&["new", "recent", "all"]), Some("\"new\""), "";
+    /// Speed of the scrub, in bytes per second: it reads closed files back and checks them, new files soon after they were closed, and all
+    /// files again one day after the last pass has ended. `0` turns it off.
+    scrub_rate: u64 = Kind::Bytes(0, 64 * GIB), Some("\"8MiB\""), "";
+    /// Largest total size of the log files. Beyond it, new transactions are refused. Transactions already in progress, and the ring's own
+    /// entries, may exceed it by `log.disk_reserve_bytes`. `0`: no limit.
+    disk_limit_bytes: u64 = Kind::Bytes(0, u64::MAX), Some("0"), "\"200GiB\"";
+    /// Disk space that transactions cannot use. When only this much is left, new transactions are refused until space is free; elections,
+    /// rotations and purges still work, so a ring with full disks recovers by itself. Set it to at least `raft.proposals_bytes`. Other
+    /// programs can still fill the disk: then the member waits, acknowledges nothing, reports it in `witness status`, and continues when
+    /// there is space. A start needs free space.
+    disk_reserve_bytes: u64 = Kind::Bytes(0, u64::MAX), Some("\"256MiB\""), "";
+    /// Files of the log are purged this long after they were closed, as `binlog_expire_logs_seconds` does in MySQL, and only once no
+    /// region, no reader and no mysqld needs them. `0s`: never by age.
+    keep_for: Duration = Kind::Duration(0, 10 * 365 * DAY), Some("\"30d\""), "";
+    /// The oldest files are purged while the log takes more, under the same conditions. 0: never by size.
+    keep_bytes: u64 = Kind::Bytes(0, u64::MAX), Some("0"), "\"100GiB\"";
+    /// How long an absent member keeps old log files from being purged. If it is away longer, its log starts with a later file when it
+    /// returns, and its mysqld has to be reprovisioned. The majority of a region keeps files for as long as it is away.
+    absent_after: Duration = Kind::Duration(1_000, 365 * DAY), Some("\"1d\""), "";
 }
 
 impl Log {
@@ -104,34 +115,50 @@ section! {
     /// Section `[archive]`.
     Archive, "archive.", "The log in object storage";
 
-    url: String = Kind::Text, Some("\"\""), "\"s3://backups/orders\"",
-        "Where the ring's log is archived: `s3://bucket/folder`, `gs://bucket/folder`, `az://container/folder`, or `file:///folder` for a directory that is there. The same on all members, a folder for each ring; one of them archives at a time, a witness where there is one. Empty: this member does not archive.";
-    options_file: String = Kind::SecretFile, Some("\"\""), "",
-        "File with what the storage has to know, in lines as `aws_endpoint = \"https://…\"` and `aws_secret_access_key = \"…\"`: the names of its environment variables in lower case. They come before those of the environment; with neither, the rights of the machine's role are used. Read again after each failure.";
-    interval: Duration = Kind::Duration(100, 3_600_000), Some("\"5s\""), "",
-        "How often new commits are archived: the commits that the loss of all members would lose.";
-    max_file_age: Duration = Kind::Duration(0, 365 * DAY), Some("\"1h\""), "",
-        "How old a file of the log gets before the leader rotates for the next transaction, as by `archive_timeout` of PostgreSQL. A file that is closed is archived as a whole, and the pieces that were archived of it go a day later. `0s`: a file ends by its size alone, and has a piece for each interval in which something was committed.";
-    call_limit: Duration = Kind::Duration(1_000, 3_600_000), Some("\"60s\""), "",
-        "How long one call of the storage may take.";
-    bytes_per_second: u64 = Kind::Bytes(0, 64 * GIB), Some("0"), "\"20MiB\"",
-        "What archiving takes of the network at most, in bytes per second. `0`: no limit.";
-    hold_bytes: u64 = Kind::Bytes(0, u64::MAX), Some("\"20GiB\""), "",
-        "Files of the log that are not archived yet are not purged as long as they take no more than this together. Beyond it the oldest go, and the archive has a gap there.";
-    recipients_file: String = Kind::File, Some("\"\""), "\"/etc/witness/archive-recipients.txt\"",
-        "File with public keys of age, one a line (`age1…`): the archive is encrypted for them, and a member cannot read it. `witness archive keygen` makes a pair. Read again at each interval; as long as it cannot be, nothing is archived. Empty: nothing is encrypted.";
-    serve_bytes: u64 = Kind::Bytes(0, u64::MAX), Some("\"4GiB\""), "",
-        "Files that this member has purged are fetched from the archive for consumers of its binlog server, and take no more than this of the data directory's disk together. At least as much as the largest file of the log; a file for each consumer that reads old ones at the same time. `0`: purged files are not served.";
-    identity_file: String = Kind::SecretFile, Some("\"\""), "\"/etc/witness/archive.identity\"",
-        "File with secret keys of age (`AGE-SECRET-KEY-1…`), which only its owner may read (mode 0600): with them, encrypted files of the archive are served to consumers of the binlog server, and nothing else is done. An attacker that takes over a member with it can read the archive. Read again at each query of the archive. Empty: encrypted files are not served.";
-    keep: Duration = Kind::Duration(0, 100 * 365 * DAY), Some("\"0s\""), "\"30d\"",
-        "How long one can go back. Files of the log that have nothing younger are deleted in the archive, the oldest first, and base backups that are not needed for it. `0s`: without limit, or as set by `archive.keep_base_backups`.";
-    keep_base_backups: usize = Kind::Integer(0, 100_000), Some("0"), "7",
-        "So many of the newest base backups stay in the archive, with the log after them, regardless of `archive.keep`. Older ones are deleted. `0`: all that `archive.keep` keeps.";
-    prune: bool = Kind::Bool, Some("true"), "",
-        "Whether the member that archives deletes in the archive what may go: pieces that a whole file has replaced a day ago, and what is older than `archive.keep`. Where its credentials may not delete: `false`, and `witness archive prune` somewhere else.";
-    copy_directory: String = Kind::Text, Some("\"\""), "\"/var/lib/witness-copies\"",
-        "Where mysqld makes the copy of its data that `witness archive backup` puts into the archive, and that is removed then: a directory in which mysqld's account may make one, with room for all of its data. Not the disk of the log. Empty: `--copy-directory` names it.";
+    /// Where the ring's log is archived: `s3://bucket/folder`, `gs://bucket/folder`, `az://container/folder`, or `file:///folder` for a
+    /// directory that is there. The same on all members, a folder for each ring; one of them archives at a time, a witness where there is
+    /// one. Empty: this member does not archive.
+    url: String = Kind::Text, Some("\"\""), "\"s3://backups/orders\"";
+    /// File with what the storage has to know, in lines as `aws_endpoint = "https://…"` and `aws_secret_access_key = "…"`: the names of its
+    /// environment variables in lower case. They come before those of the environment; with neither, the rights of the machine's role are
+    /// used. Read again after each failure.
+    options_file: String = Kind::SecretFile, Some("\"\""), "";
+    /// How often new commits are archived: the commits that the loss of all members would lose.
+    interval: Duration = Kind::Duration(100, 3_600_000), Some("\"5s\""), "";
+    /// How old a file of the log gets before the leader rotates for the next transaction, as by `archive_timeout` of PostgreSQL. A file
+    /// that is closed is archived as a whole, and the pieces that were archived of it go a day later. `0s`: a file ends by its size alone,
+    /// and has a piece for each interval in which something was committed.
+    max_file_age: Duration = Kind::Duration(0, 365 * DAY), Some("\"1h\""), "";
+    /// How long one call of the storage may take.
+    call_limit: Duration = Kind::Duration(1_000, 3_600_000), Some("\"60s\""), "";
+    /// What archiving takes of the network at most, in bytes per second. `0`: no limit.
+    bytes_per_second: u64 = Kind::Bytes(0, 64 * GIB), Some("0"), "\"20MiB\"";
+    /// Files of the log that are not archived yet are not purged as long as they take no more than this together. Beyond it the oldest go,
+    /// and the archive has a gap there.
+    hold_bytes: u64 = Kind::Bytes(0, u64::MAX), Some("\"20GiB\""), "";
+    /// File with public keys of age, one a line (`age1…`): the archive is encrypted for them, and a member cannot read it. `witness archive
+    /// keygen` makes a pair. Read again at each interval; as long as it cannot be, nothing is archived. Empty: nothing is encrypted.
+    recipients_file: String = Kind::File, Some("\"\""), "\"/etc/witness/archive-recipients.txt\"";
+    /// Files that this member has purged are fetched from the archive for consumers of its binlog server, and take no more than this of the
+    /// data directory's disk together. At least as much as the largest file of the log; a file for each consumer that reads old ones at the
+    /// same time. `0`: purged files are not served.
+    serve_bytes: u64 = Kind::Bytes(0, u64::MAX), Some("\"4GiB\""), "";
+    /// File with secret keys of age (`AGE-SECRET-KEY-1…`), which only its owner may read (mode 0600): with them, encrypted files of the
+    /// archive are served to consumers of the binlog server, and nothing else is done. An attacker that takes over a member with it can
+    /// read the archive. Read again at each query of the archive. Empty: encrypted files are not served.
+    identity_file: String = Kind::SecretFile, Some("\"\""), "\"/etc/witness/archive.identity\"";
+    /// How long one can go back. Files of the log that have nothing younger are deleted in the archive, the oldest first, and base backups
+    /// that are not needed for it. `0s`: without limit, or as set by `archive.keep_base_backups`.
+    keep: Duration = Kind::Duration(0, 100 * 365 * DAY), Some("\"0s\""), "\"30d\"";
+    /// So many of the newest base backups stay in the archive, with the log after them, regardless of `archive.keep`. Older ones are
+    /// deleted. `0`: all that `archive.keep` keeps.
+    keep_base_backups: usize = Kind::Integer(0, 100_000), Some("0"), "7";
+    /// Whether the member that archives deletes in the archive what may go: pieces that a whole file has replaced a day ago, and what is
+    /// older than `archive.keep`. Where its credentials may not delete: `false`, and `witness archive prune` somewhere else.
+    prune: bool = Kind::Bool, Some("true"), "";
+    /// Where mysqld makes the copy of its data that `witness archive backup` puts into the archive, and that is removed then: a directory
+    /// in which mysqld's account may make one, with room for all of its data. Not the disk of the log. Empty: `--copy-directory` names it.
+    copy_directory: String = Kind::Text, Some("\"\""), "\"/var/lib/witness-copies\"";
 }
 
 impl Archive {
@@ -183,26 +210,30 @@ section! {
     /// Section `[tls]`.
     Tls, "tls.", "TLS between members";
 
-    certificate_file: String = Kind::File, Some("\"\""), "\"/etc/witness/tls/member.crt\"",
-        "Certificate that this member shows to the others, PEM. Needed as soon as something listens, or a member is, beyond loopback, unless `tls.plaintext` is set.", reloaded, shown;
-    key_file: String = Kind::SecretFile, Some("\"\""), "\"/etc/witness/tls/member.key\"",
-        "Private key of that certificate, PEM.", reloaded, shown;
-    ca_file: String = Kind::File, Some("\"\""), "\"/etc/witness/tls/ca.crt\"",
-        "Authorities that may have signed the other members' certificates, PEM. Both sides are checked.", reloaded, shown;
-    peer_name: String = Kind::Text, Some("\"\""), "\"witness.example.org\"",
-        "Name that the other members' certificates must carry. Empty: the host in the address of each.", reloaded;
-    operator_certificate_file: String = Kind::Text, Some("\"\""), "\"/etc/witness/tls/operator-ana.crt\"",
-        "Certificate that commands on this host show, PEM; the member itself does not use it. Empty: the member's own, which may only read.", reloaded;
-    operator_key_file: String = Kind::Text, Some("\"\""), "\"/etc/witness/tls/operator-ana.key\"",
-        "Private key of that certificate, PEM.", reloaded;
-    members: Vec<String> = Kind::List, Some("[]"), "[\"db-1.example.org\", \"db-2.example.org\"]",
-        "Common names of members, where an authority of your own signs. Empty: every certificate of the authority without a role is a member's, unless `tls.operators` or `tls.readers` lists it. List the members where the authority signs for others too. Where one of the three lists has a name, a role in a certificate holds only if that role's list has its common name.", reloaded;
-    operators: Vec<String> = Kind::List, Some("[]"), "[\"ana\"]",
-        "Common names of operators, where an authority of your own signs.", reloaded;
-    readers: Vec<String> = Kind::List, Some("[]"), "[\"dashboard\"]",
-        "Common names of readers, where an authority of your own signs.", reloaded;
-    plaintext: bool = Kind::Bool, Some("false"), "",
-        "`true`: members, operators' commands, HTTP and the binlog server talk without TLS, on purpose. Without it and without a certificate, a member serves loopback alone.";
+    /// Certificate that this member shows to the others, PEM. Needed as soon as something listens, or a member is, beyond loopback, unless
+    /// `tls.plaintext` is set.
+    certificate_file: String = Kind::File, Some("\"\""), "\"/etc/witness/tls/member.crt\"", reloaded, shown;
+    /// Private key of that certificate, PEM.
+    key_file: String = Kind::SecretFile, Some("\"\""), "\"/etc/witness/tls/member.key\"", reloaded, shown;
+    /// Authorities that may have signed the other members' certificates, PEM. Both sides are checked.
+    ca_file: String = Kind::File, Some("\"\""), "\"/etc/witness/tls/ca.crt\"", reloaded, shown;
+    /// Name that the other members' certificates must carry. Empty: the host in the address of each.
+    peer_name: String = Kind::Text, Some("\"\""), "\"witness.example.org\"", reloaded;
+    /// Certificate that commands on this host show, PEM; the member itself does not use it. Empty: the member's own, which may only read.
+    operator_certificate_file: String = Kind::Text, Some("\"\""), "\"/etc/witness/tls/operator-ana.crt\"", reloaded;
+    /// Private key of that certificate, PEM.
+    operator_key_file: String = Kind::Text, Some("\"\""), "\"/etc/witness/tls/operator-ana.key\"", reloaded;
+    /// Common names of members, where an authority of your own signs. Empty: every certificate of the authority without a role is a
+    /// member's, unless `tls.operators` or `tls.readers` lists it. List the members where the authority signs for others too. Where one of
+    /// the three lists has a name, a role in a certificate holds only if that role's list has its common name.
+    members: Vec<String> = Kind::List, Some("[]"), "[\"db-1.example.org\", \"db-2.example.org\"]", reloaded;
+    /// Common names of operators, where an authority of your own signs.
+    operators: Vec<String> = Kind::List, Some("[]"), "[\"ana\"]", reloaded;
+    /// Common names of readers, where an authority of your own signs.
+    readers: Vec<String> = Kind::List, Some("[]"), "[\"dashboard\"]", reloaded;
+    /// `true`: members, operators' commands, HTTP and the binlog server talk without TLS, on purpose. Without it and without a certificate,
+    /// a member serves loopback alone.
+    plaintext: bool = Kind::Bool, Some("false"), "";
 }
 
 impl Tls {
@@ -268,18 +299,22 @@ section! {
     /// Section `[http]`.
     Http, "http.", "Metrics, health and status";
 
-    listen: String = Kind::HostPort, Some("\"\""), "\"127.0.0.1:7480\"",
-        "Where metrics, health and status are served over HTTP. Empty: nowhere.", shown;
-    connect_address: String = Kind::HostPort, Some("\"\""), "\"db-1.example.org:7480\"",
-        "Where clients reach it, for `/cluster` and for orders that are sent on to the leader. Empty: the host of the member's `address`, with the port of `http.listen`.";
-    tls: bool = Kind::Bool, Some("true"), "",
-        "Whether that is HTTPS, with the certificate of `tls.certificate_file`; without `[tls]` it is plain HTTP in any case. Callers need no certificate.", reloaded;
-    token_file: String = Kind::SecretFile, Some("\"\""), "",
-        "File with the token that orders over HTTP (`POST /pause`, `/resume`, `/switchover`, `/failover`, `/reinitialize`, `/restart`, `/reload`) have to bring. Empty: no orders over HTTP.", reloaded;
-    read_token_file: String = Kind::SecretFile, Some("\"\""), "",
-        "File with a token for reading. When set, the page, `/ring`, `/status`, `/cluster`, `/config`, `/history` and `/metrics` need it or that of `http.token_file`; what load balancers ask stays open. Empty: everybody may read.", reloaded;
-    throttle_threshold: Duration = Kind::Duration(1, 3_600_000), Some("\"1s\""), "",
-        "From which lag of a replica on `/check/APP/mysql/RING` answers 429, so that applications that can wait do not write.";
+    /// Where metrics, health and status are served over HTTP. Empty: nowhere.
+    listen: String = Kind::HostPort, Some("\"\""), "\"127.0.0.1:7480\"", shown;
+    /// Where clients reach it, for `/cluster` and for orders that are sent on to the leader. Empty: the host of the member's `address`,
+    /// with the port of `http.listen`.
+    connect_address: String = Kind::HostPort, Some("\"\""), "\"db-1.example.org:7480\"";
+    /// Whether that is HTTPS, with the certificate of `tls.certificate_file`; without `[tls]` it is plain HTTP in any case. Callers need no
+    /// certificate.
+    tls: bool = Kind::Bool, Some("true"), "", reloaded;
+    /// File with the token that orders over HTTP (`POST /pause`, `/resume`, `/switchover`, `/failover`, `/reinitialize`, `/restart`,
+    /// `/reload`) have to bring. Empty: no orders over HTTP.
+    token_file: String = Kind::SecretFile, Some("\"\""), "", reloaded;
+    /// File with a token for reading. When set, the page, `/ring`, `/status`, `/cluster`, `/config`, `/history` and `/metrics` need it or
+    /// that of `http.token_file`; what load balancers ask stays open. Empty: everybody may read.
+    read_token_file: String = Kind::SecretFile, Some("\"\""), "", reloaded;
+    /// From which lag of a replica on `/check/APP/mysql/RING` answers 429, so that applications that can wait do not write.
+    throttle_threshold: Duration = Kind::Duration(1, 3_600_000), Some("\"1s\""), "";
 }
 
 /// Section `[http]` of the configuration.
@@ -314,14 +349,14 @@ section! {
     /// Section `[hooks]`.
     Hooks, "hooks.", "Commands that the member runs when the primary changes";
 
-    on_primary: Vec<String> = Kind::List, Some("[]"), "",
-        "Command to run when this member's mysqld has become the primary. A list of words, no shell; docs/discovery.md lists its environment.", reloaded;
-    on_demoted: Vec<String> = Kind::List, Some("[]"), "",
-        "Command to run when this member's mysqld is no longer the primary.", reloaded;
-    on_primary_changed: Vec<String> = Kind::List, Some("[]"), "",
-        "Command that every member with this key runs when another member's mysqld has become the primary.", reloaded;
-    timeout: Duration = Kind::Duration(100, 3_600_000), Some("\"30s\""), "",
-        "How long a hook's command may take before it is killed with everything that it started. Only the next hook waits for it.", reloaded;
+    /// Command to run when this member's mysqld has become the primary. A list of words, no shell; docs/discovery.md lists its environment.
+    on_primary: Vec<String> = Kind::List, Some("[]"), "", reloaded;
+    /// Command to run when this member's mysqld is no longer the primary.
+    on_demoted: Vec<String> = Kind::List, Some("[]"), "", reloaded;
+    /// Command that every member with this key runs when another member's mysqld has become the primary.
+    on_primary_changed: Vec<String> = Kind::List, Some("[]"), "", reloaded;
+    /// How long a hook's command may take before it is killed with everything that it started. Only the next hook waits for it.
+    timeout: Duration = Kind::Duration(100, 3_600_000), Some("\"30s\""), "", reloaded;
 }
 
 impl Hooks {
@@ -339,10 +374,10 @@ section! {
     /// Section `[logging]`.
     Logging, "logging.", "The process's own log";
 
-    format: String = Kind::Choice(&["text", "json"]), Some("\"text\""), "",
-        "Form of the process's own log lines, which go to standard error.";
-    level: String = Kind::Text, Some("\"info\""), "",
-        "Which of them are written: `error`, `warn`, `info`, `debug`, `trace`, or a list such as `info,transport=debug`.", reloaded;
+    /// Form of the process's own log lines, which go to standard error.
+    format: String = Kind::Choice(&["text", "json"]), Some("\"text\""), "";
+    /// Which of them are written: `error`, `warn`, `info`, `debug`, `trace`, or a list such as `info,transport=debug`.
+    level: String = Kind::Text, Some("\"info\""), "", reloaded;
 }
 
 /// Section `[logging]` of the configuration.

@@ -10,55 +10,56 @@ use raft_types::{MemberId, MemberKind, Region};
 use transport::{Compression, FarOptions};
 
 use crate::config::key::section;
-use crate::config::problem::{Problems, listed, nearest};
+use crate::config::problem::{Problems, did_you_mean, listed};
 use crate::config::value::{GIB, Kind};
 
 section! {
     /// The keys outside of any section.
     Top, "", "The file as a whole";
 
-    data_dir: String = Kind::Directory, None, "\"/var/lib/witness\"",
-        "Directory of this member: its identity, its log and its metadata. Made when it does not exist; one process at a time.";
+    /// Directory of this member: its identity, its log and its metadata. Made when it does not exist; one process at a time.
+    data_dir: String = Kind::Directory, None, "\"/var/lib/witness\"";
 }
 
 section! {
     /// Section `[ring]`.
     Ring, "ring.", "The ring that this member belongs to";
 
-    name: String = Kind::Name, None, "\"orders\"",
-        "Name of the ring (one replicaset), for people and for the `ring` label of metrics.";
+    /// Name of the ring (one replicaset), for people and for the `ring` label of metrics.
+    name: String = Kind::Name, None, "\"orders\"";
 }
 
 section! {
     /// Section `[member]`.
     OwnMember, "member.", "Which member this process is";
 
-    id: u64 = Kind::Integer(1, u64::MAX), None, "1",
-        "Which entry of `[[members]]` this process is. A number that a lost data directory had is never used again.";
-    listen: String = Kind::HostPort, Some("\"\""), "\"0.0.0.0:7400\"",
-        "Address on which the member accepts calls of the other members. Empty: its own `address` in `[[members]]`.";
+    /// Which entry of `[[members]]` this process is. A number that a lost data directory had is never used again.
+    id: u64 = Kind::Integer(1, u64::MAX), None, "1";
+    /// Address on which the member accepts calls of the other members. Empty: its own `address` in `[[members]]`.
+    listen: String = Kind::HostPort, Some("\"\""), "\"0.0.0.0:7400\"";
 }
 
 section! {
     /// One entry of `[[members]]`.
     MemberKeys, "members.", "Every member of the ring, the same list in every member's file";
 
-    id: u64 = Kind::Integer(1, u64::MAX), None, "",
-        "The member's number, unique in the ring and never used again.";
-    name: String = Kind::Name, None, "",
-        "Its name, unique in the ring, for people and for the `member` label of metrics.";
-    region: String = Kind::Name, None, "",
-        "The place in which it runs; members of one region share a data quorum.";
-    kind: String = Kind::Choice(&["database", "witness"]), None, "",
-        "`database`: a member with a mysqld. `witness`: a member with the log alone.";
-    votes: bool = Kind::Bool, Some("true"), "",
-        "Whether it may count in a quorum; one that does not only receives the log.";
-    priority: u32 = Kind::Integer(0, 1_000_000), Some("100"), "",
-        "The member with the highest priority leads, among those that could. `0`: only if no other can. Read when the member is added; later `witness members update`.";
-    address: String = Kind::HostPort, None, "",
-        "Where the other members reach it.";
-    proxy_from: String = Kind::Text, Some("\"\""), "",
-        "With `regions.proxy = \"edges\"`: the name of the member that sends this one's entries on to it. Empty: it gets them from the leader.";
+    /// The member's number, unique in the ring and never used again.
+    id: u64 = Kind::Integer(1, u64::MAX), None, "";
+    /// Its name, unique in the ring, for people and for the `member` label of metrics.
+    name: String = Kind::Name, None, "";
+    /// The place in which it runs; members of one region share a data quorum.
+    region: String = Kind::Name, None, "";
+    /// `database`: a member with a mysqld. `witness`: a member with the log alone.
+    kind: String = Kind::Choice(&["database", "witness"]), None, "";
+    /// Whether it may count in a quorum; one that does not only receives the log.
+    votes: bool = Kind::Bool, Some("true"), "";
+    /// The member with the highest priority leads, among those that could. `0`: only if no other can. Read when the member is added; later
+    /// `witness members update`.
+    priority: u32 = Kind::Integer(0, 1_000_000), Some("100"), "";
+    /// Where the other members reach it.
+    address: String = Kind::HostPort, None, "";
+    /// With `regions.proxy = "edges"`: the name of the member that sends this one's entries on to it. Empty: it gets them from the leader.
+    proxy_from: String = Kind::Text, Some("\"\""), "";
 }
 
 impl MemberKeys {
@@ -192,12 +193,13 @@ section! {
     /// Section `[raft]`.
     Raft, "raft.", "Timers; the same on every member";
 
-    heartbeat: Duration = Kind::Duration(10, 10_000), Some("\"500ms\""), "",
-        "Interval of the leader's heartbeat, and its deadline. It must be longer than the slowest round trip to a voting member.";
-    lease: Duration = Kind::Duration(0, 200_000), Some("\"0ms\""), "\"800ms\"",
-        "Without a heartbeat for this long the leader counts as gone and an election may start; and this is how long the leader serves after its last acknowledged heartbeat. `0ms`: 1.5 heartbeats, at least 60 ms more than one.";
-    proposals_bytes: u32 = Kind::Bytes(1 << 20, GIB), Some("\"64MiB\""), "",
-        "Memory for entries that are proposed and not yet committed. When it is full, the next transaction waits.";
+    /// Interval of the leader's heartbeat, and its deadline. It must be longer than the slowest round trip to a voting member.
+    heartbeat: Duration = Kind::Duration(10, 10_000), Some("\"500ms\""), "";
+    /// Without a heartbeat for this long the leader counts as gone and an election may start; and this is how long the leader serves after
+    /// its last acknowledged heartbeat. `0ms`: 1.5 heartbeats, at least 60 ms more than one.
+    lease: Duration = Kind::Duration(0, 200_000), Some("\"0ms\""), "\"800ms\"";
+    /// Memory for entries that are proposed and not yet committed. When it is full, the next transaction waits.
+    proposals_bytes: u32 = Kind::Bytes(1 << 20, GIB), Some("\"64MiB\""), "";
 }
 
 impl Raft {
@@ -241,14 +243,18 @@ section! {
     /// Section `[quorum]`.
     Quorum, "quorum.", "Which members a commit waits for, and in which regions a leader is preferred, when a ring is made. Later the ring's log is authoritative: `witness quorum set` changes it, and `witness status` warns where a file differs";
 
-    policy: String = Kind::Choice(&["single-region-dynamic", "majority", "regions"]), Some("\"single-region-dynamic\""), "",
-        "Which members a commit waits for. `single-region-dynamic`: a majority of the leader's region. `majority`: a majority of all voting members. `regions`: a majority in each of `quorum.regions`, or in some of them. Used when the ring is made; change it later with `witness quorum set`.";
-    regions: Vec<String> = Kind::List, Some("[]"), "[\"north\", \"south\"]",
-        "The regions of which a commit needs a majority in each, for the policy `regions`.";
-    required_regions: usize = Kind::Integer(0, 64), Some("0"), "",
-        "For the policy `regions`: in how many of `quorum.regions` a commit needs a majority; the leader's region is one of them. `0`: in all of them.";
-    region_preference: Vec<String> = Kind::List, Some("[]"), "[\"north\", \"south\"]",
-        "Regions by preference for a leader when no member of the last leader's region can lead. Those that are not listed come last, by name.";
+    /// Which members a commit waits for. `single-region-dynamic`: a majority of the leader's region. `majority`: a majority of all voting
+    /// members. `regions`: a majority in each of `quorum.regions`, or in some of them. Used when the ring is made; change it later with
+    /// `witness quorum set`.
+    policy: String = Kind::Choice(&["single-region-dynamic", "majority", "regions"]), Some("\"single-region-dynamic\""), "";
+    /// The regions of which a commit needs a majority in each, for the policy `regions`.
+    regions: Vec<String> = Kind::List, Some("[]"), "[\"north\", \"south\"]";
+    /// For the policy `regions`: in how many of `quorum.regions` a commit needs a majority; the leader's region is one of them. `0`: in all
+    /// of them.
+    required_regions: usize = Kind::Integer(0, 64), Some("0"), "";
+    /// Regions by preference for a leader when no member of the last leader's region can lead. Those that are not listed come last, by
+    /// name.
+    region_preference: Vec<String> = Kind::List, Some("[]"), "[\"north\", \"south\"]";
 }
 
 impl Quorum {
@@ -284,7 +290,7 @@ impl Quorum {
                     format!(
                         "`quorum.region_preference` names `{region}`, and no member runs there"
                     ),
-                    did_you_mean(region, &voters),
+                    known_region(region, &voters),
                 );
             }
         }
@@ -337,7 +343,7 @@ impl Quorum {
             None => self.regions.error(
                 problems,
                 format!("`quorum.regions` names `{region}`, and no member runs there"),
-                did_you_mean(region, voters),
+                known_region(region, voters),
             ),
             Some(0) => self.regions.error(
                 problems,
@@ -379,12 +385,10 @@ fn voters_by_region(members: &[MemberKeys]) -> Option<BTreeMap<String, usize>> {
     Some(voters)
 }
 
-fn did_you_mean(region: &str, voters: &BTreeMap<String, usize>) -> String {
+fn known_region(region: &str, voters: &BTreeMap<String, usize>) -> String {
     let known = || voters.keys().map(String::as_str);
-    match nearest(region, known()) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => format!("the members' regions are {}", listed(known())),
-    }
+    let other = || format!("the members' regions are {}", listed(known()));
+    did_you_mean(region, known(), other)
 }
 
 /// A region that may lead decides its commits alone, so it should tolerate the loss of one member.
@@ -421,18 +425,22 @@ section! {
     /// Section `[regions]`.
     Regions, "regions.", "How entries travel between regions; the same on every member";
 
-    proxy: String = Kind::Choice(&["region", "edges", "off"]), Some("\"region\""), "",
-        "How entries reach other regions. `region`: one member of each region receives them and forwards them to the others there. `edges`: as the members' `proxy_from` says. `off`: the leader sends them to every member. Same on every member.";
-    proxy_wait: Duration = Kind::Duration(50, 10_000), Some("\"500ms\""), "",
-        "How long a proxy waits for an entry, or for the next part of a large one, that has not arrived yet before it reports it missing. Longer than the slowest round trip between regions. The leader stops using a silent proxy after 1.2 times this.";
-    proxy_max_hops: usize = Kind::Integer(1, 64), Some("16"), "",
-        "The most proxies between a leader and a member.";
-    compression_level: i32 = Kind::Integer(0, 19), Some("3"), "",
-        "Level of zstd for the payloads of entries that are sent to another region. 0: they are not compressed.";
-    compression_min_bytes: usize = Kind::Bytes(64, GIB), Some("\"1KiB\""), "",
-        "Smaller payloads are sent as they are.";
-    congestion_control: String = Kind::Text, Some("\"bbr\""), "",
-        "TCP congestion control of the connections to members of other regions, by its name in Linux. `bbr` is fast where packets get lost. Where the system does not give it (net.ipv4.tcp_allowed_congestion_control), the member logs it once and uses the system's own. `system`: the system's own.";
+    /// How entries reach other regions. `region`: one member of each region receives them and forwards them to the others there. `edges`:
+    /// as the members' `proxy_from` says. `off`: the leader sends them to every member. Same on every member.
+    proxy: String = Kind::Choice(&["region", "edges", "off"]), Some("\"region\""), "";
+    /// How long a proxy waits for an entry, or for the next part of a large one, that has not arrived yet before it reports it missing.
+    /// Longer than the slowest round trip between regions. The leader stops using a silent proxy after 1.2 times this.
+    proxy_wait: Duration = Kind::Duration(50, 10_000), Some("\"500ms\""), "";
+    /// The most proxies between a leader and a member.
+    proxy_max_hops: usize = Kind::Integer(1, 64), Some("16"), "";
+    /// Level of zstd for the payloads of entries that are sent to another region. 0: they are not compressed.
+    compression_level: i32 = Kind::Integer(0, 19), Some("3"), "";
+    /// Smaller payloads are sent as they are.
+    compression_min_bytes: usize = Kind::Bytes(64, GIB), Some("\"1KiB\""), "";
+    /// TCP congestion control of the connections to members of other regions, by its name in Linux. `bbr` is fast where packets get lost.
+    /// Where the system does not give it (net.ipv4.tcp_allowed_congestion_control), the member logs it once and uses the system's own.
+    /// `system`: the system's own.
+    congestion_control: String = Kind::Text, Some("\"bbr\""), "";
 }
 
 impl Regions {
@@ -456,10 +464,8 @@ impl Regions {
                 );
             } else if !names.contains(&from) {
                 let known = || names.iter().map(|name| name.as_str());
-                let advice = match nearest(from, known()) {
-                    Some(name) => format!("did you mean `{name}`?"),
-                    None => format!("the members are {}", listed(known())),
-                };
+                let other = || format!("the members are {}", listed(known()));
+                let advice = did_you_mean(from, known(), other);
                 let found = format!("`proxy_from` names `{from}`, and no member has that name");
                 member.proxy_from.error(problems, found, advice);
             }

@@ -4,7 +4,7 @@
 mod process;
 mod ring;
 
-use std::fmt::Error;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,12 +18,12 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Registry;
 use raft_types::MemberKind;
 use tokio::sync::watch;
 use x509_parser::pem::Pem;
 
-use crate::openmetrics::MetricWriter;
+use crate::openmetrics::{MetricWriter, register};
 
 /// Durations, observed as they happen.
 #[derive(Debug, Clone)]
@@ -94,37 +94,22 @@ pub fn registry(
     ];
     let labels = labels.map(|(name, value)| (name.into(), value.into()));
     let mut registry = Registry::with_prefix_and_labels("witness", labels.into_iter());
-    registry.register_with_unit(
-        "fsync",
-        "How long forcing entries to the disk took",
-        Unit::Seconds,
-        histograms.sync.clone(),
-    );
-    registry.register_with_unit(
-        "write",
-        "How long handing entries to the operating system took",
-        Unit::Seconds,
-        histograms.write.clone(),
-    );
-    registry.register(
-        "flush_entries",
-        "How many entries became durable together",
-        histograms.group.clone(),
-    );
-    if view.member.kind == MemberKind::Database {
-        registry.register_with_unit(
-            "commit_wait",
-            "How long commits at the primary waited for the ring: from a transaction's arrival at the member to its acknowledgement",
-            Unit::Seconds,
-            histograms.commit_wait.clone(),
-        );
+    register! { registry;
+        /// How long forcing entries to the disk took
+        "fsync_seconds" = histograms.sync.clone();
+        /// How long handing entries to the operating system took
+        "write_seconds" = histograms.write.clone();
+        /// How many entries became durable together
+        "flush_entries" = histograms.group.clone();
+        /// How long the member took to take the leadership over, by phase
+        "takeover_phase_seconds" = histograms.takeover.clone();
     }
-    registry.register_with_unit(
-        "takeover_phase",
-        "How long the member took to take the leadership over, by phase",
-        Unit::Seconds,
-        histograms.takeover.clone(),
-    );
+    if view.member.kind == MemberKind::Database {
+        register! { registry;
+            /// How long commits at the primary waited for the ring: from a transaction's arrival at the member to its acknowledgement
+            "commit_wait_seconds" = histograms.commit_wait.clone();
+        }
+    }
     registry.register_collector(Box::new(MemberCollector {
         source,
         data_dir: data_dir.to_owned(),
@@ -139,19 +124,22 @@ struct MemberCollector {
     certificates: Expiries,
 }
 
-impl std::fmt::Debug for MemberCollector {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for MemberCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("MemberCollector")
     }
 }
 
 impl Collector for MemberCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let view = self.source.view();
-        let mut writer = MetricWriter::new(&mut encoder);
+        let mut writer = MetricWriter::new(encoder);
         process::write_member(&mut writer, &view)?;
         process::write_disk(&mut writer, &self.data_dir)?;
-        write_expiries(&mut writer, &self.certificates)?;
+        let expiries = self.certificates.0.borrow();
+        let expiries = expiries.iter().map(|(key, at)| ([("key", *key)], *at));
+        let help = "When the first certificate of the file that the key names expires, since 1970";
+        writer.gauges("certificate_expiry_timestamp_seconds", help, expiries)?;
         ring::write_peers(&mut writer, &view)?;
         process::write_mysqld(&mut writer, &view)?;
         process::write_consumers(&mut writer, &view)?;
@@ -162,21 +150,8 @@ impl Collector for MemberCollector {
 // Expiry of the certificates that the member has loaded. Their files are read at a start and at a reload, together with the certificates
 // themselves.
 
-/// A configured file of certificates, and the first expiry in it.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Expiry {
-    /// The key of the configuration that names the file.
-    key: &'static str,
-    /// Seconds since 1970.
-    seconds: i64,
-}
-
-impl Expiry {
-    /// The first expiry in the file that a key names, in seconds since 1970.
-    pub fn new(key: &'static str, seconds: i64) -> Self {
-        Self { key, seconds }
-    }
-}
+/// The key of the configuration that names a file of certificates, and the first expiry in it, in seconds since 1970.
+type Expiry = (&'static str, f64);
 
 /// The expiries of the certificates in use. Clones share them.
 #[derive(Clone)]
@@ -185,18 +160,12 @@ pub struct Expiries(Arc<watch::Sender<Vec<Expiry>>>);
 impl Expiries {
     /// For all configured files.
     pub fn of(settings: &Settings) -> Self {
-        expiries(settings).into()
+        Self(Arc::new(watch::Sender::new(expiries(settings))))
     }
 
     /// Replaces them with those of these settings.
     pub fn renew(&self, settings: &Settings) {
         self.0.send_replace(expiries(settings));
-    }
-}
-
-impl From<Vec<Expiry>> for Expiries {
-    fn from(expiries: Vec<Expiry>) -> Self {
-        Self(Arc::new(watch::Sender::new(expiries)))
     }
 }
 
@@ -210,20 +179,15 @@ fn expiries(settings: &Settings) -> Vec<Expiry> {
     if let Some(mysql) = &settings.mysql {
         let certificate = mysql.tls_certificate.as_ref();
         files.extend(certificate.map(|(file, _)| ("mysql.tls_certificate_file", file)));
-        files.extend(
-            mysql
-                .tls_ca_file
-                .as_ref()
-                .map(|file| ("mysql.tls_ca_file", file)),
-        );
+        let authority = mysql.tls_ca_file.as_ref();
+        files.extend(authority.map(|file| ("mysql.tls_ca_file", file)));
     }
     if let Some(server) = &settings.binlog_server {
         let certificate = server.certificate.as_ref();
         files.extend(certificate.map(|(file, _)| ("binlog_server.tls_certificate_file", file)));
     }
-    let known = files
-        .into_iter()
-        .filter_map(|(key, file)| Some(Expiry::new(key, first_expiry(file)?)));
+    let known = files.into_iter();
+    let known = known.filter_map(|(key, file)| Some((key, first_expiry(file)? as f64)));
     known.collect()
 }
 
@@ -240,18 +204,6 @@ pub(crate) fn first_expiry_in(pem: &[u8]) -> Option<i64> {
         Some(certificate.validity().not_after.timestamp())
     });
     certificates.min()
-}
-
-/// Writes them; none without TLS.
-fn write_expiries(writer: &mut MetricWriter<'_, '_>, expiries: &Expiries) -> Result<(), Error> {
-    let expiries = expiries.0.borrow();
-    let of_each = expiries.iter();
-    let of_each = of_each.map(|expiry| ([("key", expiry.key)], expiry.seconds as f64));
-    writer.gauges(
-        "certificate_expiry_timestamp_seconds",
-        "When the first certificate of the file that the key names expires, since 1970",
-        of_each,
-    )
 }
 
 #[cfg(test)]
@@ -286,10 +238,11 @@ mod tests {
             sync: Duration::from_millis(2),
         });
         let mut text = String::new();
+        let expiries = vec![("tls.ca_file", 1_900_000_000.0)];
         let registry = registry(
             Arc::new(Fixed(view)),
             Path::new("/"),
-            vec![Expiry::new("tls.ca_file", 1_900_000_000)].into(),
+            Expiries(Arc::new(watch::Sender::new(expiries))),
             &histograms,
         );
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();

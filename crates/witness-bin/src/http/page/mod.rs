@@ -5,7 +5,7 @@
 mod document;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{FromRef, Path, State};
@@ -13,11 +13,13 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use member::status::ViewSource;
+use serde_json::Value;
 use tokio::time::MissedTickBehavior;
 
-use crate::http::page::document::RingDocument;
+use crate::http::page::document::ring_document;
 use crate::http::reports::RingReports;
 use crate::operator::events::Events;
+use crate::text::times::now_ms;
 
 /// The interval at which a member observes its own state.
 const LOOK: Duration = Duration::from_secs(1);
@@ -26,24 +28,14 @@ const FRESH: Duration = Duration::from_secs(5);
 
 /// The data of the page. Clones share it.
 #[derive(Clone)]
-pub struct RingPage(Arc<Shared>);
-
-struct Shared {
-    view: Arc<dyn ViewSource>,
-    reports: RingReports,
-    events: Mutex<Events>,
+pub struct RingPage {
+    pub(super) view: Arc<dyn ViewSource>,
+    /// Of the other members.
+    pub(super) reports: RingReports,
+    pub(super) events: Arc<Mutex<Events>>,
 }
 
 impl RingPage {
-    /// For the member of this view, with these reports of the other members.
-    pub fn new(view: Arc<dyn ViewSource>, reports: RingReports) -> Self {
-        Self(Arc::new(Shared {
-            view,
-            reports,
-            events: Mutex::default(),
-        }))
-    }
-
     /// Observes the member for as long as it is polled, so that events are recorded while no browser has the page open.
     pub async fn watch(&self) {
         let mut looks = tokio::time::interval(LOOK);
@@ -55,27 +47,21 @@ impl RingPage {
     }
 
     fn events(&self) -> MutexGuard<'_, Events> {
-        self.0.events.lock().unwrap_or_else(PoisonError::into_inner)
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn look(&self) {
-        let view = self.0.view.view();
-        let report = self.0.reports.not_older(FRESH);
+        let view = self.view.view();
+        let report = self.reports.not_older(FRESH);
         self.events().see(now_ms(), &view, report.as_deref());
     }
 
-    async fn document(&self) -> RingDocument {
-        let report = self.0.reports.report().await;
+    async fn document(&self) -> Value {
+        let report = self.reports.report().await;
         self.look();
-        let own = self.0.view.view();
-        RingDocument::new(now_ms(), &own, &report, &self.events())
+        let own = self.view.view();
+        ring_document(now_ms(), &own, &report, &self.events())
     }
-}
-
-fn now_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.unwrap_or_default().as_millis();
-    now.try_into().unwrap_or(u64::MAX)
 }
 
 // The assets for the browser. All are served by this member: none is fetched from elsewhere, and no inline script runs.
