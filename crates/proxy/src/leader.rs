@@ -2,9 +2,6 @@
 //! stream of the engine keeps its route. Another route needs another stream, and the engine resends what was not answered on the
 //! first. So a member has one replication state, whatever the route.
 
-#[cfg(test)]
-mod tests;
-
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use consensus::log_probe::{Answered, Asked, Departure, ReportingNetwork, RpcResult};
@@ -551,3 +548,6 @@ pub(crate) fn check_interval(route_table: &RouteTable) -> Interval {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks
 }
+
+#[cfg(test)]
+mod tests;

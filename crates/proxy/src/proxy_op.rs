@@ -242,42 +242,6 @@ pub(crate) fn payload_bytes(entries: &[Entry]) -> usize {
 }
 
 /// Requests of one leader's third term.
-#[cfg(test)]
-pub(crate) mod samples {
-    use raft_types::{AppEntry, EntryPayload, MemberId, TransactionPayload};
-
-    use super::*;
-
-    pub(crate) fn at(index: u64) -> LogId {
-        OpId::new(3, index).into()
-    }
-
-    /// An entry with a payload of this size.
-    pub(crate) fn sized(index: u64, bytes: usize) -> Entry {
-        let payload = TransactionPayload::seal(vec![0; bytes].into());
-        Entry {
-            log_id: at(index),
-            payload: EntryPayload::Normal(AppEntry::Transaction(payload)),
-        }
-    }
-
-    /// Entries after `previous`, up to `last`; none if both are equal.
-    pub(crate) fn request(previous: u64, last: u64) -> Stripped {
-        let run = TermRun {
-            term: 3,
-            first: previous + 1,
-            last,
-        };
-        let request = ProxyRequest {
-            vote: Vote::new_committed(3, MemberId(1)),
-            previous: Some(at(previous)),
-            leader_commit: None,
-            entries: Vec::from_iter((previous < last).then_some(run)),
-            wants_report: false,
-        };
-        Stripped { request, bytes: 0 }
-    }
-}
 
 // A commit notice has few bytes, and a frame for it is costly on a long link. For a member behind a proxy the notice
 // waits a moment for the next request, which includes it. A notice omitted here was never sent and gets no answer,
@@ -354,6 +318,43 @@ pub trait ProxyService: Send + Sync + 'static {
 
     /// A part of an entry larger than a message arrived from a leader: sessions that wait for the entry extend their wait.
     fn part_arrives(&self);
+}
+
+#[cfg(test)]
+pub(crate) mod samples {
+    use raft_types::{AppEntry, EntryPayload, MemberId, TransactionPayload};
+
+    use super::*;
+
+    pub(crate) fn at(index: u64) -> LogId {
+        OpId::new(3, index).into()
+    }
+
+    /// An entry with a payload of this size.
+    pub(crate) fn sized(index: u64, bytes: usize) -> Entry {
+        let payload = TransactionPayload::seal(vec![0; bytes].into());
+        Entry {
+            log_id: at(index),
+            payload: EntryPayload::Normal(AppEntry::Transaction(payload)),
+        }
+    }
+
+    /// Entries after `previous`, up to `last`; none if both are equal.
+    pub(crate) fn request(previous: u64, last: u64) -> Stripped {
+        let run = TermRun {
+            term: 3,
+            first: previous + 1,
+            last,
+        };
+        let request = ProxyRequest {
+            vote: Vote::new_committed(3, MemberId(1)),
+            previous: Some(at(previous)),
+            leader_commit: None,
+            entries: Vec::from_iter((previous < last).then_some(run)),
+            wants_report: false,
+        };
+        Stripped { request, bytes: 0 }
+    }
 }
 
 #[cfg(test)]

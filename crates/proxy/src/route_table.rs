@@ -1,9 +1,6 @@
 //! A leader's data about the members to which it sends, shared by its clients to them: their progress, the time of their answers,
 //! the failures of proxies, and the route of each member.
 
-#[cfg(test)]
-mod tests;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -486,3 +483,6 @@ impl Traffic {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,5 @@
 //! The choice of a member's route. Pure: the leader's view of the members in, a route out.
 
-#[cfg(test)]
-mod tests;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -236,3 +233,6 @@ fn why_unfit(member: &Candidate) -> String {
     let unfit = member.unfit.clone();
     unfit.unwrap_or_else(|| "it has not answered this leader yet".to_owned())
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,9 +27,6 @@
 //! term and its entry. Other members had already learned that term. The plan treats such a member as one that does not elect. The entries
 //! after the available logs may be lost.
 
-#[cfg(test)]
-mod tests;
-
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -614,6 +611,9 @@ impl MemberEvidence {
         Some(record.kind)
     }
 }
+
+#[cfg(test)]
+mod tests;
 
 #[cfg(test)]
 mod plan_tests {

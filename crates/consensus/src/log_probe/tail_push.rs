@@ -380,7 +380,7 @@ mod tests {
         for (index, exchange) in sent {
             way.sent(id(index), exchange);
         }
-        let answered = |index| way.answered(&Ok(Some(id(index)))).map(|of| of.sent());
+        let answered = |index| way.answered(&Ok(Some(id(index)))).map(|of| of.sent);
         let after = |milliseconds| Some(began + Duration::from_millis(milliseconds));
         assert_eq!(answered(9), after(0));
         // It now has more than was asked: that covers the earlier requests.

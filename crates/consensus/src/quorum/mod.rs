@@ -7,8 +7,6 @@
 mod health;
 mod plan;
 pub mod policy;
-#[cfg(test)]
-mod tests;
 
 pub use crate::purge_floor::{RegionQuorum, region_quorums};
 pub use crate::quorum::health::{
@@ -19,3 +17,6 @@ pub use crate::quorum::plan::{
     wanted_sets,
 };
 pub use crate::quorum::policy::{PolicyGap, QuorumPolicy, RingRules, VoterSets, majority_of};
+
+#[cfg(test)]
+mod tests;

@@ -5,8 +5,6 @@ mod append;
 mod calls;
 mod entry;
 mod proxy;
-#[cfg(test)]
-mod tests;
 
 use raft_types::{OpId, PayloadChecksumError};
 use spilling_bytes::SpillLost;
@@ -80,3 +78,6 @@ pub(crate) enum WireError {
     #[error("the membership of entry {op_id} cannot be read: {reason}")]
     Membership { op_id: OpId, reason: String },
 }
+
+#[cfg(test)]
+mod tests;
