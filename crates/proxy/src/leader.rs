@@ -2,7 +2,7 @@
 //! stream of the engine keeps its route. Another route needs another stream, and the engine resends what was not answered on the
 //! first. So a member has one replication state, whatever the route.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use consensus::log_probe::{Answered, Asked, Departure, ReportingNetwork, RpcResult};
 use futures::future::BoxFuture;
@@ -14,7 +14,7 @@ use openraft::network::{NetSnapshot, NetStreamAppend, RPCOption, RaftNetworkFact
 use openraft::raft::{AppendEntriesRequest, SnapshotResponse, StreamAppendResult};
 use openraft::type_config::alias::SnapshotOf;
 use raft_types::{
-    MemberId, MemberRecord, OfferedStart, REPLICATION_WINDOW_BYTES, TypeConfig, Vote,
+    MemberId, MemberRecord, OfferedStart, REPLICATION_WINDOW_BYTES, TypeConfig, Vote, lock,
 };
 use tokio::sync::Notify;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
@@ -121,10 +121,7 @@ impl<N: ReportingNetwork, C: ProxyCalls> ReportingNetwork for ProxyingClient<N, 
             let answers = self.inner.stream_reported(requests, option);
             return async move {
                 let heard = move |answer: &RpcResult<Answered>| {
-                    if answer
-                        .as_ref()
-                        .is_ok_and(|answered| answered.result.is_ok())
-                    {
+                    if matches!(answer, Ok(Answered { result: Ok(_), .. })) {
                         route_table.heard(target, Instant::now());
                     }
                 };
@@ -138,14 +135,8 @@ impl<N: ReportingNetwork, C: ProxyCalls> ReportingNetwork for ProxyingClient<N, 
                 return Ok(stream::empty().boxed());
             };
             let route = route_table.route(target, Instant::now());
-            let requests = stream::iter([first])
-                .chain(while_on(
-                    route.clone(),
-                    route_table.clone(),
-                    target,
-                    requests,
-                ))
-                .boxed();
+            let rest = while_on(route.clone(), route_table.clone(), target, requests);
+            let requests = stream::iter([first]).chain(rest).boxed();
             match &*route {
                 Route::Direct(_) => {
                     let counting = route_table.clone();
@@ -256,17 +247,12 @@ struct UnderWay {
 }
 
 impl UnderWay {
-    fn lock(&self) -> MutexGuard<'_, (Outstanding, Patience)> {
-        // Every change leaves the state consistent.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn wait_for_room(&self) {
         loop {
             let answered = self.room.notified();
             tokio::pin!(answered);
             answered.as_mut().enable();
-            if self.lock().0.bytes() < REPLICATION_WINDOW_BYTES {
+            if lock(&self.state).0.bytes() < REPLICATION_WINDOW_BYTES {
                 return;
             }
             answered.await;
@@ -279,9 +265,7 @@ pub(crate) struct Session {
     answers: ProxyAnswers,
     under_way: Arc<UnderWay>,
     ticks: Interval,
-    route_table: RouteTable,
-    proxies: Vec<MemberId>,
-    target: MemberId,
+    path: HeldBack,
     all_sent: bool,
 }
 
@@ -302,31 +286,30 @@ impl Session {
             room: Notify::new(),
             all_sent: Notify::new(),
         });
-        let held_back = HeldBack {
-            route_table: route_table.clone(),
+        let path = HeldBack {
+            route_table,
             proxies: proxies.to_vec(),
             target,
         };
-        let sent = sent(requests, under_way.clone(), held_back);
+        let sent = sent(requests, under_way.clone(), path.clone());
         let mut onward = proxies.iter().copied().chain([target]);
         let proxy = onward.next().unwrap_or(target);
-        let answers = match route_table.record(proxy) {
+        let answers = match path.route_table.record(proxy) {
             // Opening is included, and has the same time limit.
             Some(record) => calls
                 .open(proxy, &record, onward.collect(), sent)
                 .try_flatten_stream()
                 .boxed(),
             None => {
-                stream::once(async { Err(LineBroken("nothing is known of it".to_owned())) }).boxed()
+                let unknown = LineBroken("nothing is known of it".to_owned());
+                stream::iter([Err(unknown)]).boxed()
             }
         };
         Self {
             answers,
             under_way,
-            ticks: check_interval(&route_table),
-            route_table,
-            proxies: proxies.to_vec(),
-            target,
+            ticks: check_interval(&path.route_table),
+            path,
             all_sent: false,
         }
     }
@@ -342,12 +325,11 @@ impl Session {
                 }
                 Ok(None) => None,
                 Err(failure) => {
-                    let Self {
+                    let HeldBack {
                         route_table,
                         proxies,
                         target,
-                        ..
-                    } = &session;
+                    } = &session.path;
                     match session.asked_too_early(&failure) {
                         Some(last) => route_table.wait_for(*target, last),
                         None => route_table.failed(proxies, *target, &failure, Instant::now()),
@@ -364,13 +346,18 @@ impl Session {
         let Failure::Lacks(lacked) = failure else {
             return None;
         };
-        let state = self.under_way.lock();
+        let state = lock(&self.under_way.state);
         let request = state.0.oldest_with_entries()?;
         let last = request.request.last()?.index;
         let of_it = request.request.first_index() <= lacked.index && lacked.index <= last;
         let early = of_it && are_many(request.bytes);
-        let known = self.route_table.waits_for(self.target) == Some(last);
-        let has_left = self.route_table.way_to_all(&self.proxies, last) == Way::HasLeft;
+        let HeldBack {
+            route_table,
+            proxies,
+            target,
+        } = &self.path;
+        let known = route_table.waits_for(*target) == Some(last);
+        let has_left = route_table.way_to_all(proxies, last) == Way::HasLeft;
         (early && has_left && !known).then_some(last)
     }
 
@@ -378,7 +365,7 @@ impl Session {
     async fn next(&mut self) -> Result<Option<Answered>, Failure> {
         loop {
             // The proxy need not confirm the end: it may be gone, and no answer is due that could be late.
-            if self.all_sent && self.under_way.lock().0.is_empty() {
+            if self.all_sent && lock(&self.under_way.state).0.is_empty() {
                 return Ok(None);
             }
             let answer = tokio::select! {
@@ -388,10 +375,11 @@ impl Session {
                     continue;
                 }
                 _ = self.ticks.tick() => {
-                    let (now, mut under_way) = (Instant::now(), self.under_way.lock());
+                    let (now, mut under_way) = (Instant::now(), lock(&self.under_way.state));
                     let oldest = under_way.0.oldest_with_entries();
                     let oldest = oldest.map(|oldest| oldest.request.first_index());
-                    let lacks = |index| self.proxies.iter().any(|proxy| self.route_table.lacks(*proxy, index));
+                    let HeldBack { route_table, proxies, .. } = &self.path;
+                    let lacks = |index| proxies.iter().any(|proxy| route_table.lacks(*proxy, index));
                     if oldest.is_some_and(lacks) {
                         under_way.1.is_on_its_way(now);
                     }
@@ -402,41 +390,43 @@ impl Session {
                 }
             };
             let now = Instant::now();
-            let mut under_way = self.under_way.lock();
+            let mut under_way = lock(&self.under_way.state);
             let (outstanding, patience) = &mut *under_way;
             match answer {
                 Some(Ok(ProxyAnswer::Answered(answered))) => {
-                    let known = outstanding.answered(&answered);
-                    known.map_err(|_| Failure::Nonsense)?;
+                    if !outstanding.answered(&answered) {
+                        return Err(Failure::Nonsense);
+                    }
                     patience.answered(now, !outstanding.is_empty());
                     drop(under_way);
                     self.under_way.room.notify_one();
-                    self.route_table.answered(self.target, &answered, now);
+                    let HeldBack {
+                        route_table,
+                        target,
+                        ..
+                    } = &self.path;
+                    route_table.answered(*target, &answered, now);
                     return Ok(Some(answered));
                 }
                 Some(Ok(ProxyAnswer::SentOn { moves, .. })) => patience.sign_of_life(now, moves),
-                Some(Ok(ProxyAnswer::Missing {
-                    op_id,
-                    purged: false,
-                })) => {
-                    return Err(Failure::Lacks(op_id));
-                }
-                Some(Ok(ProxyAnswer::Missing {
-                    op_id,
-                    purged: true,
-                })) => {
-                    return Err(Failure::Purged(op_id));
+                Some(Ok(ProxyAnswer::Missing { op_id, purged })) => {
+                    let failure = if purged {
+                        Failure::Purged
+                    } else {
+                        Failure::Lacks
+                    };
+                    return Err(failure(op_id));
                 }
                 Some(Ok(ProxyAnswer::CannotCall { member, why })) => {
                     tracing::debug!(%member, why, "a proxy cannot forward entries");
                     return Err(Failure::CannotCall(member));
                 }
                 Some(Ok(ProxyAnswer::Refused(why))) => {
-                    tracing::warn!(proxies = ?self.proxies, why, "a proxy refuses to forward entries");
+                    tracing::warn!(proxies = ?self.path.proxies, why, "a proxy refuses to forward entries");
                     return Err(Failure::Refused);
                 }
                 Some(Err(broken)) => {
-                    tracing::debug!(proxies = ?self.proxies, %broken, "the line to a proxy broke");
+                    tracing::debug!(proxies = ?self.path.proxies, %broken, "the line to a proxy broke");
                     return Err(Failure::Unreachable);
                 }
                 None if outstanding.is_empty() => return Ok(None),
@@ -454,9 +444,14 @@ fn sent(
 ) -> BoxStream<'static, ProxyRequest> {
     let (counting, target) = (held_back.route_table.clone(), held_back.target);
     let stripped = requests.map(move |asked| {
-        let stripped = Stripped::from(&asked);
-        let entries = asked.request.entries.len();
-        counting.traffic().proxied(target, entries, stripped.bytes);
+        let entries = &asked.request.entries;
+        let stripped = Stripped {
+            request: ProxyRequest::from(&asked),
+            bytes: payload_bytes(entries),
+        };
+        counting
+            .traffic()
+            .proxied(target, entries.len(), stripped.bytes);
         stripped
     });
     let requests = proxy_op::joined(stripped.boxed()).boxed();
@@ -470,7 +465,7 @@ fn sent(
             };
             held_back.wait(&stripped, &under_way).await;
             let request = stripped.request.clone();
-            let mut state = under_way.lock();
+            let mut state = lock(&under_way.state);
             state.0.sent(stripped);
             state.1.sent(Instant::now());
             drop(state);
@@ -489,7 +484,8 @@ fn are_many(bytes: usize) -> bool {
     bytes >= REPLICATION_WINDOW_BYTES
 }
 
-/// A session's state for holding requests back.
+/// A session's route, on which large requests are held back.
+#[derive(Clone)]
 struct HeldBack {
     route_table: RouteTable,
     proxies: Vec<MemberId>,
@@ -520,7 +516,7 @@ impl HeldBack {
             }
             {
                 // If nothing else was requested, no answer is due in the meantime.
-                let mut state = under_way.lock();
+                let mut state = lock(&under_way.state);
                 if state.0.is_empty() {
                     state.1.answered(Instant::now(), false);
                 }

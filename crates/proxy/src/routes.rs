@@ -132,10 +132,8 @@ impl Scene<'_> {
     /// a database member, since it needs every entry soon. A chosen one stays while it is suitable and does not
     /// lag far, except a witness when a database member is available again.
     pub fn proxy_of(&self, region: &Region, kept: Option<MemberId>) -> Option<MemberId> {
-        let there = || {
-            let of_region = self.members.iter();
-            of_region.filter(|(_, member)| member.region == *region)
-        };
+        let members = || self.members.iter();
+        let there = || members().filter(|(_, member)| member.region == *region);
         if there().count() < 2 {
             return None;
         }

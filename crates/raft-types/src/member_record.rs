@@ -1,10 +1,10 @@
 //! A member's record in the replicated membership, and a pause of automatic failover.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use derive_more::Display;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use thiserror::Error;
@@ -12,23 +12,15 @@ use thiserror::Error;
 use crate::ids::{Incarnation, Region};
 
 /// True if a member has its own mysqld.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Display, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[display(rename_all = "lowercase")]
 pub enum MemberKind {
     /// Log only: stores, acknowledges, votes, relays, and leads only to transfer the leadership.
     #[default]
     Witness,
     /// The same with a mysqld that it controls.
     Database,
-}
-
-impl fmt::Display for MemberKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Witness => "witness",
-            Self::Database => "database",
-        })
-    }
 }
 
 /// The description of one member in the log's membership entries.
@@ -166,7 +158,18 @@ impl<'de> Deserialize<'de> for Extras {
 
 /// A time of day: seconds since the beginning of 1970, UTC, by the clock of the member that wrote it.
 #[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Display,
+    Serialize,
+    Deserialize,
 )]
 #[serde(transparent)]
 pub struct UnixSeconds(pub u64);
@@ -181,12 +184,6 @@ impl UnixSeconds {
     /// How long before `now` it was; zero when it is in the future.
     pub fn age(self, now: Self) -> Duration {
         Duration::from_secs(now.0.saturating_sub(self.0))
-    }
-}
-
-impl fmt::Display for UnixSeconds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 

@@ -13,7 +13,6 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use openraft::raft::AppendEntriesRequest;
 use raft_types::{FormatMismatch, MemberId, MemberRecord, OpId, StoredMembership, TypeConfig};
-use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard, watch};
 
 use crate::formats;
@@ -24,8 +23,7 @@ use crate::mysqld;
 use crate::mysqld::{Database, Writer};
 
 /// The task that a leader performs for its ring.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "step", rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaderTask {
     /// It changes the voter sets.
     MovingQuorum {

@@ -364,12 +364,12 @@ impl Ends {
         let now = now.duration_since(SystemTime::UNIX_EPOCH);
         let now = UnixTime::since_unix_epoch(now.unwrap_or_default());
         let name = self.files.peer_name.as_deref().unwrap_or(host);
-        self.judge(name, now)
-            .map_err(|(what, advice)| TlsError::Rejected {
-                certificate: self.files.certificate.clone(),
-                what,
-                advice,
-            })?;
+        let judged = self.judge(name, now);
+        judged.map_err(|(what, advice)| TlsError::Rejected {
+            certificate: self.files.certificate.clone(),
+            what,
+            advice,
+        })?;
         let end = self
             .shown
             .cert
@@ -395,9 +395,8 @@ impl Ends {
             let what = format!("cannot carry `{name}`, at which the others call this member");
             (what, NAMEABLE)
         })?;
-        let called = self
-            .called
-            .verify_server_cert(own, between, &named, &[], now);
+        let server = &self.called;
+        let called = server.verify_server_cert(own, between, &named, &[], now);
         let calls = || self.callers.verify_client_cert(own, between, now);
         let judged = called.map(drop).and_then(|()| calls().map(drop));
         judged.map_err(|error| self.cause(&error, name))

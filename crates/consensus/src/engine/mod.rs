@@ -14,7 +14,6 @@ use openraft::errors::{Fatal, RaftError};
 use openraft::metrics::{RaftDataMetrics, RaftServerMetrics};
 use openraft::{Instant as _, ServerState};
 use raft_types::{MemberId, MemberRecord, OpId, StoredMembership, Term, TypeConfig};
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::state_machine::CommitStateMachine;
@@ -146,8 +145,7 @@ pub(crate) fn progress(raft: &Engine) -> ProgressSnapshot {
 // Why a member's engine stopped, with the operator's next step.
 
 /// The engine has stopped, and why.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Fault {
     /// The log storage failed. Acknowledged entries are durable; later ones may not be.
     #[error("the log storage failed: {reason}; repair the disk, then start the member again")]

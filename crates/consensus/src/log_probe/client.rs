@@ -182,25 +182,30 @@ impl<N: ReportingNetwork> Search<N> {
 }
 
 type EngineAnswer = RpcResult<StreamAppendResult<TypeConfig>>;
+/// An answer, and the session after it.
+type Step<S> = (EngineAnswer, Option<S>);
 
 /// One stream of the engine's requests.
 enum Session<'s, N, S> {
-    /// No request was sent yet: requests may be answered from here.
-    Searching {
-        inner: &'s mut N,
-        search: &'s mut Search<N>,
-        requests: S,
-        option: RPCOption,
-    },
-    /// A request was sent, and so are all that follow.
-    OnTheWire {
-        answers: BoxStream<'s, RpcResult<Answered>>,
-        shared: Arc<Shared>,
-        own: Arc<dyn OwnLog>,
-        exchange: Exchange,
-        vote: Vote,
-        widened: Option<Widened>,
-    },
+    Searching(Searching<'s, N, S>),
+    OnTheWire(OnTheWire<'s>),
+}
+
+/// No request was sent yet: requests may be answered from here.
+struct Searching<'s, N, S> {
+    inner: &'s mut N,
+    search: &'s mut Search<N>,
+    requests: S,
+    option: RPCOption,
+}
+
+/// A request was sent, and so are all that follow.
+struct OnTheWire<'s> {
+    answers: BoxStream<'s, RpcResult<Answered>>,
+    shared: Arc<Shared>,
+    own: Arc<dyn OwnLog>,
+    exchange: Exchange,
+    widened: Option<Widened>,
 }
 
 impl<'s, N, S> Session<'s, N, S>
@@ -209,118 +214,104 @@ where
     S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin + 'static,
 {
     /// The next answer, and the session after it.
-    async fn next(mut self) -> Option<(EngineAnswer, Option<Self>)> {
-        loop {
-            self = match self {
-                Self::Searching {
-                    inner,
-                    search,
-                    mut requests,
-                    option,
-                } => {
-                    // The engine's pause before another attempt is inside its stream of requests:
-                    // that one is polled first, before anything can fail.
-                    let request = requests.next().await?;
-                    let vote = request.vote;
-                    match search.decide(&request, &option).await {
-                        Way::Answer(result) => {
-                            if request.entries.is_empty() {
-                                search.pass_on(request, option.clone());
-                            }
-                            if let Ok(matching) = result {
-                                search.shared.lock().acknowledge(&vote, matching);
-                            }
-                            let goes_on = result.is_ok().then_some(Self::Searching {
-                                inner,
-                                search,
-                                requests,
-                                option,
-                            });
-                            return Some((Ok(result), goes_on));
-                        }
-                        Way::AnswerAndEnd(matching) => {
-                            search.shared.lock().acknowledge(&vote, Some(matching));
-                            return Some((Ok(Ok(Some(matching))), None));
-                        }
-                        Way::Wire { at_the_end } => {
-                            match Self::send(inner, search, request, at_the_end, requests, option)
-                                .await
-                            {
-                                Ok(on_the_wire) => on_the_wire,
-                                Err(error) => return Some((Err(error), None)),
-                            }
-                        }
-                        // `decide` has waited.
-                        Way::Wait => return None,
-                    }
+    async fn next(self) -> Option<Step<Self>> {
+        let on_the_wire = match self {
+            Self::Searching(searching) => match searching.next().await? {
+                Ok(on_the_wire) => on_the_wire,
+                Err(answered) => return Some(answered),
+            },
+            Self::OnTheWire(on_the_wire) => on_the_wire,
+        };
+        let (answer, goes_on) = on_the_wire.next().await?;
+        Some((answer, goes_on.map(Self::OnTheWire)))
+    }
+}
+
+impl OnTheWire<'_> {
+    async fn next(mut self) -> Option<Step<Self>> {
+        let answered = match self.answers.next().await? {
+            Ok(answered) => answered,
+            Err(error) => {
+                self.shared.change(|known| known.forget());
+                return Some((Err(error), None));
+            }
+        };
+        self.shared
+            .take_in(&self.exchange, &answered, self.own.as_ref());
+        let mut result = answered.result;
+        if let Some(asked) = self.widened {
+            (result, self.widened) = asked.cut_back(result);
+        }
+        if let Ok(matching) = result {
+            self.shared
+                .lock()
+                .acknowledge(&self.exchange.vote, matching);
+        }
+        let goes_on = result.is_ok().then_some(self);
+        Some((Ok(result), goes_on))
+    }
+}
+
+impl<'s, N, S> Searching<'s, N, S>
+where
+    N: ReportingNetwork,
+    S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin + 'static,
+{
+    /// Answers the next request, or sends it.
+    async fn next(mut self) -> Option<Result<OnTheWire<'s>, Step<Session<'s, N, S>>>> {
+        // The engine's pause before another attempt is inside its stream of requests:
+        // that one is polled first, before anything can fail.
+        let request = self.requests.next().await?;
+        let vote = request.vote;
+        match self.search.decide(&request, &self.option).await {
+            Way::Answer(result) => {
+                if request.entries.is_empty() {
+                    self.search.pass_on(request, self.option.clone());
                 }
-                Self::OnTheWire {
-                    mut answers,
-                    shared,
-                    own,
-                    exchange,
-                    vote,
-                    mut widened,
-                } => {
-                    let answered = match answers.next().await? {
-                        Ok(answered) => answered,
-                        Err(error) => {
-                            shared.change(|known| known.forget());
-                            return Some((Err(error), None));
-                        }
-                    };
-                    shared.take_in(&exchange, &answered, own.as_ref());
-                    let mut result = answered.result;
-                    if let Some(asked) = widened {
-                        (result, widened) = asked.cut_back(result);
-                    }
-                    if let Ok(matching) = result {
-                        shared.lock().acknowledge(&vote, matching);
-                    }
-                    let goes_on = result.is_ok().then_some(Self::OnTheWire {
-                        answers,
-                        shared,
-                        own,
-                        exchange,
-                        vote,
-                        widened,
-                    });
-                    return Some((Ok(result), goes_on));
+                if let Ok(matching) = result {
+                    self.search.shared.lock().acknowledge(&vote, matching);
                 }
-            };
+                let goes_on = result.is_ok().then_some(Session::Searching(self));
+                Some(Err((Ok(result), goes_on)))
+            }
+            Way::AnswerAndEnd(matching) => {
+                let shared = &self.search.shared;
+                shared.lock().acknowledge(&vote, Some(matching));
+                Some(Err((Ok(Ok(Some(matching))), None)))
+            }
+            Way::Wire { at_the_end } => {
+                let sent = self.send(request, at_the_end).await;
+                Some(sent.map_err(|error| (Err(error), None)))
+            }
+            // `decide` has waited.
+            Way::Wait => None,
         }
     }
 
     async fn send(
-        inner: &'s mut N,
-        search: &'s mut Search<N>,
+        self,
         mut request: AppendEntriesRequest<TypeConfig>,
         at_the_end: bool,
-        requests: S,
-        option: RPCOption,
-    ) -> RpcResult<Self> {
-        let vote = request.vote;
+    ) -> RpcResult<OnTheWire<'s>> {
+        let (shared, own) = (self.search.shared.clone(), self.search.own.clone());
         let widened = match at_the_end {
-            true => widen(&mut request, search.own.as_ref()).await,
+            true => widen(&mut request, own.as_ref()).await,
             false => None,
         };
-        let exchange = search
-            .shared
-            .change(|known| known.begin(&vote, Instant::now()));
+        let exchange = shared.change(|known| known.begin(&request.vote, Instant::now()));
         let first = Asked::new(request, true);
-        let rest = requests.map(|request| Asked::new(request, false));
+        let rest = self.requests.map(|request| Asked::new(request, false));
         let requests = stream::iter([first]).chain(rest);
-        match inner.stream_reported(requests, option).await {
-            Ok(answers) => Ok(Self::OnTheWire {
+        match self.inner.stream_reported(requests, self.option).await {
+            Ok(answers) => Ok(OnTheWire {
                 answers,
-                shared: search.shared.clone(),
-                own: search.own.clone(),
+                shared,
+                own,
                 exchange,
-                vote,
                 widened,
             }),
             Err(error) => {
-                search.shared.change(|known| known.forget());
+                shared.change(|known| known.forget());
                 Err(error)
             }
         }
@@ -352,12 +343,12 @@ impl<N: ReportingNetwork> NetStreamAppend<TypeConfig> for LogProbeClient<N> {
             }
             .boxed();
         };
-        let session = Session::Searching {
+        let session = Session::Searching(Searching {
             inner: &mut self.inner,
             search,
             requests,
             option,
-        };
+        });
         let answers = stream::unfold(Some(session), |session| async { session?.next().await });
         async move { Ok(answers.boxed()) }.boxed()
     }

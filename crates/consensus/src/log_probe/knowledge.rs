@@ -68,7 +68,7 @@ pub(super) enum Way {
 /// A real exchange that was begun.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Exchange {
-    vote: Vote,
+    pub(super) vote: Vote,
     pub(super) sent: Instant,
     epoch: u64,
 }

@@ -8,15 +8,13 @@
 //! arrived, which is a round trip later.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt, stream};
 use openraft::network::RPCOption;
 use openraft::raft::{AppendEntriesRequest, StreamAppendResult};
-use raft_types::{
-    AppEntry, Entry, EntryPayload, LogId, MAX_MESSAGE_BYTES, OwnLog, TypeConfig, Vote,
-};
+use raft_types::{Entry, LogId, MAX_MESSAGE_BYTES, OwnLog, TypeConfig, Vote, lock};
 use tokio::time::Instant;
 
 use crate::log_probe::knowledge::Exchange;
@@ -198,7 +196,7 @@ struct OnTheirWay(Arc<Mutex<VecDeque<(LogId, Exchange)>>>);
 
 impl OnTheirWay {
     fn sent(&self, upto: LogId, exchange: Exchange) {
-        let mut sent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sent = lock(&self.0);
         sent.push_back((upto, exchange));
     }
 
@@ -206,7 +204,7 @@ impl OnTheirWay {
         let Ok(Some(matching)) = result else {
             return None;
         };
-        let mut sent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sent = lock(&self.0);
         let mut covered = None;
         // Of several with the same last entry, it answers the first one.
         while sent.front().is_some_and(|(upto, _)| upto <= matching) {
@@ -343,21 +341,14 @@ pub(super) async fn widen(
 /// About the size of an entry on the wire.
 pub(super) fn bytes_of(entry: &Entry) -> usize {
     const OVERHEAD: usize = 64;
-    let body = match &entry.payload {
-        EntryPayload::Blank => 0,
-        EntryPayload::Normal(AppEntry::Transaction(payload)) => payload.bytes().len(),
-        EntryPayload::Normal(AppEntry::Rotate(rotate)) => rotate.format_description.len(),
-        EntryPayload::Membership(payload) => payload.json().len(),
-    };
-    OVERHEAD + body
+    OVERHEAD + entry.payload.body_length()
 }
 
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
     use openraft::raft::StreamAppendError;
-    use raft_types::OpId;
-    use raft_types::TransactionPayload;
+    use raft_types::{AppEntry, EntryPayload, OpId, TransactionPayload};
 
     use super::*;
 

@@ -134,9 +134,8 @@ impl AdminClient {
     /// [`AdminError`].
     pub async fn identify(&self) -> Result<Introduction, AdminError> {
         let mut client = self.client.clone();
-        let answer = self
-            .call(client.identify(schema::IdentifyRequest {}))
-            .await?;
+        let asked = client.identify(schema::IdentifyRequest {});
+        let answer = self.call(asked).await?;
         introduction(&answer).ok_or_else(|| AdminError::Unreadable {
             address: self.address.clone(),
             reason: format!("{answer:?}"),
@@ -180,9 +179,8 @@ impl AdminClient {
     /// [`AdminError`]; the command did not start then, unless the member failed while answering.
     pub async fn command(&self, json: bytes::Bytes) -> Result<CommandEvents, AdminError> {
         let mut client = self.client.clone();
-        let events = self
-            .call(client.command(schema::CommandRequest { json }))
-            .await?;
+        let given = client.command(schema::CommandRequest { json });
+        let events = self.call(given).await?;
         Ok(CommandEvents {
             events,
             address: self.address.clone(),
@@ -200,9 +198,8 @@ impl AdminClient {
         max_transaction_bytes: u64,
     ) -> Result<LogPieces, AdminError> {
         let mut client = self.client.clone();
-        let parts = self
-            .call(client.read_log(schema::ReadLogRequest { have }))
-            .await?;
+        let asked = client.read_log(schema::ReadLogRequest { have });
+        let parts = self.call(asked).await?;
         Ok(LogPieces {
             parts,
             address: self.address.clone(),

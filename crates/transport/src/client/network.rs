@@ -230,7 +230,14 @@ impl PeerClient {
         };
         let window = Arc::new(Window::new(window));
         let requests = packed(requests, peer.packer.clone());
-        let parts = Parts::new(requests, window.clone(), peer.clone(), most);
+        let parts = Parts {
+            requests,
+            window: window.clone(),
+            peer: peer.clone(),
+            most,
+            current: None,
+            ended: false,
+        };
         if let Some(further) = further {
             return Self::open_striped(peer, further, parts, window).await;
         }
@@ -238,12 +245,8 @@ impl PeerClient {
         let call = client.append(peer.sealed(parts));
         let deadline = peer.config.call_deadline;
         let streaming = unary(&peer, RPCTypes::AppendEntries, deadline, call).await?;
-        Ok(Answers::new(
-            peer,
-            streaming,
-            window,
-            FuturesUnordered::new(),
-        ))
+        let further = FuturesUnordered::new();
+        Ok(Answers::new(peer, streaming, window, further))
     }
 
     /// The same over several connections. The others are opened after the first, and share the load while much is in flight.
@@ -338,9 +341,8 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
         _: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
         option: RPCOption,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
-        Ok(self
-            .begin(vote, snapshot.snapshot, option.hard_ttl())
-            .await?)
+        let begun = self.begin(vote, snapshot.snapshot, option.hard_ttl());
+        Ok(begun.await?)
     }
 
     async fn transfer_leader(
@@ -384,11 +386,12 @@ impl ReportingNetwork for PeerClient {
                 Lane::Heartbeats => {
                     let peer = self.peer();
                     let deadline = option.hard_ttl();
-                    let answer = async move {
-                        let result = Self::heartbeat(&peer, first.request, deadline).await?;
-                        let report = None;
-                        Ok(Answered { result, report })
-                    };
+                    let answer =
+                        async move { Self::heartbeat(&peer, first.request, deadline).await };
+                    let answer = answer.map_ok(|result| Answered {
+                        result,
+                        report: None,
+                    });
                     Ok(stream::once(answer).boxed())
                 }
             }

@@ -38,6 +38,7 @@ impl Admin for AdminService {
             RingState::Bootstrapping { .. } => schema::RingState::Bootstrapping,
             RingState::Belongs { .. } => schema::RingState::Belongs,
         };
+        let ring = identity.ring.ring();
         let log_is_empty = match self.local.inbound.get() {
             Some(inbound) => {
                 let pristine = inbound.is_pristine().await;
@@ -49,10 +50,7 @@ impl Admin for AdminService {
             member: identity.member.0,
             incarnation: identity.incarnation.to_string(),
             ring_state: ring_state.into(),
-            ring: identity
-                .ring
-                .ring()
-                .map_or_else(String::new, |ring| ring.to_string()),
+            ring: ring.map(|ring| ring.to_string()).unwrap_or_default(),
             log_is_empty,
             formats: self.local.book.speaks().to_string(),
         }))
@@ -75,11 +73,8 @@ impl Admin for AdminService {
             );
             return Err(Status::failed_precondition(message));
         }
-        match self
-            .local
-            .book
-            .adopt(ring, &LogOrigin::after(request.origin))
-        {
+        let book = &self.local.book;
+        match book.adopt(ring, &LogOrigin::after(request.origin)) {
             Ok(()) => {
                 tracing::info!(%ring, "this member belongs to a ring");
                 Ok(Response::new(schema::AdoptAnswer {}))
@@ -109,8 +104,8 @@ impl Admin for AdminService {
         let commands = self.local.commands.get().ok_or_else(|| {
             Status::unavailable("this member is still starting; try again in a moment")
         })?;
-        self.callers
-            .allow(&request, commands.right(&request.get_ref().json))?;
+        let right = commands.right(&request.get_ref().json);
+        self.callers.allow(&request, right)?;
         let mut events = commands.command(caller, request.into_inner().json);
         let shutdown = self.shutdown.clone();
         let events = stream::poll_fn(move |context| events.poll_recv(context))

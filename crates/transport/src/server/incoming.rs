@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
+use raft_types::lock;
 use rustls::pki_types::CertificateDer;
 use sockets::{ConnectionLimit, Place};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -302,7 +303,7 @@ struct Refused(Mutex<BTreeMap<(Option<IpAddr>, String), Instant>>);
 impl Refused {
     /// True if this refusal is to be logged: not again within [`LOG_INTERVAL`].
     fn is_news(&self, host: Option<IpAddr>, refusal: &str, now: Instant) -> bool {
-        let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged = lock(&self.0);
         logged.retain(|_, then| now.saturating_duration_since(*then) < LOG_INTERVAL);
         let refusal = (host, refusal.to_owned());
         let is_news = !logged.contains_key(&refusal);

@@ -2,19 +2,19 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 
 use consensus::{Fault, Inbound, InstallRefusal};
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt, stream};
 use openraft::raft::AppendEntriesRequest;
-use raft_types::{MemberId, TypeConfig};
+use raft_types::{MemberId, TypeConfig, lock};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::callers::Right;
-use crate::local_member::{Arrival, LocalMember};
+use crate::local_member::LocalMember;
 use crate::schema::raft_server::Raft;
 use crate::server::incoming::{Callers, called_over};
 use crate::server::proxy_sessions::serve_line;
@@ -50,8 +50,8 @@ impl RaftService {
         if let Some(over) = called_over(&request) {
             over.place.keep();
             let connections = &self.local.connections;
-            connections.calls(over.connection, caller, |arrival| {
-                if arrival == Arrival::First {
+            connections.calls(over.connection, caller, |first| {
+                if first {
                     inbound.arrives();
                 }
                 on_arrival(inbound, caller);
@@ -151,10 +151,8 @@ impl Raft for RaftService {
     ) -> Result<Response<schema::TransferAnswer>, Status> {
         let (inbound, _, request) = self.admitted(request)?;
         let request = wire::transfer_request_from(request)?;
-        let answer = inbound
-            .transfer_leader(request)
-            .await
-            .map_err(fault_status)?;
+        let answer = inbound.transfer_leader(request).await;
+        let answer = answer.map_err(fault_status)?;
         Ok(Response::new(wire::transfer_answer(answer)))
     }
 
@@ -246,11 +244,6 @@ struct StreamState {
     wanted: VecDeque<bool>,
     /// Why this end closed the stream.
     failure: Option<Status>,
-}
-
-fn lock(state: &Mutex<StreamState>) -> MutexGuard<'_, StreamState> {
-    // Every change leaves the state consistent.
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An append stream as the engine reads it.

@@ -193,17 +193,8 @@ fn size_of(entry: &schema::Entry) -> usize {
 
 /// Upper bound of an entry's size, without encoding its body.
 fn bound_of((entry, packed): &Outgoing) -> usize {
-    use raft_types::{AppEntry, EntryPayload};
-    if let Some(packed) = packed {
-        return packed.len() + ENTRY_OVERHEAD;
-    }
-    let body = match &entry.payload {
-        EntryPayload::Blank => 0,
-        EntryPayload::Normal(AppEntry::Transaction(payload)) => payload.bytes().len(),
-        EntryPayload::Normal(AppEntry::Rotate(rotate)) => rotate.format_description.len(),
-        EntryPayload::Membership(payload) => payload.json().len(),
-    };
-    body + ENTRY_OVERHEAD
+    let packed = packed.as_ref().map(Bytes::len);
+    packed.unwrap_or_else(|| entry.payload.body_length()) + ENTRY_OVERHEAD
 }
 
 // Reassembles an append stream's messages into requests for the engine. Buffers at most one incomplete entry, and verifies every checksum
@@ -242,10 +233,7 @@ impl OpenBody {
                 payload.push(piece);
                 Ok(())
             }
-            Self::Packed(unpacking) => {
-                let pushed = unpacking.push(piece).map_err(UnpackError::from);
-                pushed.map_err(|source| WireError::NotUnpacked { op_id, source })
-            }
+            Self::Packed(unpacking) => unpacking.push(piece).map_err(not_unpacked(op_id)),
         }
     }
 
@@ -255,11 +243,15 @@ impl OpenBody {
                 AssemblyError::Checksum(source) => WireError::Damaged { op_id, source },
                 AssemblyError::Lost(source) => WireError::Lost { op_id, source },
             }),
-            Self::Packed(unpacking) => {
-                let payload = unpacking.finish();
-                payload.map_err(|source| WireError::NotUnpacked { op_id, source })
-            }
+            Self::Packed(unpacking) => unpacking.finish().map_err(not_unpacked(op_id)),
         }
+    }
+}
+
+fn not_unpacked<E: Into<UnpackError>>(op_id: OpId) -> impl FnOnce(E) -> WireError {
+    move |error| WireError::NotUnpacked {
+        op_id,
+        source: error.into(),
     }
 }
 
@@ -355,9 +347,7 @@ impl OpenEntry {
             None => OpenBody::Plain(PayloadAssembly::begin(length, entry.crc32c, spill)),
             Some(in_log) => {
                 let unpacking = Unpacking::begin(in_log, entry.crc32c, spill);
-                let unpacking = unpacking
-                    .map_err(UnpackError::from)
-                    .map_err(|source| WireError::NotUnpacked { op_id, source })?;
+                let unpacking = unpacking.map_err(not_unpacked(op_id))?;
                 OpenBody::Packed(Box::new(unpacking))
             }
         };
@@ -385,9 +375,8 @@ fn consecutive(request: &Request, entry: Entry) -> Result<Entry, WireError> {
     let before = request.entries.last().map(|entry| entry.log_id);
     let before = before.or(request.prev_log_id);
     let expected = before.map_or(0, |before| before.index.saturating_add(1));
-    if entry.log_id.index == expected {
-        Ok(entry)
-    } else {
-        Err(WireError::OutOfOrder("a gap between two entries"))
+    match entry.log_id.index == expected {
+        true => Ok(entry),
+        false => Err(WireError::OutOfOrder("a gap between two entries")),
     }
 }

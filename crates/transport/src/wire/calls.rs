@@ -5,7 +5,7 @@ use openraft::raft::{
     AppendEntriesRequest, StreamAppendError, StreamAppendResult, TransferLeaderError,
     TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
 };
-use raft_types::{CommittedLeaderId, LogId, LogReport, MemberId, TermRun, TypeConfig, Vote};
+use raft_types::{LogId, LogReport, MemberId, OpId, TermRun, TypeConfig, Vote};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -20,10 +20,7 @@ pub(crate) fn log_id_to(log_id: LogId) -> schema::LogId {
 }
 
 pub(crate) fn log_id_from(log_id: schema::LogId) -> LogId {
-    LogId {
-        leader_id: CommittedLeaderId::new(log_id.term),
-        index: log_id.index,
-    }
+    OpId::new(log_id.term, log_id.index).into()
 }
 
 pub(crate) fn vote_to(vote: &Vote) -> schema::Vote {

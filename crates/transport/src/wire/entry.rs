@@ -3,9 +3,9 @@
 
 use bytes::Bytes;
 use raft_types::{
-    AppEntry, CommittedLeaderId, Entry, EntryPayload, FileStart, LogId, MAX_MESSAGE_BYTES,
-    MAX_TRANSACTION_BYTES, Membership, MembershipPayload, OpId, PayloadChecksumError, Rotate,
-    StoredMembership, TransactionPayload, Vote,
+    AppEntry, Entry, EntryPayload, FileStart, LogId, MAX_MESSAGE_BYTES, MAX_TRANSACTION_BYTES,
+    Membership, MembershipPayload, OpId, PayloadChecksumError, Rotate, StoredMembership,
+    TransactionPayload, Vote,
 };
 
 use spilling_bytes::SpillFolder;
@@ -14,7 +14,7 @@ use crate::compression::unpack;
 use crate::schema;
 use crate::schema::EntryKind;
 use crate::wire::WireError;
-use crate::wire::calls::{decode, log_id_from, log_id_to, required_vote, vote_to};
+use crate::wire::calls::{decode, encode, log_id_from, log_id_to, required_vote, vote_to};
 
 /// Maximum overhead of an entry in a message, without its body.
 pub(crate) const ENTRY_OVERHEAD: usize = 64;
@@ -58,10 +58,7 @@ pub(crate) fn entry_to(entry: Entry, packed: Option<Bytes>) -> Result<schema::En
 
 /// The log id of a received entry.
 pub(crate) fn log_id_of(entry: &schema::Entry) -> LogId {
-    LogId {
-        leader_id: CommittedLeaderId::new(entry.term),
-        index: entry.index,
-    }
+    OpId::new(entry.term, entry.index).into()
 }
 
 /// A received entry with its whole body.
@@ -156,11 +153,7 @@ pub(crate) fn begin_request(
     vote: &Vote,
     start: &FileStart,
 ) -> Result<schema::BeginRequest, WireError> {
-    let membership = serde_json::to_vec(start.membership.membership());
-    let membership = membership.map_err(|error| WireError::Document {
-        what: "membership",
-        reason: error.to_string(),
-    })?;
+    let membership = encode(start.membership.membership());
     let bytes = start.header.len() + membership.len() + FRAME_BYTES;
     if bytes > MAX_MESSAGE_BYTES {
         return Err(WireError::StartTooLarge {
@@ -172,7 +165,7 @@ pub(crate) fn begin_request(
         vote: Some(vote_to(vote)),
         before: Some(log_id_to(start.before.into())),
         membership_log_id: start.membership.log_id().map(log_id_to),
-        membership: membership.into(),
+        membership,
         header: start.header.clone(),
     })
 }
