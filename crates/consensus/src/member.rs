@@ -9,14 +9,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use openraft::RaftNetworkFactory;
 use openraft::metrics::WaitError;
-use openraft::network::NetSnapshot;
 use openraft::storage::RaftLogStorage;
 use raft_types::{
     AppEntry, CommittedLeaderId, DoubtedTail, ElectionNotes, FilePart, FileStarts, FormatMismatch,
-    LogIntake, MAX_TRANSACTION_BYTES, MemberId, MemberRecord, OfferedStart, OpId,
-    ProposalResponder, ProposalSequence, Refusal, Term, TypeConfig,
+    LogIntake, MAX_TRANSACTION_BYTES, MemberId, MemberRecord, OpId, ProposalResponder,
+    ProposalSequence, Refusal, Term, TypeConfig,
 };
 use thiserror::Error;
 use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore, watch};
@@ -34,13 +32,14 @@ use crate::election::vote_gate::ElectionGate;
 use crate::election::{doubted_tail, early_election, greetings};
 use crate::engine::any_log::AnyLog;
 use crate::engine::handle::{EngineHandle, FirstFault, LastHeard, essential, supervise};
-use crate::engine::network::{AnyNetwork, EngineNetwork};
+use crate::engine::network::EngineNetwork;
 use crate::engine::{Engine, Fault};
 use crate::failed_targets::FailedTargets;
 use crate::lease::contacts::Contacts;
 use crate::lease::leadership::Leadership;
 use crate::lease::observer;
 use crate::lease::promise::Promise;
+use crate::log_probe::MemberNetwork;
 use crate::log_room::Rooms;
 use crate::node::{Administrator, RaftNode};
 use crate::primacy::Primacy;
@@ -89,21 +88,16 @@ impl RaftMember {
     ///
     /// # Errors
     /// [`StartError`] when the configuration cannot work, or the log cannot be read, or is of a later version.
-    pub async fn start<L, N>(
+    pub async fn start(
         config: MemberConfig,
-        log: L,
-        network: N,
+        log: impl RaftLogStorage<TypeConfig>,
+        network: impl MemberNetwork,
         calls: Arc<dyn MemberCalls>,
         floor: AppliedFloor,
         starts: Arc<dyn FileStarts>,
         administrator: Arc<dyn Administrator>,
-    ) -> Result<Self, StartError>
-    where
-        L: RaftLogStorage<TypeConfig>,
-        N: RaftNetworkFactory<TypeConfig>,
-        N::Network: NetSnapshot<TypeConfig, SnapshotData = OfferedStart>,
-    {
-        let (log, network) = (AnyLog::new(log), AnyNetwork::new(network));
+    ) -> Result<Self, StartError> {
+        let (log, network) = (AnyLog::new(log), Arc::new(network));
         Self::start_over(config, log, network, calls, floor, starts, administrator).await
     }
 
@@ -112,7 +106,7 @@ impl RaftMember {
     fn start_over(
         config: MemberConfig,
         log: AnyLog,
-        network: AnyNetwork,
+        network: Arc<dyn MemberNetwork>,
         calls: Arc<dyn MemberCalls>,
         floor: AppliedFloor,
         starts: Arc<dyn FileStarts>,
@@ -134,7 +128,11 @@ impl RaftMember {
             let memory = Recorded::default();
             let interim_term = InterimTerm::default();
             let votes = CountedVotes::new(config.id, memory.clone(), interim_term.clone());
-            let network = EngineNetwork::new(network, contacts.clone(), votes);
+            let network = EngineNetwork {
+                inner: network,
+                contacts: contacts.clone(),
+                votes,
+            };
             let raft = Engine::new(config.id, engine_config, network, log, state_machine)
                 .await
                 .map_err(Fault::from)?;

@@ -4,15 +4,16 @@
 
 use std::sync::{Arc, Mutex};
 
-use consensus::log_probe::{Answered, Asked, Departure, ReportingNetwork, RpcResult};
-use futures::future::BoxFuture;
+use consensus::log_probe::{
+    AnswerStream, Answered, Asked, Call, Departure, Lane, MemberClient, MemberNetwork, RpcResult,
+};
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt, TryFutureExt, stream};
-use openraft::OptionalSend;
-use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError};
-use openraft::network::{NetSnapshot, NetStreamAppend, RPCOption, RaftNetworkFactory};
-use openraft::raft::{AppendEntriesRequest, SnapshotResponse, StreamAppendResult};
-use openraft::type_config::alias::SnapshotOf;
+use openraft::errors::{NetworkError, RPCError};
+use openraft::network::RPCOption;
+use openraft::raft::{
+    SnapshotResponse, TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
+};
 use raft_types::{
     MemberId, MemberRecord, OfferedStart, REPLICATION_WINDOW_BYTES, TypeConfig, Vote, lock,
 };
@@ -28,97 +29,58 @@ use crate::proxy_op::{
 use crate::route_table::RouteTable;
 use crate::routes::Route;
 
-/// A factory of clients that send over proxies. It wraps the real factory.
-#[derive(Clone)]
-pub struct Proxying<F, C> {
-    inner: F,
+/// A network whose clients send over proxies. It wraps the real one.
+pub struct Proxying<C> {
+    inner: Arc<dyn MemberNetwork>,
     calls: C,
     route_table: RouteTable,
 }
 
-impl<F, C> Proxying<F, C> {
+impl<C> Proxying<C> {
     /// In front of `inner`; proxies are called over `calls`.
-    pub fn new(inner: F, calls: C, route_table: RouteTable) -> Self {
+    pub fn new(inner: impl MemberNetwork, calls: C, route_table: RouteTable) -> Self {
         Self {
-            inner,
+            inner: Arc::new(inner),
             calls,
             route_table,
         }
     }
 }
 
-impl<F, C> RaftNetworkFactory<TypeConfig> for Proxying<F, C>
-where
-    F: RaftNetworkFactory<TypeConfig, Network: ReportingNetwork>,
-    C: ProxyCalls,
-{
-    type Network = ProxyingClient<F::Network, C>;
-
-    async fn new_client(&mut self, target: MemberId, record: &MemberRecord) -> Self::Network {
-        self.route_table.begin(target, record);
-        let inner = self.inner.new_client(target, record).await;
-        self.client(inner, target, Lane::Entries)
-    }
-
+impl<C: ProxyCalls> MemberNetwork for Proxying<C> {
     /// Heartbeats, like votes, are never proxied.
-    async fn new_heartbeat_client(
-        &mut self,
-        target: MemberId,
-        record: &MemberRecord,
-    ) -> Self::Network {
-        let inner = self.inner.new_heartbeat_client(target, record).await;
-        self.client(inner, target, Lane::Heartbeats)
-    }
-
-    async fn new_snapshot_client(
-        &mut self,
-        target: MemberId,
-        record: &MemberRecord,
-    ) -> Self::Network {
-        let inner = self.inner.new_snapshot_client(target, record).await;
-        self.client(inner, target, Lane::Heartbeats)
-    }
-}
-
-impl<F, C: ProxyCalls> Proxying<F, C> {
-    fn client<N>(&self, inner: N, target: MemberId, lane: Lane) -> ProxyingClient<N, C> {
-        ProxyingClient {
-            inner,
+    fn client(&self, lane: Lane, to: MemberId, record: &MemberRecord) -> Box<dyn MemberClient> {
+        if lane == Lane::Entries {
+            self.route_table.begin(to, record);
+        }
+        Box::new(ProxyingClient {
+            inner: self.inner.client(lane, to, record),
             calls: self.calls.clone(),
             route_table: self.route_table.clone(),
-            target,
+            target: to,
             lane,
-        }
+        })
     }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lane {
-    Entries,
-    Heartbeats,
 }
 
 /// A client of [`Proxying`].
-pub struct ProxyingClient<N, C> {
-    inner: N,
+struct ProxyingClient<C> {
+    inner: Box<dyn MemberClient>,
     calls: C,
     route_table: RouteTable,
     target: MemberId,
     lane: Lane,
 }
 
-impl<N: ReportingNetwork, C: ProxyCalls> ReportingNetwork for ProxyingClient<N, C> {
-    fn stream_reported<'s, S>(
-        &'s mut self,
-        mut requests: S,
+impl<C: ProxyCalls> MemberClient for ProxyingClient<C> {
+    fn stream(
+        &mut self,
+        mut requests: BoxStream<'static, Asked>,
         option: RPCOption,
-    ) -> BoxFuture<'s, RpcResult<BoxStream<'s, RpcResult<Answered>>>>
-    where
-        S: Stream<Item = Asked> + Send + Unpin + 'static,
-    {
+    ) -> Call<'_, AnswerStream<'_>> {
         let (route_table, target) = (self.route_table.clone(), self.target);
-        if self.lane == Lane::Heartbeats {
-            let answers = self.inner.stream_reported(requests, option);
+        if self.lane != Lane::Entries {
+            let answers = self.inner.stream(requests, option);
             return async move {
                 let heard = move |answer: &RpcResult<Answered>| {
                     if matches!(answer, Ok(Answered { result: Ok(_), .. })) {
@@ -152,7 +114,7 @@ impl<N: ReportingNetwork, C: ProxyCalls> ReportingNetwork for ProxyingClient<N, 
                         }
                         asked
                     });
-                    let answers = self.inner.stream_reported(requests, option).await?;
+                    let answers = self.inner.stream(requests.boxed(), option).await?;
                     let noted = move |answer: &RpcResult<Answered>| {
                         if let Ok(answered) = answer {
                             route_table.answered(target, answered, Instant::now());
@@ -169,18 +131,41 @@ impl<N: ReportingNetwork, C: ProxyCalls> ReportingNetwork for ProxyingClient<N, 
         }
         .boxed()
     }
+
+    fn vote(
+        &mut self,
+        request: VoteRequest<TypeConfig>,
+        is_pre_vote: bool,
+        option: RPCOption,
+    ) -> Call<'_, VoteResponse<TypeConfig>> {
+        self.inner.vote(request, is_pre_vote, option)
+    }
+
+    fn transfer_leader(
+        &mut self,
+        request: TransferLeaderRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Call<'_, TransferLeaderResponse<TypeConfig>> {
+        self.inner.transfer_leader(request, option)
+    }
+
+    fn begin(
+        &mut self,
+        vote: Vote,
+        start: OfferedStart,
+        option: RPCOption,
+    ) -> Call<'_, SnapshotResponse<TypeConfig>> {
+        self.inner.begin(vote, start, option)
+    }
 }
 
 /// The requests while this route is in use.
-fn while_on<S>(
+fn while_on(
     route: Arc<Route>,
     route_table: RouteTable,
     target: MemberId,
-    requests: S,
-) -> impl Stream<Item = Asked> + Send + 'static
-where
-    S: Stream<Item = Asked> + Send + Unpin + 'static,
-{
+    requests: BoxStream<'static, Asked>,
+) -> impl Stream<Item = Asked> + Send + 'static {
     let ticks = check_interval(&route_table);
     let state = (requests, route_table.happenings(), ticks);
     stream::unfold(state, move |(mut requests, mut happenings, mut ticks)| {
@@ -202,37 +187,6 @@ where
             }
         }
     })
-}
-
-impl<N: ReportingNetwork, C: ProxyCalls> NetStreamAppend<TypeConfig> for ProxyingClient<N, C> {
-    fn stream_append<'s, S>(
-        &'s mut self,
-        requests: S,
-        option: RPCOption,
-    ) -> BoxFuture<'s, RpcResult<BoxStream<'s, RpcResult<StreamAppendResult<TypeConfig>>>>>
-    where
-        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
-    {
-        self.stream_without_reports(requests, option)
-    }
-}
-
-consensus::passes_on_votes!([N: ReportingNetwork, C: ProxyCalls] ProxyingClient<N, C>);
-
-impl<N: ReportingNetwork, C: ProxyCalls> NetSnapshot<TypeConfig> for ProxyingClient<N, C> {
-    type SnapshotData = OfferedStart;
-
-    async fn full_snapshot(
-        &mut self,
-        vote: Vote,
-        snapshot: SnapshotOf<TypeConfig, OfferedStart>,
-        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
-        option: RPCOption,
-    ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
-        self.inner
-            .full_snapshot(vote, snapshot, cancel, option)
-            .await
-    }
 }
 
 // One stream of the engine over proxies: its requests in flight, its limits for silence, and the failures recorded against

@@ -8,13 +8,13 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use consensus::log_probe::{Answered, Asked, Departure, ReportingNetwork};
+use consensus::log_probe::{Answered, Asked, Departure, Lane, MemberNetwork};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryFutureExt, stream};
-use openraft::network::{RPCOption, RaftNetworkFactory};
+use openraft::network::RPCOption;
 use openraft::raft::{AppendEntriesRequest, StreamAppendError};
 use raft_types::{
-    Entry, LogId, MemberId, MemberRecord, OpId, OwnLog, SLOWEST_DISK_BYTES_PER_S, TypeConfig, lock,
+    Entry, LogId, MemberId, MemberRecord, OpId, OwnLog, SLOWEST_DISK_BYTES_PER_S, lock,
 };
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
@@ -43,31 +43,27 @@ enum BadRoute {
 
 /// A member as a proxy.
 #[derive(Clone)]
-pub struct Relay<F, C> {
+pub struct Relay<C> {
     own: MemberId,
     log: Arc<dyn OwnLog>,
-    network: F,
+    network: Arc<dyn MemberNetwork>,
     calls: C,
     route_table: RouteTable,
 }
 
-impl<F, C> Relay<F, C>
-where
-    F: RaftNetworkFactory<TypeConfig, Network: ReportingNetwork> + Clone,
-    C: ProxyCalls,
-{
+impl<C: ProxyCalls> Relay<C> {
     /// Forwards over `network`, which is without proxies, and over `calls` to other proxies.
     pub fn new(
         own: MemberId,
         log: Arc<dyn OwnLog>,
-        network: F,
+        network: impl MemberNetwork,
         calls: C,
         route_table: RouteTable,
     ) -> Self {
         Self {
             own,
             log,
-            network,
+            network: Arc::new(network),
             calls,
             route_table,
         }
@@ -143,12 +139,10 @@ where
             let asked = state.next().await?;
             Some((asked, state))
         });
-        let mut client = self.network.clone().new_client(target, record).await;
+        let mut client = self.network.client(Lane::Entries, target, record);
         let option = RPCOption::new(options.wait);
         // Opening is included: it waits for the first request to be assembled, and for the member to be reached.
-        let mut coming = client
-            .stream_reported(whole.boxed(), option)
-            .try_flatten_stream();
+        let mut coming = client.stream(whole.boxed(), option).try_flatten_stream();
         let mut sign = tokio::time::interval(options.sign_of_life());
         sign.reset();
         loop {
@@ -180,11 +174,7 @@ where
     }
 }
 
-impl<F, C> ProxyService for Relay<F, C>
-where
-    F: RaftNetworkFactory<TypeConfig, Network: ReportingNetwork> + Clone,
-    C: ProxyCalls,
-{
+impl<C: ProxyCalls> ProxyService for Relay<C> {
     fn part_arrives(&self) {
         self.route_table.part_arrives();
     }

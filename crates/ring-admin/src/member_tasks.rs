@@ -7,15 +7,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use consensus::log_probe::MemberNetwork;
 use consensus::{
     Answer, AppliedFloor, CallError, Greeting, MemberCalls, MemberConfig, MoveError, Program,
     Question, RaftMember, RaftNode, RoleSnapshot, StartError,
 };
 use futures::future::join_all;
-use openraft::RaftNetworkFactory;
-use openraft::network::NetSnapshot;
 use openraft::storage::RaftLogStorage;
-use raft_types::{FileStarts, FormatRange, FormatVersion, OfferedStart, TypeConfig};
+use raft_types::{FileStarts, FormatRange, FormatVersion, TypeConfig};
 use thiserror::Error;
 
 use crate::administration::{Administration, LocalState};
@@ -31,19 +30,14 @@ impl Member {
     ///
     /// # Errors
     /// [`StartError`] when the configuration cannot work, or the log cannot be read, or is of a later version.
-    pub async fn start<L, N>(
+    pub async fn start(
         config: MemberConfig,
-        log: L,
-        network: N,
+        log: impl RaftLogStorage<TypeConfig>,
+        network: impl MemberNetwork,
         calls: Arc<dyn MemberCalls>,
         floor: AppliedFloor,
         starts: Arc<dyn FileStarts>,
-    ) -> Result<Self, StartError>
-    where
-        L: RaftLogStorage<TypeConfig>,
-        N: RaftNetworkFactory<TypeConfig>,
-        N::Network: NetSnapshot<TypeConfig, SnapshotData = OfferedStart>,
-    {
+    ) -> Result<Self, StartError> {
         let local = Arc::new(LocalState::new(config.program.clone()));
         let raft = RaftMember::start(config, log, network, calls, floor, starts, local.clone());
         Ok(Self::over(raft.await?, local))

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use crate::lease::promise::PromisedLease;
-use crate::log_probe::RpcResult;
+use crate::log_probe::{Lane, RpcResult};
 
 /// How many failures to send entries it takes until heartbeats alone do not count.
 const FAILURES: u32 = 2;
@@ -261,15 +261,6 @@ impl Met {
         let promised = self.promised.filter(|promised| promised.term == term)?;
         Some(promised.lease)
     }
-}
-
-/// What a client's streams carry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lane {
-    Entries,
-    Heartbeats,
-    /// Starts of the log, of which nothing is recorded.
-    Starts,
 }
 
 /// One stream of requests to a member; clones are the same.

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::log_probe::knowledge::Exchange;
 use crate::log_probe::shared::Shared;
-use crate::log_probe::{Asked, ReportingNetwork};
+use crate::log_probe::{Asked, MemberClient};
 
 /// How many entries are tried; fewer when so many are too large.
 const TAIL_LENGTHS: [u64; 4] = [64, 16, 4, 1];
@@ -73,21 +73,21 @@ impl TailPush {
     }
 
     /// Sends entries and processes the answers, until two windows are over or the engine has finished its search.
-    pub(super) async fn run<N: ReportingNetwork>(self, mut network: N, option: RPCOption) {
+    pub(super) async fn run(self, mut network: Box<dyn MemberClient>, option: RPCOption) {
         let _ended = Ended {
             shared: self.shared.clone(),
             begun: self.begun,
         };
         // Answers may take one more window.
         let deadline = self.lasts * 3;
-        let _ = tokio::time::timeout(deadline, self.exchange(&mut network, option)).await;
+        let _ = tokio::time::timeout(deadline, self.exchange(&mut *network, option)).await;
     }
 
-    async fn exchange<N: ReportingNetwork>(self, network: &mut N, option: RPCOption) {
+    async fn exchange(self, network: &mut dyn MemberClient, option: RPCOption) {
         let (shared, own, begun) = (self.shared.clone(), self.own.clone(), self.begun);
         let on_their_way = OnTheirWay::default();
         let requests = self.requests(on_their_way.clone()).boxed();
-        let mut answers = match network.stream_reported(requests, option).await {
+        let mut answers = match network.stream(requests, option).await {
             Ok(answers) => answers,
             Err(_) => return shared.change(|known| known.forget()),
         };
