@@ -15,8 +15,7 @@ use raft_types::{
 use thiserror::Error;
 use tokio::time::Instant;
 
-use crate::engine;
-use crate::engine::{Fault, RoleSnapshot};
+use crate::engine::{self, Fault, RoleSnapshot};
 use crate::node::RaftNode;
 use crate::quorum::VoterSets;
 

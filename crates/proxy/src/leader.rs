@@ -21,9 +21,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use crate::health::{Failure, Hold, Patience, Way};
-use crate::proxy_op;
 use crate::proxy_op::{
-    LineBroken, Outstanding, ProxyAnswer, ProxyAnswers, ProxyCalls, ProxyRequest, Stripped,
+    self, LineBroken, Outstanding, ProxyAnswer, ProxyAnswers, ProxyCalls, ProxyRequest, Stripped,
     payload_bytes,
 };
 use crate::route_table::RouteTable;

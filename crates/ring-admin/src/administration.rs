@@ -15,12 +15,9 @@ use openraft::raft::AppendEntriesRequest;
 use raft_types::{FormatMismatch, MemberId, MemberRecord, OpId, StoredMembership, TypeConfig};
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard, watch};
 
-use crate::formats;
-use crate::formats::Formats;
-use crate::history;
-use crate::history::Notes;
-use crate::mysqld;
-use crate::mysqld::{Database, Writer};
+use crate::formats::{self, Formats};
+use crate::history::{self, Notes};
+use crate::mysqld::{self, Database, Writer};
 
 /// The task that a leader performs for its ring.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,15 +17,11 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::administration::{Administration, LeaderTask};
-use crate::formats;
-use crate::formats::Programs;
-use crate::mysqld;
-use crate::mysqld::{Asking, DatabaseStates};
+use crate::formats::{self, Programs};
+use crate::mysqld::{self, Asking, DatabaseStates};
 use crate::pause;
-use crate::promotion;
-use crate::promotion::{PromotionCause, PromotionError};
-use crate::scheduled_switchover;
-use crate::scheduled_switchover::{ScheduledSwitchover, SwitchoverPhase};
+use crate::promotion::{self, PromotionCause, PromotionError};
+use crate::scheduled_switchover::{self, ScheduledSwitchover, SwitchoverPhase};
 use crate::target;
 
 /// The decision about one view of the ring.

@@ -18,8 +18,7 @@ use raft_types::{FileStarts, FormatRange, FormatVersion, TypeConfig};
 use thiserror::Error;
 
 use crate::administration::{Administration, LocalState};
-use crate::formats;
-use crate::formats::Programs;
+use crate::formats::{self, Programs};
 use crate::history;
 use crate::leader_tasks;
 use crate::member::Member;

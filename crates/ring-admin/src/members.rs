@@ -19,6 +19,9 @@ use crate::formats;
 use crate::history;
 use crate::member::Member;
 
+/// The result of a change, or of its check.
+pub(crate) type Reconfigured<T = ()> = Result<T, ReconfigurationError>;
+
 /// Why the members, the rules, the pause of failover or the scheduled switchover were not changed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ReconfigurationError {
@@ -146,11 +149,7 @@ pub enum ReconfigurationError {
 }
 
 /// Checks that the ring can accept a member.
-pub(crate) fn check_add(
-    view: &RingView,
-    id: MemberId,
-    record: &MemberRecord,
-) -> Result<(), ReconfigurationError> {
+pub(crate) fn check_add(view: &RingView, id: MemberId, record: &MemberRecord) -> Reconfigured {
     if view.member(id).is_some() {
         return Err(ReconfigurationError::NumberTaken(id));
     }
@@ -162,11 +161,7 @@ pub(crate) fn check_add(
 }
 
 /// Checks that no other member has the same name, address or data directory.
-pub(crate) fn check_unique(
-    view: &RingView,
-    id: MemberId,
-    record: &MemberRecord,
-) -> Result<(), ReconfigurationError> {
+pub(crate) fn check_unique(view: &RingView, id: MemberId, record: &MemberRecord) -> Reconfigured {
     let same = |what: &str, is_same: fn(&MemberRecord, &MemberRecord) -> bool| {
         let mut others = view.members.iter().filter(|other| other.id != id);
         match others.find(|other| is_same(&other.record, record)) {
@@ -185,10 +180,7 @@ pub(crate) fn check_unique(
 }
 
 /// Checks that a member that supports these formats can join a ring of this one.
-pub(crate) fn check_format(
-    ring: FormatVersion,
-    speaks: FormatRange,
-) -> Result<(), ReconfigurationError> {
+pub(crate) fn check_format(ring: FormatVersion, speaks: FormatRange) -> Reconfigured {
     match speaks.check(ring) {
         Ok(()) => Ok(()),
         Err(FormatMismatch { found, speaks }) => {
@@ -198,11 +190,7 @@ pub(crate) fn check_format(
 }
 
 /// Checks that the ring can lose a member.
-pub(crate) fn check_remove(
-    view: &RingView,
-    id: MemberId,
-    rules: &RingRules,
-) -> Result<(), ReconfigurationError> {
+pub(crate) fn check_remove(view: &RingView, id: MemberId, rules: &RingRules) -> Reconfigured {
     let leaving = view
         .member(id)
         .ok_or(ReconfigurationError::NoSuchMember(id))?;
@@ -307,11 +295,7 @@ impl Member {
     ///
     /// # Errors
     /// The [`ReconfigurationError`] that [`Member::add_member`] would return.
-    pub fn check_new_member(
-        &self,
-        id: MemberId,
-        record: &MemberRecord,
-    ) -> Result<(), ReconfigurationError> {
+    pub fn check_new_member(&self, id: MemberId, record: &MemberRecord) -> Reconfigured {
         check_add(&self.node().ring_view(), id, record)
     }
 
@@ -319,7 +303,7 @@ impl Member {
     ///
     /// # Errors
     /// [`ReconfigurationError::Format`].
-    pub fn check_new_member_speaks(&self, speaks: FormatRange) -> Result<(), ReconfigurationError> {
+    pub fn check_new_member_speaks(&self, speaks: FormatRange) -> Reconfigured {
         check_format(self.ring_format(), speaks)
     }
 
@@ -327,7 +311,7 @@ impl Member {
     ///
     /// # Errors
     /// [`ReconfigurationError`], as that would return it.
-    pub fn check_removal(&self, id: MemberId) -> Result<(), ReconfigurationError> {
+    pub fn check_removal(&self, id: MemberId) -> Reconfigured {
         let admin = self.admin();
         check_remove(&leading_view(admin)?, id, &admin.rules())
     }
@@ -343,7 +327,7 @@ impl Member {
         record: MemberRecord,
         speaks: Option<FormatRange>,
         by: &str,
-    ) -> Result<OpId, ReconfigurationError> {
+    ) -> Reconfigured<OpId> {
         change(self.admin(), by, |view, members| {
             check_add(view, id, &record)?;
             // Checked against the membership that it is added to: the format may have risen since the member was asked.
@@ -361,11 +345,7 @@ impl Member {
     ///
     /// # Errors
     /// [`ReconfigurationError`].
-    pub async fn remove_member(
-        &self,
-        id: MemberId,
-        by: &str,
-    ) -> Result<OpId, ReconfigurationError> {
+    pub async fn remove_member(&self, id: MemberId, by: &str) -> Reconfigured<OpId> {
         let admin = self.admin();
         change(admin, by, |view, members| {
             check_remove(view, id, &admin.rules())?;
@@ -381,7 +361,7 @@ impl Member {
 }
 
 /// The ring view of a leader that serves clients.
-pub(crate) fn leading_view(admin: &Administration) -> Result<RingView, ReconfigurationError> {
+pub(crate) fn leading_view(admin: &Administration) -> Reconfigured<RingView> {
     let view = admin.node.ring_view();
     if !view.leads {
         let leader = view.leader;
@@ -399,8 +379,8 @@ pub(crate) async fn change(
     decide: impl FnOnce(
         &RingView,
         &mut BTreeMap<MemberId, MemberRecord>,
-    ) -> Result<(VoterSets, HistoryEvent), ReconfigurationError>,
-) -> Result<OpId, ReconfigurationError> {
+    ) -> Reconfigured<(VoterSets, HistoryEvent)>,
+) -> Reconfigured<OpId> {
     let _lock = admin.lock().await.ok_or(ReconfigurationError::Busy)?;
     let view = leading_view(admin)?;
     let role = admin.node.role();

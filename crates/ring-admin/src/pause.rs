@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::administration::Administration;
 use crate::member::Member;
-use crate::members::{ReconfigurationError, leading_view};
+use crate::members::{ReconfigurationError, Reconfigured, leading_view};
 
 /// An operator's pause request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ fn pause_to_be(
     view: &RingView,
     request: &PauseRequest,
     now: UnixSeconds,
-) -> Result<RingPause, ReconfigurationError> {
+) -> Reconfigured<RingPause> {
     for (what, text) in [("the reason", &request.reason), ("the name", &request.by)] {
         if text.len() > Pause::MOST_TEXT_BYTES {
             return Err(ReconfigurationError::TooLong {
@@ -71,10 +71,7 @@ impl Member {
     ///
     /// # Errors
     /// [`ReconfigurationError`].
-    pub async fn pause(
-        &self,
-        request: &PauseRequest,
-    ) -> Result<(RingPause, OpId), ReconfigurationError> {
+    pub async fn pause(&self, request: &PauseRequest) -> Reconfigured<(RingPause, OpId)> {
         let admin = self.admin();
         let _lock = admin.lock().await.ok_or(ReconfigurationError::Busy)?;
         let view = leading_view(admin)?;
@@ -87,7 +84,7 @@ impl Member {
     ///
     /// # Errors
     /// [`ReconfigurationError`].
-    pub async fn resume(&self, by: &str) -> Result<(RingPause, OpId), ReconfigurationError> {
+    pub async fn resume(&self, by: &str) -> Reconfigured<(RingPause, OpId)> {
         let admin = self.admin();
         let _lock = admin.lock().await.ok_or(ReconfigurationError::Busy)?;
         let view = leading_view(admin)?;

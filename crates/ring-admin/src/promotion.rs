@@ -333,23 +333,18 @@ struct Clock<'a> {
 }
 
 impl Clock<'_> {
-    fn enter(&mut self, phase: PromotionPhase) {
+    fn enter(&mut self, phase: impl Into<Option<PromotionPhase>>) {
         let took = self.began.elapsed();
         self.began = Instant::now();
+        let phase = phase.into();
         self.progress.send_modify(|progress| {
-            if let Some(done) = progress.under_way.replace(phase) {
-                progress.done.push((done, took));
-            }
+            let done = std::mem::replace(&mut progress.under_way, phase);
+            progress.done.extend(done.map(|done| (done, took)));
         });
     }
 
-    fn end(self) -> Vec<(PromotionPhase, Duration)> {
-        let took = self.began.elapsed();
-        self.progress.send_modify(|progress| {
-            if let Some(done) = progress.under_way.take() {
-                progress.done.push((done, took));
-            }
-        });
+    fn end(mut self) -> Vec<(PromotionPhase, Duration)> {
+        self.enter(None::<PromotionPhase>);
         self.progress.borrow().done.clone()
     }
 }

@@ -7,8 +7,7 @@ use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::member::Member;
-use crate::mysqld;
-use crate::mysqld::{DatabaseStates, Fitness, SOON_THERE};
+use crate::mysqld::{self, DatabaseStates, Fitness, SOON_THERE};
 
 /// Why no member can be given the leadership.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

@@ -13,8 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::administration::Administration;
 use crate::member::Member;
-use crate::members;
-use crate::members::ReconfigurationError;
+use crate::members::{self, ReconfigurationError, Reconfigured};
 
 /// An operator's change to a member's record; omitted values stay.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,7 +72,7 @@ fn amended_record(
     rules: &RingRules,
     id: MemberId,
     change: &RecordChange,
-) -> Result<Amendment<MemberRecord>, ReconfigurationError> {
+) -> Reconfigured<Amendment<MemberRecord>> {
     let peer = view
         .member(id)
         .ok_or(ReconfigurationError::NoSuchMember(id))?;
@@ -114,11 +113,7 @@ fn amended_record(
 }
 
 /// Checks that name and address are well-formed and unique.
-fn check_words(
-    view: &RingView,
-    id: MemberId,
-    record: &MemberRecord,
-) -> Result<(), ReconfigurationError> {
+fn check_words(view: &RingView, id: MemberId, record: &MemberRecord) -> Reconfigured {
     if !host_and_port(&record.address).is_ok_and(|(_, port)| port > 0) {
         return Err(ReconfigurationError::NotAnAddress(record.address.clone()));
     }
@@ -133,7 +128,7 @@ fn amended_rules(
     view: &RingView,
     before: &RingRules,
     change: &RulesChange,
-) -> Result<Amendment<RingRules>, ReconfigurationError> {
+) -> Reconfigured<Amendment<RingRules>> {
     let mut after = before.clone();
     replace(&mut after.policy, change.policy.as_ref());
     let preference = change.region_preference.as_ref();
@@ -183,7 +178,7 @@ fn check_quorum(
     rules: &RingRules,
     then: &RingView,
     rules_then: &RingRules,
-) -> Result<(), ReconfigurationError> {
+) -> Reconfigured {
     let planned = |view: &RingView, rules: &RingRules| plan(rules, view, &home_of(view));
     match (planned(then, rules_then), planned(view, rules)) {
         (QuorumPlan::Blocked { why }, QuorumPlan::Blocked { why: before }) if why == before => {
@@ -222,7 +217,7 @@ impl Member {
         change: &RecordChange,
         dry_run: bool,
         by: &str,
-    ) -> Result<Amendment<MemberRecord>, ReconfigurationError> {
+    ) -> Reconfigured<Amendment<MemberRecord>> {
         let admin = self.admin();
         let decide = |view: &RingView| amended_record(view, &admin.rules(), id, change);
         let done = amend(admin, by, dry_run, decide, |members, after| {
@@ -254,7 +249,7 @@ impl Member {
         change: &RulesChange,
         dry_run: bool,
         by: &str,
-    ) -> Result<Amendment<RingRules>, ReconfigurationError> {
+    ) -> Reconfigured<Amendment<RingRules>> {
         let admin = self.admin();
         let decide = |view: &RingView| amended_rules(view, &admin.rules(), change);
         let done = amend(admin, by, dry_run, decide, |members, after| {
@@ -271,9 +266,9 @@ async fn amend<T>(
     admin: &Administration,
     by: &str,
     dry_run: bool,
-    decide: impl Fn(&RingView) -> Result<Amendment<T>, ReconfigurationError>,
+    decide: impl Fn(&RingView) -> Reconfigured<Amendment<T>>,
     apply: impl FnOnce(&mut BTreeMap<MemberId, MemberRecord>, &T) -> HistoryEvent,
-) -> Result<Amendment<T>, ReconfigurationError> {
+) -> Reconfigured<Amendment<T>> {
     if dry_run {
         return decide(&members::leading_view(admin)?);
     }

@@ -152,7 +152,7 @@ impl LocalMember {
     }
 
     fn log_once(&self, refusal: AdmissionRefusal) {
-        let mut last = self.lock(&last_refusal);
+        let mut last = lock(&self.last_refusal);
         if last.replace(refusal) != Some(refusal) {
             tracing::warn!(%refusal, "a call of another member is refused");
         }
@@ -218,11 +218,10 @@ mod tests {
     fn the_end_of_a_members_last_connection_is_reported() {
         let connections = Connections::default();
         let [urgent, bulk, stranger, silent] = [(); 4].map(|()| connections.opens());
-        use Arrival::{First, Known};
         let arrivals = RefCell::new(Vec::new());
         let calls = |id, caller| {
-            connections.calls(id, MemberId(caller), |arrival| {
-                arrivals.borrow_mut().push(arrival);
+            connections.calls(id, MemberId(caller), |is_first| {
+                arrivals.borrow_mut().push(is_first);
             });
         };
         calls(urgent, 1);
@@ -236,14 +235,14 @@ mod tests {
         assert_eq!(closes(silent), []);
         assert_eq!(closes(bulk), [], "the other one is open");
         assert_eq!(closes(urgent), [MemberId(1)]);
-        assert_eq!(*arrivals.borrow(), [First, Known, First]);
+        assert_eq!(*arrivals.borrow(), [true, false, true]);
         // A call read before the end, and processed only now.
         calls(urgent, 1);
-        assert_eq!(*arrivals.borrow(), [First, Known, First]);
+        assert_eq!(*arrivals.borrow(), [true, false, true]);
         assert_eq!(closes(urgent), [MemberId(1)], "once");
         let again = connections.opens();
         calls(again, 1);
-        assert_eq!(*arrivals.borrow(), [First, Known, First, First]);
+        assert_eq!(*arrivals.borrow(), [true, false, true, true]);
         assert_eq!(closes(stranger), [MemberId(1), MemberId(2)]);
     }
 }

@@ -45,8 +45,7 @@ use crate::calls::{Answer, LogEnd, Question};
 use crate::election::elections::Elections;
 use crate::election::interim_leader;
 use crate::election::vote_gate::ElectionGate;
-use crate::engine;
-use crate::engine::Engine;
+use crate::engine::{self, Engine};
 
 /// The current exact end of this member's log: the engine's metrics may lag a moment.
 pub(crate) async fn log_end(raft: &Engine, own: MemberId) -> Option<LogEnd> {

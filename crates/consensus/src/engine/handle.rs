@@ -14,8 +14,7 @@ use tokio::time::Instant;
 
 use crate::calls::MemberCalls;
 use crate::config::Timers;
-use crate::engine;
-use crate::engine::{Engine, Fault, RoleSnapshot};
+use crate::engine::{self, Engine, Fault, RoleSnapshot};
 use crate::state_machine::CommitMark;
 
 /// A leader that is silent for this many leases is no longer named.

@@ -40,8 +40,6 @@ struct State {
     unanswered: VecDeque<usize>,
     bytes: usize,
     moved: Instant,
-    /// Why the sender failed; the answers end with it.
-    failure: Option<String>,
 }
 
 impl Window {
@@ -52,7 +50,6 @@ impl Window {
                 unanswered: VecDeque::new(),
                 bytes: 0,
                 moved: Instant::now(),
-                failure: None,
             }),
             sender: AtomicWaker::new(),
         }
@@ -119,16 +116,6 @@ impl Window {
         let written = Duration::from_secs((state.bytes / SLOWEST_DISK_BYTES_PER_S) as u64);
         !state.unanswered.is_empty() && state.moved.elapsed() >= deadline + written
     }
-
-    /// Records why the sender failed; the first reason stays.
-    pub(crate) fn fail(&self, reason: String) {
-        lock(&self.state).failure.get_or_insert(reason);
-    }
-
-    /// Why the sender failed, once.
-    pub(crate) fn take_failure(&self) -> Option<String> {
-        lock(&self.state).failure.take()
-    }
 }
 
 // The answers to an append stream, for the engine: in request order, ended by the first failure, and never later than the stall deadline.
@@ -178,9 +165,6 @@ impl Answers {
 
     /// The result of an end without a status.
     fn end(&self) -> Option<Item> {
-        if let Some(reason) = self.window.take_failure() {
-            return Some(Err(broken(reason)));
-        }
         let why = "the member ended the stream with requests unanswered";
         self.window.is_open().then(|| Err(broken(why)))
     }
@@ -317,17 +301,13 @@ impl Stream for Parts {
                 ready!(this.window.poll_room(context));
             }
             match splitter.next_part() {
-                Ok(Some(part)) => {
+                Some(part) => {
                     this.window.sent(part.ends_request_of);
                     let bytes = part.message.encoded_len() as u64;
                     this.peer.count(|sent| sent.entries += bytes);
                     return Poll::Ready(Some(part.message));
                 }
-                Ok(None) => this.current = None,
-                Err(error) => {
-                    this.window.fail(error.to_string());
-                    this.ended = true;
-                }
+                None => this.current = None,
             }
         }
         Poll::Ready(None)

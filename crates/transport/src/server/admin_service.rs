@@ -13,7 +13,7 @@ use tonic::{Request, Response, Status};
 use crate::callers::Right;
 use crate::local_member::{CommandCaller, LocalMember, LogPiece};
 use crate::schema::{self, admin_server::Admin};
-use crate::server::incoming::{Callers, called_over};
+use crate::server::incoming::{Callers, Reply, called_over};
 
 pub(crate) struct AdminService {
     pub(crate) local: Arc<LocalMember>,
@@ -30,7 +30,7 @@ impl Admin for AdminService {
     async fn identify(
         &self,
         request: Request<schema::IdentifyRequest>,
-    ) -> Result<Response<schema::IdentifyAnswer>, Status> {
+    ) -> Reply<schema::IdentifyAnswer> {
         self.callers.allow(&request, Right::Read)?;
         let identity = self.local.book.identity();
         let ring_state = match identity.ring {
@@ -56,10 +56,7 @@ impl Admin for AdminService {
         }))
     }
 
-    async fn adopt(
-        &self,
-        request: Request<schema::AdoptRequest>,
-    ) -> Result<Response<schema::AdoptAnswer>, Status> {
+    async fn adopt(&self, request: Request<schema::AdoptRequest>) -> Reply<schema::AdoptAnswer> {
         self.callers.allow(&request, Right::SpeakAsMember)?;
         let request = request.into_inner();
         let unreadable = |_| Status::invalid_argument("the ring or the data directory is no UUID");
@@ -84,10 +81,7 @@ impl Admin for AdminService {
         }
     }
 
-    async fn status(
-        &self,
-        request: Request<schema::StatusRequest>,
-    ) -> Result<Response<schema::StatusAnswer>, Status> {
+    async fn status(&self, request: Request<schema::StatusRequest>) -> Reply<schema::StatusAnswer> {
         self.callers.allow(&request, Right::Read)?;
         let json = self.local.status.status().await;
         Ok(Response::new(schema::StatusAnswer { json: json.into() }))
@@ -96,7 +90,7 @@ impl Admin for AdminService {
     async fn command(
         &self,
         request: Request<schema::CommandRequest>,
-    ) -> Result<Response<Self::CommandStream>, Status> {
+    ) -> Reply<Self::CommandStream> {
         let caller = CommandCaller {
             address: called_over(&request).map(|over| over.address),
             certificate_name: self.callers.certificate_name(&request),
@@ -117,7 +111,7 @@ impl Admin for AdminService {
     async fn read_log(
         &self,
         request: Request<schema::ReadLogRequest>,
-    ) -> Result<Response<Self::ReadLogStream>, Status> {
+    ) -> Reply<Self::ReadLogStream> {
         self.callers.allow(&request, Right::ReadLog)?;
         let log = self.local.readable.get().ok_or_else(|| {
             Status::unavailable("this member is still opening its log; try again in a moment")
