@@ -55,9 +55,9 @@ impl RaftNode {
         Ok(OpId::from(log_id))
     }
 
-    /// The term in which a ring's first membership may be forced here: the first term, or the one after an interrupted attempt. The vote is
-    /// durable before the entry, so a member stopped in between has an empty log. It has sent the entry to no member, but its writer may have
-    /// it: the next attempt needs its own term. `None` if the log has entries, or the member has voted.
+    /// The term in which a ring's first membership may be forced here: the first term, or the one after an interrupted attempt. The vote
+    /// is durable before the entry, so a member stopped in between has an empty log. It has sent the entry to no member, but its writer
+    /// may have it: the next attempt needs its own term. `None` if the log has entries, or the member has voted.
     ///
     /// # Errors
     /// The engine has stopped.

@@ -217,8 +217,8 @@ impl Rooms {
         }
     }
 
-    /// Begins a round of questions in the leadership of `term`; returns how many bytes have been proposed and are no longer in flight. Answers from another leadership, or from members other than these
-    /// voters, no longer count.
+    /// Begins a round of questions in the leadership of `term`; returns how many bytes have been proposed and are no longer in flight.
+    /// Answers from another leadership, or from members other than these voters, no longer count.
     fn begin_round(&self, term: Term, voters: &BTreeSet<MemberId>) -> u64 {
         let mut answers = lock(&self.told);
         if answers.term != Some(term) {
@@ -427,16 +427,17 @@ mod tests {
             since: 0,
             lagging: false,
         };
-        let left = || told.left(rooms.proposed.load(Ordering::Relaxed));
-        assert_eq!(left(), six + 100);
+        let left_of = |proposed| told.lack(proposed, u64::MAX);
+        let left = || left_of(rooms.proposed.load(Ordering::Relaxed));
+        assert_eq!(left(), Some(RoomLack::Short(six + 100)));
         let second = rooms.propose(600);
-        assert_eq!(left(), 100);
+        assert_eq!(left(), Some(RoomLack::Short(100)));
         drop(first);
         assert_eq!(rooms.under_way.load(Ordering::Relaxed), six);
         drop(second);
         assert_eq!(rooms.under_way.load(Ordering::Relaxed), 0);
         let proposed = rooms.proposed.load(Ordering::Relaxed);
-        assert_eq!(told.left(proposed + 999), 0);
+        assert_eq!(left_of(proposed + 999), Some(RoomLack::Short(0)));
         assert_eq!(told.lack(proposed, 101), Some(RoomLack::Short(100)));
         assert_eq!(told.lack(proposed, 100), None);
         let lagging = RoomReport {

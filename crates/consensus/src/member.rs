@@ -18,7 +18,7 @@ use raft_types::{
 };
 use thiserror::Error;
 use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore, watch};
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::calls::inbound::Inbound;
@@ -62,7 +62,8 @@ struct RunningRaft {
     turn: AsyncMutex<()>,
     leadership: watch::Receiver<Leadership>,
     primacy: watch::Receiver<Primacy>,
-    tasks: [AbortHandle; 8],
+    /// Aborted with the last handle.
+    _tasks: JoinSet<()>,
 }
 
 /// Why a member could not be started.
@@ -194,7 +195,7 @@ impl RaftMember {
                 proposals: Arc::new(Semaphore::new(config.bounds.proposals_bytes as usize)),
                 turn: AsyncMutex::default(),
                 config,
-                tasks: spawn_tasks(&node, published),
+                _tasks: spawn_tasks(&node, published),
                 node,
                 purge_goal,
                 leadership,
@@ -622,14 +623,8 @@ impl RaftMember {
     async fn ask_leader(&self, question: Question) -> Result<Answer, CallError> {
         let node = &self.0.node;
         let role = node.role();
-        let leader = role.leader.filter(|leader| *leader != node.id());
-        let known = leader.and_then(|leader| {
-            let record = role.membership.get_node(&leader)?;
-            Some((leader, record))
-        });
-        let Some((leader, record)) = known else {
-            return Err(CallError("no leader is known".to_owned()));
-        };
+        let unknown = || CallError("no leader is known".to_owned());
+        let (leader, record) = role.other_leader(node.id()).ok_or_else(unknown)?;
         let deadline = node.timers().lease;
         let calls = &node.engine.calls;
         calls.ask(leader, record, question, deadline).await
@@ -637,7 +632,7 @@ impl RaftMember {
 }
 
 /// Starts the member's tasks; none can be missing.
-fn spawn_tasks(node: &Arc<RaftNode>, published: observer::Published) -> [AbortHandle; 8] {
+fn spawn_tasks(node: &Arc<RaftNode>, published: observer::Published) -> JoinSet<()> {
     let (engine, elections) = (&node.engine, || node.elections.clone());
     let observing = observer::observe(node.clone(), published);
     let rooms = log_room::ask_voters(elections(), node.rooms.clone());
@@ -660,7 +655,11 @@ fn spawn_tasks(node: &Arc<RaftNode>, published: observer::Published) -> [AbortHa
             early_election::watch(elections()).boxed(),
         ),
     ];
-    tasks.map(|(what, task)| tokio::spawn(essential(engine.clone(), what, task)).abort_handle())
+    let mut running = JoinSet::new();
+    for (what, task) in tasks {
+        running.spawn(essential(engine.clone(), what, task));
+    }
+    running
 }
 
 /// Lets the member take part in elections again once its log has what others have reported as committed. Until then the reported end is
@@ -705,13 +704,5 @@ impl std::fmt::Debug for RunningRaft {
             .field("config", &self.config)
             .field("leadership", &*self.leadership.borrow())
             .finish_non_exhaustive()
-    }
-}
-
-impl Drop for RunningRaft {
-    fn drop(&mut self) {
-        for task in &self.tasks {
-            task.abort();
-        }
     }
 }

@@ -14,9 +14,8 @@ use tokio::time::Instant;
 
 use crate::calls::Question;
 use crate::election::elections::{Elections, StartedTransfer};
-use crate::engine;
 use crate::engine::handle::EngineHandle;
-use crate::engine::{Fault, RoleSnapshot, raft_fault};
+use crate::engine::{self, Fault, RoleSnapshot, raft_fault};
 use crate::node::RaftNode;
 use crate::ring_view::{RingMember, RingView};
 

@@ -278,14 +278,11 @@ impl Session {
                 }
                 Ok(None) => None,
                 Err(failure) => {
-                    let HeldBack {
-                        route_table,
-                        proxies,
-                        target,
-                    } = &session.path;
+                    let (path, now) = (&session.path, Instant::now());
+                    let (table, target) = (&path.route_table, path.target);
                     match session.asked_too_early(&failure) {
-                        Some(last) => route_table.wait_for(*target, last),
-                        None => route_table.failed(proxies, *target, &failure, Instant::now()),
+                        Some(last) => table.wait_for(target, last),
+                        None => table.failed(&path.proxies, target, &failure, now),
                     }
                     Some((Err(another_route(&failure)), None))
                 }
@@ -304,13 +301,9 @@ impl Session {
         let last = request.request.last()?.index;
         let of_it = request.request.first_index() <= lacked.index && lacked.index <= last;
         let early = of_it && are_many(request.bytes);
-        let HeldBack {
-            route_table,
-            proxies,
-            target,
-        } = &self.path;
-        let known = route_table.waits_for(*target) == Some(last);
-        let has_left = route_table.way_to_all(proxies, last) == Way::HasLeft;
+        let (path, table) = (&self.path, &self.path.route_table);
+        let known = table.waits_for(path.target) == Some(last);
+        let has_left = table.way_to_all(&path.proxies, last) == Way::HasLeft;
         (early && has_left && !known).then_some(last)
     }
 
@@ -353,12 +346,8 @@ impl Session {
                     patience.answered(now, !outstanding.is_empty());
                     drop(under_way);
                     self.under_way.room.notify_one();
-                    let HeldBack {
-                        route_table,
-                        target,
-                        ..
-                    } = &self.path;
-                    route_table.answered(*target, &answered, now);
+                    let path = &self.path;
+                    path.route_table.answered(path.target, &answered, now);
                     return Ok(Some(answered));
                 }
                 Some(Ok(ProxyAnswer::SentOn { moves, .. })) => patience.sign_of_life(now, moves),

@@ -99,12 +99,8 @@ impl TransactionPayload {
 
 impl fmt::Debug for TransactionPayload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "TransactionPayload({} bytes, crc32c {:08x})",
-            self.bytes.len(),
-            self.crc32c
-        )
+        let (bytes, crc32c) = (self.bytes.len(), self.crc32c);
+        write!(f, "TransactionPayload({bytes} bytes, crc32c {crc32c:08x})")
     }
 }
 
@@ -141,10 +137,8 @@ impl PayloadAssembly {
     /// When the pieces are not those of the sealed payload, or the file that held them failed.
     pub fn finish(self) -> Result<TransactionPayload, AssemblyError> {
         let gathered = self.bytes.finish()?;
-        Ok(TransactionPayload::verify_gathered(
-            gathered,
-            self.expected,
-        )?)
+        let payload = TransactionPayload::verify_gathered(gathered, self.expected)?;
+        Ok(payload)
     }
 }
 

@@ -7,24 +7,24 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use uuid::Uuid;
 
-/// A member's number in its ring. Small, chosen by the operator, and never reused for another
-/// data directory: a member that lost its data must return under a new number.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Display,
-    Serialize,
-    Deserialize,
-)]
-#[serde(transparent)]
-pub struct MemberId(pub u64);
+/// A value of its own type, written like the bare one.
+macro_rules! newtype {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(
+            Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Display, Serialize, Deserialize,
+        )]
+        #[serde(transparent)]
+        pub struct $name(pub $inner);
+    };
+}
+pub(crate) use newtype;
+
+newtype! {
+    /// A member's number in its ring. Small, chosen by the operator, and never reused for another
+    /// data directory: a member that lost its data must return under a new number.
+    MemberId(u64)
+}
 
 impl From<u64> for MemberId {
     fn from(id: u64) -> Self {
@@ -32,23 +32,10 @@ impl From<u64> for MemberId {
     }
 }
 
-/// The number of a leadership, which has at most one leader.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Display,
-    Serialize,
-    Deserialize,
-)]
-#[serde(transparent)]
-pub struct Term(pub u64);
+newtype! {
+    /// The number of a leadership, which has at most one leader.
+    Term(u64)
+}
 
 /// The name of a member's location; members of one region share a data quorum.
 #[derive(
@@ -59,12 +46,10 @@ pub struct Region(pub String);
 
 macro_rules! uuid_newtype {
     ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(
-            Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Display, Serialize, Deserialize,
-        )]
-        #[serde(transparent)]
-        pub struct $name(pub Uuid);
+        newtype! {
+            $(#[$doc])*
+            $name(Uuid)
+        }
 
         impl $name {
             /// A new random identity (UUID version 4).

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::ids::{Incarnation, Region};
+use crate::ids::{Incarnation, Region, newtype};
 
 /// True if a member has its own mysqld.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Display, Serialize, Deserialize)]
@@ -156,23 +156,10 @@ impl<'de> Deserialize<'de> for Extras {
 // A pause of automatic failover in the replicated membership: while one is in force, only the member whose
 // record carries it becomes the primary by itself.
 
-/// A time of day: seconds since the beginning of 1970, UTC, by the clock of the member that wrote it.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Display,
-    Serialize,
-    Deserialize,
-)]
-#[serde(transparent)]
-pub struct UnixSeconds(pub u64);
+newtype! {
+    /// A time of day: seconds since the beginning of 1970, UTC, by the clock of the member that wrote it.
+    UnixSeconds(u64)
+}
 
 impl UnixSeconds {
     /// Later by `span`, which is cut to whole seconds.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use consensus::{FormatError, Program, RingView};
 use openraft::raft::AppendEntriesRequest;
 use raft_types::{
-    EntryPayload, FormatMismatch, FormatRange, FormatVersion, MemberId, MemberRecord,
+    EntryPayload, FormatMismatch, FormatVersion, MemberId, MemberRecord,
     StoredMembership, TypeConfig, lock,
 };
 use serde_json::Value;
@@ -201,6 +201,8 @@ impl Formats {
 
 #[cfg(test)]
 mod tests {
+    use raft_types::FormatRange;
+
     use super::*;
     use crate::test_ring::Ring;
 

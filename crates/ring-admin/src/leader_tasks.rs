@@ -298,19 +298,11 @@ async fn lead(admin: &Administration, leadership: &mut watch::Receiver<Leadershi
                 continue;
             }
             NextTask::Move { next, target } => {
-                let moving = LeaderTask::MovingQuorum {
-                    next: next.clone(),
-                    target,
-                };
-                publish(admin, Some(moving));
+                publish_move(admin, &next, target);
                 admin.move_quorum(next).await.map_err(TaskFailure::from)
             }
             NextTask::MoveAndTransfer { next, to } => {
-                let moving = LeaderTask::MovingQuorum {
-                    next: next.clone(),
-                    target: Some(to),
-                };
-                publish(admin, Some(moving));
+                publish_move(admin, &next, Some(to));
                 move_and_transfer(admin, next, to).await
             }
             NextTask::Transfer(to) => {
@@ -478,6 +470,11 @@ fn publish(admin: &Administration, now: Option<LeaderTask>) {
         }
         changed
     });
+}
+
+fn publish_move(admin: &Administration, next: &VoterSets, target: Option<MemberId>) {
+    let next = next.clone();
+    publish(admin, Some(LeaderTask::MovingQuorum { next, target }));
 }
 
 fn publish_wait(admin: &Administration, why: String) {

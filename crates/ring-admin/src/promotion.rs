@@ -253,9 +253,9 @@ pub(crate) async fn mock_election(
     let asked = calls.ask(to, &target.record, question, patience);
     match asked.await {
         Ok(Answer::MockElection(election)) => Ok(election),
-        Ok(other) => Err(PromotionRefusal::NoMockElection(format!(
-            "member {to} gave an unexpected answer: {other:?}"
-        ))),
+        Ok(other) => Err(PromotionRefusal::NoMockElection(
+            other.unexpected().to_string(),
+        )),
         Err(error) => Err(PromotionRefusal::NoMockElection(error.to_string())),
     }
 }

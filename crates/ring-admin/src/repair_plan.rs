@@ -213,17 +213,11 @@ fn may_have_more(
     in_doubt: &BTreeSet<MemberId>,
     gone_on: &Option<OpId>,
 ) -> String {
-    let missing = (!missing.is_empty()).then(|| {
-        format!(
-            "member {} may have more, and does not answer",
-            list(missing)
-        )
-    });
-    let in_doubt = (!in_doubt.is_empty()).then(|| {
-        format!(
-            "the end of the log of member {} was damaged, and may have been acknowledged",
-            list(in_doubt)
-        )
+    let named = |members: &BTreeSet<MemberId>| (!members.is_empty()).then(|| list(members));
+    let missing = named(missing);
+    let missing = missing.map(|list| format!("member {list} may have more, and does not answer"));
+    let in_doubt = named(in_doubt).map(|list| {
+        format!("the end of the log of member {list} was damaged, and may have been acknowledged")
     });
     let gone_on = gone_on.map(|end| {
         format!("the ring has gone on to {end}, as one of them was told, and none of them has that")

@@ -115,7 +115,7 @@ fn prospects(view: &RingView, peer: &RingMember) -> (bool, String) {
     }
     let because = match record.kind {
         MemberKind::Witness => {
-            "its log is long enough; as a witness it would transfer the leadership at once"
+            "its log is long enough; as a witness it would transfer the leadership immediately"
         }
         MemberKind::Database => "its log is long enough",
     };

@@ -208,6 +208,8 @@ fn no_target(view: &RingView, rules: &RingRules, databases: &[&RingMember]) -> N
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use consensus::TargetStanding;
     use raft_types::Region;
 

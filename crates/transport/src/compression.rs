@@ -384,7 +384,7 @@ mod tests {
         for index in 0..1000 {
             assert!(packer.pack(OpId::new(1, index), &payload).await.is_some());
         }
-        let kept = packer.kept();
+        let kept = lock(&packer.kept);
         assert!(kept.bytes <= KEPT_BYTES && kept.bytes > KEPT_BYTES / 2);
         let there: usize = kept
             .payloads

@@ -186,7 +186,7 @@ impl Inbound {
 
     /// Lets the log begin with a file of a leader's log, because the entries that it lacks are purged
     /// there. The answer comes when that is durable. Only entries that the start covers are dropped:
-    /// see [`FileStarts::begin_at`].
+    /// see [`raft_types::FileStarts::begin_at`].
     ///
     /// A log that already has the entry before the start stays as it is: the offer crossed the entries in flight, and
     /// the engine would reset the log's end to there.

@@ -196,10 +196,8 @@ pub(crate) async fn answer(
         .leader_exit
         .becomes(call.led(), engine.timers.heartbeat);
     if !exited.await {
-        return no(format!(
-            "as far as it knows, member {} is there",
-            call.leader
-        ));
+        let leader = call.leader;
+        return no(format!("as far as it knows, member {leader} is there"));
     }
     let (vote, log_end) = vote_and_end(elections).await.map_err(CallError::new)?;
     if vote != call.led().vote() {

@@ -19,11 +19,11 @@
 //! to it. Acknowledgements before a quorum repair do not count either.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use raft_types::{DoubtedTail, FileStarts, Incarnation, MemberId, OpId, Standing, lock};
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 /// What a member reports about itself to another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,7 +48,12 @@ pub struct Remembered {
 }
 
 /// A data directory was restored to an earlier state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[error(
+    "its data directory was put back to an earlier state (a snapshot, a backup), or was copied: member {told_by} knows that it had \
+     {had}, and it came back with {has}. What it acknowledged in between is missing; it elects nobody until it has that again. See \
+     the runbook data-directory-put-back"
+)]
 pub struct PutBack {
     /// The member that has recorded what it had.
     pub told_by: MemberId,
@@ -56,18 +61,6 @@ pub struct PutBack {
     pub had: Standing,
     /// Its state after the restore.
     pub has: Standing,
-}
-
-impl fmt::Display for PutBack {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { told_by, had, has } = self;
-        write!(
-            f,
-            "its data directory was put back to an earlier state (a snapshot, a backup), or was copied: member {told_by} knows that it had \
-             {had}, and it came back with {has}. What it acknowledged in between is missing; it elects nobody until it has that again. See \
-             the runbook data-directory-put-back"
-        )
-    }
 }
 
 /// The doubt of a log with this standing, by what others have recorded of its member; nothing where it has all of that. Up to the term

@@ -52,6 +52,11 @@ impl RoleSnapshot {
         others.map(|(id, record)| (*id, record))
     }
 
+    /// The leader, if it is another member than this one.
+    pub fn other_leader(&self, own: MemberId) -> Option<(MemberId, &MemberRecord)> {
+        self.others(own).find(|(id, _)| Some(*id) == self.leader)
+    }
+
     /// A member other than `own` that is the only voter, or may still consider itself so: it is a voter set of an
     /// uncommitted membership, and perhaps the only one of the membership before.
     pub(crate) fn another_alone(&self, own: MemberId, mark: Option<OpId>) -> Option<MemberId> {

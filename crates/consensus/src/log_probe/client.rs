@@ -15,7 +15,7 @@ use openraft::raft::{
 };
 use raft_types::{LogId, MemberId, MemberRecord, OfferedStart, OwnLog, TypeConfig, Vote};
 use tokio::sync::Mutex as AsyncMutex;
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::config::Timers;
@@ -59,7 +59,7 @@ impl MemberNetwork for LogProbe {
             window: self.window,
             ahead: Some(client(Lane::Entries)),
             courier: Arc::new(AsyncMutex::new(client(Lane::Heartbeats))),
-            push: None,
+            push: JoinSet::new(),
         });
         Box::new(LogProbeClient {
             inner: client(lane),
@@ -85,15 +85,8 @@ struct Search {
     ahead: Option<Box<dyn MemberClient>>,
     /// Carries the commit mark while the engine searches.
     courier: Arc<AsyncMutex<Box<dyn MemberClient>>>,
-    push: Option<AbortHandle>,
-}
-
-impl Drop for Search {
-    fn drop(&mut self) {
-        if let Some(push) = &self.push {
-            push.abort();
-        }
-    }
+    /// Aborted with the client.
+    push: JoinSet<()>,
 }
 
 impl Search {
@@ -126,8 +119,7 @@ impl Search {
         };
         let (own, shared) = (self.own.clone(), self.shared.clone());
         if let Some(push) = TailPush::prepare(own, shared, request, self.window).await {
-            let running = tokio::spawn(push.run(network, option.clone()));
-            self.push = Some(running.abort_handle());
+            self.push.spawn(push.run(network, option.clone()));
         }
     }
 

@@ -118,9 +118,8 @@ pub fn plan(rules: &RingRules, view: &RingView, home: &Region) -> QuorumPlan {
     let wanted = match wanted_sets(rules, view, home) {
         Ok(wanted) => wanted,
         Err(gap) => {
-            return QuorumPlan::Blocked {
-                why: MoveObstacle::Policy(gap),
-            };
+            let why = MoveObstacle::Policy(gap);
+            return QuorumPlan::Blocked { why };
         }
     };
     let near = |id: &MemberId| view.member(*id).is_some_and(|peer| view.is_near(peer));

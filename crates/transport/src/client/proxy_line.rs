@@ -81,7 +81,7 @@ impl SessionHandle {
 
 impl Drop for SessionHandle {
     fn drop(&mut self) {
-        if let Some(sessions) = self.line.sessions().as_mut() {
+        if let Some(sessions) = lock(&self.line.sessions).as_mut() {
             sessions.remove(&self.session);
         }
         // Ends the session at the proxy, if the line still exists. The first end means that no more requests follow, and pending ones are

@@ -32,14 +32,14 @@ const MOST_CONNECTIONS: usize = 512;
 pub(super) type Reply<T> = Result<Response<T>, Status>;
 
 /// A connected caller, its origin and its place.
-pub(super) type Caller = (ByteStream, SocketAddr, Place);
+pub(super) struct Caller(ByteStream, SocketAddr, Place);
 
 /// Callers of a system port.
 pub(super) fn at_the_port(listener: TcpListener) -> BoxStream<'static, Caller> {
     let callers = stream::unfold((listener, limit()), |(listener, limit)| async move {
         let (stream, from, place) = limit.accept(&listener).await;
         let stream: ByteStream = Box::new(stream);
-        Some(((stream, from, place), (listener, limit)))
+        Some((Caller(stream, from, place), (listener, limit)))
     });
     callers.boxed()
 }
@@ -57,7 +57,7 @@ pub(super) fn at_the_place(listening: Listening) -> BoxStream<'static, Caller> {
     let limit = limit();
     let callers = listening.callers.filter_map(move |(stream, from)| {
         let place = limit.take(from.ip());
-        std::future::ready(place.map(|place| (stream, from, place)))
+        std::future::ready(place.map(|place| Caller(stream, from, place)))
     });
     callers.boxed()
 }
@@ -89,7 +89,7 @@ async fn accept(
     let Some(tls) = tls else {
         return Some(Connection::new(caller, Arc::default(), local));
     };
-    let (stream, from, place) = caller;
+    let Caller(stream, from, place) = caller;
     let secured = tokio::select! {
         secured = tokio::time::timeout(limit, tls.accept(stream)) => {
             secured.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
@@ -100,7 +100,7 @@ async fn accept(
         Ok(secured) => {
             let certificates = secured.get_ref().1.peer_certificates();
             let certificates = certificates.unwrap_or_default().into();
-            let caller = (Box::new(secured) as ByteStream, from, place);
+            let caller = Caller(Box::new(secured), from, place);
             Some(Connection::new(caller, certificates, local))
         }
         Err(error) => {
@@ -121,7 +121,7 @@ pub(super) struct Connection {
 
 impl Connection {
     fn new(
-        (stream, address, place): Caller,
+        Caller(stream, address, place): Caller,
         certificates: Arc<[CertificateDer<'static>]>,
         local: Arc<LocalMember>,
     ) -> Self {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
+use consensus::log_probe::{Lane, MemberNetwork};
 use openraft::network::RPCOption;
 use openraft::raft::VoteRequest;
 use raft_types::MemberKind::Database;
