@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use consensus::log_probe::LogProbe;
+use consensus::log_probe::{self, LogProbe, MemberClient, MemberNetwork};
 use consensus::quorum::{QuorumPolicy, RingRules};
 use consensus::{
     Answer, AppliedFloor, CallError, Greeting, Knock, MemberCalls, MemberConfig, Question, Term,
@@ -16,17 +16,16 @@ use consensus::{
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use futures::stream::BoxStream;
-use openraft::network::RaftNetworkFactory;
 use proxy::{LineBroken, ProxyAnswers, ProxyCalls, ProxyRequest, Proxying, Relay, RouteTable};
-use raft_types::{MemberId, MemberRecord, OwnLog, RingId, TypeConfig};
+use raft_types::{MemberId, MemberRecord, OwnLog, RingId};
 use ring_admin::{
     Identity, IdentityBook, IdentityFile, IdentityPages, LogOrigin, Member, RingState,
 };
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 use transport::{
-    GrpcNetworkFactory, LocalMember, NetworkOptions, PeerClient, RunningServer, StatusSource,
-    TransportConfig, serve,
+    GrpcNetworkFactory, LocalMember, NetworkOptions, RunningServer, StatusSource, TransportConfig,
+    serve,
 };
 
 use crate::delay_timer::DelayTimer;
@@ -323,21 +322,14 @@ impl Addressed {
     }
 }
 
-impl RaftNetworkFactory<TypeConfig> for Addressed {
-    type Network = PeerClient;
-
-    async fn new_client(&mut self, target: MemberId, record: &MemberRecord) -> PeerClient {
-        let record = self.over(target, Lane::Own, record);
-        self.own.new_client(target, &record).await
-    }
-
-    async fn new_heartbeat_client(
-        &mut self,
-        target: MemberId,
+impl MemberNetwork for Addressed {
+    fn client(
+        &self,
+        lane: log_probe::Lane,
+        to: MemberId,
         record: &MemberRecord,
-    ) -> PeerClient {
-        let record = self.over(target, Lane::Own, record);
-        self.own.new_heartbeat_client(target, &record).await
+    ) -> Box<dyn MemberClient> {
+        self.own.client(lane, to, &self.over(to, Lane::Own, record))
     }
 }
 

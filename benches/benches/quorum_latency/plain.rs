@@ -8,15 +8,24 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use binlog_store::BinlogStore;
 use consensus::Timers;
-use futures::{Stream, TryStreamExt};
-use openraft::network::{NetSnapshot, RaftNetworkFactory};
-use openraft::raft::ClientWriteResult;
+use consensus::log_probe::{Asked, Call, Lane, MemberClient, MemberNetwork, RpcResult};
+use futures::stream::BoxStream;
+use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
+use openraft::errors::{ReplicationClosed, StreamingError};
+use openraft::network::{
+    Backoff, NetBackoff, NetSnapshot, NetStreamAppend, NetTransferLeader, NetVote, RPCOption,
+    RaftNetworkFactory,
+};
+use openraft::raft::{
+    AppendEntriesRequest, ClientWriteResult, SnapshotResponse, StreamAppendResult,
+    TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
+};
 use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::type_config::alias::{SnapshotMetaOf, SnapshotOf};
 use openraft::{Config, OptionalSend, RaftSnapshotBuilder, SnapshotPolicy};
 use raft_types::{
     AppEntry, LogId, MemberId, MemberRecord, OfferedStart, OpId, ProposalListener,
-    ProposalResponder, StoredMembership, TypeConfig,
+    ProposalResponder, StoredMembership, TypeConfig, Vote,
 };
 use tokio::sync::oneshot;
 
@@ -30,10 +39,7 @@ pub(crate) async fn start(
     id: MemberId,
     timers: Timers,
     log: BinlogStore,
-    port: impl RaftNetworkFactory<
-        TypeConfig,
-        Network: NetSnapshot<TypeConfig, SnapshotData = OfferedStart>,
-    >,
+    port: impl MemberNetwork,
 ) -> Result<PlainRaft> {
     let millis = |duration: Duration| duration.as_millis() as u64;
     let config = Config {
@@ -45,7 +51,7 @@ pub(crate) async fn start(
         ..Config::default()
     };
     let config = Arc::new(config.validate()?);
-    Ok(PlainRaft::new(id, config, port, log, Answering::default()).await?)
+    Ok(PlainRaft::new(id, config, PlainNetwork(port), log, Answering::default()).await?)
 }
 
 /// Bootstraps the ring, whose members all vote, and waits until `raft` leads it.
@@ -159,4 +165,88 @@ impl RaftSnapshotBuilder<TypeConfig> for Never {
 
 fn never() -> io::Error {
     io::Error::other("this bench makes no snapshots")
+}
+
+/// The members' network, as openraft calls one.
+struct PlainNetwork<N>(N);
+
+/// Calls one member.
+struct PlainClient(Box<dyn MemberClient>);
+
+impl<N: MemberNetwork> RaftNetworkFactory<TypeConfig> for PlainNetwork<N> {
+    type Network = PlainClient;
+
+    async fn new_client(&mut self, to: MemberId, record: &MemberRecord) -> PlainClient {
+        PlainClient(self.0.client(Lane::Entries, to, record))
+    }
+
+    async fn new_heartbeat_client(&mut self, to: MemberId, record: &MemberRecord) -> PlainClient {
+        PlainClient(self.0.client(Lane::Heartbeats, to, record))
+    }
+}
+
+impl NetStreamAppend<TypeConfig> for PlainClient {
+    fn stream_append<'s, S>(
+        &'s mut self,
+        requests: S,
+        option: RPCOption,
+    ) -> Call<'s, BoxStream<'s, RpcResult<StreamAppendResult<TypeConfig>>>>
+    where
+        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
+    {
+        let requests = requests.map(|request| Asked::new(request, false)).boxed();
+        async move {
+            let answers = self.0.stream(requests, option).await?;
+            Ok(answers.map_ok(|answered| answered.result).boxed())
+        }
+        .boxed()
+    }
+}
+
+impl NetVote<TypeConfig> for PlainClient {
+    async fn vote(
+        &mut self,
+        request: VoteRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> RpcResult<VoteResponse<TypeConfig>> {
+        self.0.vote(request, false, option).await
+    }
+
+    async fn pre_vote(
+        &mut self,
+        request: VoteRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> RpcResult<VoteResponse<TypeConfig>> {
+        self.0.vote(request, true, option).await
+    }
+}
+
+impl NetSnapshot<TypeConfig> for PlainClient {
+    type SnapshotData = OfferedStart;
+
+    async fn full_snapshot(
+        &mut self,
+        vote: Vote,
+        snapshot: SnapshotOf<TypeConfig, OfferedStart>,
+        _: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        option: RPCOption,
+    ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
+        Ok(self.0.begin(vote, snapshot.snapshot, option).await?)
+    }
+}
+
+impl NetTransferLeader<TypeConfig> for PlainClient {
+    async fn transfer_leader(
+        &mut self,
+        request: TransferLeaderRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> RpcResult<TransferLeaderResponse<TypeConfig>> {
+        self.0.transfer_leader(request, option).await
+    }
+}
+
+impl NetBackoff<TypeConfig> for PlainClient {
+    fn backoff(&self) -> Option<Backoff> {
+        None
+    }
 }

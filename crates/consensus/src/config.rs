@@ -1,12 +1,12 @@
 //! A member's Raft configuration, with the defaults written once, and checks that
 //! reject timers that cannot work. Each time is explained at its field.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
 use openraft::SnapshotPolicy;
 use raft_types::{MAX_TRANSACTION_BYTES, MemberId, MemberKind, Program, RingId};
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::quorum::RingRules;
@@ -79,9 +79,8 @@ impl MemberConfig {
             backoff: RECONNECT_DELAYS.to_owned(),
             ..openraft::Config::default()
         };
-        let config = config.validate().map_err(|refusal| ConfigError::Engine {
-            reason: refusal.to_string(),
-        })?;
+        let config = config.validate();
+        let config = config.map_err(|refusal| ConfigError::Engine(refusal.to_string()))?;
         Ok(Arc::new(config))
     }
 }
@@ -96,7 +95,7 @@ const RECONNECT_DELAYS: &str = "50ms 100ms 200ms ...500ms";
 
 /// Timers of heartbeats and elections. They should be the same on all members. While they differ, as in a rolling change, a leader uses
 /// the shorter lease of its own and each voter's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timers {
     /// How often a leader calls its followers. It is also the deadline of such a call, so it must be
     /// longer than the slowest round trip to any voter: else an idle ring refuses every write.
@@ -144,19 +143,17 @@ impl Timers {
     fn validate(&self) -> Result<(), ConfigError> {
         let Self { heartbeat, lease } = *self;
         if !(SHORTEST_HEARTBEAT..=LONGEST_HEARTBEAT).contains(&heartbeat) {
-            return Err(ConfigError::Heartbeat { heartbeat });
+            return Err(ConfigError::Heartbeat(heartbeat));
         }
-        // A heartbeat leaves up to a fifth of an interval late, and one may be slow.
-        let shortest = heartbeat * 3 / 2;
-        if lease < shortest || lease > heartbeat * LONGEST_LEASE_IN_HEARTBEATS {
-            return Err(ConfigError::Lease {
-                lease,
-                heartbeat,
-                shortest,
-                longest: heartbeat * LONGEST_LEASE_IN_HEARTBEATS,
-            });
+        match self.leases().contains(&lease) {
+            true => Ok(()),
+            false => Err(ConfigError::Lease(*self)),
         }
-        Ok(())
+    }
+
+    /// The leases that go with the heartbeat, which leaves up to a fifth of an interval late, and one may be slow.
+    fn leases(&self) -> RangeInclusive<Duration> {
+        self.heartbeat * 3 / 2..=self.heartbeat * LONGEST_LEASE_IN_HEARTBEATS
     }
 }
 
@@ -189,9 +186,7 @@ pub struct Bounds {
 impl Bounds {
     fn validate(&self) -> Result<(), ConfigError> {
         if !(SMALLEST_PROPOSALS_BYTES..=LARGEST_PROPOSALS_BYTES).contains(&self.proposals_bytes) {
-            return Err(ConfigError::ProposalsBytes {
-                bytes: self.proposals_bytes,
-            });
+            return Err(ConfigError::ProposalsBytes(self.proposals_bytes));
         }
         if self.entries_per_request == 0 {
             return Err(ConfigError::EntriesPerRequest);
@@ -218,44 +213,27 @@ const _: () = assert!(LARGEST_PROPOSALS_BYTES as u64 <= MAX_TRANSACTION_BYTES);
 pub enum ConfigError {
     /// The heartbeat is out of range.
     #[error(
-        "a heartbeat of {heartbeat:?} cannot work; choose one between {SHORTEST_HEARTBEAT:?} and {LONGEST_HEARTBEAT:?}, \
+        "a heartbeat of {0:?} cannot work; choose one between {SHORTEST_HEARTBEAT:?} and {LONGEST_HEARTBEAT:?}, \
          longer than the slowest round trip between two members"
     )]
-    Heartbeat {
-        /// The configured interval of heartbeats.
-        heartbeat: Duration,
-    },
+    Heartbeat(Duration),
     /// The lease does not fit the heartbeat.
     #[error(
-        "a lease of {lease:?} does not go with a heartbeat of {heartbeat:?}; choose one between {shortest:?} and {longest:?}"
+        "a lease of {:?} does not go with a heartbeat of {:?}; choose one between {:?} and {:?}",
+        .0.lease, .0.heartbeat, .0.leases().start(), .0.leases().end()
     )]
-    Lease {
-        /// The configured lease.
-        lease: Duration,
-        /// The configured interval of heartbeats, which bounds the lease.
-        heartbeat: Duration,
-        /// The shortest lease for it.
-        shortest: Duration,
-        /// The longest lease for it.
-        longest: Duration,
-    },
+    Lease(Timers),
     /// The bound on proposals is out of range.
     #[error(
-        "a bound of {bytes} bytes on proposals under way cannot work; choose one between {SMALLEST_PROPOSALS_BYTES} and {LARGEST_PROPOSALS_BYTES}"
+        "a bound of {0} bytes on proposals under way cannot work; choose one between {SMALLEST_PROPOSALS_BYTES} and {LARGEST_PROPOSALS_BYTES}"
     )]
-    ProposalsBytes {
-        /// The configured bound, in bytes.
-        bytes: u32,
-    },
+    ProposalsBytes(u32),
     /// A request of no entries.
     #[error("a replication request must be allowed to carry at least one entry")]
     EntriesPerRequest,
     /// The engine refuses a configuration that passed the checks above.
-    #[error("the engine refuses the configuration: {reason}")]
-    Engine {
-        /// The error with which the engine refuses it.
-        reason: String,
-    },
+    #[error("the engine refuses the configuration: {0}")]
+    Engine(String),
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -3,10 +3,10 @@
 //! alternate, and neither would serve for long. Kept in memory across leaderships.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
-use raft_types::MemberId;
+use raft_types::{MemberId, lock};
 use tokio::time::Instant;
 
 /// The longest time that a failed target is skipped.
@@ -45,7 +45,7 @@ pub struct FailedTargets(Mutex<BTreeMap<MemberId, Failure>>);
 impl FailedTargets {
     /// Records that `id` did not take over the leadership within `patience`.
     pub(crate) fn failed(&self, id: MemberId, patience: Duration, now: Instant) {
-        let mut failures = self.lock();
+        let mut failures = lock(&self.0);
         let times = failures.get(&id).map_or(1, |before| before.times + 1);
         let pause = patience.saturating_mul(2_u32.saturating_pow(times));
         let failure = Failure {
@@ -61,12 +61,12 @@ impl FailedTargets {
 
     /// Records that `id` was elected.
     pub(crate) fn took_over(&self, id: MemberId) {
-        self.lock().remove(&id);
+        lock(&self.0).remove(&id);
     }
 
     /// Records that `id` has won a mock election, or why it lost. Mock elections are free, and are held as often as elections may be.
     pub fn tested(&self, id: MemberId, lost: Option<String>, pause: Duration, now: Instant) {
-        if let Some(failure) = self.lock().get_mut(&id) {
+        if let Some(failure) = lock(&self.0).get_mut(&id) {
             failure.tested = lost.is_none();
             if let Some(why) = lost {
                 failure.not_before = now + pause;
@@ -77,7 +77,7 @@ impl FailedTargets {
 
     /// The current treatment of failed targets.
     pub fn standings(&self, now: Instant) -> Standings {
-        let mut failures = self.lock();
+        let mut failures = lock(&self.0);
         failures.retain(|_, failure| now < failure.not_before + FORGOTTEN_AFTER);
         let standing = |failure: &Failure| match failure {
             failure if failure.tested => TargetStanding::ComesLast,
@@ -88,11 +88,6 @@ impl FailedTargets {
             .iter()
             .map(|(id, failure)| (*id, standing(failure)));
         standings.collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<MemberId, Failure>> {
-        // Each change replaces a whole entry or cannot panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

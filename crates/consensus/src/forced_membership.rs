@@ -12,71 +12,67 @@ use raft_types::{
     TypeConfig, Vote,
 };
 
-use crate::engine::{Engine, Fault, raft_fault};
+use crate::engine::{Fault, raft_fault};
+use crate::node::RaftNode;
 
 /// The sender of a forced membership; no member has this number.
 pub(crate) const NO_MEMBER: MemberId = MemberId(u64::MAX);
 
-/// Distance of a repair's term from the latest observed term: members that did not answer may have seen later ones. Elections never reach
-/// such a term: at one per 100 ms, it takes 19 days without an entry.
-pub const TERM_LEAP: u64 = 1 << 24;
-
-/// The lowest term that only a repair can reach in a ring with a log that ends here.
-pub fn leap_from(log_end: Option<OpId>) -> u64 {
-    log_end.map_or(0, |last| last.term) + TERM_LEAP
-}
-
-/// Appends `membership` in `term` after `last`, then campaigns. `last` must be exactly the last entry, and `term` later than any that a
-/// member of the ring has seen.
-///
-/// # Errors
-/// [`ForceError`]; the log is unchanged then, unless the engine has stopped.
-pub(crate) async fn force_membership(
-    raft: &Engine,
-    membership: Membership,
-    last: Option<OpId>,
-    term: u64,
-) -> Result<OpId, ForceError> {
-    let index = last.map_or(0, |last| last.index + 1);
-    let log_id = LogId {
-        leader_id: CommittedLeaderId::new(term),
-        index,
-    };
-    let vote = vote_in(term);
-    let request = AppendEntriesRequest::<TypeConfig> {
-        vote,
-        prev_log_id: last.map(LogId::from),
-        leader_commit: None,
-        entries: vec![Entry {
-            log_id,
-            payload: EntryPayload::Membership(MembershipPayload::seal(membership)),
-        }],
-    };
-    let answer = raft.append_entries(request).await;
-    let answer = answer.map_err(raft_fault)?;
-    if !answer.is_success() {
-        return Err(ForceError::Changed);
+impl RaftNode {
+    /// Appends `membership` in `term` after `last`, then campaigns. `last` must be exactly the last entry, and `term` later than any that a
+    /// member of the ring has seen. Safe only if no other member can have committed entries that this log lacks.
+    ///
+    /// # Errors
+    /// [`ForceError`]; the log is unchanged then, unless the engine has stopped.
+    pub async fn force_membership(
+        &self,
+        membership: Membership,
+        last: Option<OpId>,
+        term: u64,
+    ) -> Result<OpId, ForceError> {
+        let raft = &self.engine.raft;
+        let index = last.map_or(0, |last| last.index + 1);
+        let log_id = LogId {
+            leader_id: CommittedLeaderId::new(term),
+            index,
+        };
+        let vote = vote_in(term);
+        let request = AppendEntriesRequest::<TypeConfig> {
+            vote,
+            prev_log_id: last.map(LogId::from),
+            leader_commit: None,
+            entries: vec![Entry {
+                log_id,
+                payload: EntryPayload::Membership(MembershipPayload::seal(membership)),
+            }],
+        };
+        let answer = raft.append_entries(request).await;
+        let answer = answer.map_err(raft_fault)?;
+        if !answer.is_success() {
+            return Err(ForceError::Changed);
+        }
+        raft.trigger().elect(false).await.map_err(Fault::from)?;
+        Ok(OpId::from(log_id))
     }
-    raft.trigger().elect(false).await.map_err(Fault::from)?;
-    Ok(OpId::from(log_id))
-}
 
-/// The term in which a ring's first membership may be forced here: the first term, or the one after an interrupted attempt. The vote is
-/// durable before the entry, so a member stopped in between has an empty log. It has sent the entry to no member, but its writer may have
-/// it: the next attempt needs its own term. `None` if the log has entries, or the member has voted.
-///
-/// # Errors
-/// The engine has stopped.
-pub(crate) async fn first_term(raft: &Engine) -> Result<Option<u64>, Fault> {
-    if !raft.is_initialized().await? {
-        return Ok(Some(1));
+    /// The term in which a ring's first membership may be forced here: the first term, or the one after an interrupted attempt. The vote
+    /// is durable before the entry, so a member stopped in between has an empty log. It has sent the entry to no member, but its writer
+    /// may have it: the next attempt needs its own term. `None` if the log has entries, or the member has voted.
+    ///
+    /// # Errors
+    /// The engine has stopped.
+    pub async fn first_term(&self) -> Result<Option<u64>, Fault> {
+        let raft = &self.engine.raft;
+        if !raft.is_initialized().await? {
+            return Ok(Some(1));
+        }
+        let (last, vote) = raft
+            .with_raft_state(|state| (state.log_ids.last().copied(), *state.vote_ref()))
+            .await?;
+        let term = vote.leader_id().term();
+        let is_begun = last.is_none() && vote == vote_in(term);
+        Ok(is_begun.then_some(term + 1))
     }
-    let (last, vote) = raft
-        .with_raft_state(|state| (state.log_ids.last().copied(), *state.vote_ref()))
-        .await?;
-    let term = vote.leader_id().term();
-    let is_begun = last.is_none() && vote == vote_in(term);
-    Ok(is_begun.then_some(term + 1))
 }
 
 fn vote_in(term: u64) -> Vote {

@@ -2,10 +2,10 @@
 //! full log disk and lags on a slow line, while heartbeats continue. The local commit index alone then does not show its age.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
-use raft_types::OpId;
+use raft_types::{OpId, lock};
 use tokio::time::Instant;
 
 /// Reports within this time count as received at its beginning.
@@ -63,18 +63,12 @@ impl Lacking {
 
     /// Records that a leader reported this commit index while the log is committed up to `own` here.
     pub(crate) fn told(&self, committed: Option<OpId>, own: Option<OpId>) {
-        self.lock()
-            .told(committed, own, Instant::now(), self.silence);
+        lock(&self.memory).told(committed, own, Instant::now(), self.silence);
     }
 
     /// How long this member, with a log that is committed up to `own`, has lacked reported entries.
     pub(crate) fn lack(&self, own: Option<OpId>) -> Lack {
-        self.lock().lack(own, Instant::now())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Reports> {
-        // No operation under this lock can leave it inconsistent.
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.memory).lack(own, Instant::now())
     }
 }
 

@@ -70,10 +70,10 @@ pub use crate::calls::{
 };
 pub use crate::config::{Bounds, ConfigError, MemberConfig, Timers};
 pub use crate::election::mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
-pub use crate::election::put_back::{PutBack, Remembered, Report};
+pub use crate::election::put_back::{PutBack, Remembered, Report, TERM_LEAP, leap_from};
 pub use crate::engine::{Engine, Fault, ProgressSnapshot, RoleSnapshot};
 pub use crate::failed_targets::{FailedTargets, Standings, TargetStanding};
-pub use crate::forced_membership::{ForceError, TERM_LEAP, leap_from};
+pub use crate::forced_membership::ForceError;
 pub use crate::lease::leadership::{Leadership, NotServing};
 pub use crate::lease::promise::PromisedLease;
 pub use crate::log_room::NoRoom;
@@ -82,9 +82,7 @@ pub use crate::membership_step::MoveError;
 pub use crate::node::{Administrator, FormatError, RaftNode};
 pub use crate::primacy::{Primacy, RingPause};
 pub use crate::proposal::{ProposalTicket, ProposeError};
-pub use crate::purge_floor::{
-    NeededBy, PurgeFloor, RegionWatermark, purge_floor, region_watermarks,
-};
+pub use crate::purge_floor::{NeededBy, PurgeFloor, purge_floor};
 pub use crate::ring_view::{RingMember, RingView};
 pub use crate::state_machine::{AppliedFloor, CommitStateMachine, MarkBuilder};
 pub use crate::transfer::{TransferError, TransferOutcome, TransferRefusal};

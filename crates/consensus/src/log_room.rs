@@ -20,17 +20,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use futures::future::join_all;
 use openraft::raft::AppendEntriesRequest;
 use raft_types::{
-    AppEntry, EntryPayload, LogIntake, LogRoom, MemberId, OpId, Term, TypeConfig, stored_bytes,
+    AppEntry, EntryPayload, LogIntake, LogRoom, MemberId, OpId, Term, TypeConfig, lock,
+    stored_bytes,
 };
 use thiserror::Error;
 
-use crate::calls::{Answer, MemberCalls, Question};
+use crate::calls::{Answer, Question};
 use crate::election::elections::Elections;
 
 /// The disks of the ring have no room for a transaction.
@@ -101,25 +102,15 @@ struct RoomReport {
 }
 
 impl RoomReport {
-    fn left(self, proposed: u64) -> u64 {
-        self.room
-            .saturating_sub(proposed.saturating_sub(self.since))
-    }
-
     /// Why it does not count for so many bytes, if so.
     fn lack(self, proposed: u64, needed: u64) -> Option<RoomLack> {
-        let left = self.left(proposed);
-        if left < needed {
-            Some(RoomLack::Short(left))
-        } else {
-            self.lagging.then_some(RoomLack::Lagging)
+        let since = proposed.saturating_sub(self.since);
+        match self.room.saturating_sub(since) {
+            left if left < needed => Some(RoomLack::Short(left)),
+            _ => self.lagging.then_some(RoomLack::Lagging),
         }
     }
 }
-
-/// One round of questions: how many bytes had been proposed and were no longer in flight when it began.
-#[derive(Debug, Clone, Copy)]
-struct Round(u64);
 
 /// Why a member does not count as one with room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -192,7 +183,7 @@ impl Rooms {
     ) -> BTreeMap<MemberId, RoomLack> {
         let proposed = self.proposed.load(Ordering::SeqCst);
         let voters = || sets().into_iter().flatten().collect();
-        self.lock().lacks(term, room, proposed, needed, voters)
+        lock(&self.told).lacks(term, room, proposed, needed, voters)
     }
 
     pub(crate) fn propose(&self, bytes: u64) -> UnderWay {
@@ -226,10 +217,10 @@ impl Rooms {
         }
     }
 
-    /// Begins a round of questions in the leadership of `term`. Answers from another leadership, or from members other than these
-    /// voters, no longer count.
-    fn begin_round(&self, term: Term, voters: &BTreeSet<MemberId>) -> Round {
-        let mut answers = self.lock();
+    /// Begins a round of questions in the leadership of `term`; returns how many bytes have been proposed and are no longer in flight.
+    /// Answers from another leadership, or from members other than these voters, no longer count.
+    fn begin_round(&self, term: Term, voters: &BTreeSet<MemberId>) -> u64 {
+        let mut answers = lock(&self.told);
         if answers.term != Some(term) {
             *answers = RoomReports {
                 term: Some(term),
@@ -241,28 +232,7 @@ impl Rooms {
         // Bytes in flight may not have arrived anywhere when the answer is given. Those that end between the two reads are
         // committed before the mark is read.
         let proposed = self.proposed.load(Ordering::SeqCst);
-        Round(proposed.saturating_sub(self.under_way.load(Ordering::SeqCst)))
-    }
-
-    /// A member's answer in a round; `lagging`: its log lacks something that was committed when it was asked.
-    fn told(&self, id: MemberId, room: u64, lagging: bool, round: Round) {
-        let since = round.0;
-        let told = RoomReport {
-            room,
-            since,
-            lagging,
-        };
-        self.lock().told.insert(id, told);
-    }
-
-    /// Every voter was asked, and has answered or let a lease pass.
-    fn end_round(&self) {
-        self.lock().all_asked = true;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, RoomReports> {
-        // Its parts are replaced as a whole.
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        proposed.saturating_sub(self.under_way.load(Ordering::SeqCst))
     }
 }
 
@@ -353,11 +323,7 @@ pub(crate) async fn wait_for_room(
 }
 
 /// Asks the voters for as long as the member serves as the leader.
-pub(crate) async fn ask_voters(
-    elections: Arc<Elections>,
-    rooms: Arc<Rooms>,
-    calls: Arc<dyn MemberCalls>,
-) {
+pub(crate) async fn ask_voters(elections: Arc<Elections>, rooms: Arc<Rooms>) {
     let engine = &elections.engine;
     loop {
         tokio::time::sleep(engine.timers.heartbeat * 2).await;
@@ -371,22 +337,31 @@ pub(crate) async fn ask_voters(
             continue;
         };
         let voters: BTreeSet<MemberId> = role.voter_sets().iter().flatten().copied().collect();
-        let round = rooms.begin_round(term, &voters);
+        let since = rooms.begin_round(term, &voters);
         let asked = voters.into_iter().filter(|id| *id != engine.id);
         let asked = asked.filter_map(|id| Some((id, role.membership.get_node(&id)?)));
         let committed = engine.mark.get();
         let asked = asked.map(async |(id, record)| {
-            let answer = calls.ask(id, record, Question::Room, engine.timers.lease);
+            let answer = engine
+                .calls
+                .ask(id, record, Question::Room, engine.timers.lease);
             if let Ok(Answer::Room {
                 transactions: Some(room),
                 end,
             }) = answer.await
             {
-                rooms.told(id, room, end < committed, round);
+                let lagging = end < committed;
+                let told = RoomReport {
+                    room,
+                    since,
+                    lagging,
+                };
+                lock(&rooms.told).told.insert(id, told);
             }
         });
         join_all(asked).await;
-        rooms.end_round();
+        // Every voter was asked, and has answered or let a lease pass.
+        lock(&rooms.told).all_asked = true;
     }
 }
 
@@ -452,16 +427,17 @@ mod tests {
             since: 0,
             lagging: false,
         };
-        let left = || told.left(rooms.proposed.load(Ordering::Relaxed));
-        assert_eq!(left(), six + 100);
+        let left_of = |proposed| told.lack(proposed, u64::MAX);
+        let left = || left_of(rooms.proposed.load(Ordering::Relaxed));
+        assert_eq!(left(), Some(RoomLack::Short(six + 100)));
         let second = rooms.propose(600);
-        assert_eq!(left(), 100);
+        assert_eq!(left(), Some(RoomLack::Short(100)));
         drop(first);
         assert_eq!(rooms.under_way.load(Ordering::Relaxed), six);
         drop(second);
         assert_eq!(rooms.under_way.load(Ordering::Relaxed), 0);
         let proposed = rooms.proposed.load(Ordering::Relaxed);
-        assert_eq!(told.left(proposed + 999), 0);
+        assert_eq!(left_of(proposed + 999), Some(RoomLack::Short(0)));
         assert_eq!(told.lack(proposed, 101), Some(RoomLack::Short(100)));
         assert_eq!(told.lack(proposed, 100), None);
         let lagging = RoomReport {
@@ -535,7 +511,7 @@ mod tests {
             };
             let ids = [MemberId(2), MemberId(3)].into_iter();
             let answered = ids.zip(answered);
-            *rooms.lock() = RoomReports {
+            *lock(&rooms.told) = RoomReports {
                 term: Some(Term(term)),
                 told: answered
                     .filter_map(|(id, room)| Some((id, told(room?))))

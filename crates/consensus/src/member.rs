@@ -3,24 +3,22 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use openraft::RaftNetworkFactory;
 use openraft::metrics::WaitError;
-use openraft::network::NetSnapshot;
 use openraft::storage::RaftLogStorage;
 use raft_types::{
     AppEntry, CommittedLeaderId, DoubtedTail, ElectionNotes, FilePart, FileStarts, FormatMismatch,
-    LogIntake, MAX_TRANSACTION_BYTES, MemberId, MemberRecord, OfferedStart, OpId,
-    ProposalResponder, ProposalSequence, Refusal, Term, TypeConfig,
+    LogIntake, MAX_TRANSACTION_BYTES, MemberId, MemberRecord, OpId, ProposalResponder,
+    ProposalSequence, Refusal, Term, TypeConfig,
 };
 use thiserror::Error;
 use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore, watch};
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::calls::inbound::Inbound;
@@ -33,14 +31,15 @@ use crate::election::put_back::{OwnPast, PutBack, Recorded};
 use crate::election::vote_gate::ElectionGate;
 use crate::election::{doubted_tail, early_election, greetings};
 use crate::engine::any_log::AnyLog;
-use crate::engine::handle::{EngineHandle, essential, supervise};
-use crate::engine::network::{AnyNetwork, EngineNetwork};
+use crate::engine::handle::{EngineHandle, FirstFault, LastHeard, essential, supervise};
+use crate::engine::network::EngineNetwork;
 use crate::engine::{Engine, Fault};
 use crate::failed_targets::FailedTargets;
 use crate::lease::contacts::Contacts;
 use crate::lease::leadership::Leadership;
 use crate::lease::observer;
 use crate::lease::promise::Promise;
+use crate::log_probe::MemberNetwork;
 use crate::log_room::Rooms;
 use crate::node::{Administrator, RaftNode};
 use crate::primacy::Primacy;
@@ -57,14 +56,14 @@ pub struct RaftMember(Arc<RunningRaft>);
 struct RunningRaft {
     config: MemberConfig,
     node: Arc<RaftNode>,
-    starts: Arc<dyn FileStarts>,
     purge_goal: PurgeGoal,
     proposals: Arc<Semaphore>,
     /// Held by a proposer until the engine has the entry, so that no other overtakes one that waits for room.
     turn: AsyncMutex<()>,
     leadership: watch::Receiver<Leadership>,
     primacy: watch::Receiver<Primacy>,
-    tasks: [AbortHandle; 8],
+    /// Aborted with the last handle.
+    _tasks: JoinSet<()>,
 }
 
 /// Why a member could not be started.
@@ -90,21 +89,16 @@ impl RaftMember {
     ///
     /// # Errors
     /// [`StartError`] when the configuration cannot work, or the log cannot be read, or is of a later version.
-    pub async fn start<L, N>(
+    pub async fn start(
         config: MemberConfig,
-        log: L,
-        network: N,
+        log: impl RaftLogStorage<TypeConfig>,
+        network: impl MemberNetwork,
         calls: Arc<dyn MemberCalls>,
         floor: AppliedFloor,
         starts: Arc<dyn FileStarts>,
         administrator: Arc<dyn Administrator>,
-    ) -> Result<Self, StartError>
-    where
-        L: RaftLogStorage<TypeConfig>,
-        N: RaftNetworkFactory<TypeConfig>,
-        N::Network: NetSnapshot<TypeConfig, SnapshotData = OfferedStart>,
-    {
-        let (log, network) = (AnyLog::new(log), AnyNetwork::new(network));
+    ) -> Result<Self, StartError> {
+        let (log, network) = (AnyLog::new(log), Arc::new(network));
         Self::start_over(config, log, network, calls, floor, starts, administrator).await
     }
 
@@ -113,7 +107,7 @@ impl RaftMember {
     fn start_over(
         config: MemberConfig,
         log: AnyLog,
-        network: AnyNetwork,
+        network: Arc<dyn MemberNetwork>,
         calls: Arc<dyn MemberCalls>,
         floor: AppliedFloor,
         starts: Arc<dyn FileStarts>,
@@ -135,7 +129,11 @@ impl RaftMember {
             let memory = Recorded::default();
             let interim_term = InterimTerm::default();
             let votes = CountedVotes::new(config.id, memory.clone(), interim_term.clone());
-            let network = EngineNetwork::new(network, contacts.clone(), votes);
+            let network = EngineNetwork {
+                inner: network,
+                contacts: contacts.clone(),
+                votes,
+            };
             let raft = Engine::new(config.id, engine_config, network, log, state_machine)
                 .await
                 .map_err(Fault::from)?;
@@ -158,7 +156,17 @@ impl RaftMember {
             }
             let campaigning = Campaigning::new(begun, promise, is_new, gate);
             let past = OwnPast::new(starts.doubted_tail());
-            let engine = Arc::new(EngineHandle::new(raft, config.id, config.timers, mark));
+            let engine = Arc::new(EngineHandle {
+                raft,
+                id: config.id,
+                timers: config.timers,
+                mark,
+                calls,
+                starts,
+                heard: LastHeard::never(),
+                failed: OnceLock::new(),
+                fault: FirstFault::default(),
+            });
             let elections = Arc::new(Elections::new(
                 engine.clone(),
                 contacts,
@@ -170,7 +178,6 @@ impl RaftMember {
             let node = Arc::new(RaftNode {
                 engine,
                 elections,
-                calls,
                 administrator,
                 program: config.program.clone(),
                 failed_targets: FailedTargets::default(),
@@ -188,9 +195,8 @@ impl RaftMember {
                 proposals: Arc::new(Semaphore::new(config.bounds.proposals_bytes as usize)),
                 turn: AsyncMutex::default(),
                 config,
-                tasks: spawn_tasks(&node, &starts, published),
+                _tasks: spawn_tasks(&node, published),
                 node,
-                starts,
                 purge_goal,
                 leadership,
                 primacy,
@@ -239,7 +245,7 @@ impl RaftMember {
             };
             return Ok(refused(Refusal::NotLeader { leader }));
         }
-        let bytes = bytes_of(&entry);
+        let bytes = entry.body_length() as u64;
         let rooms = &self.0.node.rooms;
         let _turn = self.0.turn.lock().await;
         if matches!(entry, AppEntry::Transaction(_)) {
@@ -274,7 +280,7 @@ impl RaftMember {
 
     /// The part of the proposals bound that an entry takes.
     fn share_of(&self, entry: &AppEntry) -> Result<u32, ProposeError> {
-        let bytes = bytes_of(entry);
+        let bytes = entry.body_length() as u64;
         if bytes > MAX_TRANSACTION_BYTES {
             return Err(ProposeError::TooLarge {
                 bytes,
@@ -352,7 +358,7 @@ impl RaftMember {
     /// Others have committed this: any candidate must have it to get this member's vote, and this member campaigns once it has it.
     pub fn elect_from(&self, committed: OpId) {
         let campaigning = &self.0.node.elections.campaigning;
-        campaigning.told(committed, self.raft());
+        campaigning.change_gate(self.raft(), |gate| gate.told(committed));
     }
 
     /// Why this member takes part in no election at the moment.
@@ -396,7 +402,7 @@ impl RaftMember {
 
     /// The receiving end, for the transport's server.
     pub fn inbound(&self) -> Inbound {
-        Inbound::new(self.0.node.clone(), self.0.starts.clone())
+        Inbound::new(self.0.node.clone())
     }
 
     /// Waits until the engine has stopped, and returns why: a failed log storage, a panic, a shutdown.
@@ -546,7 +552,7 @@ impl RaftMember {
         if purged.is_some_and(|purged| purged.index >= upto.index) {
             return Ok(());
         }
-        let next = self.0.starts.first_start(Some(upto)).await;
+        let next = self.0.node.engine.starts.first_start(Some(upto)).await;
         let next = next.map_err(|error| PurgeError::Log {
             reason: error.to_string(),
         })?;
@@ -605,7 +611,7 @@ impl RaftMember {
         let role = self.0.node.role();
         let record = role.membership.get_node(&of);
         let record = record.ok_or_else(|| CallError(format!("member {of} is gone")))?;
-        let calls = &self.0.node.calls;
+        let calls = &self.0.node.engine.calls;
         let asked = calls.ask(of, record, Question::FilePart(part), deadline);
         match asked.await? {
             Answer::FilePart(bytes) => Ok(bytes.0),
@@ -617,98 +623,76 @@ impl RaftMember {
     async fn ask_leader(&self, question: Question) -> Result<Answer, CallError> {
         let node = &self.0.node;
         let role = node.role();
-        let leader = role.leader.filter(|leader| *leader != node.id());
-        let known = leader.and_then(|leader| {
-            let record = role.membership.get_node(&leader)?;
-            Some((leader, record))
-        });
-        let Some((leader, record)) = known else {
-            return Err(CallError("no leader is known".to_owned()));
-        };
+        let unknown = || CallError("no leader is known".to_owned());
+        let (leader, record) = role.other_leader(node.id()).ok_or_else(unknown)?;
         let deadline = node.timers().lease;
-        node.calls.ask(leader, record, question, deadline).await
+        let calls = &node.engine.calls;
+        calls.ask(leader, record, question, deadline).await
     }
 }
 
 /// Starts the member's tasks; none can be missing.
-fn spawn_tasks(
-    node: &Arc<RaftNode>,
-    starts: &Arc<dyn FileStarts>,
-    published: observer::Published,
-) -> [AbortHandle; 8] {
-    let (engine, elections, calls) = (&node.engine, &node.elections, &node.calls);
-    let settling = doubted_tail::settle(elections.clone(), calls.clone(), starts.clone());
-    let greeting = greetings::go_round(elections.clone(), calls.clone(), starts.clone());
-    let rooms = log_room::ask_voters(elections.clone(), node.rooms.clone(), calls.clone());
-    let leader_exit = early_election::watch(elections.clone(), calls.clone());
+fn spawn_tasks(node: &Arc<RaftNode>, published: observer::Published) -> JoinSet<()> {
+    let (engine, elections) = (&node.engine, || node.elections.clone());
+    let observing = observer::observe(node.clone(), published);
+    let rooms = log_room::ask_voters(elections(), node.rooms.clone());
     let tasks: [(&'static str, BoxFuture<'static, ()>); 8] = [
-        ("waking elections", wake(elections.clone()).boxed()),
-        (
-            "catching up",
-            catch_up(elections.clone(), starts.clone()).boxed(),
-        ),
-        (
-            "observing the engine",
-            observer::observe(node.clone(), published).boxed(),
-        ),
+        ("waking elections", wake(elections()).boxed()),
+        ("catching up", catch_up(elections()).boxed()),
+        ("observing the engine", observing.boxed()),
         ("supervising the engine", supervise(engine.clone()).boxed()),
         ("asking for the room in logs", rooms.boxed()),
-        ("settling the log's end", settling.boxed()),
-        ("greeting the others", greeting.boxed()),
-        ("watching for a dead leader", leader_exit.boxed()),
+        (
+            "settling the log's end",
+            doubted_tail::settle(elections()).boxed(),
+        ),
+        (
+            "greeting the others",
+            greetings::go_round(elections()).boxed(),
+        ),
+        (
+            "watching for a dead leader",
+            early_election::watch(elections()).boxed(),
+        ),
     ];
-    tasks.map(|(what, task)| tokio::spawn(essential(engine.clone(), what, task)).abort_handle())
+    let mut running = JoinSet::new();
+    for (what, task) in tasks {
+        running.spawn(essential(engine.clone(), what, task));
+    }
+    running
 }
 
 /// Lets the member take part in elections again once its log has what others have reported as committed. Until then the reported end is
 /// stored: after a restart without contact, members that a repair gave up would elect one of themselves.
-async fn catch_up(elections: Arc<Elections>, starts: Arc<dyn FileStarts>) {
+async fn catch_up(elections: Arc<Elections>) {
+    let (engine, campaigning) = (&elections.engine, &elections.campaigning);
     loop {
-        elections.campaigning.gate.is_told().await;
+        campaigning.gate.is_told().await;
         loop {
-            let elects_from = elections.campaigning.gate.committed();
+            let elects_from = campaigning.gate.committed();
             let change = |notes: &mut ElectionNotes| notes.elects_from = elects_from;
-            if let Err(error) = greetings::note(&elections, &*starts, change).await {
+            if let Err(error) = greetings::note(&elections, change).await {
                 tracing::error!(%error, "the entry that others have committed cannot be stored; a restart forgets it");
             }
             if elects_from.is_none() {
                 break;
             }
-            let end = doubted_tail::log_end(&elections.engine.raft, elections.engine.id).await;
-            let Some(end) = end else {
+            let Some(end) = doubted_tail::log_end(&engine.raft, engine.id).await else {
                 // The engine has stopped.
                 return;
             };
-            elections
-                .campaigning
-                .goes_to(end.last, &elections.engine.raft);
-            tokio::time::sleep(elections.engine.timers.heartbeat / 2).await;
+            campaigning.change_gate(&engine.raft, |gate| gate.goes_to(end.last));
+            tokio::time::sleep(engine.timers.heartbeat / 2).await;
         }
     }
 }
 
 /// Lets a started member campaign when its first turn comes, and after each turn to which it yielded.
 async fn wake(elections: Arc<Elections>) {
-    let turn = first_turn(
-        &elections.engine.role(),
-        elections.engine.id,
-        &elections.engine.timers,
-    );
-    elections
-        .campaigning
-        .wake(&elections.engine.raft, turn)
-        .await;
-    elections
-        .campaigning
-        .take_turns(&elections.engine.raft)
-        .await;
-}
-
-fn bytes_of(entry: &AppEntry) -> u64 {
-    match entry {
-        AppEntry::Transaction(payload) => payload.bytes().len() as u64,
-        AppEntry::Rotate(rotate) => rotate.format_description.len() as u64,
-    }
+    let (engine, campaigning) = (&elections.engine, &elections.campaigning);
+    let turn = first_turn(&engine.role(), engine.id, &engine.timers);
+    campaigning.wake(&engine.raft, turn).await;
+    campaigning.take_turns(&engine.raft).await;
 }
 
 /// The smallest entry's share of the proposals bound: it costs more memory than its bytes.
@@ -720,13 +704,5 @@ impl std::fmt::Debug for RunningRaft {
             .field("config", &self.config)
             .field("leadership", &*self.leadership.borrow())
             .finish_non_exhaustive()
-    }
-}
-
-impl Drop for RunningRaft {
-    fn drop(&mut self) {
-        for task in &self.tasks {
-            task.abort();
-        }
     }
 }

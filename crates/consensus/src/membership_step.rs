@@ -10,33 +10,17 @@ use openraft::errors::{
 };
 use openraft::raft::Precondition;
 use raft_types::{
-    CommittedLeaderId, EntryPayload, MemberId, MemberRecord, Membership, OpId, StoredMembership,
-    Term, TypeConfig,
+    CommittedLeaderId, EntryPayload, MemberId, MemberRecord, Membership, OpId, TypeConfig,
 };
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::time::Instant;
 
-use crate::engine;
-use crate::engine::{Engine, Fault, RoleSnapshot};
+use crate::engine::{self, Fault, RoleSnapshot};
+use crate::node::RaftNode;
 use crate::quorum::VoterSets;
 
-/// A membership change: its base and its result.
-#[derive(Debug, Clone)]
-pub(crate) struct MembershipStep {
-    /// The leadership that decided it.
-    pub(crate) term: Term,
-    /// The membership on which the decision is based; if another is in force, the step is refused.
-    pub(crate) base: StoredMembership,
-    /// The new voter sets.
-    pub(crate) sets: VoterSets,
-    /// All new members, with or without a vote.
-    pub(crate) members: BTreeMap<MemberId, MemberRecord>,
-}
-
 /// Why the membership was not changed.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum MoveError {
     /// This member has lost the leadership since the decision.
     #[error("this member does not lead any more{}", match .leader {
@@ -85,69 +69,73 @@ pub enum MoveError {
 /// Pause before a retry of a step that the engine cannot accept yet.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Appends the step and waits for its commit.
-///
-/// # Errors
-/// [`MoveError`]; only with [`MoveError::Uncommitted`] and when the engine stops may the entry be in the log.
-pub(crate) async fn append(
-    raft: &Engine,
-    step: MembershipStep,
-    patience: Duration,
-) -> Result<OpId, MoveError> {
-    let began = Instant::now();
-    if let Some(newcomer) = newcomer_that_votes(&step) {
-        let reason =
-            format!("member {newcomer} would join with a vote; it joins without one first");
-        return Err(MoveError::Refused { reason });
-    }
-    let membership = Membership::new(step.sets.clone(), step.members.clone());
-    let membership = membership.map_err(|error| MoveError::Refused {
-        reason: error.to_string(),
-    })?;
-    let mut obstacle = None;
-    loop {
-        let left = patience.saturating_sub(began.elapsed());
-        if let (true, Some(what)) = (left.is_zero(), obstacle.take()) {
-            let waited = began.elapsed();
-            return Err(MoveError::NotBegun { waited, what });
+impl RaftNode {
+    /// Appends a membership that follows that of `role`, in its leadership, and waits for the commit. If another membership is in force,
+    /// the step is refused. The caller lets no other task change the membership or the leader in the meantime.
+    ///
+    /// # Errors
+    /// [`MoveError`]; only with [`MoveError::Uncommitted`] and when the engine stops may the entry be in the log.
+    pub async fn append_membership(
+        &self,
+        role: &RoleSnapshot,
+        sets: VoterSets,
+        members: BTreeMap<MemberId, MemberRecord>,
+    ) -> Result<OpId, MoveError> {
+        let (raft, patience) = (&self.engine.raft, self.engine.timers.longest_election());
+        let began = Instant::now();
+        if let Some(newcomer) = newcomer_that_votes(role.membership.membership(), &sets) {
+            let reason =
+                format!("member {newcomer} would join with a vote; it joins without one first");
+            return Err(MoveError::Refused { reason });
         }
-        let preconditions = [
-            Precondition::<TypeConfig>::CommittedLeaderId {
-                committed_leader_id: CommittedLeaderId::new(step.term.0),
-            },
-            Precondition::LastMembershipLogId {
-                last_membership_log_id: *step.base.log_id(),
-            },
-        ];
-        let appended =
-            raft.append_membership(membership.clone(), EntryPayload::Blank, preconditions);
-        let Ok(appended) = tokio::time::timeout(left, appended).await else {
-            let waited = began.elapsed();
-            return Err(MoveError::Uncommitted { waited });
-        };
-        obstacle = match appended {
-            Ok(done) => {
-                let op_id = OpId::from(done.log_id);
-                // The next decision uses the engine's published state, which may lag its answer briefly.
-                let left = patience.saturating_sub(began.elapsed());
-                let is_shown = |role: &RoleSnapshot| {
-                    role.membership.log_id().map(|at| at.index) >= Some(op_id.index)
-                };
-                let _ = tokio::time::timeout(left, engine::role_when(raft, is_shown)).await;
-                return Ok(op_id);
+        let membership = Membership::new(sets, members);
+        let membership = membership.map_err(|error| MoveError::Refused {
+            reason: error.to_string(),
+        })?;
+        let mut obstacle = None;
+        loop {
+            let left = patience.saturating_sub(began.elapsed());
+            if let (true, Some(what)) = (left.is_zero(), obstacle.take()) {
+                let waited = began.elapsed();
+                return Err(MoveError::NotBegun { waited, what });
             }
-            Err(RaftError::Fatal(fatal)) => return Err(Fault::from(fatal).into()),
-            Err(RaftError::APIError(error)) => Some(passing(error)?),
-        };
-        tokio::time::sleep(PAUSE).await;
+            let preconditions = [
+                Precondition::<TypeConfig>::CommittedLeaderId {
+                    committed_leader_id: CommittedLeaderId::new(role.term.0),
+                },
+                Precondition::LastMembershipLogId {
+                    last_membership_log_id: *role.membership.log_id(),
+                },
+            ];
+            let appended =
+                raft.append_membership(membership.clone(), EntryPayload::Blank, preconditions);
+            let Ok(appended) = tokio::time::timeout(left, appended).await else {
+                let waited = began.elapsed();
+                return Err(MoveError::Uncommitted { waited });
+            };
+            obstacle = match appended {
+                Ok(done) => {
+                    let op_id = OpId::from(done.log_id);
+                    // The next decision uses the engine's published state, which may lag its answer briefly.
+                    let left = patience.saturating_sub(began.elapsed());
+                    let is_shown = |role: &RoleSnapshot| {
+                        role.membership.log_id().map(|at| at.index) >= Some(op_id.index)
+                    };
+                    let _ = tokio::time::timeout(left, engine::role_when(raft, is_shown)).await;
+                    return Ok(op_id);
+                }
+                Err(RaftError::Fatal(fatal)) => return Err(Fault::from(fatal).into()),
+                Err(RaftError::APIError(error)) => Some(passing(error)?),
+            };
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 }
 
 /// A member that would get its vote in the same entry with which it joins. The no-loss proof of a quorum repair requires that the next
 /// voters are present members.
-fn newcomer_that_votes(step: &MembershipStep) -> Option<MemberId> {
-    let present = step.base.membership();
-    let mut voters = step.sets.iter().flatten();
+fn newcomer_that_votes(present: &Membership, sets: &VoterSets) -> Option<MemberId> {
+    let mut voters = sets.iter().flatten();
     voters.find(|id| present.get_node(id).is_none()).copied()
 }
 
@@ -194,15 +182,10 @@ mod tests {
         let set =
             |ids: &[u64]| -> BTreeSet<MemberId> { ids.iter().copied().map(MemberId).collect() };
         let base = Membership::new(vec![set(&[1, 2])], members(&[1, 2, 3])).unwrap();
-        let step = |sets: VoterSets| MembershipStep {
-            term: Term(1),
-            base: StoredMembership::new(None, base.clone()),
-            sets,
-            members: members(&[1, 2, 3, 4]),
-        };
-        assert_eq!(newcomer_that_votes(&step(vec![set(&[1, 2, 3])])), None);
-        let with_four = step(vec![set(&[1, 2]), set(&[3, 4])]);
-        assert_eq!(newcomer_that_votes(&with_four), Some(MemberId(4)));
+        let newcomer = |sets: VoterSets| newcomer_that_votes(&base, &sets);
+        assert_eq!(newcomer(vec![set(&[1, 2, 3])]), None);
+        let with_four = vec![set(&[1, 2]), set(&[3, 4])];
+        assert_eq!(newcomer(with_four), Some(MemberId(4)));
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! A member's node in the Raft cluster: what its tasks, the answers to other members, and the administration of the ring share.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +7,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use openraft::raft::AppendEntriesRequest;
 use raft_types::{
-    FormatMismatch, FormatVersion, HistoryEntry, MemberId, MemberRecord, Membership, OpId, Program,
-    StoredMembership, TypeConfig,
+    FormatMismatch, FormatVersion, HistoryEntry, MemberId, OpId, Program, StoredMembership,
+    TypeConfig,
 };
 use thiserror::Error;
 use tokio::sync::{Notify, watch};
@@ -21,21 +20,17 @@ use crate::election::elections::Elections;
 use crate::engine::handle::EngineHandle;
 use crate::engine::{Engine, Fault, ProgressSnapshot, RoleSnapshot};
 use crate::failed_targets::FailedTargets;
-use crate::forced_membership::ForceError;
 use crate::lease::leadership::{Leadership, NotServing};
 use crate::log_room::Rooms;
-use crate::membership_step::{MembershipStep, MoveError};
 use crate::primacy::Primacy;
 use crate::purge_floor::{PurgeFloor, purge_floor};
-use crate::quorum::VoterSets;
 use crate::ring_view::RingView;
-use crate::{engine, forced_membership, membership_step, primacy};
+use crate::{engine, primacy};
 
 /// One member's running Raft, without its proposals and tasks: those are in [`crate::RaftMember`].
 pub struct RaftNode {
     pub(crate) engine: Arc<EngineHandle>,
     pub(crate) elections: Arc<Elections>,
-    pub(crate) calls: Arc<dyn MemberCalls>,
     pub(crate) administrator: Arc<dyn Administrator>,
     /// The program that it runs, for other members.
     pub(crate) program: Program,
@@ -58,7 +53,7 @@ impl RaftNode {
 
     /// The calls to other members.
     pub fn calls(&self) -> &Arc<dyn MemberCalls> {
-        &self.calls
+        &self.engine.calls
     }
 
     /// Targets to which the leadership could not be transferred.
@@ -127,21 +122,18 @@ impl RaftNode {
     pub fn ring_view_in(&self, role: &RoleSnapshot) -> RingView {
         RingView {
             is_interim: self.elections.interim_term.asks_in(role.term),
+            lease: self.engine.timers.lease,
             ..RingView::new(self.engine.id, role, &self.progress())
         }
     }
 
     /// What the leadership of a role means for the member's own mysqld.
     pub(crate) fn primacy(&self, role: &RoleSnapshot) -> Primacy {
-        let nodes = role.membership.membership().nodes().collect::<Vec<_>>();
-        let records = nodes.iter().map(|(id, record)| (**id, *record));
+        let nodes = role.membership.membership().nodes();
+        let records: Vec<_> = nodes.map(|(id, record)| (*id, record)).collect();
         let is_interim = self.elections.interim_term.asks_in(role.term);
-        primacy::primacy(
-            self.engine.id,
-            self.elections.assess(role),
-            is_interim,
-            records,
-        )
+        let leadership = self.elections.assess(role);
+        primacy::primacy(self.engine.id, leadership, is_interim, &records)
     }
 
     /// Up to where the ring no longer needs the log; none where this member does not serve as the leader.
@@ -164,50 +156,6 @@ impl RaftNode {
     /// Waits until a lease is over that this member may have promised before its start.
     pub async fn promise_is_over(&self) {
         self.elections.campaigning.promise_is_over().await;
-    }
-
-    /// Appends a membership that follows that of `role`, in its leadership, and waits for the commit. The caller lets no other task change
-    /// the membership or the leader in the meantime.
-    ///
-    /// # Errors
-    /// [`MoveError`]; only with [`MoveError::Uncommitted`] and when the engine stops may the entry be in the log.
-    pub async fn append_membership(
-        &self,
-        role: &RoleSnapshot,
-        sets: VoterSets,
-        members: BTreeMap<MemberId, MemberRecord>,
-    ) -> Result<OpId, MoveError> {
-        let step = MembershipStep {
-            term: role.term,
-            sets,
-            members,
-            base: (*role.membership).clone(),
-        };
-        let patience = self.engine.timers.longest_election();
-        membership_step::append(&self.engine.raft, step, patience).await
-    }
-
-    /// The term in which a ring's first membership may be forced here, if this member never voted and has no entries. An interrupted
-    /// attempt does not count.
-    ///
-    /// # Errors
-    /// The engine has stopped.
-    pub async fn first_term(&self) -> Result<Option<u64>, Fault> {
-        forced_membership::first_term(&self.engine.raft).await
-    }
-
-    /// Appends `membership` in `term` after `last` without a leader, then campaigns. `last` must be exactly the last entry, and `term`
-    /// later than any that a member of the ring has seen. Safe only if no other member can have committed entries that this log lacks.
-    ///
-    /// # Errors
-    /// [`ForceError`]; the log is unchanged then, unless the engine has stopped.
-    pub async fn force_membership(
-        &self,
-        membership: Membership,
-        last: Option<OpId>,
-        term: u64,
-    ) -> Result<OpId, ForceError> {
-        forced_membership::force_membership(&self.engine.raft, membership, last, term).await
     }
 }
 

@@ -67,18 +67,18 @@ impl Primacy {
 
 /// The state for the mysqld of `own`, from its leadership and the records of the ring's members. `is_interim` means that `own` leads, if at
 /// all, only until a voter has its entries.
-pub(crate) fn primacy<'a>(
+pub(crate) fn primacy(
     own: MemberId,
     leadership: Leadership,
     is_interim: bool,
-    records: impl Iterator<Item = (MemberId, &'a MemberRecord)> + Clone,
+    records: &[(MemberId, &MemberRecord)],
 ) -> Primacy {
-    let pause = standing_pause(records.clone());
+    let pause = standing_pause(records.iter().copied());
     let leads_for_good = |leader: MemberId| {
         pause.as_ref().is_none_or(|paused| paused.primary == leader)
             && records
-                .clone()
-                .any(|(id, record)| id == leader && record.kind == MemberKind::Database)
+                .iter()
+                .any(|(id, record)| *id == leader && record.kind == MemberKind::Database)
     };
     Primacy {
         leadership: match leadership {
@@ -94,8 +94,8 @@ pub(crate) fn primacy<'a>(
             _ => None,
         },
         others: records
-            .clone()
-            .any(|(id, record)| id != own && record.kind == MemberKind::Database && record.votes),
+            .iter()
+            .any(|(id, record)| *id != own && record.kind == MemberKind::Database && record.votes),
         paused: pause.is_some(),
     }
 }
@@ -135,8 +135,8 @@ mod tests {
             }
         }
         let members = view.members.iter();
-        let records = members.map(|of| (of.id, &of.record));
-        primacy(OWN, leadership, is_interim, records)
+        let records: Vec<_> = members.map(|of| (of.id, &of.record)).collect();
+        primacy(OWN, leadership, is_interim, &records)
     }
 
     fn following(leader: Option<u64>) -> Leadership {

@@ -13,41 +13,6 @@ use serde::{Deserialize, Serialize};
 use crate::quorum::policy::majority_of;
 use crate::ring_view::{RingMember, RingView};
 
-/// The progress of one region.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RegionWatermark {
-    /// The region.
-    pub region: Region,
-    /// Number of its members that may vote.
-    pub voting: usize,
-    /// The highest entry that a majority of its voting members holds durably.
-    pub majority: Option<OpId>,
-    /// The highest entry that any of its members holds durably.
-    pub any: Option<OpId>,
-}
-
-/// Every region of the ring, from its leader's view.
-pub fn region_watermarks(view: &RingView) -> Vec<RegionWatermark> {
-    let mut regions: BTreeMap<&Region, Vec<&RingMember>> = BTreeMap::new();
-    for peer in &view.members {
-        let members = regions.entry(&peer.record.region).or_default();
-        members.push(peer);
-    }
-    let watermarks = regions.into_iter().map(|(region, members)| {
-        let voting = members.iter().filter(|peer| peer.record.votes);
-        let mut held: Vec<Option<OpId>> = voting.map(|peer| peer.matched).collect();
-        // Highest first: the entry at the majority's position is held by a majority.
-        held.sort_by(|one, other| other.cmp(one));
-        RegionWatermark {
-            region: region.clone(),
-            voting: held.len(),
-            majority: held.get(majority_of(held.len()) - 1).copied().flatten(),
-            any: members.iter().filter_map(|peer| peer.matched).max(),
-        }
-    });
-    watermarks.collect()
-}
-
 /// The reason why the purge floor is not higher.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -70,10 +35,10 @@ pub struct PurgeFloor {
 /// The floor from the view of a leader that has led for `led_for`. A member that did not answer for `absent_after` does not delay the
 /// purge.
 pub fn purge_floor(view: &RingView, led_for: Duration, absent_after: Duration) -> PurgeFloor {
-    let regions = region_watermarks(view)
+    let regions = region_quorums(view)
         .into_iter()
-        .filter(|region| region.voting > 0)
-        .map(|region| (region.majority, NeededBy::Region(region.region)));
+        .filter(|region| !region.voters.is_empty())
+        .map(|region| (region.held_by_majority, NeededBy::Region(region.region)));
     let members = view
         .members
         .iter()
@@ -116,39 +81,33 @@ pub struct RegionQuorum {
 }
 
 /// Every region of a ring as its leader sees it.
-pub fn region_quorums(view: &RingView, lease: Duration) -> Vec<RegionQuorum> {
+pub fn region_quorums(view: &RingView) -> Vec<RegionQuorum> {
     let mut regions: BTreeMap<&Region, Vec<&RingMember>> = BTreeMap::new();
     for peer in &view.members {
         let members = regions.entry(&peer.record.region).or_default();
-        if peer.record.votes {
-            members.push(peer);
-        }
+        members.push(peer);
     }
-    let watermarks = region_watermarks(view);
-    let quorums = regions.into_iter().map(|(region, mut voters)| {
-        let watermark = watermarks.iter().find(|of| of.region == *region);
+    let quorums = regions.into_iter().map(|(region, members)| {
+        let voting = members.iter().filter(|peer| peer.record.votes);
+        let mut voters: Vec<&RingMember> = voting.copied().collect();
         let required = majority_of(voters.len());
-        let ids = |of: &[&RingMember]| of.iter().map(|peer| peer.id).collect::<Vec<_>>();
-        let healthy: Vec<&RingMember> = voters
-            .iter()
-            .copied()
-            .filter(|peer| peer.answers(lease))
-            .collect();
-        let voter_ids = ids(&voters);
-        // The most advanced first: the one at the majority's position determines the region's progress.
+        let voter_ids = voters.iter().map(|peer| peer.id).collect();
+        let healthy = voters.iter().filter(|peer| view.answers(peer));
+        let healthy = healthy.map(|peer| peer.id).collect();
+        // The most advanced first: the entry of the one at the majority's position is held by a majority.
         voters.sort_by_key(|peer| std::cmp::Reverse((peer.matched, peer.id)));
         let deciding = voters.get(required - 1).copied();
         RegionQuorum {
             region: region.clone(),
-            healthy: ids(&healthy),
+            voters: voter_ids,
+            healthy,
             required,
             in_force: voters.iter().any(|peer| peer.voter),
-            held_by_majority: watermark.and_then(|watermark| watermark.majority),
-            held_by_any: watermark.and_then(|watermark| watermark.any),
+            held_by_majority: deciding.and_then(|peer| peer.matched),
+            held_by_any: members.iter().filter_map(|peer| peer.matched).max(),
             held_back_by: deciding
                 .filter(|peer| peer.matched < view.last_log)
                 .map(|peer| peer.id),
-            voters: voter_ids,
         }
     });
     quorums.collect()
@@ -194,9 +153,9 @@ mod tests {
             ),
         ];
         for (held, expected) in rows {
-            let found: Vec<_> = region_watermarks(&ring(&held).view())
+            let found: Vec<_> = region_quorums(&ring(&held).view())
                 .into_iter()
-                .map(|region| (region.majority, region.any))
+                .map(|region| (region.held_by_majority, region.held_by_any))
                 .collect();
             assert_eq!(found, expected, "{held:?}");
         }
@@ -241,7 +200,7 @@ mod tests {
 #[cfg(test)]
 mod regions_tests {
     use super::*;
-    use crate::ring_view::tests::{LEASE, Ring};
+    use crate::ring_view::tests::Ring;
 
     #[test]
     fn a_region_waits_for_the_voter_at_its_majoritys_place() {
@@ -297,6 +256,6 @@ mod regions_tests {
                 ..region("d")
             },
         ];
-        assert_eq!(region_quorums(&ring.view(), LEASE), expected);
+        assert_eq!(region_quorums(&ring.view()), expected);
     }
 }

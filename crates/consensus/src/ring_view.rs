@@ -5,12 +5,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use raft_types::{MemberId, MemberRecord, OpId};
-use serde::{Deserialize, Serialize};
 
 use crate::engine::{ProgressSnapshot, RoleSnapshot};
 
 /// One member in another's view.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RingMember {
     /// Its number in the ring.
     pub id: MemberId,
@@ -21,7 +20,6 @@ pub struct RingMember {
     /// The last entry that its log durably shares with the leader's; known only on the leader.
     pub matched: Option<OpId>,
     /// Number of entries that it lags the leader's log; known only on the leader.
-    #[serde(rename = "behind")]
     pub lag: Option<u64>,
     /// Age of the last call that it has answered; known only on the leader.
     pub answered: Option<Duration>,
@@ -38,15 +36,16 @@ impl RingMember {
 }
 
 /// All members of the ring at one moment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RingView {
     /// The viewing member.
     pub own: MemberId,
     /// True if it was elected, and can therefore observe the others.
     pub leads: bool,
     /// True if it was elected because no voter had the end of its log, and must transfer the leadership.
-    #[serde(skip)]
     pub is_interim: bool,
+    /// How long a member's answer counts.
+    pub lease: Duration,
     /// The leader, if known.
     pub leader: Option<MemberId>,
     /// The last entry of its own log.
@@ -95,11 +94,17 @@ impl RingView {
             own,
             leads,
             is_interim: false,
+            lease: Duration::ZERO,
             leader: role.leader,
             last_log: progress.last_log,
             voter_sets,
             members,
         }
+    }
+
+    /// Whether a member answered within the lease.
+    pub fn answers(&self, peer: &RingMember) -> bool {
+        peer.answers(self.lease)
     }
 
     /// `None` for a number that is not in the membership.

@@ -5,7 +5,7 @@
 //! A snapshot of a log is the start of one of its files, with which another log can begin.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use futures::{Stream, TryStreamExt};
 use openraft::storage::EntryResponder;
@@ -13,7 +13,9 @@ use openraft::type_config::alias::{SnapshotMetaOf, SnapshotOf};
 use openraft::{
     OptionalSend, RaftSnapshotBuilder, Snapshot, SnapshotMeta, storage::RaftStateMachine,
 };
-use raft_types::{FileStart, FileStarts, LogId, OfferedStart, OpId, StoredMembership, TypeConfig};
+use raft_types::{
+    FileStart, FileStarts, LogId, OfferedStart, OpId, StoredMembership, TypeConfig, lock,
+};
 use tokio::sync::watch;
 
 /// The starting point of a member: an entry that the store has recorded as committed, and the membership in force there. It may be old, but
@@ -63,14 +65,14 @@ pub(crate) struct PurgeGoal(Arc<Mutex<Option<OpId>>>);
 impl PurgeGoal {
     /// Raises the goal to `op_id`; no effect if already there.
     pub(crate) fn raise(&self, op_id: OpId) {
-        let mut goal = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut goal = lock(&self.0);
         *goal = goal
             .filter(|goal| goal.index >= op_id.index)
             .or(Some(op_id));
     }
 
     fn get(&self) -> Option<OpId> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.0)
     }
 }
 

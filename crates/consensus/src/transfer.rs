@@ -9,15 +9,13 @@ use openraft::impls::leader_id_std::LeaderId;
 use openraft::raft::VoteRequest;
 use openraft::vote::{RaftLeaderId, RaftVote};
 use raft_types::{MemberId, MemberKind, Term, TypeConfig, Vote};
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::calls::Question;
 use crate::election::elections::{Elections, StartedTransfer};
-use crate::engine;
 use crate::engine::handle::EngineHandle;
-use crate::engine::{Fault, RoleSnapshot, raft_fault};
+use crate::engine::{self, Fault, RoleSnapshot, raft_fault};
 use crate::node::RaftNode;
 use crate::ring_view::{RingMember, RingView};
 
@@ -25,8 +23,7 @@ use crate::ring_view::{RingMember, RingView};
 pub(crate) const MOST_BEHIND: u64 = 1024;
 
 /// The leader after a transfer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransferOutcome {
     /// The target was elected.
     Done {
@@ -64,8 +61,7 @@ pub enum TransferError {
 }
 
 /// Why the leadership cannot be transferred to a member.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TransferRefusal {
     /// Only the leader can transfer the leadership.
     #[error("this member does not lead{}", match .leader {
@@ -100,12 +96,10 @@ pub enum TransferRefusal {
     #[error(
         "member {member} is {lag} entries behind; at most {MOST_BEHIND} are allowed: wait for it"
     )]
-    #[serde(rename = "behind")]
     Lagging {
         /// The target.
         member: MemberId,
         /// Number of entries its durable log lacks.
-        #[serde(rename = "behind")]
         lag: u64,
     },
     /// The target did not sync the end of the log to its disk in time.
@@ -116,7 +110,6 @@ pub enum TransferRefusal {
         /// The target.
         member: MemberId,
         /// Number of entries its durable log lacks.
-        #[serde(rename = "behind")]
         lag: u64,
         /// How long the leader waited for it.
         waited: Duration,
@@ -131,7 +124,7 @@ impl RingView {
     ///
     /// # Errors
     /// The first obstacle.
-    pub fn check_transfer(&self, to: MemberId, lease: Duration) -> Result<(), TransferRefusal> {
+    pub fn check_transfer(&self, to: MemberId) -> Result<(), TransferRefusal> {
         if !self.leads {
             return Err(TransferRefusal::NotLeader {
                 leader: self.leader,
@@ -144,7 +137,7 @@ impl RingView {
         if !target.voter {
             return Err(TransferRefusal::NotAVoter(to));
         }
-        if !target.answers(lease) {
+        if !self.answers(target) {
             return Err(TransferRefusal::Silent {
                 member: to,
                 last: target.answered,
@@ -178,7 +171,7 @@ impl RaftNode {
                 Some(lag) if lag <= in_flight => return Ok(()),
                 Some(lag) if Instant::now() >= until => {
                     // Another check may fail with a more specific reason.
-                    view.check_transfer(to, lease)?;
+                    view.check_transfer(to)?;
                     return Err(TransferRefusal::Slow {
                         member: to,
                         lag,
@@ -199,7 +192,7 @@ impl RaftNode {
         to: MemberId,
     ) -> Result<TransferOutcome, TransferError> {
         let timers = self.engine.timers;
-        self.ring_view().check_transfer(to, timers.lease)?;
+        self.ring_view().check_transfer(to)?;
         let term = engine::role(&self.engine.raft).term;
         self.elections
             .claim_transfer(StartedTransfer { term, to })
@@ -261,9 +254,8 @@ async fn help_out(node: Arc<RaftNode>, term: Term, failed: MemberId) {
         for voter in ways_out(&view, failed) {
             tracing::warn!(%failed, voter = %voter.id, "no member leads after a transfer; asking a voter to campaign");
             let question = Question::Campaign { term };
-            let asked = node
-                .calls
-                .ask(voter.id, &voter.record, question, timers.lease);
+            let calls = &node.engine.calls;
+            let asked = calls.ask(voter.id, &voter.record, question, timers.lease);
             let wait = match asked.await {
                 Ok(_) => timers.lease,
                 Err(refusal) => {
@@ -271,19 +263,16 @@ async fn help_out(node: Arc<RaftNode>, term: Term, failed: MemberId) {
                     timers.heartbeat / 2
                 }
             };
-            let elected = tokio::time::timeout(wait, next_leader(&node.engine, term)).await;
-            if elected.is_ok() {
+            let elected = tokio::time::timeout(wait, next_leader(&node.engine, term));
+            if elected.await.is_ok() {
                 return;
             }
         }
         if let Err(fault) = campaign_again(&node.elections, term, failed).await {
             tracing::warn!(%fault, "the old leader does not campaign");
         }
-        let wait = timers.heartbeat;
-        if tokio::time::timeout(wait, next_leader(&node.engine, term))
-            .await
-            .is_ok()
-        {
+        let led = tokio::time::timeout(timers.heartbeat, next_leader(&node.engine, term));
+        if led.await.is_ok() {
             return;
         }
     }
@@ -296,9 +285,10 @@ async fn campaign_again(elections: &Elections, term: Term, target: MemberId) -> 
     if elections.campaigning.gate.stays_out().is_some() {
         return Ok(());
     }
-    if engine::role(&elections.engine.raft).term == term {
+    let raft = &elections.engine.raft;
+    if engine::role(raft).term == term {
         tracing::warn!(%target, "no member leads after a transfer and the campaigns of all voters; the old leader campaigns itself");
-        let end = engine::progress(&elections.engine.raft).last_log;
+        let end = engine::progress(raft).last_log;
         let id = LeaderId::new(term.0 + 1, target);
         let request = VoteRequest::<TypeConfig> {
             vote: <Vote as RaftVote>::from_leader_id(id, false),
@@ -306,20 +296,9 @@ async fn campaign_again(elections: &Elections, term: Term, target: MemberId) -> 
             // It has ended its own lease.
             leadership_transfer: true,
         };
-        elections
-            .engine
-            .raft
-            .vote(request)
-            .await
-            .map_err(raft_fault)?;
+        raft.vote(request).await.map_err(raft_fault)?;
     }
-    elections
-        .engine
-        .raft
-        .trigger()
-        .elect(true)
-        .await
-        .map_err(Fault::from)
+    raft.trigger().elect(true).await.map_err(Fault::from)
 }
 
 /// Waits for a leader of a term after `term`.
@@ -343,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_voter_that_answers_and_is_caught_up_may_lead() {
-        assert_eq!(view().check_transfer(MemberId(3), LEASE), Ok(()));
+        assert_eq!(view().check_transfer(MemberId(3)), Ok(()));
     }
 
     type Change = fn(&mut RingView);
@@ -396,7 +375,7 @@ mod tests {
         for (to, change, expected) in table {
             let mut view = view();
             change(&mut view);
-            assert_eq!(view.check_transfer(MemberId(to), LEASE), Err(expected));
+            assert_eq!(view.check_transfer(MemberId(to)), Err(expected));
         }
     }
 

@@ -140,7 +140,7 @@ fn has_candidates(member: &Member) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use consensus::{Term, TransferRefusal};
+    use consensus::{NotServing, Term, TransferRefusal};
     use raft_types::MemberId;
     use raft_types::Region;
 
@@ -154,7 +154,9 @@ mod tests {
         )));
         assert!(refused(PromotionRefusal::Busy));
         assert!(!refused(PromotionRefusal::Witness(MemberId(2))));
-        assert!(!refused(PromotionRefusal::NotServing("cut off".to_owned())));
+        assert!(!refused(PromotionRefusal::NotServing(
+            NotServing::QuorumSilent
+        )));
         assert!(!refused(PromotionRefusal::Paused(MemberId(1))));
         assert!(!may_pass(&PromotionError::Drain {
             why: "one commit waits".to_owned(),

@@ -2,132 +2,87 @@
 //! stream of the engine keeps its route. Another route needs another stream, and the engine resends what was not answered on the
 //! first. So a member has one replication state, whatever the route.
 
-#[cfg(test)]
-mod tests;
+use std::sync::{Arc, Mutex};
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use consensus::log_probe::{Answered, Asked, Departure, ReportingNetwork, RpcResult};
-use futures::future::BoxFuture;
+use consensus::log_probe::{
+    AnswerStream, Answered, Asked, Call, Departure, Lane, MemberClient, MemberNetwork, RpcResult,
+};
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt, TryFutureExt, stream};
-use openraft::OptionalSend;
-use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError};
-use openraft::network::{NetSnapshot, NetStreamAppend, RPCOption, RaftNetworkFactory};
-use openraft::raft::{AppendEntriesRequest, SnapshotResponse, StreamAppendResult};
-use openraft::type_config::alias::SnapshotOf;
+use openraft::errors::{NetworkError, RPCError};
+use openraft::network::RPCOption;
+use openraft::raft::{
+    SnapshotResponse, TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
+};
 use raft_types::{
-    MemberId, MemberRecord, OfferedStart, REPLICATION_WINDOW_BYTES, TypeConfig, Vote,
+    MemberId, MemberRecord, OfferedStart, REPLICATION_WINDOW_BYTES, TypeConfig, Vote, lock,
 };
 use tokio::sync::Notify;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use crate::health::{Failure, Hold, Patience, Way};
-use crate::proxy_op;
 use crate::proxy_op::{
-    LineBroken, Outstanding, ProxyAnswer, ProxyAnswers, ProxyCalls, ProxyRequest, Stripped,
+    self, LineBroken, Outstanding, ProxyAnswer, ProxyAnswers, ProxyCalls, ProxyRequest, Stripped,
     payload_bytes,
 };
 use crate::route_table::RouteTable;
 use crate::routes::Route;
 
-/// A factory of clients that send over proxies. It wraps the real factory.
-#[derive(Clone)]
-pub struct Proxying<F, C> {
-    inner: F,
+/// A network whose clients send over proxies. It wraps the real one.
+pub struct Proxying<C> {
+    inner: Arc<dyn MemberNetwork>,
     calls: C,
     route_table: RouteTable,
 }
 
-impl<F, C> Proxying<F, C> {
+impl<C> Proxying<C> {
     /// In front of `inner`; proxies are called over `calls`.
-    pub fn new(inner: F, calls: C, route_table: RouteTable) -> Self {
+    pub fn new(inner: impl MemberNetwork, calls: C, route_table: RouteTable) -> Self {
         Self {
-            inner,
+            inner: Arc::new(inner),
             calls,
             route_table,
         }
     }
 }
 
-impl<F, C> RaftNetworkFactory<TypeConfig> for Proxying<F, C>
-where
-    F: RaftNetworkFactory<TypeConfig, Network: ReportingNetwork>,
-    C: ProxyCalls,
-{
-    type Network = ProxyingClient<F::Network, C>;
-
-    async fn new_client(&mut self, target: MemberId, record: &MemberRecord) -> Self::Network {
-        self.route_table.begin(target, record);
-        let inner = self.inner.new_client(target, record).await;
-        self.client(inner, target, Lane::Entries)
-    }
-
+impl<C: ProxyCalls> MemberNetwork for Proxying<C> {
     /// Heartbeats, like votes, are never proxied.
-    async fn new_heartbeat_client(
-        &mut self,
-        target: MemberId,
-        record: &MemberRecord,
-    ) -> Self::Network {
-        let inner = self.inner.new_heartbeat_client(target, record).await;
-        self.client(inner, target, Lane::Heartbeats)
-    }
-
-    async fn new_snapshot_client(
-        &mut self,
-        target: MemberId,
-        record: &MemberRecord,
-    ) -> Self::Network {
-        let inner = self.inner.new_snapshot_client(target, record).await;
-        self.client(inner, target, Lane::Heartbeats)
-    }
-}
-
-impl<F, C: ProxyCalls> Proxying<F, C> {
-    fn client<N>(&self, inner: N, target: MemberId, lane: Lane) -> ProxyingClient<N, C> {
-        ProxyingClient {
-            inner,
+    fn client(&self, lane: Lane, to: MemberId, record: &MemberRecord) -> Box<dyn MemberClient> {
+        if lane == Lane::Entries {
+            self.route_table.begin(to, record);
+        }
+        Box::new(ProxyingClient {
+            inner: self.inner.client(lane, to, record),
             calls: self.calls.clone(),
             route_table: self.route_table.clone(),
-            target,
+            target: to,
             lane,
-        }
+        })
     }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lane {
-    Entries,
-    Heartbeats,
 }
 
 /// A client of [`Proxying`].
-pub struct ProxyingClient<N, C> {
-    inner: N,
+struct ProxyingClient<C> {
+    inner: Box<dyn MemberClient>,
     calls: C,
     route_table: RouteTable,
     target: MemberId,
     lane: Lane,
 }
 
-impl<N: ReportingNetwork, C: ProxyCalls> ReportingNetwork for ProxyingClient<N, C> {
-    fn stream_reported<'s, S>(
-        &'s mut self,
-        mut requests: S,
+impl<C: ProxyCalls> MemberClient for ProxyingClient<C> {
+    fn stream(
+        &mut self,
+        mut requests: BoxStream<'static, Asked>,
         option: RPCOption,
-    ) -> BoxFuture<'s, RpcResult<BoxStream<'s, RpcResult<Answered>>>>
-    where
-        S: Stream<Item = Asked> + Send + Unpin + 'static,
-    {
+    ) -> Call<'_, AnswerStream<'_>> {
         let (route_table, target) = (self.route_table.clone(), self.target);
-        if self.lane == Lane::Heartbeats {
-            let answers = self.inner.stream_reported(requests, option);
+        if self.lane != Lane::Entries {
+            let answers = self.inner.stream(requests, option);
             return async move {
                 let heard = move |answer: &RpcResult<Answered>| {
-                    if answer
-                        .as_ref()
-                        .is_ok_and(|answered| answered.result.is_ok())
-                    {
+                    if matches!(answer, Ok(Answered { result: Ok(_), .. })) {
                         route_table.heard(target, Instant::now());
                     }
                 };
@@ -141,14 +96,8 @@ impl<N: ReportingNetwork, C: ProxyCalls> ReportingNetwork for ProxyingClient<N, 
                 return Ok(stream::empty().boxed());
             };
             let route = route_table.route(target, Instant::now());
-            let requests = stream::iter([first])
-                .chain(while_on(
-                    route.clone(),
-                    route_table.clone(),
-                    target,
-                    requests,
-                ))
-                .boxed();
+            let rest = while_on(route.clone(), route_table.clone(), target, requests);
+            let requests = stream::iter([first]).chain(rest).boxed();
             match &*route {
                 Route::Direct(_) => {
                     let counting = route_table.clone();
@@ -164,7 +113,7 @@ impl<N: ReportingNetwork, C: ProxyCalls> ReportingNetwork for ProxyingClient<N, 
                         }
                         asked
                     });
-                    let answers = self.inner.stream_reported(requests, option).await?;
+                    let answers = self.inner.stream(requests.boxed(), option).await?;
                     let noted = move |answer: &RpcResult<Answered>| {
                         if let Ok(answered) = answer {
                             route_table.answered(target, answered, Instant::now());
@@ -181,18 +130,41 @@ impl<N: ReportingNetwork, C: ProxyCalls> ReportingNetwork for ProxyingClient<N, 
         }
         .boxed()
     }
+
+    fn vote(
+        &mut self,
+        request: VoteRequest<TypeConfig>,
+        is_pre_vote: bool,
+        option: RPCOption,
+    ) -> Call<'_, VoteResponse<TypeConfig>> {
+        self.inner.vote(request, is_pre_vote, option)
+    }
+
+    fn transfer_leader(
+        &mut self,
+        request: TransferLeaderRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Call<'_, TransferLeaderResponse<TypeConfig>> {
+        self.inner.transfer_leader(request, option)
+    }
+
+    fn begin(
+        &mut self,
+        vote: Vote,
+        start: OfferedStart,
+        option: RPCOption,
+    ) -> Call<'_, SnapshotResponse<TypeConfig>> {
+        self.inner.begin(vote, start, option)
+    }
 }
 
 /// The requests while this route is in use.
-fn while_on<S>(
+fn while_on(
     route: Arc<Route>,
     route_table: RouteTable,
     target: MemberId,
-    requests: S,
-) -> impl Stream<Item = Asked> + Send + 'static
-where
-    S: Stream<Item = Asked> + Send + Unpin + 'static,
-{
+    requests: BoxStream<'static, Asked>,
+) -> impl Stream<Item = Asked> + Send + 'static {
     let ticks = check_interval(&route_table);
     let state = (requests, route_table.happenings(), ticks);
     stream::unfold(state, move |(mut requests, mut happenings, mut ticks)| {
@@ -216,37 +188,6 @@ where
     })
 }
 
-impl<N: ReportingNetwork, C: ProxyCalls> NetStreamAppend<TypeConfig> for ProxyingClient<N, C> {
-    fn stream_append<'s, S>(
-        &'s mut self,
-        requests: S,
-        option: RPCOption,
-    ) -> BoxFuture<'s, RpcResult<BoxStream<'s, RpcResult<StreamAppendResult<TypeConfig>>>>>
-    where
-        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
-    {
-        self.stream_without_reports(requests, option)
-    }
-}
-
-consensus::passes_on_votes!([N: ReportingNetwork, C: ProxyCalls] ProxyingClient<N, C>);
-
-impl<N: ReportingNetwork, C: ProxyCalls> NetSnapshot<TypeConfig> for ProxyingClient<N, C> {
-    type SnapshotData = OfferedStart;
-
-    async fn full_snapshot(
-        &mut self,
-        vote: Vote,
-        snapshot: SnapshotOf<TypeConfig, OfferedStart>,
-        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
-        option: RPCOption,
-    ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
-        self.inner
-            .full_snapshot(vote, snapshot, cancel, option)
-            .await
-    }
-}
-
 // One stream of the engine over proxies: its requests in flight, its limits for silence, and the failures recorded against
 // proxies and links.
 
@@ -259,17 +200,12 @@ struct UnderWay {
 }
 
 impl UnderWay {
-    fn lock(&self) -> MutexGuard<'_, (Outstanding, Patience)> {
-        // Every change leaves the state consistent.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn wait_for_room(&self) {
         loop {
             let answered = self.room.notified();
             tokio::pin!(answered);
             answered.as_mut().enable();
-            if self.lock().0.bytes() < REPLICATION_WINDOW_BYTES {
+            if lock(&self.state).0.bytes() < REPLICATION_WINDOW_BYTES {
                 return;
             }
             answered.await;
@@ -282,9 +218,7 @@ pub(crate) struct Session {
     answers: ProxyAnswers,
     under_way: Arc<UnderWay>,
     ticks: Interval,
-    route_table: RouteTable,
-    proxies: Vec<MemberId>,
-    target: MemberId,
+    path: HeldBack,
     all_sent: bool,
 }
 
@@ -305,31 +239,30 @@ impl Session {
             room: Notify::new(),
             all_sent: Notify::new(),
         });
-        let held_back = HeldBack {
-            route_table: route_table.clone(),
+        let path = HeldBack {
+            route_table,
             proxies: proxies.to_vec(),
             target,
         };
-        let sent = sent(requests, under_way.clone(), held_back);
+        let sent = sent(requests, under_way.clone(), path.clone());
         let mut onward = proxies.iter().copied().chain([target]);
         let proxy = onward.next().unwrap_or(target);
-        let answers = match route_table.record(proxy) {
+        let answers = match path.route_table.record(proxy) {
             // Opening is included, and has the same time limit.
             Some(record) => calls
                 .open(proxy, &record, onward.collect(), sent)
                 .try_flatten_stream()
                 .boxed(),
             None => {
-                stream::once(async { Err(LineBroken("nothing is known of it".to_owned())) }).boxed()
+                let unknown = LineBroken("nothing is known of it".to_owned());
+                stream::iter([Err(unknown)]).boxed()
             }
         };
         Self {
             answers,
             under_way,
-            ticks: check_interval(&route_table),
-            route_table,
-            proxies: proxies.to_vec(),
-            target,
+            ticks: check_interval(&path.route_table),
+            path,
             all_sent: false,
         }
     }
@@ -345,15 +278,11 @@ impl Session {
                 }
                 Ok(None) => None,
                 Err(failure) => {
-                    let Self {
-                        route_table,
-                        proxies,
-                        target,
-                        ..
-                    } = &session;
+                    let (path, now) = (&session.path, Instant::now());
+                    let (table, target) = (&path.route_table, path.target);
                     match session.asked_too_early(&failure) {
-                        Some(last) => route_table.wait_for(*target, last),
-                        None => route_table.failed(proxies, *target, &failure, Instant::now()),
+                        Some(last) => table.wait_for(target, last),
+                        None => table.failed(&path.proxies, target, &failure, now),
                     }
                     Some((Err(another_route(&failure)), None))
                 }
@@ -367,13 +296,14 @@ impl Session {
         let Failure::Lacks(lacked) = failure else {
             return None;
         };
-        let state = self.under_way.lock();
+        let state = lock(&self.under_way.state);
         let request = state.0.oldest_with_entries()?;
         let last = request.request.last()?.index;
         let of_it = request.request.first_index() <= lacked.index && lacked.index <= last;
         let early = of_it && are_many(request.bytes);
-        let known = self.route_table.waits_for(self.target) == Some(last);
-        let has_left = self.route_table.way_to_all(&self.proxies, last) == Way::HasLeft;
+        let (path, table) = (&self.path, &self.path.route_table);
+        let known = table.waits_for(path.target) == Some(last);
+        let has_left = table.way_to_all(&path.proxies, last) == Way::HasLeft;
         (early && has_left && !known).then_some(last)
     }
 
@@ -381,7 +311,7 @@ impl Session {
     async fn next(&mut self) -> Result<Option<Answered>, Failure> {
         loop {
             // The proxy need not confirm the end: it may be gone, and no answer is due that could be late.
-            if self.all_sent && self.under_way.lock().0.is_empty() {
+            if self.all_sent && lock(&self.under_way.state).0.is_empty() {
                 return Ok(None);
             }
             let answer = tokio::select! {
@@ -391,10 +321,11 @@ impl Session {
                     continue;
                 }
                 _ = self.ticks.tick() => {
-                    let (now, mut under_way) = (Instant::now(), self.under_way.lock());
+                    let (now, mut under_way) = (Instant::now(), lock(&self.under_way.state));
                     let oldest = under_way.0.oldest_with_entries();
                     let oldest = oldest.map(|oldest| oldest.request.first_index());
-                    let lacks = |index| self.proxies.iter().any(|proxy| self.route_table.lacks(*proxy, index));
+                    let HeldBack { route_table, proxies, .. } = &self.path;
+                    let lacks = |index| proxies.iter().any(|proxy| route_table.lacks(*proxy, index));
                     if oldest.is_some_and(lacks) {
                         under_way.1.is_on_its_way(now);
                     }
@@ -405,41 +336,39 @@ impl Session {
                 }
             };
             let now = Instant::now();
-            let mut under_way = self.under_way.lock();
+            let mut under_way = lock(&self.under_way.state);
             let (outstanding, patience) = &mut *under_way;
             match answer {
                 Some(Ok(ProxyAnswer::Answered(answered))) => {
-                    let known = outstanding.answered(&answered);
-                    known.map_err(|_| Failure::Nonsense)?;
+                    if !outstanding.answered(&answered) {
+                        return Err(Failure::Nonsense);
+                    }
                     patience.answered(now, !outstanding.is_empty());
                     drop(under_way);
                     self.under_way.room.notify_one();
-                    self.route_table.answered(self.target, &answered, now);
+                    let path = &self.path;
+                    path.route_table.answered(path.target, &answered, now);
                     return Ok(Some(answered));
                 }
                 Some(Ok(ProxyAnswer::SentOn { moves, .. })) => patience.sign_of_life(now, moves),
-                Some(Ok(ProxyAnswer::Missing {
-                    op_id,
-                    purged: false,
-                })) => {
-                    return Err(Failure::Lacks(op_id));
-                }
-                Some(Ok(ProxyAnswer::Missing {
-                    op_id,
-                    purged: true,
-                })) => {
-                    return Err(Failure::Purged(op_id));
+                Some(Ok(ProxyAnswer::Missing { op_id, purged })) => {
+                    let failure = if purged {
+                        Failure::Purged
+                    } else {
+                        Failure::Lacks
+                    };
+                    return Err(failure(op_id));
                 }
                 Some(Ok(ProxyAnswer::CannotCall { member, why })) => {
                     tracing::debug!(%member, why, "a proxy cannot forward entries");
                     return Err(Failure::CannotCall(member));
                 }
                 Some(Ok(ProxyAnswer::Refused(why))) => {
-                    tracing::warn!(proxies = ?self.proxies, why, "a proxy refuses to forward entries");
+                    tracing::warn!(proxies = ?self.path.proxies, why, "a proxy refuses to forward entries");
                     return Err(Failure::Refused);
                 }
                 Some(Err(broken)) => {
-                    tracing::debug!(proxies = ?self.proxies, %broken, "the line to a proxy broke");
+                    tracing::debug!(proxies = ?self.path.proxies, %broken, "the line to a proxy broke");
                     return Err(Failure::Unreachable);
                 }
                 None if outstanding.is_empty() => return Ok(None),
@@ -457,9 +386,14 @@ fn sent(
 ) -> BoxStream<'static, ProxyRequest> {
     let (counting, target) = (held_back.route_table.clone(), held_back.target);
     let stripped = requests.map(move |asked| {
-        let stripped = Stripped::from(&asked);
-        let entries = asked.request.entries.len();
-        counting.traffic().proxied(target, entries, stripped.bytes);
+        let entries = &asked.request.entries;
+        let stripped = Stripped {
+            request: ProxyRequest::from(&asked),
+            bytes: payload_bytes(entries),
+        };
+        counting
+            .traffic()
+            .proxied(target, entries.len(), stripped.bytes);
         stripped
     });
     let requests = proxy_op::joined(stripped.boxed()).boxed();
@@ -473,7 +407,7 @@ fn sent(
             };
             held_back.wait(&stripped, &under_way).await;
             let request = stripped.request.clone();
-            let mut state = under_way.lock();
+            let mut state = lock(&under_way.state);
             state.0.sent(stripped);
             state.1.sent(Instant::now());
             drop(state);
@@ -492,7 +426,8 @@ fn are_many(bytes: usize) -> bool {
     bytes >= REPLICATION_WINDOW_BYTES
 }
 
-/// A session's state for holding requests back.
+/// A session's route, on which large requests are held back.
+#[derive(Clone)]
 struct HeldBack {
     route_table: RouteTable,
     proxies: Vec<MemberId>,
@@ -523,7 +458,7 @@ impl HeldBack {
             }
             {
                 // If nothing else was requested, no answer is due in the meantime.
-                let mut state = under_way.lock();
+                let mut state = lock(&under_way.state);
                 if state.0.is_empty() {
                     state.1.answered(Instant::now(), false);
                 }
@@ -551,3 +486,6 @@ pub(crate) fn check_interval(route_table: &RouteTable) -> Interval {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,7 +20,7 @@ mod route_table;
 pub mod routes;
 
 pub use crate::health::Failure;
-pub use crate::leader::{Proxying, ProxyingClient};
+pub use crate::leader::Proxying;
 pub use crate::policy::{EdgesError, ProxyMode, ProxyOptions, check_edges};
 pub use crate::proxy_op::{
     LineBroken, ProxyAnswer, ProxyAnswers, ProxyCalls, ProxyRequest, ProxyService,

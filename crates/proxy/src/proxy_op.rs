@@ -9,7 +9,9 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
 use openraft::raft::StreamAppendError;
-use raft_types::{Entry, LogId, MAX_MESSAGE_BYTES, MemberId, MemberRecord, OpId, TermRun, Vote};
+use raft_types::{
+    Entry, EntryPayload, LogId, MAX_MESSAGE_BYTES, MemberId, MemberRecord, OpId, TermRun, Vote,
+};
 use thiserror::Error;
 use tokio::time::{Instant, timeout_at};
 
@@ -91,15 +93,6 @@ pub(crate) struct Stripped {
     pub(crate) bytes: usize,
 }
 
-impl From<&Asked> for Stripped {
-    fn from(asked: &Asked) -> Self {
-        Self {
-            request: asked.into(),
-            bytes: payload_bytes(&asked.request.entries),
-        }
-    }
-}
-
 impl From<&Asked> for ProxyRequest {
     fn from(asked: &Asked) -> Self {
         let mut entries: Vec<TermRun> = Vec::new();
@@ -162,10 +155,6 @@ pub(crate) struct Outstanding {
     bytes: usize,
 }
 
-/// An answer to a request that was not sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct NotAsked;
-
 impl Outstanding {
     pub(crate) fn sent(&mut self, stripped: Stripped) {
         self.bytes += stripped.bytes;
@@ -187,29 +176,25 @@ impl Outstanding {
         requests.find(|stripped| !stripped.request.is_empty())
     }
 
-    /// Records an answer, and with it every request that it covers.
-    pub(crate) fn answered(&mut self, answered: &Answered) -> Result<(), NotAsked> {
+    /// Records an answer, and with it every request that it covers. False for one to a request that was not sent.
+    pub(crate) fn answered(&mut self, answered: &Answered) -> bool {
         let mut asked = self.requests.iter().map(|stripped| &stripped.request);
-        let oldest = asked.clone().next().ok_or(NotAsked)?;
+        let Some(oldest) = asked.clone().next() else {
+            return false;
+        };
         match &answered.result {
             Ok(matching) => {
                 let known = asked.any(|request| {
                     matching.map_or(request.previous.is_none(), |upto| request.has(upto))
                 });
-                if !known || *matching < oldest.previous {
-                    return Err(NotAsked);
+                let asked = known && *matching >= oldest.previous;
+                if asked {
+                    self.cover(*matching);
                 }
-                self.cover(*matching);
-                Ok(())
+                asked
             }
-            Err(StreamAppendError::Conflict(at)) => {
-                let named = asked.any(|request| request.has(*at));
-                named.then_some(()).ok_or(NotAsked)
-            }
-            Err(StreamAppendError::HigherVote(vote)) => {
-                let higher = *vote > oldest.vote;
-                higher.then_some(()).ok_or(NotAsked)
-            }
+            Err(StreamAppendError::Conflict(at)) => asked.any(|request| request.has(*at)),
+            Err(StreamAppendError::HigherVote(vote)) => *vote > oldest.vote,
         }
     }
 
@@ -230,10 +215,8 @@ impl Outstanding {
 
 /// Bytes of the entries' payloads, plus a little for each entry.
 pub(crate) fn payload_bytes(entries: &[Entry]) -> usize {
-    use raft_types::{AppEntry, EntryPayload};
     let of_entry = |entry: &Entry| match &entry.payload {
-        EntryPayload::Normal(AppEntry::Transaction(payload)) => payload.bytes().len(),
-        EntryPayload::Normal(AppEntry::Rotate(rotate)) => rotate.format_description.len(),
+        EntryPayload::Normal(entry) => entry.body_length(),
         EntryPayload::Blank | EntryPayload::Membership(_) => 0,
     };
     const EACH: usize = 64;
@@ -242,42 +225,6 @@ pub(crate) fn payload_bytes(entries: &[Entry]) -> usize {
 }
 
 /// Requests of one leader's third term.
-#[cfg(test)]
-pub(crate) mod samples {
-    use raft_types::{AppEntry, EntryPayload, MemberId, TransactionPayload};
-
-    use super::*;
-
-    pub(crate) fn at(index: u64) -> LogId {
-        OpId::new(3, index).into()
-    }
-
-    /// An entry with a payload of this size.
-    pub(crate) fn sized(index: u64, bytes: usize) -> Entry {
-        let payload = TransactionPayload::seal(vec![0; bytes].into());
-        Entry {
-            log_id: at(index),
-            payload: EntryPayload::Normal(AppEntry::Transaction(payload)),
-        }
-    }
-
-    /// Entries after `previous`, up to `last`; none if both are equal.
-    pub(crate) fn request(previous: u64, last: u64) -> Stripped {
-        let run = TermRun {
-            term: 3,
-            first: previous + 1,
-            last,
-        };
-        let request = ProxyRequest {
-            vote: Vote::new_committed(3, MemberId(1)),
-            previous: Some(at(previous)),
-            leader_commit: None,
-            entries: Vec::from_iter((previous < last).then_some(run)),
-            wants_report: false,
-        };
-        Stripped { request, bytes: 0 }
-    }
-}
 
 // A commit notice has few bytes, and a frame for it is costly on a long link. For a member behind a proxy the notice
 // waits a moment for the next request, which includes it. A notice omitted here was never sent and gets no answer,
@@ -357,6 +304,43 @@ pub trait ProxyService: Send + Sync + 'static {
 }
 
 #[cfg(test)]
+pub(crate) mod samples {
+    use raft_types::{AppEntry, EntryPayload, MemberId, TransactionPayload};
+
+    use super::*;
+
+    pub(crate) fn at(index: u64) -> LogId {
+        OpId::new(3, index).into()
+    }
+
+    /// An entry with a payload of this size.
+    pub(crate) fn sized(index: u64, bytes: usize) -> Entry {
+        let payload = TransactionPayload::seal(vec![0; bytes].into());
+        Entry {
+            log_id: at(index),
+            payload: EntryPayload::Normal(AppEntry::Transaction(payload)),
+        }
+    }
+
+    /// Entries after `previous`, up to `last`; none if both are equal.
+    pub(crate) fn request(previous: u64, last: u64) -> Stripped {
+        let run = TermRun {
+            term: 3,
+            first: previous + 1,
+            last,
+        };
+        let request = ProxyRequest {
+            vote: Vote::new_committed(3, MemberId(1)),
+            previous: Some(at(previous)),
+            leader_commit: None,
+            entries: Vec::from_iter((previous < last).then_some(run)),
+            wants_report: false,
+        };
+        Stripped { request, bytes: 0 }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::samples::at;
     use super::*;
@@ -368,7 +352,7 @@ mod tests {
         }
     }
 
-    fn acknowledge(outstanding: &mut Outstanding, index: u64) -> Result<(), NotAsked> {
+    fn acknowledge(outstanding: &mut Outstanding, index: u64) -> bool {
         outstanding.answered(&Answered {
             result: Ok(Some(at(index))),
             report: None,
@@ -380,12 +364,12 @@ mod tests {
         let mut outstanding = Outstanding::default();
         outstanding.sent(request(4, 6, 20));
         outstanding.sent(request(6, 6, 0));
-        assert_eq!(acknowledge(&mut outstanding, 6), Ok(()));
+        assert!(acknowledge(&mut outstanding, 6));
         assert!(!outstanding.is_empty(), "the commit mark is not answered");
         assert_eq!(outstanding.bytes(), 0);
-        assert_eq!(acknowledge(&mut outstanding, 6), Ok(()));
+        assert!(acknowledge(&mut outstanding, 6));
         assert!(outstanding.is_empty());
-        assert_eq!(acknowledge(&mut outstanding, 6), Err(NotAsked));
+        assert!(!acknowledge(&mut outstanding, 6));
     }
 
     #[test]
@@ -397,7 +381,7 @@ mod tests {
         outstanding.sent(request(64, 66, 20));
         // Each is cut into several.
         for index in [61, 62, 63, 64, 63, 64, 65, 66] {
-            assert_eq!(acknowledge(&mut outstanding, index), Ok(()), "{index}");
+            assert!(acknowledge(&mut outstanding, index), "{index}");
         }
         assert!(outstanding.is_empty());
     }
@@ -405,11 +389,11 @@ mod tests {
     #[test]
     fn answers_without_a_request_are_rejected() {
         let mut outstanding = Outstanding::default();
-        assert_eq!(acknowledge(&mut outstanding, 1), Err(NotAsked));
+        assert!(!acknowledge(&mut outstanding, 1));
         outstanding.sent(request(4, 6, 20));
-        assert_eq!(acknowledge(&mut outstanding, 3), Err(NotAsked));
-        assert_eq!(acknowledge(&mut outstanding, 7), Err(NotAsked));
-        assert_eq!(acknowledge(&mut outstanding, 5), Ok(()));
+        assert!(!acknowledge(&mut outstanding, 3));
+        assert!(!acknowledge(&mut outstanding, 7));
+        assert!(acknowledge(&mut outstanding, 5));
         assert_eq!(outstanding.bytes(), 20, "a part is not all");
     }
 }

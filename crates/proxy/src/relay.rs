@@ -5,16 +5,16 @@
 //! a file and where it arrives, so it need not be durable here.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use consensus::log_probe::{Answered, Asked, Departure, ReportingNetwork};
+use consensus::log_probe::{Answered, Asked, Departure, Lane, MemberNetwork};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryFutureExt, stream};
-use openraft::network::{RPCOption, RaftNetworkFactory};
+use openraft::network::RPCOption;
 use openraft::raft::{AppendEntriesRequest, StreamAppendError};
 use raft_types::{
-    Entry, LogId, MemberId, MemberRecord, OpId, OwnLog, SLOWEST_DISK_BYTES_PER_S, TypeConfig,
+    Entry, LogId, MemberId, MemberRecord, OpId, OwnLog, SLOWEST_DISK_BYTES_PER_S, lock,
 };
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
@@ -43,31 +43,27 @@ enum BadRoute {
 
 /// A member as a proxy.
 #[derive(Clone)]
-pub struct Relay<F, C> {
+pub struct Relay<C> {
     own: MemberId,
     log: Arc<dyn OwnLog>,
-    network: F,
+    network: Arc<dyn MemberNetwork>,
     calls: C,
     route_table: RouteTable,
 }
 
-impl<F, C> Relay<F, C>
-where
-    F: RaftNetworkFactory<TypeConfig, Network: ReportingNetwork> + Clone,
-    C: ProxyCalls,
-{
+impl<C: ProxyCalls> Relay<C> {
     /// Forwards over `network`, which is without proxies, and over `calls` to other proxies.
     pub fn new(
         own: MemberId,
         log: Arc<dyn OwnLog>,
-        network: F,
+        network: impl MemberNetwork,
         calls: C,
         route_table: RouteTable,
     ) -> Self {
         Self {
             own,
             log,
-            network,
+            network: Arc::new(network),
             calls,
             route_table,
         }
@@ -130,18 +126,23 @@ where
     ) -> Option<ProxyAnswer> {
         let progress = Arc::<Mutex<Progress>>::default();
         let options = self.route_table.options();
-        let (log, route_table) = (self.log.clone(), self.route_table.clone());
-        let reconstitution = Reconstitution::new(log, requests, progress.clone(), route_table);
+        let reconstitution = Reconstitution {
+            appended: self.log.appended(),
+            log: self.log.clone(),
+            requests,
+            current: None,
+            wait: options.wait,
+            progress: progress.clone(),
+            route_table: self.route_table.clone(),
+        };
         let whole = stream::unfold(reconstitution, |mut state| async move {
             let asked = state.next().await?;
             Some((asked, state))
         });
-        let mut client = self.network.clone().new_client(target, record).await;
+        let mut client = self.network.client(Lane::Entries, target, record);
         let option = RPCOption::new(options.wait);
         // Opening is included: it waits for the first request to be assembled, and for the member to be reached.
-        let mut coming = client
-            .stream_reported(whole.boxed(), option)
-            .try_flatten_stream();
+        let mut coming = client.stream(whole.boxed(), option).try_flatten_stream();
         let mut sign = tokio::time::interval(options.sign_of_life());
         sign.reset();
         loop {
@@ -164,12 +165,8 @@ where
                     }
                 }
                 Some(Err(error)) => {
-                    return Some(
-                        lock(&progress)
-                            .end
-                            .take()
-                            .unwrap_or_else(|| cannot_call(target, error)),
-                    );
+                    let end = lock(&progress).end.take();
+                    return end.or_else(|| Some(cannot_call(target, error)));
                 }
                 None => return lock(&progress).end.take(),
             }
@@ -177,11 +174,7 @@ where
     }
 }
 
-impl<F, C> ProxyService for Relay<F, C>
-where
-    F: RaftNetworkFactory<TypeConfig, Network: ReportingNetwork> + Clone,
-    C: ProxyCalls,
-{
+impl<C: ProxyCalls> ProxyService for Relay<C> {
     fn part_arrives(&self) {
         self.route_table.part_arrives();
     }
@@ -191,14 +184,11 @@ where
         onward: Vec<MemberId>,
         requests: BoxStream<'static, ProxyRequest>,
     ) -> BoxStream<'static, ProxyAnswer> {
-        self.route_table
-            .traffic()
-            .relayed(|relayed| relayed.sessions += 1);
+        let traffic = self.route_table.traffic();
+        traffic.relayed(|relayed| relayed.sessions += 1);
         match self.next_of(&onward) {
             Err(why) => {
-                self.route_table
-                    .traffic()
-                    .relayed(|relayed| relayed.refused += 1);
+                traffic.relayed(|relayed| relayed.refused += 1);
                 stream::iter([ProxyAnswer::Refused(why.to_string())]).boxed()
             }
             Ok((next, record)) => {
@@ -323,11 +313,6 @@ impl Progress {
     }
 }
 
-fn lock(progress: &Mutex<Progress>) -> MutexGuard<'_, Progress> {
-    // Every change leaves it consistent.
-    progress.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Restores the payloads of requests, in order.
 struct Reconstitution {
     log: Arc<dyn OwnLog>,
@@ -354,29 +339,13 @@ struct Current {
 enum Found {
     Entries(Vec<Entry>),
     NotYet,
-    Purged,
-    /// The log cannot be read.
-    Unreadable,
+    /// It will never be here: purged, or the log cannot be read.
+    Never {
+        purged: bool,
+    },
 }
 
 impl Reconstitution {
-    fn new(
-        log: Arc<dyn OwnLog>,
-        requests: BoxStream<'static, ProxyRequest>,
-        progress: Arc<Mutex<Progress>>,
-        route_table: RouteTable,
-    ) -> Self {
-        Self {
-            appended: log.appended(),
-            log,
-            requests,
-            current: None,
-            wait: route_table.options().wait,
-            progress,
-            route_table,
-        }
-    }
-
     /// The next request to forward; none when the session is over.
     async fn next(&mut self) -> Option<Asked> {
         if lock(&self.progress).end.is_some() {
@@ -445,17 +414,13 @@ impl Reconstitution {
                         relayed.bytes += bytes;
                     });
                     let asked = current.take(entries);
-                    if current
-                        .request
-                        .last()
-                        .is_none_or(|last| last.index < current.next)
-                    {
+                    let last = current.request.last();
+                    if last.is_none_or(|last| last.index < current.next) {
                         self.current = None;
                     }
                     return Some(asked);
                 }
-                Found::Purged => return Some(self.give_up(op_id, true)),
-                Found::Unreadable => return Some(self.give_up(op_id, false)),
+                Found::Never { purged } => return Some(self.give_up(op_id, purged)),
                 Found::NotYet => {
                     match timeout_at(current.deadline, self.appended.changed()).await {
                         Ok(Ok(())) => {}
@@ -513,7 +478,7 @@ async fn find(log: &dyn OwnLog, current: &Current) -> Found {
         Ok(read) => read,
         Err(error) => {
             tracing::warn!(%error, "an entry to forward cannot be read from this member's log");
-            return Found::Unreadable;
+            return Found::Never { purged: false };
         }
     };
     let there = read
@@ -521,7 +486,7 @@ async fn find(log: &dyn OwnLog, current: &Current) -> Found {
         .is_some_and(|first| first.log_id.index == current.next);
     if !there {
         return match durable {
-            Some(durable) if durable >= current.next => Found::Purged,
+            Some(durable) if durable >= current.next => Found::Never { purged: true },
             _ => Found::NotYet,
         };
     }
@@ -531,11 +496,7 @@ async fn find(log: &dyn OwnLog, current: &Current) -> Found {
     });
     match wanted.count() {
         0 => Found::NotYet,
-        count => {
-            let mut entries = read;
-            entries.truncate(count);
-            Found::Entries(entries)
-        }
+        count => Found::Entries(read.into_iter().take(count).collect()),
     }
 }
 

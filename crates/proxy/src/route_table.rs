@@ -1,16 +1,13 @@
 //! A leader's data about the members to which it sends, shared by its clients to them: their progress, the time of their answers,
 //! the failures of proxies, and the route of each member.
 
-#[cfg(test)]
-mod tests;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use consensus::log_probe::{Answered, Departure};
-use raft_types::{LogId, MemberId, MemberRecord, Region};
+use raft_types::{MemberId, MemberRecord, Region, lock};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -63,7 +60,7 @@ struct Chosen {
     until: Option<Instant>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Known {
     /// Its record when sending to it began.
     record: MemberRecord,
@@ -128,7 +125,7 @@ impl RouteTable {
 
     /// The routes chosen last.
     pub fn routes(&self) -> Vec<RouteView> {
-        let state = self.lock();
+        let state = lock(&self.0.state);
         let views = state.routes.iter().map(|(member, chosen)| RouteView {
             member: *member,
             through: chosen.route.proxies().to_vec(),
@@ -142,15 +139,11 @@ impl RouteTable {
 
     /// A leadership begins to send to a member: data of an earlier one does not count.
     pub(crate) fn begin(&self, member: MemberId, record: &MemberRecord) {
-        let mut state = self.lock();
+        let mut state = lock(&self.0.state);
         state.links.retain(|(_, target), _| *target != member);
         let known = Known {
             record: record.clone(),
-            held: None,
-            answered: None,
-            health: Health::default(),
-            departing: None,
-            waits_for: None,
+            ..Known::default()
         };
         state.members.insert(member, known);
         self.happened(&mut state);
@@ -176,7 +169,7 @@ impl RouteTable {
 
     /// The current route to a member.
     pub(crate) fn route(&self, target: MemberId, now: Instant) -> Arc<Route> {
-        let state = &mut *self.lock();
+        let state = &mut *lock(&self.0.state);
         match state.routes.get(&target) {
             Some(chosen) if chosen.until.is_some_and(|until| now < until) => chosen.route.clone(),
             _ => self.choose(state, target, now),
@@ -226,24 +219,15 @@ impl RouteTable {
                 Arc::new(route)
             }
         };
-        let chosen = Chosen {
-            route: route.clone(),
-            until,
-        };
-        state.routes.insert(target, chosen);
-        route
+        let chosen = route.clone();
+        state.routes.insert(target, Chosen { route, until });
+        chosen
     }
 
     /// A member answered an append of this leader, over any route.
     pub(crate) fn answered(&self, member: MemberId, answered: &Answered, now: Instant) {
-        if let Ok(matching) = &answered.result {
-            self.holds(member, *matching, now);
-        }
-    }
-
-    fn holds(&self, member: MemberId, matching: Option<LogId>, now: Instant) {
-        let state = &mut *self.lock();
-        let Some(known) = state.members.get_mut(&member) else {
+        let state = &mut *lock(&self.0.state);
+        let (Ok(matching), Some(known)) = (&answered.result, state.members.get_mut(&member)) else {
             return;
         };
         let held = matching.map_or(0, |matching| matching.index + 1);
@@ -257,16 +241,14 @@ impl RouteTable {
 
     /// True if a member has not acknowledged the entry with this index yet.
     pub(crate) fn lacks(&self, member: MemberId, index: u64) -> bool {
-        let state = self.lock();
-        let known = state.members.get(&member);
-        known
-            .and_then(|known| known.held)
-            .is_none_or(|held| held <= index)
+        let state = lock(&self.0.state);
+        let held = state.members.get(&member).and_then(|known| known.held);
+        held.is_none_or(|held| held <= index)
     }
 
     /// A request that ends with this entry is about to be sent to a member in pieces.
     pub(crate) fn departs(&self, member: MemberId, last: u64, departure: &Departure) {
-        if let Some(known) = self.lock().members.get_mut(&member) {
+        if let Some(known) = lock(&self.0.state).members.get_mut(&member) {
             known.departing = Some((last, departure.clone()));
         }
     }
@@ -279,7 +261,7 @@ impl RouteTable {
 
     /// Its progress to one member.
     fn way_to(&self, member: MemberId, index: u64) -> Way {
-        let state = self.lock();
+        let state = lock(&self.0.state);
         let Some(known) = state.members.get(&member) else {
             return Way::Leaves(0);
         };
@@ -294,14 +276,14 @@ impl RouteTable {
 
     /// The proxy of a member gets the request that ends with this entry only after it has acknowledged the entry.
     pub(crate) fn wait_for(&self, target: MemberId, last: u64) {
-        if let Some(known) = self.lock().members.get_mut(&target) {
+        if let Some(known) = lock(&self.0.state).members.get_mut(&target) {
             known.waits_for = Some(last);
         }
     }
 
     /// The end of the request that waits for that acknowledgement.
     pub(crate) fn waits_for(&self, target: MemberId) -> Option<u64> {
-        self.lock().members.get(&target)?.waits_for
+        lock(&self.0.state).members.get(&target)?.waits_for
     }
 
     /// A part of an entry larger than a message arrived from a leader.
@@ -317,7 +299,7 @@ impl RouteTable {
 
     /// A member answered a heartbeat.
     pub(crate) fn heard(&self, member: MemberId, now: Instant) {
-        if let Some(known) = self.lock().members.get_mut(&member) {
+        if let Some(known) = lock(&self.0.state).members.get_mut(&member) {
             known.answered = Some(now);
         }
     }
@@ -333,7 +315,7 @@ impl RouteTable {
         if let Some(proxy) = proxies.first() {
             self.0.traffic.fell_back(*proxy, failure);
         }
-        let state = &mut *self.lock();
+        let state = &mut *lock(&self.0.state);
         for blamed in failure.blamed(proxies, target) {
             let health = match blamed {
                 Blamed::Proxy(proxy) => {
@@ -356,13 +338,8 @@ impl RouteTable {
 
     /// The current record of a member to which this one sends.
     pub(crate) fn record(&self, member: MemberId) -> Option<MemberRecord> {
-        let state = self.lock();
+        let state = lock(&self.0.state);
         Some(self.0.newest(member, state.members.get(&member)?))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change leaves the state consistent.
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -380,16 +357,14 @@ impl Known {
             .answered
             .map(|answered| now.saturating_duration_since(answered))
             .filter(|silent| *silent > heard_within);
+        let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
         let unfit = match (self.health.trouble(now), silent) {
-            (Some((failure, left)), _) => Some(format!(
-                "{failure}; tried again in {:.1} s",
-                left.as_secs_f64()
-            )),
-            (None, Some(silent)) => Some(format!(
-                "it has not answered for {:.1} s",
-                silent.as_secs_f64()
-            )),
-            (None, None) => None,
+            (Some((failure, left)), _) => {
+                Some(format!("{failure}; tried again in {}", seconds(left)))
+            }
+            (None, silent) => {
+                silent.map(|silent| format!("it has not answered for {}", seconds(silent)))
+            }
         };
         Candidate {
             name: record.name,
@@ -452,37 +427,33 @@ pub struct Relayed {
 impl Traffic {
     /// A copy of all counters.
     pub fn counted(&self) -> Counted {
-        self.lock().clone()
+        lock(&self.0).clone()
     }
 
     pub(crate) fn direct(&self, member: MemberId, entries: usize, bytes: usize) {
-        let mut counted = self.lock();
+        let mut counted = lock(&self.0);
         let sent = counted.members.entry(member).or_default();
         sent.direct_entries += entries as u64;
         sent.direct_bytes += bytes as u64;
     }
 
     pub(crate) fn proxied(&self, member: MemberId, entries: usize, bytes: usize) {
-        let mut counted = self.lock();
+        let mut counted = lock(&self.0);
         let sent = counted.members.entry(member).or_default();
         sent.proxied_entries += entries as u64;
         sent.spared_bytes += bytes as u64;
     }
 
     pub(crate) fn fell_back(&self, proxy: MemberId, failure: &Failure) {
-        let mut counted = self.lock();
-        *counted
-            .fallbacks
-            .entry((proxy, failure.label()))
-            .or_default() += 1;
+        let mut counted = lock(&self.0);
+        let reason = (proxy, failure.label());
+        *counted.fallbacks.entry(reason).or_default() += 1;
     }
 
     pub(crate) fn relayed(&self, change: impl FnOnce(&mut Relayed)) {
-        change(&mut self.lock().relayed);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Counted> {
-        // Every change is a sum.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        change(&mut lock(&self.0).relayed);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,12 +1,9 @@
 //! The choice of a member's route. Pure: the leader's view of the members in, a route out.
 
-#[cfg(test)]
-mod tests;
-
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use raft_types::{MemberId, MemberKind, Region};
+use thiserror::Error;
 
 use crate::policy::ProxyMode;
 
@@ -67,33 +64,26 @@ impl Route {
 }
 
 /// Why a member gets its entries from the leader itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Because {
     /// Proxying is switched off.
+    #[error("proxying is off")]
     Off,
     /// It is in the leader's region.
+    #[error("it is in the leader's region")]
     Near,
     /// It is its region's proxy.
+    #[error("it is the proxy of its region")]
     IsProxy,
     /// No other member is in its region.
+    #[error("it is alone in its region")]
     Alone,
     /// No edge leads to it.
+    #[error("no edge leads to it")]
     NoEdge,
     /// The member that could forward to it is unsuitable: its number and why.
+    #[error("member {0} cannot forward to it: {1}")]
     Unfit(MemberId, String),
-}
-
-impl fmt::Display for Because {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Off => f.write_str("proxying is off"),
-            Self::Near => f.write_str("it is in the leader's region"),
-            Self::IsProxy => f.write_str("it is the proxy of its region"),
-            Self::Alone => f.write_str("it is alone in its region"),
-            Self::NoEdge => f.write_str("no edge leads to it"),
-            Self::Unfit(member, why) => write!(f, "member {member} cannot forward to it: {why}"),
-        }
-    }
 }
 
 impl Scene<'_> {
@@ -135,10 +125,8 @@ impl Scene<'_> {
     /// a database member, since it needs every entry soon. A chosen one stays while it is suitable and does not
     /// lag far, except a witness when a database member is available again.
     pub fn proxy_of(&self, region: &Region, kept: Option<MemberId>) -> Option<MemberId> {
-        let there = || {
-            let of_region = self.members.iter();
-            of_region.filter(|(_, member)| member.region == *region)
-        };
+        let members = || self.members.iter();
+        let there = || members().filter(|(_, member)| member.region == *region);
         if there().count() < 2 {
             return None;
         }
@@ -236,3 +224,6 @@ fn why_unfit(member: &Candidate) -> String {
     let unfit = member.unfit.clone();
     unfit.unwrap_or_else(|| "it has not answered this leader yet".to_owned())
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,30 +6,35 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use derive_more::Display;
 use openraft::RaftTypeConfig;
 use openraft::entry::RaftPayload;
 use openraft::raft::responder::Responder;
 use openraft::type_config::alias::LogIdOf;
 use serde::{Deserialize, Serialize};
 use spilling_bytes::{Gathered, SpillFolder, SpillLost, SpillingBytes};
+use thiserror::Error;
 
 use crate::ids::{MemberId, OpId};
 use crate::member_record::MemberRecord;
 
 /// The application's part of an entry. Cloning is cheap: payloads are shared bytes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Display, Serialize, Deserialize)]
 pub enum AppEntry {
     /// One transaction of the primary.
+    #[display("transaction({} bytes)", _0.bytes().len())]
     Transaction(TransactionPayload),
     /// The end of one binlog file and the beginning of the next.
+    #[display("rotate")]
     Rotate(Rotate),
 }
 
-impl fmt::Display for AppEntry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl AppEntry {
+    /// The length of its payload, or of the next file's format description, in bytes.
+    pub fn body_length(&self) -> usize {
         match self {
-            Self::Transaction(payload) => write!(f, "transaction({} bytes)", payload.bytes().len()),
-            Self::Rotate(_) => f.write_str("rotate"),
+            Self::Transaction(payload) => payload.bytes.len(),
+            Self::Rotate(rotate) => rotate.format_description.len(),
         }
     }
 }
@@ -58,7 +63,7 @@ impl TransactionPayload {
         }
     }
 
-    /// As [`Self::verify`], for a payload with a checksum that was computed on arrival.
+    /// Accepts a payload from a peer or from the disk, with the checksum that came with it and the one computed on arrival.
     ///
     /// # Errors
     /// [`PayloadChecksumError`] when the pieces are not those of the sealed payload.
@@ -66,29 +71,19 @@ impl TransactionPayload {
         gathered: Gathered,
         expected: u32,
     ) -> Result<Self, PayloadChecksumError> {
-        let payload = Self::seal_gathered(gathered);
-        if payload.crc32c == expected {
-            return Ok(payload);
+        match gathered.crc32c {
+            found if found == expected => Ok(Self::seal_gathered(gathered)),
+            found => Err(PayloadChecksumError { expected, found }),
         }
-        let found = payload.crc32c;
-        Err(PayloadChecksumError { expected, found })
     }
 
-    /// Accepts a payload from a peer or from the disk, with the checksum that came with
-    /// it.
+    /// The same, with the checksum computed now.
     ///
     /// # Errors
     /// [`PayloadChecksumError`] when the bytes are not the sealed ones.
-    pub fn verify(bytes: Bytes, crc32c: u32) -> Result<Self, PayloadChecksumError> {
-        let found = crc32c::crc32c(&bytes);
-        if found == crc32c {
-            Ok(Self { bytes, crc32c })
-        } else {
-            Err(PayloadChecksumError {
-                expected: crc32c,
-                found,
-            })
-        }
+    pub fn verify(bytes: Bytes, expected: u32) -> Result<Self, PayloadChecksumError> {
+        let crc32c = crc32c::crc32c(&bytes);
+        Self::verify_gathered(Gathered { bytes, crc32c }, expected)
     }
 
     /// The canonical payload: whole events without checksums, `log_pos` zero.
@@ -104,12 +99,8 @@ impl TransactionPayload {
 
 impl fmt::Debug for TransactionPayload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "TransactionPayload({} bytes, crc32c {:08x})",
-            self.bytes.len(),
-            self.crc32c
-        )
+        let (bytes, crc32c) = (self.bytes.len(), self.crc32c);
+        write!(f, "TransactionPayload({bytes} bytes, crc32c {crc32c:08x})")
     }
 }
 
@@ -146,15 +137,13 @@ impl PayloadAssembly {
     /// When the pieces are not those of the sealed payload, or the file that held them failed.
     pub fn finish(self) -> Result<TransactionPayload, AssemblyError> {
         let gathered = self.bytes.finish()?;
-        Ok(TransactionPayload::verify_gathered(
-            gathered,
-            self.expected,
-        )?)
+        let payload = TransactionPayload::verify_gathered(gathered, self.expected)?;
+        Ok(payload)
     }
 }
 
 /// Why pieces do not form a payload.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum AssemblyError {
     /// They are not those of the sealed payload.
     #[error(transparent)]
@@ -165,25 +154,14 @@ pub enum AssemblyError {
 }
 
 /// A payload's bytes do not match the checksum computed at ingest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("the payload's CRC32C is {found:08x}, but {expected:08x} was made for it at ingest")]
 pub struct PayloadChecksumError {
     /// The CRC32C that came with the payload.
     pub expected: u32,
     /// The CRC32C of the bytes at hand.
     pub found: u32,
 }
-
-impl fmt::Display for PayloadChecksumError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the payload's CRC32C is {:08x}, but {:08x} was made for it at ingest",
-            self.found, self.expected
-        )
-    }
-}
-
-impl std::error::Error for PayloadChecksumError {}
 
 /// Ends the current binlog file and describes the start of the next one. Every member derives the
 /// file name and the previous GTIDs from the log itself, so they are not carried.
@@ -200,13 +178,16 @@ pub struct Rotate {
 // every member would serialize it differently; this one keeps the bytes in which it was proposed.
 
 /// The content of a log entry.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Display, Serialize, Deserialize)]
 pub enum EntryPayload {
     /// Nothing: the first entry that a new leader commits.
+    #[display("blank")]
     Blank,
     /// A transaction or a rotation.
+    #[display("normal:{_0}")]
     Normal(AppEntry),
     /// A new definition of the ring.
+    #[display("membership:{}", _0.membership())]
     Membership(MembershipPayload),
 }
 
@@ -291,14 +272,13 @@ impl EntryPayload {
             Self::Blank | Self::Normal(_) => None,
         }
     }
-}
 
-impl fmt::Display for EntryPayload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// The length of its content in bytes, in the form in which it travels.
+    pub fn body_length(&self) -> usize {
         match self {
-            Self::Blank => f.write_str("blank"),
-            Self::Normal(entry) => write!(f, "normal:{entry}"),
-            Self::Membership(payload) => write!(f, "membership:{}", payload.membership),
+            Self::Blank => 0,
+            Self::Normal(entry) => entry.body_length(),
+            Self::Membership(payload) => payload.json.len(),
         }
     }
 }

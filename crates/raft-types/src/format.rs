@@ -5,10 +5,14 @@
 use std::fmt;
 use std::str::FromStr;
 
+use derive_more::Display;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 /// One format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct FormatVersion(pub u32);
 
@@ -20,12 +24,6 @@ impl FormatVersion {
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
-    }
-}
-
-impl fmt::Display for FormatVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 
@@ -98,7 +96,7 @@ impl fmt::Display for FormatRange {
 }
 
 impl FromStr for FormatRange {
-    type Err = String;
+    type Err = NoFormatRange;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (oldest, newest) = text.split_once('-').unwrap_or((text, text));
@@ -106,12 +104,17 @@ impl FromStr for FormatRange {
         let range = number(oldest).zip(number(newest));
         range
             .and_then(|(oldest, newest)| Self::between(oldest, newest))
-            .ok_or_else(|| format!("`{text}` is no range of formats, such as 1 or 1-2"))
+            .ok_or_else(|| NoFormatRange(text.to_owned()))
     }
 }
 
+/// A text that is no range of formats.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("`{0}` is no range of formats, such as 1 or 1-2")]
+pub struct NoFormatRange(String);
+
 impl TryFrom<String> for FormatRange {
-    type Error = String;
+    type Error = NoFormatRange;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
         text.parse()
@@ -125,30 +128,20 @@ impl From<FormatRange> for String {
 }
 
 /// Data is in a format that a program does not support.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("format {found}, and this program speaks {speaks}: {}", match *.found > .speaks.newest() {
+    true => "install a later version of witness".to_owned(),
+    false => format!(
+        "install an earlier version of witness that speaks both, and this one when `witness status` says that the ring's format is {}",
+        .speaks.oldest()
+    ),
+})]
 pub struct FormatMismatch {
     /// The format that was found.
     pub found: FormatVersion,
     /// The formats that the program supports.
     pub speaks: FormatRange,
 }
-
-impl fmt::Display for FormatMismatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { found, speaks } = self;
-        write!(f, "format {found}, and this program speaks {speaks}: ")?;
-        match *found > speaks.newest() {
-            true => f.write_str("install a later version of witness"),
-            false => write!(
-                f,
-                "install an earlier version of witness that speaks both, and this one when `witness status` says that the ring's format is {}",
-                speaks.oldest()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for FormatMismatch {}
 
 /// A member's program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

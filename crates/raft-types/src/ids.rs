@@ -1,23 +1,29 @@
 //! Identities that travel between members, and the position of an entry in the log.
 
-use std::fmt;
 use std::str::FromStr;
 
+use derive_more::Display;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 use uuid::Uuid;
 
-/// A member's number in its ring. Small, chosen by the operator, and never reused for another
-/// data directory: a member that lost its data must return under a new number.
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(transparent)]
-pub struct MemberId(pub u64);
+/// A value of its own type, written like the bare one.
+macro_rules! newtype {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(
+            Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Display, Serialize, Deserialize,
+        )]
+        #[serde(transparent)]
+        pub struct $name(pub $inner);
+    };
+}
+pub(crate) use newtype;
 
-impl fmt::Display for MemberId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
+newtype! {
+    /// A member's number in its ring. Small, chosen by the operator, and never reused for another
+    /// data directory: a member that lost its data must return under a new number.
+    MemberId(u64)
 }
 
 impl From<u64> for MemberId {
@@ -26,49 +32,29 @@ impl From<u64> for MemberId {
     }
 }
 
-/// The number of a leadership, which has at most one leader.
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(transparent)]
-pub struct Term(pub u64);
-
-impl fmt::Display for Term {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
+newtype! {
+    /// The number of a leadership, which has at most one leader.
+    Term(u64)
 }
 
 /// The name of a member's location; members of one region share a data quorum.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Display, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Region(pub String);
 
-impl fmt::Display for Region {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
 macro_rules! uuid_newtype {
     ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(
-            Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-        )]
-        #[serde(transparent)]
-        pub struct $name(pub Uuid);
+        newtype! {
+            $(#[$doc])*
+            $name(Uuid)
+        }
 
         impl $name {
             /// A new random identity (UUID version 4).
             pub fn random() -> Self {
                 Self(Uuid::new_v4())
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.fmt(f)
             }
         }
 
@@ -98,8 +84,20 @@ uuid_newtype! {
 
 /// `(term, index)`: unique in a ring, because a term has at most one leader. Shown as `term.index`.
 #[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Display,
+    Serialize,
+    Deserialize,
 )]
+#[display("{term}.{index}")]
 pub struct OpId {
     /// The term of the leader that made the entry.
     pub term: u64,
@@ -114,24 +112,21 @@ impl OpId {
     }
 }
 
-impl fmt::Display for OpId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.term, self.index)
-    }
-}
-
 impl FromStr for OpId {
-    type Err = String;
+    type Err = NotAnOpId;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let parsed = text
             .split_once('.')
             .and_then(|(term, index)| Some(Self::new(term.parse().ok()?, index.parse().ok()?)));
-        parsed.ok_or_else(|| {
-            format!("`{text}` is not an op id; write it as TERM.INDEX, as in 3.1042")
-        })
+        parsed.ok_or_else(|| NotAnOpId(text.to_owned()))
     }
 }
+
+/// A text that is not an op id.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("`{0}` is not an op id; write it as TERM.INDEX, as in 3.1042")]
+pub struct NotAnOpId(String);
 
 #[cfg(test)]
 mod tests {

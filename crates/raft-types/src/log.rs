@@ -8,6 +8,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use bytes::Bytes;
+use derive_more::Display;
 use openraft::type_config::alias::SnapshotOf;
 use openraft::{Snapshot, SnapshotMeta};
 use serde::{Deserialize, Serialize};
@@ -50,12 +51,8 @@ impl FileStart {
 
 impl fmt::Debug for FileStart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "FileStart(after {}, header of {} bytes)",
-            self.before,
-            self.header.len()
-        )
+        let (before, bytes) = (self.before, self.header.len());
+        write!(f, "FileStart(after {before}, header of {bytes} bytes)")
     }
 }
 
@@ -293,7 +290,10 @@ impl DoubtedTail {
 
 /// How far a member has durably come. Within the life of a data directory this never decreases: no vote is lost, and
 /// a leader never truncates what it had the member acknowledge. A later leader may cut the log; then the term is later.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Display, Serialize, Deserialize,
+)]
+#[display("term {term}{}", end.map(|end| format!(" and entry {end}")).unwrap_or_default())]
 pub struct Standing {
     /// The term of its stored vote; 0 where it never voted. It is compared before the end.
     pub term: u64,
@@ -308,15 +308,6 @@ impl Standing {
         Self {
             end: self.end.filter(|end| end.term == self.term),
             ..self
-        }
-    }
-}
-
-impl std::fmt::Display for Standing {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.end {
-            Some(end) => write!(f, "term {} and entry {end}", self.term),
-            None => write!(f, "term {}", self.term),
         }
     }
 }

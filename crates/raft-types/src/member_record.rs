@@ -1,34 +1,26 @@
 //! A member's record in the replicated membership, and a pause of automatic failover.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use derive_more::Display;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::ids::{Incarnation, Region};
+use crate::ids::{Incarnation, Region, newtype};
 
 /// True if a member has its own mysqld.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Display, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[display(rename_all = "lowercase")]
 pub enum MemberKind {
     /// Log only: stores, acknowledges, votes, relays, and leads only to transfer the leadership.
     #[default]
     Witness,
     /// The same with a mysqld that it controls.
     Database,
-}
-
-impl fmt::Display for MemberKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Witness => "witness",
-            Self::Database => "database",
-        })
-    }
 }
 
 /// The description of one member in the log's membership entries.
@@ -164,12 +156,10 @@ impl<'de> Deserialize<'de> for Extras {
 // A pause of automatic failover in the replicated membership: while one is in force, only the member whose
 // record carries it becomes the primary by itself.
 
-/// A time of day: seconds since the beginning of 1970, UTC, by the clock of the member that wrote it.
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(transparent)]
-pub struct UnixSeconds(pub u64);
+newtype! {
+    /// A time of day: seconds since the beginning of 1970, UTC, by the clock of the member that wrote it.
+    UnixSeconds(u64)
+}
 
 impl UnixSeconds {
     /// Later by `span`, which is cut to whole seconds.
@@ -181,12 +171,6 @@ impl UnixSeconds {
     /// How long before `now` it was; zero when it is in the future.
     pub fn age(self, now: Self) -> Duration {
         Duration::from_secs(now.0.saturating_sub(self.0))
-    }
-}
-
-impl fmt::Display for UnixSeconds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 

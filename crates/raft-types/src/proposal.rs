@@ -1,6 +1,5 @@
 //! What becomes of a proposal: its outcome, and the ticket on which the proposer gets it.
 
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::ids::{MemberId, OpId};
@@ -17,8 +16,7 @@ pub enum Outcome {
 }
 
 /// Why a proposal was not accepted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// This member does not lead in the term that the proposal names.
     #[error("this member does not lead in that term{}", leader_words(.leader))]
@@ -28,7 +26,6 @@ pub enum Refusal {
     },
     /// An earlier entry that it depends on was refused.
     #[error("an entry before it was not taken; propose both again, in their order")]
-    #[serde(rename = "behind")]
     AfterRefused,
     /// No quorum has answered within the lease.
     #[error("no quorum has answered within the lease; bring voters back, then propose again")]
@@ -49,8 +46,7 @@ fn leader_words(leader: &Option<MemberId>) -> String {
 }
 
 /// Why the commit of a proposal is uncertain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Unknown {
     /// This member lost the leadership in which the entry was proposed.
     #[error(

@@ -13,19 +13,14 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use openraft::raft::AppendEntriesRequest;
 use raft_types::{FormatMismatch, MemberId, MemberRecord, OpId, StoredMembership, TypeConfig};
-use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard, watch};
 
-use crate::formats;
-use crate::formats::Formats;
-use crate::history;
-use crate::history::Notes;
-use crate::mysqld;
-use crate::mysqld::{Database, Writer};
+use crate::formats::{self, Formats};
+use crate::history::{self, Notes};
+use crate::mysqld::{self, Database, Writer};
 
 /// The task that a leader performs for its ring.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "step", rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaderTask {
     /// It changes the voter sets.
     MovingQuorum {

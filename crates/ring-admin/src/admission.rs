@@ -2,13 +2,12 @@
 //! down to the data directories; each kind of mistake has its own refusal with a message for an operator.
 
 use raft_types::{FormatRange, FormatVersion, Incarnation, MemberId, MemberRecord, RingId};
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::identity::Identity;
 
 /// One end of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Party {
     /// Its number in the ring.
     pub member: MemberId,
@@ -17,7 +16,7 @@ pub struct Party {
 }
 
 /// The header of every call between members.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Envelope {
     /// The ring that the caller belongs to; a member of another ring refuses the call.
     pub ring: RingId,
@@ -32,8 +31,7 @@ pub struct Envelope {
 }
 
 /// Why a call is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Serialize, Deserialize)]
-#[serde(tag = "refusal", rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum AdmissionRefusal {
     /// This member belongs to no ring yet.
     #[error(

@@ -4,17 +4,15 @@
 //! A data directory records a format before any data of it are written, and entries of unsupported formats are refused ([`Formats`]).
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use consensus::{FormatError, Program, RingView};
 use openraft::raft::AppendEntriesRequest;
 use raft_types::{
-    EntryPayload, FormatMismatch, FormatRange, FormatVersion, MemberId, MemberRecord,
-    StoredMembership, TypeConfig,
+    EntryPayload, FormatMismatch, FormatVersion, MemberId, MemberRecord,
+    StoredMembership, TypeConfig, lock,
 };
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use thiserror::Error;
 
 use crate::identity::IdentityBook;
 
@@ -22,7 +20,7 @@ use crate::identity::IdentityBook;
 pub(crate) type Programs = BTreeMap<MemberId, Program>;
 
 /// A member's format state, for its status.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormatStatus {
     /// The program that runs here.
     pub program: Program,
@@ -92,22 +90,6 @@ pub(crate) fn to_raise(view: &RingView, reports: &Programs) -> Option<FormatVers
     (view.leads && all).then_some(next)
 }
 
-/// A new member that does not support the ring's format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("the ring's format is {}, and the new member speaks {}: {}", .0.found, .0.speaks, match .0.found > .0.speaks.newest() {
-    true => "install a later version of witness there",
-    false => "install an earlier version of witness there, and the later one when the ring's format has risen",
-})]
-pub(crate) struct UnfitNewcomer(FormatMismatch);
-
-/// Checks that a member that supports `speaks` can join a ring of format `ring`.
-pub(crate) fn check_newcomer(
-    ring: FormatVersion,
-    speaks: FormatRange,
-) -> Result<(), UnfitNewcomer> {
-    speaks.check(ring).map_err(UnfitNewcomer)
-}
-
 /// The formats of one member.
 #[derive(Debug)]
 pub(crate) struct Formats {
@@ -175,14 +157,14 @@ impl Formats {
             Err(why) => self.refuse(&why.to_string()),
             // Requests without entries are answered all the same.
             Ok(()) if request.entries.is_empty() => {}
-            Ok(()) => self.known().refused = None,
+            Ok(()) => lock(&self.known).refused = None,
         }
         reached.is_ok()
     }
 
     /// Records why this member accepts no entries, until it accepts some.
     pub(crate) fn refuse(&self, why: &str) {
-        let mut known = self.known();
+        let mut known = lock(&self.known);
         if known.refused.as_deref() != Some(why) {
             tracing::error!(%why, "this member takes no more entries");
             known.refused = Some(why.to_owned());
@@ -191,12 +173,12 @@ impl Formats {
 
     /// The others' reports.
     pub(crate) fn others(&self) -> Programs {
-        self.known().others.clone()
+        lock(&self.known).others.clone()
     }
 
     /// Replaces the others' earlier reports.
     pub(crate) fn replace_others(&self, others: Programs) {
-        self.known().others = others;
+        lock(&self.known).others = others;
     }
 
     /// The members' program reports, including this one's.
@@ -207,7 +189,7 @@ impl Formats {
     }
 
     pub(crate) fn status(&self, membership: &StoredMembership) -> FormatStatus {
-        let known = self.known();
+        let known = lock(&self.known);
         FormatStatus {
             program: self.program.clone(),
             ring: of_membership(membership),
@@ -215,15 +197,12 @@ impl Formats {
             refused: known.refused.clone(),
         }
     }
-
-    fn known(&self) -> MutexGuard<'_, FormatReports> {
-        // Each field is replaced as a whole.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use raft_types::FormatRange;
+
     use super::*;
     use crate::test_ring::Ring;
 
@@ -297,20 +276,6 @@ mod tests {
             !FormatRange::between(FormatVersion::FIRST, FormatVersion(99))
                 .unwrap()
                 .has(found)
-        );
-    }
-
-    #[test]
-    fn a_newcomer_without_support_is_refused_with_the_needed_version() {
-        let check =
-            |ring, speaks: &str| check_newcomer(FormatVersion(ring), speaks.parse().unwrap());
-        assert_eq!(check(2, "1-2").and(check(2, "2-3")), Ok(()));
-        let old = check(2, "1").unwrap_err().to_string();
-        assert!(old.contains("speaks 1: install a later version"), "{old}");
-        let new = check(1, "2-3").unwrap_err().to_string();
-        assert!(
-            new.contains("speaks 2-3: install an earlier version"),
-            "{new}"
         );
     }
 }

@@ -5,11 +5,11 @@
 //! A member keeps an event that it has recorded until its log has it ([`Notes`]).
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use consensus::{HistoryEntry, HistoryEvent};
-use raft_types::{MemberId, MemberRecord, Term};
+use raft_types::{MemberId, MemberRecord, Term, lock};
 use serde_json::Value;
 use tokio::sync::Notify;
 
@@ -99,7 +99,7 @@ pub(crate) struct Notes {
 impl Notes {
     /// Adds pending entries; the oldest are dropped if there are more than a log keeps.
     pub(crate) fn take(&self, entries: Vec<HistoryEntry>) {
-        let mut waiting = self.waiting();
+        let mut waiting = lock(&self.waiting);
         for entry in entries.into_iter().map(shortened) {
             if !waiting.contains(&entry) {
                 waiting.push(entry);
@@ -119,17 +119,13 @@ impl Notes {
     /// The pending entries, without logged ones and those older than all kept ones: the log would drop them again.
     pub(crate) fn not_in(&self, logged: &[HistoryEntry]) -> Vec<HistoryEntry> {
         let oldest = logged.first().filter(|_| logged.len() >= KEPT);
-        let mut waiting = self.waiting();
+        let mut waiting = lock(&self.waiting);
         waiting.retain(|entry| {
             let is_kept = oldest
                 .is_none_or(|oldest| (entry.term, entry.at_ms) >= (oldest.term, oldest.at_ms));
             is_kept && !logged.contains(entry)
         });
         waiting.clone()
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Vec<HistoryEntry>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,9 +3,9 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use raft_types::{FormatRange, FormatVersion, Incarnation, MemberId, RingId};
+use raft_types::{FormatRange, FormatVersion, Incarnation, MemberId, RingId, lock};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::watch;
@@ -164,7 +164,7 @@ impl IdentityBook {
 
     /// True if the directory has had a log: if it now has none, the log was lost. Also false if unknown.
     pub fn log_begun(&self) -> bool {
-        self.lock().log_begun
+        lock(&self.pages).log_begun
     }
 
     /// Records that the directory has a log, before any answer that only the log remembers. The log must be durable first: a directory with
@@ -173,7 +173,7 @@ impl IdentityBook {
     /// # Errors
     /// The file cannot be written.
     pub fn note_log_begun(&self) -> io::Result<()> {
-        self.write(&mut self.lock(), |pages| pages.log_begun = true)
+        self.write(&mut lock(&self.pages), |pages| pages.log_begun = true)
     }
 
     /// The formats that the program supports.
@@ -183,7 +183,7 @@ impl IdentityBook {
 
     /// The newest format of any data that may have been written in the directory.
     pub fn reached(&self) -> FormatVersion {
-        self.lock().reached
+        lock(&self.pages).reached
     }
 
     /// Records that a program must support this format, before any data of the format is written in the directory. Durable on return; never
@@ -192,7 +192,7 @@ impl IdentityBook {
     /// # Errors
     /// The file cannot be written.
     pub fn raise(&self, to: FormatVersion) -> io::Result<()> {
-        self.write(&mut self.lock(), |pages| {
+        self.write(&mut lock(&self.pages), |pages| {
             pages.reached = to.max(pages.reached)
         })
     }
@@ -210,7 +210,7 @@ impl IdentityBook {
 
     /// The start of its ring's log; the very first transaction if it has no ring.
     pub fn origin(&self) -> LogOrigin {
-        self.lock().origin.clone()
+        lock(&self.pages).origin.clone()
     }
 
     /// The ring, as a channel to wait for it.
@@ -220,7 +220,7 @@ impl IdentityBook {
 
     /// A copy of the current identity.
     pub fn identity(&self) -> Identity {
-        self.lock().identity
+        lock(&self.pages).identity
     }
 
     /// Joins a ring whose log begins at `origin`. Idempotent.
@@ -280,7 +280,7 @@ impl IdentityBook {
         origin: Option<&LogOrigin>,
         decide: impl FnOnce(&Identity) -> Result<RingState, IdentityError>,
     ) -> Result<(), IdentityError> {
-        let mut pages = self.lock();
+        let mut pages = lock(&self.pages);
         let ring = decide(&pages.identity)?;
         if ring != pages.identity.ring {
             self.write(&mut pages, |pages| {
@@ -307,11 +307,6 @@ impl IdentityBook {
             *pages = changed;
         }
         Ok(())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, IdentityPages> {
-        // The value is replaced as a whole, so a panic elsewhere cannot leave it half-written.
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

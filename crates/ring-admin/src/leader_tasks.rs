@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use consensus::quorum::{QuorumPlan, RingRules, VoterSets, is_near, plan};
+use consensus::quorum::{QuorumPlan, RingRules, VoterSets, plan};
 use consensus::{
     FormatError, HistoryEvent, Leadership, MoveError, Named, RingView, RoleSnapshot, Standings,
     TargetStanding, TransferError, TransferOutcome,
@@ -17,15 +17,11 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::administration::{Administration, LeaderTask};
-use crate::formats;
-use crate::formats::Programs;
-use crate::mysqld;
-use crate::mysqld::{Asking, DatabaseStates};
+use crate::formats::{self, Programs};
+use crate::mysqld::{self, Asking, DatabaseStates};
 use crate::pause;
-use crate::promotion;
-use crate::promotion::{PromotionCause, PromotionError};
-use crate::scheduled_switchover;
-use crate::scheduled_switchover::{ScheduledSwitchover, SwitchoverPhase};
+use crate::promotion::{self, PromotionCause, PromotionError};
+use crate::scheduled_switchover::{self, ScheduledSwitchover, SwitchoverPhase};
 use crate::target;
 
 /// The decision about one view of the ring.
@@ -60,13 +56,12 @@ pub(crate) enum NextTask {
 pub(crate) fn decide(
     view: &RingView,
     rules: &RingRules,
-    lease: Duration,
     failed: &Standings,
     databases: &DatabaseStates,
     programs: &Programs,
     now: UnixSeconds,
 ) -> NextTask {
-    match decide_quorum(view, rules, lease, failed, databases, now) {
+    match decide_quorum(view, rules, failed, databases, now) {
         NextTask::Stay => {
             formats::to_raise(view, programs).map_or(NextTask::Stay, NextTask::RaiseFormat)
         }
@@ -78,7 +73,6 @@ pub(crate) fn decide(
 fn decide_quorum(
     view: &RingView,
     rules: &RingRules,
-    lease: Duration,
     failed: &Standings,
     databases: &DatabaseStates,
     now: UnixSeconds,
@@ -99,7 +93,7 @@ fn decide_quorum(
         }
     }
     let home = &own.record.region;
-    let settle = |idle: NextTask| match plan(rules, view, home, lease) {
+    let settle = |idle: NextTask| match plan(rules, view, home) {
         // It leads for the reachable voters.
         _ if view.is_interim => idle,
         QuorumPlan::Settled => idle,
@@ -116,8 +110,8 @@ fn decide_quorum(
         return settle(NextTask::Stay);
     }
     let target = match view.is_interim {
-        true => target::choose_voter(view, lease, failed, databases),
-        false => target::choose(view, rules, lease, failed, databases),
+        true => target::choose_voter(view, failed, databases),
+        false => target::choose(view, rules, failed, databases),
     };
     let target = match target {
         Ok(target) => target,
@@ -128,7 +122,7 @@ fn decide_quorum(
         Some(TargetStanding::ToBeTested) => return settle(NextTask::MockElection(target)),
         Some(TargetStanding::ComesLast) | None => {}
     }
-    let transfer = || match view.check_transfer(target, lease) {
+    let transfer = || match view.check_transfer(target) {
         Ok(()) => NextTask::Transfer(target),
         Err(refusal) => NextTask::Wait(refusal.to_string()),
     };
@@ -136,8 +130,8 @@ fn decide_quorum(
         return transfer();
     }
     let there = view.member(target).map(|target| &target.record.region);
-    match plan(rules, view, there.unwrap_or(home), lease) {
-        QuorumPlan::Step { next } if is_last_step(view, &next, target, lease) => {
+    match plan(rules, view, there.unwrap_or(home)) {
+        QuorumPlan::Step { next } if is_last_step(view, &next, target) => {
             NextTask::MoveAndTransfer { next, to: target }
         }
         QuorumPlan::Step { next } => NextTask::Move {
@@ -152,11 +146,11 @@ fn decide_quorum(
 /// Whether this step leaves a single set in force that contains `target`. The target can then be elected by that set, and commit the entry,
 /// as soon as it has the entry. This follows the algorithm's rules: a member with the entry counts the entry's voters, committed or not,
 /// and any member they elect has the entry. It saves one round trip for the entry's acknowledgement.
-fn is_last_step(view: &RingView, next: &VoterSets, target: MemberId, lease: Duration) -> bool {
+fn is_last_step(view: &RingView, next: &VoterSets, target: MemberId) -> bool {
     let elects = |set| view.voter_sets.contains(set) && set.contains(&target);
     next.len() == 1
         && next.iter().all(elects)
-        && view.member(target).is_some_and(|peer| is_near(peer, lease))
+        && view.member(target).is_some_and(|peer| view.is_near(peer))
 }
 
 /// Whether this leader transfers the leadership to a database member, or to a voter, as soon as it can.
@@ -207,16 +201,14 @@ impl DatabaseReports {
             }
         }
         let first_asked = *self.first_asked.get_or_insert_with(Instant::now);
-        let is_there = |view: &RingView, id| {
-            let peer = view.member(id);
-            peer.is_some_and(|peer| is_near(peer, admin.node.timers().lease))
-        };
         while first_asked.elapsed() < pause {
             let view = admin.node.ring_view();
             let (reported, all_are_there) = {
                 let states = self.states.borrow();
                 let mut reported = states.keys();
-                (reported.len(), reported.all(|id| is_there(&view, *id)))
+                let is_there =
+                    |id: &MemberId| view.member(*id).is_some_and(|peer| view.is_near(peer));
+                (reported.len(), reported.all(is_there))
             };
             let first_reported = match reported {
                 0 => None,
@@ -306,19 +298,11 @@ async fn lead(admin: &Administration, leadership: &mut watch::Receiver<Leadershi
                 continue;
             }
             NextTask::Move { next, target } => {
-                let moving = LeaderTask::MovingQuorum {
-                    next: next.clone(),
-                    target,
-                };
-                publish(admin, Some(moving));
+                publish_move(admin, &next, target);
                 admin.move_quorum(next).await.map_err(TaskFailure::from)
             }
             NextTask::MoveAndTransfer { next, to } => {
-                let moving = LeaderTask::MovingQuorum {
-                    next: next.clone(),
-                    target: Some(to),
-                };
-                publish(admin, Some(moving));
+                publish_move(admin, &next, Some(to));
                 move_and_transfer(admin, next, to).await
             }
             NextTask::Transfer(to) => {
@@ -366,7 +350,6 @@ fn decide_now(
     decide(
         &node.ring_view(),
         rules,
-        node.timers().lease,
         &standings,
         states,
         &admin.local.formats.programs(node.id()),
@@ -489,6 +472,11 @@ fn publish(admin: &Administration, now: Option<LeaderTask>) {
     });
 }
 
+fn publish_move(admin: &Administration, next: &VoterSets, target: Option<MemberId>) {
+    let next = next.clone();
+    publish(admin, Some(LeaderTask::MovingQuorum { next, target }));
+}
+
 fn publish_wait(admin: &Administration, why: String) {
     publish(admin, Some(LeaderTask::Waiting { why }));
 }
@@ -499,7 +487,7 @@ mod tests {
     use raft_types::{Pause, PauseMark};
 
     use super::*;
-    use crate::test_ring::{LEASE, Ring};
+    use crate::test_ring::Ring;
 
     const NOW: UnixSeconds = UnixSeconds(1_000);
 
@@ -511,7 +499,6 @@ mod tests {
         decide(
             view,
             &RingRules::default(),
-            LEASE,
             &Standings::new(),
             &DatabaseStates::new(),
             &Programs::new(),
@@ -530,7 +517,7 @@ mod tests {
             let all = view.members.iter().map(|peer| (peer.id, speaks.clone()));
             let (rules, none) = (RingRules::default(), DatabaseStates::new());
             let failed = Standings::new();
-            decide(&view, &rules, LEASE, &failed, &none, &all.collect(), NOW)
+            decide(&view, &rules, &failed, &none, &all.collect(), NOW)
         };
         assert_eq!(next(&ring()), NextTask::RaiseFormat(FormatVersion(2)));
         let moves = next(&ring().with_sets(&[&[4, 5, 6]]));
@@ -567,7 +554,7 @@ mod tests {
             let failed = Standings::from([(MemberId(1), standing)]);
             let (rules, none) = (RingRules::default(), DatabaseStates::new());
             let (view, programs) = (ring.view(), Programs::new());
-            decide(&view, &rules, LEASE, &failed, &none, &programs, NOW)
+            decide(&view, &rules, &failed, &none, &programs, NOW)
         };
         let held = || TargetStanding::Held("it would not be elected".to_owned());
         let one = Ring::new("a: 1d 2w 3w").with_sets(&[&[1, 2, 3]]).led_by(2);
@@ -677,7 +664,7 @@ mod tests {
         let ring = ring().led_by(2);
         let joint = ring.clone().with_sets(&[&[1, 2, 3], &[4, 5, 6]]);
         let is_last = |ring: &Ring, next: &[&[u64]], target| {
-            is_last_step(&ring.view(), &sets(next), MemberId(target), LEASE)
+            is_last_step(&ring.view(), &sets(next), MemberId(target))
         };
         assert!(is_last(&joint, &[&[4, 5, 6]], 4));
         let others_elect = is_last(&joint, &[&[1, 2, 3]], 4);

@@ -26,14 +26,7 @@ mod repair_plan;
 mod scheduled_switchover;
 mod status;
 mod target;
-#[cfg(test)]
-#[path = "../../consensus/src/ring_view/tests.rs"]
-mod test_ring;
 mod updates;
-
-// For the file of the test rings, which both crates include.
-#[cfg(test)]
-use consensus::{RingMember, RingView};
 
 pub use crate::administration::LeaderTask;
 pub use crate::admission::{AdmissionRefusal, Envelope, Party, admit};
@@ -48,7 +41,7 @@ pub use crate::identity::{
 pub use crate::member::Member;
 pub use crate::members::ReconfigurationError;
 pub use crate::mysqld::{Database, SOON_THERE, Writer};
-pub use crate::pause::{PauseError, PauseRequest};
+pub use crate::pause::PauseRequest;
 pub use crate::promotion::{
     Promoted, PromotionError, PromotionPhase, PromotionProgress, PromotionRefusal,
 };
@@ -66,3 +59,11 @@ pub use crate::updates::{Amendment, RecordChange, RulesChange};
 pub mod rules {
     pub use crate::rejoin::{ahead, judge};
 }
+
+#[cfg(test)]
+#[path = "../../consensus/src/ring_view/tests.rs"]
+mod test_ring;
+
+// For the file of the test rings, which both crates include.
+#[cfg(test)]
+use consensus::{RingMember, RingView};

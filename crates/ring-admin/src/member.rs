@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use consensus::{DatabaseState, HistoryEntry, HistoryEvent, Named, RaftMember};
 use raft_types::{FormatVersion, MemberId};
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 
 use crate::administration::Administration;
 use crate::formats;
@@ -22,16 +22,18 @@ pub struct Member(Arc<RunningMember>);
 struct RunningMember {
     raft: RaftMember,
     admin: Arc<Administration>,
-    tasks: [AbortHandle; 3],
+    /// Aborted with the last handle.
+    _tasks: JoinSet<()>,
 }
 
 impl Member {
-    pub(crate) fn new(
-        raft: RaftMember,
-        admin: Arc<Administration>,
-        tasks: [AbortHandle; 3],
-    ) -> Self {
-        Self(Arc::new(RunningMember { raft, admin, tasks }))
+    pub(crate) fn new(raft: RaftMember, admin: Arc<Administration>, tasks: JoinSet<()>) -> Self {
+        let running = RunningMember {
+            raft,
+            admin,
+            _tasks: tasks,
+        };
+        Self(Arc::new(running))
     }
 
     pub(crate) fn admin(&self) -> &Arc<Administration> {
@@ -106,13 +108,5 @@ impl Deref for Member {
 impl std::fmt::Debug for RunningMember {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Debug::fmt(&self.raft, f)
-    }
-}
-
-impl Drop for RunningMember {
-    fn drop(&mut self) {
-        for task in &self.tasks {
-            task.abort();
-        }
     }
 }

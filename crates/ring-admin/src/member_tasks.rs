@@ -7,20 +7,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use consensus::log_probe::MemberNetwork;
 use consensus::{
     Answer, AppliedFloor, CallError, Greeting, MemberCalls, MemberConfig, MoveError, Program,
     Question, RaftMember, RaftNode, RoleSnapshot, StartError,
 };
 use futures::future::join_all;
-use openraft::RaftNetworkFactory;
-use openraft::network::NetSnapshot;
 use openraft::storage::RaftLogStorage;
-use raft_types::{FileStarts, FormatRange, FormatVersion, OfferedStart, TypeConfig};
+use raft_types::{FileStarts, FormatRange, FormatVersion, TypeConfig};
 use thiserror::Error;
+use tokio::task::JoinSet;
 
 use crate::administration::{Administration, LocalState};
-use crate::formats;
-use crate::formats::Programs;
+use crate::formats::{self, Programs};
 use crate::history;
 use crate::leader_tasks;
 use crate::member::Member;
@@ -31,19 +30,14 @@ impl Member {
     ///
     /// # Errors
     /// [`StartError`] when the configuration cannot work, or the log cannot be read, or is of a later version.
-    pub async fn start<L, N>(
+    pub async fn start(
         config: MemberConfig,
-        log: L,
-        network: N,
+        log: impl RaftLogStorage<TypeConfig>,
+        network: impl MemberNetwork,
         calls: Arc<dyn MemberCalls>,
         floor: AppliedFloor,
         starts: Arc<dyn FileStarts>,
-    ) -> Result<Self, StartError>
-    where
-        L: RaftLogStorage<TypeConfig>,
-        N: RaftNetworkFactory<TypeConfig>,
-        N::Network: NetSnapshot<TypeConfig, SnapshotData = OfferedStart>,
-    {
+    ) -> Result<Self, StartError> {
         let local = Arc::new(LocalState::new(config.program.clone()));
         let raft = RaftMember::start(config, log, network, calls, floor, starts, local.clone());
         Ok(Self::over(raft.await?, local))
@@ -53,12 +47,11 @@ impl Member {
     fn over(raft: RaftMember, local: Arc<LocalState>) -> Self {
         let admin = Arc::new(Administration::new(&raft, local));
         let leading = leader_tasks::run(admin.clone(), raft.leadership());
-        let tasks = [
-            tokio::spawn(raft.essential("writing the history down", write_down(admin.clone()))),
-            tokio::spawn(raft.essential("asking for programs", ask_for_programs(admin.clone()))),
-            tokio::spawn(raft.essential("the leader's own tasks", leading)),
-        ];
-        Self::new(raft, admin, tasks.map(|task| task.abort_handle()))
+        let mut tasks = JoinSet::new();
+        tasks.spawn(raft.essential("writing the history down", write_down(admin.clone())));
+        tasks.spawn(raft.essential("asking for programs", ask_for_programs(admin.clone())));
+        tasks.spawn(raft.essential("the leader's own tasks", leading));
+        Self::new(raft, admin, tasks)
     }
 
     /// Hands recorded events to the leader as far as possible within `patience`: for a member that is about to stop.
@@ -123,8 +116,7 @@ async fn hand_on(admin: &Administration, patience: Duration) -> Result<bool, Not
         admin.change_records(&entries, |_| {}).await?;
         return Ok(false);
     }
-    let others = role.leader.filter(|leader| *leader != admin.node.id());
-    let leader = others.and_then(|leader| Some((leader, role.membership.get_node(&leader)?)));
+    let leader = role.other_leader(admin.node.id());
     let (leader, record) = leader.ok_or(NotHandedOn::NoLeader)?;
     let question = Question::Note { entries };
     let calls = admin.node.calls();

@@ -2,15 +2,15 @@
 //! it has caught up and its turn comes. A removal must leave every quorum a majority.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use consensus::quorum::{
-    MoveObstacle, QuorumPlan, QuorumPolicy, RingRules, VoterSets, is_near, is_safe_step, obstacle,
-    plan,
+    MoveObstacle, QuorumPlan, QuorumPolicy, RingRules, VoterSets, is_safe_step, obstacle, plan,
 };
-use consensus::{HistoryEvent, MoveError, Named, RingMember, RingView};
-use raft_types::{FormatRange, FormatVersion, MemberId, MemberKind, MemberRecord, OpId, Region};
-use serde::{Deserialize, Serialize};
+use consensus::{HistoryEvent, MoveError, Named, NotServing, RingMember, RingView};
+use raft_types::{
+    FormatMismatch, FormatRange, FormatVersion, MemberId, MemberKind, MemberRecord, OpId, Pause,
+    Region,
+};
 use serde_json::Value;
 use thiserror::Error;
 
@@ -19,9 +19,11 @@ use crate::formats;
 use crate::history;
 use crate::member::Member;
 
-/// Why a member was not added or removed.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+/// The result of a change, or of its check.
+pub(crate) type Reconfigured<T = ()> = Result<T, ReconfigurationError>;
+
+/// Why the members, the rules, the pause of failover or the scheduled switchover were not changed.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ReconfigurationError {
     /// Only the leader changes the members.
     #[error("this member does not lead{}", match .leader {
@@ -34,7 +36,7 @@ pub enum ReconfigurationError {
     },
     /// The leader does not serve clients.
     #[error("the leader does not serve: {0}")]
-    NotServing(String),
+    NotServing(#[from] NotServing),
     /// A present member has this number.
     #[error("the ring has a member {0} already; give the new one a number that was never used")]
     NumberTaken(MemberId),
@@ -50,8 +52,16 @@ pub enum ReconfigurationError {
         what: String,
     },
     /// The new member does not support the ring's format.
-    #[error("{0}")]
-    Format(String),
+    #[error("the ring's format is {found}, and the new member speaks {speaks}: {}", match *.found > .speaks.newest() {
+        true => "install a later version of witness there",
+        false => "install an earlier version of witness there, and the later one when the ring's format has risen",
+    })]
+    Format {
+        /// The ring's format.
+        found: FormatVersion,
+        /// The formats of the new member.
+        speaks: FormatRange,
+    },
     /// No member has this number.
     #[error("the ring has no member {0}; see `witness members list`")]
     NoSuchMember(MemberId),
@@ -112,6 +122,22 @@ pub enum ReconfigurationError {
     /// No switchover is scheduled.
     #[error("no switchover is scheduled")]
     NothingScheduled,
+    /// There is no primary whose place a pause could reserve.
+    #[error(
+        "member {0} leads, which is a witness, so that there is no primary now; pause when a database member leads"
+    )]
+    NoPrimary(MemberId),
+    /// Failover is not paused, or the pause has expired.
+    #[error("failover is not paused")]
+    NotPaused,
+    /// A pause's texts are too long for an entry that every later membership carries.
+    #[error("{what} has {bytes} bytes; write {} at most", Pause::MOST_TEXT_BYTES)]
+    TooLong {
+        /// The name of the text.
+        what: &'static str,
+        /// Its length in bytes.
+        bytes: usize,
+    },
     /// Another change of the members, the quorum or the leader is in progress: a member is removed only between two moves.
     #[error(
         "another change of the quorum, the members or the leader is under way; wait for its end"
@@ -123,11 +149,7 @@ pub enum ReconfigurationError {
 }
 
 /// Checks that the ring can accept a member.
-pub(crate) fn check_add(
-    view: &RingView,
-    id: MemberId,
-    record: &MemberRecord,
-) -> Result<(), ReconfigurationError> {
+pub(crate) fn check_add(view: &RingView, id: MemberId, record: &MemberRecord) -> Reconfigured {
     if view.member(id).is_some() {
         return Err(ReconfigurationError::NumberTaken(id));
     }
@@ -139,11 +161,7 @@ pub(crate) fn check_add(
 }
 
 /// Checks that no other member has the same name, address or data directory.
-pub(crate) fn check_unique(
-    view: &RingView,
-    id: MemberId,
-    record: &MemberRecord,
-) -> Result<(), ReconfigurationError> {
+pub(crate) fn check_unique(view: &RingView, id: MemberId, record: &MemberRecord) -> Reconfigured {
     let same = |what: &str, is_same: fn(&MemberRecord, &MemberRecord) -> bool| {
         let mut others = view.members.iter().filter(|other| other.id != id);
         match others.find(|other| is_same(&other.record, record)) {
@@ -162,21 +180,17 @@ pub(crate) fn check_unique(
 }
 
 /// Checks that a member that supports these formats can join a ring of this one.
-pub(crate) fn check_format(
-    ring: FormatVersion,
-    speaks: FormatRange,
-) -> Result<(), ReconfigurationError> {
-    let checked = formats::check_newcomer(ring, speaks);
-    checked.map_err(|error| ReconfigurationError::Format(error.to_string()))
+pub(crate) fn check_format(ring: FormatVersion, speaks: FormatRange) -> Reconfigured {
+    match speaks.check(ring) {
+        Ok(()) => Ok(()),
+        Err(FormatMismatch { found, speaks }) => {
+            Err(ReconfigurationError::Format { found, speaks })
+        }
+    }
 }
 
 /// Checks that the ring can lose a member.
-pub(crate) fn check_remove(
-    view: &RingView,
-    id: MemberId,
-    rules: &RingRules,
-    lease: Duration,
-) -> Result<(), ReconfigurationError> {
+pub(crate) fn check_remove(view: &RingView, id: MemberId, rules: &RingRules) -> Reconfigured {
     let leaving = view
         .member(id)
         .ok_or(ReconfigurationError::NoSuchMember(id))?;
@@ -196,10 +210,10 @@ pub(crate) fn check_remove(
         return Err(ReconfigurationError::LastDatabase(id));
     }
     // A member that does not answer contributes nothing; without it every majority is easier to reach.
-    if !leaving.answers(lease) {
+    if !view.answers(leaving) {
         return Ok(());
     }
-    match majority_lost(view, leaving, rules, lease) {
+    match majority_lost(view, leaving, rules) {
         Some(why) => Err(ReconfigurationError::LeavesNoMajority { member: id, why }),
         None => Ok(()),
     }
@@ -208,12 +222,7 @@ pub(crate) fn check_remove(
 /// The new obstacle to commits without this member, if any. It checks every set that contains the member, after its removal: the sets in
 /// force, and those that the policy leads to, step by step. If the quorum moves with the leader, it also checks the voters of the member's
 /// region, which are needed immediately after the leader moves there.
-fn majority_lost(
-    view: &RingView,
-    leaving: &RingMember,
-    rules: &RingRules,
-    lease: Duration,
-) -> Option<MoveObstacle> {
+fn majority_lost(view: &RingView, leaving: &RingMember, rules: &RingRules) -> Option<MoveObstacle> {
     let left = RingView {
         voter_sets: without(&view.voter_sets, leaving.id),
         members: {
@@ -222,19 +231,17 @@ fn majority_lost(
         },
         ..view.clone()
     };
-    let counts = is_near(leaving, lease);
+    let counts = view.is_near(leaving);
     // A lagging member is only missed for its answers.
     let is_missed = |why: &MoveObstacle| counts || !matches!(why, MoveObstacle::Lagging { .. });
     let in_force = left.voter_sets.iter();
     let new = in_force.filter(|set| !view.voter_sets.contains(set));
-    let stopped = new
-        .filter_map(|set| obstacle(&left, set, lease))
-        .find(is_missed);
+    let stopped = new.filter_map(|set| obstacle(&left, set)).find(is_missed);
     if stopped.is_some() || !leaving.record.votes {
         return stopped;
     }
     let home = view.member(view.own).map(|own| &own.record.region)?;
-    let stuck = |ring: &RingView| stuck_at(rules, ring, home, lease).filter(is_missed);
+    let stuck = |ring: &RingView| stuck_at(rules, ring, home).filter(is_missed);
     if stuck(view).is_none()
         && let Some(why) = stuck(&left)
     {
@@ -249,22 +256,17 @@ fn majority_lost(
         there.map(|other| other.id).collect()
     };
     // A region that is not in force may be given up as a whole, and may lag while it is not needed.
-    let lost = (!region.is_empty()).then(|| obstacle(&left, &region, lease));
+    let lost = (!region.is_empty()).then(|| obstacle(&left, &region));
     lost.flatten()
         .filter(|why| matches!(why, MoveObstacle::Silent { .. }))
 }
 
 /// The obstacle at which the quorum's move towards the policy would stop.
-fn stuck_at(
-    rules: &RingRules,
-    view: &RingView,
-    home: &Region,
-    lease: Duration,
-) -> Option<MoveObstacle> {
+fn stuck_at(rules: &RingRules, view: &RingView, home: &Region) -> Option<MoveObstacle> {
     let mut view = view.clone();
     // Each step adds a member, or enters or leaves a joint quorum.
     for _ in 0..view.members.len() + 2 {
-        match plan(rules, &view, home, lease) {
+        match plan(rules, &view, home) {
             QuorumPlan::Settled => return None,
             QuorumPlan::Blocked { why } => return Some(why),
             QuorumPlan::Step { next } => view.voter_sets = next,
@@ -293,11 +295,7 @@ impl Member {
     ///
     /// # Errors
     /// The [`ReconfigurationError`] that [`Member::add_member`] would return.
-    pub fn check_new_member(
-        &self,
-        id: MemberId,
-        record: &MemberRecord,
-    ) -> Result<(), ReconfigurationError> {
+    pub fn check_new_member(&self, id: MemberId, record: &MemberRecord) -> Reconfigured {
         check_add(&self.node().ring_view(), id, record)
     }
 
@@ -305,7 +303,7 @@ impl Member {
     ///
     /// # Errors
     /// [`ReconfigurationError::Format`].
-    pub fn check_new_member_speaks(&self, speaks: FormatRange) -> Result<(), ReconfigurationError> {
+    pub fn check_new_member_speaks(&self, speaks: FormatRange) -> Reconfigured {
         check_format(self.ring_format(), speaks)
     }
 
@@ -313,10 +311,9 @@ impl Member {
     ///
     /// # Errors
     /// [`ReconfigurationError`], as that would return it.
-    pub fn check_removal(&self, id: MemberId) -> Result<(), ReconfigurationError> {
+    pub fn check_removal(&self, id: MemberId) -> Reconfigured {
         let admin = self.admin();
-        let view = leading_view(admin)?;
-        check_remove(&view, id, &admin.rules(), admin.node.timers().lease)
+        check_remove(&leading_view(admin)?, id, &admin.rules())
     }
 
     /// Adds a member. It receives the log, and its vote when it is caught up and its region's turn comes. `speaks` are the formats
@@ -330,7 +327,7 @@ impl Member {
         record: MemberRecord,
         speaks: Option<FormatRange>,
         by: &str,
-    ) -> Result<OpId, ReconfigurationError> {
+    ) -> Reconfigured<OpId> {
         change(self.admin(), by, |view, members| {
             check_add(view, id, &record)?;
             // Checked against the membership that it is added to: the format may have risen since the member was asked.
@@ -348,15 +345,10 @@ impl Member {
     ///
     /// # Errors
     /// [`ReconfigurationError`].
-    pub async fn remove_member(
-        &self,
-        id: MemberId,
-        by: &str,
-    ) -> Result<OpId, ReconfigurationError> {
+    pub async fn remove_member(&self, id: MemberId, by: &str) -> Reconfigured<OpId> {
         let admin = self.admin();
-        let lease = admin.node.timers().lease;
         change(admin, by, |view, members| {
-            check_remove(view, id, &admin.rules(), lease)?;
+            check_remove(view, id, &admin.rules())?;
             let leaving = view.member(id);
             let leaving = leaving.ok_or(ReconfigurationError::NoSuchMember(id))?;
             let member = Named::of(id, &leaving.record);
@@ -369,16 +361,13 @@ impl Member {
 }
 
 /// The ring view of a leader that serves clients.
-pub(crate) fn leading_view(admin: &Administration) -> Result<RingView, ReconfigurationError> {
+pub(crate) fn leading_view(admin: &Administration) -> Reconfigured<RingView> {
     let view = admin.node.ring_view();
     if !view.leads {
         let leader = view.leader;
         return Err(ReconfigurationError::NotLeader { leader });
     }
-    admin
-        .node
-        .ensure_serving()
-        .map_err(|why| ReconfigurationError::NotServing(why.to_string()))?;
+    admin.node.ensure_serving()?;
     Ok(view)
 }
 
@@ -390,8 +379,8 @@ pub(crate) async fn change(
     decide: impl FnOnce(
         &RingView,
         &mut BTreeMap<MemberId, MemberRecord>,
-    ) -> Result<(VoterSets, HistoryEvent), ReconfigurationError>,
-) -> Result<OpId, ReconfigurationError> {
+    ) -> Reconfigured<(VoterSets, HistoryEvent)>,
+) -> Reconfigured<OpId> {
     let _lock = admin.lock().await.ok_or(ReconfigurationError::Busy)?;
     let view = leading_view(admin)?;
     let role = admin.node.role();
@@ -440,7 +429,6 @@ mod tests {
     use raft_types::Incarnation;
 
     use super::*;
-    use crate::test_ring::LEASE;
     use crate::test_ring::Ring;
 
     fn ring() -> Ring {
@@ -487,10 +475,23 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_newcomer_without_support_is_refused_with_the_needed_version() {
+        let check = |ring, speaks: &str| check_format(FormatVersion(ring), speaks.parse().unwrap());
+        assert_eq!(check(2, "1-2").and(check(2, "2-3")), Ok(()));
+        let old = check(2, "1").unwrap_err().to_string();
+        assert!(old.contains("speaks 1: install a later version"), "{old}");
+        let new = check(1, "2-3").unwrap_err().to_string();
+        assert!(
+            new.contains("speaks 2-3: install an earlier version"),
+            "{new}"
+        );
+    }
+
     /// The refusal to remove `id`; empty if it may be removed.
     fn remove(ring: &Ring, policy: &QuorumPolicy, id: u64) -> String {
         let rules = RingRules::from(policy.clone());
-        let checked = check_remove(&ring.view(), MemberId(id), &rules, LEASE);
+        let checked = check_remove(&ring.view(), MemberId(id), &rules);
         let refused = checked.err();
         refused.map_or_else(String::new, |error| error.to_string())
     }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use consensus::{Answer, DatabaseState, Question, RaftNode, RingMember, RingView, Timers};
+use consensus::{Answer, DatabaseState, Question, RaftNode, RingMember, RingView};
 use futures::future::{BoxFuture, join_all};
 use raft_types::{MemberId, MemberKind};
 use tokio::sync::watch;
@@ -111,7 +111,7 @@ impl Asking {
         view: &RingView,
         reports: &watch::Sender<DatabaseStates>,
     ) -> Self {
-        let Timers { lease, heartbeat } = node.timers();
+        let heartbeat = node.timers().heartbeat;
         let asked = candidates(view).map(|peer| {
             let question = Question::Database {
                 primary: primary.clone(),
@@ -133,7 +133,7 @@ impl Asking {
                     before != now
                 });
             });
-            (patience(peer.answers(lease), heartbeat), asking)
+            (patience(view.answers(peer), heartbeat), asking)
         });
         Self(asked.collect())
     }

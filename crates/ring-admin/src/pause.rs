@@ -8,10 +8,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use consensus::{HistoryEvent, MoveError, Named, RingPause, RingView};
 use raft_types::{MemberId, MemberKind, OpId, Pause, PauseMark, UnixSeconds};
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 use crate::administration::Administration;
 use crate::member::Member;
+use crate::members::{ReconfigurationError, Reconfigured, leading_view};
 
 /// An operator's pause request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,48 +26,6 @@ pub struct PauseRequest {
     pub reason: String,
 }
 
-/// Why failover was not paused or resumed; no state was changed unless the membership's entry is in flight.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PauseError {
-    /// Only the leader can do this.
-    #[error("this member does not lead{}", match .leader {
-        Some(leader) => format!("; ask member {leader}"),
-        None => "; nobody does at the moment".to_owned(),
-    })]
-    NotLeader {
-        /// The leader, if known.
-        leader: Option<MemberId>,
-    },
-    /// The leader does not serve clients.
-    #[error("the leader does not serve: {0}")]
-    NotServing(String),
-    /// There is no primary whose place could be reserved.
-    #[error(
-        "member {0} leads, which is a witness, so that there is no primary now; pause when a database member leads"
-    )]
-    NoPrimary(MemberId),
-    /// Failover is not paused, or the pause has expired.
-    #[error("failover is not paused")]
-    NotPaused,
-    /// The texts are too long for an entry that every later membership carries.
-    #[error("{what} has {bytes} bytes; write {} at most", Pause::MOST_TEXT_BYTES)]
-    TooLong {
-        /// The name of the text.
-        what: String,
-        /// Its length in bytes.
-        bytes: usize,
-    },
-    /// Another change of the members, the quorum or the leader is in progress.
-    #[error(
-        "another change of the quorum, the members or the leader is under way; wait for its end"
-    )]
-    Busy,
-    /// The change was not appended to the log, or not committed.
-    #[error(transparent)]
-    Move(#[from] MoveError),
-}
-
 /// The current time by this machine's clock.
 pub(crate) fn now() -> UnixSeconds {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -79,11 +37,11 @@ fn pause_to_be(
     view: &RingView,
     request: &PauseRequest,
     now: UnixSeconds,
-) -> Result<RingPause, PauseError> {
+) -> Reconfigured<RingPause> {
     for (what, text) in [("the reason", &request.reason), ("the name", &request.by)] {
         if text.len() > Pause::MOST_TEXT_BYTES {
-            return Err(PauseError::TooLong {
-                what: what.to_owned(),
+            return Err(ReconfigurationError::TooLong {
+                what,
                 bytes: text.len(),
             });
         }
@@ -93,7 +51,7 @@ fn pause_to_be(
     let primary = match &peer {
         Some(peer) => peer.primary,
         None if leads_as == Some(MemberKind::Database) => view.own,
-        None => return Err(PauseError::NoPrimary(view.own)),
+        None => return Err(ReconfigurationError::NoPrimary(view.own)),
     };
     let seconds = request.for_seconds.map(Duration::from_secs);
     Ok(RingPause {
@@ -112,10 +70,10 @@ impl Member {
     /// at the start of the pause. Committed when this returns.
     ///
     /// # Errors
-    /// [`PauseError`].
-    pub async fn pause(&self, request: &PauseRequest) -> Result<(RingPause, OpId), PauseError> {
+    /// [`ReconfigurationError`].
+    pub async fn pause(&self, request: &PauseRequest) -> Reconfigured<(RingPause, OpId)> {
         let admin = self.admin();
-        let _lock = admin.lock().await.ok_or(PauseError::Busy)?;
+        let _lock = admin.lock().await.ok_or(ReconfigurationError::Busy)?;
         let view = leading_view(admin)?;
         let paused = pause_to_be(&view, request, now())?;
         let op_id = write(admin, Some(&paused), &paused.pause.by).await?;
@@ -125,12 +83,12 @@ impl Member {
     /// Ends the pause of failover and returns it. Committed when this returns.
     ///
     /// # Errors
-    /// [`PauseError`].
-    pub async fn resume(&self, by: &str) -> Result<(RingPause, OpId), PauseError> {
+    /// [`ReconfigurationError`].
+    pub async fn resume(&self, by: &str) -> Reconfigured<(RingPause, OpId)> {
         let admin = self.admin();
-        let _lock = admin.lock().await.ok_or(PauseError::Busy)?;
+        let _lock = admin.lock().await.ok_or(ReconfigurationError::Busy)?;
         let view = leading_view(admin)?;
-        let paused = view.pause().ok_or(PauseError::NotPaused)?;
+        let paused = view.pause().ok_or(ReconfigurationError::NotPaused)?;
         let op_id = write(admin, None, by).await?;
         Ok((paused, op_id))
     }
@@ -144,19 +102,6 @@ pub(crate) async fn keep_for(
 ) -> Result<OpId, MoveError> {
     let pause = paused.pause.clone();
     write(admin, Some(&RingPause { primary, pause }), "").await
-}
-
-fn leading_view(admin: &Administration) -> Result<RingView, PauseError> {
-    let view = admin.node.ring_view();
-    if !view.leads {
-        let leader = view.leader;
-        return Err(PauseError::NotLeader { leader });
-    }
-    admin
-        .node
-        .ensure_serving()
-        .map_err(|why| PauseError::NotServing(why.to_string()))?;
-    Ok(view)
 }
 
 /// Makes this the only pause in the membership, in the current leadership; `by` is empty without an order. The caller holds the
@@ -238,7 +183,7 @@ mod tests {
         let witness = ring.led_by(2).view();
         assert_eq!(
             pause_to_be(&witness, &request(None, ""), NOW),
-            Err(PauseError::NoPrimary(MemberId(2)))
+            Err(ReconfigurationError::NoPrimary(MemberId(2)))
         );
         assert!(!witness.pins_another_primary_than(MemberId(2)));
     }

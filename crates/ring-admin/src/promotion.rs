@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use consensus::quorum::{MoveObstacle, QuorumPlan, QuorumPolicy, VoterSets, plan};
 use consensus::{
-    Answer, MockElection, MockElectionCall, MoveError, Question, RingPause, RingView,
+    Answer, MockElection, MockElectionCall, MoveError, NotServing, Question, RingPause, RingView,
     TransferError, TransferOutcome, TransferRefusal,
 };
 use raft_types::{MemberId, MemberKind, Region, Term};
@@ -146,8 +146,7 @@ pub enum PromotionError {
 }
 
 /// Why a promotion is refused; no state was changed.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PromotionRefusal {
     /// The target cannot take over the leadership.
     #[error(transparent)]
@@ -157,7 +156,7 @@ pub enum PromotionRefusal {
     Witness(MemberId),
     /// The leader does not serve clients.
     #[error("the leader does not serve: {0}")]
-    NotServing(String),
+    NotServing(NotServing),
     /// The target's region could not commit.
     #[error("with member {to} as the leader, commits would not be possible: {why}")]
     RegionCannotCommit {
@@ -191,7 +190,6 @@ pub(crate) fn check(
     to: MemberId,
     admin: &Administration,
 ) -> Result<VoterSets, PromotionRefusal> {
-    let lease = admin.node.timers().lease;
     if !view.leads {
         let leader = view.leader;
         return Err(TransferRefusal::NotLeader { leader }.into());
@@ -206,12 +204,12 @@ pub(crate) fn check(
     if !target.record.votes {
         return Err(TransferRefusal::NotAVoter(to).into());
     }
-    if !target.answers(lease) {
+    if !view.answers(target) {
         let last = target.answered;
         return Err(TransferRefusal::Silent { member: to, last }.into());
     }
     let rules = admin.rules();
-    let sets = match plan(&rules, view, &target.record.region, lease) {
+    let sets = match plan(&rules, view, &target.record.region) {
         QuorumPlan::Blocked { why } => {
             return Err(PromotionRefusal::RegionCannotCommit { to, why });
         }
@@ -255,9 +253,9 @@ pub(crate) async fn mock_election(
     let asked = calls.ask(to, &target.record, question, patience);
     match asked.await {
         Ok(Answer::MockElection(election)) => Ok(election),
-        Ok(other) => Err(PromotionRefusal::NoMockElection(format!(
-            "member {to} gave an unexpected answer: {other:?}"
-        ))),
+        Ok(other) => Err(PromotionRefusal::NoMockElection(
+            other.unexpected().to_string(),
+        )),
         Err(error) => Err(PromotionRefusal::NoMockElection(error.to_string())),
     }
 }
@@ -335,23 +333,18 @@ struct Clock<'a> {
 }
 
 impl Clock<'_> {
-    fn enter(&mut self, phase: PromotionPhase) {
+    fn enter(&mut self, phase: impl Into<Option<PromotionPhase>>) {
         let took = self.began.elapsed();
         self.began = Instant::now();
+        let phase = phase.into();
         self.progress.send_modify(|progress| {
-            if let Some(done) = progress.under_way.replace(phase) {
-                progress.done.push((done, took));
-            }
+            let done = std::mem::replace(&mut progress.under_way, phase);
+            progress.done.extend(done.map(|done| (done, took)));
         });
     }
 
-    fn end(self) -> Vec<(PromotionPhase, Duration)> {
-        let took = self.began.elapsed();
-        self.progress.send_modify(|progress| {
-            if let Some(done) = progress.under_way.take() {
-                progress.done.push((done, took));
-            }
-        });
+    fn end(mut self) -> Vec<(PromotionPhase, Duration)> {
+        self.enter(None::<PromotionPhase>);
         self.progress.borrow().done.clone()
     }
 }
@@ -384,10 +377,8 @@ pub(crate) async fn promote(
         return take_the_place(admin, paused, clock).await;
     }
     check(&view, to, admin)?;
-    admin
-        .node
-        .ensure_serving()
-        .map_err(|why| PromotionRefusal::NotServing(why.to_string()))?;
+    let serving = admin.node.ensure_serving();
+    serving.map_err(PromotionRefusal::NotServing)?;
     let region_of = |id| view.member(id).map(|peer| peer.record.region.clone());
     let home = region_of(admin.node.id()).unwrap_or_default();
     let there = region_of(to).unwrap_or_default();
@@ -405,7 +396,7 @@ pub(crate) async fn promote(
     clock.enter(PromotionPhase::MoveQuorum);
     loop {
         let view = admin.node.ring_view();
-        match plan(&admin.rules(), &view, &there, admin.node.timers().lease) {
+        match plan(&admin.rules(), &view, &there) {
             QuorumPlan::Settled => break,
             QuorumPlan::Step { next } => admin.move_quorum(next).await.map_err(stays)?,
             QuorumPlan::Blocked { why } => {
@@ -490,10 +481,8 @@ async fn take_the_place(
     if record.kind == MemberKind::Witness {
         return Err(PromotionRefusal::Witness(own).into());
     }
-    admin
-        .node
-        .ensure_serving()
-        .map_err(|why| PromotionRefusal::NotServing(why.to_string()))?;
+    let serving = admin.node.ensure_serving();
+    serving.map_err(PromotionRefusal::NotServing)?;
     clock.enter(PromotionPhase::Release);
     let term = admin.node.role().term;
     let home = record.region.clone();
@@ -537,7 +526,7 @@ async fn wait_until_caught_up(admin: &Administration, to: MemberId) -> Result<()
     let end = admin.node.ring_view().last_log;
     loop {
         let view = admin.node.ring_view();
-        let verified = view.check_transfer(to, lease);
+        let verified = view.check_transfer(to);
         let target = view.member(to);
         if verified.is_ok() && target.is_some_and(|target| target.matched >= end) {
             return Ok(());

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use consensus::rules::{given_up, judge_put_back};
 use consensus::{
-    Agreement, Answer, CallError, Leadership, MemberCalls, PutBack, Question, RaftMember,
-    Recollection, Remembered, leap_from,
+    Agreement, Answer, Leadership, MemberCalls, PutBack, Question, RaftMember, Recollection,
+    Remembered, leap_from,
 };
 use futures::future::join_all;
 use raft_types::{DoubtedTail, FileStarts, MemberId, MemberRecord, OpId, StoredMembership, Term};
@@ -244,22 +244,22 @@ impl Returning {
 
     /// Asks the members that have not answered, or not recently.
     async fn ask(&mut self, deadline: Duration) {
-        let left: BTreeMap<MemberId, MemberRecord> = self
-            .others
-            .iter()
-            .filter(|(id, _)| {
-                let fresh = self.answers.get(id).is_some_and(TimedAgreement::is_fresh);
-                !fresh || self.again == Some(**id)
-            })
-            .map(|(id, record)| (*id, record.clone()))
-            .collect();
-        let asked = Instant::now();
-        let answers = ask_for_agreement(&*self.calls, &left, &self.own, deadline).await;
-        let answered = answers.into_iter().filter_map(|(id, answer)| {
-            let agreement = answer.ok()?;
-            Some((id, TimedAgreement { agreement, asked }))
+        let left = self.others.iter().filter(|(id, _)| {
+            let fresh = self.answers.get(id).is_some_and(TimedAgreement::is_fresh);
+            !fresh || self.again == Some(**id)
         });
-        self.answers.extend(answered);
+        let (calls, own, asked) = (&self.calls, &self.own, Instant::now());
+        let answers = left.map(|(id, record)| async move {
+            let question = Question::Agreement(own.clone());
+            match calls.ask(*id, record, question, deadline).await {
+                Ok(Answer::Agreement(agreement)) => {
+                    Some((*id, TimedAgreement { agreement, asked }))
+                }
+                Ok(_) | Err(_) => None,
+            }
+        });
+        let answered = join_all(answers).await;
+        self.answers.extend(answered.into_iter().flatten());
     }
 
     fn all_agree(&self) -> bool {
@@ -290,33 +290,12 @@ pub fn ahead<'a>(
     counts.max().filter(|last| Some(*last) > own.last())
 }
 
-// Asks the other members how far their logs agree with this one's.
-
-/// Asks all other members concurrently; an error for each that did not answer in time.
-pub(crate) async fn ask_for_agreement(
-    calls: &dyn MemberCalls,
-    others: &BTreeMap<MemberId, MemberRecord>,
-    own: &Recollection,
-    deadline: Duration,
-) -> BTreeMap<MemberId, Result<Agreement, CallError>> {
-    let asked = others.iter().map(|(id, record)| async move {
-        let question = Question::Agreement(own.clone());
-        let answer = match calls.ask(*id, record, question, deadline).await {
-            Ok(Answer::Agreement(agreement)) => Ok(agreement),
-            Ok(other) => Err(other.unexpected()),
-            Err(error) => Err(error),
-        };
-        (*id, answer)
-    });
-    join_all(asked).await.into_iter().collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::future::ready;
     use std::sync::Mutex;
 
-    use consensus::{Knock, TERM_LEAP};
+    use consensus::{CallError, Knock, TERM_LEAP};
     use futures::future::BoxFuture;
     use raft_types::{FileStart, FileStartAnswer, Standing, TermRun};
 
@@ -485,7 +464,7 @@ mod tests {
             panic!("it holds what the ring has given up");
         };
         let noted = log.noted.lock().unwrap().map(|doubt| doubt.term);
-        assert_eq!(noted, Some(9), "nobody accuses it of the cut");
+        assert_eq!(noted, Some(9), "no member accuses it of the cut");
         let returning = returning.cut_back(Recollection {
             runs: vec![run(3, 0, 22)],
             committed: to,

@@ -27,14 +27,11 @@
 //! term and its entry. Other members had already learned that term. The plan treats such a member as one that does not elect. The entries
 //! after the available logs may be lost.
 
-#[cfg(test)]
-mod tests;
-
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use consensus::quorum::{VoterSets, majority_of, unseen_quorum};
+use consensus::quorum::{VoterSets, have_majorities, unseen_quorum};
 use consensus::{
     Answer, Fault, ForceError, Greeting, HistoryEntry, HistoryEvent, MemberCalls, Named, Question,
     RaftNode, RingView, TERM_LEAP, leap_from,
@@ -46,8 +43,8 @@ use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::history;
-
 use crate::member::Member;
+use crate::status::list;
 
 /// The evidence from one member for a quorum repair.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -136,8 +133,7 @@ pub enum WhyUnused {
 }
 
 /// The reason for refusing a repair.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RepairRefusal {
     /// No member with a log answers.
     #[error("no member with a log answers; start at least one, or check the addresses")]
@@ -168,10 +164,8 @@ pub enum RepairRefusal {
         /// Members that do not answer and may hold more.
         missing: BTreeSet<MemberId>,
         /// Answering members whose damaged logs may have lost acknowledged entries.
-        #[serde(default)]
         in_doubt: BTreeSet<MemberId>,
         /// The entry that the ring reached according to an answering member, if no answering member has it.
-        #[serde(default)]
         gone_on: Option<OpId>,
         /// The last entry of the survivor's log: later entries may be lost.
         after: Option<OpId>,
@@ -214,27 +208,16 @@ fn end(op_id: &Option<OpId>) -> String {
     op_id.map_or_else(|| "none".to_owned(), |op_id| op_id.to_string())
 }
 
-fn list(members: &BTreeSet<MemberId>) -> String {
-    let names: Vec<String> = members.iter().map(MemberId::to_string).collect();
-    names.join(", ")
-}
-
 fn may_have_more(
     missing: &BTreeSet<MemberId>,
     in_doubt: &BTreeSet<MemberId>,
     gone_on: &Option<OpId>,
 ) -> String {
-    let missing = (!missing.is_empty()).then(|| {
-        format!(
-            "member {} may have more, and does not answer",
-            list(missing)
-        )
-    });
-    let in_doubt = (!in_doubt.is_empty()).then(|| {
-        format!(
-            "the end of the log of member {} was damaged, and may have been acknowledged",
-            list(in_doubt)
-        )
+    let named = |members: &BTreeSet<MemberId>| (!members.is_empty()).then(|| list(members));
+    let missing = named(missing);
+    let missing = missing.map(|list| format!("member {list} may have more, and does not answer"));
+    let in_doubt = named(in_doubt).map(|list| {
+        format!("the end of the log of member {list} was damaged, and may have been acknowledged")
     });
     let gone_on = gone_on.map(|end| {
         format!("the ring has gone on to {end}, as one of them was told, and none of them has that")
@@ -293,8 +276,9 @@ pub fn plan_repair(evidence: &[MemberEvidence]) -> Result<RepairPlan, RepairRefu
         return Err(RepairRefusal::Led { leader, witness });
     }
     // The longest log in Raft's order: no log without all committed entries exceeds one that has them.
-    let with_log = evidence.iter().filter(|one| !one.sets().is_empty());
-    let survivor = with_log.max_by_key(|one| {
+    // A member without a log may have lost one: it is no evidence of what it acknowledged.
+    let with_log = || evidence.iter().filter(|one| !one.sets().is_empty());
+    let survivor = with_log().max_by_key(|one| {
         let votes = one.sets().iter().any(|set| set.contains(&one.member));
         let is_database = one.kind() == Some(MemberKind::Database);
         (
@@ -305,8 +289,6 @@ pub fn plan_repair(evidence: &[MemberEvidence]) -> Result<RepairPlan, RepairRefu
         )
     });
     let survivor = survivor.ok_or(RepairRefusal::NoEvidence)?;
-    // A member without a log may have lost one: it is no evidence of what it acknowledged.
-    let with_log = || evidence.iter().filter(|one| !one.sets().is_empty());
     let answering: BTreeSet<MemberId> = with_log().map(|one| one.member).collect();
     let sound = with_log().filter(|one| !one.doubted_tail);
     let sound: BTreeSet<MemberId> = sound.map(|one| one.member).collect();
@@ -322,8 +304,6 @@ pub fn plan_repair(evidence: &[MemberEvidence]) -> Result<RepairPlan, RepairRefu
     let out_of_reach: BTreeSet<MemberId> = gone_on.clone().map(|one| one.member).collect();
     let gone_on = gone_on.filter_map(|one| one.elects_from).max();
     let electing = electing - &out_of_reach;
-    let has_majority =
-        |set: &BTreeSet<MemberId>| set.intersection(&electing).count() >= majority_of(set.len());
     // An earlier repair has given up logs that end so far back.
     let given_up = |one: &MemberEvidence| {
         let end = survivor.log_end;
@@ -333,7 +313,7 @@ pub fn plan_repair(evidence: &[MemberEvidence]) -> Result<RepairPlan, RepairRefu
         .filter(|one| sound.contains(&one.member) && !given_up(one))
         .collect();
     let others_elect = || voters.iter().any(|one| is_elected_by(one, &voters));
-    if sets.iter().all(has_majority) || others_elect() {
+    if have_majorities(&sets, &electing) || others_elect() {
         return Err(RepairRefusal::NotLost);
     }
     let unseen = unseen(survivor, evidence, &sound);
@@ -387,9 +367,7 @@ fn is_elected_by(candidate: &MemberEvidence, voters: &[&MemberEvidence]) -> bool
         (needed <= candidate.log_end).then_some(voter.member)
     };
     let granted: BTreeSet<MemberId> = voters.iter().filter_map(grants).collect();
-    let elects =
-        |set: &BTreeSet<MemberId>| set.intersection(&granted).count() >= majority_of(set.len());
-    granted.contains(&candidate.member) && candidate.sets().iter().all(elects)
+    granted.contains(&candidate.member) && have_majorities(candidate.sets(), &granted)
 }
 
 /// Voter sets that may have committed entries that the survivor lacks. Empty: no such entry can exist.
@@ -614,6 +592,9 @@ impl MemberEvidence {
         Some(record.kind)
     }
 }
+
+#[cfg(test)]
+mod tests;
 
 #[cfg(test)]
 mod plan_tests {

@@ -10,8 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::administration::Administration;
 use crate::member::Member;
-use crate::members;
-use crate::members::ReconfigurationError;
+use crate::members::{self, ReconfigurationError, Reconfigured};
 use crate::pause;
 
 /// A scheduled switchover.
@@ -92,12 +91,7 @@ fn mark(members: &mut BTreeMap<MemberId, MemberRecord>, scheduled: Option<&Sched
 }
 
 /// Checks that it can be scheduled.
-fn check(
-    view: &RingView,
-    to: MemberId,
-    at: UnixSeconds,
-    now: UnixSeconds,
-) -> Result<Named, ReconfigurationError> {
+fn check(view: &RingView, to: MemberId, at: UnixSeconds, now: UnixSeconds) -> Reconfigured<Named> {
     let target = view
         .member(to)
         .ok_or(ReconfigurationError::NoSuchMember(to))?;
@@ -115,10 +109,7 @@ impl Member {
     ///
     /// # Errors
     /// [`ReconfigurationError`].
-    pub async fn schedule_switchover(
-        &self,
-        scheduled: &ScheduledSwitchover,
-    ) -> Result<OpId, ReconfigurationError> {
+    pub async fn schedule_switchover(&self, scheduled: &ScheduledSwitchover) -> Reconfigured<OpId> {
         let now = pause::now();
         members::change(self.admin(), &scheduled.by, |view, members| {
             let to = check(view, scheduled.to, scheduled.at, now)?;
@@ -133,10 +124,7 @@ impl Member {
     ///
     /// # Errors
     /// [`ReconfigurationError`].
-    pub async fn cancel_switchover(
-        &self,
-        by: &str,
-    ) -> Result<(ScheduledSwitchover, OpId), ReconfigurationError> {
+    pub async fn cancel_switchover(&self, by: &str) -> Reconfigured<(ScheduledSwitchover, OpId)> {
         let mut cancelled = None;
         let entry = members::change(self.admin(), by, |view, members| {
             let scheduled = ScheduledSwitchover::of(view);

@@ -2,7 +2,6 @@
 //! waits for. Pure; from the leader's view, since only the leader has the others' progress.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use consensus::quorum::{
     QuorumHealth, QuorumPlan, RegionQuorum, RingRules, majority_of, plan, region_quorums,
@@ -38,17 +37,17 @@ pub struct Explanation {
 }
 
 /// Explains the ring from its leader's view; `None` when this member does not lead.
-pub fn explain(view: &RingView, rules: &RingRules, lease: Duration) -> Option<Explanation> {
+pub fn explain(view: &RingView, rules: &RingRules) -> Option<Explanation> {
     let own = view.member(view.own).filter(|_| view.leads)?;
     let members = view.members.iter().map(|peer| {
-        let (could_win, because) = prospects(view, peer, lease);
+        let (could_win, because) = prospects(view, peer);
         Prospects {
             member: peer.id,
             could_win,
             because,
         }
     });
-    let quorum = match plan(rules, view, &own.record.region, lease) {
+    let quorum = match plan(rules, view, &own.record.region) {
         QuorumPlan::Settled => None,
         QuorumPlan::Step { next } => Some(format!(
             "policy {} requires other voters: moving to {}",
@@ -61,13 +60,13 @@ pub fn explain(view: &RingView, rules: &RingRules, lease: Duration) -> Option<Ex
         )),
     };
     Some(Explanation {
-        commit: commit(view, lease),
+        commit: commit(view),
         quorum,
         members: members.collect(),
     })
 }
 
-fn prospects(view: &RingView, peer: &RingMember, lease: Duration) -> (bool, String) {
+fn prospects(view: &RingView, peer: &RingMember) -> (bool, String) {
     let record = &peer.record;
     if peer.id == view.own {
         return (true, "it leads".to_owned());
@@ -85,7 +84,7 @@ fn prospects(view: &RingView, peer: &RingMember, lease: Duration) -> (bool, Stri
         );
         return (false, because);
     }
-    if !peer.answers(lease) {
+    if !view.answers(peer) {
         return (false, "it does not answer; bring it back".to_owned());
     }
     // Members that lag the candidate elect it; the leader itself counts as gone.
@@ -94,7 +93,7 @@ fn prospects(view: &RingView, peer: &RingMember, lease: Duration) -> (bool, Stri
         let (mut granting, mut ahead, mut silent) = (0, Vec::new(), Vec::new());
         for voter in set.iter().filter(|voter| **voter != view.own) {
             match view.member(*voter) {
-                Some(voter) if !voter.answers(lease) => silent.push(voter.id),
+                Some(voter) if !view.answers(voter) => silent.push(voter.id),
                 Some(voter) if voter.matched > peer.matched => ahead.push(voter.id),
                 Some(_) => granting += 1,
                 None => silent.push(*voter),
@@ -116,23 +115,23 @@ fn prospects(view: &RingView, peer: &RingMember, lease: Duration) -> (bool, Stri
     }
     let because = match record.kind {
         MemberKind::Witness => {
-            "its log is long enough; as a witness it would transfer the leadership at once"
+            "its log is long enough; as a witness it would transfer the leadership immediately"
         }
         MemberKind::Database => "its log is long enough",
     };
     (true, because.to_owned())
 }
 
-fn commit(view: &RingView, lease: Duration) -> String {
+fn commit(view: &RingView) -> String {
     if view.voter_sets.is_empty() {
         return "the ring has no voters yet; bootstrap it".to_owned();
     }
     let waits = view.voter_sets.iter().map(|set| {
         let required = majority_of(set.len());
         let mut voters: Vec<&RingMember> = set.iter().filter_map(|id| view.member(*id)).collect();
-        voters.sort_by_key(|voter| (!voter.answers(lease), std::cmp::Reverse(voter.matched)));
+        voters.sort_by_key(|voter| (!view.answers(voter), std::cmp::Reverse(voter.matched)));
         let deciding = voters.get(required - 1);
-        let names = list(&set.iter().copied().collect::<Vec<_>>());
+        let names = list(set);
         let what = match (set.len(), one_region(view, set)) {
             (1, _) => format!("member {names}"),
             (of, Some(region)) => {
@@ -141,7 +140,7 @@ fn commit(view: &RingView, lease: Duration) -> String {
             (of, None) => format!("{required} of {of} voters (members {names})"),
         };
         match deciding {
-            Some(voter) if !voter.answers(lease) => format!(
+            Some(voter) if !view.answers(voter) => format!(
                 "{what}; member {} has to come back before anything commits",
                 voter.id
             ),
@@ -169,27 +168,21 @@ fn one_region(view: &RingView, set: &BTreeSet<MemberId>) -> Option<String> {
 }
 
 fn sets(of: &[BTreeSet<MemberId>]) -> String {
-    let sets: Vec<String> = of
+    let sets = of
         .iter()
-        .map(|set| {
-            format!(
-                "a majority of {{{}}}",
-                list(&set.iter().copied().collect::<Vec<_>>())
-            )
-        })
-        .collect();
-    sets.join(" and ")
+        .map(|set| format!("a majority of {{{}}}", list(set)));
+    sets.collect::<Vec<_>>().join(" and ")
 }
 
-fn list(members: &[MemberId]) -> String {
-    let names: Vec<String> = members.iter().map(MemberId::to_string).collect();
-    names.join(", ")
+pub(crate) fn list<'a>(members: impl IntoIterator<Item = &'a MemberId>) -> String {
+    let names = members.into_iter().map(MemberId::to_string);
+    names.collect::<Vec<_>>().join(", ")
 }
 
 // All that an operator may ask a member about its Raft, as owned values.
 
 /// One member's Raft at one moment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberStatus {
     /// Id of the ring that it belongs to.
     pub ring: RingId,
@@ -224,13 +217,10 @@ pub struct MemberStatus {
     /// The leader's current action to move the quorum and the leadership to where they should be.
     pub leader_task: Option<LeaderTask>,
     /// Why it neither votes nor campaigns, if so.
-    #[serde(default)]
     pub stays_out_of_elections: Option<String>,
     /// The members whose data directories were restored to an earlier state, as far as reported to this one, itself included.
-    #[serde(default)]
     pub put_back: BTreeMap<MemberId, PutBack>,
     /// The timers in use.
-    #[serde(default)]
     pub timers: Timers,
     /// The running program, and the ring's format.
     pub formats: FormatStatus,
@@ -247,11 +237,11 @@ impl Member {
         let ring_view = node.ring_view_in(&role);
         let rules = admin.rules();
         let leadership = node.leadership_in(&role);
-        let timers = node.timers();
-        let lease = timers.lease;
         let quorum = ring_view.leads.then(|| {
             QuorumHealth::judge(role.voter_sets(), |id| {
-                ring_view.member(id).is_some_and(|peer| peer.answers(lease))
+                ring_view
+                    .member(id)
+                    .is_some_and(|peer| ring_view.answers(peer))
             })
         });
         MemberStatus {
@@ -265,9 +255,9 @@ impl Member {
             term: role.term,
             committed: *self.committed().borrow(),
             purged: node.progress().purged,
-            explanation: explain(&ring_view, &rules, lease),
+            explanation: explain(&ring_view, &rules),
             regions: match ring_view.leads {
-                true => region_quorums(&ring_view, lease),
+                true => region_quorums(&ring_view),
                 false => Vec::new(),
             },
             rules,
@@ -281,7 +271,7 @@ impl Member {
             proposals_bytes: self.proposals_bytes(),
             stays_out_of_elections: self.stays_out_of_elections(),
             put_back: self.put_back(),
-            timers,
+            timers: node.timers(),
             formats: admin.local.formats.status(&role.membership),
             leader_task: admin.leader_task.borrow().clone(),
             fault: self.fault_now(),
@@ -294,7 +284,6 @@ mod tests {
     use raft_types::OpId;
 
     use super::*;
-    use crate::test_ring::LEASE;
     use crate::test_ring::Ring;
 
     fn ring() -> Ring {
@@ -302,7 +291,7 @@ mod tests {
     }
 
     fn explained(ring: &Ring) -> Explanation {
-        explain(&ring.view(), &RingRules::default(), LEASE).unwrap()
+        explain(&ring.view(), &RingRules::default()).unwrap()
     }
 
     fn of(explanation: &Explanation, id: u64) -> (bool, &str) {

@@ -1,16 +1,13 @@
 //! Selection of a transfer target: a pure decision about one view of the ring and the state of its mysqlds.
 
-use std::time::Duration;
-
-use consensus::quorum::{MoveObstacle, QuorumPlan, QuorumPolicy, RingRules, is_near, plan};
+use consensus::quorum::{MoveObstacle, QuorumPlan, QuorumPolicy, RingRules, plan};
 use consensus::{DatabaseState, Named, RingMember, RingView, Standings};
 use raft_types::{MemberId, MemberKind};
 use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::member::Member;
-use crate::mysqld;
-use crate::mysqld::{DatabaseStates, Fitness, SOON_THERE};
+use crate::mysqld::{self, DatabaseStates, Fitness, SOON_THERE};
 
 /// Why no member can be given the leadership.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -86,13 +83,7 @@ impl Member {
         let view = node.ring_view();
         let mut reports = mysqld::ask(node, admin.local.database_version(), &view).await;
         let failed = node.failed_targets().standings(Instant::now());
-        let target = choose(
-            &node.ring_view(),
-            &admin.rules(),
-            node.timers().lease,
-            &failed,
-            &reports,
-        )?;
+        let target = choose(&node.ring_view(), &admin.rules(), &failed, &reports)?;
         Ok((target, reports.remove(&target)))
     }
 }
@@ -111,7 +102,6 @@ impl Member {
 pub(crate) fn choose(
     view: &RingView,
     rules: &RingRules,
-    lease: Duration,
     failed: &Standings,
     states: &DatabaseStates,
 ) -> Result<MemberId, NoTarget> {
@@ -128,7 +118,7 @@ pub(crate) fn choose(
         .collect();
     let fit = databases
         .iter()
-        .filter(|peer| obstacle(view, rules, lease, peer).is_none());
+        .filter(|peer| obstacle(view, rules, peer).is_none());
     let target = fit.min_by_key(|peer| {
         let record = &peer.record;
         let state = states.get(&peer.id);
@@ -150,7 +140,7 @@ pub(crate) fn choose(
     });
     match target {
         Some(target) => Ok(target.id),
-        None => Err(no_target(view, rules, lease, &databases)),
+        None => Err(no_target(view, rules, &databases)),
     }
 }
 
@@ -161,12 +151,11 @@ pub(crate) fn choose(
 /// There is none.
 pub(crate) fn choose_voter(
     view: &RingView,
-    lease: Duration,
     failed: &Standings,
     states: &DatabaseStates,
 ) -> Result<MemberId, NoTarget> {
     let voters = view.members.iter();
-    let voters = voters.filter(|peer| peer.voter && peer.id != view.own && is_near(peer, lease));
+    let voters = voters.filter(|peer| peer.voter && peer.id != view.own && view.is_near(peer));
     let target = voters.min_by_key(|peer| {
         (
             failed.contains_key(&peer.id),
@@ -182,21 +171,16 @@ pub(crate) fn choose_voter(
 }
 
 /// The reason why a database member cannot lead now.
-fn obstacle(
-    view: &RingView,
-    rules: &RingRules,
-    lease: Duration,
-    peer: &RingMember,
-) -> Option<NoTarget> {
+fn obstacle(view: &RingView, rules: &RingRules, peer: &RingMember) -> Option<NoTarget> {
     let member = Named::of(peer.id, &peer.record);
-    if !peer.answers(lease) {
+    if !view.answers(peer) {
         return Some(NoTarget::Silent(member));
     }
-    if !is_near(peer, lease) {
+    if !view.is_near(peer) {
         let lag = peer.lag.unwrap_or(u64::MAX);
         return Some(NoTarget::Lagging { member, lag });
     }
-    match plan(rules, view, &peer.record.region, lease) {
+    match plan(rules, view, &peer.record.region) {
         QuorumPlan::Blocked { why } => Some(NoTarget::CannotCommit { member, why }),
         QuorumPlan::Settled if !peer.voter => Some(NoTarget::OutsideTheQuorum {
             member,
@@ -206,16 +190,11 @@ fn obstacle(
     }
 }
 
-fn no_target(
-    view: &RingView,
-    rules: &RingRules,
-    lease: Duration,
-    databases: &[&RingMember],
-) -> NoTarget {
+fn no_target(view: &RingView, rules: &RingRules, databases: &[&RingMember]) -> NoTarget {
     let nearest = databases
         .iter()
-        .min_by_key(|peer| (!peer.answers(lease), peer.lag, peer.id));
-    let why = nearest.and_then(|nearest| obstacle(view, rules, lease, nearest));
+        .min_by_key(|peer| (!view.answers(peer), peer.lag, peer.id));
+    let why = nearest.and_then(|nearest| obstacle(view, rules, nearest));
     let why = why.unwrap_or(NoTarget::NoDatabase);
     match view.pause().map(|paused| paused.primary) {
         Some(primary) if primary == view.own => NoTarget::StaysPrimary(primary),
@@ -229,16 +208,18 @@ fn no_target(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use consensus::TargetStanding;
     use raft_types::Region;
 
     use super::*;
-    use crate::test_ring::{LEASE, Ring};
+    use crate::test_ring::Ring;
 
     fn chosen(ring: &Ring, rules: &RingRules, failed: &[u64]) -> Result<u64, NoTarget> {
         let last = |id: &u64| (MemberId(*id), TargetStanding::ComesLast);
         let failed = failed.iter().map(last).collect();
-        choose(&ring.view(), rules, LEASE, &failed, &DatabaseStates::new()).map(|target| target.0)
+        choose(&ring.view(), rules, &failed, &DatabaseStates::new()).map(|target| target.0)
     }
 
     fn fit(lag: u64) -> DatabaseState {
@@ -334,7 +315,7 @@ mod tests {
                 .map(|(id, state)| (MemberId(id), state))
                 .collect();
             let none = Standings::new();
-            let target = choose(&ring.view(), &RingRules::default(), LEASE, &none, &reports);
+            let target = choose(&ring.view(), &RingRules::default(), &none, &reports);
             assert_eq!(target, Ok(MemberId(expected)), "{what}");
         }
     }

@@ -2,7 +2,6 @@
 //! move the quorum to match, in intersecting steps, and never to a set that could not commit. So no change can create two disjoint quorums.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use consensus::quorum::{
     MoveObstacle, PolicyGap, QuorumPlan, QuorumPolicy, RingRules, VoterSets, plan, policy,
@@ -14,8 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::administration::Administration;
 use crate::member::Member;
-use crate::members;
-use crate::members::ReconfigurationError;
+use crate::members::{self, ReconfigurationError, Reconfigured};
 
 /// An operator's change to a member's record; omitted values stay.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,18 +72,17 @@ fn amended_record(
     rules: &RingRules,
     id: MemberId,
     change: &RecordChange,
-    lease: Duration,
-) -> Result<Amendment<MemberRecord>, ReconfigurationError> {
+) -> Reconfigured<Amendment<MemberRecord>> {
     let peer = view
         .member(id)
         .ok_or(ReconfigurationError::NoSuchMember(id))?;
     let before = peer.record.clone();
     let mut after = before.clone();
-    change.name.clone_into_some(&mut after.name);
-    change.region.clone_into_some(&mut after.region);
-    change.votes.clone_into_some(&mut after.votes);
-    change.priority.clone_into_some(&mut after.priority);
-    change.address.clone_into_some(&mut after.address);
+    replace(&mut after.name, change.name.as_ref());
+    replace(&mut after.region, change.region.as_ref());
+    replace(&mut after.votes, change.votes.as_ref());
+    replace(&mut after.priority, change.priority.as_ref());
+    replace(&mut after.address, change.address.as_ref());
     if after.has_same_settings(&before) {
         return Err(ReconfigurationError::AsItIs);
     }
@@ -104,23 +101,19 @@ fn amended_record(
         if !after.votes && !before.pause.is_none() {
             return Err(ReconfigurationError::PausedPrimary(id));
         }
-        check_quorum(view, rules, &then, rules, lease)?;
+        check_quorum(view, rules, &then, rules)?;
     }
     Ok(Amendment {
         before,
         after,
         sets: view.voter_sets.clone(),
-        wanted: wanted(&then, rules, lease),
+        wanted: wanted(&then, rules),
         entry: None,
     })
 }
 
 /// Checks that name and address are well-formed and unique.
-fn check_words(
-    view: &RingView,
-    id: MemberId,
-    record: &MemberRecord,
-) -> Result<(), ReconfigurationError> {
+fn check_words(view: &RingView, id: MemberId, record: &MemberRecord) -> Reconfigured {
     if !host_and_port(&record.address).is_ok_and(|(_, port)| port > 0) {
         return Err(ReconfigurationError::NotAnAddress(record.address.clone()));
     }
@@ -135,13 +128,11 @@ fn amended_rules(
     view: &RingView,
     before: &RingRules,
     change: &RulesChange,
-    lease: Duration,
-) -> Result<Amendment<RingRules>, ReconfigurationError> {
+) -> Reconfigured<Amendment<RingRules>> {
     let mut after = before.clone();
-    change.policy.clone_into_some(&mut after.policy);
-    change
-        .region_preference
-        .clone_into_some(&mut after.region_preference);
+    replace(&mut after.policy, change.policy.as_ref());
+    let preference = change.region_preference.as_ref();
+    replace(&mut after.region_preference, preference);
     after.expected_voters.extend(change.expected_voters.clone());
     after.expected_voters.retain(|_, voters| *voters > 0);
     if after == *before {
@@ -167,8 +158,8 @@ fn amended_rules(
     if let Some(unknown) = named.find(|region| !regions.contains(region)) {
         return Err(ReconfigurationError::NoSuchRegion(unknown.clone()));
     }
-    check_quorum(view, before, view, &after, lease)?;
-    let wanted = wanted(view, &after, lease);
+    check_quorum(view, before, view, &after)?;
+    let wanted = wanted(view, &after);
     if !wanted.iter().any(|set| set.contains(&view.own)) {
         return Err(ReconfigurationError::OutsideTheQuorum(view.own));
     }
@@ -187,9 +178,8 @@ fn check_quorum(
     rules: &RingRules,
     then: &RingView,
     rules_then: &RingRules,
-    lease: Duration,
-) -> Result<(), ReconfigurationError> {
-    let planned = |view: &RingView, rules: &RingRules| plan(rules, view, &home_of(view), lease);
+) -> Reconfigured {
+    let planned = |view: &RingView, rules: &RingRules| plan(rules, view, &home_of(view));
     match (planned(then, rules_then), planned(view, rules)) {
         (QuorumPlan::Blocked { why }, QuorumPlan::Blocked { why: before }) if why == before => {
             Ok(())
@@ -205,20 +195,14 @@ fn home_of(view: &RingView) -> Region {
 }
 
 /// The voter sets that the rules require in this ring; those in force if the rules cannot be followed.
-fn wanted(view: &RingView, rules: &RingRules, lease: Duration) -> VoterSets {
-    wanted_sets(rules, view, &home_of(view), lease).unwrap_or_else(|_| view.voter_sets.clone())
+fn wanted(view: &RingView, rules: &RingRules) -> VoterSets {
+    wanted_sets(rules, view, &home_of(view)).unwrap_or_else(|_| view.voter_sets.clone())
 }
 
 /// Replaces the value with a clone if one is given.
-trait CloneIntoSome<T> {
-    fn clone_into_some(&self, place: &mut T);
-}
-
-impl<T: Clone> CloneIntoSome<T> for Option<T> {
-    fn clone_into_some(&self, place: &mut T) {
-        if let Some(value) = self {
-            place.clone_from(value);
-        }
+fn replace<T: Clone>(value: &mut T, given: Option<&T>) {
+    if let Some(given) = given {
+        value.clone_from(given);
     }
 }
 
@@ -233,10 +217,9 @@ impl Member {
         change: &RecordChange,
         dry_run: bool,
         by: &str,
-    ) -> Result<Amendment<MemberRecord>, ReconfigurationError> {
+    ) -> Reconfigured<Amendment<MemberRecord>> {
         let admin = self.admin();
-        let lease = admin.node.timers().lease;
-        let decide = |view: &RingView| amended_record(view, &admin.rules(), id, change, lease);
+        let decide = |view: &RingView| amended_record(view, &admin.rules(), id, change);
         let done = amend(admin, by, dry_run, decide, |members, after| {
             members.insert(id, after.clone());
             let member = Named::of(id, after);
@@ -266,10 +249,9 @@ impl Member {
         change: &RulesChange,
         dry_run: bool,
         by: &str,
-    ) -> Result<Amendment<RingRules>, ReconfigurationError> {
+    ) -> Reconfigured<Amendment<RingRules>> {
         let admin = self.admin();
-        let lease = admin.node.timers().lease;
-        let decide = |view: &RingView| amended_rules(view, &admin.rules(), change, lease);
+        let decide = |view: &RingView| amended_rules(view, &admin.rules(), change);
         let done = amend(admin, by, dry_run, decide, |members, after| {
             policy::write(members, after);
             let policy = after.policy.to_string();
@@ -284,9 +266,9 @@ async fn amend<T>(
     admin: &Administration,
     by: &str,
     dry_run: bool,
-    decide: impl Fn(&RingView) -> Result<Amendment<T>, ReconfigurationError>,
+    decide: impl Fn(&RingView) -> Reconfigured<Amendment<T>>,
     apply: impl FnOnce(&mut BTreeMap<MemberId, MemberRecord>, &T) -> HistoryEvent,
-) -> Result<Amendment<T>, ReconfigurationError> {
+) -> Reconfigured<Amendment<T>> {
     if dry_run {
         return decide(&members::leading_view(admin)?);
     }
@@ -310,7 +292,6 @@ mod tests {
     use raft_types::Incarnation;
 
     use super::*;
-    use crate::test_ring::LEASE;
     use crate::test_ring::Ring;
 
     fn ring() -> Ring {
@@ -331,7 +312,7 @@ mod tests {
         change: RecordChange,
     ) -> Result<Amendment<MemberRecord>, String> {
         let rules = RingRules::default();
-        amended_record(&ring.view(), &rules, MemberId(id), &change, LEASE)
+        amended_record(&ring.view(), &rules, MemberId(id), &change)
             .map_err(|error| error.to_string())
     }
 
@@ -495,7 +476,7 @@ mod tests {
         ];
         for (change, silent, expected) in table {
             let view = ring().silent(silent).view();
-            let done = amended_rules(&view, &RingRules::default(), &change, LEASE);
+            let done = amended_rules(&view, &RingRules::default(), &change);
             let refusal = match done {
                 Ok(done) => format!("{:?}", numbers(&done.wanted)),
                 Err(error) => format!("refused: {error}"),

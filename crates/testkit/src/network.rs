@@ -3,19 +3,19 @@
 
 use std::time::Duration;
 
-use consensus::log_probe::{Answered, Asked, ReportingNetwork, RpcResult};
-use consensus::{Answer, CallError, Inbound, Knock, MemberCalls, Question};
+use consensus::log_probe::{
+    AnswerStream, Answered, Asked, Lane, MemberClient, MemberNetwork, RpcResult,
+};
+use consensus::{Answer, CallError, Inbound, Knock, MemberCalls, Question, log_probe};
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
-use futures::{FutureExt, Stream, StreamExt};
-use openraft::OptionalSend;
-use openraft::errors::{RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable};
-use openraft::network::{RPCOption, RPCTypes, RaftNetworkFactory, RaftNetworkV2};
+use futures::{FutureExt, StreamExt};
+use openraft::errors::{RPCError, Timeout, Unreachable};
+use openraft::network::{RPCOption, RPCTypes};
 use openraft::raft::{
-    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendResult,
-    TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
+    AppendEntriesRequest, SnapshotResponse, StreamAppendResult, TransferLeaderRequest,
+    TransferLeaderResponse, VoteRequest, VoteResponse,
 };
-use openraft::type_config::alias::SnapshotOf;
 use raft_types::{FileStart, MemberId, MemberRecord, OfferedStart, TypeConfig, Vote};
 
 /// Caller and callee.
@@ -144,25 +144,15 @@ impl<C: Carrier> Port<C> {
     pub fn new(own: MemberId, carrier: C) -> Self {
         Self { own, carrier }
     }
+}
 
-    fn line(&self, to: MemberId, lane: Lane) -> Line<C> {
-        Line {
+impl<C: Carrier> MemberNetwork for Port<C> {
+    fn client(&self, lane: Lane, to: MemberId, _: &MemberRecord) -> Box<dyn MemberClient> {
+        Box::new(Line {
             link: Link { from: self.own, to },
             lane,
             carrier: self.carrier.clone(),
-        }
-    }
-}
-
-impl<C: Carrier> RaftNetworkFactory<TypeConfig> for Port<C> {
-    type Network = Line<C>;
-
-    async fn new_client(&mut self, target: MemberId, _: &MemberRecord) -> Line<C> {
-        self.line(target, Lane::Entries)
-    }
-
-    async fn new_heartbeat_client(&mut self, target: MemberId, _: &MemberRecord) -> Line<C> {
-        self.line(target, Lane::Heartbeats)
+        })
     }
 }
 
@@ -207,14 +197,8 @@ impl<C: Carrier> MemberCalls for Port<C> {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Lane {
-    Entries,
-    Heartbeats,
-}
-
 /// Calls one member, for the engine.
-pub struct Line<C> {
+struct Line<C> {
     link: Link,
     lane: Lane,
     carrier: C,
@@ -254,124 +238,79 @@ impl<C: Carrier> Line<C> {
         );
         call.await
     }
-
-    async fn ask_vote(&self, call: Call, option: RPCOption) -> RpcResult<VoteResponse<TypeConfig>> {
-        let call = self.call(call, option.hard_ttl(), |reply| match reply {
-            Reply::Vote(response) => Some(response),
-            _ => None,
-        });
-        call.await
-    }
 }
 
-impl<C: Carrier> RaftNetworkV2<TypeConfig> for Line<C> {
-    type SnapshotData = OfferedStart;
-
-    async fn append_entries(
+impl<C: Carrier> MemberClient for Line<C> {
+    fn stream(
         &mut self,
-        request: AppendEntriesRequest<TypeConfig>,
+        mut requests: BoxStream<'static, Asked>,
         option: RPCOption,
-    ) -> RpcResult<AppendEntriesResponse<TypeConfig>> {
-        Ok(self.heartbeat(request, &option).await?.into())
-    }
-
-    fn stream_append<'s, S>(
-        &'s mut self,
-        requests: S,
-        option: RPCOption,
-    ) -> BoxFuture<'s, RpcResult<BoxStream<'s, RpcResult<StreamAppendResult<TypeConfig>>>>>
-    where
-        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
-    {
-        self.stream_without_reports(requests, option)
-    }
-
-    async fn vote(
-        &mut self,
-        request: VoteRequest<TypeConfig>,
-        option: RPCOption,
-    ) -> RpcResult<VoteResponse<TypeConfig>> {
-        self.ask_vote(Call::Vote(request), option).await
-    }
-
-    async fn pre_vote(
-        &mut self,
-        request: VoteRequest<TypeConfig>,
-        option: RPCOption,
-    ) -> RpcResult<VoteResponse<TypeConfig>> {
-        self.ask_vote(Call::PreVote(request), option).await
-    }
-
-    async fn full_snapshot(
-        &mut self,
-        vote: Vote,
-        snapshot: SnapshotOf<TypeConfig, OfferedStart>,
-        _: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
-        option: RPCOption,
-    ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
-        let Some(start) = snapshot.snapshot else {
-            let why = "no file of this log is there with which the member's log could begin";
-            return Err(unreachable(why).into());
-        };
-        let call = self.call(
-            Call::Begin(vote, start),
-            option.hard_ttl(),
-            |reply| match reply {
-                Reply::Begin(response) => Some(response),
-                _ => None,
-            },
-        );
-        Ok(call.await?)
-    }
-
-    async fn transfer_leader(
-        &mut self,
-        request: TransferLeaderRequest<TypeConfig>,
-        option: RPCOption,
-    ) -> RpcResult<TransferLeaderResponse<TypeConfig>> {
-        let call = self.call(
-            Call::Transfer(request),
-            option.hard_ttl(),
-            |reply| match reply {
-                Reply::Transfer(response) => Some(response),
-                _ => None,
-            },
-        );
-        call.await
-    }
-}
-
-impl<C: Carrier> ReportingNetwork for Line<C> {
-    fn stream_reported<'s, S>(
-        &'s mut self,
-        mut requests: S,
-        option: RPCOption,
-    ) -> BoxFuture<'s, RpcResult<BoxStream<'s, RpcResult<Answered>>>>
-    where
-        S: Stream<Item = Asked> + Send + Unpin + 'static,
-    {
+    ) -> log_probe::Call<'_, AnswerStream<'_>> {
         async move {
             // The engine pauses before another attempt inside its stream of requests.
             let Some(first) = requests.next().await else {
                 return Ok(stream::empty().boxed());
             };
-            match self.lane {
-                Lane::Entries => {
-                    let requests = stream::iter([first]).chain(requests).boxed();
-                    self.carrier
-                        .stream(self.link, requests, option.hard_ttl())
-                        .await
-                }
-                Lane::Heartbeats => {
-                    let answer = async move {
-                        let result = self.heartbeat(first.request, &option).await?;
-                        let report = None;
-                        Ok(Answered { result, report })
-                    };
-                    Ok(stream::once(answer).boxed())
-                }
+            if self.lane == Lane::Entries {
+                let requests = stream::iter([first]).chain(requests).boxed();
+                let answers = self.carrier.stream(self.link, requests, option.hard_ttl());
+                return answers.await;
             }
+            let answer = async move {
+                let result = self.heartbeat(first.request, &option).await?;
+                let report = None;
+                Ok(Answered { result, report })
+            };
+            Ok(stream::once(answer).boxed())
         }
         .boxed()
+    }
+
+    fn vote(
+        &mut self,
+        request: VoteRequest<TypeConfig>,
+        is_pre_vote: bool,
+        option: RPCOption,
+    ) -> log_probe::Call<'_, VoteResponse<TypeConfig>> {
+        let call = match is_pre_vote {
+            true => Call::PreVote(request),
+            false => Call::Vote(request),
+        };
+        let expected = |reply| match reply {
+            Reply::Vote(response) => Some(response),
+            _ => None,
+        };
+        self.call(call, option.hard_ttl(), expected).boxed()
+    }
+
+    fn transfer_leader(
+        &mut self,
+        request: TransferLeaderRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> log_probe::Call<'_, TransferLeaderResponse<TypeConfig>> {
+        let expected = |reply| match reply {
+            Reply::Transfer(response) => Some(response),
+            _ => None,
+        };
+        let call = Call::Transfer(request);
+        self.call(call, option.hard_ttl(), expected).boxed()
+    }
+
+    fn begin(
+        &mut self,
+        vote: Vote,
+        start: OfferedStart,
+        option: RPCOption,
+    ) -> log_probe::Call<'_, SnapshotResponse<TypeConfig>> {
+        let Some(start) = start else {
+            let why = "no file of this log is there with which the member's log could begin";
+            return async move { Err(unreachable(why)) }.boxed();
+        };
+        let expected = |reply| match reply {
+            Reply::Begin(response) => Some(response),
+            _ => None,
+        };
+        let call = Call::Begin(vote, start);
+        self.call(call, option.hard_ttl(), expected).boxed()
     }
 }

@@ -178,14 +178,12 @@ async fn agree(
     let own = book.identity();
     loop {
         let mut last_error = None;
-        let mut introductions = BTreeMap::from([(
-            own.member,
-            Introduction {
-                identity: own,
-                log_is_empty: Some(own_log_is_empty),
-                speaks: book.speaks(),
-            },
-        )]);
+        let introduction = Introduction {
+            identity: own,
+            log_is_empty: Some(own_log_is_empty),
+            speaks: book.speaks(),
+        };
+        let mut introductions = BTreeMap::from([(own.member, introduction)]);
         let others = configured.iter().filter(|(id, _)| **id != own.member);
         let asked =
             join_all(others.map(|(&id, record)| async move { (id, calls.identify(record).await) }));

@@ -4,10 +4,12 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use raft_types::{AssemblyError, OpId, PayloadAssembly, PayloadChecksumError, TransactionPayload};
+use raft_types::{
+    AssemblyError, OpId, PayloadAssembly, PayloadChecksumError, TransactionPayload, lock,
+};
 use spilling_bytes::long_work;
 use spilling_bytes::{SPILLED_FROM, SpillFolder, SpillingBytes};
 use tokio::sync::OnceCell;
@@ -76,7 +78,7 @@ impl Packer {
     }
 
     pub(crate) fn figures(&self) -> CompressionFigures {
-        self.kept().figures
+        lock(&self.kept).figures
     }
 
     /// An entry's compressed payload; `None` if it is sent uncompressed.
@@ -85,7 +87,7 @@ impl Packer {
             return None;
         }
         let cell = {
-            let mut kept = self.kept();
+            let mut kept = lock(&self.kept);
             kept.payloads.entry(op_id).or_default().packed.clone()
         };
         let packed = cell.get_or_init(|| self.pack_and_keep(op_id, payload.clone()));
@@ -106,7 +108,7 @@ impl Packer {
                 packing.await.ok().flatten()
             }
         };
-        let mut kept = self.kept();
+        let mut kept = lock(&self.kept);
         if let Some(packed) = &packed {
             kept.figures.bytes_in += length as u64;
             kept.figures.bytes_out += packed.len() as u64;
@@ -114,11 +116,6 @@ impl Packer {
         kept.keep(op_id, packed.as_ref().map_or(0, Bytes::len));
         drop(kept);
         packed
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        // In the worst case a payload is compressed again.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -275,11 +272,9 @@ impl Unpacking {
 
 impl Write for Sink {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
-        if self.payload.received() + piece.len() > self.length {
-            return Err(wrong_length(
-                self.payload.received() + piece.len(),
-                self.length,
-            ));
+        let received = self.payload.received() + piece.len();
+        if received > self.length {
+            return Err(wrong_length(received, self.length));
         }
         self.payload.push(piece);
         Ok(piece.len())
@@ -389,7 +384,7 @@ mod tests {
         for index in 0..1000 {
             assert!(packer.pack(OpId::new(1, index), &payload).await.is_some());
         }
-        let kept = packer.kept();
+        let kept = lock(&packer.kept);
         assert!(kept.bytes <= KEPT_BYTES && kept.bytes > KEPT_BYTES / 2);
         let there: usize = kept
             .payloads

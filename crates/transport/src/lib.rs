@@ -37,7 +37,7 @@ pub use crate::bootstrap::{BootstrapCalls, RingBootstrapError, bootstrap_ring, b
 pub use crate::callers::{NamedRoles, Right};
 pub use crate::client::{
     AddressError, AdminClient, AdminError, ByteStream, CommandEvents, Duplex, FarOptions,
-    GrpcNetworkFactory, LinkBytes, LogPieces, NetworkOptions, PeerClient, PeerTrouble, Streams,
+    GrpcNetworkFactory, LinkBytes, LogPieces, NetworkOptions, PeerTrouble, Streams,
 };
 pub use crate::compression::{Compression, CompressionFigures};
 pub use crate::config::TransportConfig;

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use bytes::Bytes;
 use consensus::Inbound;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use proxy::ProxyService;
-use raft_types::{LogReport, MemberId, OwnLog};
+use raft_types::{LogReport, MemberId, OwnLog, lock};
 use ring_admin::{AdmissionRefusal, IdentityBook, admit};
 use spilling_bytes::SpillFolder;
 use tokio::sync::mpsc;
@@ -152,10 +152,7 @@ impl LocalMember {
     }
 
     fn log_once(&self, refusal: AdmissionRefusal) {
-        let mut last = self
-            .last_refusal
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&self.last_refusal);
         if last.replace(refusal) != Some(refusal) {
             tracing::warn!(%refusal, "a call of another member is refused");
         }
@@ -168,13 +165,6 @@ impl LocalMember {
 /// Connection number, never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ConnectionId(u64);
-
-/// Whether a calling member already had an open connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Arrival {
-    First,
-    Known,
-}
 
 /// All open connections, with the member that calls over each, once known.
 #[derive(Debug, Default)]
@@ -189,40 +179,32 @@ struct Open {
 impl Connections {
     /// Records a new connection.
     pub(crate) fn opens(&self) -> ConnectionId {
-        let mut open = self.lock();
+        let mut open = lock(&self.0);
         open.next += 1;
         let id = ConnectionId(open.next);
         open.callers.insert(id, None);
         id
     }
 
-    /// Records a member's call over a connection. If the connection is still open, `heard` receives whether the member had no other open
+    /// Records a member's call over a connection. If the connection is still open, `arrives` receives whether the member had no other open
     /// one. This is ordered with the end of the last connection, so that earlier calls of a dead process do not count as a sign of life.
-    pub(crate) fn calls(&self, id: ConnectionId, caller: MemberId, arrivals: impl FnOnce(Arrival)) {
-        let mut open = self.lock();
+    pub(crate) fn calls(&self, id: ConnectionId, caller: MemberId, arrives: impl FnOnce(bool)) {
+        let mut open = lock(&self.0);
         let known = open.callers.values().any(|other| *other == Some(caller));
         if let Some(of_this) = open.callers.get_mut(&id) {
             *of_this = Some(caller);
-            arrivals(match known {
-                true => Arrival::Known,
-                false => Arrival::First,
-            });
+            arrives(!known);
         }
     }
 
     /// Records a closed connection. If it was a member's last one, `hung_up` receives the member.
     pub(crate) fn closes(&self, id: ConnectionId, hung_up: impl FnOnce(MemberId)) {
-        let mut open = self.lock();
+        let mut open = lock(&self.0);
         let caller = open.callers.remove(&id).flatten();
         let last = caller.filter(|_| !open.callers.values().any(|other| *other == caller));
         if let Some(caller) = last {
             hung_up(caller);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Open> {
-        // Each change is one insertion or removal.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -236,11 +218,10 @@ mod tests {
     fn the_end_of_a_members_last_connection_is_reported() {
         let connections = Connections::default();
         let [urgent, bulk, stranger, silent] = [(); 4].map(|()| connections.opens());
-        use Arrival::{First, Known};
         let arrivals = RefCell::new(Vec::new());
         let calls = |id, caller| {
-            connections.calls(id, MemberId(caller), |arrival| {
-                arrivals.borrow_mut().push(arrival);
+            connections.calls(id, MemberId(caller), |is_first| {
+                arrivals.borrow_mut().push(is_first);
             });
         };
         calls(urgent, 1);
@@ -254,14 +235,14 @@ mod tests {
         assert_eq!(closes(silent), []);
         assert_eq!(closes(bulk), [], "the other one is open");
         assert_eq!(closes(urgent), [MemberId(1)]);
-        assert_eq!(*arrivals.borrow(), [First, Known, First]);
+        assert_eq!(*arrivals.borrow(), [true, false, true]);
         // A call read before the end, and processed only now.
         calls(urgent, 1);
-        assert_eq!(*arrivals.borrow(), [First, Known, First]);
+        assert_eq!(*arrivals.borrow(), [true, false, true]);
         assert_eq!(closes(urgent), [MemberId(1)], "once");
         let again = connections.opens();
         calls(again, 1);
-        assert_eq!(*arrivals.borrow(), [First, Known, First, First]);
+        assert_eq!(*arrivals.borrow(), [true, false, true, true]);
         assert_eq!(closes(stranger), [MemberId(1), MemberId(2)]);
     }
 }

@@ -44,35 +44,15 @@ pub struct TlsFiles {
 /// An unusable TLS file.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The file cannot be opened or read.
-    #[error("{role} `{}` cannot be read: {source}", .path.display())]
-    Unreadable {
+    /// The file cannot be read, has no PEM block of the expected kind, or has invalid contents.
+    #[error("{role} `{}` {what}", .path.display())]
+    Unusable {
         /// The file's purpose.
         role: &'static str,
         /// Its path.
         path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// It is not PEM, or has no block of the expected kind.
-    #[error("{role} `{}` has no {what} block in PEM; check that it is the right file", .path.display())]
-    Nothing {
-        /// The file's purpose.
-        role: &'static str,
-        /// Its path.
-        path: PathBuf,
-        /// The expected kind of PEM block.
-        what: &'static str,
-    },
-    /// It is PEM with invalid contents.
-    #[error("{role} `{}` is damaged: {reason}", .path.display())]
-    Damaged {
-        /// The file's purpose.
-        role: &'static str,
-        /// Its path.
-        path: PathBuf,
-        /// The parser's error.
-        reason: String,
+        /// Which of these it is, and the system's or the parser's error.
+        what: String,
     },
     /// Certificate and key do not match.
     #[error("the key `{}` does not belong to the certificate `{}`; check both paths", .key.display(), .certificate.display())]
@@ -99,9 +79,7 @@ impl TlsError {
     #[must_use]
     pub fn file(&self) -> &Path {
         match self {
-            Self::Unreadable { path, .. }
-            | Self::Nothing { path, .. }
-            | Self::Damaged { path, .. } => path,
+            Self::Unusable { path, .. } => path,
             Self::NotAPair { key, .. } => key,
             Self::Rejected { certificate, .. } => certificate,
         }
@@ -267,11 +245,7 @@ impl std::fmt::Debug for TlsMaterial {
 }
 
 fn read(role: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
-    fs::read(path).map_err(|source| TlsError::Unreadable {
-        role,
-        path: path.to_owned(),
-        source,
-    })
+    fs::read(path).map_err(|error| unusable(role, path, format!("cannot be read: {error}")))
 }
 
 fn certificates(
@@ -282,22 +256,14 @@ fn certificates(
     let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let parsed = parsed.map_err(damaged(role, path))?;
     if parsed.is_empty() {
-        return Err(TlsError::Nothing {
-            role,
-            path: path.to_owned(),
-            what: "CERTIFICATE",
-        });
+        return Err(without_block(role, path, "CERTIFICATE"));
     }
     Ok(parsed)
 }
 
 fn private_key(path: &Path, pem: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
     match PrivateKeyDer::from_pem_slice(pem) {
-        Err(pem::Error::NoItemsFound) => Err(TlsError::Nothing {
-            role: KEY,
-            path: path.to_owned(),
-            what: "PRIVATE KEY",
-        }),
+        Err(pem::Error::NoItemsFound) => Err(without_block(KEY, path, "PRIVATE KEY")),
         parsed => parsed.map_err(damaged(KEY, path)),
     }
 }
@@ -324,11 +290,17 @@ fn certificate_and_key(
 }
 
 fn damaged<E: Display>(role: &'static str, path: &Path) -> impl FnOnce(E) -> TlsError {
-    move |error| TlsError::Damaged {
-        role,
-        path: path.to_owned(),
-        reason: error.to_string(),
-    }
+    move |error| unusable(role, path, format!("is damaged: {error}"))
+}
+
+fn without_block(role: &'static str, path: &Path, block: &str) -> TlsError {
+    let what = format!("has no {block} block in PEM; check that it is the right file");
+    unusable(role, path, what)
+}
+
+fn unusable(role: &'static str, path: &Path, what: String) -> TlsError {
+    let path = path.to_owned();
+    TlsError::Unusable { role, path, what }
 }
 
 /// TLS configuration of a server for clients without certificates.
@@ -364,12 +336,12 @@ impl Ends {
         let now = now.duration_since(SystemTime::UNIX_EPOCH);
         let now = UnixTime::since_unix_epoch(now.unwrap_or_default());
         let name = self.files.peer_name.as_deref().unwrap_or(host);
-        self.judge(name, now)
-            .map_err(|(what, advice)| TlsError::Rejected {
-                certificate: self.files.certificate.clone(),
-                what,
-                advice,
-            })?;
+        let judged = self.judge(name, now);
+        judged.map_err(|(what, advice)| TlsError::Rejected {
+            certificate: self.files.certificate.clone(),
+            what,
+            advice,
+        })?;
         let end = self
             .shown
             .cert
@@ -395,9 +367,8 @@ impl Ends {
             let what = format!("cannot carry `{name}`, at which the others call this member");
             (what, NAMEABLE)
         })?;
-        let called = self
-            .called
-            .verify_server_cert(own, between, &named, &[], now);
+        let server = &self.called;
+        let called = server.verify_server_cert(own, between, &named, &[], now);
         let calls = || self.callers.verify_client_cert(own, between, now);
         let judged = called.map(drop).and_then(|()| calls().map(drop));
         judged.map_err(|error| self.cause(&error, name))

@@ -16,9 +16,7 @@ use openraft::raft::{
     VoteRequest, VoteResponse,
 };
 use openraft::vote::{RaftLeaderId, RaftVote};
-use raft_types::{
-    FileStart, FileStarts, LogId, MemberId, MemberRecord, OpId, Term, TypeConfig, Vote,
-};
+use raft_types::{FileStart, LogId, MemberId, MemberRecord, OpId, Term, TypeConfig, Vote};
 use thiserror::Error;
 use tokio::sync::oneshot;
 
@@ -26,10 +24,12 @@ use crate::calls::{Agreement, Answer, CallError, FileBytes, Question};
 use crate::election::candidate_order::{candidates, goes_first};
 use crate::election::elections::Elections;
 use crate::election::leader_exit::LedTerm;
+use crate::election::put_back::{TERM_LEAP, leap_from};
+use crate::election::vote_gate::ElectionGate;
 use crate::election::{doubted_tail, early_election, greetings, interim_leader, mock_vote};
 use crate::engine::handle::EngineHandle;
 use crate::engine::{Fault, RoleSnapshot, raft_fault};
-use crate::forced_membership::{NO_MEMBER, TERM_LEAP, leap_from};
+use crate::forced_membership::NO_MEMBER;
 use crate::log_room::wait_for_room;
 use crate::node::RaftNode;
 use crate::{calls, engine};
@@ -43,16 +43,14 @@ pub struct Inbound {
     node: Arc<RaftNode>,
     engine: Arc<EngineHandle>,
     elections: Arc<Elections>,
-    starts: Arc<dyn FileStarts>,
 }
 
 impl Inbound {
-    pub(crate) fn new(node: Arc<RaftNode>, starts: Arc<dyn FileStarts>) -> Self {
+    pub(crate) fn new(node: Arc<RaftNode>) -> Self {
         Self {
             engine: node.engine.clone(),
             elections: node.elections.clone(),
             node,
-            starts,
         }
     }
 
@@ -188,7 +186,7 @@ impl Inbound {
 
     /// Lets the log begin with a file of a leader's log, because the entries that it lacks are purged
     /// there. The answer comes when that is durable. Only entries that the start covers are dropped:
-    /// see [`FileStarts::begin_at`].
+    /// see [`raft_types::FileStarts::begin_at`].
     ///
     /// A log that already has the entry before the start stays as it is: the offer crossed the entries in flight, and
     /// the engine would reset the log's end to there.
@@ -211,7 +209,7 @@ impl Inbound {
             let reason = format!("its leader is of term {}", vote.leader_id.term);
             return Err(refused(reason));
         }
-        let checked = self.starts.check_start(&start);
+        let checked = self.engine.starts.check_start(&start);
         checked.map_err(|error| refused(error.to_string()))?;
         let prepared = self.node.administrator.prepare_for(&start.membership);
         prepared.map_err(|error| refused(error.to_string()))?;
@@ -371,7 +369,7 @@ impl Inbound {
     ) -> Result<TransferLeaderResponse<TypeConfig>, Fault> {
         // The engine waits until it durably has all that the leader has: then nothing is in doubt. A leader of an
         // earlier term than the doubt's proves nothing, and no member follows one that was passed over.
-        let doubt = self.starts.doubted_tail();
+        let doubt = self.engine.starts.doubted_tail();
         let doubted = doubt.is_some_and(|doubt| request.from_leader().leader_id.term < doubt.term);
         let is_over = passed_over(&self.elections, request.from_leader()).is_some();
         if *request.to_node_id() == self.engine.id && (doubted || is_over) {
@@ -393,10 +391,10 @@ impl Inbound {
         let elections = &self.elections;
         match question {
             Question::Greeting(said) => {
-                greetings::take_in(elections, &*self.starts, caller, &said).await;
+                greetings::take_in(elections, caller, &said).await;
                 Ok(Answer::Greeting {
                     program: Some(self.node.program.clone()),
-                    greeting: greetings::greeting(elections, &*self.starts, caller),
+                    greeting: greetings::greeting(elections, caller),
                 })
             }
             Question::Campaign { term } => {
@@ -408,12 +406,11 @@ impl Inbound {
                 Ok(Answer::Campaigns)
             }
             Question::MockElection(call) => {
-                let held = mock_vote::hold(elections, &self.node.calls, call);
-                Ok(Answer::MockElection(held.await?))
+                let held = mock_vote::hold(elections, call).await;
+                held.map(Answer::MockElection)
             }
             Question::MockVote(call) => {
-                let vote = mock_vote::vote(elections, &call);
-                Ok(Answer::MockVote(vote.await))
+                Ok(Answer::MockVote(mock_vote::vote(elections, &call).await))
             }
             Question::EarlyVote(call) => {
                 early_election::answer(elections, caller, &call).await?;
@@ -436,7 +433,7 @@ impl Inbound {
                 state.map(Answer::Database).ok_or_else(none)
             }
             Question::FilePart(part) => {
-                let bytes = self.starts.part_of_file(part).await;
+                let bytes = self.engine.starts.part_of_file(part).await;
                 Ok(Answer::FilePart(FileBytes(bytes.map_err(CallError::new)?)))
             }
             Question::Note { entries } => {
@@ -521,9 +518,10 @@ fn heed_leap(elections: &Elections, vote: &Vote) {
     let leap = leap_from(engine::progress(&elections.engine.raft).last_log);
     let told = elections.campaigning.gate.committed();
     if heard >= leap && told.is_none_or(|told| told.term < leap) {
+        let told = |gate: &ElectionGate| gate.told(OpId::new(leap, 0));
         elections
             .campaigning
-            .told(OpId::new(leap, 0), &elections.engine.raft);
+            .change_gate(&elections.engine.raft, told);
     }
 }
 

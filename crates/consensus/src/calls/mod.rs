@@ -15,8 +15,7 @@ use thiserror::Error;
 
 use crate::election::mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
 use crate::election::put_back::{Remembered, Report};
-use crate::engine;
-use crate::engine::{Engine, Fault};
+use crate::engine::{self, Engine, Fault};
 use crate::lease::promise::PromisedLease;
 use crate::purge_floor::PurgeFloor;
 

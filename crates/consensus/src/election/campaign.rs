@@ -19,10 +19,10 @@
 //! Vote requests are held, not refused. Members that start together after a power failure all wait. The first candidate gets its answer
 //! as soon as the voter's time is over, not only at its next attempt.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
-use raft_types::{DoubtedTail, MemberId, MemberKind, OpId};
+use raft_types::{MemberId, MemberKind, lock};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -85,33 +85,15 @@ impl Campaigning {
 
     /// Allows or forbids campaigns.
     pub(crate) fn allow(&self, raft: &Engine, allowed: bool) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.allowed = allowed;
         self.tell(&state, raft);
     }
 
-    /// The end of the log is in doubt from now on.
-    pub(crate) fn doubt(&self, doubt: &DoubtedTail, raft: &Engine) {
-        self.gate.doubt(doubt);
-        self.tell(&self.lock(), raft);
-    }
-
-    /// The end of the log is no longer in doubt.
-    pub(crate) fn settle(&self, raft: &Engine) {
-        self.gate.settled();
-        self.tell(&self.lock(), raft);
-    }
-
-    /// Others have committed this: no vote for a candidate that lacks it.
-    pub(crate) fn told(&self, committed: OpId, raft: &Engine) {
-        self.gate.told(committed);
-        self.tell(&self.lock(), raft);
-    }
-
-    /// The own log ends here.
-    pub(crate) fn goes_to(&self, end: Option<OpId>, raft: &Engine) {
-        self.gate.goes_to(end);
-        self.tell(&self.lock(), raft);
+    /// Changes for whom to vote, and with it whether this member campaigns.
+    pub(crate) fn change_gate(&self, raft: &Engine, change: impl FnOnce(&ElectionGate)) {
+        change(&self.gate);
+        self.tell(&lock(&self.state), raft);
     }
 
     /// Waits for the member's first turn to campaign, then allows it unless a condition forbids it.
@@ -120,14 +102,14 @@ impl Campaigning {
         if self.promised_until.is_some() {
             tokio::time::sleep(turn).await;
         }
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.awake = true;
         self.tell(&state, raft);
     }
 
     /// Yields to another candidate for `pause`, unless it is this member's own turn.
     pub(crate) fn yield_to_another(&self, raft: &Engine, pause: Duration) -> bool {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let yielding = state.yielding.begin(Instant::now(), pause);
         if yielding {
             self.tell(&state, raft);
@@ -138,7 +120,7 @@ impl Campaigning {
 
     /// The member has voted for a candidate and no longer yields to another.
     pub(crate) fn has_voted(&self, raft: &Engine) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.yielding.end();
         self.tell(&state, raft);
     }
@@ -148,17 +130,17 @@ impl Campaigning {
         loop {
             self.gave_way.notified().await;
             loop {
-                let until = self.lock().yielding.until(Instant::now());
+                let until = lock(&self.state).yielding.until(Instant::now());
                 let Some(until) = until else { break };
                 tokio::time::sleep_until(until).await;
             }
-            self.tell(&self.lock(), raft);
+            self.tell(&lock(&self.state), raft);
         }
     }
 
     /// Whether it may campaign by itself now.
     pub(crate) fn may_stand(&self) -> bool {
-        self.may(&self.lock())
+        self.may(&lock(&self.state))
     }
 
     fn may(&self, state: &State) -> bool {
@@ -169,11 +151,6 @@ impl Campaigning {
 
     fn tell(&self, state: &State, raft: &Engine) {
         raft.runtime_config().elect(self.may(state));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Each change is one assignment.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -9,11 +9,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use openraft::raft::{StreamAppendError, StreamAppendResult, VoteRequest, VoteResponse};
-use raft_types::{Incarnation, MemberId, OpId, Term, TypeConfig, Vote};
+use raft_types::{Incarnation, MemberId, OpId, Term, TypeConfig, Vote, lock};
 use tokio::time::Instant;
 
 use crate::election::put_back::Recorded;
@@ -195,20 +195,15 @@ struct Seen {
 }
 
 impl LateVotes {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<MemberId, Seen>> {
-        // Each change is one assignment.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether its vote came too late in an election before.
     pub(crate) fn is_late(&self, voter: MemberId) -> bool {
-        let seen = self.lock().get(&voter).copied().unwrap_or_default();
+        let seen = lock(&self.0).get(&voter).copied().unwrap_or_default();
         seen.late.is_some_and(|late| late.elapsed() < COUNTS)
     }
 
     /// It answered in a pre-vote whether it would vote.
     pub(crate) fn pre_voted(&self, voter: MemberId, agreed: bool) {
-        self.lock().entry(voter).or_default().agreed = agreed;
+        lock(&self.0).entry(voter).or_default().agreed = agreed;
     }
 
     /// It is asked for its vote: a caller that drops the result has not waited for the answer.
@@ -237,7 +232,7 @@ impl AskedForVote {
 
 impl Drop for AskedForVote {
     fn drop(&mut self) {
-        let mut votes = self.votes.lock();
+        let mut votes = lock(&self.votes.0);
         let seen = votes.entry(self.voter).or_default();
         if self.answered {
             seen.late = None;

@@ -39,13 +39,13 @@ use std::io;
 use std::sync::Arc;
 
 use futures::future::join_all;
-use raft_types::{DoubtedTail, FileStarts, MemberId, OpId, Term};
+use raft_types::{DoubtedTail, MemberId, OpId, Term};
 
-use crate::calls::{Answer, LogEnd, MemberCalls, Question};
+use crate::calls::{Answer, LogEnd, Question};
 use crate::election::elections::Elections;
 use crate::election::interim_leader;
-use crate::engine;
-use crate::engine::Engine;
+use crate::election::vote_gate::ElectionGate;
+use crate::engine::{self, Engine};
 
 /// The current exact end of this member's log: the engine's metrics may lag a moment.
 pub(crate) async fn log_end(raft: &Engine, own: MemberId) -> Option<LogEnd> {
@@ -89,18 +89,14 @@ pub fn enough(
 }
 
 /// Settles each doubt about the log's end.
-pub(crate) async fn settle(
-    elections: Arc<Elections>,
-    calls: Arc<dyn MemberCalls>,
-    starts: Arc<dyn FileStarts>,
-) {
+pub(crate) async fn settle(elections: Arc<Elections>) {
     loop {
-        if let Some(doubt) = starts.doubted_tail() {
+        if let Some(doubt) = elections.engine.starts.doubted_tail() {
             tracing::warn!(
                 term = doubt.term,
                 "the end of the log may lack acknowledged entries, which were damaged and cut off, not synced when this host stopped, given up by a repair of the quorum, or gone with a data directory that was put back: this member takes part in no election until the others have reported how far their logs go"
             );
-            if let Err(error) = ask_until_settled(&elections, &*calls, &*starts).await {
+            if let Err(error) = ask_until_settled(&elections).await {
                 // The log does nothing more, and the engine stops with it.
                 return tracing::error!(%error, "the log's end cannot be settled");
             }
@@ -113,11 +109,8 @@ pub(crate) async fn settle(
 }
 
 /// Asks until this member's log has what it needs.
-async fn ask_until_settled(
-    elections: &Elections,
-    calls: &dyn MemberCalls,
-    starts: &dyn FileStarts,
-) -> io::Result<()> {
+async fn ask_until_settled(elections: &Elections) -> io::Result<()> {
+    let (engine, starts) = (&elections.engine, &elections.engine.starts);
     let mut asking = interim_leader::InterimSearch::default();
     loop {
         {
@@ -126,12 +119,13 @@ async fn ask_until_settled(
                 return Ok(());
             };
             if starts.settle_tail(needed).await? {
-                elections.campaigning.settle(&elections.engine.raft);
+                let campaigning = &elections.campaigning;
+                campaigning.change_gate(&engine.raft, ElectionGate::settled);
                 return Ok(());
             }
         }
-        let (members, answers) = ask(elections, calls).await;
-        let membership = engine::role(&elections.engine.raft)
+        let (members, answers) = ask(elections).await;
+        let membership = engine::role(&engine.raft)
             .membership
             .log_id()
             .map(OpId::from);
@@ -139,28 +133,26 @@ async fn ask_until_settled(
             let _nobody_doubts_meanwhile = elections.doubting.lock().await;
             // The doubt's term may have become later.
             let doubt = starts.doubted_tail();
-            let end = doubt.and_then(|doubt| {
-                enough(&doubt, elections.engine.id, &members, membership, &answers)
-            });
+            let end =
+                doubt.and_then(|doubt| enough(&doubt, engine.id, &members, membership, &answers));
             if let Some(end) = end {
                 elections.campaigning.gate.enough(end);
             }
         }
         let needed = elections.campaigning.gate.needed();
-        asking.go_on(elections, calls, needed, &answers).await;
-        tokio::time::sleep(elections.engine.timers.heartbeat / 2).await;
+        asking.go_on(elections, needed, &answers).await;
+        tokio::time::sleep(engine.timers.heartbeat / 2).await;
     }
 }
 
 /// Asks the members and returns the answers that arrive in time.
-async fn ask(
-    elections: &Elections,
-    calls: &dyn MemberCalls,
-) -> (BTreeSet<MemberId>, BTreeMap<MemberId, LogEnd>) {
-    let role = elections.engine.role();
-    let others = role.others(elections.engine.id);
-    let asked = others.map(|(id, record)| async move {
-        let answer = calls.ask(id, record, Question::LogEnd, elections.engine.timers.lease);
+async fn ask(elections: &Elections) -> (BTreeSet<MemberId>, BTreeMap<MemberId, LogEnd>) {
+    let engine = &*elections.engine;
+    let role = engine.role();
+    let asked = role.others(engine.id).map(|(id, record)| async move {
+        let answer = engine
+            .calls
+            .ask(id, record, Question::LogEnd, engine.timers.lease);
         match answer.await {
             Ok(Answer::LogEnd(end)) => Some((id, end)),
             _ => None,

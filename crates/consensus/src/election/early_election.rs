@@ -15,12 +15,12 @@ use futures::stream::FuturesUnordered;
 use raft_types::{MemberId, OpId};
 use tokio::time::Instant;
 
-use crate::calls::{Answer, CallError, EarlyVoteCall, Knock, MemberCalls, Question};
+use crate::calls::{Answer, CallError, EarlyVoteCall, Knock, Question};
 use crate::election::candidate_order::{self, Turn, candidates};
 use crate::election::elections::Elections;
 use crate::election::leader_exit::{ExitEvidence, LedTerm};
 use crate::engine::{Fault, RoleSnapshot};
-use crate::quorum::majority_of;
+use crate::quorum::have_majorities;
 
 /// Delay between two probes of an address, at first and at most. An exiting process may close its listener after its connections.
 const KNOCK_AGAIN: Duration = Duration::from_millis(2);
@@ -39,15 +39,15 @@ impl EarlyVoteCall {
 }
 
 /// Watches for leaders that close their connections, until the member is dropped.
-pub(crate) async fn watch(elections: Arc<Elections>, calls: Arc<dyn MemberCalls>) {
+pub(crate) async fn watch(elections: Arc<Elections>) {
     let mut evidence = elections.leader_exit.evidence();
     loop {
         let now = *evidence.borrow_and_update();
         let look_after = async {
             match now {
                 ExitEvidence::None => std::future::pending().await,
-                ExitEvidence::HungUp(led) => knock_until_refused(&elections, &calls, led).await,
-                ExitEvidence::Exited(led) => campaign(&elections, &calls, led).await,
+                ExitEvidence::HungUp(led) => knock_until_refused(&elections, led).await,
+                ExitEvidence::Exited(led) => campaign(&elections, led).await,
             }
             // The engine's timer does the rest.
             std::future::pending::<()>().await;
@@ -60,23 +60,18 @@ pub(crate) async fn watch(elections: Arc<Elections>, calls: Arc<dyn MemberCalls>
 }
 
 /// Probes the address of a leader that closed its connections until it refuses, for as long as an election takes without that.
-async fn knock_until_refused(elections: &Elections, calls: &Arc<dyn MemberCalls>, led: LedTerm) {
-    let until = Instant::now() + elections.engine.timers.longest_election();
+async fn knock_until_refused(elections: &Elections, led: LedTerm) {
+    let engine = &elections.engine;
+    let until = Instant::now() + engine.timers.longest_election();
     let mut pause = KNOCK_AGAIN;
     while Instant::now() < until {
-        let role = elections.engine.role();
+        let role = engine.role();
         let Some(record) = role.membership.membership().get_node(&led.leader) else {
             return;
         };
-        match calls
-            .knock(led.leader, record, elections.engine.timers.lease)
-            .await
-        {
-            Knock::Refused => {
-                elections.leader_exit.refuses(led);
-                return;
-            }
-            Knock::Answers | Knock::Silent => {}
+        let knocked = engine.calls.knock(led.leader, record, engine.timers.lease);
+        if knocked.await == Knock::Refused {
+            return elections.leader_exit.refuses(led);
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(KNOCK_AGAIN_AT_MOST);
@@ -84,21 +79,22 @@ async fn knock_until_refused(elections: &Elections, calls: &Arc<dyn MemberCalls>
 }
 
 /// Campaigns in this member's turn, if a majority agrees.
-async fn campaign(elections: &Elections, calls: &Arc<dyn MemberCalls>, led: LedTerm) {
-    let Some(turn) = turn(&elections.engine.role(), elections.engine.id, led.leader) else {
+async fn campaign(elections: &Elections, led: LedTerm) {
+    let engine = &elections.engine;
+    let Some(turn) = turn(&engine.role(), engine.id, led.leader) else {
         return;
     };
     tracing::info!(leader = %led.leader, term = %led.term, "the leader's process is gone: it hung up, and its address refuses calls");
-    let until = Instant::now() + elections.engine.timers.longest_election();
+    let until = Instant::now() + engine.timers.longest_election();
     tokio::time::sleep(TURN * turn.place).await;
     while Instant::now() < until {
         let attempt = elections.early_attempt.begin().await;
-        let role = elections.engine.role();
+        let role = engine.role();
         if role.term != led.term {
             return;
         }
         if elections.campaigning.may_stand()
-            && would_be_elected(elections, calls, &role, led).await
+            && would_be_elected(elections, &role, led).await
             && attempt.goes_on()
         {
             match vote_and_end(elections).await {
@@ -108,9 +104,9 @@ async fn campaign(elections: &Elections, calls: &Arc<dyn MemberCalls>, led: LedT
             }
             tracing::info!(term = %led.term, "campaigning without waiting for missing heartbeats");
             // Its task reports its own failure.
-            let _ = elections.engine.raft.trigger().elect(false).await;
+            let _ = engine.raft.trigger().elect(false).await;
             // By then the engine has voted, and no promise would be kept.
-            tokio::time::sleep(elections.engine.timers.heartbeat / 4).await;
+            tokio::time::sleep(engine.timers.heartbeat / 4).await;
             return;
         }
         drop(attempt);
@@ -126,18 +122,12 @@ fn turn(role: &RoleSnapshot, own: MemberId, dead: MemberId) -> Option<Turn> {
 }
 
 /// The early pre-vote: whether a majority of each voter set would elect this member.
-async fn would_be_elected(
-    elections: &Elections,
-    calls: &Arc<dyn MemberCalls>,
-    role: &RoleSnapshot,
-    led: LedTerm,
-) -> bool {
-    let Ok((vote, log_end)) = vote_and_end(elections).await else {
-        return false;
+async fn would_be_elected(elections: &Elections, role: &RoleSnapshot, led: LedTerm) -> bool {
+    let log_end = match vote_and_end(elections).await {
+        Ok((vote, log_end)) if vote == led.vote() => log_end,
+        _ => return false,
     };
-    if vote != led.vote() {
-        return false;
-    }
+    let engine = &elections.engine;
     let call = EarlyVoteCall {
         leader: led.leader,
         term: led.term,
@@ -147,21 +137,23 @@ async fn would_be_elected(
     let membership = role.membership.membership();
     let others = membership
         .voter_ids()
-        .filter(|id| ![elections.engine.id, led.leader].contains(id));
+        .filter(|id| ![engine.id, led.leader].contains(id));
     let mut asked: FuturesUnordered<_> = others
         .filter_map(|id| Some((id, membership.get_node(&id)?)))
         .map(|(id, record)| async move {
             let question = Question::EarlyVote(call);
-            let answer = calls.ask(id, record, question, elections.engine.timers.heartbeat * 2);
+            let answer = engine
+                .calls
+                .ask(id, record, question, engine.timers.heartbeat * 2);
             (id, answer.await)
         })
         .collect();
-    let mut granted = BTreeSet::from([elections.engine.id]);
+    let mut granted = BTreeSet::from([engine.id]);
     // The voters that may still agree, or have agreed.
     let mut possible: BTreeSet<MemberId> = membership.voter_ids().collect();
     possible.remove(&led.leader);
-    while !is_majority(sets, &granted) {
-        if !is_majority(sets, &possible) {
+    while !have_majorities(sets, &granted) {
+        if !have_majorities(sets, &possible) {
             return false;
         }
         match asked.next().await {
@@ -182,12 +174,6 @@ async fn would_be_elected(
     true
 }
 
-fn is_majority(sets: &[BTreeSet<MemberId>], granted: &BTreeSet<MemberId>) -> bool {
-    let has =
-        |set: &BTreeSet<MemberId>| set.intersection(granted).count() >= majority_of(set.len());
-    !sets.is_empty() && sets.iter().all(has)
-}
-
 /// Answers an early pre-vote: this member has seen both signs itself and would vote for the asking member. That member may have seen
 /// them a moment sooner and waits until this one has.
 ///
@@ -199,21 +185,19 @@ pub(crate) async fn answer(
     call: &EarlyVoteCall,
 ) -> Result<(), CallError> {
     let no = |why: String| Err(CallError(why));
+    let engine = &elections.engine;
     if let Some(why) = elections.withholds(candidate, call.log_end) {
         return no(why.to_string());
     }
     if elections.campaigning.may_have_promised() {
         return no("it was started less than a lease ago".to_owned());
     }
-    if !elections
+    let exited = elections
         .leader_exit
-        .becomes(call.led(), elections.engine.timers.heartbeat)
-        .await
-    {
-        return no(format!(
-            "as far as it knows, member {} is there",
-            call.leader
-        ));
+        .becomes(call.led(), engine.timers.heartbeat);
+    if !exited.await {
+        let leader = call.leader;
+        return no(format!("as far as it knows, member {leader} is there"));
     }
     let (vote, log_end) = vote_and_end(elections).await.map_err(CallError::new)?;
     if vote != call.led().vote() {
@@ -222,11 +206,10 @@ pub(crate) async fn answer(
     if call.log_end < log_end {
         return no("its log goes further".to_owned());
     }
-    let role = elections.engine.role();
+    let role = engine.role();
     let place = |id| turn(&role, id, call.leader).map(|turn| turn.place);
-    let is_ahead =
-        place(elections.engine.id).is_some_and(|own| place(candidate).is_none_or(|its| own < its));
-    let until = Instant::now() + elections.engine.timers.heartbeat / 4;
+    let is_ahead = place(engine.id).is_some_and(|own| place(candidate).is_none_or(|its| own < its));
+    let until = Instant::now() + engine.timers.heartbeat / 4;
     match elections.early_attempt.promise(is_ahead, until) {
         true => Ok(()),
         false => no("it campaigns itself".to_owned()),

@@ -1,11 +1,11 @@
 //! A member in elections and as the leader that they made: what it knows of the others' votes, logs and leases, the conditions of its
 //! own campaigns, and the leadership that follows from them.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use openraft::ServerState;
-use raft_types::{LogId, MemberId, OpId, Term};
+use raft_types::{LogId, MemberId, OpId, Term, lock};
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::time::Instant;
 
@@ -14,9 +14,8 @@ use crate::election::counted_votes::InterimTerm;
 use crate::election::leader_exit::{EarlyAttempt, LeaderExit};
 use crate::election::put_back::{OwnPast, Recorded};
 use crate::election::vote_gate::Withheld;
-use crate::engine;
-use crate::engine::RoleSnapshot;
 use crate::engine::handle::{EngineHandle, SILENT};
+use crate::engine::{self, RoleSnapshot};
 use crate::lacking::{Lack, Lacking};
 use crate::lease::contacts::{Contacts, QuorumContact};
 use crate::lease::leadership::{Leadership, Observation, Tenure, assess, is_quiet};
@@ -30,7 +29,6 @@ pub(crate) struct StartedTransfer {
 }
 
 /// What the tasks of one member share about its elections and its leadership.
-#[derive(Debug)]
 pub(crate) struct Elections {
     pub(crate) engine: Arc<EngineHandle>,
     pub(crate) contacts: Contacts,
@@ -95,8 +93,8 @@ impl Elections {
             self.memory
                 .lacks(candidate, record.incarnation, role.term.0, end)
         });
-        let put_back = lacks.map(|known| Withheld::PutBack { known });
-        self.campaigning.gate.withholds(end).or(put_back)
+        let gate = &self.campaigning.gate;
+        gate.withholds(end).or(lacks.map(Withheld::PutBack))
     }
 
     /// The current leadership.
@@ -183,12 +181,12 @@ impl Elections {
     }
 
     pub(crate) fn started_transfer(&self) -> Option<StartedTransfer> {
-        *self.lock()
+        *lock(&self.started_transfer)
     }
 
     /// Records the start of a transfer, unless one started in this term already.
     pub(crate) fn claim_transfer(&self, transfer: StartedTransfer) -> Result<(), StartedTransfer> {
-        let mut started = self.lock();
+        let mut started = lock(&self.started_transfer);
         match *started {
             Some(earlier) if earlier.term == transfer.term => Err(earlier),
             _ => {
@@ -196,12 +194,5 @@ impl Elections {
                 Ok(())
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<StartedTransfer>> {
-        // The value is replaced as a whole, so a panic elsewhere cannot have left half of one.
-        self.started_transfer
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -9,11 +9,12 @@ use futures::future::{join, join_all};
 use futures::stream::FuturesUnordered;
 use openraft::ServerState;
 use openraft::async_runtime::watch::WatchReceiver;
-use raft_types::{ElectionNotes, FileStarts, LogId, MemberId, OpId, Standing};
+use raft_types::{ElectionNotes, LogId, MemberId, OpId, Standing};
 
-use crate::calls::{Answer, Greeting, MemberCalls, Question};
+use crate::calls::{Answer, Greeting, Question};
 use crate::election::elections::Elections;
-use crate::election::put_back::{PutBack, Remembered, given_up, judge};
+use crate::election::put_back::{Remembered, given_up, judge};
+use crate::election::vote_gate::ElectionGate;
 use crate::engine;
 use crate::lease::promise::PromisedLease;
 
@@ -22,15 +23,11 @@ use crate::lease::promise::PromisedLease;
 const ROUND: u32 = 10;
 
 /// Greets all others periodically from the start on, and in between the members with which leases are to be exchanged.
-pub(crate) async fn go_round(
-    elections: Arc<Elections>,
-    calls: Arc<dyn MemberCalls>,
-    starts: Arc<dyn FileStarts>,
-) {
+pub(crate) async fn go_round(elections: Arc<Elections>) {
     let rounds = async {
         loop {
             let (patience, all) = (elections.engine.timers.lease, |_: MemberId| true);
-            greet(&elections, &*calls, &*starts, patience, all, greeting).await;
+            greet(&elections, patience, all, greeting).await;
             tokio::time::sleep(elections.engine.timers.heartbeat * ROUND).await;
         }
     };
@@ -54,14 +51,8 @@ pub(crate) async fn go_round(
                 }
             };
             let patience = elections.engine.timers.heartbeat;
-            under_way.push(greet(
-                &elections,
-                &*calls,
-                &*starts,
-                patience,
-                lacks,
-                promise_alone,
-            ));
+            let say = |elections: &Elections, _| promise_alone(elections);
+            under_way.push(greet(&elections, patience, lacks, say));
         }
     };
     join(rounds, exchanges).await;
@@ -70,21 +61,19 @@ pub(crate) async fn go_round(
 /// Greets some of the others concurrently.
 async fn greet(
     elections: &Elections,
-    calls: &dyn MemberCalls,
-    starts: &dyn FileStarts,
     patience: Duration,
     whom: impl Fn(MemberId) -> bool,
-    say: impl Fn(&Elections, &dyn FileStarts, MemberId) -> Greeting,
+    say: impl Fn(&Elections, MemberId) -> Greeting,
 ) {
     let role = elections.engine.role();
     let others = role.others(elections.engine.id);
     let greeted = others
         .filter(|(id, _)| whom(*id))
         .map(async |(id, record)| {
-            let said = say(elections, starts, id);
-            let question = Question::Greeting(said);
-            let answer = calls.ask(id, record, question, patience).await;
-            let Ok(Answer::Greeting { greeting, .. }) = answer else {
+            let said = say(elections, id);
+            let calls = &elections.engine.calls;
+            let asked = calls.ask(id, record, Question::Greeting(said), patience);
+            let Ok(Answer::Greeting { greeting, .. }) = asked.await else {
                 return;
             };
             if let Some(promised) = said.promised {
@@ -100,17 +89,14 @@ async fn greet(
                 promised,
                 ..greeting
             };
-            take_in(elections, starts, id, &greeting).await;
+            take_in(elections, id, &greeting).await;
         });
     join_all(greeted).await;
     let role = elections.engine.role();
-    if let Some(lease) = elections
-        .campaigning
-        .promise
-        .lowered_to(role.leader, role.term)
-    {
+    let promise = &elections.campaigning.promise;
+    if let Some(lease) = promise.lowered_to(role.leader, role.term) {
         let lower = |notes: &mut ElectionNotes| notes.promised = Some(lease);
-        if let Err(error) = note(elections, starts, lower).await {
+        if let Err(error) = note(elections, lower).await {
             tracing::error!(%error, "the shorter lease of this member cannot be stored");
         }
     }
@@ -119,9 +105,9 @@ async fn greet(
 /// Changes the stored notes for the next election.
 pub(crate) async fn note(
     elections: &Elections,
-    starts: &dyn FileStarts,
     change: impl FnOnce(&mut ElectionNotes),
 ) -> io::Result<()> {
+    let starts = &elections.engine.starts;
     let _one_at_a_time = elections.noting.lock().await;
     let before = starts.election_notes();
     let mut notes = before;
@@ -133,24 +119,20 @@ pub(crate) async fn note(
 }
 
 /// Only what this member promises: this answer never waits.
-fn promise_alone(elections: &Elections, _: &dyn FileStarts, _: MemberId) -> Greeting {
+fn promise_alone(elections: &Elections) -> Greeting {
+    let term = engine::role(&elections.engine.raft).term;
     Greeting {
-        promised: Some(
-            elections
-                .campaigning
-                .promise
-                .of(engine::role(&elections.engine.raft).term),
-        ),
+        promised: Some(elections.campaigning.promise.of(term)),
         ..Greeting::default()
     }
 }
 
 /// What this member reports to another one.
-pub(crate) fn greeting(elections: &Elections, starts: &dyn FileStarts, to: MemberId) -> Greeting {
+pub(crate) fn greeting(elections: &Elections, to: MemberId) -> Greeting {
     Greeting {
-        report: elections.past.report(starts),
+        report: elections.past.report(&*elections.engine.starts),
         remembered: remembered(elections, to),
-        ..promise_alone(elections, starts, to)
+        ..promise_alone(elections)
     }
 }
 
@@ -167,40 +149,34 @@ pub(crate) fn remembered(elections: &Elections, of: MemberId) -> Option<Remember
     let matched: Option<LogId> = progress.and_then(|progress| *progress.get(&of)?);
     if let Some(matched) = matched {
         let end = Some(OpId::from(matched));
-        elections
-            .memory
-            .acknowledged(of, whose, Standing { term, end });
+        let standing = Standing { term, end };
+        elections.memory.acknowledged(of, whose, standing);
     }
     elections.memory.to_tell(of, whose, term)
 }
 
 /// Processes another member's report.
-pub(crate) async fn take_in(
-    elections: &Elections,
-    starts: &dyn FileStarts,
-    from: MemberId,
-    greeting: &Greeting,
-) {
+pub(crate) async fn take_in(elections: &Elections, from: MemberId, greeting: &Greeting) {
     let role = elections.engine.role();
     let record = role.membership.membership().get_node(&from);
-    if let (Some(promised), Some(record)) = (greeting.promised, record) {
-        elections
-            .contacts
-            .promised(from, record.incarnation, promised);
+    let whose = record.map(|record| record.incarnation);
+    if let (Some(promised), Some(whose)) = (greeting.promised, whose) {
+        elections.contacts.promised(from, whose, promised);
         elections.transfer_started.notify_one();
     }
-    if let (Some(report), Some(record)) = (&greeting.report, record)
-        && let Some(put_back) = elections.memory.heard(from, record.incarnation, report)
+    if let (Some(report), Some(whose)) = (&greeting.report, whose)
+        && let Some(put_back) = elections.memory.heard(from, whose, report)
     {
         tracing::error!(member = %from, "of another member: {put_back}");
     }
     if let Some(remembered) = greeting.remembered {
-        heed(elections, starts, from, remembered).await;
+        heed(elections, from, remembered).await;
     }
 }
 
 /// Checks whether this member has all that another one has recorded of it. If not, it votes for no candidate from now on.
-async fn heed(elections: &Elections, starts: &dyn FileStarts, from: MemberId, told: Remembered) {
+async fn heed(elections: &Elections, from: MemberId, told: Remembered) {
+    let (raft, starts) = (&elections.engine.raft, &elections.engine.starts);
     let _one_at_a_time = elections.doubting.lock().await;
     let Some(own) = starts.standing() else {
         return;
@@ -210,17 +186,13 @@ async fn heed(elections: &Elections, starts: &dyn FileStarts, from: MemberId, to
     let Some((found, doubt)) = judge(own, explained, &[(from, told)]) else {
         return;
     };
-    elections.campaigning.doubt(&doubt, &elections.engine.raft);
+    let in_doubt = |gate: &ElectionGate| gate.doubt(&doubt);
+    elections.campaigning.change_gate(raft, in_doubt);
     if let Err(error) = starts.note_doubt(doubt).await {
         // The log does nothing more, and the engine stops with it.
         tracing::error!(%error, "the doubt about the restored data directory cannot be stored");
     }
-    say(&found);
+    tracing::error!("of this member: {found}");
     elections.past.found(found, doubt);
     elections.doubted.notify_one();
-}
-
-/// Logs it for the operator.
-pub(crate) fn say(found: &PutBack) {
-    tracing::error!("of this member: {found}");
 }

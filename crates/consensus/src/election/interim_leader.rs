@@ -23,7 +23,7 @@ use openraft::raft::TransferLeaderRequest;
 use raft_types::{MemberId, OpId, Term};
 use tokio::time::Instant;
 
-use crate::calls::{CallError, LogEnd, MemberCalls, Question};
+use crate::calls::{CallError, LogEnd, Question};
 use crate::election::elections::Elections;
 use crate::engine::Fault;
 
@@ -76,17 +76,17 @@ impl InterimSearch {
     pub(crate) async fn go_on(
         &mut self,
         elections: &Elections,
-        calls: &dyn MemberCalls,
         needed: Option<OpId>,
         answers: &BTreeMap<MemberId, LogEnd>,
     ) {
-        let role = elections.engine.role();
-        let others = role.others(elections.engine.id).map(|(id, _)| id).collect();
+        let engine = &elections.engine;
+        let role = engine.role();
+        let others = role.others(engine.id).map(|(id, _)| id).collect();
         let voters = role.voter_sets().iter().flatten().copied().collect();
         let led = role.leader.is_some();
         let chosen = needed.filter(|_| !led);
         let chosen = chosen.and_then(|needed| choose(needed, &others, &voters, answers));
-        let patience = elections.engine.timers.longest_election();
+        let patience = engine.timers.longest_election();
         let Some(id) = self.due(chosen, Instant::now(), patience) else {
             return;
         };
@@ -94,12 +94,9 @@ impl InterimSearch {
             return;
         };
         tracing::warn!(member = %id, "no voter has what this member may have acknowledged, and that one, which has no vote, has it: it is asked to lead until a voter has it too");
-        let asked = calls.ask(
-            id,
-            record,
-            Question::InterimLead,
-            elections.engine.timers.lease,
-        );
+        let asked = engine
+            .calls
+            .ask(id, record, Question::InterimLead, engine.timers.lease);
         if let Err(refusal) = asked.await {
             tracing::warn!(member = %id, %refusal, "it does not");
         }

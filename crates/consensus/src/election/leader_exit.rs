@@ -9,10 +9,10 @@
 //! The evidence is about one term, never about a member: a restarted leader leads in a later term or not at all.
 //! The first call of that leader discards it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
-use raft_types::{MemberId, Term, Vote};
+use raft_types::{MemberId, Term, Vote, lock};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -137,16 +137,11 @@ enum Stage {
 }
 
 impl EarlyAttempt {
-    fn lock(&self) -> MutexGuard<'_, Progress> {
-        // Each change is one or two assignments, which belong together and cannot panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Begins to ask once no other member goes first.
     pub(crate) async fn begin(&self) -> Attempt<'_> {
         loop {
             let until = {
-                let mut progress = self.lock();
+                let mut progress = lock(&self.0);
                 match progress
                     .gives_way_until
                     .filter(|until| *until > Instant::now())
@@ -167,7 +162,7 @@ impl EarlyAttempt {
 
     /// Promises the vote to another member until `until`; refused where this one is ahead and asks itself, or campaigns already.
     pub(crate) fn promise(&self, is_ahead: bool, until: Instant) -> bool {
-        let mut progress = self.lock();
+        let mut progress = lock(&self.0);
         let may = match progress.stage {
             Stage::None => true,
             Stage::Asks => !is_ahead,
@@ -186,7 +181,7 @@ pub(crate) struct Attempt<'a>(&'a EarlyAttempt);
 impl Attempt<'_> {
     /// True if the vote was promised to no member since. Then it can no longer be promised.
     pub(crate) fn goes_on(&self) -> bool {
-        let mut progress = self.0.lock();
+        let mut progress = lock(&self.0.0);
         let goes_on = progress.gives_way_until.is_none();
         if goes_on {
             progress.stage = Stage::Campaigns;
@@ -197,7 +192,7 @@ impl Attempt<'_> {
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        self.0.lock().stage = Stage::None;
+        lock(&self.0.0).stage = Stage::None;
     }
 }
 

@@ -8,7 +8,7 @@ use std::fmt;
 use raft_types::{MemberId, OpId, Term};
 use serde::{Deserialize, Serialize};
 
-use crate::quorum::{VoterSets, majority_of};
+use crate::quorum::{VoterSets, have_majorities};
 
 /// Asks a member to hold a mock election for itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,18 +63,9 @@ pub struct MockElection {
 impl MockElection {
     /// Whether a majority of every set would elect the candidate, itself among them.
     pub fn is_won(&self) -> bool {
-        let granted: BTreeSet<MemberId> = self.granted();
-        granted.contains(&self.candidate)
-            && !self.sets.is_empty()
-            && self
-                .sets
-                .iter()
-                .all(|set| set.intersection(&granted).count() >= majority_of(set.len()))
-    }
-
-    fn granted(&self) -> BTreeSet<MemberId> {
         let granted = self.votes.iter().filter(|vote| vote.refusal.is_none());
-        granted.map(|vote| vote.voter).collect()
+        let granted: BTreeSet<MemberId> = granted.map(|vote| vote.voter).collect();
+        granted.contains(&self.candidate) && have_majorities(&self.sets, &granted)
     }
 }
 
@@ -94,19 +85,16 @@ impl fmt::Display for MockElection {
     }
 }
 
-/// A member's own state when it is asked for a mock vote.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Voter {
-    pub(crate) term: Term,
-    pub(crate) log_end: Option<OpId>,
-}
-
-/// True if a voter would elect a candidate that has the cursor.
-pub(crate) fn judge(voter: Voter, call: &MockVoteCall) -> Result<(), Judgement> {
-    if voter.term > call.term {
-        return Err(Judgement::LaterTerm(voter.term));
+/// True if a voter in this term, with a log that ends there, would elect a candidate that has the cursor.
+pub(crate) fn judge(
+    term: Term,
+    log_end: Option<OpId>,
+    call: &MockVoteCall,
+) -> Result<(), Judgement> {
+    if term > call.term {
+        return Err(Judgement::LaterTerm(term));
     }
-    match voter.log_end {
+    match log_end {
         Some(end) if end.term > call.cursor.term => Err(Judgement::LaterLog(end)),
         end if call.must_have_cursor && end.is_none_or(|end| end.index < call.cursor.index) => {
             Err(Judgement::Lags {
@@ -139,9 +127,9 @@ mod tests {
             must_have_cursor,
             patience_ms: 0,
         };
-        let voter = |term, log_end: Option<(u64, u64)>| Voter {
-            term: Term(term),
-            log_end: log_end.map(|(term, index)| OpId::new(term, index)),
+        let voter = |term, log_end: Option<(u64, u64)>| {
+            let log_end = log_end.map(|(term, index)| OpId::new(term, index));
+            (Term(term), log_end)
         };
         let table = [
             (voter(3, Some((3, 100))), true, Ok(())),
@@ -167,7 +155,8 @@ mod tests {
             (voter(2, None), false, Ok(())),
         ];
         for (voter, must_have_cursor, expected) in table {
-            assert_eq!(judge(voter, &call(must_have_cursor)), expected, "{voter:?}");
+            let judged = judge(voter.0, voter.1, &call(must_have_cursor));
+            assert_eq!(judged, expected, "{voter:?}");
         }
     }
 

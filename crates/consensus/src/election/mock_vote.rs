@@ -1,29 +1,18 @@
 //! Runs a mock election: the target asks its voters, and each of them waits for entries in flight.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
 use raft_types::MemberId;
 use tokio::time::Instant;
 
-use crate::calls::{Answer, CallError, MemberCalls, Question};
+use crate::calls::{Answer, CallError, Question};
 use crate::election::elections::Elections;
 use crate::election::mock_election::{
-    Judgement, MockElection, MockElectionCall, MockVote, MockVoteCall, Voter, judge,
+    Judgement, MockElection, MockElectionCall, MockVote, MockVoteCall, judge,
 };
 use crate::engine;
-use crate::engine::Engine;
-
-impl Voter {
-    fn of(raft: &Engine) -> Self {
-        Self {
-            term: engine::role(raft).term,
-            log_end: engine::progress(raft).last_log,
-        }
-    }
-}
 
 /// How often a lagging member checks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
@@ -33,24 +22,21 @@ pub(crate) async fn vote(elections: &Elections, call: &MockVoteCall) -> MockVote
     let (raft, own) = (&elections.engine.raft, elections.engine.id);
     let until = Instant::now() + Duration::from_millis(call.patience_ms);
     loop {
-        let voter = Voter::of(raft);
-        if let Some(why) = elections.campaigning.gate.stays_out() {
-            return MockVote {
-                voter: own,
-                log_end: voter.log_end,
-                refusal: Some(why.to_string()),
-            };
-        }
-        let judgement = judge(voter, call);
-        let on_their_way = matches!(judgement, Err(Judgement::Lags { .. }));
-        if on_their_way && Instant::now() < until {
-            tokio::time::sleep(LOOK_AGAIN).await;
-            continue;
-        }
+        let log_end = engine::progress(raft).last_log;
+        let refusal = match elections.campaigning.gate.stays_out() {
+            Some(why) => Some(why.to_string()),
+            None => match judge(engine::role(raft).term, log_end, call) {
+                Err(Judgement::Lags { .. }) if Instant::now() < until => {
+                    tokio::time::sleep(LOOK_AGAIN).await;
+                    continue;
+                }
+                judged => judged.err().map(|refusal| refusal.to_string()),
+            },
+        };
         return MockVote {
             voter: own,
-            log_end: voter.log_end,
-            refusal: judgement.err().map(|refusal| refusal.to_string()),
+            log_end,
+            refusal,
         };
     }
 }
@@ -58,11 +44,10 @@ pub(crate) async fn vote(elections: &Elections, call: &MockVoteCall) -> MockVote
 /// Holds a mock election for this member.
 pub(crate) async fn hold(
     elections: &Elections,
-    calls: &Arc<dyn MemberCalls>,
     call: MockElectionCall,
 ) -> Result<MockElection, CallError> {
-    let (raft, own) = (&elections.engine.raft, elections.engine.id);
-    let role = engine::role(raft);
+    let (calls, own) = (&elections.engine.calls, elections.engine.id);
+    let role = engine::role(&elections.engine.raft);
     let records = role.members();
     let Some(record) = records.get(&own) else {
         return Err(CallError(format!(
@@ -93,7 +78,7 @@ pub(crate) async fn hold(
             let question = Question::MockVote(question);
             match calls.ask(voter, record, question, deadline).await {
                 Ok(Answer::MockVote(vote)) => vote,
-                Ok(other) => refused(voter, format!("it gave an unexpected answer: {other:?}")),
+                Ok(other) => refused(voter, other.unexpected().to_string()),
                 Err(error) => refused(voter, error.to_string()),
             }
         }

@@ -19,13 +19,11 @@
 //! to it. Acknowledgements before a quorum repair do not count either.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use raft_types::{DoubtedTail, FileStarts, Incarnation, MemberId, OpId, Standing};
+use raft_types::{DoubtedTail, FileStarts, Incarnation, MemberId, OpId, Standing, lock};
 use serde::{Deserialize, Serialize};
-
-use crate::forced_membership::TERM_LEAP;
+use thiserror::Error;
 
 /// What a member reports about itself to another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,7 +48,12 @@ pub struct Remembered {
 }
 
 /// A data directory was restored to an earlier state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[error(
+    "its data directory was put back to an earlier state (a snapshot, a backup), or was copied: member {told_by} knows that it had \
+     {had}, and it came back with {has}. What it acknowledged in between is missing; it elects nobody until it has that again. See \
+     the runbook data-directory-put-back"
+)]
 pub struct PutBack {
     /// The member that has recorded what it had.
     pub told_by: MemberId,
@@ -58,18 +61,6 @@ pub struct PutBack {
     pub had: Standing,
     /// Its state after the restore.
     pub has: Standing,
-}
-
-impl fmt::Display for PutBack {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { told_by, had, has } = self;
-        write!(
-            f,
-            "its data directory was put back to an earlier state (a snapshot, a backup), or was copied: member {told_by} knows that it had \
-             {had}, and it came back with {has}. What it acknowledged in between is missing; it elects nobody until it has that again. See \
-             the runbook data-directory-put-back"
-        )
-    }
 }
 
 /// The doubt of a log with this standing, by what others have recorded of its member; nothing where it has all of that. Up to the term
@@ -98,6 +89,15 @@ pub fn judge(
     Some((found, doubt))
 }
 
+/// Distance of a repair's term from the latest observed term: members that did not answer may have seen later ones. Elections never reach
+/// such a term: at one per 100 ms, it takes 19 days without an entry.
+pub const TERM_LEAP: u64 = 1 << 24;
+
+/// The lowest term that only a repair can reach in a ring with a log that ends here.
+pub fn leap_from(log_end: Option<OpId>) -> u64 {
+    log_end.map_or(0, |last| last.term) + TERM_LEAP
+}
+
 /// The latest term that a repair gave up, by the end to which the ring has continued.
 pub fn given_up(gone_on_to: Option<OpId>) -> Option<u64> {
     gone_on_to?.term.checked_sub(TERM_LEAP)
@@ -115,14 +115,9 @@ struct Known {
 }
 
 impl Recorded {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<MemberId, Known>> {
-        // Every change is one assignment.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The member with this data directory has acknowledged up to `standing` to the leader of that term.
     pub(crate) fn acknowledged(&self, member: MemberId, whose: Incarnation, standing: Standing) {
-        let mut known = self.lock();
+        let mut known = lock(&self.0);
         let known = known.entry(member).or_insert(Known::nothing_of(whose));
         if known.incarnation != whose {
             *known = Known::nothing_of(whose);
@@ -137,7 +132,7 @@ impl Recorded {
         whose: Incarnation,
         report: &Report,
     ) -> Option<PutBack> {
-        let mut known = self.lock();
+        let mut known = lock(&self.0);
         let known = known.entry(member).or_insert(Known::nothing_of(whose));
         if known.incarnation != whose || report.doubted >= Some(known.standing.term) {
             known.standing = Standing::default();
@@ -153,7 +148,7 @@ impl Recorded {
 
     /// The state required of the member with this data directory in a ring that has reached this term.
     fn of(&self, member: MemberId, whose: Incarnation, term: u64) -> Option<Standing> {
-        let known = self.lock().get(&member).copied()?;
+        let known = lock(&self.0).get(&member).copied()?;
         let counts = known.incarnation == whose && known.standing.term + TERM_LEAP > term;
         counts.then_some(known.standing)
     }
@@ -183,7 +178,7 @@ impl Recorded {
 
     /// True if the member with this data directory reports that it was restored.
     pub(crate) fn put_back(&self, member: MemberId, whose: Incarnation) -> Option<PutBack> {
-        let known = self.lock().get(&member).copied()?;
+        let known = lock(&self.0).get(&member).copied()?;
         known.put_back.filter(|_| known.incarnation == whose)
     }
 }
@@ -208,29 +203,24 @@ impl OwnPast {
         Self(Mutex::new((doubt.map(|doubt| doubt.term), None)))
     }
 
-    fn lock(&self) -> MutexGuard<'_, (Option<u64>, Option<PutBack>)> {
-        // Each is replaced as a whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Its data directory was restored, and that is stored in its log.
     pub(crate) fn found(&self, found: PutBack, doubt: DoubtedTail) {
-        let mut past = self.lock();
+        let mut past = lock(&self.0);
         *past = (past.0.max(Some(doubt.term)), Some(found));
     }
 
     pub(crate) fn doubted(&self) -> Option<u64> {
-        self.lock().0
+        lock(&self.0).0
     }
 
     pub(crate) fn put_back(&self) -> Option<PutBack> {
-        self.lock().1
+        lock(&self.0).1
     }
 
     /// What it reports to others.
     pub(crate) fn report(&self, log: &dyn FileStarts) -> Option<Report> {
         let standing = log.standing()?;
-        let (doubted, put_back) = *self.lock();
+        let (doubted, put_back) = *lock(&self.0);
         Some(Report {
             standing,
             doubted,

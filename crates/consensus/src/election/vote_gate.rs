@@ -12,9 +12,9 @@
 //! return, receive how far the ring has come, and lose contact before they get its entries. They would elect one of
 //! themselves and split the ring.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
-use raft_types::{DoubtedTail, OpId};
+use raft_types::{DoubtedTail, OpId, lock};
 use thiserror::Error;
 use tokio::sync::Notify;
 
@@ -32,31 +32,22 @@ pub(crate) struct ElectionGate {
 /// Why a vote is not granted, or why this member does not campaign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum Withheld {
-    /// The own log's end is in doubt.
+    /// The own log's end is in doubt, up to the end that a log must have.
     #[error(
         "the end of its log may lack acknowledged entries, which were damaged and cut off, not synced when its host stopped, or gone with \
-         a data directory that was put back to an earlier state: it neither votes nor campaigns until it has every entry that the leader, or all other members, report (now up to {needed})"
+         a data directory that was put back to an earlier state: it neither votes nor campaigns until it has every entry that the leader, or all other members, report (now up to {0})"
     )]
-    DoubtedTail {
-        /// The end that a log must have.
-        needed: OpId,
-    },
-    /// The candidate has acknowledged more than its log has.
+    DoubtedTail(OpId),
+    /// The candidate has acknowledged more than its log has, at least up to here.
     #[error(
-        "the candidate's log has had {known}, and lacks it now: its data directory was put back to an earlier state"
+        "the candidate's log has had {0}, and lacks it now: its data directory was put back to an earlier state"
     )]
-    PutBack {
-        /// The end that its log had, at least.
-        known: OpId,
-    },
-    /// Others have committed entries that the log lacks.
+    PutBack(OpId),
+    /// Others have committed entries that the log lacks, up to here.
     #[error(
-        "the ring has gone on to {committed} without it, and it votes for no member whose log does not go that far"
+        "the ring has gone on to {0} without it, and it votes for no member whose log does not go that far"
     )]
-    RingGoesOn {
-        /// The end that a log must have.
-        committed: OpId,
-    },
+    RingGoesOn(OpId),
 }
 
 impl ElectionGate {
@@ -72,10 +63,8 @@ impl ElectionGate {
     /// Why a candidate with a log that ends there gets no vote; `None`: ask the engine.
     pub(crate) fn withholds(&self, candidate: Option<OpId>) -> Option<Withheld> {
         let lacks = |end: &OpId| candidate < Some(*end);
-        let doubt = self.needed().filter(lacks);
-        let doubt = doubt.map(|needed| Withheld::DoubtedTail { needed });
-        let goes_on = self.committed().filter(lacks);
-        doubt.or(goes_on.map(|committed| Withheld::RingGoesOn { committed }))
+        let doubt = self.needed().filter(lacks).map(Withheld::DoubtedTail);
+        doubt.or(self.committed().filter(lacks).map(Withheld::RingGoesOn))
     }
 
     /// Why this member must not campaign, even when ordered to.
@@ -135,11 +124,6 @@ impl ElectionGate {
     }
 }
 
-fn lock(end: &Mutex<Option<OpId>>) -> MutexGuard<'_, Option<OpId>> {
-    // The value is replaced as a whole, so a panic elsewhere cannot have left half of one.
-    end.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,7 +132,7 @@ mod tests {
     fn a_member_in_doubt_votes_for_those_that_have_enough_and_campaigns_when_it_has_it_itself() {
         let gate = ElectionGate::new(Some(&DoubtedTail::of_term(3)));
         let id = OpId::new;
-        let withheld = |needed| Some(Withheld::DoubtedTail { needed });
+        let withheld = |needed| Some(Withheld::DoubtedTail(needed));
         // Nothing is known yet: only an entry of a later term shows that a log has everything.
         assert_eq!(gate.withholds(None), withheld(id(4, 0)));
         assert_eq!(gate.withholds(Some(id(3, 900))), withheld(id(4, 0)));
@@ -170,9 +154,7 @@ mod tests {
         let id = OpId::new;
         gate.told(id(1003, 41));
         gate.told(id(1003, 40));
-        let goes_on = Some(Withheld::RingGoesOn {
-            committed: id(1003, 41),
-        });
+        let goes_on = Some(Withheld::RingGoesOn(id(1003, 41)));
         assert_eq!(
             gate.withholds(Some(id(4, 900))),
             goes_on,

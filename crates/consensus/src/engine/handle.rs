@@ -8,25 +8,28 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use openraft::async_runtime::watch::WatchReceiver;
-use raft_types::MemberId;
+use raft_types::{FileStarts, MemberId};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::calls::MemberCalls;
 use crate::config::Timers;
-use crate::engine;
-use crate::engine::{Engine, Fault, RoleSnapshot};
+use crate::engine::{self, Engine, Fault, RoleSnapshot};
 use crate::state_machine::CommitMark;
 
 /// A leader that is silent for this many leases is no longer named.
 pub(crate) const SILENT: u32 = 2;
 
 /// The engine of one member.
-#[derive(Debug)]
 pub(crate) struct EngineHandle {
     pub(crate) raft: Engine,
     pub(crate) id: MemberId,
     pub(crate) timers: Timers,
     pub(crate) mark: CommitMark,
+    /// The calls to other members.
+    pub(crate) calls: Arc<dyn MemberCalls>,
+    /// The log as a sequence of files.
+    pub(crate) starts: Arc<dyn FileStarts>,
     pub(crate) heard: LastHeard,
     /// Why this member stopped its engine itself.
     pub(crate) failed: OnceLock<Fault>,
@@ -35,18 +38,6 @@ pub(crate) struct EngineHandle {
 }
 
 impl EngineHandle {
-    pub(crate) fn new(raft: Engine, id: MemberId, timers: Timers, mark: CommitMark) -> Self {
-        Self {
-            raft,
-            id,
-            timers,
-            mark,
-            heard: LastHeard::never(),
-            failed: OnceLock::new(),
-            fault: FirstFault::default(),
-        }
-    }
-
     /// The current role. A leader that has been silent for two leases is no longer named: by then others
     /// may have elected another.
     pub(crate) fn role(&self) -> RoleSnapshot {

@@ -14,7 +14,6 @@ use openraft::errors::{Fatal, RaftError};
 use openraft::metrics::{RaftDataMetrics, RaftServerMetrics};
 use openraft::{Instant as _, ServerState};
 use raft_types::{MemberId, MemberRecord, OpId, StoredMembership, Term, TypeConfig};
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::state_machine::CommitStateMachine;
@@ -51,6 +50,11 @@ impl RoleSnapshot {
         let nodes = self.membership.nodes();
         let others = nodes.filter(move |(id, _)| **id != own);
         others.map(|(id, record)| (*id, record))
+    }
+
+    /// The leader, if it is another member than this one.
+    pub fn other_leader(&self, own: MemberId) -> Option<(MemberId, &MemberRecord)> {
+        self.others(own).find(|(id, _)| Some(*id) == self.leader)
     }
 
     /// A member other than `own` that is the only voter, or may still consider itself so: it is a voter set of an
@@ -146,8 +150,7 @@ pub(crate) fn progress(raft: &Engine) -> ProgressSnapshot {
 // Why a member's engine stopped, with the operator's next step.
 
 /// The engine has stopped, and why.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Fault {
     /// The log storage failed. Acknowledged entries are durable; later ones may not be.
     #[error("the log storage failed: {reason}; repair the disk, then start the member again")]
@@ -191,51 +194,6 @@ pub(crate) fn raft_fault(error: RaftError<TypeConfig>) -> Fault {
         RaftError::Fatal(fatal) => Fault::from(fatal),
         RaftError::APIError(never) => match never {},
     }
-}
-
-// Calls that every client that wraps another passes on unchanged: votes, transfers of the leadership, and the
-// delay after a failure. A macro, because the engine has a trait for each.
-
-/// Implements these calls by a client's field `inner`: `passes_on_votes!([N: ReportingNetwork] Client<N>)`.
-#[macro_export]
-macro_rules! passes_on_votes {
-    ([$($generics:tt)*] $client:ty) => {
-        impl<$($generics)*> openraft::network::NetVote<raft_types::TypeConfig> for $client {
-            async fn vote(
-                &mut self,
-                request: openraft::raft::VoteRequest<raft_types::TypeConfig>,
-                option: openraft::network::RPCOption,
-            ) -> $crate::log_probe::RpcResult<openraft::raft::VoteResponse<raft_types::TypeConfig>> {
-                self.inner.vote(request, option).await
-            }
-
-            async fn pre_vote(
-                &mut self,
-                request: openraft::raft::VoteRequest<raft_types::TypeConfig>,
-                option: openraft::network::RPCOption,
-            ) -> $crate::log_probe::RpcResult<openraft::raft::VoteResponse<raft_types::TypeConfig>> {
-                self.inner.pre_vote(request, option).await
-            }
-        }
-
-        impl<$($generics)*> openraft::network::NetTransferLeader<raft_types::TypeConfig> for $client {
-            async fn transfer_leader(
-                &mut self,
-                request: openraft::raft::TransferLeaderRequest<raft_types::TypeConfig>,
-                option: openraft::network::RPCOption,
-            ) -> $crate::log_probe::RpcResult<
-                openraft::raft::TransferLeaderResponse<raft_types::TypeConfig>,
-            > {
-                self.inner.transfer_leader(request, option).await
-            }
-        }
-
-        impl<$($generics)*> openraft::network::NetBackoff<raft_types::TypeConfig> for $client {
-            fn backoff(&self) -> Option<openraft::network::Backoff> {
-                self.inner.backoff()
-            }
-        }
-    };
 }
 
 #[cfg(test)]

@@ -17,7 +17,8 @@
 //!
 //! Openraft is generic over its network, as over its log. Over this type it is compiled once: see [`super::any_log`].
 
-use futures::future::BoxFuture;
+use std::sync::Arc;
+
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt};
 use openraft::OptionalSend;
@@ -34,47 +35,22 @@ use openraft::type_config::alias::SnapshotOf;
 use raft_types::{Incarnation, MemberId, MemberRecord, OfferedStart, TypeConfig, Vote};
 
 use crate::election::counted_votes::{AskedVoter, CountedVotes};
-use crate::lease::contacts::{Contacts, Lane};
-use crate::log_probe::RpcResult;
+use crate::lease::contacts::Contacts;
+use crate::log_probe::{Asked, Call, Lane, MemberClient, MemberNetwork, RpcResult};
 
-type Call<'a, T> = BoxFuture<'a, RpcResult<T>>;
-type Requests = BoxStream<'static, AppendEntriesRequest<TypeConfig>>;
-type AnswerStream<'a> = BoxStream<'a, RpcResult<StreamAppendResult<TypeConfig>>>;
-type Start = SnapshotOf<TypeConfig, OfferedStart>;
-type StartAnswer = Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>>;
-
-/// The network with which a member is started.
-pub(crate) struct AnyNetwork(Box<dyn DynNetwork>);
-
-impl AnyNetwork {
-    pub(crate) fn new<N>(network: N) -> Self
-    where
-        N: RaftNetworkFactory<TypeConfig>,
-        N::Network: NetSnapshot<TypeConfig, SnapshotData = OfferedStart>,
-    {
-        Self(Box::new(network))
-    }
-}
+type Answers<'a> = BoxStream<'a, RpcResult<StreamAppendResult<TypeConfig>>>;
 
 /// The factory of the engine's clients.
 pub(crate) struct EngineNetwork {
-    inner: AnyNetwork,
-    contacts: Contacts,
-    votes: CountedVotes,
+    pub(crate) inner: Arc<dyn MemberNetwork>,
+    pub(crate) contacts: Contacts,
+    pub(crate) votes: CountedVotes,
 }
 
 impl EngineNetwork {
-    pub(crate) fn new(inner: AnyNetwork, contacts: Contacts, votes: CountedVotes) -> Self {
-        Self {
-            inner,
-            contacts,
-            votes,
-        }
-    }
-
-    async fn client(&mut self, lane: Lane, to: MemberId, record: &MemberRecord) -> EngineClient {
+    fn client(&self, lane: Lane, to: MemberId, record: &MemberRecord) -> EngineClient {
         EngineClient {
-            inner: self.inner.0.client(lane, to, record).await,
+            inner: self.inner.client(lane, to, record),
             contacts: self.contacts.clone(),
             lane,
             member: to,
@@ -88,22 +64,22 @@ impl RaftNetworkFactory<TypeConfig> for EngineNetwork {
     type Network = EngineClient;
 
     async fn new_client(&mut self, to: MemberId, record: &MemberRecord) -> EngineClient {
-        self.client(Lane::Entries, to, record).await
+        self.client(Lane::Entries, to, record)
     }
 
     async fn new_heartbeat_client(&mut self, to: MemberId, record: &MemberRecord) -> EngineClient {
         self.contacts.meet(to, record.incarnation);
-        self.client(Lane::Heartbeats, to, record).await
+        self.client(Lane::Heartbeats, to, record)
     }
 
     async fn new_snapshot_client(&mut self, to: MemberId, record: &MemberRecord) -> EngineClient {
-        self.client(Lane::Starts, to, record).await
+        self.client(Lane::Starts, to, record)
     }
 }
 
 /// A client of [`EngineNetwork`].
 pub(crate) struct EngineClient {
-    inner: Box<dyn DynClient>,
+    inner: Box<dyn MemberClient>,
     contacts: Contacts,
     lane: Lane,
     member: MemberId,
@@ -112,11 +88,7 @@ pub(crate) struct EngineClient {
 }
 
 impl NetStreamAppend<TypeConfig> for EngineClient {
-    fn stream_append<'s, S>(
-        &'s mut self,
-        requests: S,
-        option: RPCOption,
-    ) -> Call<'s, AnswerStream<'s>>
+    fn stream_append<'s, S>(&'s mut self, requests: S, option: RPCOption) -> Call<'s, Answers<'s>>
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
     {
@@ -129,17 +101,17 @@ impl NetStreamAppend<TypeConfig> for EngineClient {
             async move {
                 contacts.may_send().await;
                 sending.sends(&request.vote);
-                request
+                Asked::new(request, false)
             }
         });
         async move {
             let voter = self.voter.clone();
-            let answers = self.inner.append(requests.boxed(), option).await;
+            let answers = self.inner.stream(requests.boxed(), option).await;
             if answers.is_err() {
                 contact.fails();
             }
             let seen = answers?.map(move |answer| {
-                let answer = answer.map(|answer| voter.follows(answer));
+                let answer = answer.map(|answered| voter.follows(answered.result));
                 contact.answered(&answer);
                 answer
             });
@@ -158,7 +130,7 @@ impl NetVote<TypeConfig> for EngineClient {
         let term = request.vote.leader_id.term;
         self.voter.asks(&mut request);
         let asked = self.voter.is_asked();
-        let answer = self.inner.vote(request, option).await;
+        let answer = self.inner.vote(request, false, option).await;
         if !matches!(answer, Err(RPCError::Timeout(_))) {
             asked.answered();
         }
@@ -172,10 +144,7 @@ impl NetVote<TypeConfig> for EngineClient {
     ) -> RpcResult<VoteResponse<TypeConfig>> {
         let term = request.vote.leader_id.term;
         let is_late = self.voter.is_late();
-        let answer = match is_late {
-            true => self.inner.vote(request, option).await?,
-            false => self.inner.pre_vote(request, option).await?,
-        };
+        let answer = self.inner.vote(request, !is_late, option).await?;
         Ok(self.voter.pre_votes(term, is_late, answer))
     }
 }
@@ -186,13 +155,12 @@ impl NetSnapshot<TypeConfig> for EngineClient {
     async fn full_snapshot(
         &mut self,
         vote: Vote,
-        start: Start,
-        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        start: SnapshotOf<TypeConfig, OfferedStart>,
+        _: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
         option: RPCOption,
-    ) -> StartAnswer {
+    ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
         let term = vote.leader_id.term;
-        let sent = self.inner.start(vote, start, cancel.boxed(), option);
-        let answer = sent.await?;
+        let answer = self.inner.begin(vote, start.snapshot, option).await?;
         Ok(SnapshotResponse::new(self.voter.told(answer.vote, term)))
     }
 }
@@ -209,120 +177,7 @@ impl NetTransferLeader<TypeConfig> for EngineClient {
 
 impl NetBackoff<TypeConfig> for EngineClient {
     fn backoff(&self) -> Option<Backoff> {
-        self.inner.backoff()
-    }
-}
-
-/// [`RaftNetworkFactory`] with boxed clients.
-trait DynNetwork: Send + Sync {
-    fn client<'a>(
-        &'a mut self,
-        lane: Lane,
-        to: MemberId,
-        record: &'a MemberRecord,
-    ) -> BoxFuture<'a, Box<dyn DynClient>>;
-}
-
-impl<N> DynNetwork for N
-where
-    N: RaftNetworkFactory<TypeConfig>,
-    N::Network: NetSnapshot<TypeConfig, SnapshotData = OfferedStart>,
-{
-    fn client<'a>(
-        &'a mut self,
-        lane: Lane,
-        to: MemberId,
-        record: &'a MemberRecord,
-    ) -> BoxFuture<'a, Box<dyn DynClient>> {
-        let client = async move {
-            let client = match lane {
-                Lane::Entries => self.new_client(to, record).await,
-                Lane::Heartbeats => self.new_heartbeat_client(to, record).await,
-                Lane::Starts => self.new_snapshot_client(to, record).await,
-            };
-            let boxed: Box<dyn DynClient> = Box::new(client);
-            boxed
-        };
-        client.boxed()
-    }
-}
-
-/// Openraft's client traits with boxed answers.
-trait DynClient: Send + Sync {
-    fn append(&mut self, requests: Requests, option: RPCOption) -> Call<'_, AnswerStream<'_>>;
-    fn vote(
-        &mut self,
-        request: VoteRequest<TypeConfig>,
-        option: RPCOption,
-    ) -> Call<'_, VoteResponse<TypeConfig>>;
-    fn pre_vote(
-        &mut self,
-        request: VoteRequest<TypeConfig>,
-        option: RPCOption,
-    ) -> Call<'_, VoteResponse<TypeConfig>>;
-    fn transfer_leader(
-        &mut self,
-        request: TransferLeaderRequest<TypeConfig>,
-        option: RPCOption,
-    ) -> Call<'_, TransferLeaderResponse<TypeConfig>>;
-    fn start(
-        &mut self,
-        vote: Vote,
-        start: Start,
-        cancel: BoxFuture<'static, ReplicationClosed>,
-        option: RPCOption,
-    ) -> BoxFuture<'_, StartAnswer>;
-    fn backoff(&self) -> Option<Backoff>;
-}
-
-impl<C> DynClient for C
-where
-    C: NetBackoff<TypeConfig>
-        + NetStreamAppend<TypeConfig>
-        + NetVote<TypeConfig>
-        + NetSnapshot<TypeConfig, SnapshotData = OfferedStart>
-        + NetTransferLeader<TypeConfig>,
-{
-    fn append(&mut self, requests: Requests, option: RPCOption) -> Call<'_, AnswerStream<'_>> {
-        self.stream_append(requests, option)
-    }
-
-    fn vote(
-        &mut self,
-        request: VoteRequest<TypeConfig>,
-        option: RPCOption,
-    ) -> Call<'_, VoteResponse<TypeConfig>> {
-        NetVote::vote(self, request, option).boxed()
-    }
-
-    fn pre_vote(
-        &mut self,
-        request: VoteRequest<TypeConfig>,
-        option: RPCOption,
-    ) -> Call<'_, VoteResponse<TypeConfig>> {
-        NetVote::pre_vote(self, request, option).boxed()
-    }
-
-    fn transfer_leader(
-        &mut self,
-        request: TransferLeaderRequest<TypeConfig>,
-        option: RPCOption,
-    ) -> Call<'_, TransferLeaderResponse<TypeConfig>> {
-        NetTransferLeader::transfer_leader(self, request, option).boxed()
-    }
-
-    fn start(
-        &mut self,
-        vote: Vote,
-        start: Start,
-        cancel: BoxFuture<'static, ReplicationClosed>,
-        option: RPCOption,
-    ) -> BoxFuture<'_, StartAnswer> {
-        self.full_snapshot(vote, start, cancel, option).boxed()
-    }
-
-    fn backoff(&self) -> Option<Backoff> {
-        NetBackoff::backoff(self)
+        None
     }
 }
 
@@ -331,8 +186,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::time::Duration;
 
-    use openraft::network::RaftNetworkV2;
-    use openraft::raft::{AppendEntriesResponse, StreamAppendError};
+    use openraft::raft::StreamAppendError;
     use raft_types::Term;
     use tokio::time::Instant;
 
@@ -340,6 +194,7 @@ mod tests {
     use crate::election::counted_votes::InterimTerm;
     use crate::election::put_back::Recorded;
     use crate::lease::promise::PromisedLease;
+    use crate::log_probe::{AnswerStream, Answered};
 
     const OWN: MemberId = MemberId(1);
     const OTHER: MemberId = MemberId(2);
@@ -349,51 +204,67 @@ mod tests {
     #[derive(Clone, Copy)]
     struct Follower(Vote);
 
-    impl RaftNetworkFactory<TypeConfig> for Follower {
-        type Network = Self;
-
-        async fn new_client(&mut self, _: MemberId, _: &MemberRecord) -> Self {
-            *self
+    impl MemberNetwork for Follower {
+        fn client(&self, _: Lane, _: MemberId, _: &MemberRecord) -> Box<dyn MemberClient> {
+            Box::new(*self)
         }
     }
 
-    impl RaftNetworkV2<TypeConfig> for Follower {
-        type SnapshotData = OfferedStart;
-
-        async fn append_entries(
+    impl MemberClient for Follower {
+        fn stream(
             &mut self,
-            request: AppendEntriesRequest<TypeConfig>,
+            requests: BoxStream<'static, Asked>,
             _: RPCOption,
-        ) -> RpcResult<AppendEntriesResponse<TypeConfig>> {
-            Ok(match request.vote == self.0 {
-                true => AppendEntriesResponse::Success,
-                false => AppendEntriesResponse::HigherVote(self.0),
-            })
+        ) -> Call<'_, AnswerStream<'_>> {
+            let own = self.0;
+            let answers = requests.map(move |asked| {
+                let result = match asked.request.vote == own {
+                    true => Ok(None),
+                    false => Err(StreamAppendError::HigherVote(own)),
+                };
+                Ok(Answered {
+                    result,
+                    report: None,
+                })
+            });
+            async move { Ok(answers.boxed()) }.boxed()
         }
 
-        async fn full_snapshot(
-            &mut self,
-            _: Vote,
-            _: Start,
-            _: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
-            _: RPCOption,
-        ) -> StartAnswer {
-            Ok(SnapshotResponse::new(self.0))
-        }
-
-        async fn vote(
+        fn vote(
             &mut self,
             request: VoteRequest<TypeConfig>,
+            _: bool,
             _: RPCOption,
-        ) -> RpcResult<VoteResponse<TypeConfig>> {
-            Ok(VoteResponse::new(self.0, None, request.vote == self.0))
+        ) -> Call<'_, VoteResponse<TypeConfig>> {
+            let answer = VoteResponse::new(self.0, None, request.vote == self.0);
+            async move { Ok(answer) }.boxed()
+        }
+
+        fn transfer_leader(
+            &mut self,
+            _: TransferLeaderRequest<TypeConfig>,
+            _: RPCOption,
+        ) -> Call<'_, TransferLeaderResponse<TypeConfig>> {
+            std::future::pending().boxed()
+        }
+
+        fn begin(
+            &mut self,
+            _: Vote,
+            _: OfferedStart,
+            _: RPCOption,
+        ) -> Call<'_, SnapshotResponse<TypeConfig>> {
+            let answer = SnapshotResponse::new(self.0);
+            async move { Ok(answer) }.boxed()
         }
     }
 
     fn network(follower: Vote, contacts: &Contacts) -> EngineNetwork {
-        let votes = CountedVotes::new(OWN, Recorded::default(), InterimTerm::default());
-        let inner = AnyNetwork::new(Follower(follower));
-        EngineNetwork::new(inner, contacts.clone(), votes)
+        EngineNetwork {
+            inner: Arc::new(Follower(follower)),
+            contacts: contacts.clone(),
+            votes: CountedVotes::new(OWN, Recorded::default(), InterimTerm::default()),
+        }
     }
 
     fn option() -> RPCOption {

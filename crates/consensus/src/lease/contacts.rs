@@ -6,17 +6,17 @@
 //! its lease, and finds an old answer waiting, would serve reads although another member leads by then.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use openraft::raft::{StreamAppendError, StreamAppendResult};
-use raft_types::{Incarnation, MemberId, Term, TypeConfig, Vote};
+use raft_types::{Incarnation, MemberId, Term, TypeConfig, Vote, lock};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tracing::warn;
 
 use crate::lease::promise::PromisedLease;
-use crate::log_probe::RpcResult;
+use crate::log_probe::{Lane, RpcResult};
 
 /// How many failures to send entries it takes until heartbeats alone do not count.
 const FAILURES: u32 = 2;
@@ -79,11 +79,6 @@ struct Contact {
 }
 
 impl Contacts {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<MemberId, Met>> {
-        // Every change is one insertion.
-        self.met.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Holds back all that this member would send as the leader, or releases it; returns whether it was held back.
     pub(crate) fn keep_quiet(&self, quiet: bool) -> bool {
         self.quiet.send_replace(quiet)
@@ -99,7 +94,7 @@ impl Contacts {
     /// From now on this number belongs to this data directory. Earlier or late answers of another directory under it do not
     /// count for it.
     pub(crate) fn meet(&self, member: MemberId, incarnation: Incarnation) {
-        let mut met = self.lock();
+        let mut met = lock(&self.met);
         let of_member = met.entry(member).or_insert(Met::nothing_of(incarnation));
         if of_member.incarnation != incarnation {
             *of_member = Met::nothing_of(incarnation);
@@ -123,7 +118,7 @@ impl Contacts {
     }
 
     fn answered(&self, member: MemberId, incarnation: Incarnation, contact: Contact) {
-        let mut met = self.lock();
+        let mut met = lock(&self.met);
         let of_member = met.entry(member).or_insert(Met::nothing_of(incarnation));
         let later = |known: Contact| (known.term, known.sent) < (contact.term, contact.sent);
         if of_member.incarnation == incarnation && of_member.contact.is_none_or(later) {
@@ -142,7 +137,7 @@ impl Contacts {
 
     /// The member with this data directory refused entries, or accepted some.
     fn entries(&self, member: MemberId, incarnation: Incarnation, taken: bool) {
-        let mut met = self.lock();
+        let mut met = lock(&self.met);
         let Some(of_member) = met.get_mut(&member) else {
             return;
         };
@@ -162,7 +157,7 @@ impl Contacts {
 
     /// A heartbeat did not reach the member either, which the age of its last answer shows.
     fn heartbeat_failed(&self, member: MemberId) {
-        if let Some(of_member) = self.lock().get_mut(&member) {
+        if let Some(of_member) = lock(&self.met).get_mut(&member) {
             of_member.failed_entries = FailedEntries::default();
         }
     }
@@ -175,7 +170,7 @@ impl Contacts {
         incarnation: Incarnation,
         promised: PromisedLease,
     ) {
-        let mut met = self.lock();
+        let mut met = lock(&self.met);
         let of_member = met.entry(member).or_insert(Met::nothing_of(incarnation));
         if of_member.incarnation != incarnation {
             *of_member = Met::nothing_of(incarnation);
@@ -195,7 +190,7 @@ impl Contacts {
 
     /// True if the lease of this member in this term is unknown.
     pub(crate) fn lacks_promise(&self, member: MemberId, term: Term) -> bool {
-        let met = self.lock();
+        let met = lock(&self.met);
         met.get(&member)
             .is_none_or(|met| met.lease_in(term).is_none())
     }
@@ -219,7 +214,7 @@ impl Contacts {
         sets: &[BTreeSet<MemberId>],
         own_lease: Duration,
     ) -> Option<QuorumContact> {
-        let met = self.lock();
+        let met = lock(&self.met);
         let now = Instant::now();
         let contact_of = |id: &MemberId| {
             if *id == own {
@@ -268,15 +263,6 @@ impl Met {
     }
 }
 
-/// What a client's streams carry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lane {
-    Entries,
-    Heartbeats,
-    /// Starts of the log, of which nothing is recorded.
-    Starts,
-}
-
 /// One stream of requests to a member; clones are the same.
 #[derive(Debug, Clone)]
 pub(crate) struct StreamContact {
@@ -292,7 +278,7 @@ impl StreamContact {
     /// A request of the leader with this vote is sent now.
     pub(crate) fn sends(&self, vote: &Vote) {
         if self.lane == Lane::Heartbeats {
-            self.sent().get_or_insert((*vote, Instant::now()));
+            lock(&self.sent).get_or_insert((*vote, Instant::now()));
         }
     }
 
@@ -312,7 +298,7 @@ impl StreamContact {
             Lane::Entries => self.contacts.entries(member, incarnation, answer.is_ok()),
             Lane::Heartbeats if answer.is_err() => self.contacts.heartbeat_failed(member),
             Lane::Heartbeats => {
-                let sent = *self.sent();
+                let sent = *lock(&self.sent);
                 if let (true, Some((vote, sent))) = (follows(answer), sent) {
                     let term = Term(vote.leader_id.term);
                     let contact = Contact { term, sent };
@@ -321,11 +307,6 @@ impl StreamContact {
             }
             Lane::Starts => {}
         }
-    }
-
-    fn sent(&self) -> MutexGuard<'_, Option<(Vote, Instant)>> {
-        // It is set once.
-        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

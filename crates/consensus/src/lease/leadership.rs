@@ -2,18 +2,16 @@
 //! serves once it has committed an entry of its own term, and only while a quorum's answers are
 //! younger than the lease. This module decides; `observer` supplies the input.
 
-use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use openraft::ServerState;
-use raft_types::{MemberId, OpId, Term};
-use serde::{Deserialize, Serialize};
+use raft_types::{MemberId, OpId, Term, lock};
+use thiserror::Error;
 use tokio::time::Instant;
 
 /// The role of this member in its ring at the moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "state", rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leadership {
     /// It follows, or waits for a leader.
     Follower {
@@ -55,38 +53,23 @@ impl Leadership {
 }
 
 /// Why an elected leader does not serve.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum NotServing {
     /// No entry of its own term is committed yet: it may not know all committed entries.
+    #[error("no entry of its own term is committed yet; wait for a quorum to answer")]
     OwnEntryNotCommitted,
     /// No quorum has answered within the lease: another member may lead by now.
+    #[error("no quorum has answered within the lease; bring voters back")]
     QuorumSilent,
     /// The named member alone is a quorum, or may still be one: the engine lets it elect itself immediately, whatever it
     /// has promised to a leader.
+    #[error(
+        "member {0} alone forms the quorum and could elect itself; make it the leader, or add voters to its set"
+    )]
     AnotherAlone(MemberId),
     /// It is transferring the leadership to the named member, and takes no more entries in its term.
+    #[error("it is transferring the leadership to member {0}")]
     TransferringTo(MemberId),
-}
-
-impl fmt::Display for NotServing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OwnEntryNotCommitted => f.write_str(
-                "no entry of its own term is committed yet; wait for a quorum to answer",
-            ),
-            Self::QuorumSilent => {
-                f.write_str("no quorum has answered within the lease; bring voters back")
-            }
-            Self::AnotherAlone(other) => write!(
-                f,
-                "member {other} alone forms the quorum and could elect itself; make it the leader, or add voters to its set"
-            ),
-            Self::TransferringTo(to) => {
-                write!(f, "it is transferring the leadership to member {to}")
-            }
-        }
-    }
 }
 
 /// The engine's view of its own role.
@@ -189,7 +172,7 @@ pub(crate) struct Tenure(Mutex<Option<(Term, Instant)>>);
 impl Tenure {
     /// How long it has been leading in this term, measured from the first call with this term.
     pub(crate) fn led_for(&self, term: Term, now: Instant) -> Duration {
-        let mut since = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut since = lock(&self.0);
         let known = since.filter(|(of, _)| *of == term);
         let (_, began) = *since.insert(known.unwrap_or((term, now)));
         now - began

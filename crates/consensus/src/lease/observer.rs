@@ -35,15 +35,15 @@ pub(crate) async fn observe(node: Arc<RaftNode>, published: Published) {
             changed
         });
 
-        let waits_for_commit = waits_for(now, NotServing::OwnEntryNotCommitted)
-            || matches!(
-                now,
-                Leadership::LeaderNotServing {
-                    why: NotServing::AnotherAlone(_),
-                    ..
-                }
-            );
-        let waits_for_answer = waits_for(now, NotServing::QuorumSilent);
+        let why = match now {
+            Leadership::LeaderNotServing { why, .. } => Some(why),
+            _ => None,
+        };
+        let waits_for_commit = matches!(
+            why,
+            Some(NotServing::OwnEntryNotCommitted | NotServing::AnotherAlone(_))
+        );
+        let waits_for_answer = why == Some(NotServing::QuorumSilent);
         let follows = now.leading_term().is_none();
         let timed = now.leading_term().is_some() && !role.is_alone(node.engine.id);
         node.elections.keep_quiet_without_a_quorum(&role, timed);
@@ -85,8 +85,4 @@ fn publish(leadership: &watch::Sender<Leadership>, now: Leadership) {
         }
         changed
     });
-}
-
-fn waits_for(now: Leadership, reason: NotServing) -> bool {
-    matches!(now, Leadership::LeaderNotServing { why, .. } if why == reason)
 }

@@ -7,10 +7,10 @@
 //! promised lease is stored with the vote. After its start the member keeps that promise once (`election::campaign`). It
 //! answers no heartbeat of the term in which it was stopped before that term's leader has received the new lease.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
-use raft_types::{ElectionNotes, MemberId, Term};
+use raft_types::{ElectionNotes, MemberId, Term, lock};
 use serde::{Deserialize, Serialize};
 
 /// The lease that a member promises to the leader of a term.
@@ -57,7 +57,7 @@ impl Promise {
 
     /// Whether a heartbeat of this leader may be answered.
     pub(crate) fn may_answer(&self, leader: MemberId, term: Term) -> bool {
-        match *self.lock() {
+        match *lock(&self.lowered) {
             Some((lowered_in, received_by)) => term > lowered_in || received_by == Some(leader),
             None => true,
         }
@@ -65,7 +65,7 @@ impl Promise {
 
     /// Another member has received the announcement.
     pub(crate) fn received(&self, by: MemberId, announced: PromisedLease) {
-        if let Some((term, received_by)) = &mut *self.lock()
+        if let Some((term, received_by)) = &mut *lock(&self.lowered)
             && *term == announced.term
         {
             *received_by = Some(by);
@@ -76,11 +76,6 @@ impl Promise {
     pub(crate) fn lowered_to(&self, leader: Option<MemberId>, term: Term) -> Option<Duration> {
         let counts = leader.is_some_and(|leader| self.may_answer(leader, term));
         (counts && self.longest > self.lease).then_some(self.lease)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<(Term, Option<MemberId>)>> {
-        // Every change is one assignment.
-        self.lowered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,43 +6,41 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use futures::{FutureExt, Stream, StreamExt, stream};
-use openraft::OptionalSend;
-use openraft::errors::{ReplicationClosed, StreamingError};
-use openraft::network::{NetSnapshot, NetStreamAppend, RPCOption, RaftNetworkFactory};
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use openraft::network::RPCOption;
 use openraft::raft::{
     AppendEntriesRequest, SnapshotResponse, StreamAppendError, StreamAppendResult,
+    TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
 };
-use openraft::type_config::alias::SnapshotOf;
-use raft_types::{MemberId, MemberRecord, OfferedStart, OwnLog, TypeConfig, Vote};
+use raft_types::{LogId, MemberId, MemberRecord, OfferedStart, OwnLog, TypeConfig, Vote};
 use tokio::sync::Mutex as AsyncMutex;
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::config::Timers;
 use crate::log_probe::knowledge::{Exchange, Outline, Way, window};
 use crate::log_probe::shared::{Followers, Shared};
 use crate::log_probe::tail_push::{TailPush, Widened, widen};
-use crate::log_probe::{Answered, Asked, ReportingNetwork, RpcResult};
+use crate::log_probe::{
+    AnswerStream, Answered, Asked, Call, Lane, MemberClient, MemberNetwork, RpcResult,
+};
 
-/// A factory of clients that answer the engine's search themselves where they can. It wraps the
-/// real factory when a member is started.
-#[derive(Clone)]
-pub struct LogProbe<F> {
-    inner: F,
+/// A network whose clients answer the engine's search themselves where they can. It wraps the
+/// real one when a member is started.
+pub struct LogProbe {
+    inner: Arc<dyn MemberNetwork>,
     own: Arc<dyn OwnLog>,
     window: Duration,
     followers: Followers,
 }
 
-impl<F> LogProbe<F> {
+impl LogProbe {
     /// In front of `inner`, for the member with this log. The timers are those of the ring: the lease
     /// bounds how long an answer may be given (rule 2 of the search).
-    pub fn new(inner: F, own: Arc<dyn OwnLog>, timers: &Timers) -> Self {
+    pub fn new(inner: impl MemberNetwork, own: Arc<dyn OwnLog>, timers: &Timers) -> Self {
         Self {
-            inner,
+            inner: Arc::new(inner),
             own,
             window: window(timers),
             followers: Followers::default(),
@@ -50,84 +48,48 @@ impl<F> LogProbe<F> {
     }
 }
 
-impl<F> RaftNetworkFactory<TypeConfig> for LogProbe<F>
-where
-    F: RaftNetworkFactory<TypeConfig, Network: ReportingNetwork>,
-{
-    type Network = LogProbeClient<F::Network>;
-
-    async fn new_client(&mut self, target: MemberId, record: &MemberRecord) -> Self::Network {
-        let search = Search {
-            shared: self.followers.of(target, record.incarnation),
+impl MemberNetwork for LogProbe {
+    /// Heartbeats are always real: they hold the lease and detect a lost log.
+    fn client(&self, lane: Lane, to: MemberId, record: &MemberRecord) -> Box<dyn MemberClient> {
+        let followed = self.followers.of(to, record.incarnation);
+        let client = |lane| self.inner.client(lane, to, record);
+        let search = (lane == Lane::Entries).then(|| Search {
+            shared: followed.clone(),
             own: self.own.clone(),
             window: self.window,
-            ahead: Some(self.inner.new_client(target, record).await),
-            courier: Arc::new(AsyncMutex::new(
-                self.inner.new_heartbeat_client(target, record).await,
-            )),
-            push: None,
-        };
-        LogProbeClient {
-            inner: self.inner.new_client(target, record).await,
-            followed: search.shared.clone(),
-            search: Some(search),
-        }
-    }
-
-    /// Heartbeats are always real: they hold the lease and detect a lost log.
-    async fn new_heartbeat_client(
-        &mut self,
-        target: MemberId,
-        record: &MemberRecord,
-    ) -> Self::Network {
-        LogProbeClient {
-            inner: self.inner.new_heartbeat_client(target, record).await,
-            followed: self.followers.of(target, record.incarnation),
-            search: None,
-        }
-    }
-
-    async fn new_snapshot_client(
-        &mut self,
-        target: MemberId,
-        record: &MemberRecord,
-    ) -> Self::Network {
-        LogProbeClient {
-            inner: self.inner.new_snapshot_client(target, record).await,
-            followed: self.followers.of(target, record.incarnation),
-            search: None,
-        }
+            ahead: Some(client(Lane::Entries)),
+            courier: Arc::new(AsyncMutex::new(client(Lane::Heartbeats))),
+            push: JoinSet::new(),
+        });
+        Box::new(LogProbeClient {
+            inner: client(lane),
+            followed,
+            search,
+        })
     }
 }
 
 /// A client of [`LogProbe`].
-pub struct LogProbeClient<N> {
-    inner: N,
+struct LogProbeClient {
+    inner: Box<dyn MemberClient>,
     followed: Arc<Shared>,
-    search: Option<Search<N>>,
+    search: Option<Search>,
 }
 
 /// Additional state of the client that carries entries.
-struct Search<N> {
+struct Search {
     shared: Arc<Shared>,
     own: Arc<dyn OwnLog>,
     window: Duration,
     /// For the entries that are sent ahead, once in a leadership: a client serves only one.
-    ahead: Option<N>,
+    ahead: Option<Box<dyn MemberClient>>,
     /// Carries the commit mark while the engine searches.
-    courier: Arc<AsyncMutex<N>>,
-    push: Option<AbortHandle>,
+    courier: Arc<AsyncMutex<Box<dyn MemberClient>>>,
+    /// Aborted with the client.
+    push: JoinSet<()>,
 }
 
-impl<N> Drop for Search<N> {
-    fn drop(&mut self) {
-        if let Some(push) = &self.push {
-            push.abort();
-        }
-    }
-}
-
-impl<N: ReportingNetwork> Search<N> {
+impl Search {
     /// Decides on a request, after waiting for answers in flight.
     async fn decide(
         &mut self,
@@ -157,8 +119,7 @@ impl<N: ReportingNetwork> Search<N> {
         };
         let (own, shared) = (self.own.clone(), self.shared.clone());
         if let Some(push) = TailPush::prepare(own, shared, request, self.window).await {
-            let running = tokio::spawn(push.run(network, option.clone()));
-            self.push = Some(running.abort_handle());
+            self.push.spawn(push.run(network, option.clone()));
         }
     }
 
@@ -171,8 +132,8 @@ impl<N: ReportingNetwork> Search<N> {
         tokio::spawn(async move {
             let deadline = option.hard_ttl();
             let delivery = async {
-                let notice = stream::iter([notice]);
-                if let Ok(mut answers) = courier.stream_append(notice, option).await {
+                let notice = stream::iter([Asked::new(notice, false)]).boxed();
+                if let Ok(mut answers) = courier.stream(notice, option).await {
                     while answers.next().await.is_some() {}
                 }
             };
@@ -182,169 +143,146 @@ impl<N: ReportingNetwork> Search<N> {
 }
 
 type EngineAnswer = RpcResult<StreamAppendResult<TypeConfig>>;
+/// An answer, and the session after it.
+type Step<S> = (EngineAnswer, Option<S>);
 
 /// One stream of the engine's requests.
-enum Session<'s, N, S> {
-    /// No request was sent yet: requests may be answered from here.
-    Searching {
-        inner: &'s mut N,
-        search: &'s mut Search<N>,
-        requests: S,
-        option: RPCOption,
-    },
-    /// A request was sent, and so are all that follow.
-    OnTheWire {
-        answers: BoxStream<'s, RpcResult<Answered>>,
-        shared: Arc<Shared>,
-        own: Arc<dyn OwnLog>,
-        exchange: Exchange,
-        vote: Vote,
-        widened: Option<Widened>,
-    },
+enum Session<'s> {
+    Searching(Searching<'s>),
+    OnTheWire(OnTheWire<'s>),
 }
 
-impl<'s, N, S> Session<'s, N, S>
-where
-    N: ReportingNetwork,
-    S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin + 'static,
-{
+/// No request was sent yet: requests may be answered from here.
+struct Searching<'s> {
+    inner: &'s mut dyn MemberClient,
+    search: &'s mut Search,
+    requests: BoxStream<'static, Asked>,
+    option: RPCOption,
+}
+
+/// A request was sent, and so are all that follow.
+struct OnTheWire<'s> {
+    answers: AnswerStream<'s>,
+    shared: Arc<Shared>,
+    own: Arc<dyn OwnLog>,
+    exchange: Exchange,
+    widened: Option<Widened>,
+}
+
+impl Session<'_> {
     /// The next answer, and the session after it.
-    async fn next(mut self) -> Option<(EngineAnswer, Option<Self>)> {
-        loop {
-            self = match self {
-                Self::Searching {
-                    inner,
-                    search,
-                    mut requests,
-                    option,
-                } => {
-                    // The engine's pause before another attempt is inside its stream of requests:
-                    // that one is polled first, before anything can fail.
-                    let request = requests.next().await?;
-                    let vote = request.vote;
-                    match search.decide(&request, &option).await {
-                        Way::Answer(result) => {
-                            if request.entries.is_empty() {
-                                search.pass_on(request, option.clone());
-                            }
-                            if let Ok(matching) = result {
-                                search.shared.lock().acknowledge(&vote, matching);
-                            }
-                            let goes_on = result.is_ok().then_some(Self::Searching {
-                                inner,
-                                search,
-                                requests,
-                                option,
-                            });
-                            return Some((Ok(result), goes_on));
-                        }
-                        Way::AnswerAndEnd(matching) => {
-                            search.shared.lock().acknowledge(&vote, Some(matching));
-                            return Some((Ok(Ok(Some(matching))), None));
-                        }
-                        Way::Wire { at_the_end } => {
-                            match Self::send(inner, search, request, at_the_end, requests, option)
-                                .await
-                            {
-                                Ok(on_the_wire) => on_the_wire,
-                                Err(error) => return Some((Err(error), None)),
-                            }
-                        }
-                        // `decide` has waited.
-                        Way::Wait => return None,
-                    }
+    async fn next(self) -> Option<Step<Self>> {
+        let on_the_wire = match self {
+            Self::Searching(searching) => match searching.next().await? {
+                Ok(on_the_wire) => on_the_wire,
+                Err(answered) => return Some(answered),
+            },
+            Self::OnTheWire(on_the_wire) => on_the_wire,
+        };
+        let (answer, goes_on) = on_the_wire.next().await?;
+        Some((answer, goes_on.map(Self::OnTheWire)))
+    }
+}
+
+impl OnTheWire<'_> {
+    async fn next(mut self) -> Option<Step<Self>> {
+        let answered = match self.answers.next().await? {
+            Ok(answered) => answered,
+            Err(error) => {
+                self.shared.change(|known| known.forget());
+                return Some((Err(error), None));
+            }
+        };
+        self.shared
+            .take_in(&self.exchange, &answered, self.own.as_ref());
+        let mut result = answered.result;
+        if let Some(asked) = self.widened {
+            (result, self.widened) = asked.cut_back(result);
+        }
+        if let Ok(matching) = result {
+            self.shared
+                .lock()
+                .acknowledge(&self.exchange.vote, matching);
+        }
+        let goes_on = result.is_ok().then_some(self);
+        Some((Ok(result), goes_on))
+    }
+}
+
+impl<'s> Searching<'s> {
+    /// Answers the next request, or sends it.
+    async fn next(mut self) -> Option<Result<OnTheWire<'s>, Step<Session<'s>>>> {
+        // The engine's pause before another attempt is inside its stream of requests:
+        // that one is polled first, before anything can fail.
+        let request = self.requests.next().await?.request;
+        let vote = request.vote;
+        match self.search.decide(&request, &self.option).await {
+            Way::Answer(result) => {
+                if request.entries.is_empty() {
+                    self.search.pass_on(request, self.option.clone());
                 }
-                Self::OnTheWire {
-                    mut answers,
-                    shared,
-                    own,
-                    exchange,
-                    vote,
-                    mut widened,
-                } => {
-                    let answered = match answers.next().await? {
-                        Ok(answered) => answered,
-                        Err(error) => {
-                            shared.change(|known| known.forget());
-                            return Some((Err(error), None));
-                        }
-                    };
-                    shared.take_in(&exchange, &answered, own.as_ref());
-                    let mut result = answered.result;
-                    if let Some(asked) = widened {
-                        (result, widened) = asked.cut_back(result);
-                    }
-                    if let Ok(matching) = result {
-                        shared.lock().acknowledge(&vote, matching);
-                    }
-                    let goes_on = result.is_ok().then_some(Self::OnTheWire {
-                        answers,
-                        shared,
-                        own,
-                        exchange,
-                        vote,
-                        widened,
-                    });
-                    return Some((Ok(result), goes_on));
+                if let Ok(matching) = result {
+                    self.search.shared.lock().acknowledge(&vote, matching);
                 }
-            };
+                let goes_on = result.is_ok().then_some(Session::Searching(self));
+                Some(Err((Ok(result), goes_on)))
+            }
+            Way::AnswerAndEnd(matching) => {
+                let shared = &self.search.shared;
+                shared.lock().acknowledge(&vote, Some(matching));
+                Some(Err((Ok(Ok(Some(matching))), None)))
+            }
+            Way::Wire { at_the_end } => {
+                let sent = self.send(request, at_the_end).await;
+                Some(sent.map_err(|error| (Err(error), None)))
+            }
+            // `decide` has waited.
+            Way::Wait => None,
         }
     }
 
     async fn send(
-        inner: &'s mut N,
-        search: &'s mut Search<N>,
+        self,
         mut request: AppendEntriesRequest<TypeConfig>,
         at_the_end: bool,
-        requests: S,
-        option: RPCOption,
-    ) -> RpcResult<Self> {
-        let vote = request.vote;
+    ) -> RpcResult<OnTheWire<'s>> {
+        let (shared, own) = (self.search.shared.clone(), self.search.own.clone());
         let widened = match at_the_end {
-            true => widen(&mut request, search.own.as_ref()).await,
+            true => widen(&mut request, own.as_ref()).await,
             false => None,
         };
-        let exchange = search
-            .shared
-            .change(|known| known.begin(&vote, Instant::now()));
+        let exchange = shared.change(|known| known.begin(&request.vote, Instant::now()));
         let first = Asked::new(request, true);
-        let rest = requests.map(|request| Asked::new(request, false));
-        let requests = stream::iter([first]).chain(rest);
-        match inner.stream_reported(requests, option).await {
-            Ok(answers) => Ok(Self::OnTheWire {
+        let requests = stream::iter([first]).chain(self.requests).boxed();
+        match self.inner.stream(requests, self.option).await {
+            Ok(answers) => Ok(OnTheWire {
                 answers,
-                shared: search.shared.clone(),
-                own: search.own.clone(),
+                shared,
+                own,
                 exchange,
-                vote,
                 widened,
             }),
             Err(error) => {
-                search.shared.change(|known| known.forget());
+                shared.change(|known| known.forget());
                 Err(error)
             }
         }
     }
 }
 
-impl<N: ReportingNetwork> NetStreamAppend<TypeConfig> for LogProbeClient<N> {
-    fn stream_append<'s, S>(
-        &'s mut self,
-        requests: S,
+impl MemberClient for LogProbeClient {
+    fn stream(
+        &mut self,
+        requests: BoxStream<'static, Asked>,
         option: RPCOption,
-    ) -> BoxFuture<'s, RpcResult<BoxStream<'s, EngineAnswer>>>
-    where
-        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
-    {
+    ) -> Call<'_, AnswerStream<'_>> {
         let Some(search) = &mut self.search else {
             // A heartbeat names what the engine has recorded: its conflict is the first sign that the follower has lost that.
-            let (answers, followed) = (
-                self.inner.stream_append(requests, option),
-                self.followed.clone(),
-            );
+            let (answers, followed) = (self.inner.stream(requests, option), self.followed.clone());
             return async move {
                 let answers = answers.await?.inspect(move |answer| {
-                    if let Ok(Err(StreamAppendError::Conflict(at))) = answer {
+                    let result = answer.as_ref().map(|answered| &answered.result);
+                    if let Ok(Err(StreamAppendError::Conflict(at))) = result {
                         followed.change(|known| known.lacks(*at));
                     }
                 });
@@ -352,41 +290,55 @@ impl<N: ReportingNetwork> NetStreamAppend<TypeConfig> for LogProbeClient<N> {
             }
             .boxed();
         };
-        let session = Session::Searching {
-            inner: &mut self.inner,
+        let session = Session::Searching(Searching {
+            inner: &mut *self.inner,
             search,
             requests,
             option,
-        };
+        });
         let answers = stream::unfold(Some(session), |session| async { session?.next().await });
+        let answers = answers.map_ok(|result| Answered {
+            result,
+            report: None,
+        });
         async move { Ok(answers.boxed()) }.boxed()
     }
-}
 
-crate::passes_on_votes!([N: ReportingNetwork] LogProbeClient<N>);
+    fn vote(
+        &mut self,
+        request: VoteRequest<TypeConfig>,
+        is_pre_vote: bool,
+        option: RPCOption,
+    ) -> Call<'_, VoteResponse<TypeConfig>> {
+        self.inner.vote(request, is_pre_vote, option)
+    }
 
-impl<N: ReportingNetwork> NetSnapshot<TypeConfig> for LogProbeClient<N> {
-    type SnapshotData = OfferedStart;
+    fn transfer_leader(
+        &mut self,
+        request: TransferLeaderRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Call<'_, TransferLeaderResponse<TypeConfig>> {
+        self.inner.transfer_leader(request, option)
+    }
 
-    async fn full_snapshot(
+    fn begin(
         &mut self,
         vote: Vote,
-        snapshot: SnapshotOf<TypeConfig, OfferedStart>,
-        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        start: OfferedStart,
         option: RPCOption,
-    ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
-        let upto = snapshot.meta.last_log_id;
-        let forget = || self.followed.change(|known| known.forget());
-        forget();
-        let sent = self
-            .inner
-            .full_snapshot(vote, snapshot, cancel, option)
-            .await;
-        // Answers received until now are outdated.
-        forget();
-        if sent.is_ok() {
-            self.followed.lock().acknowledge(&vote, upto);
+    ) -> Call<'_, SnapshotResponse<TypeConfig>> {
+        let upto = start.as_ref().map(|start| LogId::from(start.before));
+        async move {
+            let forget = || self.followed.change(|known| known.forget());
+            forget();
+            let begun = self.inner.begin(vote, start, option).await;
+            // Answers received until now are outdated.
+            forget();
+            if begun.is_ok() {
+                self.followed.lock().acknowledge(&vote, upto);
+            }
+            begun
         }
-        sent
+        .boxed()
     }
 }

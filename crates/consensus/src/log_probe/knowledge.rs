@@ -15,9 +15,6 @@
 //! acknowledged entries breaks that, even under the same leader. Then the follower reports a conflict at an entry that it is
 //! known to have. All knowledge is dropped, even what the engine has recorded: the engine reverts that itself.
 
-#[cfg(test)]
-mod tests;
-
 use std::time::Duration;
 
 use openraft::raft::{AppendEntriesRequest, StreamAppendError, StreamAppendResult};
@@ -71,16 +68,9 @@ pub(super) enum Way {
 /// A real exchange that was begun.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Exchange {
-    vote: Vote,
-    sent: Instant,
+    pub(super) vote: Vote,
+    pub(super) sent: Instant,
     epoch: u64,
-}
-
-impl Exchange {
-    #[cfg(test)]
-    pub(super) fn sent(self) -> Instant {
-        self.sent
-    }
 }
 
 /// A leader's knowledge of one follower's log, by the rules at the top of this file.
@@ -300,6 +290,9 @@ pub(super) fn last_in_common(own: &LogReport, theirs: &LogReport) -> Option<LogI
     let both_have_it = last >= own.first.max(theirs.first);
     both_have_it.then(|| OpId::new(own.term, last).into())
 }
+
+#[cfg(test)]
+mod tests;
 
 #[cfg(test)]
 mod common_run_tests {

@@ -7,8 +7,8 @@
 //! rules that make it sound). Requests that must be sent carry the rest of the log (`widen`). A new
 //! leader sends its newest entries before it is asked (`tail_push`).
 //!
-//! [`LogProbe`] wraps the factory with which a member is started. The network must be
-//! a [`ReportingNetwork`]: the sending end passes on which requests want a report and returns it with the
+//! [`LogProbe`] wraps the network with which a member is started. Of a
+//! [`MemberClient`], the sending end passes on which requests want a report and returns it with the
 //! answer; the receiving end reads [`raft_types::OwnLog::report`] when its engine has answered. Heartbeats
 //! bypass it; only a conflict in their answers is used.
 
@@ -22,17 +22,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
 use openraft::errors::RPCError;
-use openraft::network::{
-    NetBackoff, NetSnapshot, NetStreamAppend, NetTransferLeader, NetVote, RPCOption,
+use openraft::network::RPCOption;
+use openraft::raft::{
+    AppendEntriesRequest, SnapshotResponse, StreamAppendResult, TransferLeaderRequest,
+    TransferLeaderResponse, VoteRequest, VoteResponse,
 };
-use openraft::raft::{AppendEntriesRequest, StreamAppendResult};
-use raft_types::{LogReport, OfferedStart, TypeConfig};
+use raft_types::{LogReport, MemberId, MemberRecord, OfferedStart, TypeConfig, Vote};
 
-pub use crate::log_probe::client::{LogProbe, LogProbeClient};
+pub use crate::log_probe::client::LogProbe;
 
-// The interface to the real network: what [`super::LogProbe`] needs beyond the engine's traits.
+// The interface to the real network. Its types are dynamic, so that openraft and all that is in front of the network are compiled once.
 
 /// The result of a call of the engine's network.
 pub type RpcResult<T> = Result<T, RPCError<TypeConfig>>;
@@ -107,42 +107,62 @@ pub struct Answered {
     pub report: Option<LogReport>,
 }
 
-/// A network that delivers reports.
+/// What a client carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lane {
+    /// Entries, and whatever else the engine sends one member.
+    Entries,
+    /// Heartbeats.
+    Heartbeats,
+    /// Starts of the log, of which nothing is recorded.
+    Starts,
+}
+
+/// A call of a [`MemberClient`].
+pub type Call<'a, T> = BoxFuture<'a, RpcResult<T>>;
+/// The answers to a stream of requests, in their order.
+pub type AnswerStream<'a> = BoxStream<'a, RpcResult<Answered>>;
+
+/// A network over which a member calls the others.
+pub trait MemberNetwork: Send + Sync + 'static {
+    /// A client for one member.
+    fn client(&self, lane: Lane, to: MemberId, record: &MemberRecord) -> Box<dyn MemberClient>;
+}
+
+/// Calls one member. Its streams deliver reports.
 ///
 /// A follower's end reads its log's report after the engine's answer to a request that wants one, and sends both
 /// together. A report may be left out; then the engine searches itself.
 /// A request may be cut into several, each with an answer. The answers must come in order, and the
 /// last one must be for the request's last entry.
-pub trait ReportingNetwork:
-    NetBackoff<TypeConfig>
-    + NetStreamAppend<TypeConfig>
-    + NetVote<TypeConfig>
-    + NetSnapshot<TypeConfig, SnapshotData = OfferedStart>
-    + NetTransferLeader<TypeConfig>
-{
-    /// [`NetStreamAppend::stream_append`], whose answers carry the follower's report where a request asks for it.
-    fn stream_reported<'s, S>(
-        &'s mut self,
-        requests: S,
+pub trait MemberClient: Send + Sync {
+    /// Sends requests. The engine's pause before another attempt is inside this stream: it is polled before anything can fail.
+    fn stream(
+        &mut self,
+        requests: BoxStream<'static, Asked>,
         option: RPCOption,
-    ) -> BoxFuture<'s, RpcResult<BoxStream<'s, RpcResult<Answered>>>>
-    where
-        S: Stream<Item = Asked> + Send + Unpin + 'static;
+    ) -> Call<'_, AnswerStream<'_>>;
 
-    /// [`NetStreamAppend::stream_append`] for a network whose streams are those with reports: it requests none.
-    fn stream_without_reports<'s, S>(
-        &'s mut self,
-        requests: S,
+    /// Asks for a vote, or whether it would be given.
+    fn vote(
+        &mut self,
+        request: VoteRequest<TypeConfig>,
+        is_pre_vote: bool,
         option: RPCOption,
-    ) -> BoxFuture<'s, RpcResult<BoxStream<'s, RpcResult<StreamAppendResult<TypeConfig>>>>>
-    where
-        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin + 'static,
-    {
-        let requests = requests.map(|request| Asked::new(request, false));
-        async move {
-            let answers = self.stream_reported(requests, option).await?;
-            Ok(answers.map_ok(|answered| answered.result).boxed())
-        }
-        .boxed()
-    }
+    ) -> Call<'_, VoteResponse<TypeConfig>>;
+
+    /// Announces that the leadership is transferred.
+    fn transfer_leader(
+        &mut self,
+        request: TransferLeaderRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Call<'_, TransferLeaderResponse<TypeConfig>>;
+
+    /// Makes the member's log begin with a file of this one's.
+    fn begin(
+        &mut self,
+        vote: Vote,
+        start: OfferedStart,
+        option: RPCOption,
+    ) -> Call<'_, SnapshotResponse<TypeConfig>>;
 }

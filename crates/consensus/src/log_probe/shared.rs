@@ -2,9 +2,9 @@
 //! clients that wait for an answer to another client.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use raft_types::{Incarnation, MemberId, OwnLog};
+use raft_types::{Incarnation, MemberId, OwnLog, lock};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -21,9 +21,7 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn lock(&self) -> MutexGuard<'_, Knowledge> {
         // Every change leaves it consistent.
-        self.knowledge
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.knowledge)
     }
 
     /// Changes the knowledge, and wakes the waiting clients.
@@ -56,7 +54,7 @@ type Follower = (Incarnation, Arc<Shared>);
 
 impl Followers {
     pub(super) fn of(&self, target: MemberId, incarnation: Incarnation) -> Arc<Shared> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.0);
         let unknown = || (incarnation, Arc::default());
         let follower = known.entry(target).or_insert_with(unknown);
         if follower.0 != incarnation {

@@ -8,20 +8,18 @@
 //! arrived, which is a round trip later.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt, stream};
 use openraft::network::RPCOption;
 use openraft::raft::{AppendEntriesRequest, StreamAppendResult};
-use raft_types::{
-    AppEntry, Entry, EntryPayload, LogId, MAX_MESSAGE_BYTES, OwnLog, TypeConfig, Vote,
-};
+use raft_types::{Entry, LogId, MAX_MESSAGE_BYTES, OwnLog, TypeConfig, Vote, lock};
 use tokio::time::Instant;
 
 use crate::log_probe::knowledge::Exchange;
 use crate::log_probe::shared::Shared;
-use crate::log_probe::{Asked, ReportingNetwork};
+use crate::log_probe::{Asked, MemberClient};
 
 /// How many entries are tried; fewer when so many are too large.
 const TAIL_LENGTHS: [u64; 4] = [64, 16, 4, 1];
@@ -75,21 +73,21 @@ impl TailPush {
     }
 
     /// Sends entries and processes the answers, until two windows are over or the engine has finished its search.
-    pub(super) async fn run<N: ReportingNetwork>(self, mut network: N, option: RPCOption) {
+    pub(super) async fn run(self, mut network: Box<dyn MemberClient>, option: RPCOption) {
         let _ended = Ended {
             shared: self.shared.clone(),
             begun: self.begun,
         };
         // Answers may take one more window.
         let deadline = self.lasts * 3;
-        let _ = tokio::time::timeout(deadline, self.exchange(&mut network, option)).await;
+        let _ = tokio::time::timeout(deadline, self.exchange(&mut *network, option)).await;
     }
 
-    async fn exchange<N: ReportingNetwork>(self, network: &mut N, option: RPCOption) {
+    async fn exchange(self, network: &mut dyn MemberClient, option: RPCOption) {
         let (shared, own, begun) = (self.shared.clone(), self.own.clone(), self.begun);
         let on_their_way = OnTheirWay::default();
         let requests = self.requests(on_their_way.clone()).boxed();
-        let mut answers = match network.stream_reported(requests, option).await {
+        let mut answers = match network.stream(requests, option).await {
             Ok(answers) => answers,
             Err(_) => return shared.change(|known| known.forget()),
         };
@@ -198,7 +196,7 @@ struct OnTheirWay(Arc<Mutex<VecDeque<(LogId, Exchange)>>>);
 
 impl OnTheirWay {
     fn sent(&self, upto: LogId, exchange: Exchange) {
-        let mut sent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sent = lock(&self.0);
         sent.push_back((upto, exchange));
     }
 
@@ -206,7 +204,7 @@ impl OnTheirWay {
         let Ok(Some(matching)) = result else {
             return None;
         };
-        let mut sent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sent = lock(&self.0);
         let mut covered = None;
         // Of several with the same last entry, it answers the first one.
         while sent.front().is_some_and(|(upto, _)| upto <= matching) {
@@ -343,21 +341,14 @@ pub(super) async fn widen(
 /// About the size of an entry on the wire.
 pub(super) fn bytes_of(entry: &Entry) -> usize {
     const OVERHEAD: usize = 64;
-    let body = match &entry.payload {
-        EntryPayload::Blank => 0,
-        EntryPayload::Normal(AppEntry::Transaction(payload)) => payload.bytes().len(),
-        EntryPayload::Normal(AppEntry::Rotate(rotate)) => rotate.format_description.len(),
-        EntryPayload::Membership(payload) => payload.json().len(),
-    };
-    OVERHEAD + body
+    OVERHEAD + entry.payload.body_length()
 }
 
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
     use openraft::raft::StreamAppendError;
-    use raft_types::OpId;
-    use raft_types::TransactionPayload;
+    use raft_types::{AppEntry, EntryPayload, OpId, TransactionPayload};
 
     use super::*;
 
@@ -380,7 +371,7 @@ mod tests {
         for (index, exchange) in sent {
             way.sent(id(index), exchange);
         }
-        let answered = |index| way.answered(&Ok(Some(id(index)))).map(|of| of.sent());
+        let answered = |index| way.answered(&Ok(Some(id(index)))).map(|of| of.sent);
         let after = |milliseconds| Some(began + Duration::from_millis(milliseconds));
         assert_eq!(answered(9), after(0));
         // It now has more than was asked: that covers the earlier requests.

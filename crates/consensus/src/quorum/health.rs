@@ -27,7 +27,7 @@ impl VoterSetHealth {
 }
 
 /// All voter sets in force; a commit needs each of them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuorumHealth {
     /// True if every set is met.
     pub ok: bool,

@@ -7,15 +7,17 @@
 mod health;
 mod plan;
 pub mod policy;
-#[cfg(test)]
-mod tests;
 
 pub use crate::purge_floor::{RegionQuorum, region_quorums};
 pub use crate::quorum::health::{
     QuorumHealth, VoterSetHealth, even_voters, failures, failures_tolerated,
 };
 pub use crate::quorum::plan::{
-    MoveObstacle, QuorumPlan, is_near, is_safe_step, next_step, obstacle, plan, unseen_quorum,
-    wanted_sets,
+    MoveObstacle, QuorumPlan, is_safe_step, next_step, obstacle, plan, unseen_quorum, wanted_sets,
 };
-pub use crate::quorum::policy::{PolicyGap, QuorumPolicy, RingRules, VoterSets, majority_of};
+pub use crate::quorum::policy::{
+    PolicyGap, QuorumPolicy, RingRules, VoterSets, have_majorities, majority_of,
+};
+
+#[cfg(test)]
+mod tests;

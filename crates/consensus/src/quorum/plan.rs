@@ -2,18 +2,15 @@
 //! of the others. A step to a set that cannot answer would stop the ring, so it is refused in advance.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use raft_types::{MemberId, MemberRecord, Region};
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::quorum::policy::{PolicyGap, RingRules, VoterSets, majority_of};
 use crate::ring_view::{RingMember, RingView};
 
 /// The next action on the quorum.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "plan", rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QuorumPlan {
     /// It matches the policy.
     Settled,
@@ -30,8 +27,7 @@ pub enum QuorumPlan {
 }
 
 /// Why the quorum cannot be moved now.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum MoveObstacle {
     /// The policy finds no member to give the vote to.
     #[error(transparent)]
@@ -56,7 +52,6 @@ pub enum MoveObstacle {
     #[error(
         "only {near} of the {voters} voters {} are within {MOST_BEHIND} entries of the leader and {required} are needed; member {lagging} is {by} behind: wait for it", in_region(.region)
     )]
-    #[serde(rename = "behind")]
     Lagging {
         /// The region, when all of them are in one.
         region: Option<Region>,
@@ -67,7 +62,6 @@ pub enum MoveObstacle {
         /// How many have to be.
         required: usize,
         /// The most advanced member that is not caught up.
-        #[serde(rename = "behind")]
         lagging: MemberId,
         /// By how many entries it lags the leader's log.
         by: u64,
@@ -85,9 +79,11 @@ fn in_region(region: &Option<Region>) -> String {
 /// long distance. Waiting for the rest takes milliseconds.
 pub(crate) const MOST_BEHIND: u64 = 4096;
 
-/// True if a member answers and has nearly all that the leader has.
-pub fn is_near(peer: &RingMember, lease: Duration) -> bool {
-    peer.answers(lease) && peer.lag.is_some_and(|lag| lag <= MOST_BEHIND)
+impl RingView {
+    /// True if a member answers and has nearly all that the leader has.
+    pub fn is_near(&self, peer: &RingMember) -> bool {
+        self.answers(peer) && peer.lag.is_some_and(|lag| lag <= MOST_BEHIND)
+    }
 }
 
 /// The percentage of the lease after which a silent region is exchanged for another one. That must happen
@@ -100,8 +96,11 @@ pub fn wanted_sets(
     rules: &RingRules,
     view: &RingView,
     home: &Region,
-    lease: Duration,
 ) -> Result<VoterSets, PolicyGap> {
+    let soon = RingView {
+        lease: view.lease * EXCHANGED_AT / 100,
+        ..view.clone()
+    };
     let members: BTreeMap<MemberId, MemberRecord> = view
         .members
         .iter()
@@ -109,33 +108,29 @@ pub fn wanted_sets(
         .collect();
     rules.voter_sets_among(&members, home, |voters| {
         let is_theirs = |set: &BTreeSet<MemberId>| set.intersection(voters).count() * 2 > set.len();
-        let unable = obstacle(view, voters, lease * EXCHANGED_AT / 100).is_some();
+        let unable = obstacle(&soon, voters).is_some();
         u8::from(unable) * 2 + u8::from(!view.voter_sets.iter().any(is_theirs))
     })
 }
 
 /// The plan for a ring with its leader in `home`, or soon will be.
-pub fn plan(rules: &RingRules, view: &RingView, home: &Region, lease: Duration) -> QuorumPlan {
-    let wanted = match wanted_sets(rules, view, home, lease) {
+pub fn plan(rules: &RingRules, view: &RingView, home: &Region) -> QuorumPlan {
+    let wanted = match wanted_sets(rules, view, home) {
         Ok(wanted) => wanted,
         Err(gap) => {
-            return QuorumPlan::Blocked {
-                why: MoveObstacle::Policy(gap),
-            };
+            let why = MoveObstacle::Policy(gap);
+            return QuorumPlan::Blocked { why };
         }
     };
-    let near = |id: &MemberId| view.member(*id).is_some_and(|peer| is_near(peer, lease));
+    let near = |id: &MemberId| view.member(*id).is_some_and(|peer| view.is_near(peer));
     let wanted = with_newcomers_one_by_one(&view.voter_sets, wanted, near);
-    let keep = set_to_keep(view, lease);
+    let keep = set_to_keep(view);
     let Some(next) = next_step(&view.voter_sets, &wanted, keep) else {
         return QuorumPlan::Settled;
     };
     // Sets in force already delay commits or not, whatever is decided here.
-    let new = next.iter().filter(|set| !view.voter_sets.contains(set));
-    match new
-        .map(|set| obstacle(view, set, lease))
-        .find_map(|found| found)
-    {
+    let mut new = next.iter().filter(|set| !view.voter_sets.contains(set));
+    match new.find_map(|set| obstacle(view, set)) {
         Some(why) => QuorumPlan::Blocked { why },
         None => QuorumPlan::Step { next },
     }
@@ -167,28 +162,19 @@ fn with_newcomers_one_by_one(
 }
 
 /// The set in force to keep on the way to others: one that answers, preferably with the leader in it.
-fn set_to_keep(view: &RingView, lease: Duration) -> usize {
-    let worth = |set: &BTreeSet<MemberId>| {
-        (
-            obstacle(view, set, lease).is_none(),
-            set.contains(&view.own),
-        )
-    };
+fn set_to_keep(view: &RingView) -> usize {
+    let worth = |set: &BTreeSet<MemberId>| (obstacle(view, set).is_none(), set.contains(&view.own));
     let sets = view.voter_sets.iter().enumerate();
     let best = sets.max_by_key(|(at, set)| (worth(set), std::cmp::Reverse(*at)));
     best.map_or(0, |(at, _)| at)
 }
 
 /// The reason why this set could not commit.
-pub fn obstacle(
-    view: &RingView,
-    set: &BTreeSet<MemberId>,
-    lease: Duration,
-) -> Option<MoveObstacle> {
+pub fn obstacle(view: &RingView, set: &BTreeSet<MemberId>) -> Option<MoveObstacle> {
     let required = majority_of(set.len());
     let peers: Vec<&RingMember> = set.iter().filter_map(|id| view.member(*id)).collect();
     let (answering, silent): (Vec<&RingMember>, Vec<&RingMember>) =
-        peers.iter().partition(|peer| peer.answers(lease));
+        peers.iter().partition(|peer| view.answers(peer));
     let region = {
         let mut regions = peers.iter().map(|peer| &peer.record.region);
         let first = regions.next().cloned();
@@ -203,10 +189,8 @@ pub fn obstacle(
             silent: silent.first().map_or(MemberId(0), |peer| peer.id),
         });
     }
-    let (near, far): (Vec<&RingMember>, Vec<&RingMember>) = answering
-        .iter()
-        .copied()
-        .partition(|peer| is_near(peer, lease));
+    let (near, far): (Vec<&RingMember>, Vec<&RingMember>) =
+        answering.iter().partition(|peer| view.is_near(peer));
     if near.len() < required {
         let nearest = far.iter().min_by_key(|peer| peer.lag)?;
         return Some(MoveObstacle::Lagging {

@@ -80,8 +80,7 @@ impl RingRules {
 }
 
 /// The policy cannot be satisfied with these members.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PolicyGap {
     /// A region that the policy needs has no voting member.
     #[error("region {0} has no voting member; add one, or choose another policy")]
@@ -281,6 +280,12 @@ fn read(words: &Value) -> RingRules {
 /// How many of `voters` make a majority: any two majorities of the same voters share one.
 pub const fn majority_of(voters: usize) -> usize {
     voters / 2 + 1
+}
+
+/// Whether these members are a majority of every set; not where there is none.
+pub fn have_majorities(sets: &[BTreeSet<MemberId>], members: &BTreeSet<MemberId>) -> bool {
+    let has = |set: &BTreeSet<_>| set.intersection(members).count() >= majority_of(set.len());
+    !sets.is_empty() && sets.iter().all(has)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use raft_types::{MemberId, MemberKind, MemberRecord, Region};
 
 use crate::quorum::plan::{QuorumPlan, is_safe_step, plan};
 use crate::quorum::policy::{QuorumPolicy, RingRules, VoterSets, majority_of};
-use crate::ring_view::tests::{LEASE, Ring};
+use crate::ring_view::tests::Ring;
 
 const REGIONS: [&str; 3] = ["a", "b", "c"];
 
@@ -176,7 +176,7 @@ impl History {
         let home = Region(REGIONS[self.home].to_owned());
         loop {
             let view = self.ring().view();
-            let QuorumPlan::Step { next } = plan(&self.rules, &view, &home, LEASE) else {
+            let QuorumPlan::Step { next } = plan(&self.rules, &view, &home) else {
                 return seen;
             };
             self.sets.clone_from(&next);
@@ -345,7 +345,7 @@ fn every_row_has_its_plan() {
     for line in rows {
         let (given, expected) = line.split_once("=>").unwrap();
         let PlanCase { rules, ring, home } = case(given);
-        let planned = match plan(&rules, &ring.view(), &home, LEASE) {
+        let planned = match plan(&rules, &ring.view(), &home) {
             QuorumPlan::Settled => "settled".to_owned(),
             QuorumPlan::Step { next } => shown(&next),
             QuorumPlan::Blocked { why } => format!("blocked: {why}"),

@@ -30,6 +30,7 @@ impl Ring {
             own: members[0].id,
             leads: true,
             is_interim: false,
+            lease: LEASE,
             leader: Some(members[0].id),
             last_log: Some(OpId::new(2, 9)),
             voter_sets: Vec::new(),

@@ -5,9 +5,7 @@ mod event;
 
 use consensus::{MoveError, TransferRefusal};
 use raft_types::MemberId;
-use ring_admin::{
-    PauseError, PromotionError, PromotionRefusal, ReconfigurationError, RepairRefusal,
-};
+use ring_admin::{PromotionError, PromotionRefusal, ReconfigurationError, RepairRefusal};
 use serde::{Deserialize, Serialize};
 
 pub use crate::protocol::command::{
@@ -155,21 +153,8 @@ impl From<ReconfigurationError> for Refusal {
             ReconfigurationError::Move(error) => return error.into(),
             ReconfigurationError::Busy => (RefusalKind::Busy, ""),
             ReconfigurationError::NotServing(_) => (RefusalKind::NoQuorum, BRING_BACK),
+            ReconfigurationError::NotPaused => (RefusalKind::Refused, "there is nothing to do"),
             _ => (RefusalKind::Refused, ""),
-        };
-        Self::new(kind, error.to_string(), advice)
-    }
-}
-
-impl From<PauseError> for Refusal {
-    fn from(error: PauseError) -> Self {
-        let (kind, advice) = match error {
-            PauseError::NotLeader { leader } => return Self::not_leader(leader),
-            PauseError::Move(error) => return error.into(),
-            PauseError::NotServing(_) => (RefusalKind::NoQuorum, BRING_BACK),
-            PauseError::NotPaused => (RefusalKind::Refused, "there is nothing to do"),
-            PauseError::Busy => (RefusalKind::Busy, ""),
-            PauseError::NoPrimary(_) | PauseError::TooLong { .. } => (RefusalKind::Refused, ""),
         };
         Self::new(kind, error.to_string(), advice)
     }

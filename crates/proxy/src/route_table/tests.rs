@@ -1,4 +1,4 @@
-use raft_types::{MemberKind, OpId};
+use raft_types::{LogId, MemberKind, OpId};
 
 use super::*;
 use crate::routes::Because;
@@ -26,8 +26,17 @@ fn route_table(now: Instant) -> RouteTable {
     let leader = record("leader", "home", MemberKind::Database);
     let route_table = RouteTable::new(MemberId(1), &leader, ProxyOptions::default(), HEARD_WITHIN);
     begin(&route_table);
-    route_table.holds(DATABASE, None, now);
+    holds(&route_table, None, now);
     route_table
+}
+
+/// The database member acknowledges all up to there.
+fn holds(route_table: &RouteTable, matching: Option<LogId>, now: Instant) {
+    let answered = Answered {
+        result: Ok(matching),
+        report: None,
+    };
+    route_table.answered(DATABASE, &answered, now);
 }
 
 fn proxies(route_table: &RouteTable, now: Instant) -> Vec<MemberId> {
@@ -74,7 +83,7 @@ fn a_new_member_may_become_the_proxy_immediately() {
     let route_table = route_table(now);
     begin(&route_table);
     assert!(proxies(&route_table, now).is_empty());
-    route_table.holds(DATABASE, None, now);
+    holds(&route_table, None, now);
     assert_eq!(proxies(&route_table, now), [DATABASE]);
 }
 
@@ -97,7 +106,7 @@ fn a_new_leadership_clears_failures_of_links() {
         route_table.failed(&[DATABASE], WITNESS, &failure, now);
         assert!(proxies(&route_table, now).is_empty());
         begin(&route_table);
-        route_table.holds(DATABASE, None, now);
+        holds(&route_table, None, now);
         assert_eq!(proxies(&route_table, now), [DATABASE], "after {failure}");
     }
 }
@@ -136,6 +145,6 @@ fn an_entry_is_in_flight_until_the_member_acknowledges_it() {
     assert_eq!((way(6), way(7)), (Way::HasLeft, Way::HasLeft));
     assert_eq!(way(8), Way::Leaves(2), "that one leaves next");
     assert_eq!(route_table.way_to(WITNESS, 7), Way::Leaves(0));
-    route_table.holds(DATABASE, Some(OpId::new(1, 7).into()), Instant::now());
+    holds(&route_table, Some(OpId::new(1, 7).into()), Instant::now());
     assert_eq!(way(7), Way::There);
 }

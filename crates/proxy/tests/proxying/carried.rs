@@ -1,6 +1,6 @@
 //! Entries arrive over a proxy as they would from the leader, and only their op ids leave the leader.
 
-use consensus::log_probe::ReportingNetwork;
+use consensus::log_probe::Lane;
 use futures::{StreamExt, stream};
 use openraft::network::RPCOption;
 use raft_types::{MemberId, OwnLog};
@@ -101,9 +101,9 @@ async fn a_request_without_entries_takes_the_same_route() {
 async fn heartbeats_are_never_proxied() {
     let mut ring = Ring::with_proxy(1, 6).await;
     let heartbeat = request(&ring.log(1), 0..0);
-    let mut client = ring.heartbeat_client(3).await;
+    let mut client = ring.client(Lane::Heartbeats, 3);
     let option = RPCOption::new(std::time::Duration::from_secs(1));
-    let answers = client.stream_reported(stream::iter([heartbeat]), option);
+    let answers = client.stream(stream::iter([heartbeat]).boxed(), option);
     let answers: Vec<_> = answers.await.unwrap().collect().await;
     assert!(answers.len() == 1 && answers[0].is_ok(), "{answers:?}");
     let received = ring.members.received(MemberId(3));

@@ -8,8 +8,8 @@ use futures::future::BoxFuture;
 use raft_types::MemberId;
 use raft_types::MemberKind::{Database, Witness};
 use ring_admin::{
-    PauseError, PauseRequest, PromotionError, PromotionPhase, PromotionProgress, PromotionRefusal,
-    Writer,
+    PauseRequest, PromotionError, PromotionPhase, PromotionProgress, PromotionRefusal,
+    ReconfigurationError, Writer,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -98,7 +98,7 @@ async fn resuming_lets_another_one_be_the_primary() {
     let (leader, _) = ring.serving().await;
     assert_eq!(
         ring.member(leader).resume("anna").await.unwrap_err(),
-        PauseError::NotPaused
+        ReconfigurationError::NotPaused
     );
 }
 

@@ -6,26 +6,28 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consensus::Timers;
-use consensus::log_probe::{Answered, Asked, LogProbe, LogProbeClient, RpcResult};
+use consensus::log_probe::{
+    Answered, Asked, Lane, LogProbe, MemberClient, MemberNetwork, RpcResult,
+};
 use futures::{StreamExt, stream};
 use openraft::errors::{RPCError, Unreachable};
-use openraft::network::{NetSnapshot, NetStreamAppend, RPCOption, RaftNetworkFactory};
+use openraft::network::RPCOption;
 use openraft::raft::{AppendEntriesRequest, StreamAppendError, StreamAppendResult};
 use raft_types::{
     AppEntry, Entry, EntryPayload, FileStart, LogId, LogReport, MemberId, MemberRecord, OpId,
     OwnLog, StoredMembership, TermRun, TransactionPayload, TypeConfig, Vote,
 };
-use testkit::network::{Line, Port};
+use testkit::network::Port;
 
 use crate::support::memory_log::MemoryDisk;
-use crate::support::scripted_network::{Lane, Script};
+use crate::support::scripted_network::{Lane as Carried, Script};
 
 const TIMERS: Timers = Timers::from_heartbeat(Duration::from_millis(100));
 /// As set by the timers: three fifths of the lease of 160 ms.
 const WINDOW: Duration = Duration::from_millis(96);
 const FOLLOWER: MemberId = MemberId(2);
 
-type Client = LogProbeClient<Line<Script>>;
+type Client = Box<dyn MemberClient>;
 type Answers = Vec<Result<StreamAppendResult<TypeConfig>, String>>;
 
 fn vote() -> Vote {
@@ -85,7 +87,7 @@ fn told(report: Option<LogReport>) -> RpcResult<Answered> {
 /// A leader's factory over a log of 0 to 110. No entries are sent ahead unless the far end has answers for them.
 struct Leader {
     script: Script,
-    factory: LogProbe<Port<Script>>,
+    factory: LogProbe,
 }
 
 /// A log whose entries cannot be read yet: none can be sent ahead or added to a request.
@@ -124,14 +126,18 @@ impl Leader {
         Self::over(Arc::new(Unreadable(disk())))
     }
 
-    async fn client(&mut self) -> Client {
+    fn on(&self, lane: Lane) -> Client {
         let record = MemberRecord::default();
-        self.factory.new_client(FOLLOWER, &record).await
+        self.factory.client(lane, FOLLOWER, &record)
+    }
+
+    fn client(&self) -> Client {
+        self.on(Lane::Entries)
     }
 
     /// A client after one exchange with a follower whose log matches up to here.
     async fn knowing(&mut self, upto: u64) -> Client {
-        let mut client = self.client().await;
+        let mut client = self.client();
         self.script.answers(conflict(49, report(upto)));
         let answers = ask(&mut client, [request(50..58)]).await;
         assert_eq!(answers, [Ok(Err(StreamAppendError::Conflict(id(49))))]);
@@ -166,11 +172,15 @@ async fn ask(
     requests: impl IntoIterator<Item = AppendEntriesRequest<TypeConfig>, IntoIter: Send + 'static>,
 ) -> Answers {
     let option = RPCOption::new(TIMERS.heartbeat);
-    let requests = Box::pin(stream::iter(requests.into_iter().collect::<Vec<_>>()));
-    let mut answers = client.stream_append(requests, option).await.unwrap();
+    let requests = requests
+        .into_iter()
+        .map(|request| Asked::new(request, false));
+    let requests = stream::iter(requests.collect::<Vec<_>>()).boxed();
+    let mut answers = client.stream(requests, option).await.unwrap();
     let mut taken = Vec::new();
     let silence = Duration::from_millis(1);
     while let Ok(Some(answer)) = tokio::time::timeout(silence, answers.next()).await {
+        let answer = answer.map(|answered| answered.result);
         taken.push(answer.map_err(|error| error.to_string()));
     }
     taken
@@ -237,11 +247,11 @@ async fn an_answer_is_known_before_it_is_handed_on() {
 #[tokio::test(start_paused = true)]
 async fn no_answer_is_given_after_the_window() {
     let mut leader = Leader::plain();
-    let mut client = leader.client().await;
+    let mut client = leader.client();
     let answers = {
         let option = RPCOption::new(TIMERS.heartbeat);
-        let requests = Box::pin(stream::iter([request(50..58)]));
-        let mut answers = client.stream_append(requests, option).await.unwrap();
+        let requests = stream::iter([Asked::new(request(50..58), false)]).boxed();
+        let mut answers = client.stream(requests, option).await.unwrap();
         // The exchange itself takes 60 ms.
         leader.script.answers(conflict(49, report(70)));
         let answer = answers.next();
@@ -265,14 +275,13 @@ async fn no_answer_is_given_after_the_window() {
 async fn heartbeats_are_always_real() {
     let mut leader = Leader::plain();
     let _client = leader.knowing(70).await;
-    let record = MemberRecord::default();
-    let mut heartbeats = leader.factory.new_heartbeat_client(FOLLOWER, &record).await;
+    let mut heartbeats = leader.on(Lane::Heartbeats);
     assert_eq!(ask(&mut heartbeats, [request(60..60)]).await, []);
     let sent = leader.script.sent();
     assert_eq!(sent.len(), 1);
     assert_eq!(
         (sent[0].0, sent[0].1.wants_report),
-        (Lane::Heartbeats, false)
+        (Carried::Heartbeats, false)
     );
 }
 
@@ -288,7 +297,7 @@ async fn a_notice_of_commits_is_answered_at_once_and_passed_on() {
     tokio::task::yield_now().await;
     let sent = leader.script.sent();
     assert_eq!(sent.len(), 1);
-    assert_eq!(sent[0].0, Lane::Heartbeats);
+    assert_eq!(sent[0].0, Carried::Heartbeats);
     assert_eq!(sent[0].1.request.leader_commit, Some(id(65)));
 }
 
@@ -309,20 +318,14 @@ async fn a_failed_call_makes_it_forget() {
 async fn a_snapshot_makes_it_forget_and_is_not_contradicted() {
     let mut leader = Leader::plain();
     let mut client = leader.knowing(70).await;
-    let record = MemberRecord::default();
-    let mut sender = leader.factory.new_snapshot_client(FOLLOWER, &record).await;
+    let mut sender = leader.on(Lane::Starts);
     let start = FileStart {
         before: id(90).into(),
         membership: StoredMembership::default(),
         header: Bytes::new(),
     };
-    let snapshot = start.snapshot();
-    let never = std::future::pending();
     let option = RPCOption::new(TIMERS.heartbeat);
-    sender
-        .full_snapshot(vote(), snapshot, never, option)
-        .await
-        .unwrap();
+    sender.begin(vote(), Some(start), option).await.unwrap();
     assert_eq!(ask(&mut client, [request(40..48)]).await, []);
     assert_eq!(leader.sent(), [(40, 47)]);
     // An exchange that a follower answered with its earlier log.
@@ -336,7 +339,7 @@ async fn a_snapshot_makes_it_forget_and_is_not_contradicted() {
 #[tokio::test(start_paused = true)]
 async fn a_widened_request_is_answered_as_asked() {
     let mut leader = Leader::over(Arc::new(disk()));
-    let mut client = leader.client().await;
+    let mut client = leader.client();
     // Entries sent ahead are refused.
     leader.script.answers(told(report(20)));
     leader.script.answers(conflict(46, None));
@@ -364,7 +367,7 @@ async fn a_widened_request_is_answered_as_asked() {
 #[tokio::test(start_paused = true)]
 async fn the_matching_point_is_known_before_the_entries_sent_ahead_arrive() {
     let mut leader = Leader::over(Arc::new(disk()));
-    let mut client = leader.client().await;
+    let mut client = leader.client();
     leader.script.answers(told(report(70)));
     let steps = [(40, Some(Ok(47))), (90, Some(Err(89))), (71, None)];
     for (from, expected) in steps {
@@ -376,7 +379,7 @@ async fn the_matching_point_is_known_before_the_entries_sent_ahead_arrive() {
         assert_eq!(answers, Vec::from_iter(expected), "{from}");
     }
     let sent = leader.script.sent();
-    let asked = |(_, asked): &(Lane, Asked)| (asked.request.entries.len(), asked.wants_report);
+    let asked = |(_, asked): &(Carried, Asked)| (asked.request.entries.len(), asked.wants_report);
     assert_eq!(
         Vec::from_iter(sent.iter().map(asked)),
         [(0, true), (64, false)]
@@ -396,7 +399,7 @@ async fn entries_sent_ahead_fit_the_first_flight_except_a_single_one() {
         };
         disk.preload(vote(), (0..=110).map(transaction));
         let mut leader = Leader::over(Arc::new(disk));
-        let mut client = leader.client().await;
+        let mut client = leader.client();
         leader.script.answers(told(report(110)));
         ask(&mut client, [request(0..8)]).await;
         a_moment().await;
@@ -408,11 +411,11 @@ async fn entries_sent_ahead_fit_the_first_flight_except_a_single_one() {
 async fn entries_appended_in_the_meantime_are_sent_ahead_too() {
     let own = disk();
     let mut leader = Leader::over(Arc::new(own.clone()));
-    let mut client = leader.client().await;
+    let mut client = leader.client();
     leader.script.answers(told(None));
     let option = RPCOption::new(TIMERS.heartbeat);
-    let requests = Box::pin(stream::iter([request(50..58)]));
-    let mut answers = client.stream_append(requests, option).await.unwrap();
+    let requests = stream::iter([Asked::new(request(50..58), false)]).boxed();
+    let mut answers = client.stream(requests, option).await.unwrap();
     // Nothing is known yet, and the search step waits.
     let silent = tokio::time::timeout(Duration::from_millis(5), answers.next()).await;
     assert!(silent.is_err());
@@ -422,7 +425,7 @@ async fn entries_appended_in_the_meantime_are_sent_ahead_too() {
     leader.script.answers(told(None));
     leader.script.answers(matching(111));
     // The script's far end answers in order: the first answer is lost here, so a new leadership's client starts over.
-    let mut client = leader.client().await;
+    let mut client = leader.client();
     let later = Vote::new_committed(4, MemberId(1));
     own.preload(later, []);
     let mut asked = request(50..58);

@@ -13,8 +13,7 @@ use crate::client::connector::{
 };
 use crate::config::TransportConfig;
 use crate::local_member::LogPiece;
-use crate::schema;
-use crate::schema::admin_client;
+use crate::schema::{self, admin_client};
 use crate::tls::TlsMaterial;
 
 /// Calls one member.
@@ -30,6 +29,9 @@ pub struct AdminClient {
 /// Why a call without TLS fails at a TLS port, instead of the HTTP/2 error.
 const WITHOUT_TLS: &str = "it does not answer a call without TLS; if the ring has TLS, give --tls-certificate-file, --tls-key-file and \
                            --tls-ca-file, or a configuration with [tls]";
+
+/// The answer to a call.
+type Called<T = ()> = Result<T, AdminError>;
 
 /// Why there is no usable answer.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -97,11 +99,7 @@ impl AdminClient {
     ///
     /// # Errors
     /// [`AdminError::Address`].
-    pub fn new(
-        address: &str,
-        tls: Option<&TlsMaterial>,
-        config: TransportConfig,
-    ) -> Result<Self, AdminError> {
+    pub fn new(address: &str, tls: Option<&TlsMaterial>, config: TransportConfig) -> Called<Self> {
         Self::looking_up_by(Names::of_the_system(), address, tls, config)
     }
 
@@ -110,7 +108,7 @@ impl AdminClient {
         address: &str,
         tls: Option<&TlsMaterial>,
         config: TransportConfig,
-    ) -> Result<Self, AdminError> {
+    ) -> Called<Self> {
         let connector = Connector {
             config,
             tls: tls.cloned(),
@@ -132,11 +130,10 @@ impl AdminClient {
     ///
     /// # Errors
     /// [`AdminError`].
-    pub async fn identify(&self) -> Result<Introduction, AdminError> {
+    pub async fn identify(&self) -> Called<Introduction> {
         let mut client = self.client.clone();
-        let answer = self
-            .call(client.identify(schema::IdentifyRequest {}))
-            .await?;
+        let asked = client.identify(schema::IdentifyRequest {});
+        let answer = self.call(asked).await?;
         introduction(&answer).ok_or_else(|| AdminError::Unreadable {
             address: self.address.clone(),
             reason: format!("{answer:?}"),
@@ -147,12 +144,7 @@ impl AdminClient {
     ///
     /// # Errors
     /// [`AdminError`].
-    pub async fn adopt(
-        &self,
-        ring: RingId,
-        member: Party,
-        origin: &LogOrigin,
-    ) -> Result<(), AdminError> {
+    pub async fn adopt(&self, ring: RingId, member: Party, origin: &LogOrigin) -> Called {
         let mut client = self.client.clone();
         let request = schema::AdoptRequest {
             ring: ring.to_string(),
@@ -168,7 +160,7 @@ impl AdminClient {
     ///
     /// # Errors
     /// [`AdminError`].
-    pub async fn status(&self) -> Result<bytes::Bytes, AdminError> {
+    pub async fn status(&self) -> Called<bytes::Bytes> {
         let mut client = self.client.clone();
         let answer = self.call(client.status(schema::StatusRequest {})).await?;
         Ok(answer.json)
@@ -178,11 +170,10 @@ impl AdminClient {
     ///
     /// # Errors
     /// [`AdminError`]; the command did not start then, unless the member failed while answering.
-    pub async fn command(&self, json: bytes::Bytes) -> Result<CommandEvents, AdminError> {
+    pub async fn command(&self, json: bytes::Bytes) -> Called<CommandEvents> {
         let mut client = self.client.clone();
-        let events = self
-            .call(client.command(schema::CommandRequest { json }))
-            .await?;
+        let given = client.command(schema::CommandRequest { json });
+        let events = self.call(given).await?;
         Ok(CommandEvents {
             events,
             address: self.address.clone(),
@@ -194,15 +185,10 @@ impl AdminClient {
     ///
     /// # Errors
     /// [`AdminError`].
-    pub async fn read_log(
-        &self,
-        have: String,
-        max_transaction_bytes: u64,
-    ) -> Result<LogPieces, AdminError> {
+    pub async fn read_log(&self, have: String, max_transaction_bytes: u64) -> Called<LogPieces> {
         let mut client = self.client.clone();
-        let parts = self
-            .call(client.read_log(schema::ReadLogRequest { have }))
-            .await?;
+        let asked = client.read_log(schema::ReadLogRequest { have });
+        let parts = self.call(asked).await?;
         Ok(LogPieces {
             parts,
             address: self.address.clone(),
@@ -211,10 +197,7 @@ impl AdminClient {
         })
     }
 
-    async fn call<T>(
-        &self,
-        call: impl Future<Output = Result<Response<T>, Status>>,
-    ) -> Result<T, AdminError> {
+    async fn call<T>(&self, call: impl Future<Output = Result<Response<T>, Status>>) -> Called<T> {
         let address = self.address.clone();
         // A name server may take longer than a member may.
         let (host, _) = host_and_port(&address).unwrap_or_default();
@@ -254,7 +237,7 @@ impl CommandEvents {
     ///
     /// # Errors
     /// [`AdminError::Unreachable`] if the connection is lost; the command may continue.
-    pub async fn next(&mut self) -> Result<Option<bytes::Bytes>, AdminError> {
+    pub async fn next(&mut self) -> Called<Option<bytes::Bytes>> {
         let event = self.events.message().await;
         let event = event.map_err(|status| failed(self.address.clone(), &status))?;
         Ok(event.map(|event| event.json))
@@ -276,7 +259,7 @@ impl LogPieces {
     ///
     /// # Errors
     /// [`AdminError`]; nothing follows it.
-    pub async fn next(&mut self) -> Result<Option<LogPiece>, AdminError> {
+    pub async fn next(&mut self) -> Called<Option<LogPiece>> {
         loop {
             let part = self.parts.message().await;
             let part = part.map_err(|status| failed(self.address.clone(), &status))?;

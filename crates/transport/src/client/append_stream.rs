@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use futures::{FutureExt, Stream, StreamExt};
 use openraft::errors::{NetworkError, RPCError, Timeout, Unreachable};
 use openraft::network::RPCTypes;
 use prost::Message;
-use raft_types::{AppEntry, EntryPayload, SLOWEST_DISK_BYTES_PER_S, TypeConfig};
+use raft_types::{AppEntry, EntryPayload, SLOWEST_DISK_BYTES_PER_S, TypeConfig, lock};
 use tokio::time::{Sleep, sleep};
 use tonic::{Code, Status, Streaming};
 
@@ -40,8 +40,6 @@ struct State {
     unanswered: VecDeque<usize>,
     bytes: usize,
     moved: Instant,
-    /// Why the sender failed; the answers end with it.
-    failure: Option<String>,
 }
 
 impl Window {
@@ -52,7 +50,6 @@ impl Window {
                 unanswered: VecDeque::new(),
                 bytes: 0,
                 moved: Instant::now(),
-                failure: None,
             }),
             sender: AtomicWaker::new(),
         }
@@ -65,16 +62,15 @@ impl Window {
         }
         self.sender.register(context.waker());
         // An answer may have come between the two checks.
-        if self.has_room() {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
+        match self.has_room() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
         }
     }
 
     /// Bytes in flight.
     pub(super) fn bytes(&self) -> usize {
-        self.lock().bytes
+        lock(&self.state).bytes
     }
 
     fn has_room(&self) -> bool {
@@ -83,7 +79,7 @@ impl Window {
 
     /// Records a sent message; `request` is the size of the request that it completes.
     pub(crate) fn sent(&self, request: Option<usize>) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.moved = Instant::now();
         if let Some(bytes) = request {
             state.bytes += bytes;
@@ -94,7 +90,7 @@ impl Window {
     /// Records the answer to the oldest request. False if none was in flight.
     pub(crate) fn answered(&self) -> bool {
         let was_full = {
-            let mut state = self.lock();
+            let mut state = lock(&self.state);
             state.moved = Instant::now();
             let Some(bytes) = state.unanswered.pop_front() else {
                 return false;
@@ -111,29 +107,14 @@ impl Window {
 
     /// True if requests are in flight.
     pub(crate) fn is_open(&self) -> bool {
-        !self.lock().unanswered.is_empty()
+        !lock(&self.state).unanswered.is_empty()
     }
 
     /// True if requests are in flight without progress for `deadline` plus a slow disk's time to write them: answers come after durability.
     pub(crate) fn is_stalled(&self, deadline: Duration) -> bool {
-        let state = self.lock();
+        let state = lock(&self.state);
         let written = Duration::from_secs((state.bytes / SLOWEST_DISK_BYTES_PER_S) as u64);
         !state.unanswered.is_empty() && state.moved.elapsed() >= deadline + written
-    }
-
-    /// Records why the sender failed; the first reason stays.
-    pub(crate) fn fail(&self, reason: String) {
-        self.lock().failure.get_or_insert(reason);
-    }
-
-    /// Why the sender failed, once.
-    pub(crate) fn take_failure(&self) -> Option<String> {
-        self.lock().failure.take()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change leaves the state consistent.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -184,9 +165,6 @@ impl Answers {
 
     /// The result of an end without a status.
     fn end(&self) -> Option<Item> {
-        if let Some(reason) = self.window.take_failure() {
-            return Some(Err(broken(reason)));
-        }
         let why = "the member ended the stream with requests unanswered";
         self.window.is_open().then(|| Err(broken(why)))
     }
@@ -297,31 +275,13 @@ async fn pack(packer: &Packer, asked: Asked) -> PackedRequest {
 
 /// The engine's requests as messages, split when the connection polls.
 pub(crate) struct Parts {
-    requests: BoxStream<'static, PackedRequest>,
-    window: Arc<Window>,
-    peer: Arc<Peer>,
+    pub(super) requests: BoxStream<'static, PackedRequest>,
+    pub(super) window: Arc<Window>,
+    pub(super) peer: Arc<Peer>,
     /// Maximum bytes of entries in a message.
-    most: usize,
-    current: Option<Splitter>,
-    ended: bool,
-}
-
-impl Parts {
-    pub(crate) fn new(
-        requests: BoxStream<'static, PackedRequest>,
-        window: Arc<Window>,
-        peer: Arc<Peer>,
-        most: usize,
-    ) -> Self {
-        Self {
-            requests,
-            window,
-            peer,
-            most,
-            current: None,
-            ended: false,
-        }
-    }
+    pub(super) most: usize,
+    pub(super) current: Option<Splitter>,
+    pub(super) ended: bool,
 }
 
 impl Stream for Parts {
@@ -341,17 +301,13 @@ impl Stream for Parts {
                 ready!(this.window.poll_room(context));
             }
             match splitter.next_part() {
-                Ok(Some(part)) => {
+                Some(part) => {
                     this.window.sent(part.ends_request_of);
                     let bytes = part.message.encoded_len() as u64;
                     this.peer.count(|sent| sent.entries += bytes);
                     return Poll::Ready(Some(part.message));
                 }
-                Ok(None) => this.current = None,
-                Err(error) => {
-                    this.window.fail(error.to_string());
-                    this.ended = true;
-                }
+                None => this.current = None,
             }
         }
         Poll::Ready(None)

@@ -14,6 +14,6 @@ pub(crate) use crate::client::admin::introduction;
 pub use crate::client::admin::{AdminClient, AdminError, CommandEvents, LogPieces};
 pub use crate::client::connector::{AddressError, ByteStream, Duplex, Streams};
 pub use crate::client::far::FarOptions;
-pub use crate::client::network::{GrpcNetworkFactory, PeerClient};
+pub use crate::client::network::GrpcNetworkFactory;
 pub use crate::client::peers::{LinkBytes, NetworkOptions, PeerTrouble};
 pub(crate) use crate::client::proxy_line::{AbortOnDrop, Together};

@@ -4,21 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use consensus::log_probe::{Answered, Asked, ReportingNetwork, RpcResult};
+use consensus::log_probe::{
+    AnswerStream, Answered, Asked, Call, Lane, MemberClient, MemberNetwork, RpcResult,
+};
 use consensus::{Answer, CallError, Greeting, Knock, MemberCalls, Question};
 use futures::future::{BoxFuture, join_all};
 use futures::stream::{BoxStream, FuturesUnordered};
-use futures::{FutureExt, Stream, StreamExt, TryFutureExt, stream};
-use openraft::OptionalSend;
-use openraft::errors::{
-    NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable,
-};
-use openraft::network::{RPCOption, RPCTypes, RaftNetworkFactory, RaftNetworkV2};
+use futures::{FutureExt, StreamExt, TryFutureExt, stream};
+use openraft::errors::{NetworkError, RPCError, Timeout, Unreachable};
+use openraft::network::{RPCOption, RPCTypes};
 use openraft::raft::{
-    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendResult,
-    TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
+    AppendEntriesRequest, SnapshotResponse, StreamAppendResult, TransferLeaderRequest,
+    TransferLeaderResponse, VoteRequest, VoteResponse,
 };
-use openraft::type_config::alias::SnapshotOf;
 use prost::Message;
 use proxy::{LineBroken, ProxyAnswer, ProxyAnswers, ProxyCalls, ProxyRequest};
 use raft_types::{
@@ -27,7 +25,7 @@ use raft_types::{
 use ring_admin::{IdentityBook, Member};
 use tokio::sync::mpsc;
 use tonic::transport::Channel;
-use tonic::{Code, Request, Response, Status};
+use tonic::{Code, Response, Status};
 
 use crate::client::append_stream::{Answers, Parts, Window, packed};
 use crate::client::connector::AddressError;
@@ -67,29 +65,15 @@ impl GrpcNetworkFactory {
     pub fn troubles(&self) -> BTreeMap<MemberId, PeerTrouble> {
         self.0.troubles()
     }
-
-    fn client(&self, target: MemberId, record: &MemberRecord, lane: Lane) -> PeerClient {
-        PeerClient {
-            peers: self.0.clone(),
-            first: self.0.peer(target, record),
-            lane,
-        }
-    }
 }
 
-impl RaftNetworkFactory<TypeConfig> for GrpcNetworkFactory {
-    type Network = PeerClient;
-
-    async fn new_client(&mut self, target: MemberId, record: &MemberRecord) -> PeerClient {
-        self.client(target, record, Lane::Entries)
-    }
-
-    async fn new_heartbeat_client(
-        &mut self,
-        target: MemberId,
-        record: &MemberRecord,
-    ) -> PeerClient {
-        self.client(target, record, Lane::Heartbeats)
+impl MemberNetwork for GrpcNetworkFactory {
+    fn client(&self, lane: Lane, to: MemberId, record: &MemberRecord) -> Box<dyn MemberClient> {
+        Box::new(PeerClient {
+            peers: self.0.clone(),
+            first: self.0.peer(to, record),
+            lane,
+        })
     }
 }
 
@@ -139,14 +123,8 @@ impl MemberCalls for GrpcNetworkFactory {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Lane {
-    Entries,
-    Heartbeats,
-}
-
 /// Calls one member. The engine keeps a client for its whole leadership, even if the member's address changes.
-pub struct PeerClient {
+struct PeerClient {
     peers: Arc<Peers>,
     /// By the record with which the client was made.
     first: Arc<Peer>,
@@ -178,50 +156,7 @@ impl PeerClient {
         wire::append_result(answer).map_err(unreadable)
     }
 
-    /// Requests a vote or a pre-vote.
-    async fn ask_for_vote(
-        &self,
-        request: VoteRequest<TypeConfig>,
-        option: RPCOption,
-        ask: impl AsyncFnOnce(
-            RaftClient<Channel>,
-            Request<schema::VoteRequest>,
-        ) -> Result<Response<schema::VoteAnswer>, Status>,
-    ) -> RpcResult<VoteResponse<TypeConfig>> {
-        let peer = &*self.peer();
-        let client = connected(peer, &peer.urgent)?;
-        let call = ask(client, peer.sealed(wire::vote_request(&request)));
-        let answer = unary(peer, RPCTypes::Vote, option.hard_ttl(), call).await?;
-        wire::vote_response(answer).map_err(unreadable)
-    }
-
-    /// Makes the member's log begin with a file of this one's.
-    async fn begin(
-        &self,
-        vote: Vote,
-        start: OfferedStart,
-        deadline: Duration,
-    ) -> RpcResult<SnapshotResponse<TypeConfig>> {
-        let peer = &*self.peer();
-        let Some(start) = start else {
-            let message = "the member needs entries that are purged here, and this log has no file with which its \
-                           log could begin";
-            peer.troubled(None, message);
-            return Err(RPCError::Unreachable(Unreachable::from_string(message)));
-        };
-        let request =
-            wire::begin_request(&vote, &start).map_err(|error| unreachable(peer, error))?;
-        let mut client = connected(peer, &peer.bulk)?;
-        let call = client.begin(peer.sealed(request));
-        let answer = unary(peer, RPCTypes::InstallSnapshot, deadline, call).await?;
-        let vote = wire::required_vote(answer.vote).map_err(unreadable)?;
-        Ok(SnapshotResponse::new(vote))
-    }
-
-    async fn open_stream<S>(&self, requests: S) -> RpcResult<Answers>
-    where
-        S: Stream<Item = Asked> + Send + Unpin + 'static,
-    {
+    async fn open_stream(&self, requests: BoxStream<'static, Asked>) -> RpcResult<Answers> {
         let peer = self.peer();
         let further = peer.stripes();
         let (window, most) = match &further {
@@ -230,7 +165,14 @@ impl PeerClient {
         };
         let window = Arc::new(Window::new(window));
         let requests = packed(requests, peer.packer.clone());
-        let parts = Parts::new(requests, window.clone(), peer.clone(), most);
+        let parts = Parts {
+            requests,
+            window: window.clone(),
+            peer: peer.clone(),
+            most,
+            current: None,
+            ended: false,
+        };
         if let Some(further) = further {
             return Self::open_striped(peer, further, parts, window).await;
         }
@@ -238,12 +180,8 @@ impl PeerClient {
         let call = client.append(peer.sealed(parts));
         let deadline = peer.config.call_deadline;
         let streaming = unary(&peer, RPCTypes::AppendEntries, deadline, call).await?;
-        Ok(Answers::new(
-            peer,
-            streaming,
-            window,
-            FuturesUnordered::new(),
-        ))
+        let further = FuturesUnordered::new();
+        Ok(Answers::new(peer, streaming, window, further))
     }
 
     /// The same over several connections. The others are opened after the first, and share the load while much is in flight.
@@ -290,108 +228,97 @@ impl PeerClient {
     }
 }
 
-impl RaftNetworkV2<TypeConfig> for PeerClient {
-    type SnapshotData = OfferedStart;
-
-    async fn append_entries(
-        &mut self,
-        request: AppendEntriesRequest<TypeConfig>,
-        option: RPCOption,
-    ) -> RpcResult<AppendEntriesResponse<TypeConfig>> {
-        let result = Self::heartbeat(&self.peer(), request, option.hard_ttl()).await?;
-        Ok(result.into())
-    }
-
-    fn stream_append<'s, S>(
-        &'s mut self,
-        requests: S,
-        option: RPCOption,
-    ) -> BoxFuture<'s, RpcResult<BoxStream<'s, RpcResult<StreamAppendResult<TypeConfig>>>>>
-    where
-        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
-    {
-        self.stream_without_reports(requests, option)
-    }
-
-    async fn vote(
-        &mut self,
-        request: VoteRequest<TypeConfig>,
-        option: RPCOption,
-    ) -> RpcResult<VoteResponse<TypeConfig>> {
-        let ask = async |mut client: RaftClient<Channel>, request| client.vote(request).await;
-        self.ask_for_vote(request, option, ask).await
-    }
-
-    async fn pre_vote(
-        &mut self,
-        request: VoteRequest<TypeConfig>,
-        option: RPCOption,
-    ) -> RpcResult<VoteResponse<TypeConfig>> {
-        let ask = async |mut client: RaftClient<Channel>, request| client.pre_vote(request).await;
-        self.ask_for_vote(request, option, ask).await
-    }
-
-    async fn full_snapshot(
-        &mut self,
-        vote: Vote,
-        snapshot: SnapshotOf<TypeConfig, OfferedStart>,
-        _: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
-        option: RPCOption,
-    ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
-        Ok(self
-            .begin(vote, snapshot.snapshot, option.hard_ttl())
-            .await?)
-    }
-
-    async fn transfer_leader(
-        &mut self,
-        request: TransferLeaderRequest<TypeConfig>,
-        option: RPCOption,
-    ) -> RpcResult<TransferLeaderResponse<TypeConfig>> {
-        let peer = &*self.peer();
-        let mut client = connected(peer, &peer.urgent)?;
-        let call = client.transfer_leader(peer.sealed(wire::transfer_request(&request)));
-        let answer = unary(peer, RPCTypes::TransferLeader, option.hard_ttl(), call).await?;
-        wire::transfer_response(answer).map_err(unreadable)
-    }
-}
-
 /// Whether the member itself refused, rather than was unreachable.
 fn is_refusal(status: &Status) -> bool {
     status.code() == Code::FailedPrecondition && envelope::refusal_code(status).is_none()
 }
 
-impl ReportingNetwork for PeerClient {
-    fn stream_reported<'s, S>(
-        &'s mut self,
-        mut requests: S,
+impl MemberClient for PeerClient {
+    fn stream(
+        &mut self,
+        mut requests: BoxStream<'static, Asked>,
         option: RPCOption,
-    ) -> BoxFuture<'s, RpcResult<BoxStream<'s, RpcResult<Answered>>>>
-    where
-        S: Stream<Item = Asked> + Send + Unpin + 'static,
-    {
+    ) -> Call<'_, AnswerStream<'_>> {
         async move {
             // The engine's retry pause is inside its request stream: a call that fails before polling that stream would be repeated
             // immediately.
             let Some(first) = requests.next().await else {
                 return Ok(stream::empty().boxed());
             };
-            match self.lane {
-                Lane::Entries => {
-                    let requests = stream::iter([first]).chain(requests);
-                    Ok(self.open_stream(requests).await?.boxed())
-                }
-                Lane::Heartbeats => {
-                    let peer = self.peer();
-                    let deadline = option.hard_ttl();
-                    let answer = async move {
-                        let result = Self::heartbeat(&peer, first.request, deadline).await?;
-                        let report = None;
-                        Ok(Answered { result, report })
-                    };
-                    Ok(stream::once(answer).boxed())
-                }
+            if self.lane == Lane::Entries {
+                let requests = stream::iter([first]).chain(requests).boxed();
+                return Ok(self.open_stream(requests).await?.boxed());
             }
+            let peer = self.peer();
+            let deadline = option.hard_ttl();
+            let answer = async move { Self::heartbeat(&peer, first.request, deadline).await };
+            let answer = answer.map_ok(|result| Answered {
+                result,
+                report: None,
+            });
+            Ok(stream::once(answer).boxed())
+        }
+        .boxed()
+    }
+
+    fn vote(
+        &mut self,
+        request: VoteRequest<TypeConfig>,
+        is_pre_vote: bool,
+        option: RPCOption,
+    ) -> Call<'_, VoteResponse<TypeConfig>> {
+        async move {
+            let peer = &*self.peer();
+            let mut client = connected(peer, &peer.urgent)?;
+            let request = peer.sealed(wire::vote_request(&request));
+            let call = async {
+                match is_pre_vote {
+                    true => client.pre_vote(request).await,
+                    false => client.vote(request).await,
+                }
+            };
+            let answer = unary(peer, RPCTypes::Vote, option.hard_ttl(), call).await?;
+            wire::vote_response(answer).map_err(unreadable)
+        }
+        .boxed()
+    }
+
+    fn transfer_leader(
+        &mut self,
+        request: TransferLeaderRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Call<'_, TransferLeaderResponse<TypeConfig>> {
+        async move {
+            let peer = &*self.peer();
+            let mut client = connected(peer, &peer.urgent)?;
+            let call = client.transfer_leader(peer.sealed(wire::transfer_request(&request)));
+            let answer = unary(peer, RPCTypes::TransferLeader, option.hard_ttl(), call).await?;
+            wire::transfer_response(answer).map_err(unreadable)
+        }
+        .boxed()
+    }
+
+    fn begin(
+        &mut self,
+        vote: Vote,
+        start: OfferedStart,
+        option: RPCOption,
+    ) -> Call<'_, SnapshotResponse<TypeConfig>> {
+        async move {
+            let peer = &*self.peer();
+            let Some(start) = start else {
+                let message = "the member needs entries that are purged here, and this log has no file with which its \
+                               log could begin";
+                peer.troubled(None, message);
+                return Err(RPCError::Unreachable(Unreachable::from_string(message)));
+            };
+            let request = wire::begin_request(&vote, &start);
+            let request = request.map_err(|error| unreachable(peer, error))?;
+            let mut client = connected(peer, &peer.bulk)?;
+            let call = client.begin(peer.sealed(request));
+            let answer = unary(peer, RPCTypes::InstallSnapshot, option.hard_ttl(), call).await?;
+            let vote = wire::required_vote(answer.vote).map_err(unreadable)?;
+            Ok(SnapshotResponse::new(vote))
         }
         .boxed()
     }

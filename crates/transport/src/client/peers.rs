@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::iter;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use consensus::Knock;
-use raft_types::{MemberId, MemberRecord, Region};
+use raft_types::{MemberId, MemberRecord, Region, lock};
 use ring_admin::{Envelope, IdentityBook, Party};
 use sockets::Names;
 use spilling_bytes::SpillFolder;
@@ -89,7 +89,7 @@ impl Peers {
 
     /// The member by its record; a changed record replaces its connections.
     pub(crate) fn peer(&self, id: MemberId, record: &MemberRecord) -> Arc<Peer> {
-        let mut known = self.lock();
+        let mut known = lock(&self.known);
         if let Some(peer) = known.get(&id)
             && peer.is(record)
         {
@@ -108,7 +108,7 @@ impl Peers {
 
     /// The member by the newest record used in any call.
     pub(crate) fn newest(&self, id: MemberId) -> Option<Arc<Peer>> {
-        let mut known = self.lock();
+        let mut known = lock(&self.known);
         let peer = known.get(&id).cloned()?;
         Some(self.where_it_answers(&mut known, peer))
     }
@@ -136,7 +136,7 @@ impl Peers {
             // These would be used indefinitely; reloaded certificates apply only to new ones.
             None if peer.is_refused_for_its_certificate(now) => {
                 let next = connect(&peer.address);
-                *next.fails_since() = *peer.fails_since();
+                *lock(&next.fails_since) = *lock(&peer.fails_since);
                 next
             }
             None => return peer,
@@ -185,7 +185,7 @@ impl Peers {
             urgent: connect(connector(line)),
             knows_stripes: AtomicBool::new(true),
             packer: far.and_then(|far| far.packer(record)),
-            sent: self.counters().entry(id).or_default().clone(),
+            sent: lock(&self.counters).entry(id).or_default().clone(),
             proxy_line: ProxyLine::default(),
             fails_since: Mutex::default(),
             since: Instant::now(),
@@ -218,32 +218,19 @@ impl Peers {
 
     /// Bytes sent to each member so far.
     pub(crate) fn link_bytes(&self) -> BTreeMap<MemberId, LinkBytes> {
-        let counters = self.counters();
+        let counters = lock(&self.counters);
         let sent = counters.iter().map(|(id, link)| (*id, *lock(link)));
         sent.collect()
     }
 
-    fn counters(&self) -> MutexGuard<'_, BTreeMap<MemberId, LinkCounter>> {
-        lock(&self.counters)
-    }
-
     /// Current failures, by member.
     pub(crate) fn troubles(&self) -> BTreeMap<MemberId, PeerTrouble> {
-        let known = self.lock();
+        let known = lock(&self.known);
         let troubled = known
             .iter()
             .filter_map(|(id, peer)| Some((*id, lock(&peer.trouble).as_ref()?.view())));
         troubled.collect()
     }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<MemberId, Arc<Peer>>> {
-        lock(&self.known)
-    }
-}
-
-/// Every change leaves the values here consistent.
-fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
-    value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One member that is called.
@@ -347,12 +334,12 @@ impl Peer {
 
     /// Records that the member is at this address, even if the call failed.
     pub(crate) fn is_there(&self) {
-        *self.fails_since() = None;
+        *lock(&self.fails_since) = None;
     }
 
     /// Whether it answers at the configured address instead of the ring's log's.
     fn is_found_elsewhere(&self) -> bool {
-        self.address != self.record.address && self.fails_since().is_none()
+        self.address != self.record.address && lock(&self.fails_since).is_none()
     }
 
     /// Whether another member refuses at its name, because the calls are not addressed to it.
@@ -375,7 +362,7 @@ impl Peer {
 
     /// True if this address has failed for so long that another one should be tried.
     fn is_given_up(&self, now: Instant) -> bool {
-        let fails_since = *self.fails_since();
+        let fails_since = *lock(&self.fails_since);
         fails_since.is_some_and(|since| now.saturating_duration_since(since) >= GIVEN_UP_AFTER)
     }
 
@@ -385,14 +372,10 @@ impl Peer {
             && now.saturating_duration_since(self.since) >= GIVEN_UP_AFTER
     }
 
-    fn fails_since(&self) -> MutexGuard<'_, Option<Instant>> {
-        lock(&self.fails_since)
-    }
-
     /// Records a failure, and logs it if it is new.
     pub(crate) fn troubled(&self, refusal: Option<&str>, message: &str) {
         let now = Instant::now();
-        self.fails_since().get_or_insert(now);
+        lock(&self.fails_since).get_or_insert(now);
         if Trouble::note(&mut lock(&self.trouble), refusal, message, now) {
             tracing::warn!(member = %self.id(), address = %self.address, %message, "the member cannot be called");
         }

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll};
 
 use futures::Stream;
 use proxy::LineBroken;
+use raft_types::lock;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
@@ -34,23 +35,18 @@ pub(super) type Received = Result<ProxyAnswerPart, LineBroken>;
 type Sessions = HashMap<u32, mpsc::UnboundedSender<Received>>;
 
 impl OpenLine {
-    fn sessions(&self) -> MutexGuard<'_, Option<Sessions>> {
-        // Every change leaves the map consistent.
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a session; false if the line is broken.
     fn add(&self, session: u32, answers: &mpsc::UnboundedSender<Received>) -> bool {
-        let mut sessions = self.sessions();
-        let added = sessions.as_mut();
-        added
-            .map(|all| all.insert(session, answers.clone()))
-            .is_some()
+        let mut sessions = lock(&self.sessions);
+        let added = sessions
+            .as_mut()
+            .map(|all| all.insert(session, answers.clone()));
+        added.is_some()
     }
 
     /// Distributes answers to the sessions.
     pub(super) fn hand_out(&self, frame: ProxyAnswerFrame) {
-        let mut sessions = self.sessions();
+        let mut sessions = lock(&self.sessions);
         let Some(sessions) = sessions.as_mut() else {
             return;
         };
@@ -63,7 +59,7 @@ impl OpenLine {
     }
 
     fn broke(&self, why: &LineBroken) {
-        let sessions = self.sessions().take();
+        let sessions = lock(&self.sessions).take();
         for session in sessions.unwrap_or_default().into_values() {
             let _ = session.send(Err(why.clone()));
         }
@@ -85,7 +81,7 @@ impl SessionHandle {
 
 impl Drop for SessionHandle {
     fn drop(&mut self) {
-        if let Some(sessions) = self.line.sessions().as_mut() {
+        if let Some(sessions) = lock(&self.line.sessions).as_mut() {
             sessions.remove(&self.session);
         }
         // Ends the session at the proxy, if the line still exists. The first end means that no more requests follow, and pending ones are
@@ -110,7 +106,7 @@ impl ProxyLine {
     where
         F: Future<Output = LineBroken> + Send + 'static,
     {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.0);
         state.next_session = state.next_session.wrapping_add(1);
         let session = state.next_session;
         let (answers, received) = mpsc::unbounded_channel();
@@ -179,10 +175,9 @@ impl<T: Unpin> Stream for Together<T> {
             Poll::Pending => false,
         };
         if this.ready.is_empty() {
-            return if ended {
-                Poll::Ready(None)
-            } else {
-                Poll::Pending
+            return match ended {
+                true => Poll::Ready(None),
+                false => Poll::Pending,
             };
         }
         if !this.others_had_a_turn && !ended && this.ready.len() < MOST {

@@ -7,10 +7,11 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker, ready};
 
 use futures::{Stream, StreamExt};
+use raft_types::lock;
 
 use crate::schema::AppendPart;
 
@@ -66,12 +67,7 @@ impl<S> Deal<S> {
 
     /// True if a connection has carried a message.
     pub(crate) fn has_used(&self, number: usize) -> bool {
-        self.lock().stripes[number].had.is_some()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Dealing<S>> {
-        // A panic in the message stream leaves no inconsistent state.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0).stripes[number].had.is_some()
     }
 }
 
@@ -83,7 +79,7 @@ impl<S> Clone for Deal<S> {
 
 impl<S> Drop for Stripe<S> {
     fn drop(&mut self) {
-        let mut dealing = self.deal.lock();
+        let mut dealing = lock(&self.deal.0);
         if dealing.stripes[self.number].waiting.take().is_some() {
             dealing.wake_one();
         }
@@ -124,7 +120,7 @@ impl<S: Stream<Item = AppendPart> + Unpin> Stream for Stripe<S> {
     type Item = AppendPart;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<AppendPart>> {
-        let mut dealing = self.deal.lock();
+        let mut dealing = lock(&self.deal.0);
         if dealing.ended {
             return Poll::Ready(None);
         }
@@ -217,7 +213,7 @@ mod tests {
         assert!(gets(0) && gets(0));
         assert!(gets(2) && gets(1));
         // The others ask while the first has the turn, but no room; then it has.
-        deal.lock().stripes[0].waiting = Some(noop_waker_ref().clone());
+        lock(&deal.0).stripes[0].waiting = Some(noop_waker_ref().clone());
         assert!(!gets(1) && !gets(2));
         assert!(gets(0));
         assert!(gets(2) && gets(1));

@@ -13,7 +13,7 @@ use tonic::{Request, Response, Status};
 use crate::callers::Right;
 use crate::local_member::{CommandCaller, LocalMember, LogPiece};
 use crate::schema::{self, admin_server::Admin};
-use crate::server::incoming::{Callers, called_over};
+use crate::server::incoming::{Callers, Reply, called_over};
 
 pub(crate) struct AdminService {
     pub(crate) local: Arc<LocalMember>,
@@ -30,7 +30,7 @@ impl Admin for AdminService {
     async fn identify(
         &self,
         request: Request<schema::IdentifyRequest>,
-    ) -> Result<Response<schema::IdentifyAnswer>, Status> {
+    ) -> Reply<schema::IdentifyAnswer> {
         self.callers.allow(&request, Right::Read)?;
         let identity = self.local.book.identity();
         let ring_state = match identity.ring {
@@ -38,6 +38,7 @@ impl Admin for AdminService {
             RingState::Bootstrapping { .. } => schema::RingState::Bootstrapping,
             RingState::Belongs { .. } => schema::RingState::Belongs,
         };
+        let ring = identity.ring.ring();
         let log_is_empty = match self.local.inbound.get() {
             Some(inbound) => {
                 let pristine = inbound.is_pristine().await;
@@ -49,19 +50,13 @@ impl Admin for AdminService {
             member: identity.member.0,
             incarnation: identity.incarnation.to_string(),
             ring_state: ring_state.into(),
-            ring: identity
-                .ring
-                .ring()
-                .map_or_else(String::new, |ring| ring.to_string()),
+            ring: ring.map(|ring| ring.to_string()).unwrap_or_default(),
             log_is_empty,
             formats: self.local.book.speaks().to_string(),
         }))
     }
 
-    async fn adopt(
-        &self,
-        request: Request<schema::AdoptRequest>,
-    ) -> Result<Response<schema::AdoptAnswer>, Status> {
+    async fn adopt(&self, request: Request<schema::AdoptRequest>) -> Reply<schema::AdoptAnswer> {
         self.callers.allow(&request, Right::SpeakAsMember)?;
         let request = request.into_inner();
         let unreadable = |_| Status::invalid_argument("the ring or the data directory is no UUID");
@@ -75,11 +70,8 @@ impl Admin for AdminService {
             );
             return Err(Status::failed_precondition(message));
         }
-        match self
-            .local
-            .book
-            .adopt(ring, &LogOrigin::after(request.origin))
-        {
+        let book = &self.local.book;
+        match book.adopt(ring, &LogOrigin::after(request.origin)) {
             Ok(()) => {
                 tracing::info!(%ring, "this member belongs to a ring");
                 Ok(Response::new(schema::AdoptAnswer {}))
@@ -89,10 +81,7 @@ impl Admin for AdminService {
         }
     }
 
-    async fn status(
-        &self,
-        request: Request<schema::StatusRequest>,
-    ) -> Result<Response<schema::StatusAnswer>, Status> {
+    async fn status(&self, request: Request<schema::StatusRequest>) -> Reply<schema::StatusAnswer> {
         self.callers.allow(&request, Right::Read)?;
         let json = self.local.status.status().await;
         Ok(Response::new(schema::StatusAnswer { json: json.into() }))
@@ -101,7 +90,7 @@ impl Admin for AdminService {
     async fn command(
         &self,
         request: Request<schema::CommandRequest>,
-    ) -> Result<Response<Self::CommandStream>, Status> {
+    ) -> Reply<Self::CommandStream> {
         let caller = CommandCaller {
             address: called_over(&request).map(|over| over.address),
             certificate_name: self.callers.certificate_name(&request),
@@ -109,8 +98,8 @@ impl Admin for AdminService {
         let commands = self.local.commands.get().ok_or_else(|| {
             Status::unavailable("this member is still starting; try again in a moment")
         })?;
-        self.callers
-            .allow(&request, commands.right(&request.get_ref().json))?;
+        let right = commands.right(&request.get_ref().json);
+        self.callers.allow(&request, right)?;
         let mut events = commands.command(caller, request.into_inner().json);
         let shutdown = self.shutdown.clone();
         let events = stream::poll_fn(move |context| events.poll_recv(context))
@@ -122,7 +111,7 @@ impl Admin for AdminService {
     async fn read_log(
         &self,
         request: Request<schema::ReadLogRequest>,
-    ) -> Result<Response<Self::ReadLogStream>, Status> {
+    ) -> Reply<Self::ReadLogStream> {
         self.callers.allow(&request, Right::ReadLog)?;
         let log = self.local.readable.get().ok_or_else(|| {
             Status::unavailable("this member is still opening its log; try again in a moment")

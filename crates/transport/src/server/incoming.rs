@@ -5,19 +5,20 @@ use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
+use raft_types::lock;
 use rustls::pki_types::CertificateDer;
 use sockets::{ConnectionLimit, Place};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::transport::server::Connected;
-use tonic::{Request, Status};
+use tonic::{Request, Response, Status};
 
 use crate::callers::{Holder, Right};
 use crate::client::ByteStream;
@@ -27,26 +28,18 @@ use crate::tls::TlsMaterial;
 /// Each member opens a handful, so that a ring of thirty needs some two hundred.
 const MOST_CONNECTIONS: usize = 512;
 
-/// A connected caller.
-pub(super) struct Caller {
-    stream: ByteStream,
-    from: SocketAddr,
-    place: Place,
-}
+/// The answer to a call.
+pub(super) type Reply<T> = Result<Response<T>, Status>;
+
+/// A connected caller, its origin and its place.
+pub(super) struct Caller(ByteStream, SocketAddr, Place);
 
 /// Callers of a system port.
 pub(super) fn at_the_port(listener: TcpListener) -> BoxStream<'static, Caller> {
     let callers = stream::unfold((listener, limit()), |(listener, limit)| async move {
         let (stream, from, place) = limit.accept(&listener).await;
         let stream: ByteStream = Box::new(stream);
-        Some((
-            Caller {
-                stream,
-                from,
-                place,
-            },
-            (listener, limit),
-        ))
+        Some((Caller(stream, from, place), (listener, limit)))
     });
     callers.boxed()
 }
@@ -64,11 +57,7 @@ pub(super) fn at_the_place(listening: Listening) -> BoxStream<'static, Caller> {
     let limit = limit();
     let callers = listening.callers.filter_map(move |(stream, from)| {
         let place = limit.take(from.ip());
-        std::future::ready(place.map(|place| Caller {
-            stream,
-            from,
-            place,
-        }))
+        std::future::ready(place.map(|place| Caller(stream, from, place)))
     });
     callers.boxed()
 }
@@ -100,11 +89,7 @@ async fn accept(
     let Some(tls) = tls else {
         return Some(Connection::new(caller, Arc::default(), local));
     };
-    let Caller {
-        stream,
-        from,
-        place,
-    } = caller;
+    let Caller(stream, from, place) = caller;
     let secured = tokio::select! {
         secured = tokio::time::timeout(limit, tls.accept(stream)) => {
             secured.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
@@ -115,12 +100,7 @@ async fn accept(
         Ok(secured) => {
             let certificates = secured.get_ref().1.peer_certificates();
             let certificates = certificates.unwrap_or_default().into();
-            let stream: ByteStream = Box::new(secured);
-            let caller = Caller {
-                stream,
-                from,
-                place,
-            };
+            let caller = Caller(Box::new(secured), from, place);
             Some(Connection::new(caller, certificates, local))
         }
         Err(error) => {
@@ -141,18 +121,18 @@ pub(super) struct Connection {
 
 impl Connection {
     fn new(
-        caller: Caller,
+        Caller(stream, address, place): Caller,
         certificates: Arc<[CertificateDer<'static>]>,
         local: Arc<LocalMember>,
     ) -> Self {
-        let lost = Some(Box::pin(caller.place.lost()));
+        let lost = Some(Box::pin(place.lost()));
         Self {
-            stream: caller.stream,
+            stream,
             over: CalledOver {
                 connection: local.connections.opens(),
-                address: caller.from,
+                address,
                 certificates,
-                place: Arc::new(caller.place),
+                place: Arc::new(place),
             },
             local,
             lost,
@@ -302,7 +282,7 @@ struct Refused(Mutex<BTreeMap<(Option<IpAddr>, String), Instant>>);
 impl Refused {
     /// True if this refusal is to be logged: not again within [`LOG_INTERVAL`].
     fn is_news(&self, host: Option<IpAddr>, refusal: &str, now: Instant) -> bool {
-        let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged = lock(&self.0);
         logged.retain(|_, then| now.saturating_duration_since(*then) < LOG_INTERVAL);
         let refusal = (host, refusal.to_owned());
         let is_news = !logged.contains_key(&refusal);

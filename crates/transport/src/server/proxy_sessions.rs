@@ -12,7 +12,7 @@ use tonic::{Status, Streaming};
 
 use crate::client::{AbortOnDrop, Together};
 use crate::schema::{ProxyAnswerFrame, ProxyAnswerPart, ProxyFrame, ProxyOpen, ProxyPart};
-use crate::wire::{AnswerWriter, ENTRY_OVERHEAD, RequestReader, WireError};
+use crate::wire::{AnswerWriter, Decoded, ENTRY_OVERHEAD, RequestReader, WireError};
 
 /// Queued requests per session: a leader's unanswered payload is at most one window.
 const MOST_WAITING: usize = REPLICATION_WINDOW_BYTES / ENTRY_OVERHEAD;
@@ -67,7 +67,7 @@ fn process(
     sessions: &mut HashMap<u32, Session>,
     answers: &mpsc::UnboundedSender<ProxyAnswerPart>,
     part: &ProxyPart,
-) -> Result<(), WireError> {
+) -> Decoded {
     if let Some(open) = &part.open {
         let session = open_session(service, answers, part.session, open)?;
         sessions.insert(part.session, session);
@@ -98,7 +98,7 @@ fn open_session(
     answers: &mpsc::UnboundedSender<ProxyAnswerPart>,
     number: u32,
     open: &ProxyOpen,
-) -> Result<Session, WireError> {
+) -> Decoded<Session> {
     let (reader, onward) = RequestReader::open(open)?;
     let (requests, mut queue) = mpsc::channel::<ProxyRequest>(MOST_WAITING);
     let queue = stream::poll_fn(move |context| queue.poll_recv(context));

@@ -2,21 +2,21 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 
 use consensus::{Fault, Inbound, InstallRefusal};
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt, stream};
 use openraft::raft::AppendEntriesRequest;
-use raft_types::{MemberId, TypeConfig};
+use raft_types::{MemberId, TypeConfig, lock};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::callers::Right;
-use crate::local_member::{Arrival, LocalMember};
+use crate::local_member::LocalMember;
 use crate::schema::raft_server::Raft;
-use crate::server::incoming::{Callers, called_over};
+use crate::server::incoming::{Callers, Reply, called_over};
 use crate::server::proxy_sessions::serve_line;
 use crate::server::stripes::{Expected, Parts};
 use crate::wire::{Assembly, WireError};
@@ -50,8 +50,8 @@ impl RaftService {
         if let Some(over) = called_over(&request) {
             over.place.keep();
             let connections = &self.local.connections;
-            connections.calls(over.connection, caller, |arrival| {
-                if arrival == Arrival::First {
+            connections.calls(over.connection, caller, |first| {
+                if first {
                     inbound.arrives();
                 }
                 on_arrival(inbound, caller);
@@ -68,7 +68,7 @@ impl Raft for RaftService {
     async fn append(
         &self,
         request: Request<Streaming<schema::AppendPart>>,
-    ) -> Result<Response<Self::AppendStream>, Status> {
+    ) -> Reply<Self::AppendStream> {
         let (inbound, _, parts) = self.led(request)?;
         Ok(Response::new(self.answers(inbound, parts.boxed())))
     }
@@ -78,7 +78,7 @@ impl Raft for RaftService {
     async fn append_striped(
         &self,
         request: Request<Streaming<schema::AppendPart>>,
-    ) -> Result<Response<Self::AppendStripedStream>, Status> {
+    ) -> Reply<Self::AppendStripedStream> {
         let stripes = envelope::stripes(request.metadata())?;
         let (inbound, caller, parts) = self.led(request)?;
         let session = (caller, stripes.session);
@@ -89,7 +89,7 @@ impl Raft for RaftService {
     async fn append_stripe(
         &self,
         request: Request<Streaming<schema::AppendPart>>,
-    ) -> Result<Response<schema::StripeEnd>, Status> {
+    ) -> Reply<schema::StripeEnd> {
         let stripe = envelope::stripes(request.metadata())?;
         let (_, caller, parts) = self.led(request)?;
         let session = (caller, stripe.session);
@@ -105,7 +105,7 @@ impl Raft for RaftService {
     async fn proxy(
         &self,
         request: Request<Streaming<schema::ProxyFrame>>,
-    ) -> Result<Response<Self::ProxyStream>, Status> {
+    ) -> Reply<Self::ProxyStream> {
         let (_, _, frames) = self.admitted(request)?;
         let service = self.local.proxy.get().ok_or_else(|| {
             Status::unavailable("this member does not forward entries yet; try again in a moment")
@@ -115,30 +115,21 @@ impl Raft for RaftService {
         Ok(Response::new(answers.boxed()))
     }
 
-    async fn heartbeat(
-        &self,
-        request: Request<schema::AppendHead>,
-    ) -> Result<Response<schema::AppendAnswer>, Status> {
+    async fn heartbeat(&self, request: Request<schema::AppendHead>) -> Reply<schema::AppendAnswer> {
         let (inbound, _, head) = self.led(request)?;
         let request = wire::heartbeat_request(head)?;
         let answer = inbound.heartbeat(request).await.map_err(fault_status)?;
         Ok(Response::new(wire::append_answer(answer)))
     }
 
-    async fn vote(
-        &self,
-        request: Request<schema::VoteRequest>,
-    ) -> Result<Response<schema::VoteAnswer>, Status> {
+    async fn vote(&self, request: Request<schema::VoteRequest>) -> Reply<schema::VoteAnswer> {
         let (inbound, _, request) = self.admitted(request)?;
         let request = wire::vote_request_from(request)?;
         let answer = inbound.vote(request).await.map_err(fault_status)?;
         Ok(Response::new(wire::vote_answer(&answer)))
     }
 
-    async fn pre_vote(
-        &self,
-        request: Request<schema::VoteRequest>,
-    ) -> Result<Response<schema::VoteAnswer>, Status> {
+    async fn pre_vote(&self, request: Request<schema::VoteRequest>) -> Reply<schema::VoteAnswer> {
         let (inbound, _, request) = self.admitted(request)?;
         let request = wire::vote_request_from(request)?;
         let answer = inbound.pre_vote(request).await.map_err(fault_status)?;
@@ -148,20 +139,15 @@ impl Raft for RaftService {
     async fn transfer_leader(
         &self,
         request: Request<schema::TransferRequest>,
-    ) -> Result<Response<schema::TransferAnswer>, Status> {
+    ) -> Reply<schema::TransferAnswer> {
         let (inbound, _, request) = self.admitted(request)?;
         let request = wire::transfer_request_from(request)?;
-        let answer = inbound
-            .transfer_leader(request)
-            .await
-            .map_err(fault_status)?;
+        let answer = inbound.transfer_leader(request).await;
+        let answer = answer.map_err(fault_status)?;
         Ok(Response::new(wire::transfer_answer(answer)))
     }
 
-    async fn begin(
-        &self,
-        request: Request<schema::BeginRequest>,
-    ) -> Result<Response<schema::BeginAnswer>, Status> {
+    async fn begin(&self, request: Request<schema::BeginRequest>) -> Reply<schema::BeginAnswer> {
         let (inbound, _, request) = self.led(request)?;
         let (vote, start) = wire::begin_request_from(request)?;
         let answer = inbound.install(vote, start).await;
@@ -173,10 +159,7 @@ impl Raft for RaftService {
         Ok(Response::new(schema::BeginAnswer { vote }))
     }
 
-    async fn ask(
-        &self,
-        request: Request<schema::Question>,
-    ) -> Result<Response<schema::Answer>, Status> {
+    async fn ask(&self, request: Request<schema::Question>) -> Reply<schema::Answer> {
         let (inbound, caller, request) = self.admitted(request)?;
         let question = wire::decode("question", &request.json)?;
         let answer = inbound.answer(caller, question).await;
@@ -246,11 +229,6 @@ struct StreamState {
     wanted: VecDeque<bool>,
     /// Why this end closed the stream.
     failure: Option<Status>,
-}
-
-fn lock(state: &Mutex<StreamState>) -> MutexGuard<'_, StreamState> {
-    // Every change leaves the state consistent.
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An append stream as the engine reads it.

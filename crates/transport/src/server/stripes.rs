@@ -5,12 +5,12 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt};
-use raft_types::MemberId;
+use raft_types::{MemberId, lock};
 use tokio::sync::oneshot;
 use tonic::Status;
 
@@ -55,7 +55,7 @@ impl Expected {
             return Err(Status::invalid_argument(message));
         }
         let mut all = vec![Stripe::here(first, None)];
-        let mut expected = self.lock();
+        let mut expected = lock(&self.0);
         for number in 1..stripes {
             let (arrives, awaited) = oneshot::channel();
             expected.insert((session, number), arrives);
@@ -80,7 +80,7 @@ impl Expected {
         number: u32,
         parts: Parts,
     ) -> Result<(), Status> {
-        let awaited = self.lock().remove(&(session, number));
+        let awaited = lock(&self.0).remove(&(session, number));
         let (read, ended) = oneshot::channel();
         let arrived = Arrived { parts, read };
         let gone = || Status::failed_precondition("the stream of entries is no longer open");
@@ -89,11 +89,6 @@ impl Expected {
         // No value is ever sent.
         let _ = ended.await;
         Ok(())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Awaiting> {
-        // Each change is one insertion or removal.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -185,7 +180,7 @@ impl Stream for Merged {
 
 impl Drop for Merged {
     fn drop(&mut self) {
-        let mut expected = self.expected.lock();
+        let mut expected = lock(&self.expected.0);
         for number in (1..).take(self.stripes.len()) {
             expected.remove(&(self.session, number));
         }
@@ -259,7 +254,7 @@ mod tests {
         let (read, ended) = tokio::join!(read, arrives);
         assert_eq!(read, [0, 1]);
         ended.unwrap();
-        assert!(expected.lock().is_empty());
+        assert!(lock(&expected.0).is_empty());
         assert!(
             expected
                 .open(SESSION, MOST_STRIPES + 1, parts(&[]))

@@ -8,20 +8,20 @@ use bytes::Bytes;
 use consensus::log_probe::{Asked, Departure};
 use openraft::raft::AppendEntriesRequest;
 use raft_types::{
-    AssemblyError, Entry, LogId, MAX_MESSAGE_BYTES, MAX_TRANSACTION_BYTES, OpId, PayloadAssembly,
-    TransactionPayload, TypeConfig, Vote,
+    AssemblyError, Entry, LogId, MAX_MESSAGE_BYTES, OpId, PayloadAssembly, TransactionPayload,
+    TypeConfig, Vote,
 };
 
 use spilling_bytes::SpillFolder;
 
-use crate::compression::{UnpackError, Unpacking};
-use crate::schema;
-use crate::schema::{AppendPart, EntryKind};
-use crate::wire::WireError;
+use crate::compression::Unpacking;
+use crate::schema::{self, AppendPart, EntryKind};
 use crate::wire::calls::{head_of, heartbeat_request};
 use crate::wire::entry::{
-    ENTRY_OVERHEAD, entry_from, entry_to, kind_of, length_in_log, log_id_of, transaction_entry,
+    ENTRY_OVERHEAD, damaged, entry_from, entry_length, entry_to, kind_of, length_in_log, log_id_of,
+    transaction_entry,
 };
+use crate::wire::{Decoded, WireError};
 
 /// Maximum bytes of entries in a message: the rest is for the head.
 pub(crate) const PART_BYTES: usize = MAX_MESSAGE_BYTES - 1024;
@@ -100,29 +100,27 @@ impl Splitter {
     }
 
     /// The next message of the request; `None` after the last.
-    pub(crate) fn next_part(&mut self) -> Result<Option<Part>, WireError> {
+    pub(crate) fn next_part(&mut self) -> Option<Part> {
         let part = self.cut()?;
-        if part.is_some() {
-            let last = self.rest.is_none() && self.entries.peek().is_none();
-            self.departure.piece_left(last);
-        }
-        Ok(part)
+        let last = self.rest.is_none() && self.entries.peek().is_none();
+        self.departure.piece_left(last);
+        Some(part)
     }
 
-    fn cut(&mut self) -> Result<Option<Part>, WireError> {
+    fn cut(&mut self) -> Option<Part> {
         if let Some((rest, whole)) = self.rest.take() {
-            return Ok(Some(self.continue_entry(rest, whole)));
+            return Some(self.continue_entry(rest, whole));
         }
         let Some(first) = self.entries.next() else {
             let head_only = std::mem::take(&mut self.nothing_sent);
-            return Ok(head_only.then(|| Part {
+            return head_only.then(|| Part {
                 message: self.begin(Vec::new()),
                 ends_request_of: Some(0),
-            }));
+            });
         };
         self.nothing_sent = false;
         let previous = first.0.log_id;
-        let mut first = entry_to(first.0, first.1)?;
+        let mut first = entry_to(first.0, first.1);
         let whole = size_of(&first);
         // The receiver decodes other kinds whole, so they are sent alone, in a message that may exceed the limit.
         let is_transaction = first.kind == i32::from(EntryKind::Transaction);
@@ -132,31 +130,31 @@ impl Splitter {
             self.rest = Some((rest, whole));
             let message = self.begin(vec![first]);
             self.previous = Some(previous);
-            return Ok(Some(Part {
+            return Some(Part {
                 message,
                 ends_request_of: None,
-            }));
+            });
         }
-        self.batch(first, previous).map(Some)
+        Some(self.batch(first, previous))
     }
 
     /// A message with `first` and the following entries that fit.
-    fn batch(&mut self, first: schema::Entry, mut last: LogId) -> Result<Part, WireError> {
+    fn batch(&mut self, first: schema::Entry, mut last: LogId) -> Part {
         let most = self.most;
         let mut bytes = size_of(&first);
         let mut batch = vec![first];
         while let Some(next) = self.entries.next_if(|next| bytes + bound_of(next) <= most) {
             last = next.0.log_id;
-            let next = entry_to(next.0, next.1)?;
+            let next = entry_to(next.0, next.1);
             bytes += size_of(&next);
             batch.push(next);
         }
         let message = self.begin(batch);
         self.previous = Some(last);
-        Ok(Part {
+        Part {
             message,
             ends_request_of: Some(bytes),
-        })
+        }
     }
 
     fn begin(&mut self, entries: Vec<schema::Entry>) -> AppendPart {
@@ -193,17 +191,8 @@ fn size_of(entry: &schema::Entry) -> usize {
 
 /// Upper bound of an entry's size, without encoding its body.
 fn bound_of((entry, packed): &Outgoing) -> usize {
-    use raft_types::{AppEntry, EntryPayload};
-    if let Some(packed) = packed {
-        return packed.len() + ENTRY_OVERHEAD;
-    }
-    let body = match &entry.payload {
-        EntryPayload::Blank => 0,
-        EntryPayload::Normal(AppEntry::Transaction(payload)) => payload.bytes().len(),
-        EntryPayload::Normal(AppEntry::Rotate(rotate)) => rotate.format_description.len(),
-        EntryPayload::Membership(payload) => payload.json().len(),
-    };
-    body + ENTRY_OVERHEAD
+    let packed = packed.as_ref().map(Bytes::len);
+    packed.unwrap_or_else(|| entry.payload.body_length()) + ENTRY_OVERHEAD
 }
 
 // Reassembles an append stream's messages into requests for the engine. Buffers at most one incomplete entry, and verifies every checksum
@@ -236,29 +225,23 @@ enum OpenBody {
 }
 
 impl OpenBody {
-    fn push(&mut self, op_id: OpId, piece: &[u8]) -> Result<(), WireError> {
+    fn push(&mut self, op_id: OpId, piece: &[u8]) -> Decoded {
         match self {
             Self::Plain(payload) => {
                 payload.push(piece);
                 Ok(())
             }
-            Self::Packed(unpacking) => {
-                let pushed = unpacking.push(piece).map_err(UnpackError::from);
-                pushed.map_err(|source| WireError::NotUnpacked { op_id, source })
-            }
+            Self::Packed(unpacking) => unpacking.push(piece).map_err(damaged(op_id)),
         }
     }
 
-    fn finish(self, op_id: OpId) -> Result<TransactionPayload, WireError> {
+    fn finish(self, op_id: OpId) -> Decoded<TransactionPayload> {
         match self {
             Self::Plain(payload) => payload.finish().map_err(|error| match error {
-                AssemblyError::Checksum(source) => WireError::Damaged { op_id, source },
+                AssemblyError::Checksum(error) => damaged(op_id)(error),
                 AssemblyError::Lost(source) => WireError::Lost { op_id, source },
             }),
-            Self::Packed(unpacking) => {
-                let payload = unpacking.finish();
-                payload.map_err(|source| WireError::NotUnpacked { op_id, source })
-            }
+            Self::Packed(unpacking) => unpacking.finish().map_err(damaged(op_id)),
         }
     }
 }
@@ -270,7 +253,7 @@ impl Assembly {
     }
 
     /// Adds the next message; returns a request when it is complete.
-    pub(crate) fn push(&mut self, part: AppendPart) -> Result<Option<Request>, WireError> {
+    pub(crate) fn push(&mut self, part: AppendPart) -> Decoded<Option<Request>> {
         match (self.open.take(), part.head) {
             (None, Some(head)) => {
                 if !part.continuation.is_empty() {
@@ -289,7 +272,7 @@ impl Assembly {
         &mut self,
         mut request: Request,
         entries: Vec<schema::Entry>,
-    ) -> Result<Option<Request>, WireError> {
+    ) -> Decoded<Option<Request>> {
         request.entries.reserve_exact(entries.len());
         let mut entries = entries.into_iter().peekable();
         while let Some(entry) = entries.next() {
@@ -308,11 +291,7 @@ impl Assembly {
         Ok(Some(request))
     }
 
-    fn extend(
-        &mut self,
-        mut open: OpenEntry,
-        part: &AppendPart,
-    ) -> Result<Option<Request>, WireError> {
+    fn extend(&mut self, mut open: OpenEntry, part: &AppendPart) -> Decoded<Option<Request>> {
         let received = open.received + part.continuation.len();
         if !part.entries.is_empty() || part.continuation.is_empty() || received > open.length {
             return Err(WireError::OutOfOrder("a piece that does not fit its entry"));
@@ -328,26 +307,14 @@ impl Assembly {
 }
 
 impl OpenEntry {
-    fn begin(
-        request: Request,
-        entry: &schema::Entry,
-        spill: &SpillFolder,
-    ) -> Result<Self, WireError> {
+    fn begin(request: Request, entry: &schema::Entry, spill: &SpillFolder) -> Decoded<Self> {
         let log_id = log_id_of(entry);
         let op_id = OpId::from(log_id);
         if kind_of(entry)? != EntryKind::Transaction {
             let what = "an entry that is no transaction came in pieces";
             return Err(WireError::OutOfOrder(what));
         }
-        let too_long = || WireError::TooLong {
-            op_id,
-            length: entry.body_length,
-            limit: MAX_TRANSACTION_BYTES,
-        };
-        if entry.body_length > MAX_TRANSACTION_BYTES {
-            return Err(too_long());
-        }
-        let length = usize::try_from(entry.body_length).map_err(|_| too_long())?;
+        let length = entry_length(op_id, entry.body_length)?;
         if entry.body.len() > length {
             return Err(WireError::OutOfOrder("a piece that does not fit its entry"));
         }
@@ -355,9 +322,7 @@ impl OpenEntry {
             None => OpenBody::Plain(PayloadAssembly::begin(length, entry.crc32c, spill)),
             Some(in_log) => {
                 let unpacking = Unpacking::begin(in_log, entry.crc32c, spill);
-                let unpacking = unpacking
-                    .map_err(UnpackError::from)
-                    .map_err(|source| WireError::NotUnpacked { op_id, source })?;
+                let unpacking = unpacking.map_err(damaged(op_id))?;
                 OpenBody::Packed(Box::new(unpacking))
             }
         };
@@ -371,7 +336,7 @@ impl OpenEntry {
         })
     }
 
-    fn finish(self) -> Result<Request, WireError> {
+    fn finish(self) -> Decoded<Request> {
         let payload = self.body.finish(self.log_id.into())?;
         let mut request = self.request;
         let entry = consecutive(&request, transaction_entry(self.log_id, payload))?;
@@ -381,13 +346,12 @@ impl OpenEntry {
 }
 
 /// The engine requires consecutive entries.
-fn consecutive(request: &Request, entry: Entry) -> Result<Entry, WireError> {
+fn consecutive(request: &Request, entry: Entry) -> Decoded<Entry> {
     let before = request.entries.last().map(|entry| entry.log_id);
     let before = before.or(request.prev_log_id);
     let expected = before.map_or(0, |before| before.index.saturating_add(1));
-    if entry.log_id.index == expected {
-        Ok(entry)
-    } else {
-        Err(WireError::OutOfOrder("a gap between two entries"))
+    match entry.log_id.index == expected {
+        true => Ok(entry),
+        false => Err(WireError::OutOfOrder("a gap between two entries")),
     }
 }

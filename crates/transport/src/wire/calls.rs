@@ -5,12 +5,12 @@ use openraft::raft::{
     AppendEntriesRequest, StreamAppendError, StreamAppendResult, TransferLeaderError,
     TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
 };
-use raft_types::{CommittedLeaderId, LogId, LogReport, MemberId, TermRun, TypeConfig, Vote};
+use raft_types::{LogId, LogReport, MemberId, OpId, TermRun, TypeConfig, Vote};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::schema;
-use crate::wire::WireError;
+use crate::wire::{Decoded, WireError};
 
 pub(crate) fn log_id_to(log_id: LogId) -> schema::LogId {
     schema::LogId {
@@ -20,10 +20,7 @@ pub(crate) fn log_id_to(log_id: LogId) -> schema::LogId {
 }
 
 pub(crate) fn log_id_from(log_id: schema::LogId) -> LogId {
-    LogId {
-        leader_id: CommittedLeaderId::new(log_id.term),
-        index: log_id.index,
-    }
+    OpId::new(log_id.term, log_id.index).into()
 }
 
 pub(crate) fn vote_to(vote: &Vote) -> schema::Vote {
@@ -42,7 +39,7 @@ pub(super) fn vote_from(vote: schema::Vote) -> Vote {
     }
 }
 
-pub(crate) fn required_vote(vote: Option<schema::Vote>) -> Result<Vote, WireError> {
+pub(crate) fn required_vote(vote: Option<schema::Vote>) -> Decoded<Vote> {
     vote.map(vote_from).ok_or(WireError::Missing("vote"))
 }
 
@@ -61,7 +58,7 @@ pub(crate) fn head_of(
 
 pub(crate) fn heartbeat_request(
     head: schema::AppendHead,
-) -> Result<AppendEntriesRequest<TypeConfig>, WireError> {
+) -> Decoded<AppendEntriesRequest<TypeConfig>> {
     Ok(AppendEntriesRequest {
         vote: required_vote(head.vote)?,
         prev_log_id: head.previous.map(log_id_from),
@@ -87,7 +84,7 @@ pub(crate) fn append_answer(result: StreamAppendResult<TypeConfig>) -> schema::A
 
 pub(crate) fn append_result(
     answer: schema::AppendAnswer,
-) -> Result<StreamAppendResult<TypeConfig>, WireError> {
+) -> Decoded<StreamAppendResult<TypeConfig>> {
     use schema::append_answer::Answer;
     match answer.answer.ok_or(WireError::Missing("answer"))? {
         Answer::Matching(matching) => Ok(Ok(matching.log_id.map(log_id_from))),
@@ -104,9 +101,7 @@ pub(crate) fn vote_request(request: &VoteRequest<TypeConfig>) -> schema::VoteReq
     }
 }
 
-pub(crate) fn vote_request_from(
-    request: schema::VoteRequest,
-) -> Result<VoteRequest<TypeConfig>, WireError> {
+pub(crate) fn vote_request_from(request: schema::VoteRequest) -> Decoded<VoteRequest<TypeConfig>> {
     let vote = required_vote(request.vote)?;
     let mut decoded = VoteRequest::new(vote, request.last_log.map(log_id_from));
     decoded.leadership_transfer = request.leadership_transfer;
@@ -121,9 +116,7 @@ pub(crate) fn vote_answer(response: &VoteResponse<TypeConfig>) -> schema::VoteAn
     }
 }
 
-pub(crate) fn vote_response(
-    answer: schema::VoteAnswer,
-) -> Result<VoteResponse<TypeConfig>, WireError> {
+pub(crate) fn vote_response(answer: schema::VoteAnswer) -> Decoded<VoteResponse<TypeConfig>> {
     let vote = required_vote(answer.vote)?;
     let last_log = answer.last_log.map(log_id_from);
     Ok(VoteResponse::new(vote, last_log, answer.granted))
@@ -141,7 +134,7 @@ pub(crate) fn transfer_request(
 
 pub(crate) fn transfer_request_from(
     request: schema::TransferRequest,
-) -> Result<TransferLeaderRequest<TypeConfig>, WireError> {
+) -> Decoded<TransferLeaderRequest<TypeConfig>> {
     let from = required_vote(request.from_leader)?;
     let last_log = request.last_log.map(log_id_from);
     Ok(TransferLeaderRequest::new(
@@ -177,7 +170,7 @@ pub(crate) fn transfer_answer(
 
 pub(crate) fn transfer_response(
     answer: schema::TransferAnswer,
-) -> Result<TransferLeaderResponse<TypeConfig>, WireError> {
+) -> Decoded<TransferLeaderResponse<TypeConfig>> {
     use schema::transfer_answer::Answer;
     match answer.answer.ok_or(WireError::Missing("answer"))? {
         Answer::Accepted(schema::Accepted {}) => Ok(Ok(())),
@@ -205,7 +198,7 @@ pub(crate) fn reported_answer(
     }
 }
 
-pub(crate) fn answered_from(mut answer: schema::AppendAnswer) -> Result<Answered, WireError> {
+pub(crate) fn answered_from(mut answer: schema::AppendAnswer) -> Decoded<Answered> {
     let report = answer.report.take().map(report_from);
     Ok(Answered {
         result: append_result(answer)?,
@@ -250,7 +243,7 @@ pub(crate) fn encode(value: &impl Serialize) -> bytes::Bytes {
     serde_json::to_vec(value).unwrap_or_default().into()
 }
 
-pub(crate) fn decode<T: DeserializeOwned>(what: &'static str, json: &[u8]) -> Result<T, WireError> {
+pub(crate) fn decode<T: DeserializeOwned>(what: &'static str, json: &[u8]) -> Decoded<T> {
     serde_json::from_slice(json).map_err(|error| WireError::Document {
         what,
         reason: error.to_string(),

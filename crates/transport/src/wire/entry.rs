@@ -3,24 +3,23 @@
 
 use bytes::Bytes;
 use raft_types::{
-    AppEntry, CommittedLeaderId, Entry, EntryPayload, FileStart, LogId, MAX_MESSAGE_BYTES,
-    MAX_TRANSACTION_BYTES, Membership, MembershipPayload, OpId, PayloadChecksumError, Rotate,
-    StoredMembership, TransactionPayload, Vote,
+    AppEntry, Entry, EntryPayload, FileStart, LogId, MAX_MESSAGE_BYTES, MAX_TRANSACTION_BYTES,
+    Membership, MembershipPayload, OpId, PayloadChecksumError, Rotate, StoredMembership,
+    TransactionPayload, Vote,
 };
 
 use spilling_bytes::SpillFolder;
 
-use crate::compression::unpack;
-use crate::schema;
-use crate::schema::EntryKind;
-use crate::wire::WireError;
-use crate::wire::calls::{decode, log_id_from, log_id_to, required_vote, vote_to};
+use crate::compression::{UnpackError, unpack};
+use crate::schema::{self, EntryKind};
+use crate::wire::calls::{decode, encode, log_id_from, log_id_to, required_vote, vote_to};
+use crate::wire::{Decoded, WireError};
 
 /// Maximum overhead of an entry in a message, without its body.
 pub(crate) const ENTRY_OVERHEAD: usize = 64;
 
 /// An entry with its whole body, in its `packed` form if given.
-pub(crate) fn entry_to(entry: Entry, packed: Option<Bytes>) -> Result<schema::Entry, WireError> {
+pub(crate) fn entry_to(entry: Entry, packed: Option<Bytes>) -> schema::Entry {
     let Entry { log_id, payload } = entry;
     let mut timestamp = 0;
     let (kind, body, crc32c) = match payload {
@@ -44,7 +43,7 @@ pub(crate) fn entry_to(entry: Entry, packed: Option<Bytes>) -> Result<schema::En
         Some(packed) => (packed, body.len() as u64),
         None => (body, 0),
     };
-    Ok(schema::Entry {
+    schema::Entry {
         length_in_log,
         term: log_id.leader_id.term,
         index: log_id.index,
@@ -53,29 +52,28 @@ pub(crate) fn entry_to(entry: Entry, packed: Option<Bytes>) -> Result<schema::En
         body,
         crc32c,
         timestamp,
-    })
+    }
 }
 
 /// The log id of a received entry.
 pub(crate) fn log_id_of(entry: &schema::Entry) -> LogId {
-    LogId {
-        leader_id: CommittedLeaderId::new(entry.term),
-        index: entry.index,
-    }
+    OpId::new(entry.term, entry.index).into()
 }
 
 /// A received entry with its whole body.
-pub(crate) fn entry_from(entry: schema::Entry, spill: &SpillFolder) -> Result<Entry, WireError> {
+pub(crate) fn entry_from(entry: schema::Entry, spill: &SpillFolder) -> Decoded<Entry> {
     let log_id = log_id_of(&entry);
     let op_id = OpId::from(log_id);
     let payload = match kind_of(&entry)? {
         EntryKind::Blank => EntryPayload::Blank,
         EntryKind::Transaction => {
             let payload = match length_in_log(&entry)? {
-                None => TransactionPayload::verify(entry.body, entry.crc32c)
-                    .map_err(|source| WireError::Damaged { op_id, source })?,
-                Some(length) => unpack(&entry.body, length, entry.crc32c, spill)
-                    .map_err(|source| WireError::NotUnpacked { op_id, source })?,
+                None => {
+                    TransactionPayload::verify(entry.body, entry.crc32c).map_err(damaged(op_id))?
+                }
+                Some(length) => {
+                    unpack(&entry.body, length, entry.crc32c, spill).map_err(damaged(op_id))?
+                }
             };
             EntryPayload::Normal(AppEntry::Transaction(payload))
         }
@@ -103,19 +101,23 @@ pub(crate) fn entry_from(entry: schema::Entry, spill: &SpillFolder) -> Result<En
 }
 
 /// The size in the log of a compressed entry's body.
-pub(crate) fn length_in_log(entry: &schema::Entry) -> Result<Option<usize>, WireError> {
-    let length = entry.length_in_log;
+pub(crate) fn length_in_log(entry: &schema::Entry) -> Decoded<Option<usize>> {
+    let length = entry_length(log_id_of(entry).into(), entry.length_in_log)?;
+    Ok((length != 0).then_some(length))
+}
+
+/// A body's stated size, if it may have it.
+pub(crate) fn entry_length(op_id: OpId, length: u64) -> Decoded<usize> {
     let fits = usize::try_from(length)
         .ok()
         .filter(|_| length <= MAX_TRANSACTION_BYTES);
-    match fits {
-        Some(0) => Ok(None),
-        Some(length) => Ok(Some(length)),
-        None => Err(WireError::TooLong {
-            op_id: log_id_of(entry).into(),
-            length,
-            limit: MAX_TRANSACTION_BYTES,
-        }),
+    fits.ok_or(WireError::TooLong { op_id, length })
+}
+
+pub(crate) fn damaged<E: Into<UnpackError>>(op_id: OpId) -> impl FnOnce(E) -> WireError {
+    move |error| {
+        let source = error.into();
+        WireError::Damaged { op_id, source }
     }
 }
 
@@ -127,20 +129,19 @@ pub(crate) fn transaction_entry(log_id: LogId, payload: TransactionPayload) -> E
     }
 }
 
-pub(crate) fn kind_of(entry: &schema::Entry) -> Result<EntryKind, WireError> {
+pub(crate) fn kind_of(entry: &schema::Entry) -> Decoded<EntryKind> {
     EntryKind::try_from(entry.kind).map_err(|_| WireError::Unknown {
         what: "entry",
         value: entry.kind,
     })
 }
 
-fn check(op_id: OpId, body: &[u8], expected: u32) -> Result<(), WireError> {
+fn check(op_id: OpId, body: &[u8], expected: u32) -> Decoded {
     let found = crc32c::crc32c(body);
     if found == expected {
         return Ok(());
     }
-    let source = PayloadChecksumError { expected, found };
-    Err(WireError::Damaged { op_id, source })
+    Err(damaged(op_id)(PayloadChecksumError { expected, found }))
 }
 
 // The start of a file, with which a log begins if earlier entries are purged elsewhere.
@@ -152,15 +153,8 @@ const FRAME_BYTES: usize = 256;
 ///
 /// # Errors
 /// [`WireError::StartTooLarge`] if it does not fit.
-pub(crate) fn begin_request(
-    vote: &Vote,
-    start: &FileStart,
-) -> Result<schema::BeginRequest, WireError> {
-    let membership = serde_json::to_vec(start.membership.membership());
-    let membership = membership.map_err(|error| WireError::Document {
-        what: "membership",
-        reason: error.to_string(),
-    })?;
+pub(crate) fn begin_request(vote: &Vote, start: &FileStart) -> Decoded<schema::BeginRequest> {
+    let membership = encode(start.membership.membership());
     let bytes = start.header.len() + membership.len() + FRAME_BYTES;
     if bytes > MAX_MESSAGE_BYTES {
         return Err(WireError::StartTooLarge {
@@ -172,14 +166,12 @@ pub(crate) fn begin_request(
         vote: Some(vote_to(vote)),
         before: Some(log_id_to(start.before.into())),
         membership_log_id: start.membership.log_id().map(log_id_to),
-        membership: membership.into(),
+        membership,
         header: start.header.clone(),
     })
 }
 
-pub(crate) fn begin_request_from(
-    request: schema::BeginRequest,
-) -> Result<(Vote, FileStart), WireError> {
+pub(crate) fn begin_request_from(request: schema::BeginRequest) -> Decoded<(Vote, FileStart)> {
     let vote = required_vote(request.vote)?;
     let before = request.before.ok_or(WireError::Missing("entry before"))?;
     let membership: Membership = decode("membership", &request.membership)?;

@@ -5,10 +5,8 @@ mod append;
 mod calls;
 mod entry;
 mod proxy;
-#[cfg(test)]
-mod tests;
 
-use raft_types::{OpId, PayloadChecksumError};
+use raft_types::{MAX_TRANSACTION_BYTES, OpId};
 use spilling_bytes::SpillLost;
 use thiserror::Error;
 
@@ -23,6 +21,9 @@ pub(crate) use crate::wire::entry::{ENTRY_OVERHEAD, begin_request, begin_request
 pub(crate) use crate::wire::proxy::{AnswerReader, AnswerWriter, RequestReader, RequestWriter};
 
 // Errors in messages from other members.
+
+/// The content of a received message.
+pub(crate) type Decoded<T = ()> = Result<T, WireError>;
 
 /// A message that violates the protocol or was damaged in transit.
 #[derive(Debug, Error)]
@@ -40,29 +41,16 @@ pub(crate) enum WireError {
     OutOfOrder(&'static str),
     /// An entry above the size limit.
     #[error(
-        "entry {op_id} says that it has {length} bytes, more than the {limit} that an entry may have"
+        "entry {op_id} says that it has {length} bytes, more than the {} that an entry may have",
+        MAX_TRANSACTION_BYTES
     )]
-    TooLong {
-        op_id: OpId,
-        length: u64,
-        limit: u64,
-    },
-    /// The checksum differs.
+    TooLong { op_id: OpId, length: u64 },
+    /// The checksum differs, or it does not unpack to the original.
     #[error("entry {op_id} was damaged on its way: {source}")]
-    Damaged {
-        op_id: OpId,
-        source: PayloadChecksumError,
-    },
+    Damaged { op_id: OpId, source: UnpackError },
     /// The file with the entry's first pieces failed.
     #[error("entry {op_id} cannot be taken in: {source}")]
     Lost { op_id: OpId, source: SpillLost },
-    /// A compressed payload that does not unpack to the original.
-    #[error("entry {op_id} was damaged on its way: {source}")]
-    NotUnpacked {
-        op_id: OpId,
-        /// The cause.
-        source: UnpackError,
-    },
     /// A document that this version cannot parse.
     #[error("the {what} cannot be read: {reason}; run the same version on all members")]
     Document { what: &'static str, reason: String },
@@ -80,3 +68,6 @@ pub(crate) enum WireError {
     #[error("the membership of entry {op_id} cannot be read: {reason}")]
     Membership { op_id: OpId, reason: String },
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,11 +5,11 @@ use proxy::{ProxyAnswer, ProxyRequest};
 use raft_types::{LogId, MemberId, OpId, TermRun, Vote};
 
 use crate::schema::{self, ProxyAnswerPart, ProxyPart};
-use crate::wire::WireError;
 use crate::wire::calls::{
     answered_from, log_id_from, log_id_to, reported_answer, required_vote, run_from, run_to,
     vote_to,
 };
+use crate::wire::{Decoded, WireError};
 
 /// The leader's end of a session's requests.
 #[derive(Debug)]
@@ -101,7 +101,7 @@ pub(crate) struct RequestReader {
 
 impl RequestReader {
     /// A new session and its route.
-    pub(crate) fn open(open: &schema::ProxyOpen) -> Result<(Self, Vec<MemberId>), WireError> {
+    pub(crate) fn open(open: &schema::ProxyOpen) -> Decoded<(Self, Vec<MemberId>)> {
         let vote = required_vote(open.vote)?;
         let onward = open.onward.iter().map(|member| MemberId(*member));
         Ok((Self { vote, last: None }, onward.collect()))
@@ -112,7 +112,7 @@ impl RequestReader {
     }
 
     /// The request of a part.
-    pub(crate) fn read(&mut self, part: &ProxyPart) -> Result<ProxyRequest, WireError> {
+    pub(crate) fn read(&mut self, part: &ProxyPart) -> Decoded<ProxyRequest> {
         use schema::proxy_part::Place;
         let previous = match &part.place {
             None => self.last,
@@ -248,7 +248,7 @@ impl AnswerReader {
     }
 
     /// The answer of a part; `None` at the end of the session.
-    pub(crate) fn read(&mut self, part: ProxyAnswerPart) -> Result<Option<ProxyAnswer>, WireError> {
+    pub(crate) fn read(&mut self, part: ProxyAnswerPart) -> Decoded<Option<ProxyAnswer>> {
         use schema::proxy_answer_part::Answer;
         let held = &mut self.0;
         let answer = match part.answer.ok_or(WireError::Missing("answer"))? {

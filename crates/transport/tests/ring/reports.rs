@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use consensus::log_probe::{Asked, ReportingNetwork};
+use consensus::log_probe::{Asked, Lane, MemberNetwork};
 use futures::{StreamExt, stream};
-use openraft::network::{RPCOption, RaftNetworkFactory};
+use openraft::network::RPCOption;
 use openraft::raft::AppendEntriesRequest;
 use raft_types::MemberKind::Database;
 use raft_types::{OwnLog, Vote};
@@ -20,8 +20,8 @@ async fn a_report_comes_with_the_answer_that_asks_for_it() {
     let follower = ring.nodes.keys().find(|id| **id != leader).unwrap();
     let disk = &ring.nodes[follower].disk;
 
-    let mut factory = ring.nodes[&leader].factory.clone();
-    let mut client = factory.new_client(*follower, &ring.records[follower]).await;
+    let factory = &ring.nodes[&leader].factory;
+    let mut client = factory.client(Lane::Entries, *follower, &ring.records[follower]);
     let request = AppendEntriesRequest {
         vote: Vote::new_committed(term.0, leader),
         prev_log_id: Some(last.into()),
@@ -31,7 +31,7 @@ async fn a_report_comes_with_the_answer_that_asks_for_it() {
     let wanted = [true, false, true];
     let asked = wanted.map(|wants_report| Asked::new(request.clone(), wants_report));
     let option = RPCOption::new(Duration::from_secs(5));
-    let answers = client.stream_reported(stream::iter(asked), option).await;
+    let answers = client.stream(stream::iter(asked).boxed(), option).await;
     let answers: Vec<_> = answers.unwrap().collect().await;
     assert_eq!(answers.len(), wanted.len());
     for (answer, wants_report) in answers.into_iter().zip(wanted) {

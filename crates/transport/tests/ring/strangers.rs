@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use consensus::log_probe::{Lane, MemberNetwork};
 use openraft::errors::RPCError;
-use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
+use openraft::network::RPCOption;
 use openraft::raft::VoteRequest;
 use raft_types::MemberKind::Database;
 use raft_types::{FormatRange, Incarnation, MemberId, MemberRecord, RingId, Vote};
@@ -37,11 +38,11 @@ async fn refused_for(
         config: ring.config,
         ..NetworkOptions::default()
     };
-    let mut factory = GrpcNetworkFactory::new(book, options);
-    let mut client = factory.new_client(to, record).await;
+    let factory = GrpcNetworkFactory::new(book, options);
+    let mut client = factory.client(Lane::Entries, to, record);
     // Of a term and a log for which every member would vote.
     let request = VoteRequest::new(Vote::new(1_000, own.member), None);
-    let answer = RaftNetworkV2::pre_vote(&mut client, request, RPCOption::new(PATIENCE)).await;
+    let answer = client.vote(request, true, RPCOption::new(PATIENCE)).await;
     let Err(RPCError::Unreachable(error)) = answer else {
         panic!("{answer:?}");
     };

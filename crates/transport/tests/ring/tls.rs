@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
+use consensus::log_probe::{Lane, MemberNetwork};
+use openraft::network::RPCOption;
 use openraft::raft::VoteRequest;
 use raft_types::MemberKind::Database;
 use raft_types::{MemberId, Vote};
@@ -153,10 +154,10 @@ async fn each_certificate_has_exactly_the_rights_of_its_role() {
             config: ring.config,
             ..NetworkOptions::default()
         };
-        let mut factory = GrpcNetworkFactory::new(ring.book(MemberId(1)), options);
-        let mut caller = factory.new_client(second, &record).await;
+        let factory = GrpcNetworkFactory::new(ring.book(MemberId(1)), options);
+        let mut caller = factory.client(Lane::Entries, second, &record);
         let request = VoteRequest::new(Vote::new(0, MemberId(1)), None);
-        let asked = RaftNetworkV2::pre_vote(&mut caller, request, RPCOption::new(PATIENCE)).await;
+        let asked = caller.vote(request, true, RPCOption::new(PATIENCE)).await;
         if let Err(error) = &asked {
             let words = error.to_string();
             assert!(words.contains("this takes a member's"), "{words}");
@@ -424,11 +425,11 @@ async fn a_member_refused_for_its_certificate_is_accepted_with_a_new_one() {
         config: ring.config,
         ..NetworkOptions::default()
     };
-    let mut factory = GrpcNetworkFactory::new(book, options);
-    let mut caller = factory.new_client(second, &record).await;
+    let factory = GrpcNetworkFactory::new(book, options);
+    let mut caller = factory.client(Lane::Entries, second, &record);
     let mut asked = async || {
         let request = VoteRequest::new(Vote::new(0, MemberId(1)), None);
-        RaftNetworkV2::pre_vote(&mut caller, request, RPCOption::new(PATIENCE)).await
+        caller.vote(request, true, RPCOption::new(PATIENCE)).await
     };
     for _ in 0..20 {
         let words = asked().await.unwrap_err().to_string();

@@ -331,9 +331,9 @@ fn code_of(kind: RefusalKind) -> StatusCode {
 
 #[cfg(test)]
 mod tests {
-    use ring_admin::PauseError;
     use ring_admin::PromotionError;
     use ring_admin::PromotionRefusal;
+    use ring_admin::ReconfigurationError;
 
     use super::*;
     use member::status::sample::database_leader;
@@ -341,11 +341,11 @@ mod tests {
     #[test]
     fn refusals_have_their_codes() {
         let codes: [(Refusal, u16); 6] = [
-            (PauseError::NotLeader { leader: None }.into(), 503),
-            (PauseError::Busy.into(), 409),
+            (ReconfigurationError::NotLeader { leader: None }.into(), 503),
+            (ReconfigurationError::Busy.into(), 409),
             (PromotionError::Refused(PromotionRefusal::Busy).into(), 409),
-            (PauseError::NotPaused.into(), 412),
-            (PauseError::NoPrimary(MemberId(2)).into(), 412),
+            (ReconfigurationError::NotPaused.into(), 412),
+            (ReconfigurationError::NoPrimary(MemberId(2)).into(), 412),
             (Refusal::new(RefusalKind::Unknown, "who knows", ""), 504),
         ];
         for (refusal, code) in codes {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use consensus::quorum::{MoveObstacle, PolicyGap};
 use consensus::{
     DatabaseState, Fault, HistoryEntry, HistoryEvent, MockElection, MockVote, MoveError, Named,
-    Term, TransferRefusal,
+    NotServing, Term, TransferRefusal,
 };
 use member::protocol::{MysqldOrder, OperatorCommand, Refusal, ReplicateFrom};
 use member::status::sample::{database_leader, witness_follower};
@@ -16,8 +16,7 @@ use member::status::{
 };
 use raft_types::{FormatVersion, MemberId, MemberKind, OpId, Region, UnixSeconds};
 use ring_admin::{
-    PauseError, PromotionError, PromotionRefusal, ReconfigurationError, RepairRefusal,
-    ScheduledSwitchover,
+    PromotionError, PromotionRefusal, ReconfigurationError, RepairRefusal, ScheduledSwitchover,
 };
 use serde_json::json;
 
@@ -576,7 +575,7 @@ fn promotions() -> Vec<Refusal> {
         .into(),
         PromotionRefusal::Target(TransferRefusal::UnderWay(TWO)).into(),
         PromotionRefusal::Witness(TWO).into(),
-        PromotionRefusal::NotServing("no quorum answers".into()).into(),
+        PromotionRefusal::NotServing(NotServing::QuorumSilent).into(),
         PromotionRefusal::RegionCannotCommit {
             to: TWO,
             why: silent,
@@ -620,7 +619,7 @@ fn changes() -> Vec<Refusal> {
     let waited = Duration::from_secs(2);
     vec![
         ReconfigurationError::NotLeader { leader: Some(TWO) }.into(),
-        ReconfigurationError::NotServing("no quorum answers".into()).into(),
+        ReconfigurationError::NotServing(NotServing::QuorumSilent).into(),
         ReconfigurationError::NumberTaken(TWO).into(),
         ReconfigurationError::NumberUsed(TWO).into(),
         ReconfigurationError::Same {
@@ -687,10 +686,10 @@ fn repairs() -> Vec<Refusal> {
 
 fn pauses() -> Vec<Refusal> {
     vec![
-        PauseError::NotLeader { leader: Some(TWO) }.into(),
-        PauseError::NoPrimary(TWO).into(),
-        PauseError::NotPaused.into(),
-        PauseError::NotServing("no quorum".into()).into(),
+        ReconfigurationError::NotLeader { leader: Some(TWO) }.into(),
+        ReconfigurationError::NoPrimary(TWO).into(),
+        ReconfigurationError::NotPaused.into(),
+        ReconfigurationError::NotServing(NotServing::QuorumSilent).into(),
         ReconfigurationError::PausedPrimary(TWO).into(),
     ]
 }

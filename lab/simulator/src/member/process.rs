@@ -8,16 +8,15 @@ use std::time::Duration;
 use binlog_store::{
     BinlogStore, Durability, LogHandle, MetaStore, OpenError, StoreOptions, WriterMode,
 };
-use consensus::log_probe::{LogProbe, ReportingNetwork};
+use consensus::log_probe::{LogProbe, MemberNetwork};
 use consensus::{AppliedFloor, Fault, Leadership, MemberCalls, MemberConfig, Program, StartError};
 use member::protocol::{Provisioned, Refusal};
 use member::status::MysqlView;
 use member::{MysqldBeside, RingHandle};
 use openraft::RaftLogReader;
-use openraft::network::RaftNetworkFactory;
 use openraft::storage::RaftLogStorage;
 use proxy::{Counted, Proxying, RouteTable};
-use raft_types::{LogId, MemberId, OfferedStart, OpId, OwnLog, TypeConfig};
+use raft_types::{LogId, MemberId, OpId, OwnLog};
 use ring_admin::{Member, RingState};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -588,11 +587,7 @@ struct Over<'a> {
 }
 
 impl Over<'_> {
-    async fn start<N>(self, network: N) -> Result<Member, StartError>
-    where
-        N: RaftNetworkFactory<TypeConfig>,
-        N::Network: ReportingNetwork<SnapshotData = OfferedStart>,
-    {
+    async fn start(self, network: impl MemberNetwork) -> Result<Member, StartError> {
         let Self {
             setup,
             store,

@@ -17,7 +17,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use consensus::{RingView, Term, region_watermarks};
+use consensus::quorum::region_quorums;
+use consensus::{RingView, Term};
 use raft_types::{MemberId, OpId, Region};
 
 use crate::dice::{millis, pick, pick_some};
@@ -117,8 +118,9 @@ impl World {
 /// The last entry on a majority of the leader's own region.
 fn majority_at_home(view: &RingView) -> Option<OpId> {
     let home = &view.member(view.own)?.record.region;
-    let mut regions = region_watermarks(view).into_iter();
-    regions.find(|region| region.region == *home)?.majority
+    let mut regions = region_quorums(view).into_iter();
+    let at_home = regions.find(|region| region.region == *home)?;
+    at_home.held_by_majority
 }
 
 // Full disks.

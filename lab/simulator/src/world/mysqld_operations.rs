@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use mysqld_model::Mysqld;
 use raft_types::MemberId;
-use ring_admin::{PauseError, PauseRequest};
+use ring_admin::{PauseRequest, ReconfigurationError};
 
 use crate::dice::{millis, pick, pick_some};
 use crate::event::Event;
@@ -69,9 +69,9 @@ enum PauseEnd {
 }
 
 /// A leader's answer, once given.
-type Answer<T> = Arc<Mutex<Option<Result<T, PauseError>>>>;
+type Answer<T> = Arc<Mutex<Option<Result<T, ReconfigurationError>>>>;
 
-fn told<T: Clone>(answer: &Answer<T>) -> Option<Result<T, PauseError>> {
+fn told<T: Clone>(answer: &Answer<T>) -> Option<Result<T, ReconfigurationError>> {
     let answer = answer.lock().unwrap_or_else(PoisonError::into_inner);
     answer.clone()
 }
@@ -342,7 +342,7 @@ impl World {
     /// The operator repeats the request until failover is resumed. Returns whether it is.
     fn is_resumed(&self, order: &mut PauseOrder) -> bool {
         match order.resumes.as_ref().map(told) {
-            Some(Some(Ok(()) | Err(PauseError::NotPaused))) => return true,
+            Some(Some(Ok(()) | Err(ReconfigurationError::NotPaused))) => return true,
             Some(_) => {}
             None => self.record.saw(&Event::Operation(Operation::Resumes)),
         }

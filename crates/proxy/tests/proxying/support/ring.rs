@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use openraft::network::RaftNetworkFactory;
-use proxy::{ProxyOptions, Proxying, ProxyingClient, Relay, RouteTable, Sent};
+use consensus::log_probe::{Lane, MemberClient, MemberNetwork};
+use proxy::{ProxyOptions, Proxying, Relay, RouteTable, Sent};
 use raft_types::{MemberId, MemberKind, MemberRecord, Region, Vote};
-use testkit::network::{Line, Port};
 
 use super::direct::Members;
 use super::lines::Lines;
@@ -25,7 +24,7 @@ pub(crate) fn vote() -> Vote {
     Vote::new_committed(TERM, LEADER)
 }
 
-pub(crate) type Client = ProxyingClient<Line<Members>, Lines>;
+pub(crate) type Client = Box<dyn MemberClient>;
 
 /// A leader and the others, with their relays.
 pub(crate) struct Ring {
@@ -35,7 +34,7 @@ pub(crate) struct Ring {
     pub(crate) options: ProxyOptions,
     records: BTreeMap<MemberId, MemberRecord>,
     boards: BTreeMap<MemberId, RouteTable>,
-    network: Proxying<Port<Members>, Lines>,
+    network: Proxying<Lines>,
 }
 
 impl Ring {
@@ -94,25 +93,19 @@ impl Ring {
         self.members.log(MemberId(id))
     }
 
-    pub(crate) async fn client(&mut self, id: u64) -> Client {
+    pub(crate) fn client(&self, lane: Lane, id: u64) -> Client {
         let id = MemberId(id);
-        self.network.new_client(id, &self.records[&id]).await
-    }
-
-    pub(crate) async fn heartbeat_client(&mut self, id: u64) -> Client {
-        let id = MemberId(id);
-        let record = &self.records[&id];
-        self.network.new_heartbeat_client(id, record).await
+        self.network.client(lane, id, &self.records[&id])
     }
 
     /// A stream of the engine to a member, controlled by the test.
     pub(crate) async fn stream(&mut self, id: u64) -> Sending {
-        Sending::over(self.client(id).await, self.log(1))
+        Sending::over(self.client(Lane::Entries, id), self.log(1))
     }
 
     /// Sends a member all that the leader's log gets, as the engine does.
     pub(crate) async fn replicate(&mut self, id: u64) -> Replication {
-        Replication::over(self.client(id).await, self.log(1))
+        Replication::over(self.client(Lane::Entries, id), self.log(1))
     }
 
     /// Sends a member all entries that the leader has now.

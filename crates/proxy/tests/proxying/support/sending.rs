@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use consensus::log_probe::{Answered, Asked, ReportingNetwork, RpcResult};
+use consensus::log_probe::{Answered, Asked, RpcResult};
 use futures::{StreamExt, stream};
 use openraft::network::RPCOption;
 use openraft::raft::{AppendEntriesRequest, StreamAppendError};
@@ -56,7 +56,7 @@ impl Sending {
                 Some((asked, queue))
             };
             let queue = stream::unfold(queue, receive).boxed();
-            match client.stream_reported(queue, option()).await {
+            match client.stream(queue, option()).await {
                 Err(error) => drop(answered.send(Err(error))),
                 Ok(mut answers) => {
                     while let Some(answer) = answers.next().await {
@@ -122,7 +122,7 @@ impl Replication {
             let mut matching = None;
             loop {
                 let requests = requests(log.clone(), matching);
-                if let Ok(mut answers) = client.stream_reported(requests.boxed(), option()).await {
+                if let Ok(mut answers) = client.stream(requests.boxed(), option()).await {
                     while let Some(Ok(answered)) = answers.next().await {
                         match answered.result {
                             Ok(upto) => matching = upto,

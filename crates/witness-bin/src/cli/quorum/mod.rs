@@ -135,12 +135,13 @@ fn from_outside(report: &RingReport, latest: &MemberView) -> Vec<RegionQuorum> {
         own: latest.member.id,
         leads: false,
         is_interim: false,
+        lease: Duration::from_secs(1),
         leader: None,
         last_log: latest.log_end,
         voter_sets: latest.voter_sets.clone(),
         members: members.collect(),
     };
-    region_quorums(&view, Duration::from_secs(1))
+    region_quorums(&view)
 }
 
 #[cfg(test)]
