@@ -1,32 +1,34 @@
 //! `witness enable-raft` and `witness disable-raft` without a command line: from plain replication into a ring and back. Both check all
-//! servers, make a plan (`mysqld_controller::conversion`, pure), and have the members execute it step by step. Checks detect completed
-//! steps, so that a killed run is simply repeated. The journal in the data directory records each step with its time.
+//! servers, make a plan, and have the members execute it step by step. Checks detect completed steps, so that a killed run is simply
+//! repeated. The journal in the data directory records each step with its time.
 //!
 //! ```text
-//!   Conversion ──► Enabling, Detaching ──► Course ──► carry_out
-//!   who, where      looks, plans            shown     one step after the other, under two locks
+//!   decisions, pure     plan   enable_plan   disable_plan
+//!   effects             scene (looks) ► course (journal, locks) ► execution (of each step)
 //! ```
 //!
 //! The caller provides [`ConversionMembers`] to reach members: the command line uses their admin calls, a simulation its own links.
 
 mod course;
-mod disable;
-mod enable;
+mod disable_plan;
+mod enable_plan;
+mod execution;
+mod plan;
 mod scene;
 
-use std::fmt;
 use std::path::PathBuf;
 
 use mysql_link::{ConnectOptions, Secret};
 use mysqld_server::{ReplicationSource, SourceTls};
 use raft_types::MemberId;
+use thiserror::Error;
 use tokio::time::Instant;
 
-pub use crate::conversion::course::{Course, Journal, JournalEntries, JournalEntry, Work};
-pub use crate::conversion::disable::{Detaching, ReplicationAccount};
-pub use crate::conversion::enable::Enabling;
+pub use crate::conversion::course::{Course, JournalEntries, JournalEntry};
+pub use crate::conversion::plan::{Obstacle, Planned, Step};
 pub use crate::conversion::scene::{ConversionMembers, MemberPlace, MemberSaid, RingSeen};
 use crate::protocol::{Refusal, RefusalKind};
+use crate::settings::PasswordSource;
 
 /// The conversion's direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,12 +73,20 @@ pub struct Conversion<'a> {
     pub connect: ConnectOptions,
     /// Replicas without a member whose source also changes.
     pub stock: Vec<StockReplica>,
-    /// The account with which those read the binlog server; the run adds host and port. None without an account in this configuration.
-    pub binlog_account: Option<BinlogAccount>,
+    /// The binlog server that those are to follow, where `enable-raft` is given one.
+    pub binlog_server: Option<StockSource>,
+    /// How replicas reach the primary, for `disable-raft`.
+    pub account: ReplicationAccount,
     /// How a replica verifies the primary.
     pub source_tls: SourceTls,
     /// Deadline of the run.
     pub until: Instant,
+}
+
+impl Conversion<'_> {
+    fn stock_replica(&self, address: &str) -> Option<&StockReplica> {
+        self.stock.iter().find(|stock| stock.address == address)
+    }
 }
 
 /// A replica without a member, which follows a binlog server or the primary.
@@ -98,8 +108,7 @@ impl StockReplica {
                 ca_file: ca_file.clone(),
                 identity: true,
             }),
-            (Some(_), false) => Err(ConversionFailure::new(
-                FailureKind::Refused,
+            (Some(_), false) => Err(ConversionFailure::refused(
                 "its source offers no TLS, so it cannot verify it",
                 "give the source a certificate of the ring's CA",
             )),
@@ -109,39 +118,61 @@ impl StockReplica {
     }
 }
 
-/// The account of a binlog server.
+/// A binlog server, as the source of replicas without a member.
 #[derive(Debug, Clone)]
-pub struct BinlogAccount {
-    /// Its user name.
+pub struct StockSource {
+    /// Its host and port.
+    pub address: (String, u16),
+    /// Name of its account.
     pub user: String,
-    /// Its password, or why it cannot be read.
-    pub password: Result<Secret, String>,
+    /// Source of that account's password.
+    pub password: PasswordSource,
     /// True if it is reached over TLS.
     pub tls: bool,
 }
 
-impl BinlogAccount {
-    /// The server at this address, as the source of a replica.
+impl StockSource {
+    /// As the source of this replica.
     ///
     /// # Errors
     /// When the password cannot be read.
-    fn source(
-        &self,
-        (host, port): &(String, u16),
-        replica: &StockReplica,
-    ) -> Result<ReplicationSource, ConversionFailure> {
-        let password = self.password.clone().map_err(|error| {
+    fn source(&self, replica: &StockReplica) -> Result<ReplicationSource, ConversionFailure> {
+        let password = self.password.read().map_err(|error| {
             ConversionFailure::error(format!(
                 "the password of [binlog_server] cannot be read: {error}"
             ))
         })?;
+        let (host, port) = self.address.clone();
         Ok(ReplicationSource {
-            host: host.clone(),
-            port: *port,
+            host,
+            port,
             user: self.user.clone(),
-            password,
+            password: Secret::new(password),
             tls: replica.source_tls(self.tls)?,
         })
+    }
+}
+
+/// Address and login of the primary for the replicas.
+#[derive(Debug, Clone, Default)]
+pub struct ReplicationAccount {
+    /// Host and port of the primary; by default the host of its member's address, and mysqld's port.
+    pub source: Option<(String, u16)>,
+    /// User and password at the primary; required as soon as there is a replica.
+    pub login: Option<(String, Secret)>,
+}
+
+impl ReplicationAccount {
+    /// Why no replica can log in with it. The member's own account is unsuitable: it has all rights, and every replica would store its
+    /// password in clear text.
+    fn mistake(&self, of_the_member: &str) -> Option<String> {
+        match &self.login {
+            None => Some("its replicas need an account there".to_owned()),
+            Some((user, _)) if user == of_the_member => Some(format!(
+                "`{user}` is the account of its member, which has all rights"
+            )),
+            Some(_) => None,
+        }
     }
 }
 
@@ -163,7 +194,8 @@ pub enum FailureKind {
 }
 
 /// Why a run stops.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{what}{}{advice}", if advice.is_empty() { "" } else { "\n  " })]
 pub struct ConversionFailure {
     /// The kind of failure.
     pub kind: FailureKind,
@@ -184,8 +216,17 @@ impl ConversionFailure {
     }
 
     /// A failure that needs no advice.
-    pub fn error(what: impl Into<String>) -> Self {
-        Self::new(FailureKind::Error, what, "")
+    pub fn error(what: impl ToString) -> Self {
+        Self::new(FailureKind::Error, what.to_string(), "")
+    }
+
+    fn refused(what: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self::new(FailureKind::Refused, what, advice)
+    }
+
+    fn of_member(mut self, place: &MemberPlace) -> Self {
+        self.what = format!("`{}`: {}", place.name, self.what);
+        self
     }
 }
 
@@ -200,15 +241,3 @@ impl From<Refusal> for ConversionFailure {
         Self::new(kind, refusal.what, refusal.advice)
     }
 }
-
-impl fmt::Display for ConversionFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)?;
-        match self.advice.is_empty() {
-            true => Ok(()),
-            false => write!(f, "\n  {}", self.advice),
-        }
-    }
-}
-
-impl std::error::Error for ConversionFailure {}

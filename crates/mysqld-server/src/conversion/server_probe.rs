@@ -107,6 +107,12 @@ impl ServerLook {
         let channel = self.replicates_from.iter().find(of_source);
         channel.is_some_and(|from| from.receives && from.applies)
     }
+
+    /// The errors of its channels.
+    pub fn replication_errors(&self) -> String {
+        let errors = self.replicates_from.iter().map(|from| from.error.as_str());
+        errors.collect()
+    }
 }
 
 /// Observes a server. Changes nothing.

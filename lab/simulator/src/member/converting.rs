@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use member::conversion::{
-    Conversion, ConversionFailure, ConversionMembers, Course, Detaching, Direction, Enabling,
-    FailureKind, MemberPlace, ReplicationAccount, RingSeen, Work,
+    Conversion, ConversionFailure, ConversionMembers, Course, Direction, FailureKind, MemberPlace,
+    ReplicationAccount, RingSeen,
 };
 use member::protocol::{MysqldAnswer, MysqldOrder, Refusal};
 use mysql_link::ConnectOptions;
@@ -64,40 +64,28 @@ impl ConversionCommand {
             data_dir: data_dir.clone(),
             connect,
             stock: Vec::new(),
-            binlog_account: None,
+            binlog_server: None,
+            account: ReplicationAccount {
+                source: None,
+                login: Some(("root".to_owned(), "".into())),
+            },
             source_tls: SourceTls::Off,
             until: Instant::now() + patience,
         };
-        let ended = match direction {
-            Direction::EnableRaft => {
-                let course = Enabling::course(&conversion, None).await;
-                go(course, &record).await
-            }
-            Direction::DisableRaft => {
-                let account = ReplicationAccount {
-                    source: None,
-                    login: Some(("root".to_owned(), "".into())),
-                };
-                let course = Detaching::course(&conversion, account).await;
-                go(course, &record).await
-            }
-        };
-        ended.map_err(|why| {
+        go(&conversion, &record).await.map_err(|why| {
             // Other members' messages contain their own directories.
             without_folder_names(&why.replace(&data_dir.display().to_string(), "DIR"))
         })
     }
 }
 
-async fn go<W: Work>(
-    course: Result<Course<W>, ConversionFailure>,
-    record: &Record,
-) -> Result<(), String> {
+async fn go(conversion: &Conversion<'_>, record: &Record) -> Result<(), String> {
     let told = |failure: ConversionFailure| failure.to_string();
-    let mut course = course.map_err(told)?;
-    let obstacles: Vec<String> = course.obstacles().iter().map(ToString::to_string).collect();
+    let mut course = Course::of(conversion).await.map_err(told)?;
+    let obstacles = &course.obstacles;
     if !obstacles.is_empty() {
-        return Err(obstacles.join("; "));
+        let words: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
+        return Err(words.join("; "));
     }
     if course.is_done() {
         return Ok(());
@@ -130,11 +118,10 @@ impl CalledMembers {
     ) -> Result<T, ConversionFailure> {
         match self.calls.ask(self.own, to, until, question).await {
             Ok(answer) => Ok(answer?),
-            Err(silence) => Err(ConversionFailure::new(
-                FailureKind::Unknown,
-                silence.words(),
-                "",
-            )),
+            Err(silence) => {
+                let what = silence.words();
+                Err(ConversionFailure::new(FailureKind::Unknown, what, ""))
+            }
         }
     }
 }
@@ -155,7 +142,10 @@ impl ConversionMembers for CalledMembers {
             *self.leader.lock().unwrap_or_else(PoisonError::into_inner) = leader;
             let said = asked.into_iter().map(|status| match status {
                 Ok(status) => Ok(status.said),
-                Err(silence) => Err(silence.words().to_owned()),
+                Err(silence) => {
+                    let what = silence.words();
+                    Err(ConversionFailure::new(FailureKind::NoQuorum, what, ""))
+                }
             });
             RingSeen {
                 leader,

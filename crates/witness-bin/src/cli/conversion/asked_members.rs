@@ -4,7 +4,9 @@ use std::sync::{Mutex, PoisonError};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use member::conversion::{ConversionFailure, ConversionMembers, MemberPlace, MemberSaid, RingSeen};
+use member::conversion::{
+    ConversionFailure, ConversionMembers, FailureKind, MemberPlace, MemberSaid, RingSeen,
+};
 use member::protocol::{CommandResult, MysqldAnswer, MysqldOrder, OperatorCommand};
 use member::settings::Settings;
 use raft_types::MemberId;
@@ -83,7 +85,10 @@ impl ConversionMembers for AskedMembers {
                             address: member.address,
                         };
                         let error = member.error;
-                        let silent = || error.unwrap_or_else(|| "it does not answer".to_owned());
+                        let silent = || {
+                            let why = error.unwrap_or_else(|| "it does not answer".to_owned());
+                            ConversionFailure::new(FailureKind::NoQuorum, why, "")
+                        };
                         let said = member.view.as_ref().map(MemberSaid::of);
                         (place, said.ok_or_else(silent))
                     })

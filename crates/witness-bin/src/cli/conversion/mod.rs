@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use member::connect_options;
 use member::conversion::{
-    BinlogAccount, Conversion, ConversionFailure, Detaching, Direction, Enabling, FailureKind,
-    ReplicationAccount, StockReplica,
+    Conversion, ConversionFailure, Course, Direction, FailureKind, ReplicationAccount,
+    StockReplica, StockSource,
 };
-use member::settings::{BinlogServerSettings, PasswordSource, Settings};
+use member::settings::{PasswordSource, Settings};
 use mysql_link::{ConnectOptions, Endpoint, Secret};
 use mysqld_server::SourceTls;
 use tokio::time::Instant;
@@ -94,9 +94,16 @@ pub(crate) fn enable(args: &EnableArgs, format: Format) -> Result<(), Failure> {
     let binlog_server = args.binlog_server.as_deref();
     let binlog_server = binlog_server.map(host_and_port).transpose()?;
     let members = AskedMembers::of(&settings)?;
-    let conversion = args
+    let mut conversion = args
         .run
         .conversion(Direction::EnableRaft, &settings, &members)?;
+    let source = binlog_server.zip(settings.binlog_server.as_ref());
+    conversion.binlog_server = source.map(|(address, server)| StockSource {
+        address,
+        user: server.user.clone(),
+        password: server.password.clone(),
+        tls: server.certificate.is_some(),
+    });
     let (ring, own) = (&settings.ring_name, &settings.own.name);
     let question =
         format!("Create ring `{ring}` from these servers? Clients cannot write for a moment.");
@@ -104,7 +111,7 @@ pub(crate) fn enable(args: &EnableArgs, format: Format) -> Result<(), Failure> {
         format!("\nRing `{ring}` has taken over the primary of `{own}`. {write_pause}\n")
     };
     block_on(async {
-        let mut course = Enabling::course(&conversion, binlog_server).await?;
+        let mut course = Course::of(&conversion).await?;
         let screen = args.run.screen(&conversion, format);
         screen.go(&mut course, &question, end).await
     })
@@ -124,9 +131,10 @@ pub(crate) fn disable(args: &DisableArgs, format: Format) -> Result<(), Failure>
         login: login.transpose()?,
     };
     let members = AskedMembers::of(&settings)?;
-    let conversion = args
+    let mut conversion = args
         .run
         .conversion(Direction::DisableRaft, &settings, &members)?;
+    conversion.account = account;
     let (ring, own) = (&settings.ring_name, &settings.own.name);
     let question = format!(
         "Return the servers of ring `{ring}` to plain replication? There is no failover afterwards."
@@ -138,7 +146,7 @@ pub(crate) fn disable(args: &DisableArgs, format: Format) -> Result<(), Failure>
         )
     };
     block_on(async {
-        let mut course = Detaching::course(&conversion, account).await?;
+        let mut course = Course::of(&conversion).await?;
         let screen = args.run.screen(&conversion, format);
         screen.go(&mut course, &question, end).await
     })
@@ -175,7 +183,8 @@ impl RunArgs {
             data_dir: settings.data_dir.clone(),
             stock: self.stock.read(&connect, settings)?,
             connect,
-            binlog_account: settings.binlog_server.as_ref().map(binlog_account),
+            binlog_server: None,
+            account: ReplicationAccount::default(),
             source_tls: tls.map_or(SourceTls::Off, |tls| mysql.source_tls(&tls.ca_file)),
             until: Instant::now() + self.timeout,
         })
@@ -229,15 +238,6 @@ impl StockArgs {
             })
         });
         stock.collect()
-    }
-}
-
-fn binlog_account(server: &BinlogServerSettings) -> BinlogAccount {
-    let password = server.password.read();
-    BinlogAccount {
-        user: server.user.clone(),
-        password: password.map(Secret::new).map_err(|error| error.to_string()),
-        tls: server.certificate.is_some(),
     }
 }
 
