@@ -5,7 +5,7 @@ use std::io;
 use binlog_format::DecodeError;
 use binlog_format::event::EventRef;
 use binlog_format::events::GtidEvent;
-use binlog_format::gtid::GtidSet;
+use binlog_format::gtid::{GtidSet, ParseGtidError};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
@@ -13,7 +13,7 @@ use openraft::RaftLogReader;
 use raft_types::{AppEntry, EntryPayload, OpId};
 use thiserror::Error;
 use tokio::sync::watch;
-use transport::{LogPiece, LogSource};
+use transport::{LogPiece, LogReadError, LogSource};
 
 use crate::ring_handle::RingHandle;
 
@@ -43,6 +43,8 @@ pub(crate) enum ReadError {
     Unreadable { at: u64, error: io::Error },
     #[error("entry {0} was purged while it was waited for; open the reader again")]
     Purged(u64),
+    #[error("the transactions that are not wanted are no GTID set: {0}")]
+    Have(ParseGtidError),
     #[error("an entry's GTID cannot be read: {0}")]
     Gtid(#[from] DecodeError),
 }
@@ -58,16 +60,10 @@ impl ReadableLog {
 }
 
 impl LogSource for ReadableLog {
-    fn read(&self, have: String) -> BoxStream<'static, Result<LogPiece, String>> {
+    fn read(&self, have: String) -> BoxStream<'static, Result<LogPiece, LogReadError>> {
         match have.parse() {
-            Ok(have) => {
-                let pieces = self.beyond(have);
-                pieces.map_err(|error| error.to_string()).boxed()
-            }
-            Err(error) => {
-                let why = format!("the transactions that are not wanted are no GTID set: {error}");
-                stream::iter([Err(why)]).boxed()
-            }
+            Ok(have) => self.beyond(have).map_err(Into::into).boxed(),
+            Err(error) => stream::iter([Err(ReadError::Have(error).into())]).boxed(),
         }
     }
 }
