@@ -89,6 +89,20 @@ impl Base {
         GrpcNetworkFactory::new(self.book.clone(), options)
     }
 
+    /// Spawns a task that watches the member, as [`Tasks::spawn_again`].
+    fn watch<F>(
+        &mut self,
+        what: &'static str,
+        ring: &RingHandle,
+        mut begin: impl FnMut(Arc<MemberState>, RingHandle) -> F + Send + 'static,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (state, ring) = (self.state.clone(), ring.clone());
+        self.tasks
+            .spawn_again(what, move || begin(state.clone(), ring.clone()));
+    }
+
     /// Ends everything, the engine before the log, and unlocks the data directory.
     async fn close(mut self, ring: Option<RingHandle>) -> Result<(), MemberError> {
         self.tasks.stop.cancel();

@@ -262,8 +262,7 @@ fn look_after_mysqld(
     };
     let identity = base.book.identity();
     let requirements = requirements(settings, identity.member, identity.incarnation);
-    let asked = Some(connect.clone());
-    purge(base, ring, asked);
+    purge(base, ring, Some(connect.clone()));
     let management = MysqldManagement::begin(
         &config,
         settings,
@@ -287,51 +286,41 @@ fn look_after_mysqld(
 /// Begins to purge, as far as the member's mysqld allows, if any.
 fn purge(base: &mut Base, ring: &RingHandle, mysqld: Option<ConnectOptions>) {
     let retention = Retention::of(&base.settings.log);
-    let (state, ring) = (base.state.clone(), ring.clone());
-    base.tasks.spawn_again("purging the log", move || {
-        let (ring, mysqld, state) = (ring.clone(), mysqld.clone(), state.clone());
-        purge_as_configured(ring, retention, mysqld, move || state.not_archived())
+    base.watch("purging the log", ring, move |state, ring| {
+        purge_as_configured(ring, retention, mysqld.clone(), move || {
+            state.not_archived()
+        })
     });
 }
 
 /// Begins the tasks that watch the member itself.
 fn look_after(base: &mut Base, ring: &RingHandle) {
-    let (state, member) = (base.state.clone(), ring.member.clone());
-    base.tasks.spawn_again("counting commits", move || {
-        let (state, member) = (state.clone(), member.clone());
-        async move { state.observer.observe(member).await }
+    base.watch("counting commits", ring, |state, ring| async move {
+        state.observer.observe(ring.member).await;
     });
-    let (state, member) = (base.state.clone(), ring.member.clone());
     let takeovers = base.with.takeovers.clone();
-    base.tasks.spawn_again("watching takeovers", move || {
-        watch_takeovers(state.clone(), member.clone(), takeovers.clone())
+    base.watch("watching takeovers", ring, move |state, ring| {
+        watch_takeovers(state, ring.member, takeovers.clone())
     });
-    let (state, member) = (base.state.clone(), ring.member.clone());
-    base.tasks.spawn_again("keeping the history", move || {
-        keep_history(state.clone(), member.clone())
+    base.watch("keeping the history", ring, |state, ring| {
+        keep_history(state, ring.member)
     });
     if base.settings.mysql.is_some() {
-        let (state, member) = (base.state.clone(), ring.member.clone());
-        base.tasks.spawn_again("watching trims", move || {
-            watch_trims(state.clone(), member.clone())
+        base.watch("watching trims", ring, |state, ring| {
+            watch_trims(state, ring.member)
         });
     }
-    let state = base.state.clone();
-    base.tasks
-        .spawn_again("running hooks", move || hooks::run(state.clone()));
+    base.watch("running hooks", ring, |state, _| hooks::run(state));
     let (region, rate) = (
         base.settings.own.region.clone(),
         base.settings.log.scrub_rate,
     );
-    let scrubbed = ring.clone();
-    base.tasks.spawn_again("reading the log back", move || {
-        scrub(scrubbed.clone(), region.clone(), rate)
+    base.watch("reading the log back", ring, move |_, ring| {
+        scrub(ring, region.clone(), rate)
     });
     if let Some(settings) = base.settings.archive.clone() {
-        let (state, ring) = (base.state.clone(), ring.clone());
         let record = record_of(&base.settings.own);
-        base.tasks.spawn_again("archiving", move || {
-            let (state, ring) = (state.clone(), ring.clone());
+        base.watch("archiving", ring, move |state, ring| {
             let (record, settings) = (record.clone(), settings.clone());
             async move { archive(ring, record, settings, &state.archive).await }
         });

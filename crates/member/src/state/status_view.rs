@@ -170,7 +170,7 @@ fn role(raft: &MemberStatus) -> Role {
 }
 
 /// The leader, as far as this member knows.
-fn leader(leadership: Leadership, own: MemberId) -> Option<MemberId> {
+pub(crate) fn leader(leadership: Leadership, own: MemberId) -> Option<MemberId> {
     match leadership {
         Leadership::Follower { leader } => leader,
         Leadership::Candidate => None,
