@@ -15,9 +15,8 @@ use raft_types::MemberRecord;
 use tokio::time::{Instant, sleep};
 
 use self::turn::{Act, Seen, Turn, place};
-use crate::ring_handle::RingHandle;
+use crate::ring_handle::{RingHandle, leader};
 use crate::settings::ArchiveSettings;
-use crate::state::leader;
 use crate::status::ArchiveView;
 
 /// Archive intervals between two searches for prunable objects: each lists the whole archive.

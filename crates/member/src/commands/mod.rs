@@ -8,6 +8,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use consensus::HistoryEvent;
+use mysqld_server::provision;
 use raft_types::{FormatRange, MemberId, MemberRecord, OpId};
 use ring_admin::{
     Member, Party, PromotionPhase, PromotionProgress, PromotionRefusal, ScheduledSwitchover,
@@ -16,7 +17,6 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use transport::{AdminClient, AdminError, CommandCaller, CommandSource, Right, TransportConfig};
 
-#[cfg(feature = "simulation")]
 pub(crate) use crate::commands::mysqld_orders::OrderedMysqld;
 use crate::credentials::Reload;
 use crate::log_keeping::purge_on_order;
@@ -236,7 +236,7 @@ impl Work {
                 CommandResult::Bootstrapped(mysqld_orders::bootstrap(state, &origin).await?)
             }
             OperatorCommand::Mysqld { order } => {
-                let answer = mysqld_orders::carry_out(state, &order).await?;
+                let answer = OrderedMysqld::of(state)?.carry_out(&order).await?;
                 CommandResult::Mysqld(Box::new(answer))
             }
             OperatorCommand::Promote { to, force } => self.promote(to, force, by).await?,
@@ -308,7 +308,8 @@ impl Work {
             OperatorCommand::Reload => self.reload(false).await?,
             OperatorCommand::DryRun { of } => self.dry_run(*of).await?,
             OperatorCommand::RestartMysqld { force } => {
-                mysqld_orders::restart(state, force).await?;
+                let management = OrderedMysqld::of(state)?.management()?;
+                management.restart(force).await?;
                 CommandResult::MysqldRestarted
             }
             OperatorCommand::ReplaceStatement { gtid, statement } => {
@@ -319,7 +320,7 @@ impl Work {
                 CommandResult::Offered(mysqld_orders::offer(state, recipient).await?)
             }
             OperatorCommand::WithdrawClone { account } => {
-                mysqld_orders::withdraw(state, &account).await?;
+                provision::withdraw(mysqld_orders::account(state)?, &account).await?;
                 CommandResult::Withdrawn
             }
         })
@@ -542,7 +543,7 @@ impl Work {
 fn not_written(error: &std::io::Error) -> Refusal {
     let what = format!("the history cannot be written: {error}");
     let advice = "check the disk of the data directory";
-    Refusal::new(RefusalKind::Failed, what, advice)
+    Refusal::failed(what, advice)
 }
 
 /// Phases of a promotion reported so far.

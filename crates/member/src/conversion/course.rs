@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use crate::conversion::disable_plan::plan_disable;
 use crate::conversion::enable_plan::{plan_enable, remarks};
 use crate::conversion::plan::{Obstacle, Planned, Scene, Step};
-use crate::conversion::scene::now_ms;
 use crate::conversion::{Conversion, ConversionFailure, Direction, FailureKind, MemberPlace};
+use crate::ring_handle::now_ms;
 
 /// A plan and its execution.
 pub struct Course<'a> {

@@ -1,7 +1,7 @@
 //! Looks at the servers, orders to their members, and waits: the parts of a run that need a network.
 
 use std::fmt::Display;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
 use futures::future::BoxFuture;
@@ -173,12 +173,6 @@ impl Conversion<'_> {
         tokio::time::sleep(LOOK).await;
         Ok(())
     }
-}
-
-/// The milliseconds since 1970.
-pub(super) fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }
 
 fn not_seen(why: String) -> MysqldAnswer {

@@ -297,7 +297,7 @@ mod tests {
                 seconds: 0.25,
             },
             CommandEvent::Result(CommandResult::Evidence(Box::new(evidence))),
-            CommandEvent::Refused(Refusal::new(RefusalKind::Refused, "what", "advice")),
+            CommandEvent::Refused(Refusal::refused("what", "advice")),
         ] {
             let json = serde_json::to_vec(&event).unwrap();
             assert_eq!(

@@ -4,6 +4,7 @@ mod command;
 mod event;
 
 use consensus::{MoveError, TransferRefusal};
+use mysqld_server::provision::ProvisionError;
 use raft_types::MemberId;
 use ring_admin::{
     PauseError, PromotionError, PromotionRefusal, ReconfigurationError, RepairRefusal,
@@ -67,6 +68,11 @@ impl Refusal {
         Self::new(RefusalKind::Refused, what, advice)
     }
 
+    /// It failed partway.
+    pub fn failed(what: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self::new(RefusalKind::Failed, what, advice)
+    }
+
     /// The command is for the leader, which this member is not.
     pub fn not_leader(leader: Option<MemberId>) -> Self {
         let (what, advice) = match leader {
@@ -89,6 +95,12 @@ impl Refusal {
 const LOOK: &str = "check with `witness status --explain`, and try again";
 const BRING_BACK: &str = "bring members back until a quorum answers; `witness status` says which";
 
+impl From<ProvisionError> for Refusal {
+    fn from(error: ProvisionError) -> Self {
+        Self::failed(error.to_string(), "fix that and try again")
+    }
+}
+
 impl From<TransferRefusal> for Refusal {
     fn from(refusal: TransferRefusal) -> Self {
         let advice = match &refusal {
@@ -96,7 +108,7 @@ impl From<TransferRefusal> for Refusal {
             TransferRefusal::LeadsAlready(_) => "there is nothing to do",
             _ => "",
         };
-        Self::new(RefusalKind::Refused, refusal.to_string(), advice)
+        Self::refused(refusal.to_string(), advice)
     }
 }
 
@@ -205,6 +217,6 @@ mod tests {
     fn a_kind_of_a_later_version_is_a_failure() {
         let json = r#"{"kind":"asleep","what":"w"}"#;
         let refusal: Refusal = serde_json::from_str(json).unwrap();
-        assert_eq!(refusal, Refusal::new(RefusalKind::Failed, "w", ""));
+        assert_eq!(refusal, Refusal::failed("w", ""));
     }
 }

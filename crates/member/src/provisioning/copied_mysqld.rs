@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::protocol::{CommandEvent, CommandProgress, Refusal, RefusalKind};
+use crate::protocol::{CommandEvent, CommandProgress, Refusal};
 
 /// Interval between checks of a copy.
 pub(crate) const LOOK: Duration = Duration::from_millis(500);
@@ -85,8 +85,7 @@ impl CopiedMysqld {
             }
             if Instant::now() >= deadline {
                 let why = self.why_down().unwrap_or_else(|| error.to_string());
-                return Err(Refusal::new(
-                    RefusalKind::Failed,
+                return Err(Refusal::failed(
                     format!("mysqld does not run, and a copy needs one that does: {why}"),
                     "fix that; or empty its data directory, have it initialised (mysql.initialize = true), and try again",
                 ));

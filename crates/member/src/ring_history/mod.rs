@@ -6,7 +6,7 @@ mod interruptions;
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use consensus::{HistoryEntry, HistoryEvent, Named, Term};
 use ring_admin::{Member, Promoted};
@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use self::book::{HistoryBook, OpenUntil};
 use self::interruptions::Interruptions;
+use crate::ring_handle::now_ms;
 use crate::state::MemberState;
 use crate::status::ViewSource;
 
@@ -186,9 +187,4 @@ fn ended_at(until: &OpenUntil, member: Named) -> HistoryEntry {
         until.term,
         HistoryEvent::WritesStopped { member, why },
     )
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }

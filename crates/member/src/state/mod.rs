@@ -26,7 +26,7 @@ use crate::ring_handle::{RingHandle, now_in_seconds};
 use crate::ring_history::book::HistoryBook;
 use crate::settings::{HookSettings, Settings};
 use crate::state::status_view::Observer;
-pub(crate) use crate::state::status_view::{leader, ring_status};
+pub(crate) use crate::state::status_view::ring_status;
 use crate::status::{
     ActivityView, ArchiveView, ConsumerView, GtidText, LogView, MemberView, MysqlView,
     ReplicationRoutesView, Role, ScrubView, ViewSource,

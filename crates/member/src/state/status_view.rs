@@ -8,6 +8,7 @@ use raft_types::{MemberId, UnixSeconds};
 use ring_admin::{Identity, Member, MemberStatus, ScheduledSwitchover};
 use tokio::time::Instant;
 
+use crate::ring_handle::leader;
 use crate::settings::{MemberEntry, Settings};
 use crate::status::{
     ActivityView, FormatsView, LoggedMember, MemberName, MemberView, PauseView, PeerView,
@@ -166,15 +167,6 @@ fn role(raft: &MemberStatus) -> Role {
                 _ => Role::Learner,
             }
         }
-    }
-}
-
-/// The leader, as far as this member knows.
-pub(crate) fn leader(leadership: Leadership, own: MemberId) -> Option<MemberId> {
-    match leadership {
-        Leadership::Follower { leader } => leader,
-        Leadership::Candidate => None,
-        Leadership::LeaderNotServing { .. } | Leadership::Serving { .. } => Some(own),
     }
 }
 
