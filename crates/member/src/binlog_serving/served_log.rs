@@ -3,6 +3,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use archive::encryption::Identities;
@@ -13,7 +14,8 @@ use binlog_format::event::EventRef;
 use binlog_format::events::FormatDescription;
 use binlog_format::gtid::GtidSet;
 use binlog_server::{
-    CatchUpError, CommittedFiles, FileNumber, KeptFile, LogFile, Position, ReadError,
+    CatchUpError, CommittedFiles, Consumers, DumpKind, FileNumber, KeptFile, LogFile, Position,
+    ReadError,
 };
 use binlog_store::{LogBegin, LogHandle, LogPlace, MARKER_MAGIC, Marker};
 use bytes::Bytes;
@@ -24,7 +26,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::ring_handle::RingHandle;
 use crate::settings::{ArchiveSettings, Settings};
-use crate::status::ArchiveView;
+use crate::status::{ArchiveView, ConsumerView};
 
 /// Committed entries may be written here slightly later.
 const NOT_WRITTEN_YET: Duration = Duration::from_millis(1);
@@ -34,6 +36,45 @@ const FILE_CHECK: Duration = Duration::from_millis(200);
 const RELEASE_CHECK: Duration = Duration::from_secs(1);
 /// Interval between queries to a ring without a leader.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
+
+/// The binlog server's clients and their log.
+pub(crate) struct Serving {
+    pub(crate) consumers: Consumers,
+    pub(crate) log: Arc<ServedLog>,
+}
+
+impl Serving {
+    /// The views of attached clients.
+    pub(crate) fn views(&self) -> Vec<ConsumerView> {
+        let views = self.consumers.views(&*self.log).into_iter();
+        let view = |view: binlog_server::ConsumerView| ConsumerView {
+            name: name(&view),
+            address: view.address.to_string(),
+            server_id: view.server_id,
+            server_uuid: view.uuid,
+            asked_by: match view.kind {
+                DumpKind::Gtids => "gtids".to_owned(),
+                DumpKind::Position => "position".to_owned(),
+            },
+            file: self.log.name_of(view.position.file),
+            position: view.position.offset,
+            behind_bytes: view.behind_bytes,
+            queued_bytes: view.queued_bytes,
+            attached_seconds: view.attached.as_secs_f64(),
+        };
+        views.map(view).collect()
+    }
+}
+
+/// Name of a client for operators.
+fn name(view: &binlog_server::ConsumerView) -> String {
+    match (&view.host[..], view.port, view.server_id) {
+        ("", _, 0) => view.address.to_string(),
+        ("", _, id) => format!("server {id}"),
+        (host, 0, _) => host.to_owned(),
+        (host, port, _) => format!("{host}:{port}"),
+    }
+}
 
 pub(crate) struct ServedLog {
     ring: RingHandle,

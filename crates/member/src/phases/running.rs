@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use binlog_server::BinlogServer;
 use binlog_store::{LogHandle, StoreError};
 use consensus::log_probe::LogProbe;
 use consensus::{AppliedFloor, Bounds, Fault, MemberConfig};
@@ -14,7 +15,7 @@ use ring_admin::Member;
 use tokio::sync::watch;
 
 use crate::archiving::archive;
-use crate::binlog_serving::Ready;
+use crate::binlog_serving::served_log::{ServedLog, Serving};
 use crate::error::MemberError;
 use crate::log_keeping::{Retention, purge_as_configured, scrub};
 use crate::mysqld::{Child, Given, MysqldManagement, ask_around, native_source, requirements};
@@ -23,7 +24,7 @@ use crate::phases::joining::{Joined, origin_gtids, record_of};
 use crate::phases::{Base, listen};
 use crate::ring_handle::{ReadableLog, RingHandle};
 use crate::ring_history::{keep_history, watch_trims};
-use crate::state::{ConsumerSource, Parts, Phase, watch_takeovers};
+use crate::state::{Parts, Phase, watch_takeovers};
 use crate::{binlog_serving, hooks, leaving};
 
 /// A member that takes part in its ring.
@@ -182,44 +183,45 @@ async fn begin(
                 async move { management.watch_unmanaged().await }
             });
     }
-    let served_log = serving.as_ref().map(|ready| ready.log.clone());
-    let consumers = serving.map(|ready| serve_binlog(base, &ring, ready, others.clone()));
+    let serving =
+        serving.map(|(server, log)| serve_binlog(base, &ring, server, log, others.clone()));
     base.state.enter(Phase::TakesPart(Arc::new(Parts {
         ring: ring.clone(),
         routes,
         network,
         management: management.clone(),
-        consumers,
-        served_log,
+        serving,
         demotion,
     })));
     look_after(base, &ring);
     Ok((ring, management))
 }
 
-/// Begins to serve the binlog; returns the source of its clients' views.
+/// Begins to serve the binlog.
 fn serve_binlog(
     base: &mut Base,
     ring: &RingHandle,
-    Ready { server, log }: Ready,
+    server: BinlogServer,
+    log: Arc<ServedLog>,
     others: watch::Receiver<OtherMysqlds>,
-) -> ConsumerSource {
-    let viewer = binlog_serving::viewer(server.consumers(), log.clone());
+) -> Serving {
+    let consumers = server.consumers();
     tracing::info!(address = %server.address(), "serving the binlog");
     let (followed, state) = (log.clone(), base.state.clone());
     base.tasks.spawn(async move { followed.follow().await });
+    let released = log.clone();
     let own = move || {
         let name = || state.settings.own.name.clone();
         let view = state.management()?.view();
         view.released.then(name)
     };
     base.tasks
-        .spawn(async move { log.follow_release(own, others).await });
+        .spawn(async move { released.follow_release(own, others).await });
     // It ends its sessions itself.
     let serving = server.serve(base.tasks.stop.clone());
     let serving = ring.member.essential("the binlog server", serving);
     base.tasks.spawn_to_its_end(serving);
-    Box::new(viewer)
+    Serving { consumers, log }
 }
 
 /// The states of the other members' mysqlds. A database member compares its own with them; a binlog server checks whether the primary was

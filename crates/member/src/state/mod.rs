@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use transport::GrpcNetworkFactory;
 
 use crate::archiving::ArchiveProgress;
-use crate::binlog_serving::served_log::ServedLog;
+use crate::binlog_serving::served_log::Serving;
 use crate::credentials::{Credentials, Renewed};
 use crate::error::MemberError;
 use crate::hooks::reports::HookFigures;
@@ -28,8 +28,8 @@ use crate::settings::{HookSettings, Settings};
 use crate::state::status_view::Observer;
 pub(crate) use crate::state::status_view::ring_status;
 use crate::status::{
-    ActivityView, ArchiveView, ConsumerView, GtidText, LogView, MemberView, MysqlView,
-    ReplicationRoutesView, Role, ScrubView, ViewSource,
+    ActivityView, ArchiveView, GtidText, LogView, MemberView, MysqlView, ReplicationRoutesView,
+    Role, ScrubView, ViewSource,
 };
 
 pub(crate) use crate::state::takeover::watch_takeovers;
@@ -42,9 +42,6 @@ pub(crate) struct BootstrapOrder {
     /// Receives the new ring, or why there is none.
     pub(crate) answer: oneshot::Sender<Result<RingId, Refusal>>,
 }
-
-/// Returns the views of the binlog server's clients.
-pub(crate) type ConsumerSource = Box<dyn Fn() -> Vec<ConsumerView> + Send + Sync>;
 
 /// The member's phase.
 #[derive(Clone)]
@@ -66,9 +63,7 @@ pub(crate) struct Parts {
     /// Manages the member's mysqld; none at a witness.
     pub(crate) management: Option<Arc<MysqldManagement>>,
     /// None without a binlog server.
-    pub(crate) consumers: Option<ConsumerSource>,
-    /// The log for its clients; none without a binlog server.
-    pub(crate) served_log: Option<Arc<ServedLog>>,
+    pub(crate) serving: Option<Serving>,
     /// Its action about a mysqld that should be the primary and cannot.
     pub(crate) demotion: watch::Receiver<Option<String>>,
 }
@@ -172,8 +167,12 @@ impl MemberState {
     fn archive_view(&self) -> Option<ArchiveView> {
         let settings = self.settings.archive.as_ref()?;
         let mut view = self.archive.view(settings);
-        if let Some(served) = self.parts().and_then(|parts| parts.served_log.clone()) {
-            served.tell(&mut view);
+        if let Some(serving) = self
+            .parts()
+            .as_ref()
+            .and_then(|parts| parts.serving.as_ref())
+        {
+            serving.log.tell(&mut view);
         }
         Some(view)
     }
@@ -308,7 +307,7 @@ impl ViewSource for MemberState {
             mysql: parts.as_ref().and_then(|parts| self.mysql_view(parts)),
             consumers: parts
                 .as_ref()
-                .and_then(|parts| Some(parts.consumers.as_ref()?())),
+                .and_then(|parts| Some(parts.serving.as_ref()?.views())),
             replication_routes: parts.as_ref().map(|parts| parts.routes_view(ring.role)),
             archive: self.archive_view(),
             hooks: self.hook_settings.borrow().any().then(|| self.hooks.view()),
