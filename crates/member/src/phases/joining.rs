@@ -27,7 +27,7 @@ use crate::error::MemberError;
 use crate::phases::Base;
 use crate::protocol::Refusal;
 use crate::ring_handle::now_in_seconds;
-use crate::settings::{Durability, MemberEntry, Settings};
+use crate::settings::{MemberEntry, Settings};
 use crate::state::{BootstrapOrder, Phase};
 
 /// How often a waiting member checks whether it was added to a ring.
@@ -186,10 +186,7 @@ impl Joining<'_> {
             origin: origin_gtids(settings, &book.origin())?,
             begun: book.log_begun(),
             boot_id: binlog_store::boot_id(),
-            durability: match log.durability {
-                Durability::Fsync => binlog_store::Durability::Fsync,
-                Durability::Os => binlog_store::Durability::Os,
-            },
+            durability: log.durability,
             verify_at_start: log.verify,
             cache_bytes: log.cache_bytes,
             queue_bytes: log.queue_bytes,

@@ -190,7 +190,7 @@ impl MemberState {
     }
 
     fn log_view(&self, log: Option<&LogHandle>) -> (LogView, ActivityView) {
-        let durability = self.settings.log.durability.name().to_owned();
+        let durability = self.settings.log.durability.to_string();
         let Some(log) = log else {
             let empty = LogView {
                 durability,
