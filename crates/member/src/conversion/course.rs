@@ -15,7 +15,8 @@ use tokio::time::Instant;
 use crate::conversion::disable_plan::plan_disable;
 use crate::conversion::enable_plan::{plan_enable, remarks};
 use crate::conversion::plan::{Obstacle, Planned, Scene, Step};
-use crate::conversion::{Conversion, ConversionFailure, Direction, FailureKind, MemberPlace};
+use crate::conversion::{Conversion, Direction, MemberPlace, failed};
+use crate::protocol::Refusal;
 use crate::ring_handle::now_ms;
 
 /// A plan and its execution.
@@ -39,7 +40,7 @@ impl<'a> Course<'a> {
     ///
     /// # Errors
     /// When a member does not answer, or there is a journal that cannot be read.
-    pub async fn of(conversion: &'a Conversion<'a>) -> Result<Self, ConversionFailure> {
+    pub async fn of(conversion: &'a Conversion<'a>) -> Result<Self, Refusal> {
         let (scene, places) = conversion.scene().await?;
         let (planned, remarks) = match conversion.direction {
             Direction::EnableRaft => (plan_enable(&scene), remarks(&scene, now_ms())),
@@ -83,7 +84,7 @@ impl<'a> Course<'a> {
     pub async fn carry_out(
         &mut self,
         mut told: impl FnMut(&Step, f64) + Send,
-    ) -> Result<Option<f64>, ConversionFailure> {
+    ) -> Result<Option<f64>, Refusal> {
         let Conversion {
             direction,
             data_dir,
@@ -156,7 +157,7 @@ impl Journal {
     ///
     /// # Errors
     /// When it exists and cannot be read.
-    fn open(data_dir: &Path, direction: Direction) -> Result<Self, ConversionFailure> {
+    fn open(data_dir: &Path, direction: Direction) -> Result<Self, Refusal> {
         let path = data_dir.join(match direction {
             // The file name of its former name `detach`, so that it continues the run of an older version.
             Direction::DisableRaft => "detach.json",
@@ -164,8 +165,7 @@ impl Journal {
         });
         let entries = match std::fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| {
-                ConversionFailure::new(
-                    FailureKind::Error,
+                Refusal::failed(
                     format!("{} is not a journal: {error}", path.display()),
                     "move it away; the command finds out which steps are done",
                 )
@@ -173,7 +173,7 @@ impl Journal {
             Err(error) if error.kind() == io::ErrorKind::NotFound => JournalEntries::default(),
             Err(error) => {
                 let what = format!("{}: {error}", path.display());
-                return Err(ConversionFailure::error(what));
+                return Err(failed(what));
             }
         };
         Ok(Self { path, entries })
@@ -183,7 +183,7 @@ impl Journal {
     ///
     /// # Errors
     /// When it cannot be written; the step must not begin then.
-    fn begins(&mut self, step: String) -> Result<(), ConversionFailure> {
+    fn begins(&mut self, step: String) -> Result<(), Refusal> {
         self.entries.steps.push(JournalEntry {
             step,
             began_ms: now_ms(),
@@ -196,14 +196,14 @@ impl Journal {
     ///
     /// # Errors
     /// When it cannot be written.
-    fn ends(&mut self, seconds: f64) -> Result<(), ConversionFailure> {
+    fn ends(&mut self, seconds: f64) -> Result<(), Refusal> {
         if let Some(entry) = self.entries.steps.last_mut() {
             entry.seconds = Some(seconds);
         }
         self.write()
     }
 
-    fn write(&self) -> Result<(), ConversionFailure> {
+    fn write(&self) -> Result<(), Refusal> {
         let content = serde_json::to_vec_pretty(&self.entries).map_err(io::Error::from);
         let written = content.and_then(|content| durable_file::replace(&self.path, &content));
         let path = self.path.display();
@@ -211,9 +211,9 @@ impl Journal {
     }
 }
 
-fn not_ours(what: String) -> ConversionFailure {
+fn not_ours(what: String) -> Refusal {
     let advice = "run this on the member's host, as the account that the member runs as";
-    ConversionFailure::new(FailureKind::Error, what, advice)
+    Refusal::failed(what, advice)
 }
 
 // Locks out concurrent runs: a lock in the data directory for this host, and a lock in the primary's mysqld for all others. Both end with
@@ -233,18 +233,16 @@ impl OneAtATime {
     ///
     /// # Errors
     /// Refused when another run holds one of them; an error when a lock cannot be requested.
-    async fn take(data_dir: &Path, primary: &ConnectOptions) -> Result<Self, ConversionFailure> {
+    async fn take(data_dir: &Path, primary: &ConnectOptions) -> Result<Self, Refusal> {
         let path = data_dir.join(FILE_NAME);
         let file = File::create(&path);
         let file =
             file.map_err(|error| not_ours(format!("{} cannot be made: {error}", path.display())))?;
         file.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => busy(&path.display().to_string()),
-            TryLockError::Error(error) => ConversionFailure::error(error),
+            TryLockError::Error(error) => failed(error),
         })?;
-        let failed = |error| {
-            ConversionFailure::error(format!("the primary's mysqld cannot be locked: {error}"))
-        };
+        let failed = |error| failed(format!("the primary's mysqld cannot be locked: {error}"));
         let mut connection = Connection::open_with_own_settings(primary)
             .await
             .map_err(failed)?;
@@ -261,9 +259,8 @@ impl OneAtATime {
     }
 }
 
-fn busy(what: &str) -> ConversionFailure {
-    ConversionFailure::new(
-        FailureKind::Refused,
+fn busy(what: &str) -> Refusal {
+    Refusal::refused(
         format!("another run has {what}: `enable-raft` or `disable-raft` is under way"),
         "nothing was done; wait until that has ended",
     )
@@ -285,9 +282,9 @@ impl WritePause {
     ///
     /// # Errors
     /// When the server cannot be connected to.
-    pub(super) async fn watch(primary: &ConnectOptions) -> Result<Self, ConversionFailure> {
+    pub(super) async fn watch(primary: &ConnectOptions) -> Result<Self, Refusal> {
         let connection = Connection::open_with_own_settings(primary).await;
-        let connection = connection.map_err(ConversionFailure::error)?;
+        let connection = connection.map_err(failed)?;
         let (end, ended) = oneshot::channel();
         let task = tokio::spawn(watch(connection, ended));
         Ok(Self { end, task })

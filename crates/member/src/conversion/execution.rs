@@ -9,10 +9,10 @@ use raft_types::host_and_port;
 use crate::conversion::course::{Course, WritePause};
 use crate::conversion::plan::{Obstacle, Server, Step};
 use crate::conversion::scene::executed;
-use crate::conversion::{ConversionFailure, FailureKind, MemberPlace, MemberSaid};
-use crate::protocol::{MysqldAnswer, MysqldOrder, ReplicateFrom};
+use crate::conversion::{MemberPlace, MemberSaid, failed};
+use crate::protocol::{MysqldAnswer, MysqldOrder, Refusal, ReplicateFrom};
 
-type Done = Result<(), ConversionFailure>;
+type Done = Result<(), Refusal>;
 
 impl Course<'_> {
     /// Executes one step.
@@ -49,11 +49,9 @@ impl Course<'_> {
         }
     }
 
-    fn place(&self, name: &str) -> Result<&MemberPlace, ConversionFailure> {
+    fn place(&self, name: &str) -> Result<&MemberPlace, Refusal> {
         let place = self.places.iter().find(|place| place.name == name);
-        place.ok_or_else(|| {
-            ConversionFailure::refused(format!("the ring has no member `{name}`"), "")
-        })
+        place.ok_or_else(|| Refusal::refused(format!("the ring has no member `{name}`"), ""))
     }
 
     async fn order(&self, name: &str, order: MysqldOrder) -> Done {
@@ -61,28 +59,27 @@ impl Course<'_> {
         ordered.map(drop)
     }
 
-    async fn report(&self, name: &str) -> Result<MysqldAnswer, ConversionFailure> {
+    async fn report(&self, name: &str) -> Result<MysqldAnswer, Refusal> {
         let place = self.place(name)?;
         self.conversion.order(place, MysqldOrder::Look).await
     }
 
     /// Looks at a server.
-    async fn look(&self, name: &str) -> Result<ServerLook, ConversionFailure> {
+    async fn look(&self, name: &str) -> Result<ServerLook, Refusal> {
         if let Some(stock) = self.conversion.stock_replica(name) {
             return stock.look().await;
         }
         let seen = self.report(name).await?;
         seen.look.ok_or_else(|| {
             let why = seen.unseen.unwrap_or_default();
-            ConversionFailure::new(
-                FailureKind::Error,
+            Refusal::failed(
                 format!("the mysqld of `{name}` cannot be examined: {why}"),
                 "start it, or fix [mysql] in that member's configuration",
             )
         })
     }
 
-    async fn executed(&self, name: &str) -> Result<GtidSet, ConversionFailure> {
+    async fn executed(&self, name: &str) -> Result<GtidSet, Refusal> {
         executed(name, &self.look(name).await?)
     }
 
@@ -153,7 +150,7 @@ impl Course<'_> {
             None => self.order(name, MysqldOrder::StopAcknowledging).await,
             Some(stock) => {
                 let stopped = steps::stop_acknowledging(&stock.connect).await;
-                stopped.map_err(ConversionFailure::error)
+                stopped.map_err(failed)
             }
         }
     }
@@ -181,7 +178,7 @@ impl Course<'_> {
                 return Ok(());
             }
             if !answer.managed {
-                return Err(ConversionFailure::refused(
+                return Err(Refusal::refused(
                     format!(
                         "`{own}` gave its mysqld back before the ring had all of its transactions"
                     ),
@@ -193,13 +190,13 @@ impl Course<'_> {
         }
     }
 
-    async fn origin(&self) -> Result<GtidSet, ConversionFailure> {
+    async fn origin(&self) -> Result<GtidSet, Refusal> {
         if let Some(origin) = self.scene.origin() {
             return Ok(origin);
         }
         let answer = self.report(&self.conversion.name).await?;
         answer.origin.parse().map_err(|error| {
-            ConversionFailure::error(format!(
+            failed(format!(
                 "the origin of the ring's log cannot be read: {error}"
             ))
         })
@@ -208,7 +205,7 @@ impl Course<'_> {
     async fn repoint(&self, address: &str) -> Done {
         let stock = self.conversion.stock_replica(address);
         let (Some(stock), Some(server)) = (stock, &self.conversion.binlog_server) else {
-            return Err(ConversionFailure::refused(
+            return Err(Refusal::refused(
                 "there is no binlog server that it could follow",
                 "give --binlog-server",
             ));
@@ -216,7 +213,7 @@ impl Course<'_> {
         self.until_executed(address, &self.origin().await?).await?;
         let source = server.source(stock)?;
         let followed = steps::follow_source(&stock.connect, &source).await;
-        followed.map_err(ConversionFailure::error)?;
+        followed.map_err(failed)?;
         let running = |channel: &ReplicatesFrom| channel.receives && channel.applies;
         let wanted = |look: &ServerLook| look.replicates_from.iter().any(running);
         self.until_replicating(address, wanted).await
@@ -255,7 +252,7 @@ impl Course<'_> {
         for Server { name, .. } in &self.scene.others {
             let lacks = purged.difference(&self.executed(name).await?);
             if !lacks.is_empty() {
-                return Err(ConversionFailure::refused(
+                return Err(Refusal::refused(
                     format!("`{name}` lacks {lacks}, which the primary has purged since"),
                     "run disable-raft again: it manages that server again, until it has caught up",
                 ));
@@ -265,7 +262,7 @@ impl Course<'_> {
     }
 
     /// The primary as its replicas reach it, and whether it uses TLS.
-    async fn primary(&self) -> Result<ReplicateFrom, ConversionFailure> {
+    async fn primary(&self) -> Result<ReplicateFrom, Refusal> {
         let own = &self.conversion.name;
         let account = &self.conversion.account;
         let look = self.look(own).await?;
@@ -275,7 +272,7 @@ impl Course<'_> {
                 let address = host_and_port(&self.place(own)?.address);
                 let (host, _) = address.map_err(|mistake| {
                     let advice = "for example 10.0.0.7:3306";
-                    ConversionFailure::new(FailureKind::Usage, mistake.to_string(), advice)
+                    Refusal::failed(mistake.to_string(), advice)
                 })?;
                 (host.to_owned(), look.port)
             }
@@ -296,8 +293,8 @@ impl Course<'_> {
             None => self.order(name, MysqldOrder::Replicate(from)).await?,
             Some(stock) => {
                 let login = self.conversion.account.login.clone();
-                let (user, password) = login
-                    .ok_or_else(|| ConversionFailure::error("no replication account is named"))?;
+                let (user, password) =
+                    login.ok_or_else(|| failed("no replication account is named"))?;
                 let source = ReplicationSource {
                     host: from.host,
                     port: from.port,
@@ -306,7 +303,7 @@ impl Course<'_> {
                     tls: stock.source_tls(from.tls)?,
                 };
                 let followed = steps::follow_source(&stock.connect, &source).await;
-                followed.map_err(ConversionFailure::error)?;
+                followed.map_err(failed)?;
             }
         }
         let primary = self.scene.primary.seen.look.as_ref();
@@ -316,7 +313,7 @@ impl Course<'_> {
     }
 
     /// Why the replicas could not log in at the primary, which would leave it without replicas after its release.
-    pub(super) async fn no_login(&self) -> Result<Option<Obstacle>, ConversionFailure> {
+    pub(super) async fn no_login(&self) -> Result<Option<Obstacle>, Refusal> {
         let conversion = self.conversion;
         let obstacle = |found, advice: String| Some(Obstacle::new(&conversion.name, found, advice));
         if let Some(found) = conversion.account.mistake(&conversion.connect.user) {

@@ -21,13 +21,12 @@ use std::path::PathBuf;
 use mysql_link::{ConnectOptions, Secret};
 use mysqld_server::{ReplicationSource, SourceTls};
 use raft_types::MemberId;
-use thiserror::Error;
 use tokio::time::Instant;
 
 pub use crate::conversion::course::{Course, JournalEntries, JournalEntry};
 pub use crate::conversion::plan::{Obstacle, Planned, Step};
 pub use crate::conversion::scene::{ConversionMembers, MemberPlace, MemberSaid, RingSeen};
-use crate::protocol::{Refusal, RefusalKind};
+use crate::protocol::Refusal;
 use crate::settings::PasswordSource;
 
 /// The conversion's direction.
@@ -102,13 +101,13 @@ pub struct StockReplica {
 
 impl StockReplica {
     /// How it verifies a source with or without TLS.
-    fn source_tls(&self, offered: bool) -> Result<SourceTls, ConversionFailure> {
+    fn source_tls(&self, offered: bool) -> Result<SourceTls, Refusal> {
         match (&self.ca_file, offered) {
             (Some(ca_file), true) => Ok(SourceTls::Verified {
                 ca_file: ca_file.clone(),
                 identity: true,
             }),
-            (Some(_), false) => Err(ConversionFailure::refused(
+            (Some(_), false) => Err(Refusal::refused(
                 "its source offers no TLS, so it cannot verify it",
                 "give the source a certificate of the ring's CA",
             )),
@@ -136,9 +135,9 @@ impl StockSource {
     ///
     /// # Errors
     /// When the password cannot be read.
-    fn source(&self, replica: &StockReplica) -> Result<ReplicationSource, ConversionFailure> {
+    fn source(&self, replica: &StockReplica) -> Result<ReplicationSource, Refusal> {
         let password = self.password.read().map_err(|error| {
-            ConversionFailure::error(format!(
+            failed(format!(
                 "the password of [binlog_server] cannot be read: {error}"
             ))
         })?;
@@ -176,68 +175,7 @@ impl ReplicationAccount {
     }
 }
 
-/// Kind of failure, from which exit codes are derived.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FailureKind {
-    /// Any other failure.
-    Error,
-    /// The input is invalid.
-    Usage,
-    /// A member does not answer, or there is no leader.
-    NoQuorum,
-    /// A precondition does not hold.
-    Refused,
-    /// Time ran out, or an order's result is unknown.
-    Unknown,
-    /// The certificate does not permit it.
-    NotAllowed,
-}
-
-/// Why a run stops.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{what}{}{advice}", if advice.is_empty() { "" } else { "\n  " })]
-pub struct ConversionFailure {
-    /// The kind of failure.
-    pub kind: FailureKind,
-    /// What happened, in one sentence.
-    pub what: String,
-    /// What to do; empty when the sentence says it.
-    pub advice: String,
-}
-
-impl ConversionFailure {
-    /// A failure with advice.
-    pub fn new(kind: FailureKind, what: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self {
-            kind,
-            what: what.into(),
-            advice: advice.into(),
-        }
-    }
-
-    /// A failure that needs no advice.
-    pub fn error(what: impl ToString) -> Self {
-        Self::new(FailureKind::Error, what.to_string(), "")
-    }
-
-    fn refused(what: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self::new(FailureKind::Refused, what, advice)
-    }
-
-    fn of_member(mut self, place: &MemberPlace) -> Self {
-        self.what = format!("`{}`: {}", place.name, self.what);
-        self
-    }
-}
-
-impl From<Refusal> for ConversionFailure {
-    fn from(refusal: Refusal) -> Self {
-        let kind = match refusal.kind {
-            RefusalKind::NoQuorum => FailureKind::NoQuorum,
-            RefusalKind::Refused | RefusalKind::Busy => FailureKind::Refused,
-            RefusalKind::Unknown => FailureKind::Unknown,
-            RefusalKind::Failed => FailureKind::Error,
-        };
-        Self::new(kind, refusal.what, refusal.advice)
-    }
+/// A failure that needs no advice.
+fn failed(what: impl ToString) -> Refusal {
+    Refusal::failed(what.to_string(), "")
 }

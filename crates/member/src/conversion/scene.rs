@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::conversion::plan::{Scene, Server};
-use crate::conversion::{Conversion, ConversionFailure, FailureKind, StockReplica};
-use crate::protocol::{MysqldAnswer, MysqldOrder};
+use crate::conversion::{Conversion, StockReplica, failed};
+use crate::protocol::{MysqldAnswer, MysqldOrder, Refusal, RefusalKind};
 use crate::status::{Answer, MemberView, MysqlView, NotReady, Question, answer, start_advice};
 
 /// Interval between checks.
@@ -26,14 +26,14 @@ impl Conversion<'_> {
     ///
     /// # Errors
     /// When a member does not answer.
-    pub(super) async fn scene(&self) -> Result<(Scene, Vec<MemberPlace>), ConversionFailure> {
+    pub(super) async fn scene(&self) -> Result<(Scene, Vec<MemberPlace>), Refusal> {
         let ring = self.members.ring().await;
         let mut rings = Vec::new();
         let mut places = Vec::new();
         for (place, said) in &ring.members {
             let said = said.as_ref().map_err(|silence| {
-                ConversionFailure::new(
-                    FailureKind::NoQuorum,
+                Refusal::new(
+                    RefusalKind::NoQuorum,
                     format!("`{}` does not answer: {}", place.name, silence.what),
                     format!(
                         "{}, and do not bootstrap it; then run {} again",
@@ -81,9 +81,7 @@ impl Conversion<'_> {
         }
         let own = places.iter().find(|place| place.id == self.own);
         let own = own.ok_or_else(|| {
-            ConversionFailure::error(
-                "the member of this configuration is not in its own list of members",
-            )
+            failed("the member of this configuration is not in its own list of members")
         })?;
         let scene = Scene {
             primary: Server {
@@ -108,9 +106,9 @@ impl Conversion<'_> {
         &self,
         place: &MemberPlace,
         order: MysqldOrder,
-    ) -> Result<MysqldAnswer, ConversionFailure> {
+    ) -> Result<MysqldAnswer, Refusal> {
         let ordered = self.members.order(place, order, self.order_until()).await;
-        ordered.map_err(|failure| failure.of_member(place))
+        ordered.map_err(|refusal| of_member(place, refusal))
     }
 
     /// Makes a member bootstrap the ring.
@@ -121,9 +119,9 @@ impl Conversion<'_> {
         &self,
         place: &MemberPlace,
         origin: String,
-    ) -> Result<(), ConversionFailure> {
+    ) -> Result<(), Refusal> {
         let made = self.members.bootstrap(place, origin, self.order_until());
-        made.await.map_err(|failure| failure.of_member(place))
+        made.await.map_err(|refusal| of_member(place, refusal))
     }
 
     fn order_until(&self) -> Instant {
@@ -138,7 +136,7 @@ impl Conversion<'_> {
         &self,
         place: &MemberPlace,
         wanted: fn(&MemberSaid) -> Answer,
-    ) -> Result<(), ConversionFailure> {
+    ) -> Result<(), Refusal> {
         loop {
             let ring = self.members.ring().await;
             let mut members = ring.members.iter();
@@ -159,10 +157,10 @@ impl Conversion<'_> {
         &self,
         place: &str,
         why: &(dyn Display + Sync),
-    ) -> Result<(), ConversionFailure> {
+    ) -> Result<(), Refusal> {
         if Instant::now() >= self.until {
-            return Err(ConversionFailure::new(
-                FailureKind::Unknown,
+            return Err(Refusal::new(
+                RefusalKind::Unknown,
                 format!("`{place}` was not ready in time: {why}"),
                 format!(
                     "fix that, and run {} again: it continues where it stopped",
@@ -173,6 +171,11 @@ impl Conversion<'_> {
         tokio::time::sleep(LOOK).await;
         Ok(())
     }
+}
+
+fn of_member(place: &MemberPlace, mut refusal: Refusal) -> Refusal {
+    refusal.what = format!("`{}`: {}", place.name, refusal.what);
+    refusal
 }
 
 fn not_seen(why: String) -> MysqldAnswer {
@@ -187,11 +190,11 @@ impl StockReplica {
     ///
     /// # Errors
     /// When it cannot be examined.
-    pub(super) async fn look(&self) -> Result<ServerLook, ConversionFailure> {
+    pub(super) async fn look(&self) -> Result<ServerLook, Refusal> {
         // No member attaches to it, so the identity does not matter.
         let requirements = Requirements::new(u32::MAX, Uuid::nil());
         let seen = look(&self.connect, &requirements).await;
-        seen.map_err(ConversionFailure::error)
+        seen.map_err(failed)
     }
 }
 
@@ -199,10 +202,9 @@ impl StockReplica {
 ///
 /// # Errors
 /// When they cannot be read.
-pub(super) fn executed(name: &str, look: &ServerLook) -> Result<GtidSet, ConversionFailure> {
-    look.executed().map_err(|error| {
-        ConversionFailure::error(format!("gtid_executed of `{name}` cannot be read: {error}"))
-    })
+pub(super) fn executed(name: &str, look: &ServerLook) -> Result<GtidSet, Refusal> {
+    look.executed()
+        .map_err(|error| failed(format!("gtid_executed of `{name}` cannot be read: {error}")))
 }
 
 // A conversion's interface to members.
@@ -221,7 +223,7 @@ pub trait ConversionMembers: Send + Sync {
         member: &'a MemberPlace,
         order: MysqldOrder,
         until: Instant,
-    ) -> BoxFuture<'a, Result<MysqldAnswer, ConversionFailure>>;
+    ) -> BoxFuture<'a, Result<MysqldAnswer, Refusal>>;
 
     /// Makes a member bootstrap the ring, with a log after these transactions.
     ///
@@ -232,14 +234,13 @@ pub trait ConversionMembers: Send + Sync {
         member: &'a MemberPlace,
         origin: String,
         until: Instant,
-    ) -> BoxFuture<'a, Result<(), ConversionFailure>>;
+    ) -> BoxFuture<'a, Result<(), Refusal>>;
 
     /// Makes the last known leader transfer the leadership to this member, fit or not.
     ///
     /// # Errors
     /// As [`Self::order`].
-    fn promote(&self, to: MemberId, until: Instant)
-    -> BoxFuture<'_, Result<(), ConversionFailure>>;
+    fn promote(&self, to: MemberId, until: Instant) -> BoxFuture<'_, Result<(), Refusal>>;
 }
 
 /// The ring at one moment.
@@ -248,7 +249,7 @@ pub struct RingSeen {
     /// The leader with a quorum.
     pub leader: Option<MemberId>,
     /// Every configured member, then further members of the ring; each with its report, or why there is none.
-    pub members: Vec<(MemberPlace, Result<MemberSaid, ConversionFailure>)>,
+    pub members: Vec<(MemberPlace, Result<MemberSaid, Refusal>)>,
 }
 
 /// A member and its address.

@@ -10,6 +10,7 @@ use ring_admin::{
     PauseError, PromotionError, PromotionRefusal, ReconfigurationError, RepairRefusal,
 };
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 pub use crate::protocol::command::{
     MysqldAnswer, MysqldOrder, OperatorCommand, Order, PurgeRequest, ReplicateFrom,
@@ -32,13 +33,16 @@ pub enum RefusalKind {
     Busy,
     /// The outcome is unknown.
     Unknown,
+    /// The caller's certificate does not permit it. Known to the caller alone: no member sends it.
+    NotAllowed,
     /// It failed partway; the message says how far it came. Also used for kinds of later versions.
     #[serde(other)]
     Failed,
 }
 
 /// Why a command was not executed, as sent to the client.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[error("{what}{}{advice}", if advice.is_empty() { "" } else { "\n  " })]
 pub struct Refusal {
     /// Determines the exit code and the HTTP code.
     pub kind: RefusalKind,

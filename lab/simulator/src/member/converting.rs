@@ -7,10 +7,9 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use member::conversion::{
-    Conversion, ConversionFailure, ConversionMembers, Course, Direction, FailureKind, MemberPlace,
-    ReplicationAccount, RingSeen,
+    Conversion, ConversionMembers, Course, Direction, MemberPlace, ReplicationAccount, RingSeen,
 };
-use member::protocol::{MysqldAnswer, MysqldOrder, Refusal};
+use member::protocol::{MysqldAnswer, MysqldOrder, Refusal, RefusalKind};
 use mysql_link::ConnectOptions;
 use mysqld_server::SourceTls;
 use raft_types::MemberId;
@@ -80,7 +79,7 @@ impl ConversionCommand {
 }
 
 async fn go(conversion: &Conversion<'_>, record: &Record) -> Result<(), String> {
-    let told = |failure: ConversionFailure| failure.to_string();
+    let told = |failure: Refusal| failure.to_string();
     let mut course = Course::of(conversion).await.map_err(told)?;
     let obstacles = &course.obstacles;
     if !obstacles.is_empty() {
@@ -115,12 +114,12 @@ impl CalledMembers {
         to: MemberId,
         until: Instant,
         question: impl FnOnce(Answer<Result<T, Refusal>>) -> Question,
-    ) -> Result<T, ConversionFailure> {
+    ) -> Result<T, Refusal> {
         match self.calls.ask(self.own, to, until, question).await {
-            Ok(answer) => Ok(answer?),
+            Ok(answer) => answer,
             Err(silence) => {
                 let what = silence.words();
-                Err(ConversionFailure::new(FailureKind::Unknown, what, ""))
+                Err(Refusal::new(RefusalKind::Unknown, what, ""))
             }
         }
     }
@@ -144,7 +143,7 @@ impl ConversionMembers for CalledMembers {
                 Ok(status) => Ok(status.said),
                 Err(silence) => {
                     let what = silence.words();
-                    Err(ConversionFailure::new(FailureKind::NoQuorum, what, ""))
+                    Err(Refusal::new(RefusalKind::NoQuorum, what, ""))
                 }
             });
             RingSeen {
@@ -160,7 +159,7 @@ impl ConversionMembers for CalledMembers {
         member: &'a MemberPlace,
         order: MysqldOrder,
         until: Instant,
-    ) -> BoxFuture<'a, Result<MysqldAnswer, ConversionFailure>> {
+    ) -> BoxFuture<'a, Result<MysqldAnswer, Refusal>> {
         self.ask(member.id, until, |answer| Question::Order(order, answer))
             .boxed()
     }
@@ -170,22 +169,18 @@ impl ConversionMembers for CalledMembers {
         member: &'a MemberPlace,
         origin: String,
         until: Instant,
-    ) -> BoxFuture<'a, Result<(), ConversionFailure>> {
+    ) -> BoxFuture<'a, Result<(), Refusal>> {
         self.ask(member.id, until, |answer| {
             Question::Bootstrap(origin, answer)
         })
         .boxed()
     }
 
-    fn promote(
-        &self,
-        to: MemberId,
-        until: Instant,
-    ) -> BoxFuture<'_, Result<(), ConversionFailure>> {
+    fn promote(&self, to: MemberId, until: Instant) -> BoxFuture<'_, Result<(), Refusal>> {
         async move {
             let leader = *self.leader.lock().unwrap_or_else(PoisonError::into_inner);
             match leader {
-                None => Err(ConversionFailure::error("no member leads")),
+                None => Err(Refusal::failed("no member leads", "")),
                 Some(leader) => {
                     self.ask(leader, until, |answer| Question::Promote(to, answer))
                         .await

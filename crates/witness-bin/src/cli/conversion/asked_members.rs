@@ -4,10 +4,10 @@ use std::sync::{Mutex, PoisonError};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use member::conversion::{
-    ConversionFailure, ConversionMembers, FailureKind, MemberPlace, MemberSaid, RingSeen,
+use member::conversion::{ConversionMembers, MemberPlace, MemberSaid, RingSeen};
+use member::protocol::{
+    CommandResult, MysqldAnswer, MysqldOrder, OperatorCommand, Refusal, RefusalKind,
 };
-use member::protocol::{CommandResult, MysqldAnswer, MysqldOrder, OperatorCommand};
 use member::settings::Settings;
 use raft_types::MemberId;
 use tokio::time::Instant;
@@ -87,7 +87,7 @@ impl ConversionMembers for AskedMembers {
                         let error = member.error;
                         let silent = || {
                             let why = error.unwrap_or_else(|| "it does not answer".to_owned());
-                            ConversionFailure::new(FailureKind::NoQuorum, why, "")
+                            Refusal::new(RefusalKind::NoQuorum, why, "")
                         };
                         let said = member.view.as_ref().map(MemberSaid::of);
                         (place, said.ok_or_else(silent))
@@ -103,7 +103,7 @@ impl ConversionMembers for AskedMembers {
         member: &'a MemberPlace,
         order: MysqldOrder,
         until: Instant,
-    ) -> BoxFuture<'a, Result<MysqldAnswer, ConversionFailure>> {
+    ) -> BoxFuture<'a, Result<MysqldAnswer, Refusal>> {
         async move {
             let command = OperatorCommand::Mysqld { order };
             match self.command(member, command, until).await? {
@@ -119,7 +119,7 @@ impl ConversionMembers for AskedMembers {
         member: &'a MemberPlace,
         origin: String,
         until: Instant,
-    ) -> BoxFuture<'a, Result<(), ConversionFailure>> {
+    ) -> BoxFuture<'a, Result<(), Refusal>> {
         async move {
             let command = OperatorCommand::Bootstrap { origin };
             match self.command(member, command, until).await? {
@@ -130,11 +130,7 @@ impl ConversionMembers for AskedMembers {
         .boxed()
     }
 
-    fn promote(
-        &self,
-        to: MemberId,
-        until: Instant,
-    ) -> BoxFuture<'_, Result<(), ConversionFailure>> {
+    fn promote(&self, to: MemberId, until: Instant) -> BoxFuture<'_, Result<(), Refusal>> {
         async move {
             let report = self.last_report().await;
             let command = OperatorCommand::Promote { to, force: true };

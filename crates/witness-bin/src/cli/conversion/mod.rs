@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use member::connect_options;
 use member::conversion::{
-    Conversion, ConversionFailure, Course, Direction, FailureKind, ReplicationAccount,
-    StockReplica, StockSource,
+    Conversion, Course, Direction, ReplicationAccount, StockReplica, StockSource,
 };
 use member::settings::{PasswordSource, Settings};
 use mysql_link::{ConnectOptions, Endpoint, Secret};
@@ -22,7 +21,7 @@ use crate::cli::conversion::asked_members::AskedMembers;
 use crate::cli::conversion::screen::Screen;
 use crate::cli::session::{Consent, block_on};
 use crate::config::duration_of;
-use crate::terminal::{Exit, Failure, Format};
+use crate::terminal::{Failure, Format};
 
 /// Arguments of `witness enable-raft`.
 #[derive(Debug, clap::Args)]
@@ -261,30 +260,4 @@ fn host_and_port(text: &str) -> Result<(String, u16), Failure> {
 pub(crate) fn journal_written_again(bytes: &[u8]) -> Option<Vec<u8>> {
     let entries: member::conversion::JournalEntries = serde_json::from_slice(bytes).ok()?;
     serde_json::to_vec(&entries).ok()
-}
-
-/// The exit codes of a conversion's failures. [`Exit::Error`] covers every failure without a code of its own.
-const EXITS: [(FailureKind, Exit); 6] = [
-    (FailureKind::Error, Exit::Error),
-    (FailureKind::Usage, Exit::Usage),
-    (FailureKind::NoQuorum, Exit::NoQuorum),
-    (FailureKind::Refused, Exit::Refused),
-    (FailureKind::Unknown, Exit::Unknown),
-    (FailureKind::NotAllowed, Exit::NotAllowed),
-];
-
-impl From<ConversionFailure> for Failure {
-    fn from(failure: ConversionFailure) -> Self {
-        let found = EXITS.iter().find(|(kind, _)| *kind == failure.kind);
-        let exit = found.map_or(Exit::Error, |(_, exit)| *exit);
-        Self::new(exit, failure.what, failure.advice)
-    }
-}
-
-impl From<Failure> for ConversionFailure {
-    fn from(failure: Failure) -> Self {
-        let found = EXITS.iter().find(|(_, exit)| *exit == failure.exit);
-        let kind = found.map_or(FailureKind::Error, |(kind, _)| *kind);
-        Self::new(kind, failure.what, failure.advice)
-    }
 }
