@@ -23,7 +23,7 @@ use crate::other_members::OtherMembers;
 use crate::phases::joining::{Joined, origin_gtids, record_of};
 use crate::phases::{Base, listen};
 use crate::ring_handle::{ReadableLog, RingHandle};
-use crate::ring_history::{keep_history, watch_trims};
+use crate::ring_history::keep_history;
 use crate::state::{Parts, Phase, watch_takeovers};
 use crate::{binlog_serving, hooks, leaving};
 
@@ -307,11 +307,6 @@ fn look_after(base: &mut Base, ring: &RingHandle) {
     base.watch("keeping the history", ring, |state, ring| {
         keep_history(state, ring.member)
     });
-    if base.settings.mysql.is_some() {
-        base.watch("watching trims", ring, |state, ring| {
-            watch_trims(state, ring.member)
-        });
-    }
     base.watch("running hooks", ring, |state, _| hooks::run(state));
     let (region, rate) = (
         base.settings.own.region.clone(),

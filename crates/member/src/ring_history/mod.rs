@@ -48,31 +48,6 @@ pub(crate) fn note_promotion(member: &Member, promoted: &Promoted, by: &str, why
     }
 }
 
-/// How often the number of trimmed transactions is read.
-const LOOK: Duration = Duration::from_secs(1);
-
-/// Records trims of the binlog of this member's mysqld, while polled.
-pub(crate) async fn watch_trims(state: Arc<MemberState>, member: Member) {
-    let mut known = 0;
-    loop {
-        tokio::time::sleep(LOOK).await;
-        let trimmed = state
-            .management()
-            .map_or(0, |management| management.view().trimmed_total);
-        if trimmed > known
-            && let Some(own) = member.named(member.id())
-        {
-            let transactions = trimmed - known;
-            let event = HistoryEvent::Trimmed {
-                member: own,
-                transactions,
-            };
-            member.note("", event);
-            known = trimmed;
-        }
-    }
-}
-
 /// The log's part of the history, and this member's part.
 pub(crate) fn whole_history(state: &MemberState, member: &Member) -> Vec<HistoryEntry> {
     let mut entries = state.history.entries();
@@ -103,12 +78,14 @@ pub(crate) async fn acknowledge_exposure(
     on_disk(move || book.add(&[noted])).await
 }
 
+/// How often the member is checked.
+const LOOK: Duration = Duration::from_secs(1);
 /// How often the member is checked while its mysqld is expected to open for writes.
 const OPENING_LOOK: Duration = Duration::from_millis(50);
 /// How often the log's part of the history is copied, and the time until which clients could write is recorded.
 const COPY: Duration = Duration::from_secs(5);
 
-/// Keeps the history of this member's data directory, while polled.
+/// Keeps the history of this member's data directory, while polled; notes trims of its mysqld's binlog in the log.
 pub(crate) async fn keep_history(state: Arc<MemberState>, member: Member) {
     let lease_ms = u64::try_from(state.settings.raft.lease.as_millis()).unwrap_or(u64::MAX);
     let mut interruptions = Interruptions::new(lease_ms);
@@ -122,9 +99,21 @@ pub(crate) async fn keep_history(state: Arc<MemberState>, member: Member) {
     })
     .await;
     let (mut copied, mut logged) = (None::<Instant>, Vec::new());
+    let mut trimmed = 0;
     loop {
         leadership.borrow_and_update();
         let (now_ms, view) = (now_ms(), state.view());
+        let trimmed_now = view.mysql.as_ref().map_or(0, |mysql| mysql.trimmed_total);
+        if trimmed_now > trimmed
+            && let Some(own) = member.named(member.id())
+        {
+            let event = HistoryEvent::Trimmed {
+                member: own,
+                transactions: trimmed_now - trimmed,
+            };
+            member.note("", event);
+            trimmed = trimmed_now;
+        }
         let was_open = interruptions.open_until();
         let term = Term(view.term);
         let seen = interruptions.see(now_ms, &view).into_iter();
