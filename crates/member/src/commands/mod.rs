@@ -37,27 +37,14 @@ const WAITING_EVENTS: usize = 64;
 /// Executes operators' commands on a member, also while it joins its ring; clones share it.
 #[derive(Clone)]
 pub struct Commands {
-    state: Arc<MemberState>,
-    transport: TransportConfig,
-    stop: CancellationToken,
-    reload: Arc<OnceLock<Arc<dyn Reload>>>,
+    pub(crate) state: Arc<MemberState>,
+    /// The deadlines of the other members, with which newcomers are called as well.
+    pub(crate) transport: TransportConfig,
+    pub(crate) stop: CancellationToken,
+    pub(crate) reload: Arc<OnceLock<Arc<dyn Reload>>>,
 }
 
 impl Commands {
-    /// For one member; newcomers are called with the TLS and deadlines of the other members.
-    pub(crate) fn new(
-        state: Arc<MemberState>,
-        transport: TransportConfig,
-        stop: CancellationToken,
-    ) -> Self {
-        Self {
-            state,
-            transport,
-            stop,
-            reload: Arc::default(),
-        }
-    }
-
     /// Sets the reload for this one and all of its clones. Only the first call takes effect.
     pub fn reload_by(&self, reload: Arc<dyn Reload>) {
         drop(self.reload.set(reload));
@@ -480,8 +467,8 @@ impl Work {
         let others = member.map(|member| member.others()).unwrap_or_default();
         let named =
             member.and_then(|member| Some((member.named(member.id())?, member.named(donor)?)));
-        let own = parts.as_ref().and_then(|parts| parts.mysql_view());
         let state = &self.member.state;
+        let own = state.view().mysql;
         let tls = state.credentials.tls.as_ref();
         let members = OtherMembers::of(&state.settings, tls, self.member.transport);
         let donor = DonorMember::find(others.get(&donor), donor, own.as_ref(), &members).await?;

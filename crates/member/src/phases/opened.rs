@@ -64,8 +64,12 @@ impl Opened {
                 reachability::watch_certificate(tls.clone(), settings.clone())
             });
         }
-        let stop = tasks.stop.clone();
-        let commands = Commands::new(state.clone(), transport, stop);
+        let commands = Commands {
+            state: state.clone(),
+            transport,
+            stop: tasks.stop.clone(),
+            reload: Arc::default(),
+        };
         local.take_commands(Arc::new(commands.clone()));
         let listener = listen("member.listen", &settings.listen).await?;
         if let Ok(at) = listener.local_addr() {

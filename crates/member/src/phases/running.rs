@@ -7,7 +7,6 @@ use binlog_server::BinlogServer;
 use binlog_store::{LogHandle, StoreError};
 use consensus::log_probe::LogProbe;
 use consensus::{AppliedFloor, Bounds, Fault, MemberConfig};
-use mysql_link::ConnectOptions;
 use mysqld_controller::plan::same_uuid::OtherMysqlds;
 use proxy::{Proxying, Relay, RouteTable};
 use raft_types::LogId;
@@ -175,6 +174,7 @@ async fn begin(
     };
     let (told, demotion) = watch::channel(None);
     let others = other_mysqlds(base, &ring);
+    purge(base, &ring);
     let management = look_after_mysqld(base, &ring, told, others.clone())?;
     if let Some(management) = management.clone() {
         base.tasks
@@ -237,7 +237,7 @@ fn other_mysqlds(base: &mut Base, ring: &RingHandle) -> watch::Receiver<OtherMys
     others
 }
 
-/// Begins to manage the member's mysqld, if any, and to purge accordingly. `told` receives the next action about one that cannot be the
+/// Begins to manage the member's mysqld, if any. `told` receives the next action about one that cannot be the
 /// primary.
 fn look_after_mysqld(
     base: &mut Base,
@@ -248,7 +248,6 @@ fn look_after_mysqld(
     let config = base.settings.clone();
     let credentials = &base.state.credentials;
     let (Some(settings), Some(connect)) = (&config.mysql, credentials.mysqld.clone()) else {
-        purge(base, ring, None);
         return Ok(None);
     };
     let server = credentials.binlog_server.as_ref();
@@ -264,7 +263,6 @@ fn look_after_mysqld(
     };
     let identity = base.book.identity();
     let requirements = requirements(settings, identity.member, identity.incarnation);
-    purge(base, ring, Some(connect.clone()));
     let management = MysqldManagement::begin(
         &config,
         settings,
@@ -286,8 +284,9 @@ fn look_after_mysqld(
 }
 
 /// Begins to purge, as far as the member's mysqld allows, if any.
-fn purge(base: &mut Base, ring: &RingHandle, mysqld: Option<ConnectOptions>) {
+fn purge(base: &mut Base, ring: &RingHandle) {
     let retention = Retention::of(&base.settings.log);
+    let mysqld = base.state.credentials.mysqld.clone();
     base.watch("purging the log", ring, move |state, ring| {
         purge_as_configured(ring, retention, mysqld.clone(), move || {
             state.not_archived()

@@ -114,7 +114,7 @@ pub(crate) async fn keep_history(state: Arc<MemberState>, member: Member) {
             member.note("", event);
             trimmed = trimmed_now;
         }
-        let was_open = interruptions.open_until();
+        let was_open = interruptions.open_until;
         let term = Term(view.term);
         let seen = interruptions.see(now_ms, &view).into_iter();
         let mut entries: Vec<_> = seen
@@ -127,7 +127,7 @@ pub(crate) async fn keep_history(state: Arc<MemberState>, member: Member) {
             let newer = in_log.iter().filter(|entry| !logged.contains(*entry));
             entries.extend(newer.cloned());
             logged = in_log;
-            let open = interruptions.open_until();
+            let open = interruptions.open_until;
             let open = open.map(|at_ms| OpenUntil { at_ms, term });
             let stamp = was_open.is_some() || open.is_some();
             with_book(&state, "write", move |book| {
@@ -136,7 +136,7 @@ pub(crate) async fn keep_history(state: Arc<MemberState>, member: Member) {
             })
             .await;
         }
-        let opening = view.serving && view.mysql.is_some() && interruptions.open_until().is_none();
+        let opening = view.serving && view.mysql.is_some() && interruptions.open_until.is_none();
         let look = if opening { OPENING_LOOK } else { LOOK };
         if matches!(
             tokio::time::timeout(look, leadership.changed()).await,

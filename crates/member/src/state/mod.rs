@@ -5,7 +5,7 @@ mod takeover;
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use binlog_store::{LogHandle, NotArchived, ReadFault, ScrubProgress};
+use binlog_store::{LogHandle, NotArchived, ReadFault};
 use consensus::Named;
 use futures::future::BoxFuture;
 use proxy::RouteTable;
@@ -153,7 +153,8 @@ impl MemberState {
     }
 
     fn mysql_view(&self, parts: &Parts) -> Option<MysqlView> {
-        let mut mysql = parts.mysql_view()?;
+        let mut mysql = parts.management.as_ref()?.view();
+        mysql.demotion = parts.demotion.borrow().clone();
         mysql.exposed = self.history.exposed();
         mysql.warnings.extend(mysql.exposed.map(|transactions| {
             format!(
@@ -198,7 +199,7 @@ impl MemberState {
             };
             return (empty, ActivityView::default());
         };
-        let (file, stats) = (log.current_file(), log.stats());
+        let (file, stats, scrub) = (log.current_file(), log.stats(), log.scrub_progress());
         let view = LogView {
             file: file.number.name(),
             file_bytes: file.size,
@@ -209,8 +210,14 @@ impl MemberState {
             disk_left_bytes: stats.left_bytes,
             unreadable: log.read_faults().iter().map(unreadable).collect(),
             scrub: ScrubView {
+                read_bytes_total: scrub.read_bytes,
+                damaged_total: scrub.damaged,
+                repaired_total: scrub.repaired,
+                turn_bytes: scrub.turn_bytes,
+                closed_bytes: scrub.closed_bytes,
+                unverified_bytes: scrub.unverified_bytes,
+                completed_at: scrub.completed_at,
                 bytes_per_second: self.settings.log.scrub_rate,
-                ..scrub_view(log.scrub_progress())
             },
             disk_alarm: stats.disk_alarm,
             disk_full: stats.disk_refuses,
@@ -229,15 +236,6 @@ impl MemberState {
 }
 
 impl Parts {
-    /// The current view of the member's mysqld.
-    pub(crate) fn mysql_view(&self) -> Option<MysqlView> {
-        let management = self.management.as_ref()?;
-        Some(MysqlView {
-            demotion: self.demotion.borrow().clone(),
-            ..management.view()
-        })
-    }
-
     fn routes_view(&self, role: Role) -> ReplicationRoutesView {
         let routes = match role {
             Role::Leader => self.routes.routes(),
@@ -245,19 +243,6 @@ impl Parts {
             _ => Vec::new(),
         };
         ReplicationRoutesView::new(routes, self.routes.traffic().counted(), &self.network)
-    }
-}
-
-fn scrub_view(progress: ScrubProgress) -> ScrubView {
-    ScrubView {
-        read_bytes_total: progress.read_bytes,
-        damaged_total: progress.damaged,
-        repaired_total: progress.repaired,
-        turn_bytes: progress.turn_bytes,
-        closed_bytes: progress.closed_bytes,
-        unverified_bytes: progress.unverified_bytes,
-        completed_at: progress.completed_at,
-        bytes_per_second: None,
     }
 }
 
