@@ -5,7 +5,6 @@
 //!                       (identify, adopt, status)                                └─► failed: why
 //! ```
 
-mod joining;
 mod opened;
 mod running;
 
@@ -33,8 +32,7 @@ use crate::ring_handle::RingHandle;
 use crate::settings::Settings;
 use crate::state::{MemberState, TakeoverObserver};
 
-pub use crate::phases::joining::Joined;
-pub use crate::phases::opened::Opened;
+pub use crate::phases::opened::{Joined, Opened};
 pub use crate::phases::running::Running;
 
 /// The member's environment, from the program.

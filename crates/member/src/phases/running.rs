@@ -19,7 +19,7 @@ use crate::error::MemberError;
 use crate::log_keeping::{Retention, purge_as_configured, scrub};
 use crate::mysqld::{Child, Given, MysqldManagement, ask_around, native_source, requirements};
 use crate::other_members::OtherMembers;
-use crate::phases::joining::{Joined, origin_gtids, record_of};
+use crate::phases::opened::{Joined, Opened, origin_gtids, record_of};
 use crate::phases::{Base, listen};
 use crate::ring_handle::{ReadableLog, RingHandle};
 use crate::ring_history::keep_history;
@@ -79,20 +79,27 @@ impl Running {
     }
 }
 
-pub(crate) async fn take_part(mut base: Base, joined: Joined) -> Result<Running, MemberError> {
-    let mut started = None;
-    match begin(&mut base, joined, &mut started).await {
-        Ok((ring, management)) => Ok(Running {
-            base,
-            ring,
-            management,
-        }),
-        Err(error) => {
-            base.state.fails(&error);
-            if let Err(also) = base.close(started).await {
-                tracing::warn!(error = %also, "and the log could not be closed");
+impl Opened {
+    /// Takes part in the ring. Waits for no other member.
+    ///
+    /// # Errors
+    /// When it cannot; all that had begun is then closed.
+    pub async fn take_part(self, joined: Joined) -> Result<Running, MemberError> {
+        let mut base = self.base;
+        let mut started = None;
+        match begin(&mut base, joined, &mut started).await {
+            Ok((ring, management)) => Ok(Running {
+                base,
+                ring,
+                management,
+            }),
+            Err(error) => {
+                base.state.fails(&error);
+                if let Err(also) = base.close(started).await {
+                    tracing::warn!(error = %also, "and the log could not be closed");
+                }
+                Err(error)
             }
-            Err(error)
         }
     }
 }

@@ -270,7 +270,6 @@ mod tests {
     use raft_types::StoredMembership;
 
     use super::*;
-    use crate::protocol::RefusalKind;
 
     /// Regression: evidence with a membership in it could not be read back.
     #[test]
