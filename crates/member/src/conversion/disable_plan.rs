@@ -23,7 +23,7 @@ use crate::conversion::plan::{Obstacle, Plan, Planned, Scene, Server, Step};
 /// The advice about a server that cannot be examined.
 const START_IT: &str = "start it, or let its member start it, and try again";
 const BESIDE_THE_PRIMARY: &str =
-    "run this command with the configuration of the member beside the primary";
+    "run this command with the configuration of the member next to the primary";
 
 /// Plans the way out of a ring.
 ///

@@ -99,7 +99,7 @@ fn of_servers(scene: &Scene) -> Vec<Obstacle> {
         let was_one = look.writable && look.replicates_from.iter().all(stands);
         let advice = match was_one {
             true => "if it is the primary and was a replica once: RESET REPLICA ALL there",
-            false => "run this command with the configuration of the member beside the primary",
+            false => "run this command with the configuration of the member next to the primary",
         };
         let words = format!("its mysqld is a replica of {}:{}", from.host, from.port);
         found.push(primary.obstacle(words, advice));
@@ -114,7 +114,7 @@ fn of_servers(scene: &Scene) -> Vec<Obstacle> {
     if !look.writable && !primary.seen.managed && !primary.seen.was_primary {
         found.push(primary.obstacle(
             "its mysqld is read only, so it is not the primary",
-            "run this command beside the primary, or SET GLOBAL read_only = OFF if clients are to write to this one",
+            "run this command next to the primary, or SET GLOBAL read_only = OFF if clients are to write to this one",
         ));
     }
     let origin = scene.origin();
@@ -178,13 +178,13 @@ fn of_one_uuid(scene: &Scene) -> Vec<Obstacle> {
 /// The advice about a server that cannot be examined.
 const START_IT: &str = "start it, and check [mysql] in that member's configuration";
 /// The advice about filters and skipped errors.
-const NOTHING_LEFT_OUT: &str = "CHANGE REPLICATION FILTER REPLICATE_… = () and SET GLOBAL replica_exec_mode = STRICT at once, and \
+const NOTHING_LEFT_OUT: &str = "CHANGE REPLICATION FILTER REPLICATE_… = () and SET GLOBAL replica_exec_mode = STRICT, and \
     take the options out of its option file; without replica_skip_errors it has to be started again";
 
 fn unreadable(server: &Server) -> Obstacle {
     server.obstacle(
         "its gtid_executed cannot be read",
-        "look at SELECT @@GLOBAL.gtid_executed",
+        "see SELECT @@GLOBAL.gtid_executed",
     )
 }
 

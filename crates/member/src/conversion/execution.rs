@@ -64,7 +64,7 @@ impl Course<'_> {
         self.conversion.order(place, MysqldOrder::Look).await
     }
 
-    /// Looks at a server.
+    /// Checks a server.
     async fn look(&self, name: &str) -> Result<ServerLook, Refusal> {
         if let Some(stock) = self.conversion.stock_replica(name) {
             return stock.look().await;

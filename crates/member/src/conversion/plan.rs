@@ -108,7 +108,7 @@ impl Obstacle {
     }
 }
 
-/// A server, as its member reports it; the run itself looks at one without a member.
+/// A server, as its member reports it; the run itself checks one without a member.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Server {
     /// Name of its member, or its address without one.

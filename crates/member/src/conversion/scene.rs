@@ -1,4 +1,4 @@
-//! Looks at the servers, orders to their members, and waits: the parts of a run that need a network.
+//! Checks of the servers, orders to their members, and waits: the parts of a run that need a network.
 
 use std::fmt::Display;
 use std::time::Duration;

@@ -21,7 +21,7 @@ use crate::mysqld::{Child, Given, MysqldManagement, ask_around, native_source, r
 use crate::other_members::OtherMembers;
 use crate::phases::opened::{Joined, Opened, origin_gtids, record_of};
 use crate::phases::{Base, listen};
-use crate::ring_handle::{ReadableLog, RingHandle};
+use crate::ring_handle::RingHandle;
 use crate::ring_history::keep_history;
 use crate::state::{Parts, Phase, watch_takeovers};
 use crate::{binlog_serving, hooks, leaving};
@@ -171,7 +171,7 @@ async fn begin(
         member.bootstrap(members).await?;
         base.book.bootstrapped()?;
     }
-    base.local.serve_log(Arc::new(ReadableLog(ring.clone())));
+    base.local.serve_log(Arc::new(ring.clone()));
     let serving = match &settings.binlog_server {
         None => None,
         Some(server) => {

@@ -44,8 +44,8 @@ pub(super) fn next(note: &ProvisionNote, copy: Option<CopyState>, is_started: bo
     Next::Hold(Hold::Working { what })
 }
 
-/// Hold of the role at the member's start, before its mysqld is looked at.
-pub(super) fn hold_before_a_look(note: io::Result<Option<ProvisionNote>>) -> Option<Hold> {
+/// Hold of the role at the member's start, before its mysqld is checked.
+pub(super) fn hold_before_a_check(note: io::Result<Option<ProvisionNote>>) -> Option<Hold> {
     let note = match note {
         Ok(note) => note?,
         Err(error) => return Some(unreadable(&error)),

@@ -35,7 +35,7 @@ use tokio::time::Instant;
 
 use self::copied_mysqld::{BEGIN, LOOK, Stop};
 use self::decisions::{
-    AGAIN, Kept, Next, accounts_fit, files_with, hold_before_a_look, interrupted, keep, next,
+    AGAIN, Kept, Next, accounts_fit, files_with, hold_before_a_check, interrupted, keep, next,
     not_all, unreadable, wait_words,
 };
 use crate::protocol::{
@@ -65,7 +65,7 @@ pub(crate) struct Provisioner {
 
 /// Hold of the role at the member's start.
 pub(crate) fn hold_at_start(member_dir: &Path) -> Option<Hold> {
-    hold_before_a_look(ProvisionNote::load(member_dir))
+    hold_before_a_check(ProvisionNote::load(member_dir))
 }
 
 impl Provisioner {

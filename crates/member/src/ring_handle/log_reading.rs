@@ -17,8 +17,6 @@ use transport::{LogPiece, LogReadError, LogSource};
 
 use crate::ring_handle::RingHandle;
 
-pub(crate) struct ReadableLog(pub(crate) RingHandle);
-
 struct Reading {
     ring: RingHandle,
     have: GtidSet,
@@ -49,17 +47,17 @@ pub(crate) enum ReadError {
     Gtid(#[from] DecodeError),
 }
 
-impl ReadableLog {
+impl RingHandle {
     /// The committed transactions missing in a reader's set `have`.
     pub(crate) fn beyond(&self, have: GtidSet) -> BoxStream<'static, Result<LogPiece, ReadError>> {
-        match Reading::begin(self.0.clone(), have) {
+        match Reading::begin(self.clone(), have) {
             Ok(reading) => stream::unfold(Some(reading), Reading::step).boxed(),
             Err(error) => stream::iter([Err(error)]).boxed(),
         }
     }
 }
 
-impl LogSource for ReadableLog {
+impl LogSource for RingHandle {
     fn read(&self, have: String) -> BoxStream<'static, Result<LogPiece, LogReadError>> {
         match have.parse() {
             Ok(have) => self.beyond(have).map_err(Into::into).boxed(),

@@ -11,8 +11,6 @@ use raft_types::{AppEntry, MemberId, OpId, Rotate};
 use ring_admin::Member;
 use thiserror::Error;
 
-pub(crate) use crate::ring_handle::log_reading::ReadableLog;
-
 /// A member's Raft and log. Clones share both.
 #[derive(Clone)]
 pub struct RingHandle {
