@@ -8,9 +8,10 @@ use raft_types::host_and_port;
 
 use crate::conversion::course::{Course, WritePause};
 use crate::conversion::plan::{Obstacle, Server, Step};
-use crate::conversion::scene::executed;
-use crate::conversion::{MemberPlace, MemberSaid, failed};
+use crate::conversion::scene::{executed, follows};
+use crate::conversion::{MemberPlace, failed};
 use crate::protocol::{MysqldAnswer, MysqldOrder, Refusal, ReplicateFrom};
+use crate::status::{Question, answer};
 
 type Done = Result<(), Refusal>;
 
@@ -116,7 +117,7 @@ impl Course<'_> {
     async fn manage(&self, name: &str) -> Done {
         self.order(name, MysqldOrder::Manage).await?;
         let place = self.place(name)?;
-        self.conversion.until_said(place, MemberSaid::follows).await
+        self.conversion.until_said(place, follows).await
     }
 
     async fn create_ring(&self) -> Done {
@@ -163,7 +164,7 @@ impl Course<'_> {
         self.order(&conversion.name, MysqldOrder::TakeOver).await?;
         self.taken_over().await?;
         let own = self.place(&conversion.name)?;
-        let opened = conversion.until_said(own, |said| said.primary.clone());
+        let opened = conversion.until_said(own, |view| answer(Question::Primary, view));
         opened.await?;
         self.pause = watch.end().await;
         Ok(())
@@ -226,7 +227,7 @@ impl Course<'_> {
         let is_managed = |server: &Server| server.name == name && server.is_or_will_be_managed();
         if self.scene.others.iter().any(is_managed) {
             let place = self.place(name)?;
-            conversion.until_said(place, MemberSaid::follows).await?;
+            conversion.until_said(place, follows).await?;
         }
         let executed = self.executed(&conversion.name).await?;
         self.until_executed(name, &executed).await?;

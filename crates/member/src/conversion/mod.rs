@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 pub use crate::conversion::course::{Course, JournalEntries, JournalEntry};
 pub use crate::conversion::plan::{Obstacle, Planned, Step};
-pub use crate::conversion::scene::{ConversionMembers, MemberPlace, MemberSaid, RingSeen};
+pub use crate::conversion::scene::{ConversionMembers, MemberPlace, RingSeen};
 use crate::protocol::Refusal;
 use crate::settings::PasswordSource;
 

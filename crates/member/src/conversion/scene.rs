@@ -7,14 +7,14 @@ use binlog_format::gtid::GtidSet;
 use futures::future::BoxFuture;
 use mysqld_server::conversion::{ServerLook, look};
 use mysqld_server::settings::Requirements;
-use raft_types::{MemberId, MemberKind, RingId};
+use raft_types::{MemberId, MemberKind};
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::conversion::plan::{Scene, Server};
 use crate::conversion::{Conversion, StockReplica, failed};
 use crate::protocol::{MysqldAnswer, MysqldOrder, Refusal, RefusalKind};
-use crate::status::{Answer, MemberView, MysqlView, NotReady, Question, answer, start_advice};
+use crate::status::{Answer, MemberView, NotReady, start_advice};
 
 /// Interval between checks.
 const LOOK: Duration = Duration::from_millis(50);
@@ -43,7 +43,7 @@ impl Conversion<'_> {
                 )
             })?;
             if place.id != self.own {
-                rings.extend(said.ring.map(|ring| (place.name.clone(), ring)));
+                rings.extend(said.ring.id.map(|ring| (place.name.clone(), ring)));
             }
             places.push(place.clone());
         }
@@ -51,7 +51,7 @@ impl Conversion<'_> {
         places.sort_by_key(|place| place.id);
         let follows = |place: &MemberPlace| {
             let mut members = ring.members.iter().filter(|(seen, _)| seen.id == place.id);
-            members.any(|(_, said)| said.as_ref().is_ok_and(|said| said.follows().is_ok()))
+            members.any(|(_, said)| said.as_ref().is_ok_and(|said| follows(said).is_ok()))
         };
         let mut others = Vec::new();
         for place in &places {
@@ -135,7 +135,7 @@ impl Conversion<'_> {
     pub(super) async fn until_said(
         &self,
         place: &MemberPlace,
-        wanted: fn(&MemberSaid) -> Answer,
+        wanted: fn(&MemberView) -> Answer,
     ) -> Result<(), Refusal> {
         loop {
             let ring = self.members.ring().await;
@@ -249,7 +249,7 @@ pub struct RingSeen {
     /// The leader with a quorum.
     pub leader: Option<MemberId>,
     /// Every configured member, then further members of the ring; each with its report, or why there is none.
-    pub members: Vec<(MemberPlace, Result<MemberSaid, Refusal>)>,
+    pub members: Vec<(MemberPlace, Result<MemberView, Refusal>)>,
 }
 
 /// A member and its address.
@@ -265,37 +265,15 @@ pub struct MemberPlace {
     pub address: String,
 }
 
-/// A member's report, as far as a conversion needs it.
-#[derive(Debug, Clone)]
-pub struct MemberSaid {
-    /// The ring that it belongs to, or is bootstrapping.
-    pub ring: Option<RingId>,
-    /// Whether clients may write to its mysqld, or why not.
-    pub primary: Answer,
-    /// Its mysqld, once it takes part in its ring.
-    pub mysql: Option<MysqlView>,
-}
-
-impl MemberSaid {
-    /// The report in its view.
-    pub fn of(view: &MemberView) -> Self {
-        Self {
-            ring: view.ring.id,
-            primary: answer(Question::Primary, view),
-            mysql: view.mysql.clone(),
-        }
-    }
-
-    /// Whether its mysqld follows the ring, or has no applier.
-    ///
-    /// # Errors
-    /// The reason.
-    pub(super) fn follows(&self) -> Answer {
-        let why = match &self.mysql {
-            None => "it is not managed yet".to_owned(),
-            Some(mysql) if mysql.following || !mysql.applies => return Ok(()),
-            Some(mysql) => (mysql.trouble.clone()).unwrap_or_else(|| mysql.role.to_string()),
-        };
-        Err(NotReady::NotFollowing(why))
-    }
+/// Whether a member's mysqld follows the ring, or has no applier.
+///
+/// # Errors
+/// The reason.
+pub(super) fn follows(view: &MemberView) -> Answer {
+    let why = match &view.mysql {
+        None => "it is not managed yet".to_owned(),
+        Some(mysql) if mysql.following || !mysql.applies => return Ok(()),
+        Some(mysql) => (mysql.trouble.clone()).unwrap_or_else(|| mysql.role.to_string()),
+    };
+    Err(NotReady::NotFollowing(why))
 }

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use member::conversion::{ConversionMembers, MemberPlace, MemberSaid, RingSeen};
+use member::conversion::{ConversionMembers, MemberPlace, RingSeen};
 use member::protocol::{
     CommandResult, MysqldAnswer, MysqldOrder, OperatorCommand, Refusal, RefusalKind,
 };
@@ -89,8 +89,7 @@ impl ConversionMembers for AskedMembers {
                             let why = error.unwrap_or_else(|| "it does not answer".to_owned());
                             Refusal::new(RefusalKind::NoQuorum, why, "")
                         };
-                        let said = member.view.as_ref().map(MemberSaid::of);
-                        (place, said.ok_or_else(silent))
+                        (place, member.view.ok_or_else(silent))
                     })
                     .collect(),
             }
