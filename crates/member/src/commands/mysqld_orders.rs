@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::data_directory::UnmanagedNote;
 use crate::mysqld::{MysqldManagement, requirements};
-use crate::protocol::{MysqldAnswer, MysqldOrder, Refusal, RefusalKind, ReplicateFrom};
+use crate::protocol::{MysqldAnswer, MysqldOrder, Refusal, RefusalKind, ReplicateFrom, source_tls};
 use crate::ring_handle::now_ms;
 use crate::settings::{MysqlSettings, Settings};
 use crate::state::{BootstrapOrder, MemberState};
@@ -36,20 +36,17 @@ pub(crate) async fn bootstrap(
     let mut bootstrap = None;
     let until = tokio::time::Instant::now() + BOOTSTRAP_LIMIT;
     loop {
-        match member_state.book.identity().ring {
-            RingState::Belongs { ring } => return Ok(ring),
-            // Begun, and continuing since a restart, or waiting for another order.
-            RingState::Fresh | RingState::Bootstrapping { .. } if bootstrap.is_none() => {
-                let (answer, answered) = oneshot::channel();
-                let order = BootstrapOrder {
-                    origin: LogOrigin::after(origin),
-                    answer,
-                };
-                if member_state.order_bootstrap(order) {
-                    bootstrap = Some(answered);
-                }
-            }
-            RingState::Fresh | RingState::Bootstrapping { .. } => {}
+        if let RingState::Belongs { ring } = member_state.book.identity().ring {
+            return Ok(ring);
+        }
+        // Begun, and continuing since a restart, or waiting for another order.
+        if bootstrap.is_none() {
+            let (answer, answered) = oneshot::channel();
+            let order = BootstrapOrder {
+                origin: LogOrigin::after(origin),
+                answer,
+            };
+            bootstrap = member_state.order_bootstrap(order).then_some(answered);
         }
         if let Some(answered) = &mut bootstrap
             && let Ok(Err(refusal)) = answered.try_recv()
@@ -232,23 +229,12 @@ fn replication_source(
             "CREATE USER another one, and GRANT REPLICATION SLAVE ON *.* to it",
         ));
     }
-    let tls = match (verify, from.tls) {
-        (Some(_), false) => {
-            return Err(Refusal::refused(
-                "the primary's mysqld offers no TLS, so its replicas cannot verify it",
-                "give it a certificate (ssl_cert and ssl_key) of the ring's CA",
-            ));
-        }
-        (Some(verify), true) => verify,
-        (None, true) => SourceTls::Unverified,
-        (None, false) => SourceTls::Off,
-    };
     Ok(ReplicationSource {
         host: from.host.clone(),
         port: from.port,
         user: user.clone(),
         password: Secret::new(password.as_str()),
-        tls,
+        tls: source_tls(verify, from.tls)?,
     })
 }
 

@@ -26,7 +26,7 @@ use tokio::time::Instant;
 pub use crate::conversion::course::{Course, JournalEntries, JournalEntry};
 pub use crate::conversion::plan::{Obstacle, Planned, Step};
 pub use crate::conversion::scene::{ConversionMembers, MemberPlace, RingSeen};
-use crate::protocol::Refusal;
+use crate::protocol::{Refusal, source_tls};
 use crate::settings::PasswordSource;
 
 /// The conversion's direction.
@@ -102,18 +102,11 @@ pub struct StockReplica {
 impl StockReplica {
     /// How it verifies a source with or without TLS.
     fn source_tls(&self, offered: bool) -> Result<SourceTls, Refusal> {
-        match (&self.ca_file, offered) {
-            (Some(ca_file), true) => Ok(SourceTls::Verified {
-                ca_file: ca_file.clone(),
-                identity: true,
-            }),
-            (Some(_), false) => Err(Refusal::refused(
-                "its source offers no TLS, so it cannot verify it",
-                "give the source a certificate of the ring's CA",
-            )),
-            (None, true) => Ok(SourceTls::Unverified),
-            (None, false) => Ok(SourceTls::Off),
-        }
+        let verify = self.ca_file.clone().map(|ca_file| SourceTls::Verified {
+            ca_file,
+            identity: true,
+        });
+        source_tls(verify, offered)
     }
 }
 

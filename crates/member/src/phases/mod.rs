@@ -116,10 +116,7 @@ impl Base {
         match closed {
             Ok(Ok(()) | Err(StoreError::Closed)) => Ok(()),
             Ok(Err(error)) => Err(MemberError::Store(error)),
-            Err(error) => Err(MemberError::Ended {
-                what: "closing the log",
-                why: error.to_string(),
-            }),
+            Err(error) => Err(MemberError::ended("closing the log", error)),
         }
     }
 }

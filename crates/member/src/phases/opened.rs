@@ -64,10 +64,7 @@ impl Opened {
     /// [`MemberError`]; the data directory is then unlocked again.
     pub async fn open(settings: Settings, with: Surroundings) -> Result<Self, MemberError> {
         let data_dir = &settings.data_dir;
-        std::fs::create_dir_all(data_dir).map_err(|source| MemberError::DataDir {
-            path: data_dir.clone(),
-            source,
-        })?;
+        std::fs::create_dir_all(data_dir).map_err(MemberError::data_dir(data_dir))?;
         let lock = DirectoryLock::take(data_dir)?;
         let claim = Claim {
             ring_name: settings.ring_name.clone(),
@@ -325,12 +322,7 @@ impl Opened {
         };
         let meta_dir = settings.data_dir.join(META);
         let opened = tokio::task::spawn_blocking(move || open_log(options, meta_dir)).await;
-        let log = opened.unwrap_or_else(|error| {
-            Err(MemberError::Ended {
-                what: "opening the log",
-                why: error.to_string(),
-            })
-        })?;
+        let log = opened.map_err(|error| MemberError::ended("opening the log", error))??;
         // After the log: a crash in between leaves a log without the note, not a note without a log.
         book.note_log_begun().map_err(IdentityError::File)?;
         Ok(log)
@@ -425,10 +417,8 @@ async fn rejoin(
 ) -> Result<Returning, MemberError> {
     let mut returning = returning(&store.handle(), own, calls);
     let rejoin = returning.before_the_start(&store.handle()).await;
-    let rejoin = rejoin.map_err(|error| MemberError::Ended {
-        what: "noting that the log's end is in doubt",
-        why: error.to_string(),
-    })?;
+    let noting = "noting that the log's end is in doubt";
+    let rejoin = rejoin.map_err(|error| MemberError::ended(noting, error))?;
     let Rejoin::CutBack { to, ring_last } = rejoin else {
         return Ok(returning);
     };

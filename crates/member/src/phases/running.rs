@@ -45,10 +45,10 @@ impl Running {
         let error = tokio::select! {
             fault = member.fault() => why_stopped(fault, log),
             error = log_failure(log) => MemberError::Store(error),
-            () = self.base.server.ended() => MemberError::Ended {
-                what: "the port for other members",
-                why: "keep the member's log output and start it again".to_owned(),
-            },
+            () = self.base.server.ended() => MemberError::ended(
+                "the port for other members",
+                "keep the member's log output and start it again",
+            ),
         };
         self.base.state.fails(&error);
         error
@@ -139,10 +139,7 @@ async fn begin(
     let member = member.await?;
     member.take_in_by(Arc::new(log.clone()));
     let kept = member.keep_formats_in(&base.book);
-    kept.map_err(|source| MemberError::DataDir {
-        path: settings.data_dir.clone(),
-        source,
-    })?;
+    kept.map_err(MemberError::data_dir(&settings.data_dir))?;
     let ring = started
         .insert(RingHandle {
             member: member.clone(),
@@ -278,10 +275,7 @@ fn look_after_mysqld(
         given,
         ring.clone(),
     );
-    let management = management.map_err(|source| MemberError::DataDir {
-        path: config.data_dir.clone(),
-        source,
-    })?;
+    let management = management.map_err(MemberError::data_dir(&config.data_dir))?;
     if let Some(watching) = management.take_part(told) {
         let watching = watching.run();
         let watching = ring.member.essential("judging the primary", watching);

@@ -2,12 +2,15 @@
 
 use std::fmt;
 
+use mysqld_server::SourceTls;
 use mysqld_server::conversion::ServerLook;
 use mysqld_server::provision::CloneAccount;
 use raft_types::{MemberId, MemberRecord, OpId, RingId, UnixSeconds};
 use ring_admin::{PauseRequest, RecordChange, RepairPlan, RulesChange};
 use serde::{Deserialize, Serialize};
 use transport::Right;
+
+use crate::protocol::Refusal;
 
 /// A command to one member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -310,6 +313,22 @@ pub struct ReplicateFrom {
     /// Its password.
     #[serde(default)]
     pub password: Option<String>,
+}
+
+/// How a replica verifies its source: as in `verify`, where that offers TLS.
+///
+/// # Errors
+/// When it cannot.
+pub(crate) fn source_tls(verify: Option<SourceTls>, offered: bool) -> Result<SourceTls, Refusal> {
+    match (verify, offered) {
+        (Some(_), false) => Err(Refusal::refused(
+            "the source offers no TLS, so its replica cannot verify it",
+            "give its mysqld a certificate (ssl_cert and ssl_key) of the ring's CA",
+        )),
+        (Some(verify), true) => Ok(verify),
+        (None, true) => Ok(SourceTls::Unverified),
+        (None, false) => Ok(SourceTls::Off),
+    }
 }
 
 impl fmt::Debug for ReplicateFrom {

@@ -12,6 +12,7 @@ use ring_admin::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+pub(crate) use crate::protocol::command::source_tls;
 pub use crate::protocol::command::{
     MysqldAnswer, MysqldOrder, OperatorCommand, Order, PurgeRequest, ReplicateFrom,
 };

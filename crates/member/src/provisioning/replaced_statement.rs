@@ -40,22 +40,19 @@ impl Provisioner {
         let stopped = |status: &RoleStatus| {
             matches!(status.state, RoleState::Stopped { .. }) && status.not_the_rings.is_empty()
         };
-        let held = self.hold.borrow().is_some();
-        if held
-            || !matches!(
-                tokio::time::timeout(STOPS, role.wait_for(stopped)).await,
-                Ok(Ok(_))
-            )
-        {
+        let is_free = self.hold.borrow().is_none();
+        let stops = tokio::time::timeout(STOPS, role.wait_for(stopped));
+        if !is_free || !matches!(stops.await, Ok(Ok(_))) {
             return Err(refused(
                 "the applier of this member is not stopped by a transaction",
             ));
         }
         let what = format!("an operator executes a statement in the place of {gtid}");
-        let executed = match self.hold_the_role(Hold::Working { what }).await {
-            Ok(()) => self.execute_at(gtid, statement).await,
-            Err(refusal) => Err(refusal),
+        let executed = async {
+            self.hold_the_role(Hold::Working { what }).await?;
+            self.execute_at(gtid, statement).await
         };
+        let executed = executed.await;
         self.set(None);
         executed?;
         Ok(self.mysqld.followed().await? == RoleState::Following)
