@@ -134,7 +134,7 @@ pub async fn look(
     let (replicates_from, of_channels) = replicates_from(&mut connection).await?;
     let leaves_out = leaves_out(&mut connection, of_channels).await?;
     let open_start = open_start(&mut connection, &observed, requirements).await?;
-    let acknowledges = acknowledges(&mut connection).await?;
+    let acknowledges = !acknowledging(&mut connection).await?.is_empty();
     let tls = takes_tls(&mut connection).await?;
     let gtids = connection
         .query("SELECT @@GLOBAL.gtid_owned, @@GLOBAL.gtid_executed, @@GLOBAL.gtid_purged, @@GLOBAL.port")
@@ -318,14 +318,20 @@ async fn leaves_out(
     Ok(all)
 }
 
-async fn acknowledges(connection: &mut Connection) -> Result<bool, LinkError> {
+/// The variables by which it acknowledges received transactions.
+pub(super) async fn acknowledging(connection: &mut Connection) -> Result<Vec<String>, LinkError> {
     let enabled = connection
         .query(
             "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('rpl_semi_sync_replica_enabled', \
              'rpl_semi_sync_slave_enabled')",
         )
         .await?;
-    Ok(enabled.rows.iter().any(|row| row.text_at(1) == Some("ON")))
+    let on = enabled
+        .rows
+        .iter()
+        .filter(|row| row.text_at(1) == Some("ON"));
+    let names = on.filter_map(|row| row.text_at(0));
+    Ok(names.map(str::to_owned).collect())
 }
 
 async fn takes_tls(connection: &mut Connection) -> Result<bool, LinkError> {

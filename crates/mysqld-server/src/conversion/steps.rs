@@ -6,6 +6,7 @@ use mysql_link::{ConnectOptions, Connection, QueryResult, literal};
 use thiserror::Error;
 
 use crate::channels::ReplicationSource;
+use crate::conversion::server_probe::acknowledging;
 use crate::follower_binlog::leave_following;
 use crate::read_only::{self, EventsAtOpening};
 use crate::sessions::{end_statement_logging, let_commits_through};
@@ -110,15 +111,8 @@ pub async fn wait_for_nobody(connect: &ConnectOptions) -> Result<(), ConversionE
 /// When it cannot be set, or its receiver does not restart.
 pub async fn stop_acknowledging(connect: &ConnectOptions) -> Result<(), ConversionError> {
     let mut connection = open(connect).await?;
-    let enabled = connection
-        .query("SHOW GLOBAL VARIABLES WHERE Variable_name IN ('rpl_semi_sync_replica_enabled', 'rpl_semi_sync_slave_enabled')")
-        .await
-        .map_err(doing("reading the state of semi-sync"))?;
-    let on = enabled
-        .rows
-        .iter()
-        .filter(|row| row.text_at(1) == Some("ON"));
-    let names: Vec<&str> = on.filter_map(|row| row.text_at(0)).collect();
+    let names = acknowledging(&mut connection).await;
+    let names = names.map_err(doing("reading the state of semi-sync"))?;
     let channels = channels(&mut connection).await?;
     let off = names.iter().map(|name| format!("SET GLOBAL {name} = OFF"));
     let mut statements: Vec<String> = off.collect();
