@@ -11,7 +11,7 @@ use binlog_server::{
 };
 use tokio::net::TcpListener;
 
-use crate::binlog_serving::served_log::{OlderLog, ServedLog};
+use crate::binlog_serving::served_log::ServedLog;
 use crate::error::MemberError;
 use crate::log_keeping;
 use crate::mysqld::usual_server_id;
@@ -31,8 +31,7 @@ pub(crate) fn prepare(
     let Some(options) = options(state) else {
         return Ok(None);
     };
-    let older = OlderLog::of(&state.settings, ring);
-    let log = Arc::new(ServedLog::new(ring.clone(), older));
+    let log = Arc::new(ServedLog::new(&state.settings, ring.clone()));
     let orders = Arc::new(Orders {
         ring: ring.clone(),
         state: state.clone(),
