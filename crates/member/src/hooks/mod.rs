@@ -1,7 +1,7 @@
 //! Operator commands that the member runs when the primary changes, to notify a proxy, a name service or a person. They run after the
 //! change and cannot delay it. `reports.rs` decides which hook is due, and one task runs the commands in turn, each with a time limit.
 
-pub(crate) mod reports;
+mod reports;
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -147,7 +147,7 @@ pub(crate) async fn run(state: Arc<MemberState>) {
         let command = command(&settings, kind);
         if command.is_empty() {
             reports.ended(kind, &seen, None, Instant::now());
-            state.hooks.change(|view| view.failing = reports.failing());
+            state.hooks().failing = reports.failing();
             continue;
         }
         let event = seen.event(kind, &view, mysqld);
@@ -163,11 +163,10 @@ pub(crate) async fn run(state: Arc<MemberState>) {
         }
         let failures = u64::from(ran.failure.is_some());
         reports.ended(kind, &seen, ran.failure, Instant::now());
-        state.hooks.change(|view| {
-            view.runs_total += 1;
-            view.failures_total += failures;
-            view.failing = reports.failing();
-        });
+        let mut view = state.hooks();
+        view.runs_total += 1;
+        view.failures_total += failures;
+        view.failing = reports.failing();
     }
 }
 

@@ -1,13 +1,12 @@
 //! What hooks report, and when. An event describes the state of the primary that a member sees, for a command's environment. A hook runs,
 //! with a growing delay after failures, until its last successful report equals that state. Pure: the time is an argument.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use raft_types::{MemberId, MemberKind};
 use tokio::time::Instant;
 
-use crate::status::{FailingHook, HooksView, MemberView, MysqlView, Question, Role, answer};
+use crate::status::{FailingHook, MemberView, MysqlView, Question, Role, answer};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventKind {
@@ -143,7 +142,7 @@ fn primary_of(view: &MemberView, own: bool) -> Option<MemberId> {
     (member.record.kind == MemberKind::Database && !takes_care).then_some(leader)
 }
 
-// Which hook is due, and the runs for the status.
+// Which hook is due.
 
 /// The delay after the first failure; each further failure doubles it.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -244,20 +243,6 @@ fn retry_delay(failures: u64) -> Duration {
     FIRST_RETRY
         .saturating_mul(2_u32.saturating_pow(doublings))
         .min(LONGEST_RETRY)
-}
-
-/// Hook results since the member started, for its status.
-#[derive(Debug, Default)]
-pub(crate) struct HookFigures(Mutex<HooksView>);
-
-impl HookFigures {
-    pub(crate) fn view(&self) -> HooksView {
-        self.change(|view| view.clone())
-    }
-
-    pub(super) fn change<T>(&self, change: impl FnOnce(&mut HooksView) -> T) -> T {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
 }
 
 #[cfg(test)]

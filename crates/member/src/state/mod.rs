@@ -3,7 +3,7 @@
 mod status_view;
 mod takeover;
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use binlog_store::{LogHandle, NotArchived, ReadFault};
 use consensus::Named;
@@ -19,7 +19,6 @@ use crate::archiving::ArchiveProgress;
 use crate::binlog_serving::served_log::Serving;
 use crate::credentials::{Credentials, Renewed};
 use crate::error::MemberError;
-use crate::hooks::reports::HookFigures;
 use crate::mysqld::MysqldManagement;
 use crate::protocol::Refusal;
 use crate::ring_handle::{RingHandle, now_in_seconds};
@@ -28,8 +27,8 @@ use crate::settings::{HookSettings, Settings};
 use crate::state::status_view::Observer;
 pub(crate) use crate::state::status_view::ring_status;
 use crate::status::{
-    ActivityView, ArchiveView, GtidText, LogView, MemberView, MysqlView, ReplicationRoutesView,
-    Role, ScrubView, ViewSource,
+    ActivityView, ArchiveView, GtidText, HooksView, LogView, MemberView, MysqlView,
+    ReplicationRoutesView, Role, ScrubView, ViewSource,
 };
 
 pub(crate) use crate::state::takeover::watch_takeovers;
@@ -80,7 +79,7 @@ pub(crate) struct MemberState {
     fault: Mutex<Option<String>>,
     pub(crate) credentials: Credentials,
     pub(crate) hook_settings: watch::Sender<HookSettings>,
-    pub(crate) hooks: HookFigures,
+    hooks: Mutex<HooksView>,
     /// Progress of the archive, where this member archives.
     pub(crate) archive: ArchiveProgress,
     /// The part of the ring's history in the data directory.
@@ -110,9 +109,14 @@ impl MemberState {
             phase: RwLock::new(Phase::Opened),
             bootstrap_orders,
             fault: Mutex::new(None),
-            hooks: HookFigures::default(),
+            hooks: Mutex::default(),
             archive: ArchiveProgress::default(),
         }
+    }
+
+    /// Hook results since the member started.
+    pub(crate) fn hooks(&self) -> MutexGuard<'_, HooksView> {
+        self.hooks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Enters the next phase.
@@ -295,7 +299,11 @@ impl ViewSource for MemberState {
                 .and_then(|parts| Some(parts.serving.as_ref()?.views())),
             replication_routes: parts.as_ref().map(|parts| parts.routes_view(ring.role)),
             archive: self.archive_view(),
-            hooks: self.hook_settings.borrow().any().then(|| self.hooks.view()),
+            hooks: self
+                .hook_settings
+                .borrow()
+                .any()
+                .then(|| self.hooks().clone()),
             fault: fault.clone().or(ring.fault),
             ..ring
         }
