@@ -174,12 +174,8 @@ impl Work {
                 "run the same version everywhere",
             )),
         };
-        self.events
-            .end(&match outcome {
-                Ok(result) => CommandEvent::Result(result),
-                Err(refusal) => CommandEvent::Refused(refusal),
-            })
-            .await;
+        let end = outcome.map_or_else(CommandEvent::Refused, CommandEvent::Result);
+        self.events.end(&end).await;
     }
 
     /// Writes an audit line for a command that changes state.
@@ -188,11 +184,7 @@ impl Work {
         from: &Origin,
         command: OperatorCommand,
     ) -> Result<CommandResult, Refusal> {
-        let Origin {
-            caller,
-            by,
-            claimed,
-        } = from;
+        let (caller, by, claimed) = (&from.caller, &from.by, &from.claimed);
         let audited = command.changes_something();
         let what = command.to_string();
         if audited {

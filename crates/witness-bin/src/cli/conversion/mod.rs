@@ -109,11 +109,7 @@ pub(crate) fn enable(args: &EnableArgs, format: Format) -> Result<(), Failure> {
     let end = |write_pause: &str| {
         format!("\nRing `{ring}` has taken over the primary of `{own}`. {write_pause}\n")
     };
-    block_on(async {
-        let mut course = Course::of(&conversion).await?;
-        let screen = args.run.screen(&conversion, format);
-        screen.go(&mut course, &question, end).await
-    })
+    args.run.go(&conversion, format, &question, end)
 }
 
 /// Runs `witness disable-raft`.
@@ -144,11 +140,7 @@ pub(crate) fn disable(args: &DisableArgs, format: Format) -> Result<(), Failure>
              The members no longer manage any server; stop them when you like. Their data directories stay.\n"
         )
     };
-    block_on(async {
-        let mut course = Course::of(&conversion).await?;
-        let screen = args.run.screen(&conversion, format);
-        screen.go(&mut course, &question, end).await
-    })
+    args.run.go(&conversion, format, &question, end)
 }
 
 impl RunArgs {
@@ -189,13 +181,23 @@ impl RunArgs {
         })
     }
 
-    fn screen(&self, conversion: &Conversion<'_>, format: Format) -> Screen {
-        Screen {
+    fn go(
+        &self,
+        conversion: &Conversion<'_>,
+        format: Format,
+        question: &str,
+        end: impl FnOnce(&str) -> String,
+    ) -> Result<(), Failure> {
+        let screen = Screen {
             direction: conversion.direction,
             format,
             dry_run: self.dry_run,
             consent: self.consent,
-        }
+        };
+        block_on(async {
+            let mut course = Course::of(conversion).await?;
+            screen.go(&mut course, question, end).await
+        })
     }
 }
 
