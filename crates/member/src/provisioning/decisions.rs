@@ -3,7 +3,7 @@
 use std::io;
 
 use binlog_format::gtid::GtidSet;
-use mysqld_controller::status::Hold;
+use mysqld_controller::status::{Hold, WriteFenceState};
 use mysqld_server::BinlogPlace;
 use mysqld_server::provision::{CloneOffer, CopyState, NoteStep, ProvisionNote};
 use mysqld_server::tail_trim::{ErrantFile, ErrantFiles, TrimmedTail, errant_files};
@@ -81,6 +81,61 @@ pub(super) fn wait_words(donor: &str, is_started: bool) -> String {
         true => what,
         false => format!("{what}: start it, if nothing else does"),
     }
+}
+
+/// Whether a copy may replace the data of a mysqld: `applies`, the ring's log to it; `leads`, its member.
+///
+/// # Errors
+/// When it may not, with what to do.
+pub(super) fn may_begin(applies: bool, leads: bool) -> Result<(), Refusal> {
+    if !applies {
+        return Err(Refusal::refused(
+            "nothing is applied to this member's mysqld (`mysql.apply = \"off\"`), so that a copy would not follow the ring",
+            "set mysql.apply = \"rows\", and start the member again",
+        ));
+    }
+    if leads {
+        return Err(Refusal::refused(
+            "this member leads, and its mysqld is or becomes the primary",
+            "nothing was changed; transfer the leadership first with `witness switchover`",
+        ));
+    }
+    Ok(())
+}
+
+/// Whether a running mysqld is closed for writes.
+///
+/// # Errors
+/// When it may be open.
+pub(super) fn is_closed(fence: &WriteFenceState) -> Result<(), Refusal> {
+    match fence {
+        WriteFenceState::Open | WriteFenceState::Opening | WriteFenceState::NotClosed { .. } => {
+            Err(Refusal::refused(
+                "clients can write to this member's mysqld, or commits wait in it",
+                "check with `witness status`, and try again when it is closed",
+            ))
+        }
+        WriteFenceState::Closed { .. }
+        | WriteFenceState::NotOpened { .. }
+        | WriteFenceState::Unknown => Ok(()),
+    }
+}
+
+/// Whether a donor may be copied: a copy with errant transactions could not follow.
+///
+/// # Errors
+/// When it has some.
+pub(super) fn has_no_errant(errant: &GtidSet) -> Result<(), Refusal> {
+    if errant.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::refused(
+        format!(
+            "the mysqld of this member has transactions that the ring has not committed (errant), and so would its copy: {}",
+            errant.to_string().replace('\n', "")
+        ),
+        "name another donor with --from",
+    ))
 }
 
 /// Whether the mysqld `theirs` of the named member can now be copied to the mysqld `own`.

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
 use mysqld_controller::Ring;
-use mysqld_controller::status::{Hold, RoleState, WriteFenceState, WriteFenceStatus};
+use mysqld_controller::status::{Hold, RoleState, WriteFenceStatus};
 use mysqld_controller::watch::{Protection, WatchReport};
 use mysqld_server::provision::{
     BeforeALook, CloneAccount, CloneOffer, CopyState, NoteStep, ProvisionError, ProvisionNote,
@@ -35,8 +35,8 @@ use tokio::time::Instant;
 
 use self::copied_mysqld::{BEGIN, LOOK, Stop};
 use self::decisions::{
-    AGAIN, Kept, Next, accounts_fit, files_with, hold_before_a_check, interrupted, keep, next,
-    not_all, unreadable, wait_words,
+    AGAIN, Kept, Next, accounts_fit, files_with, has_no_errant, hold_before_a_check, interrupted,
+    is_closed, keep, may_begin, next, not_all, unreadable, wait_words,
 };
 use crate::protocol::{
     CommandProgress, ProvisionPlan, Provisioned, Refusal, RefusalKind, SchemaSize,
@@ -267,33 +267,15 @@ impl Provisioner {
             ));
         }
         let executed = executed(&self.mysqld.connect).await?;
-        let errant = executed.difference(&self.committed().await?);
-        if !errant.is_empty() {
-            return Err(Refusal::refused(
-                format!(
-                    "the mysqld of this member has transactions that the ring has not committed (errant), and so would its copy: {}",
-                    errant.to_string().replace('\n', "")
-                ),
-                "name another donor with --from",
-            ));
-        }
+        has_no_errant(&executed.difference(&self.committed().await?))?;
         Ok(offer(&self.mysqld.connect, recipient).await?)
     }
 
     fn may_begin(&self) -> Result<(), Refusal> {
-        if self.mysqld.role.is_none() {
-            return Err(Refusal::refused(
-                "nothing is applied to this member's mysqld (`mysql.apply = \"off\"`), so that a copy would not follow the ring",
-                "set mysql.apply = \"rows\", and start the member again",
-            ));
-        }
-        if self.ring.serving_term().is_some() {
-            return Err(Refusal::refused(
-                "this member leads, and its mysqld is or becomes the primary",
-                "nothing was changed; transfer the leadership first with `witness switchover`",
-            ));
-        }
-        Ok(())
+        may_begin(
+            self.mysqld.role.is_some(),
+            self.ring.serving_term().is_some(),
+        )
     }
 
     /// All steps before the first byte is removed, and the statement that removes it. `touched`: true if this attempt or an earlier one has
@@ -336,16 +318,8 @@ impl Provisioner {
     /// Makes the role release a running server.
     async fn take_hold(&self, donor: &dyn Donor, touched: bool, what: &str) -> Result<(), Refusal> {
         let down = executed(&self.mysqld.connect).await.is_err();
-        let state = self.write_fence.borrow().state.clone();
-        let may_be_open = matches!(
-            state,
-            WriteFenceState::Open | WriteFenceState::Opening | WriteFenceState::NotClosed { .. }
-        );
-        if !down && may_be_open {
-            return Err(Refusal::refused(
-                "clients can write to this member's mysqld, or commits wait in it",
-                "check with `witness status`, and try again when it is closed",
-            ));
+        if !down {
+            is_closed(&self.write_fence.borrow().state)?;
         }
         let hold = Hold::Working {
             what: what.to_owned(),
