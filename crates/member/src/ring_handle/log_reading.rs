@@ -51,7 +51,7 @@ impl RingHandle {
     /// The committed transactions missing in a reader's set `have`.
     pub(crate) fn beyond(&self, have: GtidSet) -> BoxStream<'static, Result<LogPiece, ReadError>> {
         match Reading::begin(self.clone(), have) {
-            Ok(reading) => stream::unfold(Some(reading), Reading::step).boxed(),
+            Ok(reading) => stream::try_unfold(reading, Reading::step).boxed(),
             Err(error) => stream::iter([Err(error)]).boxed(),
         }
     }
@@ -85,13 +85,9 @@ impl Reading {
     }
 
     /// The next piece; an error ends the stream.
-    async fn step(reading: Option<Self>) -> Option<(Result<LogPiece, ReadError>, Option<Self>)> {
-        let mut reading = reading?;
-        match reading.next_piece().await {
-            Ok(Some(piece)) => Some((Ok(piece), Some(reading))),
-            Ok(None) => None,
-            Err(error) => Some((Err(error), None)),
-        }
+    async fn step(mut self) -> Result<Option<(LogPiece, Self)>, ReadError> {
+        let piece = self.next_piece().await?;
+        Ok(piece.map(|piece| (piece, self)))
     }
 
     /// None when the member stops.
