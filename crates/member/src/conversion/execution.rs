@@ -1,7 +1,7 @@
 //! The effects of each step: orders to the members, statements at replicas without one, and waits for their results.
 
 use binlog_format::gtid::GtidSet;
-use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError, TlsMode};
+use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError, Secret, TlsMode};
 use mysqld_server::conversion::{ReplicatesFrom, ServerLook, steps};
 use mysqld_server::{ReplicationSource, SourceTls};
 use raft_types::host_and_port;
@@ -205,14 +205,26 @@ impl Course<'_> {
 
     async fn repoint(&self, address: &str) -> Done {
         let stock = self.conversion.stock_replica(address);
-        let (Some(stock), Some(server)) = (stock, &self.conversion.binlog_server) else {
+        let server = self.conversion.binlog_server.as_ref();
+        let Some((stock, ((host, port), server))) = stock.zip(server) else {
             return Err(Refusal::refused(
                 "there is no binlog server that it could follow",
                 "give --binlog-server",
             ));
         };
         self.until_executed(address, &self.origin().await?).await?;
-        let source = server.source(stock)?;
+        let password = server.password.read().map_err(|error| {
+            failed(format!(
+                "the password of [binlog_server] cannot be read: {error}"
+            ))
+        })?;
+        let source = ReplicationSource {
+            host: host.clone(),
+            port: *port,
+            user: server.user.clone(),
+            password: Secret::new(password),
+            tls: stock.source_tls(server.certificate.is_some())?,
+        };
         let followed = steps::follow_source(&stock.connect, &source).await;
         followed.map_err(failed)?;
         let running = |channel: &ReplicatesFrom| channel.receives && channel.applies;

@@ -19,7 +19,7 @@ mod scene;
 use std::path::PathBuf;
 
 use mysql_link::{ConnectOptions, Secret};
-use mysqld_server::{ReplicationSource, SourceTls};
+use mysqld_server::SourceTls;
 use raft_types::MemberId;
 use tokio::time::Instant;
 
@@ -27,7 +27,7 @@ pub use crate::conversion::course::{Course, JournalEntries, JournalEntry};
 pub use crate::conversion::plan::{Obstacle, Planned, Step};
 pub use crate::conversion::scene::{ConversionMembers, MemberPlace, RingSeen};
 use crate::protocol::{Refusal, source_tls};
-use crate::settings::PasswordSource;
+use crate::settings::BinlogServerSettings;
 
 /// The conversion's direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,8 +72,8 @@ pub struct Conversion<'a> {
     pub connect: ConnectOptions,
     /// Replicas without a member whose source also changes.
     pub stock: Vec<StockReplica>,
-    /// The binlog server that those are to follow, where `enable-raft` is given one.
-    pub binlog_server: Option<StockSource>,
+    /// Host and port of the binlog server that those are to follow, where `enable-raft` is given one, and its other settings.
+    pub binlog_server: Option<((String, u16), BinlogServerSettings)>,
     /// How replicas reach the primary, for `disable-raft`.
     pub account: ReplicationAccount,
     /// How a replica verifies the primary.
@@ -107,41 +107,6 @@ impl StockReplica {
             identity: true,
         });
         source_tls(verify, offered)
-    }
-}
-
-/// A binlog server, as the source of replicas without a member.
-#[derive(Debug, Clone)]
-pub struct StockSource {
-    /// Its host and port.
-    pub address: (String, u16),
-    /// Name of its account.
-    pub user: String,
-    /// Source of that account's password.
-    pub password: PasswordSource,
-    /// True if it is reached over TLS.
-    pub tls: bool,
-}
-
-impl StockSource {
-    /// As the source of this replica.
-    ///
-    /// # Errors
-    /// When the password cannot be read.
-    fn source(&self, replica: &StockReplica) -> Result<ReplicationSource, Refusal> {
-        let password = self.password.read().map_err(|error| {
-            failed(format!(
-                "the password of [binlog_server] cannot be read: {error}"
-            ))
-        })?;
-        let (host, port) = self.address.clone();
-        Ok(ReplicationSource {
-            host,
-            port,
-            user: self.user.clone(),
-            password: Secret::new(password),
-            tls: replica.source_tls(self.tls)?,
-        })
     }
 }
 

@@ -93,7 +93,7 @@ impl Conversion<'_> {
             stock,
             leads: ring.leader == Some(self.own),
             rings,
-            binlog_server: self.binlog_server.as_ref().map(|one| one.address.clone()),
+            binlog_server: self.binlog_server.clone().map(|(address, _)| address),
         };
         Ok((scene, places))
     }

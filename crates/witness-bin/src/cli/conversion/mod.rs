@@ -8,9 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use member::connect_options;
-use member::conversion::{
-    Conversion, Course, Direction, ReplicationAccount, StockReplica, StockSource,
-};
+use member::conversion::{Conversion, Course, Direction, ReplicationAccount, StockReplica};
 use member::settings::{PasswordSource, Settings};
 use mysql_link::{ConnectOptions, Endpoint, Secret};
 use mysqld_server::SourceTls;
@@ -96,13 +94,7 @@ pub(crate) fn enable(args: &EnableArgs, format: Format) -> Result<(), Failure> {
     let mut conversion = args
         .run
         .conversion(Direction::EnableRaft, &settings, &members)?;
-    let source = binlog_server.zip(settings.binlog_server.as_ref());
-    conversion.binlog_server = source.map(|(address, server)| StockSource {
-        address,
-        user: server.user.clone(),
-        password: server.password.clone(),
-        tls: server.certificate.is_some(),
-    });
+    conversion.binlog_server = binlog_server.zip(settings.binlog_server.clone());
     let (ring, own) = (&settings.ring_name, &settings.own.name);
     let question =
         format!("Create ring `{ring}` from these servers? Clients cannot write for a moment.");
