@@ -27,9 +27,9 @@ pub struct UnusableFile {
 #[must_use]
 pub fn unusable_files(settings: &Settings) -> Vec<UnusableFile> {
     let mut unusable = Vec::new();
-    let mut check = |key: &'static str, error: Option<&dyn Display>| {
-        let why = error.map(ToString::to_string);
-        unusable.extend(why.map(|why| UnusableFile { key, why }));
+    let mut add = |key, error: &dyn Display| {
+        let why = error.to_string();
+        unusable.push(UnusableFile { key, why });
     };
     if let Some(tls) = &settings.tls
         && let Err(error) = tls.load()
@@ -39,11 +39,11 @@ pub fn unusable_files(settings: &Settings) -> Vec<UnusableFile> {
             file if file == tls.ca_file => "tls.ca_file",
             _ => "tls.certificate_file",
         };
-        check(key, Some(&error));
+        add(key, &error);
     }
     if let Some(mysql) = &settings.mysql {
         match connect_options(mysql) {
-            Err(error) => check("mysql.password_file", Some(&error)),
+            Err(error) => add("mysql.password_file", &error),
             Ok(options) => {
                 if let Err(error) = options.tls.check() {
                     let pair = mysql.tls_certificate.as_ref();
@@ -56,14 +56,11 @@ pub fn unusable_files(settings: &Settings) -> Vec<UnusableFile> {
                         }
                         _ => "mysql.tls_certificate_file",
                     };
-                    check(key, Some(&error));
+                    add(key, &error);
                 }
-                let error = options
-                    .public_key
-                    .read()
-                    .err()
-                    .map(|error| error.to_string());
-                check("mysql.public_key_file", display(error.as_ref()));
+                if let Err(error) = options.public_key.read() {
+                    add("mysql.public_key_file", &error);
+                }
             }
         }
     }
@@ -76,28 +73,26 @@ pub fn unusable_files(settings: &Settings) -> Vec<UnusableFile> {
                     true => "binlog_server.tls_key_file",
                     false => "binlog_server.tls_certificate_file",
                 };
-                check(key, Some(&error));
+                add(key, &error);
             }
-            Err(error) => check("binlog_server.password_file", Some(&error)),
+            Err(error) => add("binlog_server.password_file", &error),
         }
     }
     if let Some(archive) = &settings.archive {
         let (url, file) = (archive.url.clone(), archive.options_file.as_deref());
-        let options = StorageSettings::with_options_of(url, file, archive.call_limit).err();
-        check("archive.options_file", display(options.as_ref()));
+        if let Err(error) = StorageSettings::with_options_of(url, file, archive.call_limit) {
+            add("archive.options_file", &error);
+        }
         let recipients = archive.recipients_file.as_deref().map(Recipients::of_file);
-        let error = recipients.and_then(Result::err);
-        check("archive.recipients_file", display(error.as_ref()));
+        if let Some(Err(error)) = recipients {
+            add("archive.recipients_file", &error);
+        }
         let identity = archive.identity_file.as_deref();
-        let error = identity.map(Identities::of_private_file);
-        let error = error.and_then(Result::err);
-        check("archive.identity_file", display(error.as_ref()));
+        if let Some(Err(error)) = identity.map(Identities::of_private_file) {
+            add("archive.identity_file", &error);
+        }
     }
     unusable
-}
-
-fn display<E: Display>(error: Option<&E>) -> Option<&dyn Display> {
-    error.map(|error| error as &dyn Display)
 }
 
 pub(crate) struct Credentials {

@@ -73,16 +73,13 @@ impl DirectoryLock {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         let mut file = options.open(&path).map_err(failed)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(LockError::InUse {
-                    path: data_dir.to_owned(),
-                    holder: holder(&mut file),
-                });
-            }
-            Err(TryLockError::Error(source)) => return Err(failed(source)),
-        }
+        file.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => LockError::InUse {
+                path: data_dir.to_owned(),
+                holder: holder(&mut file),
+            },
+            TryLockError::Error(source) => failed(source),
+        })?;
         for kept in [data_dir.join(LOG), data_dir.join(META)] {
             may_be_written(&kept).map_err(|source| match source.kind() {
                 io::ErrorKind::PermissionDenied => LockError::NotOurs {
@@ -255,30 +252,19 @@ impl IdentityRecord {
         Ok(text)
     }
 
-    fn fresh(claim: &Claim, reached: FormatVersion) -> Self {
-        Self {
-            reached,
-            ring_name: claim.ring_name.clone(),
-            member_name: claim.member_name.clone(),
-            identity: Identity::fresh(claim.member_id),
-            log_begins_behind: LogOrigin::default(),
-            log_begun: false,
-        }
-    }
-
     fn check(&self, data_dir: &Path, claim: &Claim) -> Result<(), IdentityFileError> {
         let whose = |id, name: &str, ring: &str| format!("member {id} `{name}` of ring `{ring}`");
         let found = whose(self.identity.member, &self.member_name, &self.ring_name);
         let claimed = whose(claim.member_id, &claim.member_name, &claim.ring_name);
         if found == claimed {
-            Ok(())
-        } else {
-            Err(IdentityFileError::Foreign {
-                path: data_dir.join(FILE_NAME),
-                found,
-                claimed,
-            })
+            return Ok(());
         }
+        let path = data_dir.join(FILE_NAME);
+        Err(IdentityFileError::Foreign {
+            path,
+            found,
+            claimed,
+        })
     }
 
     /// Replaces the file. Durable on return: a crash leaves the old or the new content.
@@ -305,10 +291,16 @@ pub(crate) fn open_identity(
         // Without its identity, a log is indistinguishable from another member's.
         None if holds_a_log(data_dir) => return Err(IdentityFileError::Missing { path }),
         None => {
-            let record = IdentityRecord::fresh(claim, speaks.oldest());
-            record
-                .store(data_dir)
-                .map_err(|source| IdentityFileError::Io { path, source })?;
+            let record = IdentityRecord {
+                reached: speaks.oldest(),
+                ring_name: claim.ring_name.clone(),
+                member_name: claim.member_name.clone(),
+                identity: Identity::fresh(claim.member_id),
+                log_begins_behind: LogOrigin::default(),
+                log_begun: false,
+            };
+            let stored = record.store(data_dir);
+            stored.map_err(|source| IdentityFileError::Io { path, source })?;
             record
         }
     };
@@ -345,7 +337,6 @@ impl ring_admin::IdentityFile for BoundFile {
     }
 }
 
-const UNMANAGED_FILE: &str = "hands-off";
 const CONTENT: &[u8] =
     b"This member does not manage its mysqld until `witness enable-raft` is run again.\n";
 /// Content of the note when mysqld was the primary.
@@ -355,15 +346,11 @@ const OF_THE_PRIMARY: &[u8] =
 /// The note that the member must not manage its mysqld: no start, stop, open, close or apply. `witness enable-raft` and `witness
 /// disable-raft` write and remove it; it persists across restarts.
 #[derive(Debug, Clone)]
-pub(crate) struct UnmanagedNote {
-    data_dir: PathBuf,
-}
+pub(crate) struct UnmanagedNote(PathBuf);
 
 impl UnmanagedNote {
     pub(crate) fn of(data_dir: &Path) -> Self {
-        Self {
-            data_dir: data_dir.to_owned(),
-        }
+        Self(data_dir.join("hands-off"))
     }
 
     /// Whether it exists.
@@ -371,7 +358,7 @@ impl UnmanagedNote {
     /// # Errors
     /// When the directory cannot be read; then mysqld must be left alone.
     pub(crate) fn is_set(&self) -> io::Result<bool> {
-        self.data_dir.join(UNMANAGED_FILE).try_exists()
+        self.0.try_exists()
     }
 
     /// Writes it. Durable on return.
@@ -379,7 +366,7 @@ impl UnmanagedNote {
     /// # Errors
     /// An error of the operating system.
     pub(crate) fn set(&self) -> io::Result<()> {
-        durable_file::replace(&self.data_dir.join(UNMANAGED_FILE), CONTENT)
+        durable_file::replace(&self.0, CONTENT)
     }
 
     /// Writes it for a closed mysqld that was the primary and had all of the ring's transactions. Durable on return.
@@ -388,7 +375,7 @@ impl UnmanagedNote {
     /// An error of the operating system.
     pub(crate) fn set_at_the_primary(&self) -> io::Result<()> {
         let content = [CONTENT, OF_THE_PRIMARY].concat();
-        durable_file::replace(&self.data_dir.join(UNMANAGED_FILE), &content)
+        durable_file::replace(&self.0, &content)
     }
 
     /// Returns whether it was written by [`Self::set_at_the_primary`].
@@ -396,7 +383,7 @@ impl UnmanagedNote {
     /// # Errors
     /// When it cannot be read, or does not exist.
     pub(crate) fn is_of_the_primary(&self) -> io::Result<bool> {
-        let content = std::fs::read(self.data_dir.join(UNMANAGED_FILE))?;
+        let content = std::fs::read(&self.0)?;
         Ok(content.ends_with(OF_THE_PRIMARY))
     }
 
@@ -405,7 +392,7 @@ impl UnmanagedNote {
     /// # Errors
     /// An error of the operating system.
     pub(crate) fn clear(&self) -> io::Result<()> {
-        durable_file::remove(&self.data_dir.join(UNMANAGED_FILE))
+        durable_file::remove(&self.0)
     }
 }
 

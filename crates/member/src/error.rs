@@ -1,7 +1,7 @@
 //! Why a member does not start, or fails.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use binlog_store::{CutBackError, OpenError, StoreError};
 use consensus::{Fault, StartError};
@@ -106,4 +106,16 @@ pub enum MemberError {
         /// Its error.
         why: String,
     },
+}
+
+impl MemberError {
+    pub(crate) fn ended(what: &'static str, why: impl ToString) -> Self {
+        let why = why.to_string();
+        Self::Ended { what, why }
+    }
+
+    pub(crate) fn data_dir(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::DataDir { path, source }
+    }
 }

@@ -17,15 +17,6 @@ use crate::settings::Settings;
 const PATIENCE_LEASES: u32 = 8;
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// Whether to wait for a successor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Successor {
-    /// The primary continues in the meantime.
-    Awaited,
-    /// This member's mysqld is no longer the primary.
-    NowOrNever,
-}
-
 /// Transfers the leadership if possible, and ends mysqld. The log is closed afterwards.
 pub(crate) async fn in_good_order(
     member: &Member,
@@ -36,26 +27,21 @@ pub(crate) async fn in_good_order(
     let mysql = settings.mysql.as_ref();
     let statements = mysql.map_or(Duration::ZERO, |mysql| mysql.longest_wait_for_statements());
     // First, after all running commits: mysqld may take long to end, and the ring needs a primary until then.
-    give_leadership_away(member, lease, statements, Successor::Awaited).await;
+    give_leadership_away(member, lease, statements, true).await;
     // While it still leads, mysqld's running commits can be acknowledged.
     if let Some(management) = management {
         management.end(Child::Stops).await;
     }
     // A member that waited for slow commits may take over now.
-    give_leadership_away(member, lease, statements, Successor::NowOrNever).await;
+    give_leadership_away(member, lease, statements, false).await;
 }
 
 /// Transfers the leadership, if this member leads and another can take over. With a primary here, an attempt waits for `statements` in
-/// addition.
-async fn give_leadership_away(
-    member: &Member,
-    lease: Duration,
-    statements: Duration,
-    successor: Successor,
-) {
+/// addition. `waits`: for a successor, while the primary continues.
+async fn give_leadership_away(member: &Member, lease: Duration, statements: Duration, waits: bool) {
     let patience = lease * PATIENCE_LEASES;
     let until = Instant::now() + patience;
-    let mut waits = false;
+    let mut told = false;
     while serves(member) {
         let error = match tokio::time::timeout(patience + statements, member.give_leadership_away())
             .await
@@ -72,7 +58,7 @@ async fn give_leadership_away(
                 return;
             }
         };
-        let awaited = successor == Successor::Awaited && Instant::now() < until;
+        let awaited = waits && Instant::now() < until;
         if !awaited || !may_pass(&error) || !has_candidates(member) {
             tracing::info!(%error, "stopping as the leader");
             return;
@@ -83,8 +69,8 @@ async fn give_leadership_away(
             tracing::info!(%error, "another member leads");
             return;
         }
-        if !waits {
-            waits = true;
+        if !told {
+            told = true;
             tracing::info!(%error, seconds = patience.as_secs_f32(), "waiting for a member that can take over; a second signal stops immediately");
         }
         tokio::time::sleep(AGAIN).await;
@@ -108,26 +94,22 @@ async fn serves_again(member: &Member, until: Instant) -> bool {
     true
 }
 
-/// Whether the same attempt may succeed a moment later. These errors changed nothing, or the leader continues or may lead again.
+/// Whether the same attempt may succeed a moment later. These errors changed nothing, or the leader continues or may lead again. Not a
+/// failed drain: each attempt delays clients. Slow commits continue while mysqld ends, and then one more attempt follows.
 fn may_pass(error: &PromotionError) -> bool {
     match error {
-        PromotionError::Refused(refusal) => match refusal {
-            PromotionRefusal::Target(_)
-            | PromotionRefusal::RegionCannotCommit { .. }
-            | PromotionRefusal::MockElectionLost(_)
-            | PromotionRefusal::NoMockElection(_)
-            | PromotionRefusal::NoTarget(_)
-            | PromotionRefusal::Busy => true,
+        PromotionError::Refused(refusal) => !matches!(
+            refusal,
             PromotionRefusal::Witness(_)
-            | PromotionRefusal::NotServing(_)
-            | PromotionRefusal::Paused(_) => false,
-        },
+                | PromotionRefusal::NotServing(_)
+                | PromotionRefusal::Paused(_)
+        ),
         PromotionError::Move { .. }
         | PromotionError::TargetLags { .. }
         | PromotionError::AnotherLeads { .. } => true,
-        // Each attempt delays clients. Slow commits continue while mysqld ends, and then one more attempt follows.
-        PromotionError::Drain { .. } => false,
-        PromotionError::NotNeeded { .. } | PromotionError::Unknown(_) => false,
+        PromotionError::Drain { .. }
+        | PromotionError::NotNeeded { .. }
+        | PromotionError::Unknown(_) => false,
     }
 }
 

@@ -55,7 +55,8 @@ fn heard_here_alone<'a>(
     })
 }
 
-fn host(address: &str) -> &str {
+/// The host of `host:port`, without the brackets of an IPv6 address.
+pub(crate) fn host(address: &str) -> &str {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     host.trim_matches(['[', ']'])
 }
@@ -125,6 +126,12 @@ fn ends_soon(valid: &ValidFor) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_has_a_host() {
+        assert_eq!(host("db-2:7400"), "db-2");
+        assert_eq!(host("[::1]:7400"), "::1");
+    }
 
     #[test]
     fn a_listener_on_loopback_is_unreachable() {

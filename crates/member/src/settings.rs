@@ -4,9 +4,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use binlog_store::VerifyAtStart;
+use binlog_store::{Durability, VerifyAtStart};
 use consensus::Program;
 use consensus::quorum::RingRules;
+use mysql_link::TlsMode;
 use mysqld_controller::write_fence::WriteFenceOptions;
 use mysqld_server::SourceTls;
 use mysqld_server::events::EventsWanted;
@@ -150,25 +151,6 @@ pub struct ArchiveSettings {
     pub copy_directory: Option<PathBuf>,
 }
 
-/// When an entry counts as durable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Durability {
-    /// After a sync to disk.
-    Fsync,
-    /// Once the operating system has it; a power failure can lose it.
-    Os,
-}
-
-impl Durability {
-    /// Its value in the configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fsync => "fsync",
-            Self::Os => "os",
-        }
-    }
-}
-
 /// Section `[raft]` of the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RaftSettings {
@@ -251,7 +233,7 @@ pub struct MysqlSettings {
     /// Source of its password.
     pub password: PasswordSource,
     /// TLS mode, with the values of `--ssl-mode`.
-    pub tls: MysqlTls,
+    pub tls: TlsMode,
     /// CA of mysqld's certificate.
     pub tls_ca_file: Option<PathBuf>,
     /// The member's own certificate and its key.
@@ -296,8 +278,8 @@ impl MysqlSettings {
     /// How this mysqld, as a replica, verifies another member's mysqld: with the CA that verifies this one, or with the ring's.
     pub fn source_tls(&self, ring_ca: &Path) -> SourceTls {
         let (ca_file, identity) = match (self.tls, &self.tls_ca_file) {
-            (MysqlTls::VerifyCa, Some(own)) => (own.as_path(), false),
-            (MysqlTls::VerifyIdentity, Some(own)) => (own.as_path(), true),
+            (TlsMode::VerifyCa, Some(own)) => (own.as_path(), false),
+            (TlsMode::VerifyIdentity, Some(own)) => (own.as_path(), true),
             _ => (ring_ca, true),
         };
         let ca_file = std::path::absolute(ca_file).unwrap_or_else(|_| ca_file.to_owned());
@@ -319,21 +301,6 @@ pub enum MysqlMode {
     External,
     /// Another program; the member only connects.
     Attach,
-}
-
-/// TLS towards mysqld, with the meanings of the `mysql` client's `--ssl-mode`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MysqlTls {
-    /// Never, even when the server offers it.
-    Disabled,
-    /// When the server offers it.
-    Preferred,
-    /// Always, with any certificate.
-    Required,
-    /// Always, and the certificate's CA is verified.
-    VerifyCa,
-    /// Always, and CA and host name are verified.
-    VerifyIdentity,
 }
 
 /// A mysqld owned by another program, such as systemd.

@@ -9,7 +9,6 @@
 pub mod apply;
 pub mod checks;
 mod controller;
-pub mod conversion;
 pub mod ingest;
 pub mod plan;
 pub mod primary_health;

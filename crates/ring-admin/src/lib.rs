@@ -40,7 +40,7 @@ pub use crate::identity::{
 };
 pub use crate::member::Member;
 pub use crate::members::ReconfigurationError;
-pub use crate::mysqld::{Database, SOON_THERE, Writer};
+pub use crate::mysqld::{Database, NotPaused, SOON_THERE, Writer};
 pub use crate::pause::PauseRequest;
 pub use crate::promotion::{
     Promoted, PromotionError, PromotionPhase, PromotionProgress, PromotionRefusal,

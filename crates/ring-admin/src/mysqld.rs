@@ -11,13 +11,16 @@ use raft_types::{MemberId, MemberKind};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+/// What keeps a writer from a pause.
+pub type NotPaused = Box<dyn std::error::Error + Send + Sync>;
+
 /// The part of a member that writes to its log.
 pub trait Writer: Send + Sync + 'static {
     /// Stops accepting writes, and waits until the accepted ones are committed or refused. Called in a leadership that serves clients.
     ///
     /// # Errors
-    /// Writes are still in progress after a while, as text; the leadership is kept then.
-    fn pause(&self) -> BoxFuture<'_, Result<(), String>>;
+    /// Writes are still in progress after a while; the leadership is kept then.
+    fn pause(&self) -> BoxFuture<'_, Result<(), NotPaused>>;
 
     /// Accepts writes again, if this member leads.
     fn resume(&self);
@@ -27,7 +30,7 @@ pub trait Writer: Send + Sync + 'static {
 pub(crate) struct Paused<'a>(Option<&'a dyn Writer>);
 
 impl<'a> Paused<'a> {
-    pub(crate) async fn begin(writer: Option<&'a dyn Writer>) -> Result<Self, String> {
+    pub(crate) async fn begin(writer: Option<&'a dyn Writer>) -> Result<Self, NotPaused> {
         let paused = Self(writer);
         if let Some(writer) = writer {
             writer.pause().await?;

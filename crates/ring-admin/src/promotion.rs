@@ -421,7 +421,7 @@ pub(crate) async fn promote(
     clock.enter(PromotionPhase::Drain);
     let drained = Paused::begin(admin.writer.get().map(|writer| &**writer)).await;
     let _drained = drained.map_err(|why| PromotionError::Drain {
-        why,
+        why: why.to_string(),
         home: home.clone(),
     })?;
     if let Some(paused) = &paused {

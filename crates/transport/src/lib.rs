@@ -42,7 +42,7 @@ pub use crate::client::{
 pub use crate::compression::{Compression, CompressionFigures};
 pub use crate::config::TransportConfig;
 pub use crate::local_member::{
-    CommandCaller, CommandSource, LocalMember, LogPiece, LogSource, StatusSource,
+    CommandCaller, CommandSource, LocalMember, LogPiece, LogReadError, LogSource, StatusSource,
 };
 pub use crate::server::{Listening, RunningServer, serve, serve_streams};
 pub use crate::tls::{TlsError, TlsFiles, TlsMaterial, ValidFor, server_tls};

@@ -52,11 +52,14 @@ pub enum LogPiece {
     CaughtUp,
 }
 
+/// Why a reader gets no more of the log.
+pub type LogReadError = Box<dyn std::error::Error + Send + Sync>;
+
 /// Provides the committed transactions of the member's log to appliers.
 pub trait LogSource: Send + Sync + 'static {
     /// The transactions that are not in `have` (a GTID set in MySQL's text format), in log order, without an end. An error ends it, with
     /// advice in its text.
-    fn read(&self, have: String) -> BoxStream<'static, Result<LogPiece, String>>;
+    fn read(&self, have: String) -> BoxStream<'static, Result<LogPiece, LogReadError>>;
 }
 
 /// The member of a server.

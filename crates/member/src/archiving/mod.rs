@@ -11,12 +11,11 @@ use archive::pruning::{PruneError, Pruner, Pruning};
 use archive::retention::Keep;
 use archive::storage::Storage;
 use binlog_store::{FileNumber, LogPlace, NotArchived};
-use consensus::Leadership;
 use raft_types::MemberRecord;
 use tokio::time::{Instant, sleep};
 
 use self::turn::{Act, Seen, Turn, place};
-use crate::ring_handle::RingHandle;
+use crate::ring_handle::{RingHandle, leader};
 use crate::settings::ArchiveSettings;
 use crate::status::ArchiveView;
 
@@ -66,7 +65,11 @@ pub(crate) async fn archive(
 /// A connected storage.
 struct Opened {
     archiver: Archiver,
-    prunes: Prunes,
+    pruner: Pruner,
+    /// The last search for prunable objects.
+    looked: Option<Instant>,
+    /// The unfinished pruning.
+    pruning: Option<Pruning>,
 }
 
 impl Opened {
@@ -78,8 +81,45 @@ impl Opened {
         archiver.bytes_per_second = settings.bytes_per_second;
         Ok(Self {
             archiver,
-            prunes: Prunes::new(Pruner::new(storage, Some((id, own)))),
+            pruner: Pruner::new(storage, Some((id, own))),
+            looked: None,
+            pruning: None,
         })
+    }
+
+    /// The pruning of one interval.
+    async fn prune(
+        &mut self,
+        settings: &ArchiveSettings,
+        progress: &ArchiveProgress,
+    ) -> Result<(), PruneError> {
+        let mut pruning = match self.pruning.take() {
+            Some(pruning) => pruning,
+            None if is_due(self.looked, settings.interval, Instant::now()) => {
+                self.looked = Some(Instant::now());
+                let now = SystemTime::now();
+                let keep = Keep::for_the_last(settings.keep, settings.keep_base_backups, now);
+                self.pruner.look(&keep, now).await?
+            }
+            None => return Ok(()),
+        };
+        let deleted = pruning.proceed(AT_ONCE).await?;
+        let plan = &pruning.plan;
+        progress.pruned(deleted, plan.begins);
+        if pruning.is_done() {
+            if !plan.acts.is_empty() {
+                tracing::info!(
+                    begins = plan.begins.map(|file| file.name()),
+                    replaced = plan.replaced.objects,
+                    expired = plan.expired.objects,
+                    base_backups = plan.base_backups.objects,
+                    "the archive is pruned"
+                );
+            }
+        } else {
+            self.pruning = Some(pruning);
+        }
+        Ok(())
     }
 }
 
@@ -88,18 +128,15 @@ async fn interval(
     ring: &RingHandle,
     record: &MemberRecord,
     settings: &ArchiveSettings,
-    Opened { archiver, prunes }: &mut Opened,
+    opened: &mut Opened,
     turn: &mut Turn,
     progress: &ArchiveProgress,
 ) -> Result<(), ArchiveError> {
+    let archiver = &mut opened.archiver;
     let own = ring.member.id();
     let mark = *ring.member.committed().borrow();
     let committed = ring.log.committed_end(mark);
-    let leader = match *ring.member.leadership().borrow() {
-        Leadership::Follower { leader } => leader,
-        Leadership::Candidate => None,
-        Leadership::LeaderNotServing { .. } | Leadership::Serving { .. } => Some(own),
-    };
+    let leader = leader(*ring.member.leadership().borrow(), own);
     let mut members = ring.member.others();
     members.insert(own, record.clone());
     let place = place(own, leader, &members);
@@ -135,73 +172,14 @@ async fn interval(
         progress.reaches(true, archiver.archived(mark), committed);
     }
     progress.reaches(archives, archiver.archived(mark), committed);
-    if archives {
-        prunes.interval(settings, progress).await;
+    // A failed pruning was taken, and is not continued.
+    if archives
+        && settings.prune
+        && let Err(error) = opened.prune(settings, progress).await
+    {
+        progress.prune_fails(&error);
     }
     Ok(())
-}
-
-/// A member's pruning state.
-struct Prunes {
-    pruner: Pruner,
-    looked: Option<Instant>,
-    /// The unfinished pruning.
-    pruning: Option<Pruning>,
-}
-
-impl Prunes {
-    fn new(pruner: Pruner) -> Self {
-        Self {
-            pruner,
-            looked: None,
-            pruning: None,
-        }
-    }
-
-    /// The work of one interval.
-    async fn interval(&mut self, settings: &ArchiveSettings, progress: &ArchiveProgress) {
-        if !settings.prune {
-            return;
-        }
-        // A failed pruning was taken, and is not continued.
-        if let Err(error) = self.proceed(settings, progress).await {
-            progress.prune_fails(&error);
-        }
-    }
-
-    async fn proceed(
-        &mut self,
-        settings: &ArchiveSettings,
-        progress: &ArchiveProgress,
-    ) -> Result<(), PruneError> {
-        let mut pruning = match self.pruning.take() {
-            Some(pruning) => pruning,
-            None if is_due(self.looked, settings.interval, Instant::now()) => {
-                self.looked = Some(Instant::now());
-                let now = SystemTime::now();
-                let keep = Keep::for_the_last(settings.keep, settings.keep_base_backups, now);
-                self.pruner.look(&keep, now).await?
-            }
-            None => return Ok(()),
-        };
-        let deleted = pruning.proceed(AT_ONCE).await?;
-        let plan = &pruning.plan;
-        progress.pruned(deleted, plan.begins);
-        if pruning.is_done() {
-            if !plan.acts.is_empty() {
-                tracing::info!(
-                    begins = plan.begins.map(|file| file.name()),
-                    replaced = plan.replaced.objects,
-                    expired = plan.expired.objects,
-                    base_backups = plan.base_backups.objects,
-                    "the archive is pruned"
-                );
-            }
-        } else {
-            self.pruning = Some(pruning);
-        }
-        Ok(())
-    }
 }
 
 /// True if another search is due.
@@ -216,19 +194,11 @@ pub(crate) struct ArchiveProgress(Mutex<Progress>);
 
 #[derive(Debug, Default)]
 struct Progress {
-    archives: bool,
+    /// As last seen, without what the settings and the time say.
+    view: ArchiveView,
     archived: Option<LogPlace>,
     /// End of the committed entries that the archive lacks, and when they were first seen.
     lacks: Option<(Instant, LogPlace)>,
-    pieces: u64,
-    bytes: u64,
-    gaps: u64,
-    failures: u64,
-    error: Option<String>,
-    begins: Option<FileNumber>,
-    pruned: u64,
-    prune_failures: u64,
-    prune_error: Option<String>,
 }
 
 /// Before the first check.
@@ -252,49 +222,49 @@ impl ArchiveProgress {
     }
 
     fn works(&self) {
-        if let Some(error) = self.lock().error.take() {
+        if let Some(error) = self.lock().view.error.take() {
             tracing::info!(before = error, "the log is archived again");
         }
     }
 
     fn fails(&self, error: &ArchiveError) {
-        let mut progress = self.lock();
-        progress.failures += 1;
-        if progress.error.replace(error.to_string()) != progress.error {
+        let view = &mut self.lock().view;
+        view.failures_total += 1;
+        if view.error.replace(error.to_string()) != view.error {
             tracing::warn!(%error, "the log is not archived");
         }
     }
 
     fn prune_fails(&self, error: &PruneError) {
-        let mut progress = self.lock();
-        progress.prune_failures += 1;
-        if progress.prune_error.replace(error.to_string()) != progress.prune_error {
+        let view = &mut self.lock().view;
+        view.prune_failures_total += 1;
+        if view.prune_error.replace(error.to_string()) != view.prune_error {
             tracing::warn!(%error, "the archive is not pruned");
         }
     }
 
     fn pruned(&self, objects: u64, begins: Option<FileNumber>) {
-        let mut progress = self.lock();
-        progress.prune_error = None;
-        progress.pruned += objects;
-        progress.begins = begins;
+        let view = &mut self.lock().view;
+        view.prune_error = None;
+        view.pruned_objects_total += objects;
+        view.begins = begins.map(|file| file.name());
     }
 
     fn archived(&self, bytes: u64, after_a_gap: bool) {
-        let mut progress = self.lock();
-        progress.pieces += 1;
-        progress.bytes += bytes;
-        progress.gaps += u64::from(after_a_gap);
+        let view = &mut self.lock().view;
+        view.pieces_total += 1;
+        view.bytes_total += bytes;
+        view.gaps_total += u64::from(after_a_gap);
     }
 
     /// Other members precede this one. The progress stays that of the last check.
     fn leaves_it_to_others(&self) {
-        self.lock().archives = false;
+        self.lock().view.archives = false;
     }
 
     fn reaches(&self, archives: bool, archived: Option<LogPlace>, committed: LogPlace) {
         let mut progress = self.lock();
-        progress.archives = archives;
+        progress.view.archives = archives;
         progress.archived = archived.or(progress.archived);
         let has = |place: LogPlace| archived >= Some(place);
         progress.lacks = match progress.lacks {
@@ -316,20 +286,10 @@ impl ArchiveProgress {
         let progress = self.lock();
         ArchiveView {
             url: settings.url.to_string(),
-            archives: progress.archives,
             archived: progress.archived.map(|place| place.to_string()),
             lag_seconds: (progress.lacks).map_or(0.0, |(since, _)| since.elapsed().as_secs_f64()),
-            pieces_total: progress.pieces,
-            bytes_total: progress.bytes,
-            gaps_total: progress.gaps,
-            failures_total: progress.failures,
-            error: progress.error.clone(),
             encrypts: settings.recipients_file.is_some(),
-            begins: progress.begins.map(|file| file.name()),
-            pruned_objects_total: progress.pruned,
-            prune_failures_total: progress.prune_failures,
-            prune_error: progress.prune_error.clone(),
-            ..ArchiveView::default()
+            ..progress.view.clone()
         }
     }
 }
@@ -376,10 +336,10 @@ mod progress_tests {
         };
         let progress = ArchiveProgress::default();
         progress.reaches(true, Some(place), place);
-        assert!(progress.lock().archives);
+        assert!(progress.lock().view.archives);
         progress.leaves_it_to_others();
         let progress = progress.lock();
-        assert!(!progress.archives);
+        assert!(!progress.view.archives);
         // The checked archive has these entries.
         assert_eq!(progress.archived, Some(place));
     }

@@ -7,27 +7,19 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use binlog_server::{
-    BinlogServer, CommandError, Consumers, DumpKind, LogCommands, PurgeTo, ServerIdentity,
-    ServerOptions,
+    BinlogServer, CommandError, LogCommands, PurgeTo, ServerIdentity, ServerOptions,
 };
 use tokio::net::TcpListener;
 
-use crate::binlog_serving::served_log::{OlderLog, ServedLog};
+use crate::binlog_serving::served_log::ServedLog;
 use crate::error::MemberError;
 use crate::log_keeping;
 use crate::mysqld::usual_server_id;
 use crate::protocol::{PurgeReport, PurgeRequest};
 use crate::ring_handle::{RingHandle, RotateError, Rotated};
 use crate::state::MemberState;
-use crate::status::ConsumerView;
 
-/// A server that is ready to serve.
-pub(crate) struct Ready {
-    pub(crate) server: BinlogServer,
-    pub(crate) log: Arc<ServedLog>,
-}
-
-/// Prepares the server on an open listener; none where the member has no binlog server.
+/// Prepares the server on an open listener, with its log; none where the member has no binlog server.
 ///
 /// # Errors
 /// When the listener has no address.
@@ -35,19 +27,18 @@ pub(crate) fn prepare(
     state: &Arc<MemberState>,
     listener: TcpListener,
     ring: &RingHandle,
-) -> Result<Option<Ready>, MemberError> {
+) -> Result<Option<(BinlogServer, Arc<ServedLog>)>, MemberError> {
     let Some(options) = options(state) else {
         return Ok(None);
     };
-    let older = OlderLog::of(&state.settings, ring);
-    let log = Arc::new(ServedLog::new(ring.clone(), older));
+    let log = Arc::new(ServedLog::new(&state.settings, ring.clone()));
     let orders = Arc::new(Orders {
         ring: ring.clone(),
         state: state.clone(),
     });
     let server = BinlogServer::new(listener, options, log.clone(), orders);
     let server = server.map_err(MemberError::BinlogServer)?;
-    Ok(Some(Ready { server, log }))
+    Ok(Some((server, log)))
 }
 
 fn options(state: &MemberState) -> Option<ServerOptions> {
@@ -67,42 +58,6 @@ fn options(state: &MemberState) -> Option<ServerOptions> {
         queue_bytes: settings.queue_bytes,
         ..ServerOptions::new(credentials.account.clone(), identity)
     })
-}
-
-/// Returns the views of attached clients.
-pub(crate) fn viewer(
-    consumers: Consumers,
-    log: Arc<ServedLog>,
-) -> impl Fn() -> Vec<ConsumerView> + Send + Sync + 'static {
-    move || {
-        let views = consumers.views(&*log).into_iter();
-        let view = |view: binlog_server::ConsumerView| ConsumerView {
-            name: name(&view),
-            address: view.address.to_string(),
-            server_id: view.server_id,
-            server_uuid: view.uuid,
-            asked_by: match view.kind {
-                DumpKind::Gtids => "gtids".to_owned(),
-                DumpKind::Position => "position".to_owned(),
-            },
-            file: binlog_server::CommittedFiles::name_of(&*log, view.position.file),
-            position: view.position.offset,
-            behind_bytes: view.behind_bytes,
-            queued_bytes: view.queued_bytes,
-            attached_seconds: view.attached.as_secs_f64(),
-        };
-        views.map(view).collect()
-    }
-}
-
-/// Name of a client for operators.
-fn name(view: &binlog_server::ConsumerView) -> String {
-    match (&view.host[..], view.port, view.server_id) {
-        ("", _, 0) => view.address.to_string(),
-        ("", _, id) => format!("server {id}"),
-        (host, 0, _) => host.to_owned(),
-        (host, port, _) => format!("{host}:{port}"),
-    }
 }
 
 /// The two file statements available to the binlog server's clients. They are recorded like any operator's.

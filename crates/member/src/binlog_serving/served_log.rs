@@ -3,6 +3,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use archive::encryption::Identities;
@@ -13,9 +14,10 @@ use binlog_format::event::EventRef;
 use binlog_format::events::FormatDescription;
 use binlog_format::gtid::GtidSet;
 use binlog_server::{
-    CatchUpError, CommittedFiles, FileNumber, KeptFile, LogFile, Position, ReadError,
+    CatchUpError, CommittedFiles, Consumers, DumpKind, FileNumber, KeptFile, LogFile, Position,
+    ReadError,
 };
-use binlog_store::{LogBegin, LogHandle, LogPlace, MARKER_MAGIC, Marker};
+use binlog_store::{LogBegin, LogPlace, MARKER_MAGIC, Marker};
 use bytes::Bytes;
 use mysqld_controller::plan::same_uuid::OtherMysqlds;
 use raft_types::OpId;
@@ -24,7 +26,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::ring_handle::RingHandle;
 use crate::settings::{ArchiveSettings, Settings};
-use crate::status::ArchiveView;
+use crate::status::{ArchiveView, ConsumerView};
 
 /// Committed entries may be written here slightly later.
 const NOT_WRITTEN_YET: Duration = Duration::from_millis(1);
@@ -35,21 +37,60 @@ const RELEASE_CHECK: Duration = Duration::from_secs(1);
 /// Interval between queries to a ring without a leader.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
+/// The binlog server's clients and their log.
+pub(crate) struct Serving {
+    pub(crate) consumers: Consumers,
+    pub(crate) log: Arc<ServedLog>,
+}
+
+impl Serving {
+    /// The views of attached clients.
+    pub(crate) fn views(&self) -> Vec<ConsumerView> {
+        let views = self.consumers.views(&*self.log).into_iter();
+        let view = |view: binlog_server::ConsumerView| ConsumerView {
+            name: name(&view),
+            address: view.address.to_string(),
+            server_id: view.server_id,
+            server_uuid: view.uuid,
+            asked_by: match view.kind {
+                DumpKind::Gtids => "gtids".to_owned(),
+                DumpKind::Position => "position".to_owned(),
+            },
+            file: self.log.name_of(view.position.file),
+            position: view.position.offset,
+            behind_bytes: view.behind_bytes,
+            queued_bytes: view.queued_bytes,
+            attached_seconds: view.attached.as_secs_f64(),
+        };
+        views.map(view).collect()
+    }
+}
+
+/// Name of a client for operators.
+fn name(view: &binlog_server::ConsumerView) -> String {
+    match (&view.host[..], view.port, view.server_id) {
+        ("", _, 0) => view.address.to_string(),
+        ("", _, id) => format!("server {id}"),
+        (host, 0, _) => host.to_owned(),
+        (host, port, _) => format!("{host}:{port}"),
+    }
+}
+
 pub(crate) struct ServedLog {
     ring: RingHandle,
     /// The served part of the archive before the log.
-    older: Option<OlderLog>,
+    older: Option<ServedArchive>,
     committed: watch::Sender<Position>,
     /// Why the log gets no further transactions.
     over: watch::Sender<Option<String>>,
 }
 
 impl ServedLog {
-    pub(crate) fn new(ring: RingHandle, older: Option<OlderLog>) -> Self {
+    pub(crate) fn new(settings: &Settings, ring: RingHandle) -> Self {
         let now = place(ring.log.committed_end(*ring.member.committed().borrow()));
         Self {
+            older: served_archive(settings, &ring),
             ring,
-            older,
             committed: watch::Sender::new(now),
             over: watch::Sender::new(None),
         }
@@ -78,23 +119,66 @@ impl ServedLog {
 
     /// Keeps the log's published state up to date, while polled and the member runs.
     pub(crate) async fn follow(&self) {
-        let older = async {
-            match &self.older {
-                Some(older) => older.follow().await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             () = self.follow_commits() => {}
-            () = older => {}
+            () = self.follow_archive() => {}
+        }
+    }
+
+    /// Keeps the archive's state up to date, and removes unused fetched files from the disk.
+    async fn follow_archive(&self) {
+        let Some(archive) = &self.older else {
+            return std::future::pending().await;
+        };
+        let mut next = Instant::now();
+        let mut begin = None;
+        loop {
+            let now = self.ring.log.begin();
+            if now != begin || Instant::now() >= next {
+                let checked = match &now {
+                    // The failure is in the status and the member's log.
+                    Some(now) => archive.look(now, BEGIN_CHECK).await.is_ok(),
+                    None => true,
+                };
+                begin = now;
+                let valid = if checked {
+                    ARCHIVE_CHECK
+                } else {
+                    ARCHIVE_RETRY
+                };
+                next = Instant::now() + valid;
+            }
+            archive.tidy();
+            sleep(BEGIN_CHECK).await;
         }
     }
 
     /// Adds the serving counters to a view of the archive.
     pub(crate) fn tell(&self, view: &mut ArchiveView) {
-        if let Some(older) = &self.older {
-            older.tell(view);
-        }
+        let Some(archive) = &self.older else { return };
+        let ServingFigures {
+            files_total,
+            bytes_total,
+            failures_total,
+            error,
+            disk_bytes,
+            first,
+        } = archive.figures(self.ring.log.begin().as_ref());
+        view.served_files_total = files_total;
+        view.served_bytes_total = bytes_total;
+        view.serve_failures_total = failures_total;
+        view.serve_error = error;
+        view.serve_disk_bytes = disk_bytes;
+        view.serves_from = first.map(|file| file.name());
+    }
+
+    fn begin(&self) -> Result<LogBegin, ReadError> {
+        self.ring.log.begin().ok_or(ReadError::Gone)
+    }
+
+    /// The archive, and where the log begins; none without one of both.
+    fn older(&self) -> Option<(&ServedArchive, LogBegin)> {
+        self.older.as_ref().zip(self.ring.log.begin())
     }
 
     async fn follow_commits(&self) {
@@ -199,9 +283,9 @@ impl CommittedFiles for ServedLog {
 
     fn purged(&self) -> GtidSet {
         // `None` if the archive adds nothing to the log.
-        let before_archive = |older: &OlderLog| older.archive.gtids_before(&older.log.begin()?);
-        let older = self.older.as_ref().and_then(before_archive);
-        older.unwrap_or_else(|| self.ring.log.purged_gtids())
+        let older = self.older();
+        let before = older.and_then(|(archive, begin)| archive.gtids_before(&begin));
+        before.unwrap_or_else(|| self.ring.log.purged_gtids())
     }
 
     fn begin_for(&self, have: &GtidSet) -> Option<FileNumber> {
@@ -242,7 +326,7 @@ impl CommittedFiles for ServedLog {
             && error.kind() == io::ErrorKind::NotFound
             && let Some(older) = &self.older
             && let Some(asked) = binlog_store::FileNumber::new(asked.0)
-            && let Some(fetched) = older.archive.read(asked, from.offset, at_most).await
+            && let Some(fetched) = older.read(asked, from.offset, at_most).await
         {
             read = fetched;
         }
@@ -257,31 +341,31 @@ impl CommittedFiles for ServedLog {
     }
 
     fn older_files(&self) -> Vec<LogFile> {
-        let files = |older: &OlderLog| Some(older.archive.older_files(&older.log.begin()?));
-        let files = self.older.as_ref().and_then(files);
+        let files = self.older();
+        let files = files.map(|(archive, begin)| archive.older_files(&begin));
         files.unwrap_or_default().iter().map(listed).collect()
     }
 
     async fn look_for_older_files(&self) -> Result<Vec<LogFile>, ReadError> {
-        let Some(older) = &self.older else {
+        let Some(archive) = &self.older else {
             return Ok(Vec::new());
         };
-        let files = older.archive.look_for_files(&older.begin()?).await;
+        let files = archive.look_for_files(&self.begin()?).await;
         Ok(files.map_err(read_error)?.iter().map(listed).collect())
     }
 
     async fn older_begin_for(&self, have: &GtidSet) -> Result<Option<FileNumber>, ReadError> {
-        let Some(older) = &self.older else {
+        let Some(archive) = &self.older else {
             return Ok(None);
         };
-        let file = older.archive.begin_for(&older.begin()?, have).await;
+        let file = archive.begin_for(&self.begin()?, have).await;
         Ok(file.map_err(read_error)?.map(|file| FileNumber(file.get())))
     }
 
     async fn fetch(&self, file: FileNumber) -> Result<KeptFile, ReadError> {
-        let older = self.older.as_ref().ok_or(ReadError::Gone)?;
+        let archive = self.older.as_ref().ok_or(ReadError::Gone)?;
         let number = binlog_store::FileNumber::new(file.0).ok_or(ReadError::Gone)?;
-        let held = older.archive.fetch(&older.begin()?, number).await;
+        let held = archive.fetch(&self.begin()?, number).await;
         Ok(Box::new(held.map_err(read_error)?))
     }
 
@@ -322,76 +406,20 @@ const ARCHIVE_CHECK: Duration = Duration::from_secs(600);
 /// The interval while the archive is unreachable.
 const ARCHIVE_RETRY: Duration = Duration::from_secs(30);
 
-pub(crate) struct OlderLog {
-    archive: ServedArchive,
-    log: LogHandle,
-}
-
-impl OlderLog {
-    /// None without an archive, or if none of it is to be served.
-    pub(crate) fn of(settings: &Settings, ring: &RingHandle) -> Option<Self> {
-        let archive = settings.archive.clone()?;
-        let most_bytes = archive.serve_bytes?;
-        let reserve = settings.log.disk_reserve_bytes;
-        let cache = CacheOptions::new(
-            settings.data_dir.join(DIRECTORY),
-            most_bytes,
-            reserve.saturating_mul(RESERVES),
-            free_bytes,
-        );
-        let id = ring.member.status().ring;
-        Some(Self {
-            archive: ServedArchive::new(id, Box::new(move || opened(&archive)), cache),
-            log: ring.log.clone(),
-        })
-    }
-
-    /// Keeps the archive's state up to date, and removes unused fetched files from the disk. Runs while polled.
-    pub(crate) async fn follow(&self) {
-        let mut next = Instant::now();
-        let mut begin = None;
-        loop {
-            let now = self.log.begin();
-            if now != begin || Instant::now() >= next {
-                let checked = match &now {
-                    // The failure is in the status and the member's log.
-                    Some(now) => self.archive.look(now, BEGIN_CHECK).await.is_ok(),
-                    None => true,
-                };
-                begin = now;
-                next = Instant::now()
-                    + if checked {
-                        ARCHIVE_CHECK
-                    } else {
-                        ARCHIVE_RETRY
-                    };
-            }
-            self.archive.tidy();
-            sleep(BEGIN_CHECK).await;
-        }
-    }
-
-    fn begin(&self) -> Result<LogBegin, ReadError> {
-        self.log.begin().ok_or(ReadError::Gone)
-    }
-
-    /// Adds the serving counters to a view of the archive.
-    pub(crate) fn tell(&self, view: &mut ArchiveView) {
-        let ServingFigures {
-            files_total,
-            bytes_total,
-            failures_total,
-            error,
-            disk_bytes,
-            first,
-        } = self.archive.figures(self.log.begin().as_ref());
-        view.served_files_total = files_total;
-        view.served_bytes_total = bytes_total;
-        view.serve_failures_total = failures_total;
-        view.serve_error = error;
-        view.serve_disk_bytes = disk_bytes;
-        view.serves_from = first.map(|file| file.name());
-    }
+/// None without an archive, or if none of it is to be served.
+fn served_archive(settings: &Settings, ring: &RingHandle) -> Option<ServedArchive> {
+    let archive = settings.archive.clone()?;
+    let most_bytes = archive.serve_bytes?;
+    let reserve = settings.log.disk_reserve_bytes;
+    let cache = CacheOptions::new(
+        settings.data_dir.join(DIRECTORY),
+        most_bytes,
+        reserve.saturating_mul(RESERVES),
+        free_bytes,
+    );
+    let id = ring.member.status().ring;
+    let open = Box::new(move || opened(&archive));
+    Some(ServedArchive::new(id, open, cache))
 }
 
 fn listed(file: &ArchivedFile) -> LogFile {

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use consensus::HistoryEvent;
+use mysqld_server::provision;
 use raft_types::{FormatRange, MemberId, MemberRecord, OpId};
 use ring_admin::{
     Member, Party, PromotionPhase, PromotionProgress, PromotionRefusal, ScheduledSwitchover,
@@ -16,7 +17,6 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use transport::{AdminClient, AdminError, CommandCaller, CommandSource, Right, TransportConfig};
 
-#[cfg(feature = "simulation")]
 pub(crate) use crate::commands::mysqld_orders::OrderedMysqld;
 use crate::credentials::Reload;
 use crate::log_keeping::purge_on_order;
@@ -37,27 +37,14 @@ const WAITING_EVENTS: usize = 64;
 /// Executes operators' commands on a member, also while it joins its ring; clones share it.
 #[derive(Clone)]
 pub struct Commands {
-    state: Arc<MemberState>,
-    transport: TransportConfig,
-    stop: CancellationToken,
-    reload: Arc<OnceLock<Arc<dyn Reload>>>,
+    pub(crate) state: Arc<MemberState>,
+    /// The deadlines of the other members, with which newcomers are called as well.
+    pub(crate) transport: TransportConfig,
+    pub(crate) stop: CancellationToken,
+    pub(crate) reload: Arc<OnceLock<Arc<dyn Reload>>>,
 }
 
 impl Commands {
-    /// For one member; newcomers are called with the TLS and deadlines of the other members.
-    pub(crate) fn new(
-        state: Arc<MemberState>,
-        transport: TransportConfig,
-        stop: CancellationToken,
-    ) -> Self {
-        Self {
-            state,
-            transport,
-            stop,
-            reload: Arc::default(),
-        }
-    }
-
     /// Sets the reload for this one and all of its clones. Only the first call takes effect.
     pub fn reload_by(&self, reload: Arc<dyn Reload>) {
         drop(self.reload.set(reload));
@@ -187,12 +174,8 @@ impl Work {
                 "run the same version everywhere",
             )),
         };
-        self.events
-            .end(&match outcome {
-                Ok(result) => CommandEvent::Result(result),
-                Err(refusal) => CommandEvent::Refused(refusal),
-            })
-            .await;
+        let end = outcome.map_or_else(CommandEvent::Refused, CommandEvent::Result);
+        self.events.end(&end).await;
     }
 
     /// Writes an audit line for a command that changes state.
@@ -201,11 +184,7 @@ impl Work {
         from: &Origin,
         command: OperatorCommand,
     ) -> Result<CommandResult, Refusal> {
-        let Origin {
-            caller,
-            by,
-            claimed,
-        } = from;
+        let (caller, by, claimed) = (&from.caller, &from.by, &from.claimed);
         let audited = command.changes_something();
         let what = command.to_string();
         if audited {
@@ -236,7 +215,7 @@ impl Work {
                 CommandResult::Bootstrapped(mysqld_orders::bootstrap(state, &origin).await?)
             }
             OperatorCommand::Mysqld { order } => {
-                let answer = mysqld_orders::carry_out(state, &order).await?;
+                let answer = OrderedMysqld::of(state)?.carry_out(&order).await?;
                 CommandResult::Mysqld(Box::new(answer))
             }
             OperatorCommand::Promote { to, force } => self.promote(to, force, by).await?,
@@ -308,7 +287,8 @@ impl Work {
             OperatorCommand::Reload => self.reload(false).await?,
             OperatorCommand::DryRun { of } => self.dry_run(*of).await?,
             OperatorCommand::RestartMysqld { force } => {
-                mysqld_orders::restart(state, force).await?;
+                let management = OrderedMysqld::of(state)?.management()?;
+                management.restart(force).await?;
                 CommandResult::MysqldRestarted
             }
             OperatorCommand::ReplaceStatement { gtid, statement } => {
@@ -319,7 +299,7 @@ impl Work {
                 CommandResult::Offered(mysqld_orders::offer(state, recipient).await?)
             }
             OperatorCommand::WithdrawClone { account } => {
-                mysqld_orders::withdraw(state, &account).await?;
+                provision::withdraw(mysqld_orders::account(state)?, &account).await?;
                 CommandResult::Withdrawn
             }
         })
@@ -479,8 +459,8 @@ impl Work {
         let others = member.map(|member| member.others()).unwrap_or_default();
         let named =
             member.and_then(|member| Some((member.named(member.id())?, member.named(donor)?)));
-        let own = parts.as_ref().and_then(|parts| parts.mysql_view());
         let state = &self.member.state;
+        let own = state.view().mysql;
         let tls = state.credentials.tls.as_ref();
         let members = OtherMembers::of(&state.settings, tls, self.member.transport);
         let donor = DonorMember::find(others.get(&donor), donor, own.as_ref(), &members).await?;
@@ -542,7 +522,7 @@ impl Work {
 fn not_written(error: &std::io::Error) -> Refusal {
     let what = format!("the history cannot be written: {error}");
     let advice = "check the disk of the data directory";
-    Refusal::new(RefusalKind::Failed, what, advice)
+    Refusal::failed(what, advice)
 }
 
 /// Phases of a promotion reported so far.

@@ -3,11 +3,11 @@
 //! could pass that no other member has.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use mysql_link::{ConnectOptions, Secret};
 use mysqld_server::conversion::{look, steps};
-use mysqld_server::provision::{CloneAccount, CloneOffer, ProvisionError};
+use mysqld_server::provision::CloneOffer;
 use mysqld_server::{ReplicationSource, SourceTls, provision};
 use raft_types::{MemberId, RingId};
 use ring_admin::{IdentityBook, LogOrigin, RingState};
@@ -15,7 +15,8 @@ use tokio::sync::oneshot;
 
 use crate::data_directory::UnmanagedNote;
 use crate::mysqld::{MysqldManagement, requirements};
-use crate::protocol::{MysqldAnswer, MysqldOrder, Refusal, RefusalKind, ReplicateFrom};
+use crate::protocol::{MysqldAnswer, MysqldOrder, Refusal, RefusalKind, ReplicateFrom, source_tls};
+use crate::ring_handle::now_ms;
 use crate::settings::{MysqlSettings, Settings};
 use crate::state::{BootstrapOrder, MemberState};
 
@@ -23,17 +24,6 @@ use crate::state::{BootstrapOrder, MemberState};
 const BOOTSTRAP_LIMIT: Duration = Duration::from_secs(25);
 /// Interval between checks of the bootstrap.
 const LOOK: Duration = Duration::from_millis(50);
-
-/// Executes an order, and returns the resulting state.
-///
-/// # Errors
-/// The refusal, with what to do.
-pub(crate) async fn carry_out(
-    member_state: &Arc<MemberState>,
-    order: &MysqldOrder,
-) -> Result<MysqldAnswer, Refusal> {
-    OrderedMysqld::of(member_state)?.carry_out(order).await
-}
 
 /// Bootstraps the ring, with a log after these transactions; a member of a ring returns that ring.
 ///
@@ -46,20 +36,17 @@ pub(crate) async fn bootstrap(
     let mut bootstrap = None;
     let until = tokio::time::Instant::now() + BOOTSTRAP_LIMIT;
     loop {
-        match member_state.book.identity().ring {
-            RingState::Belongs { ring } => return Ok(ring),
-            // Begun, and continuing since a restart, or waiting for another order.
-            RingState::Fresh | RingState::Bootstrapping { .. } if bootstrap.is_none() => {
-                let (answer, answered) = oneshot::channel();
-                let order = BootstrapOrder {
-                    origin: LogOrigin::after(origin),
-                    answer,
-                };
-                if member_state.order_bootstrap(order) {
-                    bootstrap = Some(answered);
-                }
-            }
-            RingState::Fresh | RingState::Bootstrapping { .. } => {}
+        if let RingState::Belongs { ring } = member_state.book.identity().ring {
+            return Ok(ring);
+        }
+        // Begun, and continuing since a restart, or waiting for another order.
+        if bootstrap.is_none() {
+            let (answer, answered) = oneshot::channel();
+            let order = BootstrapOrder {
+                origin: LogOrigin::after(origin),
+                answer,
+            };
+            bootstrap = member_state.order_bootstrap(order).then_some(answered);
         }
         if let Some(answered) = &mut bootstrap
             && let Ok(Err(refusal)) = answered.try_recv()
@@ -77,23 +64,9 @@ pub(crate) async fn bootstrap(
     }
 }
 
-/// Restarts its mysqld.
-///
-/// # Errors
-/// The refusal, with what to do.
-pub(crate) async fn restart(member_state: &Arc<MemberState>, force: bool) -> Result<(), Refusal> {
-    let management = OrderedMysqld::of(member_state)?.management()?;
-    management.restart(force).await
-}
-
 fn done<E: std::fmt::Display>(outcome: Result<(), E>) -> Result<(), Refusal> {
-    outcome.map_err(|error| {
-        Refusal::new(
-            RefusalKind::Failed,
-            error.to_string(),
-            "fix that, and run the command again: it continues where it stopped",
-        )
-    })
+    let advice = "fix that, and run the command again: it continues where it stopped";
+    outcome.map_err(|error| Refusal::failed(error.to_string(), advice))
 }
 
 /// The member's mysqld, for orders about it.
@@ -107,7 +80,7 @@ pub(crate) struct OrderedMysqld<'a> {
 }
 
 impl<'a> OrderedMysqld<'a> {
-    fn of(member_state: &'a MemberState) -> Result<Self, Refusal> {
+    pub(super) fn of(member_state: &'a MemberState) -> Result<Self, Refusal> {
         let settings = member_state.settings.mysql.as_ref();
         let connect = member_state.credentials.mysqld.clone();
         let (settings, connect) = settings
@@ -174,8 +147,6 @@ impl<'a> OrderedMysqld<'a> {
                 Err(error) => (None, Some(error.to_string())),
             },
         };
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let now = now.unwrap_or_default().as_millis();
         Ok(MysqldAnswer {
             ring: match self.book.identity().ring {
                 RingState::Belongs { ring } => Some(ring),
@@ -185,7 +156,7 @@ impl<'a> OrderedMysqld<'a> {
             unmanaged: note,
             managed: self.is_managed(),
             was_primary,
-            now_ms: u64::try_from(now).unwrap_or(u64::MAX),
+            now_ms: now_ms(),
             look,
             unseen,
         })
@@ -223,7 +194,7 @@ impl<'a> OrderedMysqld<'a> {
         note.set().map_err(|error| unknown(&error))
     }
 
-    fn management(&self) -> Result<Arc<MysqldManagement>, Refusal> {
+    pub(super) fn management(&self) -> Result<Arc<MysqldManagement>, Refusal> {
         self.management.clone().ok_or_else(|| {
             Refusal::new(
                 RefusalKind::NoQuorum,
@@ -246,42 +217,29 @@ fn replication_source(
     own_user: &str,
     verify: Option<SourceTls>,
 ) -> Result<ReplicationSource, Refusal> {
-    let refused = |what: &str, advice: &str| Refusal::refused(what, advice);
     let (Some(user), Some(password)) = (&from.user, &from.password) else {
-        return Err(refused(
+        return Err(Refusal::refused(
             "the order names no replication account with its password",
             "run `witness disable-raft` of this version, with --replication-user and --replication-password-file",
         ));
     };
     if user == own_user {
-        return Err(refused(
+        return Err(Refusal::refused(
             "the member's own account is not for replication: it has all rights",
             "CREATE USER another one, and GRANT REPLICATION SLAVE ON *.* to it",
         ));
     }
-    let tls = match (verify, from.tls) {
-        (Some(_), false) => {
-            return Err(refused(
-                "the primary's mysqld offers no TLS, so its replicas cannot verify it",
-                "give it a certificate (ssl_cert and ssl_key) of the ring's CA",
-            ));
-        }
-        (Some(verify), true) => verify,
-        (None, true) => SourceTls::Unverified,
-        (None, false) => SourceTls::Off,
-    };
     Ok(ReplicationSource {
         host: from.host.clone(),
         port: from.port,
         user: user.clone(),
         password: Secret::new(password.as_str()),
-        tls,
+        tls: source_tls(verify, from.tls)?,
     })
 }
 
 fn unknown(error: &std::io::Error) -> Refusal {
-    Refusal::new(
-        RefusalKind::Failed,
+    Refusal::failed(
         format!("the note `hands-off` in the data directory cannot be read or written: {error}"),
         "fix the data directory; nothing was done",
     )
@@ -301,40 +259,22 @@ pub(crate) async fn offer(
     let management = member_state.management();
     match management.and_then(|management| management.provisioner()) {
         Some(provisioner) => provisioner.offer(recipient).await,
-        None => provision::offer(&connect, recipient).await.map_err(refused),
+        None => Ok(provision::offer(connect, recipient).await?),
     }
 }
 
-/// Removes an account.
+/// The account at this member's mysqld.
 ///
 /// # Errors
-/// As [`offer`].
-pub(crate) async fn withdraw(
-    member_state: &MemberState,
-    account_of: &CloneAccount,
-) -> Result<(), Refusal> {
-    let connect = account(member_state)?;
-    provision::withdraw(&connect, account_of)
-        .await
-        .map_err(refused)
+/// When there is none here.
+pub(super) fn account(member_state: &MemberState) -> Result<&ConnectOptions, Refusal> {
+    let account = member_state.credentials.mysqld.as_ref();
+    account.ok_or_else(no_mysqld)
 }
 
 /// This member has no mysqld to copy from or to.
 pub(crate) fn no_mysqld() -> Refusal {
     Refusal::refused("this member has no mysqld", "name a database member")
-}
-
-fn account(member_state: &MemberState) -> Result<ConnectOptions, Refusal> {
-    let account = member_state.credentials.mysqld.clone();
-    account.ok_or_else(no_mysqld)
-}
-
-fn refused(error: ProvisionError) -> Refusal {
-    Refusal::new(
-        RefusalKind::Failed,
-        error.to_string(),
-        "fix that and try again",
-    )
 }
 
 #[cfg(test)]

@@ -1,138 +1,125 @@
 //! A plan and its execution, step by step; the journal records each step before it begins.
 
-use std::fmt::Display;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use futures::future::BoxFuture;
-use mysql_link::{ConnectOptions, Connection, LinkError};
-use mysqld_controller::conversion::{Obstacle, Planned};
+use mysql_link::{ConnectOptions, Connection};
 use mysqld_server::durable_file;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::conversion::{Conversion, ConversionFailure, Direction, FailureKind};
-
-/// A command's execution of its plan.
-pub trait Work: Send {
-    /// A step of its plan.
-    type Step: Display + Clone + Send + Sync;
-
-    /// The conversion that it works on.
-    fn conversion(&self) -> &Conversion<'_>;
-
-    /// Executes one step.
-    ///
-    /// # Errors
-    /// When it is not complete; it can be repeated.
-    fn carry_out<'a>(
-        &'a mut self,
-        step: &'a Self::Step,
-    ) -> BoxFuture<'a, Result<(), ConversionFailure>>;
-
-    /// How long clients could not write, if a step measured it.
-    fn write_pause(&self) -> Option<Duration>;
-}
+use crate::conversion::disable_plan::plan_disable;
+use crate::conversion::enable_plan::{plan_enable, remarks};
+use crate::conversion::plan::{Obstacle, Planned, Scene, Step};
+use crate::conversion::{Conversion, Direction, MemberPlace, failed};
+use crate::protocol::Refusal;
+use crate::ring_handle::now_ms;
 
 /// A plan and its execution.
-pub struct Course<W: Work> {
-    /// The steps, or the obstacles.
-    pub planned: Result<Vec<Planned<W::Step>>, Vec<Obstacle>>,
+pub struct Course<'a> {
+    /// All steps, completed ones included; none if there are obstacles.
+    pub steps: Vec<Planned>,
+    /// Obstacles of the plan.
+    pub obstacles: Vec<Obstacle>,
     /// Remarks for the operator.
     pub remarks: Vec<String>,
+    pub(super) conversion: &'a Conversion<'a>,
+    pub(super) scene: Scene,
+    pub(super) places: Vec<MemberPlace>,
+    /// How long clients could not write, if a step measured it.
+    pub(super) pause: Option<Duration>,
     journal: Journal,
-    work: W,
 }
 
-impl<W: Work> Course<W> {
-    /// For a new plan.
+impl<'a> Course<'a> {
+    /// Checks all servers, and plans.
     ///
     /// # Errors
-    /// When there is a journal that cannot be read.
-    pub(super) fn new(
-        planned: Result<Vec<Planned<W::Step>>, Vec<Obstacle>>,
-        remarks: Vec<String>,
-        work: W,
-    ) -> Result<Self, ConversionFailure> {
-        let conversion = work.conversion();
-        let journal = Journal::open(&conversion.data_dir, conversion.direction)?;
-        Ok(Self {
-            planned,
+    /// When a member does not answer, or there is a journal that cannot be read.
+    pub async fn of(conversion: &'a Conversion<'a>) -> Result<Self, Refusal> {
+        let (scene, places) = conversion.scene().await?;
+        let (planned, remarks) = match conversion.direction {
+            Direction::EnableRaft => (plan_enable(&scene), remarks(&scene, now_ms())),
+            Direction::DisableRaft => (plan_disable(&scene), Vec::new()),
+        };
+        let (steps, obstacles) = match planned {
+            Ok(steps) => (steps, Vec::new()),
+            Err(obstacles) => (Vec::new(), obstacles),
+        };
+        let mut course = Self {
+            steps,
+            obstacles,
             remarks,
-            journal,
-            work,
-        })
-    }
-
-    /// All steps, completed ones included; none if there are obstacles.
-    pub fn steps(&self) -> &[Planned<W::Step>] {
-        self.planned.as_ref().map(Vec::as_slice).unwrap_or_default()
-    }
-
-    /// Obstacles of the plan.
-    pub fn obstacles(&self) -> &[Obstacle] {
-        let obstacles = self.planned.as_ref().err();
-        obstacles.map(Vec::as_slice).unwrap_or_default()
+            conversion,
+            scene,
+            places,
+            pause: None,
+            journal: Journal::open(&conversion.data_dir, conversion.direction)?,
+        };
+        let replicates =
+            |planned: &Planned| !planned.done && matches!(planned.step, Step::Replicate(_));
+        if course.steps.iter().any(replicates)
+            && let Some(obstacle) = course.no_login().await?
+        {
+            course.steps.clear();
+            course.obstacles.push(obstacle);
+        }
+        Ok(course)
     }
 
     /// True if all steps are complete.
     pub fn is_done(&self) -> bool {
-        self.planned.is_ok() && self.steps().iter().all(|planned| planned.done)
+        self.obstacles.is_empty() && self.steps.iter().all(|planned| planned.done)
     }
 
     /// Executes the remaining steps, as far as possible. Reports each step to `told`, with its duration in seconds. Returns how long
     /// clients could not write, in seconds, if this run or an earlier one measured it.
     ///
     /// # Errors
-    /// When another run is in progress, and those of the steps.
+    /// When another run is in progress, and those of the steps, with the way back.
     pub async fn carry_out(
         &mut self,
-        mut told: impl FnMut(&W::Step, f64) + Send,
-    ) -> Result<Option<f64>, ConversionFailure> {
-        let conversion = self.work.conversion();
-        let lock = OneAtATime::take(&conversion.data_dir, &conversion.connect).await?;
-        let to_do = self.steps().iter().filter(|planned| !planned.done);
-        let to_do: Vec<W::Step> = to_do.map(|planned| planned.step.clone()).collect();
+        mut told: impl FnMut(&Step, f64) + Send,
+    ) -> Result<Option<f64>, Refusal> {
+        let Conversion {
+            direction,
+            data_dir,
+            connect,
+            ..
+        } = self.conversion;
+        let lock = OneAtATime::take(data_dir, connect).await?;
+        let to_do = self.steps.iter().filter(|planned| !planned.done);
+        let to_do: Vec<Step> = to_do.map(|planned| planned.step.clone()).collect();
         for step in to_do {
-            let seconds = self.step(&step).await?;
+            self.journal.begins(step.to_string())?;
+            let began = Instant::now();
+            if let Err(mut failure) = self.execute(&step).await {
+                failure.what = format!("{step}: {}", failure.what);
+                if !failure.advice.is_empty() {
+                    failure.advice += "\n  ";
+                }
+                failure.advice += &format!(
+                    "`witness {}` continues where it stopped; `witness {}` goes back",
+                    direction.name(),
+                    direction.back().name(),
+                );
+                return Err(failure);
+            }
+            let seconds = began.elapsed().as_secs_f64();
+            self.journal.ends(seconds)?;
             told(&step, seconds);
         }
         drop(lock);
-        if let Some(pause) = self.work.write_pause() {
+        if let Some(pause) = self.pause {
             self.journal.entries.write_pause_seconds = Some(pause.as_secs_f64());
         }
-        self.journal.keep()?;
+        self.journal.write()?;
         // An earlier run may have measured it.
         Ok(self.journal.entries.write_pause_seconds)
-    }
-
-    /// Executes one step, and records it.
-    ///
-    /// # Errors
-    /// Its own, with the way back.
-    async fn step(&mut self, step: &W::Step) -> Result<f64, ConversionFailure> {
-        self.journal.begins(step.to_string())?;
-        let began = Instant::now();
-        if let Err(mut failure) = self.work.carry_out(step).await {
-            let direction = self.work.conversion().direction;
-            failure.what = format!("{step}: {}", failure.what);
-            if !failure.advice.is_empty() {
-                failure.advice += "\n  ";
-            }
-            failure.advice += &format!(
-                "`witness {}` continues where it stopped; `witness {}` goes back",
-                direction.name(),
-                direction.back().name(),
-            );
-            return Err(failure);
-        }
-        let seconds = began.elapsed().as_secs_f64();
-        self.journal.ends(seconds)?;
-        Ok(seconds)
     }
 }
 
@@ -160,19 +147,9 @@ pub struct JournalEntry {
 }
 
 /// The journal of one command.
-pub struct Journal {
+struct Journal {
     path: PathBuf,
-    /// Its entries.
-    pub entries: JournalEntries,
-}
-
-/// The file of a command's journal. `disable-raft` keeps the file name of its former name `detach`, so that it continues the run of an
-/// older version.
-fn file_of(direction: Direction) -> String {
-    match direction {
-        Direction::DisableRaft => "detach.json".to_owned(),
-        Direction::EnableRaft => format!("{}.json", direction.name()),
-    }
+    entries: JournalEntries,
 }
 
 impl Journal {
@@ -180,22 +157,23 @@ impl Journal {
     ///
     /// # Errors
     /// When it exists and cannot be read.
-    pub fn open(data_dir: &Path, direction: Direction) -> Result<Self, ConversionFailure> {
-        let path = data_dir.join(file_of(direction));
+    fn open(data_dir: &Path, direction: Direction) -> Result<Self, Refusal> {
+        let path = data_dir.join(match direction {
+            // The file name of its former name `detach`, so that it continues the run of an older version.
+            Direction::DisableRaft => "detach.json",
+            Direction::EnableRaft => "enable-raft.json",
+        });
         let entries = match std::fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| {
-                ConversionFailure::new(
-                    FailureKind::Error,
+                Refusal::failed(
                     format!("{} is not a journal: {error}", path.display()),
                     "move it away; the command finds out which steps are done",
                 )
             })?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => JournalEntries::default(),
             Err(error) => {
-                return Err(ConversionFailure::error(format!(
-                    "{}: {error}",
-                    path.display()
-                )));
+                let what = format!("{}: {error}", path.display());
+                return Err(failed(what));
             }
         };
         Ok(Self { path, entries })
@@ -205,12 +183,10 @@ impl Journal {
     ///
     /// # Errors
     /// When it cannot be written; the step must not begin then.
-    pub(super) fn begins(&mut self, step: String) -> Result<(), ConversionFailure> {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let began_ms = now.unwrap_or_default().as_millis();
+    fn begins(&mut self, step: String) -> Result<(), Refusal> {
         self.entries.steps.push(JournalEntry {
             step,
-            began_ms: u64::try_from(began_ms).unwrap_or(u64::MAX),
+            began_ms: now_ms(),
             seconds: None,
         });
         self.write()
@@ -220,35 +196,24 @@ impl Journal {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub(super) fn ends(&mut self, seconds: f64) -> Result<(), ConversionFailure> {
+    fn ends(&mut self, seconds: f64) -> Result<(), Refusal> {
         if let Some(entry) = self.entries.steps.last_mut() {
             entry.seconds = Some(seconds);
         }
         self.write()
     }
 
-    /// Writes all other entries. Durable on return.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub(super) fn keep(&self) -> Result<(), ConversionFailure> {
-        self.write()
-    }
-
-    fn write(&self) -> Result<(), ConversionFailure> {
+    fn write(&self) -> Result<(), Refusal> {
         let content = serde_json::to_vec_pretty(&self.entries).map_err(io::Error::from);
         let written = content.and_then(|content| durable_file::replace(&self.path, &content));
-        written.map_err(|error| {
-            ConversionFailure::new(
-                FailureKind::Error,
-                format!(
-                    "the journal {} cannot be written: {error}",
-                    self.path.display()
-                ),
-                "run this on the member's host, as the account that the member runs as",
-            )
-        })
+        let path = self.path.display();
+        written.map_err(|error| not_ours(format!("the journal {path} cannot be written: {error}")))
     }
+}
+
+fn not_ours(what: String) -> Refusal {
+    let advice = "run this on the member's host, as the account that the member runs as";
+    Refusal::failed(what, advice)
 }
 
 // Locks out concurrent runs: a lock in the data directory for this host, and a lock in the primary's mysqld for all others. Both end with
@@ -258,7 +223,7 @@ const FILE_NAME: &str = "conversion.lock";
 const LOCK_NAME: &str = "witness.conversion";
 
 /// Both locks.
-pub(super) struct OneAtATime {
+struct OneAtATime {
     _file: File,
     _connection: Connection,
 }
@@ -268,38 +233,24 @@ impl OneAtATime {
     ///
     /// # Errors
     /// Refused when another run holds one of them; an error when a lock cannot be requested.
-    pub(super) async fn take(
-        data_dir: &Path,
-        primary: &ConnectOptions,
-    ) -> Result<Self, ConversionFailure> {
+    async fn take(data_dir: &Path, primary: &ConnectOptions) -> Result<Self, Refusal> {
         let path = data_dir.join(FILE_NAME);
-        let file = File::create(&path).map_err(|error| {
-            ConversionFailure::new(
-                FailureKind::Error,
-                format!("{} cannot be made: {error}", path.display()),
-                "run this on the member's host, as the account that the member runs as",
-            )
+        let file = File::create(&path);
+        let file =
+            file.map_err(|error| not_ours(format!("{} cannot be made: {error}", path.display())))?;
+        file.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => busy(&path.display().to_string()),
+            TryLockError::Error(error) => failed(error),
         })?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(busy(&path.display().to_string())),
-            Err(TryLockError::Error(error)) => {
-                return Err(ConversionFailure::error(error.to_string()));
-            }
-        }
-        let failed = |error| {
-            ConversionFailure::error(format!("the primary's mysqld cannot be locked: {error}"))
-        };
+        let failed = |error| failed(format!("the primary's mysqld cannot be locked: {error}"));
         let mut connection = Connection::open_with_own_settings(primary)
             .await
             .map_err(failed)?;
         let asked = format!("SELECT GET_LOCK('{LOCK_NAME}', 0)");
         let taken = connection.query(&asked).await.map_err(failed)?;
-        let taken = taken.value();
-        if taken != Some("1") {
-            return Err(busy(&format!(
-                "the lock `{LOCK_NAME}` of the primary's mysqld"
-            )));
+        if taken.value() != Some("1") {
+            let what = format!("the lock `{LOCK_NAME}` of the primary's mysqld");
+            return Err(busy(&what));
         }
         Ok(Self {
             _file: file,
@@ -308,9 +259,8 @@ impl OneAtATime {
     }
 }
 
-fn busy(what: &str) -> ConversionFailure {
-    ConversionFailure::new(
-        FailureKind::Refused,
+fn busy(what: &str) -> Refusal {
+    Refusal::refused(
         format!("another run has {what}: `enable-raft` or `disable-raft` is under way"),
         "nothing was done; wait until that has ended",
     )
@@ -332,8 +282,9 @@ impl WritePause {
     ///
     /// # Errors
     /// When the server cannot be connected to.
-    pub(super) async fn watch(primary: &ConnectOptions) -> Result<Self, LinkError> {
-        let connection = Connection::open_with_own_settings(primary).await?;
+    pub(super) async fn watch(primary: &ConnectOptions) -> Result<Self, Refusal> {
+        let connection = Connection::open_with_own_settings(primary).await;
+        let connection = connection.map_err(failed)?;
         let (end, ended) = oneshot::channel();
         let task = tokio::spawn(watch(connection, ended));
         Ok(Self { end, task })

@@ -1,32 +1,33 @@
 //! `witness enable-raft` and `witness disable-raft` without a command line: from plain replication into a ring and back. Both check all
-//! servers, make a plan (`mysqld_controller::conversion`, pure), and have the members execute it step by step. Checks detect completed
-//! steps, so that a killed run is simply repeated. The journal in the data directory records each step with its time.
+//! servers, make a plan, and have the members execute it step by step. Checks detect completed steps, so that a killed run is simply
+//! repeated. The journal in the data directory records each step with its time.
 //!
 //! ```text
-//!   Conversion ──► Enabling, Detaching ──► Course ──► carry_out
-//!   who, where      looks, plans            shown     one step after the other, under two locks
+//!   decisions, pure     plan   enable_plan   disable_plan
+//!   effects             scene (looks) ► course (journal, locks) ► execution (of each step)
 //! ```
 //!
 //! The caller provides [`ConversionMembers`] to reach members: the command line uses their admin calls, a simulation its own links.
 
 mod course;
-mod disable;
-mod enable;
+mod disable_plan;
+mod enable_plan;
+mod execution;
+mod plan;
 mod scene;
 
-use std::fmt;
 use std::path::PathBuf;
 
 use mysql_link::{ConnectOptions, Secret};
-use mysqld_server::{ReplicationSource, SourceTls};
+use mysqld_server::SourceTls;
 use raft_types::MemberId;
 use tokio::time::Instant;
 
-pub use crate::conversion::course::{Course, Journal, JournalEntries, JournalEntry, Work};
-pub use crate::conversion::disable::{Detaching, ReplicationAccount};
-pub use crate::conversion::enable::Enabling;
-pub use crate::conversion::scene::{ConversionMembers, MemberPlace, MemberSaid, RingSeen};
-use crate::protocol::{Refusal, RefusalKind};
+pub use crate::conversion::course::{Course, JournalEntries, JournalEntry};
+pub use crate::conversion::plan::{Obstacle, Planned, Step};
+pub use crate::conversion::scene::{ConversionMembers, MemberPlace, RingSeen};
+use crate::protocol::{Refusal, source_tls};
+use crate::settings::BinlogServerSettings;
 
 /// The conversion's direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,12 +72,20 @@ pub struct Conversion<'a> {
     pub connect: ConnectOptions,
     /// Replicas without a member whose source also changes.
     pub stock: Vec<StockReplica>,
-    /// The account with which those read the binlog server; the run adds host and port. None without an account in this configuration.
-    pub binlog_account: Option<BinlogAccount>,
+    /// Host and port of the binlog server that those are to follow, where `enable-raft` is given one, and its other settings.
+    pub binlog_server: Option<((String, u16), BinlogServerSettings)>,
+    /// How replicas reach the primary, for `disable-raft`.
+    pub account: ReplicationAccount,
     /// How a replica verifies the primary.
     pub source_tls: SourceTls,
     /// Deadline of the run.
     pub until: Instant,
+}
+
+impl Conversion<'_> {
+    fn stock_replica(&self, address: &str) -> Option<&StockReplica> {
+        self.stock.iter().find(|stock| stock.address == address)
+    }
 }
 
 /// A replica without a member, which follows a binlog server or the primary.
@@ -92,123 +101,39 @@ pub struct StockReplica {
 
 impl StockReplica {
     /// How it verifies a source with or without TLS.
-    fn source_tls(&self, offered: bool) -> Result<SourceTls, ConversionFailure> {
-        match (&self.ca_file, offered) {
-            (Some(ca_file), true) => Ok(SourceTls::Verified {
-                ca_file: ca_file.clone(),
-                identity: true,
-            }),
-            (Some(_), false) => Err(ConversionFailure::new(
-                FailureKind::Refused,
-                "its source offers no TLS, so it cannot verify it",
-                "give the source a certificate of the ring's CA",
+    fn source_tls(&self, offered: bool) -> Result<SourceTls, Refusal> {
+        let verify = self.ca_file.clone().map(|ca_file| SourceTls::Verified {
+            ca_file,
+            identity: true,
+        });
+        source_tls(verify, offered)
+    }
+}
+
+/// Address and login of the primary for the replicas.
+#[derive(Debug, Clone, Default)]
+pub struct ReplicationAccount {
+    /// Host and port of the primary; by default the host of its member's address, and mysqld's port.
+    pub source: Option<(String, u16)>,
+    /// User and password at the primary; required as soon as there is a replica.
+    pub login: Option<(String, Secret)>,
+}
+
+impl ReplicationAccount {
+    /// Why no replica can log in with it. The member's own account is unsuitable: it has all rights, and every replica would store its
+    /// password in clear text.
+    fn mistake(&self, of_the_member: &str) -> Option<String> {
+        match &self.login {
+            None => Some("its replicas need an account there".to_owned()),
+            Some((user, _)) if user == of_the_member => Some(format!(
+                "`{user}` is the account of its member, which has all rights"
             )),
-            (None, true) => Ok(SourceTls::Unverified),
-            (None, false) => Ok(SourceTls::Off),
+            Some(_) => None,
         }
     }
 }
 
-/// The account of a binlog server.
-#[derive(Debug, Clone)]
-pub struct BinlogAccount {
-    /// Its user name.
-    pub user: String,
-    /// Its password, or why it cannot be read.
-    pub password: Result<Secret, String>,
-    /// True if it is reached over TLS.
-    pub tls: bool,
+/// A failure that needs no advice.
+fn failed(what: impl ToString) -> Refusal {
+    Refusal::failed(what.to_string(), "")
 }
-
-impl BinlogAccount {
-    /// The server at this address, as the source of a replica.
-    ///
-    /// # Errors
-    /// When the password cannot be read.
-    fn source(
-        &self,
-        (host, port): &(String, u16),
-        replica: &StockReplica,
-    ) -> Result<ReplicationSource, ConversionFailure> {
-        let password = self.password.clone().map_err(|error| {
-            ConversionFailure::error(format!(
-                "the password of [binlog_server] cannot be read: {error}"
-            ))
-        })?;
-        Ok(ReplicationSource {
-            host: host.clone(),
-            port: *port,
-            user: self.user.clone(),
-            password,
-            tls: replica.source_tls(self.tls)?,
-        })
-    }
-}
-
-/// Kind of failure, from which exit codes are derived.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FailureKind {
-    /// Any other failure.
-    Error,
-    /// The input is invalid.
-    Usage,
-    /// A member does not answer, or there is no leader.
-    NoQuorum,
-    /// A precondition does not hold.
-    Refused,
-    /// Time ran out, or an order's result is unknown.
-    Unknown,
-    /// The certificate does not permit it.
-    NotAllowed,
-}
-
-/// Why a run stops.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConversionFailure {
-    /// The kind of failure.
-    pub kind: FailureKind,
-    /// What happened, in one sentence.
-    pub what: String,
-    /// What to do; empty when the sentence says it.
-    pub advice: String,
-}
-
-impl ConversionFailure {
-    /// A failure with advice.
-    pub fn new(kind: FailureKind, what: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self {
-            kind,
-            what: what.into(),
-            advice: advice.into(),
-        }
-    }
-
-    /// A failure that needs no advice.
-    pub fn error(what: impl Into<String>) -> Self {
-        Self::new(FailureKind::Error, what, "")
-    }
-}
-
-impl From<Refusal> for ConversionFailure {
-    fn from(refusal: Refusal) -> Self {
-        let kind = match refusal.kind {
-            RefusalKind::NoQuorum => FailureKind::NoQuorum,
-            RefusalKind::Refused | RefusalKind::Busy => FailureKind::Refused,
-            RefusalKind::Unknown => FailureKind::Unknown,
-            RefusalKind::Failed => FailureKind::Error,
-        };
-        Self::new(kind, refusal.what, refusal.advice)
-    }
-}
-
-impl fmt::Display for ConversionFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)?;
-        match self.advice.is_empty() {
-            true => Ok(()),
-            false => write!(f, "\n  {}", self.advice),
-        }
-    }
-}
-
-impl std::error::Error for ConversionFailure {}

@@ -1,101 +1,101 @@
-//! Shared parts of both commands: observing members, sending orders, and waiting.
+//! Checks of the servers, orders to their members, and waits: the parts of a run that need a network.
 
-use std::time::{Duration, SystemTime};
+use std::fmt::Display;
+use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
 use futures::future::BoxFuture;
 use mysqld_server::conversion::{ServerLook, look};
 use mysqld_server::settings::Requirements;
-use raft_types::{MemberId, MemberKind, RingId};
+use raft_types::{MemberId, MemberKind};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::conversion::{Conversion, ConversionFailure, FailureKind, StockReplica};
-use crate::protocol::{MysqldAnswer, MysqldOrder};
-use crate::status::{Answer, MemberView, MysqlView, Question, answer, start_advice};
+use crate::conversion::plan::{Scene, Server};
+use crate::conversion::{Conversion, StockReplica, failed};
+use crate::protocol::{MysqldAnswer, MysqldOrder, Refusal, RefusalKind};
+use crate::status::{Answer, MemberView, NotReady, start_advice};
 
 /// Interval between checks.
 const LOOK: Duration = Duration::from_millis(50);
 /// Time limit of one order.
 const ORDER_LIMIT: Duration = Duration::from_secs(60);
-/// Larger clock differences are reported: they distort a follower's lag.
-const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
-
-/// State of the ring, its members' mysqlds and the stock replicas at one moment.
-pub(super) struct Everybody {
-    pub(super) ring: RingSeen,
-    /// The member of this host, and its report.
-    pub(super) own_place: MemberPlace,
-    pub(super) own: MysqldAnswer,
-    /// All other database members.
-    pub(super) others: Vec<(MemberPlace, Result<MysqldAnswer, String>)>,
-    pub(super) stock: Vec<(String, Result<ServerLook, String>)>,
-}
 
 impl Conversion<'_> {
-    /// Checks all servers, the own one last: it has everything that the others received from it.
+    /// Checks all servers, the own one last: it has everything that the others received from it. With the places of all members.
     ///
     /// # Errors
     /// When a member does not answer.
-    pub(super) async fn everybody(&self) -> Result<Everybody, ConversionFailure> {
+    pub(super) async fn scene(&self) -> Result<(Scene, Vec<MemberPlace>), Refusal> {
         let ring = self.members.ring().await;
-        let silent = |(place, said): &(MemberPlace, Result<MemberSaid, String>)| {
-            said.as_ref()
-                .err()
-                .map(|why| (place.name.clone(), why.clone()))
-        };
-        if let Some((name, error)) = ring.members.iter().find_map(silent) {
-            return Err(ConversionFailure::new(
-                FailureKind::NoQuorum,
-                format!("`{name}` does not answer: {error}"),
-                format!(
-                    "{}, and do not bootstrap it; then run {} again",
-                    start_advice(&name),
-                    self.direction.name()
-                ),
-            ));
+        let mut rings = Vec::new();
+        let mut places = Vec::new();
+        for (place, said) in &ring.members {
+            let said = said.as_ref().map_err(|silence| {
+                Refusal::new(
+                    RefusalKind::NoQuorum,
+                    format!("`{}` does not answer: {}", place.name, silence.what),
+                    format!(
+                        "{}, and do not bootstrap it; then run {} again",
+                        start_advice(&place.name),
+                        self.direction.name()
+                    ),
+                )
+            })?;
+            if place.id != self.own {
+                rings.extend(said.ring.id.map(|ring| (place.name.clone(), ring)));
+            }
+            places.push(place.clone());
         }
-        let databases = ring
-            .members
-            .iter()
-            .map(|(place, _)| place)
-            .filter(|place| place.kind == MemberKind::Database && place.id != self.own);
         // By number, in the plan's order, whatever the configuration's order.
-        let mut databases: Vec<MemberPlace> = databases.cloned().collect();
-        databases.sort_by_key(|place| place.id);
+        places.sort_by_key(|place| place.id);
+        let follows = |place: &MemberPlace| {
+            let mut members = ring.members.iter().filter(|(seen, _)| seen.id == place.id);
+            members.any(|(_, said)| said.as_ref().is_ok_and(|said| follows(said).is_ok()))
+        };
         let mut others = Vec::new();
-        for place in databases {
-            let answer = self.look(&place).await;
-            others.push((place, answer.map_err(|failure| failure.what)));
+        for place in &places {
+            if place.kind == MemberKind::Database && place.id != self.own {
+                let seen = self.order(place, MysqldOrder::Look).await;
+                others.push(Server {
+                    name: place.name.clone(),
+                    seen: seen.unwrap_or_else(|failure| not_seen(failure.what)),
+                    follows: follows(place),
+                });
+            }
         }
         let mut stock = Vec::new();
         for replica in &self.stock {
-            stock.push((replica.address.clone(), replica.look().await));
+            let seen = match replica.look().await {
+                Ok(look) => MysqldAnswer {
+                    look: Some(look),
+                    ..MysqldAnswer::default()
+                },
+                Err(failure) => not_seen(failure.what),
+            };
+            stock.push(Server {
+                name: replica.address.clone(),
+                seen,
+                follows: false,
+            });
         }
-        let own_place = ring.place(self.own).cloned().ok_or_else(|| {
-            ConversionFailure::error(
-                "the member of this configuration is not in its own list of members",
-            )
+        let own = places.iter().find(|place| place.id == self.own);
+        let own = own.ok_or_else(|| {
+            failed("the member of this configuration is not in its own list of members")
         })?;
-        let own = self.look(&own_place).await?;
-        Ok(Everybody {
-            ring,
-            own_place,
-            own,
+        let scene = Scene {
+            primary: Server {
+                name: self.name.clone(),
+                seen: self.order(own, MysqldOrder::Look).await?,
+                follows: follows(own),
+            },
             others,
             stock,
-        })
-    }
-
-    /// The report of a member on itself and its mysqld.
-    ///
-    /// # Errors
-    /// The member's refusal.
-    pub(super) async fn look(
-        &self,
-        place: &MemberPlace,
-    ) -> Result<MysqldAnswer, ConversionFailure> {
-        self.order(place, MysqldOrder::Look).await
+            leads: ring.leader == Some(self.own),
+            rings,
+            binlog_server: self.binlog_server.clone().map(|(address, _)| address),
+        };
+        Ok((scene, places))
     }
 
     /// Sends an order to a member.
@@ -106,9 +106,9 @@ impl Conversion<'_> {
         &self,
         place: &MemberPlace,
         order: MysqldOrder,
-    ) -> Result<MysqldAnswer, ConversionFailure> {
-        let ordered = self.members.order(place, order, self.order_until());
-        ordered.await.map_err(|failure| of_member(place, failure))
+    ) -> Result<MysqldAnswer, Refusal> {
+        let ordered = self.members.order(place, order, self.order_until()).await;
+        ordered.map_err(|refusal| of_member(place, refusal))
     }
 
     /// Makes a member bootstrap the ring.
@@ -119,9 +119,9 @@ impl Conversion<'_> {
         &self,
         place: &MemberPlace,
         origin: String,
-    ) -> Result<(), ConversionFailure> {
+    ) -> Result<(), Refusal> {
         let made = self.members.bootstrap(place, origin, self.order_until());
-        made.await.map_err(|failure| of_member(place, failure))
+        made.await.map_err(|refusal| of_member(place, refusal))
     }
 
     fn order_until(&self) -> Instant {
@@ -135,18 +135,17 @@ impl Conversion<'_> {
     pub(super) async fn until_said(
         &self,
         place: &MemberPlace,
-        wanted: impl Fn(&MemberSaid) -> Result<(), String>,
-    ) -> Result<(), ConversionFailure> {
+        wanted: fn(&MemberView) -> Answer,
+    ) -> Result<(), Refusal> {
         loop {
             let ring = self.members.ring().await;
             let mut members = ring.members.iter();
             let said = members.find(|(seen, _)| seen.id == place.id);
-            let why = match said.and_then(|(_, said)| said.as_ref().ok()).map(&wanted) {
+            match said.and_then(|(_, said)| said.as_ref().ok()).map(wanted) {
                 Some(Ok(())) => return Ok(()),
-                Some(Err(why)) => why,
-                None => "it does not answer".to_owned(),
-            };
-            self.wait(&place.name, &why).await?;
+                Some(Err(why)) => self.wait(&place.name, &why).await?,
+                None => self.wait(&place.name, &"it does not answer").await?,
+            }
         }
     }
 
@@ -154,10 +153,14 @@ impl Conversion<'_> {
     ///
     /// # Errors
     /// Unknown when the time is over.
-    pub(super) async fn wait(&self, place: &str, why: &str) -> Result<(), ConversionFailure> {
+    pub(super) async fn wait(
+        &self,
+        place: &str,
+        why: &(dyn Display + Sync),
+    ) -> Result<(), Refusal> {
         if Instant::now() >= self.until {
-            return Err(ConversionFailure::new(
-                FailureKind::Unknown,
+            return Err(Refusal::new(
+                RefusalKind::Unknown,
                 format!("`{place}` was not ready in time: {why}"),
                 format!(
                     "fix that, and run {} again: it continues where it stopped",
@@ -168,152 +171,40 @@ impl Conversion<'_> {
         tokio::time::sleep(LOOK).await;
         Ok(())
     }
-
-    /// Waits until a member's server has all of these transactions.
-    ///
-    /// # Errors
-    /// When it cannot be checked, or lacks some at the deadline.
-    pub(super) async fn until_executed(
-        &self,
-        place: &MemberPlace,
-        wanted: &GtidSet,
-    ) -> Result<(), ConversionFailure> {
-        loop {
-            let lacks = wanted.difference(&self.executed(place).await?);
-            if lacks.is_empty() {
-                return Ok(());
-            }
-            let why = format!("it is {} transactions behind", lacks.count());
-            self.wait(&place.name, &why).await?;
-        }
-    }
-
-    /// Executed transactions of a member's server.
-    ///
-    /// # Errors
-    /// When it cannot be checked.
-    pub(super) async fn executed(&self, place: &MemberPlace) -> Result<GtidSet, ConversionFailure> {
-        let look = seen(&place.name, self.look(place).await?)?;
-        look.executed().map_err(|error| {
-            ConversionFailure::error(format!(
-                "gtid_executed of `{}` cannot be read: {error}",
-                place.name
-            ))
-        })
-    }
-
-    /// The stock replica at an address.
-    pub(super) fn stock_replica(&self, address: &str) -> Option<&StockReplica> {
-        self.stock.iter().find(|stock| stock.address == address)
-    }
 }
 
-impl Everybody {
-    /// A member by its name.
-    ///
-    /// # Errors
-    /// Refused when there is none.
-    pub(super) fn place(&self, name: &str) -> Result<&MemberPlace, ConversionFailure> {
-        let mut places = self.ring.members.iter().map(|(place, _)| place);
-        places.find(|place| place.name == name).ok_or_else(|| {
-            let what = format!("the ring has no member `{name}`");
-            ConversionFailure::new(FailureKind::Refused, what, "")
-        })
-    }
+fn of_member(place: &MemberPlace, mut refusal: Refusal) -> Refusal {
+    refusal.what = format!("`{}`: {}", place.name, refusal.what);
+    refusal
+}
 
-    /// Whether another member manages its mysqld, or will.
-    pub(super) fn manages(&self, place: &MemberPlace) -> bool {
-        let mut others = self.others.iter();
-        let answer = others.find(|(other, _)| other.id == place.id);
-        answer.is_some_and(|(_, answer)| answer.as_ref().is_ok_and(acts))
-    }
-
-    /// True if the ring's log is applied to a member's mysqld.
-    pub(super) fn follows(&self, name: &str) -> bool {
-        let mut members = self.ring.members.iter();
-        let member = members.find(|(place, _)| place.name == name);
-        member.is_some_and(|(_, said)| said.as_ref().is_ok_and(|said| said.follows().is_ok()))
-    }
-
-    /// Whether the member of this host leads.
-    pub(super) fn leads(&self) -> bool {
-        self.ring.leader == Some(self.own_place.id)
-    }
-
-    /// Reports of the other members.
-    pub(super) fn said_by_others(
-        &self,
-        own: MemberId,
-    ) -> impl Iterator<Item = (&MemberPlace, &MemberSaid)> {
-        let members = self.ring.members.iter();
-        members
-            .filter(move |(place, _)| place.id != own)
-            .filter_map(|(place, said)| Some((place, said.as_ref().ok()?)))
-    }
-
-    /// Clocks that differ.
-    pub(super) fn clocks(&self) -> Vec<String> {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let now = now.unwrap_or_default();
-        let members = self.others.iter();
-        let members = members.filter_map(|(place, answer)| Some((place, answer.as_ref().ok()?)));
-        members
-            .filter(|(_, answer)| {
-                let theirs = Duration::from_millis(answer.now_ms);
-                theirs.abs_diff(now) > CLOCKS_DIFFER
-            })
-            .map(|(place, _)| {
-                format!(
-                    "the clock of `{}` is more than a second off: its lag will be computed wrongly; set it by NTP",
-                    place.name
-                )
-            })
-            .collect()
+fn not_seen(why: String) -> MysqldAnswer {
+    MysqldAnswer {
+        unseen: Some(why),
+        ..MysqldAnswer::default()
     }
 }
 
 impl StockReplica {
     /// Its current state.
-    pub(super) async fn look(&self) -> Result<ServerLook, String> {
+    ///
+    /// # Errors
+    /// When it cannot be examined.
+    pub(super) async fn look(&self) -> Result<ServerLook, Refusal> {
         // No member attaches to it, so the identity does not matter.
         let requirements = Requirements::new(u32::MAX, Uuid::nil());
         let seen = look(&self.connect, &requirements).await;
-        seen.map_err(|error| error.to_string())
+        seen.map_err(failed)
     }
 }
 
-fn of_member(place: &MemberPlace, mut failure: ConversionFailure) -> ConversionFailure {
-    failure.what = format!("`{}`: {}", place.name, failure.what);
-    failure
-}
-
-/// The observed state of a server.
+/// The executed transactions of a server.
 ///
 /// # Errors
-/// When it was not observed.
-pub(super) fn seen(place: &str, answer: MysqldAnswer) -> Result<ServerLook, ConversionFailure> {
-    let unseen = answer.unseen;
-    answer.look.ok_or_else(|| {
-        ConversionFailure::new(
-            FailureKind::Error,
-            format!(
-                "the mysqld of `{place}` cannot be examined: {}",
-                unseen.unwrap_or_default()
-            ),
-            "start it, or fix [mysql] in that member's configuration",
-        )
-    })
-}
-
-/// The result of a check, or why it failed.
-pub(super) fn look_of(answer: MysqldAnswer) -> Result<ServerLook, String> {
-    let unseen = answer.unseen.unwrap_or_default();
-    answer.look.ok_or(unseen)
-}
-
-/// Whether a member manages its mysqld, or will when it takes part in its ring: only the note prevents that.
-pub(super) fn acts(answer: &MysqldAnswer) -> bool {
-    answer.managed || (answer.ring.is_some() && !answer.unmanaged)
+/// When they cannot be read.
+pub(super) fn executed(name: &str, look: &ServerLook) -> Result<GtidSet, Refusal> {
+    look.executed()
+        .map_err(|error| failed(format!("gtid_executed of `{name}` cannot be read: {error}")))
 }
 
 // A conversion's interface to members.
@@ -332,7 +223,7 @@ pub trait ConversionMembers: Send + Sync {
         member: &'a MemberPlace,
         order: MysqldOrder,
         until: Instant,
-    ) -> BoxFuture<'a, Result<MysqldAnswer, ConversionFailure>>;
+    ) -> BoxFuture<'a, Result<MysqldAnswer, Refusal>>;
 
     /// Makes a member bootstrap the ring, with a log after these transactions.
     ///
@@ -343,14 +234,13 @@ pub trait ConversionMembers: Send + Sync {
         member: &'a MemberPlace,
         origin: String,
         until: Instant,
-    ) -> BoxFuture<'a, Result<(), ConversionFailure>>;
+    ) -> BoxFuture<'a, Result<(), Refusal>>;
 
     /// Makes the last known leader transfer the leadership to this member, fit or not.
     ///
     /// # Errors
     /// As [`Self::order`].
-    fn promote(&self, to: MemberId, until: Instant)
-    -> BoxFuture<'_, Result<(), ConversionFailure>>;
+    fn promote(&self, to: MemberId, until: Instant) -> BoxFuture<'_, Result<(), Refusal>>;
 }
 
 /// The ring at one moment.
@@ -359,15 +249,7 @@ pub struct RingSeen {
     /// The leader with a quorum.
     pub leader: Option<MemberId>,
     /// Every configured member, then further members of the ring; each with its report, or why there is none.
-    pub members: Vec<(MemberPlace, Result<MemberSaid, String>)>,
-}
-
-impl RingSeen {
-    /// A member by its number.
-    pub(super) fn place(&self, id: MemberId) -> Option<&MemberPlace> {
-        let mut places = self.members.iter().map(|(place, _)| place);
-        places.find(|place| place.id == id)
-    }
+    pub members: Vec<(MemberPlace, Result<MemberView, Refusal>)>,
 }
 
 /// A member and its address.
@@ -383,62 +265,15 @@ pub struct MemberPlace {
     pub address: String,
 }
 
-/// A member's report, as far as a conversion needs it.
-#[derive(Debug, Clone)]
-pub struct MemberSaid {
-    /// The ring that it belongs to, or is bootstrapping.
-    pub ring: Option<RingId>,
-    /// Whether clients may write to its mysqld, or why not.
-    pub primary: Answer,
-    /// Its mysqld, once it takes part in its ring.
-    pub mysql: Option<MysqlView>,
-}
-
-impl MemberSaid {
-    /// The report in its view.
-    pub fn of(view: &MemberView) -> Self {
-        Self {
-            ring: view.ring.id,
-            primary: answer(Question::Primary, view),
-            mysql: view.mysql.clone(),
-        }
-    }
-
-    /// Whether its mysqld follows the ring, or has no applier.
-    ///
-    /// # Errors
-    /// The reason, as text.
-    pub(super) fn follows(&self) -> Result<(), String> {
-        match &self.mysql {
-            None => Err("its mysqld is not managed yet".to_owned()),
-            Some(mysql) if mysql.following || !mysql.applies => Ok(()),
-            Some(mysql) => Err((mysql.trouble.clone()).unwrap_or_else(|| mysql.role.to_string())),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use raft_types::RingId;
-
-    use super::*;
-
-    #[test]
-    fn a_member_that_has_just_started_will_act_on_its_mysqld() {
-        let ring = Some(RingId::default());
-        for (ring, unmanaged, managed, expected) in [
-            (ring, false, true, true),
-            (ring, false, false, true),
-            (ring, true, false, false),
-            (None, false, false, false),
-        ] {
-            let answer = MysqldAnswer {
-                ring,
-                unmanaged,
-                managed,
-                ..MysqldAnswer::default()
-            };
-            assert_eq!(acts(&answer), expected, "{answer:?}");
-        }
-    }
+/// Whether a member's mysqld follows the ring, or has no applier.
+///
+/// # Errors
+/// The reason.
+pub(super) fn follows(view: &MemberView) -> Answer {
+    let why = match &view.mysql {
+        None => "it is not managed yet".to_owned(),
+        Some(mysql) if mysql.following || !mysql.applies => return Ok(()),
+        Some(mysql) => (mysql.trouble.clone()).unwrap_or_else(|| mysql.role.to_string()),
+    };
+    Err(NotReady::NotFollowing(why))
 }

@@ -1,7 +1,7 @@
 //! Operator commands that the member runs when the primary changes, to notify a proxy, a name service or a person. They run after the
 //! change and cannot delay it. `reports.rs` decides which hook is due, and one task runs the commands in turn, each with a time limit.
 
-pub(crate) mod reports;
+mod reports;
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
-use crate::hooks::reports::{Event, EventKind, OwnMysqld, PrimaryState, Reports};
+use crate::hooks::reports::{Environment, EventKind, PrimaryState, Reports};
 use crate::settings::HookSettings;
 use crate::state::MemberState;
 use crate::status::ViewSource;
@@ -24,12 +24,11 @@ const KEPT_OUTPUT: usize = 4 << 10;
 /// How long to wait for output after the command has ended: its remaining children may hold the stream.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct HookRun {
+struct HookRun {
     /// Why it counts as failed; none after success.
-    pub(crate) failure: Option<String>,
+    failure: Option<String>,
     /// The first kilobytes of the command's standard output, then of its standard error.
-    pub(crate) output: String,
+    output: String,
 }
 
 /// Kills the rest of a process group when dropped.
@@ -51,7 +50,7 @@ impl Drop for Group {
 }
 
 /// Runs `command` for an event, for at most `timeout`; then kills it with all of its children. Dropping this call does the same.
-pub(crate) async fn run_hook(command: &[String], event: &Event, timeout: Duration) -> HookRun {
+async fn run_hook(command: &[String], event: Environment, timeout: Duration) -> HookRun {
     let failed = |why: String| HookRun {
         failure: Some(why),
         output: String::new(),
@@ -61,7 +60,7 @@ pub(crate) async fn run_hook(command: &[String], event: &Event, timeout: Duratio
     };
     let spawned = Command::new(program)
         .args(arguments)
-        .envs(event.environment.iter().map(|(name, value)| (name, value)))
+        .envs(event)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -130,10 +129,8 @@ fn command(settings: &HookSettings, kind: EventKind) -> &[String] {
 /// Runs hooks until dropped; a running command is then killed. Uses the currently configured commands. Without commands nothing is
 /// reported: a later first one reports the primary of that moment, as after a start.
 pub(crate) async fn run(state: Arc<MemberState>) {
-    let mysqld = state.settings.mysql.as_ref().map(|mysqld| OwnMysqld {
-        host: mysqld.host.clone(),
-        port: mysqld.port,
-    });
+    let mysqld = state.settings.mysql.as_ref();
+    let mysqld = mysqld.map(|mysqld| (mysqld.host.as_str(), mysqld.port));
     let mut settings = state.hook_settings.subscribe();
     let (mut seen, mut reports) = (PrimaryState::default(), Reports::default());
     loop {
@@ -150,11 +147,11 @@ pub(crate) async fn run(state: Arc<MemberState>) {
         let command = command(&settings, kind);
         if command.is_empty() {
             reports.ended(kind, &seen, None, Instant::now());
-            state.hooks.set_failing(reports.failing());
+            state.hooks().failing = reports.failing();
             continue;
         }
-        let event = seen.event(kind, &view, mysqld.as_ref());
-        let ran = run_hook(command, &event, settings.timeout).await;
+        let event = seen.event(kind, &view, mysqld);
+        let ran = run_hook(command, event, settings.timeout).await;
         let (name, output) = (kind.name(), ran.output.trim_end());
         match &ran.failure {
             None => tracing::info!(event = name, output, "a hook was run"),
@@ -164,9 +161,12 @@ pub(crate) async fn run(state: Arc<MemberState>) {
                 "a hook failed: {why}; it is run again until it succeeds"
             ),
         }
-        state.hooks.ran(ran.failure.is_some());
+        let failures = u64::from(ran.failure.is_some());
         reports.ended(kind, &seen, ran.failure, Instant::now());
-        state.hooks.set_failing(reports.failing());
+        let mut view = state.hooks();
+        view.runs_total += 1;
+        view.failures_total += failures;
+        view.failing = reports.failing();
     }
 }
 
@@ -174,11 +174,8 @@ pub(crate) async fn run(state: Arc<MemberState>) {
 mod tests {
     use super::*;
 
-    fn event() -> Event {
-        Event {
-            kind: EventKind::Primary,
-            environment: vec![("WITNESS_EVENT", "primary".to_owned())],
-        }
+    fn event() -> Environment {
+        vec![("WITNESS_EVENT", "primary".to_owned())]
     }
 
     fn shell(script: &str) -> Vec<String> {
@@ -191,7 +188,7 @@ mod tests {
     async fn it_gets_the_environment_and_its_words_are_kept() {
         let run = run_hook(
             &shell("echo \"it is $WITNESS_EVENT\"; echo no >&2"),
-            &event(),
+            event(),
             LIMIT,
         )
         .await;
@@ -201,9 +198,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_failure_says_how() {
-        let run = run_hook(&shell("exit 3"), &event(), LIMIT).await;
+        let run = run_hook(&shell("exit 3"), event(), LIMIT).await;
         assert!(run.failure.unwrap().contains("exit status: 3"));
-        let nothing = run_hook(&["/no/such/program".to_owned()], &event(), LIMIT).await;
+        let nothing = run_hook(&["/no/such/program".to_owned()], event(), LIMIT).await;
         assert!(nothing.failure.unwrap().contains("cannot be run"));
     }
 
@@ -213,7 +210,7 @@ mod tests {
         let mark = folder.path().join("child");
         let script = format!("(sleep 3; touch {}) & sleep 1000", mark.display());
         let began = Instant::now();
-        let run = run_hook(&shell(&script), &event(), Duration::from_millis(300)).await;
+        let run = run_hook(&shell(&script), event(), Duration::from_millis(300)).await;
         assert!(run.failure.unwrap().contains("was killed after 300ms"));
         assert!(began.elapsed() < LIMIT);
         tokio::time::sleep(Duration::from_secs(4)).await;
@@ -222,10 +219,10 @@ mod tests {
 
     #[tokio::test]
     async fn much_output_is_bounded_and_what_stays_behind_holds_nothing_up() {
-        let much = run_hook(&shell("yes | head -c 10000000"), &event(), LIMIT).await;
+        let much = run_hook(&shell("yes | head -c 10000000"), event(), LIMIT).await;
         assert_eq!((much.failure, much.output.len()), (None, KEPT_OUTPUT));
         let began = Instant::now();
-        let left = run_hook(&shell("sleep 20 &"), &event(), LIMIT).await;
+        let left = run_hook(&shell("sleep 20 &"), event(), LIMIT).await;
         assert_eq!(left.failure, None);
         assert!(began.elapsed() < Duration::from_secs(15));
     }

@@ -1,13 +1,12 @@
 //! What hooks report, and when. An event describes the state of the primary that a member sees, for a command's environment. A hook runs,
 //! with a growing delay after failures, until its last successful report equals that state. Pure: the time is an argument.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use raft_types::{MemberId, MemberKind};
 use tokio::time::Instant;
 
-use crate::status::{FailingHook, HooksView, MemberView, MysqlView, Question, Role, answer};
+use crate::status::{FailingHook, MemberView, MysqlView, Question, Role, answer};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventKind {
@@ -30,32 +29,16 @@ impl EventKind {
     }
 
     /// The key of `[hooks]` that holds its command.
-    pub(crate) fn key(self) -> &'static str {
-        match self {
-            Self::Primary => "on_primary",
-            Self::Demoted => "on_demoted",
-            Self::PrimaryChanged => "on_primary_changed",
-        }
+    fn key(self) -> String {
+        format!("on_{}", self.name())
     }
 }
 
-/// One state to report, with all input of its command.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Event {
-    pub(crate) kind: EventKind,
-    /// Names and values, in the documented order.
-    pub(crate) environment: Vec<(&'static str, String)>,
-}
+/// The environment of a command: names and values, in the documented order.
+pub(crate) type Environment = Vec<(&'static str, String)>;
 
 /// The system bounds a value of the environment; a longer set of transactions is omitted.
 const LONGEST_VALUE: usize = 64 << 10;
-
-/// Client address of the member's mysqld, from its configuration.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct OwnMysqld {
-    pub(crate) host: String,
-    pub(crate) port: u16,
-}
 
 /// The state of the primary, as one member sees it at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -83,26 +66,59 @@ impl PrimaryState {
         }
     }
 
-    /// The event of `kind` for this state.
+    /// The environment of the event of `kind` for this state; with the client address of the member's mysqld, if it has one.
     pub(crate) fn event(
         self,
         kind: EventKind,
         view: &MemberView,
-        mysqld: Option<&OwnMysqld>,
-    ) -> Event {
+        mysqld: Option<(&str, u16)>,
+    ) -> Environment {
         let (reason, previous) = match kind {
-            EventKind::Demoted => (
-                answer(Question::Primary, view)
-                    .err()
-                    .map_or_else(String::new, |why| why.to_string()),
-                Some(view.member.id),
-            ),
-            EventKind::Primary | EventKind::PrimaryChanged => (String::new(), self.previous),
+            EventKind::Demoted => {
+                let why = answer(Question::Primary, view).err();
+                (why.map(|why| why.to_string()), Some(view.member.id))
+            }
+            EventKind::Primary | EventKind::PrimaryChanged => (None, self.previous),
         };
-        Event {
-            kind,
-            environment: environment(kind, &reason, view, previous, self.primary, mysqld),
+        let member = |id: Option<MemberId>| {
+            let id = id?;
+            view.members.iter().find(|member| member.id == id)
+        };
+        let name = |id| member(id).map_or_else(String::new, |member| member.record.name.clone());
+        let host = |id| {
+            let address = member(id).map(|member| member.record.address.as_str());
+            let host = address.and_then(|address| address.rsplit_once(':'));
+            host.map_or_else(String::new, |(host, _)| host.to_owned())
+        };
+        let mut gtids = view.log.gtid_set.to_string();
+        if gtids.len() > LONGEST_VALUE {
+            gtids.clear();
         }
+        let committed = view.committed.map(|at| at.to_string());
+        let (mysql_host, mysql_port) = mysqld.unzip();
+        let mysql_port = mysql_port.map(|port| port.to_string());
+        vec![
+            ("WITNESS_EVENT", kind.name().to_owned()),
+            ("WITNESS_RING", view.ring.name.clone()),
+            ("WITNESS_MEMBER", view.member.name.clone()),
+            ("WITNESS_MEMBER_ID", view.member.id.to_string()),
+            ("WITNESS_REGION", view.member.region.to_string()),
+            ("WITNESS_ROLE", view.role.to_string()),
+            ("WITNESS_TERM", view.term.to_string()),
+            ("WITNESS_COMMITTED", committed.unwrap_or_default()),
+            ("WITNESS_GTID_SET", gtids),
+            ("WITNESS_PRIMARY", name(self.primary)),
+            ("WITNESS_PRIMARY_HOST", host(self.primary)),
+            ("WITNESS_PREVIOUS_PRIMARY", name(previous)),
+            ("WITNESS_PREVIOUS_PRIMARY_HOST", host(previous)),
+            (
+                "WITNESS_MYSQL_HOST",
+                mysql_host.unwrap_or_default().to_owned(),
+            ),
+            ("WITNESS_MYSQL_PORT", mysql_port.unwrap_or_default()),
+            ("WITNESS_PAUSED", u8::from(view.pause.is_some()).to_string()),
+            ("WITNESS_REASON", reason.unwrap_or_default()),
+        ]
     }
 }
 
@@ -126,58 +142,7 @@ fn primary_of(view: &MemberView, own: bool) -> Option<MemberId> {
     (member.record.kind == MemberKind::Database && !takes_care).then_some(leader)
 }
 
-fn environment(
-    kind: EventKind,
-    reason: &str,
-    view: &MemberView,
-    previous: Option<MemberId>,
-    primary: Option<MemberId>,
-    mysqld: Option<&OwnMysqld>,
-) -> Vec<(&'static str, String)> {
-    let member = |id: Option<MemberId>| {
-        let id = id?;
-        view.members.iter().find(|member| member.id == id)
-    };
-    let name = |id| member(id).map_or_else(String::new, |member| member.record.name.clone());
-    let host = |id| {
-        let address = member(id).map(|member| member.record.address.as_str());
-        let host = address.and_then(|address| address.rsplit_once(':'));
-        host.map_or_else(String::new, |(host, _)| host.to_owned())
-    };
-    let op_id =
-        |op_id: Option<raft_types::OpId>| op_id.map_or_else(String::new, |at| at.to_string());
-    let mut gtids = view.log.gtid_set.to_string();
-    if gtids.len() > LONGEST_VALUE {
-        gtids.clear();
-    }
-    vec![
-        ("WITNESS_EVENT", kind.name().to_owned()),
-        ("WITNESS_RING", view.ring.name.clone()),
-        ("WITNESS_MEMBER", view.member.name.clone()),
-        ("WITNESS_MEMBER_ID", view.member.id.to_string()),
-        ("WITNESS_REGION", view.member.region.to_string()),
-        ("WITNESS_ROLE", view.role.to_string()),
-        ("WITNESS_TERM", view.term.to_string()),
-        ("WITNESS_COMMITTED", op_id(view.committed)),
-        ("WITNESS_GTID_SET", gtids),
-        ("WITNESS_PRIMARY", name(primary)),
-        ("WITNESS_PRIMARY_HOST", host(primary)),
-        ("WITNESS_PREVIOUS_PRIMARY", name(previous)),
-        ("WITNESS_PREVIOUS_PRIMARY_HOST", host(previous)),
-        (
-            "WITNESS_MYSQL_HOST",
-            mysqld.map_or_else(String::new, |mysqld| mysqld.host.clone()),
-        ),
-        (
-            "WITNESS_MYSQL_PORT",
-            mysqld.map_or_else(String::new, |mysqld| mysqld.port.to_string()),
-        ),
-        ("WITNESS_PAUSED", u8::from(view.pause.is_some()).to_string()),
-        ("WITNESS_REASON", reason.to_owned()),
-    ]
-}
-
-// Which hook is due, and the runs for the status.
+// Which hook is due.
 
 /// The delay after the first failure; each further failure doubles it.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -265,7 +230,7 @@ impl<S: Copy + PartialEq> Report<S> {
             state,
             retry_at: now + retry_delay(failures),
             hook: FailingHook {
-                hook: kind.key().to_owned(),
+                hook: kind.key(),
                 failures,
                 why,
             },
@@ -280,28 +245,6 @@ fn retry_delay(failures: u64) -> Duration {
         .min(LONGEST_RETRY)
 }
 
-/// Hook results since the member started, for its status.
-#[derive(Debug, Default)]
-pub(crate) struct HookFigures(Mutex<HooksView>);
-
-impl HookFigures {
-    pub(crate) fn view(&self) -> HooksView {
-        let view = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        view.clone()
-    }
-
-    pub(super) fn ran(&self, failed: bool) {
-        let mut view = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        view.runs_total += 1;
-        view.failures_total += u64::from(failed);
-    }
-
-    pub(super) fn set_failing(&self, failing: Vec<FailingHook>) {
-        let mut view = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        view.failing = failing;
-    }
-}
-
 #[cfg(test)]
 mod event_tests {
     use super::*;
@@ -309,21 +252,18 @@ mod event_tests {
     use crate::status::sample::database_leader;
     use crate::status::sample::witness_follower;
 
-    fn value<'a>(event: &'a Event, name: &str) -> &'a str {
-        let found = event.environment.iter().find(|(known, _)| *known == name);
+    fn value<'a>(event: &'a Environment, name: &str) -> &'a str {
+        let found = event.iter().find(|(known, _)| *known == name);
         &found.unwrap().1
     }
 
     #[test]
     fn the_environment_describes_the_state_at_the_event() {
-        let mysqld = OwnMysqld {
-            host: "10.0.0.1".into(),
-            port: 3306,
-        };
+        let mysqld = Some(("10.0.0.1", 3306));
         let open = database_leader();
         let state = PrimaryState::default().observe(&open);
         assert_eq!(state.own_term, Some(3));
-        let event = state.event(EventKind::Primary, &open, Some(&mysqld));
+        let event = state.event(EventKind::Primary, &open, mysqld);
         assert_eq!(value(&event, "WITNESS_PRIMARY"), "db-1");
         assert_eq!(value(&event, "WITNESS_PREVIOUS_PRIMARY"), "");
         assert_eq!(value(&event, "WITNESS_MYSQL_PORT"), "3306");
@@ -333,7 +273,7 @@ mod event_tests {
         closed.mysql.as_mut().unwrap().writable = false;
         let state = state.observe(&closed);
         assert_eq!(state.own_term, None);
-        let event = state.event(EventKind::Demoted, &closed, Some(&mysqld));
+        let event = state.event(EventKind::Demoted, &closed, mysqld);
         let reason = value(&event, "WITNESS_REASON");
         assert_eq!(reason, "its mysqld does not take writes");
         assert_eq!(value(&event, "WITNESS_PREVIOUS_PRIMARY"), "db-1");
@@ -394,7 +334,7 @@ mod tests {
     }
 
     /// The hooks that run for a state until none is due; all succeed.
-    fn run_all(reports: &mut Reports, state: &PrimaryState, now: Instant) -> Vec<&'static str> {
+    fn run_all(reports: &mut Reports, state: &PrimaryState, now: Instant) -> Vec<String> {
         let mut ran = Vec::new();
         while let Some(kind) = reports.due(state, now) {
             reports.ended(kind, state, None, now);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use binlog_server::Account;
 use mysql_link::{
-    ClientCertificate, ConnectOptions, Endpoint, PublicKeySource, Secret, TlsMode, TlsOptions,
+    ClientCertificate, ConnectOptions, Endpoint, PublicKeySource, Secret, TlsOptions,
 };
 use mysqld_server::settings::Requirements;
 use mysqld_server::supervisor::{
@@ -16,7 +16,7 @@ use mysqld_server::supervisor::{
 use mysqld_server::{BinlogPlace, ReplicationSource, SourceTls};
 use raft_types::{Incarnation, MemberId};
 
-use crate::settings::{MysqlMode, MysqlSettings, MysqlTls, Settings};
+use crate::settings::{MysqlMode, MysqlSettings, Settings};
 
 /// Options for connecting; reads the password file.
 ///
@@ -30,13 +30,7 @@ pub fn connect_options(settings: &MysqlSettings) -> io::Result<ConnectOptions> {
     let password = Secret::new(settings.password.read()?);
     let mut options = ConnectOptions::new(endpoint, &settings.user, password);
     options.tls = TlsOptions {
-        mode: match settings.tls {
-            MysqlTls::Disabled => TlsMode::Disabled,
-            MysqlTls::Preferred => TlsMode::Preferred,
-            MysqlTls::Required => TlsMode::Required,
-            MysqlTls::VerifyCa => TlsMode::VerifyCa,
-            MysqlTls::VerifyIdentity => TlsMode::VerifyIdentity,
-        },
+        mode: settings.tls,
         ca_file: settings.tls_ca_file.clone(),
         client_certificate: settings
             .tls_certificate

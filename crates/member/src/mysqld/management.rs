@@ -30,7 +30,7 @@ use mysqld_server::conversion::{
 };
 use mysqld_server::events::EventScheduler;
 use mysqld_server::settings::Requirements;
-use ring_admin::{Database, Writer};
+use ring_admin::{Database, NotPaused, Writer};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -668,11 +668,11 @@ impl Database for MysqldManagement {
 
 /// Pauses the writes of a managed mysqld; an unmanaged one takes no part in a switchover.
 impl Writer for MysqldManagement {
-    fn pause(&self) -> BoxFuture<'_, Result<(), String>> {
+    fn pause(&self) -> BoxFuture<'_, Result<(), NotPaused>> {
         let writer = self.writer();
         Box::pin(async move {
             match writer {
-                Some(writer) => writer.pause().await.map_err(|error| error.to_string()),
+                Some(writer) => writer.pause().await.map_err(Into::into),
                 None => Ok(()),
             }
         })

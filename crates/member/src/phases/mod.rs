@@ -5,7 +5,6 @@
 //!                       (identify, adopt, status)                                └─► failed: why
 //! ```
 
-mod joining;
 mod opened;
 mod running;
 
@@ -33,8 +32,7 @@ use crate::ring_handle::RingHandle;
 use crate::settings::Settings;
 use crate::state::{MemberState, TakeoverObserver};
 
-pub use crate::phases::joining::Joined;
-pub use crate::phases::opened::Opened;
+pub use crate::phases::opened::{Joined, Opened};
 pub use crate::phases::running::Running;
 
 /// The member's environment, from the program.
@@ -89,6 +87,20 @@ impl Base {
         GrpcNetworkFactory::new(self.book.clone(), options)
     }
 
+    /// Spawns a task that watches the member, as [`Tasks::spawn_again`].
+    fn watch<F>(
+        &mut self,
+        what: &'static str,
+        ring: &RingHandle,
+        mut begin: impl FnMut(Arc<MemberState>, RingHandle) -> F + Send + 'static,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (state, ring) = (self.state.clone(), ring.clone());
+        self.tasks
+            .spawn_again(what, move || begin(state.clone(), ring.clone()));
+    }
+
     /// Ends everything, the engine before the log, and unlocks the data directory.
     async fn close(mut self, ring: Option<RingHandle>) -> Result<(), MemberError> {
         self.tasks.stop.cancel();
@@ -104,10 +116,7 @@ impl Base {
         match closed {
             Ok(Ok(()) | Err(StoreError::Closed)) => Ok(()),
             Ok(Err(error)) => Err(MemberError::Store(error)),
-            Err(error) => Err(MemberError::Ended {
-                what: "closing the log",
-                why: error.to_string(),
-            }),
+            Err(error) => Err(MemberError::ended("closing the log", error)),
         }
     }
 }

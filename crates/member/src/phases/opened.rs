@@ -1,28 +1,59 @@
-//! The first phase: the member has its data directory, answers calls, and joins its ring.
+//! The first phase: the member has its data directory, answers calls, and joins its ring. The directory belongs to one, waits to be added
+//! to one, or bootstraps one because of `--bootstrap` (or an earlier, unfinished bootstrap). A log older than its ring is first truncated,
+//! if the ring continued without its end.
 
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::pending;
+use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use consensus::Timers;
+use binlog_format::gtid::GtidSet;
+use binlog_store::{
+    BinlogStore, DiskFileSystem, LogHandle, ProgressCallback, SledMeta, StoreOptions,
+};
+use consensus::{MemberCalls, Recollection, Timers};
+use futures::future::join_all;
+use raft_types::{Incarnation, MemberId, MemberRecord, RingId};
+use ring_admin::{
+    BootstrapRefusal, IdentityBook, IdentityError, LogOrigin, Rejoin, Returning, RingState,
+};
 use spilling_bytes::SpillFolder;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use transport::{LocalMember, TlsMaterial, TransportConfig, serve};
+use transport::{
+    AdminClient, GrpcNetworkFactory, LocalMember, RingBootstrapError, TlsMaterial, TransportConfig,
+    bootstrap_ring, serve,
+};
 
-use super::joining::{Joined, Joining};
-use super::running::{Running, take_part};
 use super::{Base, Surroundings, Tasks, listen};
 use crate::commands::Commands;
 use crate::credentials::{Credentials, Renewed};
-use crate::data_directory::{Claim, DirectoryLock, open_identity};
+use crate::data_directory::{Claim, DirectoryLock, META, open_identity};
 use crate::error::MemberError;
+use crate::protocol::Refusal;
 use crate::reachability;
-use crate::settings::Settings;
-use crate::state::{BootstrapOrder, MemberState};
+use crate::ring_handle::now_in_seconds;
+use crate::settings::{MemberEntry, Settings};
+use crate::state::{BootstrapOrder, MemberState, Phase};
 use crate::status::ViewSource;
+
+/// How often a waiting member checks whether it was added to a ring.
+const LOOK: Duration = Duration::from_millis(50);
+/// How often it queries the others for a ring.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+/// A bootstrap waits for the other members until it is stopped.
+const BOOTSTRAP_PATIENCE: Duration = Duration::from_secs(365 * 86_400);
+
+/// How long the others are waited for while an operator waits.
+const ORDERED_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A member with its data directory that answers calls and has yet to join its ring.
 pub struct Opened {
-    base: Base,
+    pub(super) base: Base,
+    /// Orders to bootstrap the ring.
     bootstrap_orders: mpsc::Receiver<BootstrapOrder>,
 }
 
@@ -33,10 +64,7 @@ impl Opened {
     /// [`MemberError`]; the data directory is then unlocked again.
     pub async fn open(settings: Settings, with: Surroundings) -> Result<Self, MemberError> {
         let data_dir = &settings.data_dir;
-        std::fs::create_dir_all(data_dir).map_err(|source| MemberError::DataDir {
-            path: data_dir.clone(),
-            source,
-        })?;
+        std::fs::create_dir_all(data_dir).map_err(MemberError::data_dir(data_dir))?;
         let lock = DirectoryLock::take(data_dir)?;
         let claim = Claim {
             ring_name: settings.ring_name.clone(),
@@ -64,8 +92,12 @@ impl Opened {
                 reachability::watch_certificate(tls.clone(), settings.clone())
             });
         }
-        let stop = tasks.stop.clone();
-        let commands = Commands::new(state.clone(), transport, stop);
+        let commands = Commands {
+            state: state.clone(),
+            transport,
+            stop: tasks.stop.clone(),
+            reload: Arc::default(),
+        };
         local.take_commands(Arc::new(commands.clone()));
         let listener = listen("member.listen", &settings.listen).await?;
         if let Ok(at) = listener.local_addr() {
@@ -122,33 +154,359 @@ impl Opened {
         self.base.tasks.stop.clone()
     }
 
-    /// Joins the ring; waits as long as needed. May be dropped at any point without loss, and repeated.
-    ///
-    /// # Errors
-    /// When waiting cannot help.
-    pub async fn join(&mut self, bootstrap: bool) -> Result<Joined, MemberError> {
-        let joining = Joining {
-            base: &self.base,
-            bootstrap_orders: &mut self.bootstrap_orders,
-            bootstrap,
-        };
-        let joined = joining.join().await;
-        joined.inspect_err(|error| self.base.state.fails(error))
-    }
-
-    /// Takes part in the ring. Waits for no other member.
-    ///
-    /// # Errors
-    /// When it cannot; all that had begun is then closed.
-    pub async fn take_part(self, joined: Joined) -> Result<Running, MemberError> {
-        take_part(self.base, joined).await
-    }
-
     /// Ends without having taken part.
     ///
     /// # Errors
     /// Currently none.
     pub async fn close(self) -> Result<(), MemberError> {
         self.base.close(None).await
+    }
+}
+
+// How the member joins its ring.
+
+/// A ring, its open log, and the first membership if this member has to begin the ring.
+type Entered = (
+    RingId,
+    BinlogStore,
+    Option<BTreeMap<MemberId, MemberRecord>>,
+);
+
+/// A member that has joined its ring: its log is open, and truncated if the ring had continued without its end.
+pub struct Joined {
+    pub(super) ring: RingId,
+    pub(super) log: BinlogStore,
+    pub(super) returning: Returning,
+    pub(super) network: GrpcNetworkFactory,
+    /// Present when this member has to begin the ring.
+    pub(super) first_members: Option<BTreeMap<MemberId, MemberRecord>>,
+}
+
+impl Opened {
+    /// Joins the ring; waits as long as needed. May be dropped at any point without loss, and repeated.
+    ///
+    /// # Errors
+    /// When waiting cannot help.
+    pub async fn join(&mut self, bootstrap: bool) -> Result<Joined, MemberError> {
+        let joined = self.join_ring(bootstrap).await;
+        joined.inspect_err(|error| self.base.state.fails(error))
+    }
+
+    async fn join_ring(&mut self, bootstrap: bool) -> Result<Joined, MemberError> {
+        let (ring, mut log, first_members) = self.enter(bootstrap).await?;
+        let base = &self.base;
+        base.state.enter(Phase::LogOpen(log.handle()));
+        base.local.report_of(Arc::new(log.handle()));
+        let network = base.network();
+        let calls = Arc::new(network.clone());
+        let returning = rejoin(&mut log, base.settings.own.id, calls).await?;
+        Ok(Joined {
+            ring,
+            log,
+            returning,
+            network,
+            first_members,
+        })
+    }
+
+    async fn enter(&mut self, bootstrap: bool) -> Result<Entered, MemberError> {
+        match self.base.book.identity().ring {
+            RingState::Belongs { ring } => {
+                if bootstrap {
+                    tracing::info!(%ring, "--bootstrap has nothing to do: this member belongs to a ring");
+                }
+                self.entered(ring, None).await
+            }
+            RingState::Bootstrapping { ring } => {
+                // The log shows whether it stopped before or after the first entry.
+                let log = self.open_log(ring).await?;
+                if log.bounds().is_some() {
+                    self.base.book.bootstrapped()?;
+                    return Ok((ring, log, None));
+                }
+                drop(log.close());
+                drop(log);
+                self.bootstrap_ring(&self.base.book.origin(), BOOTSTRAP_PATIENCE)
+                    .await
+            }
+            RingState::Fresh if bootstrap => {
+                self.bootstrap_ring(&LogOrigin::default(), BOOTSTRAP_PATIENCE)
+                    .await
+            }
+            RingState::Fresh => self.added_or_ordered().await,
+        }
+    }
+
+    /// Waits until another member bootstraps the ring, or an operator orders this one to.
+    async fn added_or_ordered(&mut self) -> Result<Entered, MemberError> {
+        let mut logging = pin!(log_awaited(&self.base));
+        loop {
+            let order = tokio::select! {
+                never = &mut logging => match never {},
+                ring = added(&self.base.book) => return self.entered(ring, None).await,
+                order = self.bootstrap_orders.recv() => order,
+            };
+            let Some(BootstrapOrder { origin, answer }) = order else {
+                let ring = added(&self.base.book).await;
+                return self.entered(ring, None).await;
+            };
+            // A bootstrap that has begun is still of the same ring.
+            let origin = match self.base.book.identity().ring {
+                RingState::Bootstrapping { .. } => self.base.book.origin(),
+                _ => origin,
+            };
+            // The client of the order may have disconnected; that changes nothing here.
+            match self.bootstrap_ring(&origin, ORDERED_PATIENCE).await {
+                Ok(joined) => {
+                    drop(answer.send(Ok(joined.0)));
+                    return Ok(joined);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the ring could not be created");
+                    let what = format!("the ring cannot be made: {error}");
+                    let refusal = Refusal::refused(what, bootstrap_advice(&error));
+                    drop(answer.send(Err(refusal)));
+                }
+            }
+        }
+    }
+
+    async fn bootstrap_ring(
+        &self,
+        origin: &LogOrigin,
+        patience: Duration,
+    ) -> Result<Entered, MemberError> {
+        // The data directories of the members are not known yet.
+        let members = self.base.settings.members.iter();
+        let configured = members.map(|entry| (entry.id, record_of(entry))).collect();
+        let plan = bootstrap_ring(
+            &self.base.book,
+            true,
+            origin,
+            &configured,
+            self.base.state.credentials.tls.as_ref(),
+            self.base.transport,
+            patience,
+        );
+        let plan = plan.await?;
+        self.entered(plan.ring, Some(plan.members)).await
+    }
+
+    async fn entered(
+        &self,
+        ring: RingId,
+        first_members: Option<BTreeMap<MemberId, MemberRecord>>,
+    ) -> Result<Entered, MemberError> {
+        let log = self.open_log(ring).await?;
+        Ok((ring, log, first_members))
+    }
+
+    /// Opens the log of a ring, with files in `log/` and hard state in `meta/`. Reads and verifies as much of it as configured.
+    async fn open_log(&self, ring: RingId) -> Result<BinlogStore, MemberError> {
+        let (settings, book) = (&self.base.settings, &self.base.book);
+        let log = &settings.log;
+        let options = StoreOptions {
+            origin: origin_gtids(settings, &book.origin())?,
+            begun: book.log_begun(),
+            boot_id: binlog_store::boot_id(),
+            durability: log.durability,
+            verify_at_start: log.verify,
+            cache_bytes: log.cache_bytes,
+            queue_bytes: log.queue_bytes,
+            disk_limit_bytes: log.disk_limit_bytes,
+            disk_reserve_bytes: log.disk_reserve_bytes,
+            observer: self.base.with.flushes.clone(),
+            progress: Some(progress()),
+            spill: self.base.spill.clone(),
+            ..StoreOptions::new(&settings.data_dir, ring)
+        };
+        let meta_dir = settings.data_dir.join(META);
+        let opened = tokio::task::spawn_blocking(move || open_log(options, meta_dir)).await;
+        let log = opened.map_err(|error| MemberError::ended("opening the log", error))??;
+        // After the log: a crash in between leaves a log without the note, not a note without a log.
+        book.note_log_begun().map_err(IdentityError::File)?;
+        Ok(log)
+    }
+}
+
+/// Logs what a member without a ring waits for, until another member reports its ring; then logs that ring. An unmounted volume also leaves
+/// the data directory empty, and then bootstrapping again would be wrong.
+async fn log_awaited(base: &Base) -> Infallible {
+    let mut logged = false;
+    loop {
+        if let Some((member, ring)) = ring_of_another(base).await {
+            tracing::warn!(
+                "this member's data directory is empty, although the ring {ring} is there (`{member}` belongs to it). If this member was \
+                 in the ring before, is its volume mounted? See the runbook lost-member. If it is new, add it with `witness members add`"
+            );
+            return pending().await;
+        }
+        if !logged {
+            tracing::info!(
+                "waiting to be added to a ring; run `witness bootstrap` on one member's host, or `witness enable-raft` on the primary's"
+            );
+            logged = true;
+        }
+        tokio::time::sleep(ASK_AGAIN).await;
+    }
+}
+
+/// The name and ring of another configured member that belongs to one.
+async fn ring_of_another(base: &Base) -> Option<(String, RingId)> {
+    let own = base.settings.own.id;
+    let others = base.settings.members.iter().filter(|one| one.id != own);
+    let asked = others.map(|one| async move {
+        let tls = base.state.credentials.tls.as_ref();
+        let client = AdminClient::new(&one.address, tls, base.transport).ok()?;
+        let said = client.identify().await.ok()?.identity;
+        match said.ring {
+            RingState::Belongs { ring } if said.member == one.id => Some((one.name.clone(), ring)),
+            _ => None,
+        }
+    });
+    join_all(asked).await.into_iter().flatten().next()
+}
+
+/// Advice after a failed bootstrap order. Where a ring may exist, it does not suggest to empty a directory.
+fn bootstrap_advice(error: &MemberError) -> &'static str {
+    match error {
+        MemberError::RingBootstrap(RingBootstrapError::Refused {
+            refusal: BootstrapRefusal::BelongsAlready { .. } | BootstrapRefusal::HasEntries(_),
+            ..
+        }) => {
+            "the ring is there, and no member's data may be removed. If this member was in it before, is its volume mounted? See the \
+             runbook lost-member. If it is new, add it with `witness members add`"
+        }
+        _ => {
+            "start all members of the configuration, bootstrap only one of them, and try again; where one of them was in a ring before, see \
+             the runbook lost-member first"
+        }
+    }
+}
+
+async fn added(book: &IdentityBook) -> RingId {
+    loop {
+        if let RingState::Belongs { ring } = book.identity().ring {
+            return ring;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+pub(super) fn record_of(entry: &MemberEntry) -> MemberRecord {
+    MemberRecord {
+        name: entry.name.clone(),
+        region: entry.region.clone(),
+        kind: entry.kind,
+        votes: entry.votes,
+        priority: entry.priority,
+        address: entry.address.clone(),
+        incarnation: Incarnation::default(),
+        ..MemberRecord::default()
+    }
+}
+
+/// Returns with a log: truncates it if the ring continued without its end, see [`Returning`].
+///
+/// # Errors
+/// When the log has to be truncated and cannot be, or cannot record that its end is in doubt.
+async fn rejoin(
+    store: &mut BinlogStore,
+    own: MemberId,
+    calls: Arc<dyn MemberCalls>,
+) -> Result<Returning, MemberError> {
+    let mut returning = returning(&store.handle(), own, calls);
+    let rejoin = returning.before_the_start(&store.handle()).await;
+    let noting = "noting that the log's end is in doubt";
+    let rejoin = rejoin.map_err(|error| MemberError::ended(noting, error))?;
+    let Rejoin::CutBack { to, ring_last } = rejoin else {
+        return Ok(returning);
+    };
+    let reason = format!(
+        "the quorum was repaired without this member; the ring continued to {ring_last} without these entries"
+    );
+    let at = u64::from(now_in_seconds());
+    let tail = store.cut_back(to, &reason, at).await?;
+    let gtids = tail.map(|tail| tail.gtids).unwrap_or_default();
+    tracing::warn!(?to, %ring_last, %gtids, "the log was cut back: {reason}; what was cut is kept in `trimmed`");
+    Ok(returning.cut_back(recollection(&store.handle())))
+}
+
+/// The log's state, and the members to query.
+fn returning(log: &LogHandle, own: MemberId, calls: Arc<dyn MemberCalls>) -> Returning {
+    let (_, membership) = log.applied_at_open();
+    Returning::new(own, recollection(log), &membership, calls)
+}
+
+fn recollection(log: &LogHandle) -> Recollection {
+    Recollection::new(log.term_runs(), log.settled())
+}
+
+/// The transactions before a ring's log.
+///
+/// # Errors
+/// When they are no GTID set.
+pub(crate) fn origin_gtids(config: &Settings, origin: &LogOrigin) -> Result<GtidSet, MemberError> {
+    origin.gtids().parse().map_err(|error| MemberError::Origin {
+        path: config.data_dir.join("identity"),
+        reason: format!("{error}"),
+    })
+}
+
+fn open_log(options: StoreOptions, meta_dir: PathBuf) -> Result<BinlogStore, MemberError> {
+    let meta = SledMeta::open(&meta_dir).map_err(|source| MemberError::Meta {
+        path: meta_dir,
+        source,
+    })?;
+    let (store, report) = BinlogStore::open(options, Arc::new(DiskFileSystem), Arc::new(meta))?;
+    if report.cut.is_some() || report.doubted || !report.removed_files.is_empty() {
+        tracing::warn!("the log was recovered: {report}");
+    } else {
+        tracing::info!("the log is open: {report}");
+    }
+    Ok(store)
+}
+
+/// Logs every tenth of a long verification.
+fn progress() -> ProgressCallback {
+    let said = std::sync::atomic::AtomicU64::new(0);
+    Arc::new(move |progress| {
+        let tenth = (progress.done_bytes * 10)
+            .checked_div(progress.total_bytes)
+            .unwrap_or(10);
+        if tenth > said.swap(tenth, std::sync::atomic::Ordering::Relaxed) {
+            let (done, total) = (progress.done_bytes, progress.total_bytes);
+            tracing::info!(done, total, "verifying the log, in bytes");
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_told_to_empty_a_data_directory_where_a_ring_may_be() {
+        let words = |refusal| {
+            let last_error = None;
+            let refused = RingBootstrapError::Refused {
+                refusal,
+                last_error,
+            };
+            let refused = MemberError::RingBootstrap(refused);
+            format!("{refused}: {}", bootstrap_advice(&refused))
+        };
+        let (member, ring) = (MemberId(2), RingId::random());
+        for there in [
+            BootstrapRefusal::BelongsAlready { member, ring },
+            BootstrapRefusal::HasEntries(member),
+        ] {
+            let words = words(there);
+            assert!(words.contains("is its volume mounted"), "{words}");
+            assert!(!words.contains("empty"), "{words}");
+        }
+        // A member that does not answer may have belonged to one.
+        let words = words(BootstrapRefusal::Missing(member));
+        assert!(!words.contains("empty"), "{words}");
     }
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use binlog_server::BinlogServer;
 use binlog_store::{LogHandle, StoreError};
 use consensus::log_probe::LogProbe;
 use consensus::{AppliedFloor, Bounds, Fault, MemberConfig};
-use mysql_link::ConnectOptions;
 use mysqld_controller::plan::same_uuid::OtherMysqlds;
 use proxy::{Proxying, Relay, RouteTable};
 use raft_types::LogId;
@@ -14,16 +14,16 @@ use ring_admin::Member;
 use tokio::sync::watch;
 
 use crate::archiving::archive;
-use crate::binlog_serving::Ready;
+use crate::binlog_serving::served_log::{ServedLog, Serving};
 use crate::error::MemberError;
 use crate::log_keeping::{Retention, purge_as_configured, scrub};
 use crate::mysqld::{Child, Given, MysqldManagement, ask_around, native_source, requirements};
 use crate::other_members::OtherMembers;
-use crate::phases::joining::{Joined, origin_gtids, record_of};
+use crate::phases::opened::{Joined, Opened, origin_gtids, record_of};
 use crate::phases::{Base, listen};
-use crate::ring_handle::{ReadableLog, RingHandle};
-use crate::ring_history::{keep_history, watch_trims};
-use crate::state::{ConsumerSource, Parts, Phase, watch_takeovers};
+use crate::ring_handle::RingHandle;
+use crate::ring_history::keep_history;
+use crate::state::{Parts, Phase, watch_takeovers};
 use crate::{binlog_serving, hooks, leaving};
 
 /// A member that takes part in its ring.
@@ -45,10 +45,10 @@ impl Running {
         let error = tokio::select! {
             fault = member.fault() => why_stopped(fault, log),
             error = log_failure(log) => MemberError::Store(error),
-            () = self.base.server.ended() => MemberError::Ended {
-                what: "the port for other members",
-                why: "keep the member's log output and start it again".to_owned(),
-            },
+            () = self.base.server.ended() => MemberError::ended(
+                "the port for other members",
+                "keep the member's log output and start it again",
+            ),
         };
         self.base.state.fails(&error);
         error
@@ -79,20 +79,27 @@ impl Running {
     }
 }
 
-pub(crate) async fn take_part(mut base: Base, joined: Joined) -> Result<Running, MemberError> {
-    let mut started = None;
-    match begin(&mut base, joined, &mut started).await {
-        Ok((ring, management)) => Ok(Running {
-            base,
-            ring,
-            management,
-        }),
-        Err(error) => {
-            base.state.fails(&error);
-            if let Err(also) = base.close(started).await {
-                tracing::warn!(error = %also, "and the log could not be closed");
+impl Opened {
+    /// Takes part in the ring. Waits for no other member.
+    ///
+    /// # Errors
+    /// When it cannot; all that had begun is then closed.
+    pub async fn take_part(self, joined: Joined) -> Result<Running, MemberError> {
+        let mut base = self.base;
+        let mut started = None;
+        match begin(&mut base, joined, &mut started).await {
+            Ok((ring, management)) => Ok(Running {
+                base,
+                ring,
+                management,
+            }),
+            Err(error) => {
+                base.state.fails(&error);
+                if let Err(also) = base.close(started).await {
+                    tracing::warn!(error = %also, "and the log could not be closed");
+                }
+                Err(error)
             }
-            Err(error)
         }
     }
 }
@@ -132,10 +139,7 @@ async fn begin(
     let member = member.await?;
     member.take_in_by(Arc::new(log.clone()));
     let kept = member.keep_formats_in(&base.book);
-    kept.map_err(|source| MemberError::DataDir {
-        path: settings.data_dir.clone(),
-        source,
-    })?;
+    kept.map_err(MemberError::data_dir(&settings.data_dir))?;
     let ring = started
         .insert(RingHandle {
             member: member.clone(),
@@ -164,7 +168,7 @@ async fn begin(
         member.bootstrap(members).await?;
         base.book.bootstrapped()?;
     }
-    base.local.serve_log(Arc::new(ReadableLog(ring.clone())));
+    base.local.serve_log(Arc::new(ring.clone()));
     let serving = match &settings.binlog_server {
         None => None,
         Some(server) => {
@@ -174,6 +178,7 @@ async fn begin(
     };
     let (told, demotion) = watch::channel(None);
     let others = other_mysqlds(base, &ring);
+    purge(base, &ring);
     let management = look_after_mysqld(base, &ring, told, others.clone())?;
     if let Some(management) = management.clone() {
         base.tasks
@@ -182,44 +187,45 @@ async fn begin(
                 async move { management.watch_unmanaged().await }
             });
     }
-    let served_log = serving.as_ref().map(|ready| ready.log.clone());
-    let consumers = serving.map(|ready| serve_binlog(base, &ring, ready, others.clone()));
+    let serving =
+        serving.map(|(server, log)| serve_binlog(base, &ring, server, log, others.clone()));
     base.state.enter(Phase::TakesPart(Arc::new(Parts {
         ring: ring.clone(),
         routes,
         network,
         management: management.clone(),
-        consumers,
-        served_log,
+        serving,
         demotion,
     })));
     look_after(base, &ring);
     Ok((ring, management))
 }
 
-/// Begins to serve the binlog; returns the source of its clients' views.
+/// Begins to serve the binlog.
 fn serve_binlog(
     base: &mut Base,
     ring: &RingHandle,
-    Ready { server, log }: Ready,
+    server: BinlogServer,
+    log: Arc<ServedLog>,
     others: watch::Receiver<OtherMysqlds>,
-) -> ConsumerSource {
-    let viewer = binlog_serving::viewer(server.consumers(), log.clone());
+) -> Serving {
+    let consumers = server.consumers();
     tracing::info!(address = %server.address(), "serving the binlog");
     let (followed, state) = (log.clone(), base.state.clone());
     base.tasks.spawn(async move { followed.follow().await });
+    let released = log.clone();
     let own = move || {
         let name = || state.settings.own.name.clone();
         let view = state.management()?.view();
         view.released.then(name)
     };
     base.tasks
-        .spawn(async move { log.follow_release(own, others).await });
+        .spawn(async move { released.follow_release(own, others).await });
     // It ends its sessions itself.
     let serving = server.serve(base.tasks.stop.clone());
     let serving = ring.member.essential("the binlog server", serving);
     base.tasks.spawn_to_its_end(serving);
-    Box::new(viewer)
+    Serving { consumers, log }
 }
 
 /// The states of the other members' mysqlds. A database member compares its own with them; a binlog server checks whether the primary was
@@ -235,7 +241,7 @@ fn other_mysqlds(base: &mut Base, ring: &RingHandle) -> watch::Receiver<OtherMys
     others
 }
 
-/// Begins to manage the member's mysqld, if any, and to purge accordingly. `told` receives the next action about one that cannot be the
+/// Begins to manage the member's mysqld, if any. `told` receives the next action about one that cannot be the
 /// primary.
 fn look_after_mysqld(
     base: &mut Base,
@@ -246,7 +252,6 @@ fn look_after_mysqld(
     let config = base.settings.clone();
     let credentials = &base.state.credentials;
     let (Some(settings), Some(connect)) = (&config.mysql, credentials.mysqld.clone()) else {
-        purge(base, ring, None);
         return Ok(None);
     };
     let server = credentials.binlog_server.as_ref();
@@ -262,8 +267,6 @@ fn look_after_mysqld(
     };
     let identity = base.book.identity();
     let requirements = requirements(settings, identity.member, identity.incarnation);
-    let asked = Some(connect.clone());
-    purge(base, ring, asked);
     let management = MysqldManagement::begin(
         &config,
         settings,
@@ -272,10 +275,7 @@ fn look_after_mysqld(
         given,
         ring.clone(),
     );
-    let management = management.map_err(|source| MemberError::DataDir {
-        path: config.data_dir.clone(),
-        source,
-    })?;
+    let management = management.map_err(MemberError::data_dir(&config.data_dir))?;
     if let Some(watching) = management.take_part(told) {
         let watching = watching.run();
         let watching = ring.member.essential("judging the primary", watching);
@@ -285,53 +285,39 @@ fn look_after_mysqld(
 }
 
 /// Begins to purge, as far as the member's mysqld allows, if any.
-fn purge(base: &mut Base, ring: &RingHandle, mysqld: Option<ConnectOptions>) {
+fn purge(base: &mut Base, ring: &RingHandle) {
     let retention = Retention::of(&base.settings.log);
-    let (state, ring) = (base.state.clone(), ring.clone());
-    base.tasks.spawn_again("purging the log", move || {
-        let (ring, mysqld, state) = (ring.clone(), mysqld.clone(), state.clone());
-        purge_as_configured(ring, retention, mysqld, move || state.not_archived())
+    let mysqld = base.state.credentials.mysqld.clone();
+    base.watch("purging the log", ring, move |state, ring| {
+        purge_as_configured(ring, retention, mysqld.clone(), move || {
+            state.not_archived()
+        })
     });
 }
 
 /// Begins the tasks that watch the member itself.
 fn look_after(base: &mut Base, ring: &RingHandle) {
-    let (state, member) = (base.state.clone(), ring.member.clone());
-    base.tasks.spawn_again("counting commits", move || {
-        let (state, member) = (state.clone(), member.clone());
-        async move { state.observer.observe(member).await }
+    base.watch("counting commits", ring, |state, ring| async move {
+        state.observer.observe(ring.member).await;
     });
-    let (state, member) = (base.state.clone(), ring.member.clone());
     let takeovers = base.with.takeovers.clone();
-    base.tasks.spawn_again("watching takeovers", move || {
-        watch_takeovers(state.clone(), member.clone(), takeovers.clone())
+    base.watch("watching takeovers", ring, move |state, ring| {
+        watch_takeovers(state, ring.member, takeovers.clone())
     });
-    let (state, member) = (base.state.clone(), ring.member.clone());
-    base.tasks.spawn_again("keeping the history", move || {
-        keep_history(state.clone(), member.clone())
+    base.watch("keeping the history", ring, |state, ring| {
+        keep_history(state, ring.member)
     });
-    if base.settings.mysql.is_some() {
-        let (state, member) = (base.state.clone(), ring.member.clone());
-        base.tasks.spawn_again("watching trims", move || {
-            watch_trims(state.clone(), member.clone())
-        });
-    }
-    let state = base.state.clone();
-    base.tasks
-        .spawn_again("running hooks", move || hooks::run(state.clone()));
+    base.watch("running hooks", ring, |state, _| hooks::run(state));
     let (region, rate) = (
         base.settings.own.region.clone(),
         base.settings.log.scrub_rate,
     );
-    let scrubbed = ring.clone();
-    base.tasks.spawn_again("reading the log back", move || {
-        scrub(scrubbed.clone(), region.clone(), rate)
+    base.watch("reading the log back", ring, move |_, ring| {
+        scrub(ring, region.clone(), rate)
     });
     if let Some(settings) = base.settings.archive.clone() {
-        let (state, ring) = (base.state.clone(), ring.clone());
         let record = record_of(&base.settings.own);
-        base.tasks.spawn_again("archiving", move || {
-            let (state, ring) = (state.clone(), ring.clone());
+        base.watch("archiving", ring, move |state, ring| {
             let (record, settings) = (record.clone(), settings.clone());
             async move { archive(ring, record, settings, &state.archive).await }
         });

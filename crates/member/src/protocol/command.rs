@@ -2,12 +2,15 @@
 
 use std::fmt;
 
+use mysqld_server::SourceTls;
 use mysqld_server::conversion::ServerLook;
 use mysqld_server::provision::CloneAccount;
 use raft_types::{MemberId, MemberRecord, OpId, RingId, UnixSeconds};
 use ring_admin::{PauseRequest, RecordChange, RepairPlan, RulesChange};
 use serde::{Deserialize, Serialize};
 use transport::Right;
+
+use crate::protocol::Refusal;
 
 /// A command to one member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -175,46 +178,27 @@ pub enum PurgeRequest {
 }
 
 impl OperatorCommand {
-    /// Whether it changes state, and is therefore recorded.
+    /// Whether it changes state, and is therefore recorded and needs the right to operate: every command that is not listed here.
     pub fn changes_something(&self) -> bool {
         match self {
-            Self::MockElection { .. } | Self::Evidence | Self::History => false,
+            Self::MockElection { .. } | Self::Evidence | Self::History | Self::DryRun { .. } => {
+                false
+            }
             Self::PurgeLog { dry_run, .. }
             | Self::Provision { dry_run, .. }
             | Self::UpdateMember { dry_run, .. }
             | Self::SetRules { dry_run, .. } => !dry_run,
-            Self::Mysqld { order } => order.changes_something(),
-            Self::OfferClone { .. }
-            | Self::Bootstrap { .. }
-            | Self::WithdrawClone { .. }
-            | Self::RestartMysqld { .. }
-            | Self::ReplaceStatement { .. }
-            | Self::Reload => true,
-            Self::DryRun { .. } => false,
-            Self::Promote { .. }
-            | Self::ScheduleSwitchover { .. }
-            | Self::CancelSwitchover
-            | Self::Pause { .. }
-            | Self::Resume
-            | Self::FlushLog
-            | Self::AcknowledgeExposure
-            | Self::AddMember { .. }
-            | Self::RemoveMember { .. }
-            | Self::RepairQuorum { .. } => true,
+            Self::Mysqld { order } => *order != MysqldOrder::Look,
+            _ => true,
         }
     }
 
     /// The same command with the operator's recorded name, if it contains one.
-    pub(crate) fn attributed_to(self, by: &str) -> Self {
-        match self {
-            Self::Pause { request } => Self::Pause {
-                request: PauseRequest {
-                    by: by.to_owned(),
-                    ..request
-                },
-            },
-            other => other,
+    pub(crate) fn attributed_to(mut self, by: &str) -> Self {
+        if let Self::Pause { request } = &mut self {
+            request.by = by.to_owned();
         }
+        self
     }
 
     /// The right that it requires.
@@ -238,46 +222,45 @@ impl fmt::Display for OperatorCommand {
 impl OperatorCommand {
     /// The noun form with another text for each member.
     pub fn text(&self, member: &dyn Fn(MemberId) -> String) -> String {
-        let fixed = match self {
-            Self::Promote { to, .. } => return format!("the promotion of {}", member(*to)),
-            Self::MockElection { to } => return format!("the mock election of {}", member(*to)),
-            Self::AddMember { member: id, .. } => return format!("adding {}", member(*id)),
-            Self::UpdateMember { member: id, .. } => {
-                return format!("the change of {}", member(*id));
-            }
-            Self::RemoveMember { member: id } => return format!("the removal of {}", member(*id)),
+        match self {
+            Self::Promote { to, .. } => format!("the promotion of {}", member(*to)),
+            Self::MockElection { to } => format!("the mock election of {}", member(*to)),
+            Self::AddMember { member: id, .. } => format!("adding {}", member(*id)),
+            Self::UpdateMember { member: id, .. } => format!("the change of {}", member(*id)),
+            Self::RemoveMember { member: id } => format!("the removal of {}", member(*id)),
             Self::ScheduleSwitchover { to, .. } => {
-                return format!("scheduling the promotion of {}", member(*to));
+                format!("scheduling the promotion of {}", member(*to))
             }
-            Self::Mysqld { order } => return format!("the order {order}"),
+            Self::Mysqld { order } => format!("the order {order}"),
             Self::Provision { donor, .. } => {
-                return format!("the provisioning of a mysqld from {}", member(*donor));
+                format!("the provisioning of a mysqld from {}", member(*donor))
             }
-            Self::DryRun { of } => return format!("the dry run of {}", of.text(member)),
+            Self::DryRun { of } => format!("the dry run of {}", of.text(member)),
             Self::ReplaceStatement { gtid, .. } => {
-                return format!("another statement in the place of {gtid}");
+                format!("another statement in the place of {gtid}")
             }
             Self::OfferClone { recipient } => {
-                return format!("making an account for the copy of {}", member(*recipient));
+                format!("making an account for the copy of {}", member(*recipient))
             }
-            Self::WithdrawClone { account } => return format!("removing the account {account}"),
+            Self::WithdrawClone { account } => format!("removing the account {account}"),
             Self::RepairQuorum { plan, .. } => {
-                return format!("the repair of the quorum with {}", member(plan.survivor));
+                format!("the repair of the quorum with {}", member(plan.survivor))
             }
-            Self::SetRules { .. } => "the change of the quorum's rules",
-            Self::CancelSwitchover => "the end of the scheduled switchover",
-            Self::Pause { .. } => "the pause of failover",
-            Self::FlushLog => "the rotation of the log",
-            Self::Resume => "the end of the pause of failover",
-            Self::History => "asking for the history",
-            Self::AcknowledgeExposure => "the acknowledgement of starts that were open for writes",
-            Self::Evidence => "asking for evidence",
-            Self::PurgeLog { .. } => "the purge of a log",
-            Self::Bootstrap { .. } => "making the ring",
-            Self::Reload => "the reload of the configuration",
-            Self::RestartMysqld { .. } => "the restart of its mysqld",
-        };
-        fixed.to_owned()
+            Self::SetRules { .. } => "the change of the quorum's rules".into(),
+            Self::CancelSwitchover => "the end of the scheduled switchover".into(),
+            Self::Pause { .. } => "the pause of failover".into(),
+            Self::FlushLog => "the rotation of the log".into(),
+            Self::Resume => "the end of the pause of failover".into(),
+            Self::History => "asking for the history".into(),
+            Self::AcknowledgeExposure => {
+                "the acknowledgement of starts that were open for writes".into()
+            }
+            Self::Evidence => "asking for evidence".into(),
+            Self::PurgeLog { .. } => "the purge of a log".into(),
+            Self::Bootstrap { .. } => "making the ring".into(),
+            Self::Reload => "the reload of the configuration".into(),
+            Self::RestartMysqld { .. } => "the restart of its mysqld".into(),
+        }
     }
 }
 
@@ -332,6 +315,22 @@ pub struct ReplicateFrom {
     pub password: Option<String>,
 }
 
+/// How a replica verifies its source: as in `verify`, where that offers TLS.
+///
+/// # Errors
+/// When it cannot.
+pub(crate) fn source_tls(verify: Option<SourceTls>, offered: bool) -> Result<SourceTls, Refusal> {
+    match (verify, offered) {
+        (Some(_), false) => Err(Refusal::refused(
+            "the source offers no TLS, so its replica cannot verify it",
+            "give its mysqld a certificate (ssl_cert and ssl_key) of the ring's CA",
+        )),
+        (Some(verify), true) => Ok(verify),
+        (None, true) => Ok(SourceTls::Unverified),
+        (None, false) => Ok(SourceTls::Off),
+    }
+}
+
 impl fmt::Debug for ReplicateFrom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ReplicateFrom")
@@ -340,13 +339,6 @@ impl fmt::Debug for ReplicateFrom {
             .field("tls", &self.tls)
             .field("user", &self.user)
             .finish_non_exhaustive()
-    }
-}
-
-impl MysqldOrder {
-    /// Returns whether the order does more than check: then it is written to the audit log.
-    pub fn changes_something(&self) -> bool {
-        *self != Self::Look
     }
 }
 

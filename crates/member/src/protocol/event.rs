@@ -270,7 +270,6 @@ mod tests {
     use raft_types::StoredMembership;
 
     use super::*;
-    use crate::protocol::RefusalKind;
 
     /// Regression: evidence with a membership in it could not be read back.
     #[test]
@@ -297,7 +296,7 @@ mod tests {
                 seconds: 0.25,
             },
             CommandEvent::Result(CommandResult::Evidence(Box::new(evidence))),
-            CommandEvent::Refused(Refusal::new(RefusalKind::Refused, "what", "advice")),
+            CommandEvent::Refused(Refusal::refused("what", "advice")),
         ] {
             let json = serde_json::to_vec(&event).unwrap();
             assert_eq!(

@@ -4,10 +4,13 @@ mod command;
 mod event;
 
 use consensus::{MoveError, TransferRefusal};
+use mysqld_server::provision::ProvisionError;
 use raft_types::MemberId;
 use ring_admin::{PromotionError, PromotionRefusal, ReconfigurationError, RepairRefusal};
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
+pub(crate) use crate::protocol::command::source_tls;
 pub use crate::protocol::command::{
     MysqldAnswer, MysqldOrder, OperatorCommand, Order, PurgeRequest, ReplicateFrom,
 };
@@ -29,13 +32,16 @@ pub enum RefusalKind {
     Busy,
     /// The outcome is unknown.
     Unknown,
+    /// The caller's certificate does not permit it. Known to the caller alone: no member sends it.
+    NotAllowed,
     /// It failed partway; the message says how far it came. Also used for kinds of later versions.
     #[serde(other)]
     Failed,
 }
 
 /// Why a command was not executed, as sent to the client.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[error("{what}{}{advice}", if advice.is_empty() { "" } else { "\n  " })]
 pub struct Refusal {
     /// Determines the exit code and the HTTP code.
     pub kind: RefusalKind,
@@ -65,6 +71,11 @@ impl Refusal {
         Self::new(RefusalKind::Refused, what, advice)
     }
 
+    /// It failed partway.
+    pub fn failed(what: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self::new(RefusalKind::Failed, what, advice)
+    }
+
     /// The command is for the leader, which this member is not.
     pub fn not_leader(leader: Option<MemberId>) -> Self {
         let (what, advice) = match leader {
@@ -87,6 +98,12 @@ impl Refusal {
 const LOOK: &str = "check with `witness status --explain`, and try again";
 const BRING_BACK: &str = "bring members back until a quorum answers; `witness status` says which";
 
+impl From<ProvisionError> for Refusal {
+    fn from(error: ProvisionError) -> Self {
+        Self::failed(error.to_string(), "fix that and try again")
+    }
+}
+
 impl From<TransferRefusal> for Refusal {
     fn from(refusal: TransferRefusal) -> Self {
         let advice = match &refusal {
@@ -94,7 +111,7 @@ impl From<TransferRefusal> for Refusal {
             TransferRefusal::LeadsAlready(_) => "there is nothing to do",
             _ => "",
         };
-        Self::new(RefusalKind::Refused, refusal.to_string(), advice)
+        Self::refused(refusal.to_string(), advice)
     }
 }
 
@@ -190,6 +207,6 @@ mod tests {
     fn a_kind_of_a_later_version_is_a_failure() {
         let json = r#"{"kind":"asleep","what":"w"}"#;
         let refusal: Refusal = serde_json::from_str(json).unwrap();
-        assert_eq!(refusal, Refusal::new(RefusalKind::Failed, "w", ""));
+        assert_eq!(refusal, Refusal::failed("w", ""));
     }
 }

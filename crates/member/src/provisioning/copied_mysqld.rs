@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::protocol::{CommandEvent, CommandProgress, Refusal, RefusalKind};
+use crate::protocol::{CommandEvent, CommandProgress, Refusal};
 
 /// Interval between checks of a copy.
 pub(crate) const LOOK: Duration = Duration::from_millis(500);
@@ -60,33 +60,27 @@ impl CopiedMysqld {
     /// When it does not in time, or cannot be started and other programs start it.
     pub(crate) async fn answers(&self) -> Result<(), Refusal> {
         let mut deadline = Instant::now() + COME_BACK;
-        let starts = || {
-            self.supervisor
-                .as_ref()
-                .map(|one| one.status().borrow().starts)
-        };
-        let before = starts();
+        let starts = |one: &Arc<SupervisorHandle>| one.status().borrow().starts;
+        let before = self.supervisor.as_ref().map_or(0, starts);
         let mut new_data = false;
         loop {
             let Err(error) = executed(&self.connect).await else {
                 return Ok(());
             };
-            let failed = starts().zip(before).map_or(0, |(now, before)| now - before);
-            if let (false, Some(supervisor), Some(_)) = (
-                new_data || failed < FAILED_STARTS,
-                &self.supervisor,
-                self.why_down(),
-            ) {
+            if let Some(supervisor) = &self.supervisor
+                && !new_data
+                && starts(supervisor) - before >= FAILED_STARTS
+                && self.why_down().is_some()
+            {
                 new_data = true;
-                match supervisor.initialise_new_data() {
-                    true => deadline = Instant::now() + COME_BACK,
-                    false => deadline = Instant::now(),
+                deadline = Instant::now();
+                if supervisor.initialise_new_data() {
+                    deadline += COME_BACK;
                 }
             }
             if Instant::now() >= deadline {
                 let why = self.why_down().unwrap_or_else(|| error.to_string());
-                return Err(Refusal::new(
-                    RefusalKind::Failed,
+                return Err(Refusal::failed(
                     format!("mysqld does not run, and a copy needs one that does: {why}"),
                     "fix that; or empty its data directory, have it initialised (mysql.initialize = true), and try again",
                 ));
@@ -134,11 +128,7 @@ impl CopiedMysqld {
 
     /// Waits until mysqld runs with the copy.
     pub(crate) async fn restarted(&self, account: &CloneAccount) -> Result<(), Stop> {
-        let limit = if self.supervisor.is_some() {
-            COME_BACK
-        } else {
-            BY_HAND
-        };
+        let limit = self.supervisor.as_ref().map_or(BY_HAND, |_| COME_BACK);
         let deadline = Instant::now() + limit;
         loop {
             let why = match look(&self.connect, account).await {

@@ -9,8 +9,8 @@ use mysqld_controller::status::{Hold, RoleState, RoleStatus};
 use mysqld_server::provision::{execute_instead, executed_and_applied};
 use raft_types::MAX_TRANSACTION_BYTES;
 
-use super::{Provisioner, at_server};
-use crate::protocol::{Refusal, RefusalKind};
+use super::Provisioner;
+use crate::protocol::Refusal;
 
 /// How long the applier may take to stop again at the transaction, which it keeps retrying.
 const STOPS: Duration = Duration::from_secs(20);
@@ -23,8 +23,7 @@ impl Provisioner {
     /// When the applier is not stopped at exactly this transaction, or mysqld refuses the statement; nothing is executed then.
     pub(crate) async fn replace(&self, gtid: &str, statement: &str) -> Result<bool, Refusal> {
         let gtid: Gtid = gtid.parse().map_err(|_| {
-            Refusal::new(
-                RefusalKind::Refused,
+            Refusal::refused(
                 format!("`{gtid}` is not the GTID of one transaction"),
                 NOTHING,
             )
@@ -41,22 +40,19 @@ impl Provisioner {
         let stopped = |status: &RoleStatus| {
             matches!(status.state, RoleState::Stopped { .. }) && status.not_the_rings.is_empty()
         };
-        let held = self.hold.borrow().is_some();
-        if held
-            || !matches!(
-                tokio::time::timeout(STOPS, role.wait_for(stopped)).await,
-                Ok(Ok(_))
-            )
-        {
+        let is_free = self.hold.borrow().is_none();
+        let stops = tokio::time::timeout(STOPS, role.wait_for(stopped));
+        if !is_free || !matches!(stops.await, Ok(Ok(_))) {
             return Err(refused(
                 "the applier of this member is not stopped by a transaction",
             ));
         }
         let what = format!("an operator executes a statement in the place of {gtid}");
-        let executed = match self.hold_the_role(Hold::Working { what }).await {
-            Ok(()) => self.execute_at(gtid, statement).await,
-            Err(refusal) => Err(refusal),
+        let executed = async {
+            self.hold_the_role(Hold::Working { what }).await?;
+            self.execute_at(gtid, statement).await
         };
+        let executed = executed.await;
         self.set(None);
         executed?;
         Ok(self.mysqld.followed().await? == RoleState::Following)
@@ -64,7 +60,7 @@ impl Provisioner {
 
     async fn execute_at(&self, gtid: Gtid, statement: &str) -> Result<(), Refusal> {
         let connect = &self.mysqld.connect;
-        let executed = executed_and_applied(connect).await.map_err(at_server)?;
+        let executed = executed_and_applied(connect).await?;
         let mut log = self.ring.committed_log(executed, MAX_TRANSACTION_BYTES);
         let next = tokio::time::timeout(super::SOON, log.next()).await;
         let next = match next {
@@ -80,8 +76,7 @@ impl Provisioner {
         let logged = !self.mysqld.applies_rows;
         let done = execute_instead(connect, gtid, statement, logged).await;
         done.map_err(|error| {
-            Refusal::new(
-                RefusalKind::Failed,
+            Refusal::failed(
                 format!("mysqld did not execute the statement: {error}"),
                 "the transaction is not executed; give another statement",
             )
@@ -90,5 +85,5 @@ impl Provisioner {
 }
 
 fn refused(why: &str) -> Refusal {
-    Refusal::new(RefusalKind::Refused, why, NOTHING)
+    Refusal::refused(why, NOTHING)
 }

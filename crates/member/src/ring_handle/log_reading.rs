@@ -5,7 +5,7 @@ use std::io;
 use binlog_format::DecodeError;
 use binlog_format::event::EventRef;
 use binlog_format::events::GtidEvent;
-use binlog_format::gtid::GtidSet;
+use binlog_format::gtid::{GtidSet, ParseGtidError};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
@@ -13,11 +13,9 @@ use openraft::RaftLogReader;
 use raft_types::{AppEntry, EntryPayload, OpId};
 use thiserror::Error;
 use tokio::sync::watch;
-use transport::{LogPiece, LogSource};
+use transport::{LogPiece, LogReadError, LogSource};
 
 use crate::ring_handle::RingHandle;
-
-pub(crate) struct ReadableLog(pub(crate) RingHandle);
 
 struct Reading {
     ring: RingHandle,
@@ -43,31 +41,27 @@ pub(crate) enum ReadError {
     Unreadable { at: u64, error: io::Error },
     #[error("entry {0} was purged while it was waited for; open the reader again")]
     Purged(u64),
+    #[error("the transactions that are not wanted are no GTID set: {0}")]
+    Have(ParseGtidError),
     #[error("an entry's GTID cannot be read: {0}")]
     Gtid(#[from] DecodeError),
 }
 
-impl ReadableLog {
+impl RingHandle {
     /// The committed transactions missing in a reader's set `have`.
     pub(crate) fn beyond(&self, have: GtidSet) -> BoxStream<'static, Result<LogPiece, ReadError>> {
-        match Reading::begin(self.0.clone(), have) {
-            Ok(reading) => stream::unfold(Some(reading), Reading::step).boxed(),
+        match Reading::begin(self.clone(), have) {
+            Ok(reading) => stream::try_unfold(reading, Reading::step).boxed(),
             Err(error) => stream::iter([Err(error)]).boxed(),
         }
     }
 }
 
-impl LogSource for ReadableLog {
-    fn read(&self, have: String) -> BoxStream<'static, Result<LogPiece, String>> {
+impl LogSource for RingHandle {
+    fn read(&self, have: String) -> BoxStream<'static, Result<LogPiece, LogReadError>> {
         match have.parse() {
-            Ok(have) => {
-                let pieces = self.beyond(have);
-                pieces.map_err(|error| error.to_string()).boxed()
-            }
-            Err(error) => {
-                let why = format!("the transactions that are not wanted are no GTID set: {error}");
-                stream::iter([Err(why)]).boxed()
-            }
+            Ok(have) => self.beyond(have).map_err(Into::into).boxed(),
+            Err(error) => stream::iter([Err(ReadError::Have(error).into())]).boxed(),
         }
     }
 }
@@ -91,13 +85,9 @@ impl Reading {
     }
 
     /// The next piece; an error ends the stream.
-    async fn step(reading: Option<Self>) -> Option<(Result<LogPiece, ReadError>, Option<Self>)> {
-        let mut reading = reading?;
-        match reading.next_piece().await {
-            Ok(Some(piece)) => Some((Ok(piece), Some(reading))),
-            Ok(None) => None,
-            Err(error) => Some((Err(error), None)),
-        }
+    async fn step(mut self) -> Result<Option<(LogPiece, Self)>, ReadError> {
+        let piece = self.next_piece().await?;
+        Ok(piece.map(|piece| (piece, self)))
     }
 
     /// None when the member stops.

@@ -6,12 +6,10 @@ mod ring_bridge;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use binlog_store::{FileNumber, LogHandle, StoreError};
-use consensus::{Outcome, ProposeError};
-use raft_types::{AppEntry, OpId, Rotate};
+use consensus::{Leadership, Outcome, ProposeError};
+use raft_types::{AppEntry, MemberId, OpId, Rotate};
 use ring_admin::Member;
 use thiserror::Error;
-
-pub(crate) use crate::ring_handle::log_reading::ReadableLog;
 
 /// A member's Raft and log. Clones share both.
 #[derive(Clone)]
@@ -101,10 +99,22 @@ impl std::fmt::Debug for RingHandle {
     }
 }
 
+/// The leader, as far as this member knows.
+pub(crate) fn leader(leadership: Leadership, own: MemberId) -> Option<MemberId> {
+    match leadership {
+        Leadership::Follower { leader } => leader,
+        Leadership::Candidate => None,
+        Leadership::LeaderNotServing { .. } | Leadership::Serving { .. } => Some(own),
+    }
+}
+
 /// Event headers store seconds in 32 bits.
 pub(crate) fn now_in_seconds() -> u32 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    u32::try_from(since.as_secs()).unwrap_or(u32::MAX)
+    u32::try_from(now_ms() / 1000).unwrap_or(u32::MAX)
+}
+
+/// The milliseconds since 1970.
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use transport::LogPiece;
 
 use crate::ring_handle::RingHandle;
-use crate::ring_handle::log_reading::{ReadError, ReadableLog};
+use crate::ring_handle::log_reading::ReadError;
 
 impl Ring for RingHandle {
     type Ticket = ProposalTicket;
@@ -153,7 +153,7 @@ impl CommittedLog for RingHandle {
 
     fn committed_log(&self, have: GtidSet, max_transaction_bytes: u64) -> CommittedSource {
         CommittedSource {
-            pieces: ReadableLog(self.clone()).beyond(have),
+            pieces: self.beyond(have),
             max_transaction_bytes,
             drained: Drained::default(),
         }

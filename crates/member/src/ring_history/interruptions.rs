@@ -19,12 +19,12 @@ const PEER_BACK_MS: u64 = 2_000;
 pub(super) type At = (u64, HistoryEvent);
 
 /// State from the observations so far.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Interruptions {
     /// How long after its start a leader detects that no quorum answers.
     lease_ms: u64,
-    /// While clients can write: the last moment when that was certain.
-    open_until: Option<u64>,
+    /// While clients can write to this member's mysqld: the last moment when that was certain.
+    pub(super) open_until: Option<u64>,
     /// Since when mysqld has been unfit to be the primary, while it seems open.
     unfit_since: Option<u64>,
     quorum_lost: bool,
@@ -40,19 +40,8 @@ impl Interruptions {
     pub(super) fn new(lease_ms: u64) -> Self {
         Self {
             lease_ms,
-            open_until: None,
-            unfit_since: None,
-            quorum_lost: false,
-            leads_since: None,
-            lost: BTreeSet::new(),
-            not_in_ring: 0,
-            told_open: None,
+            ..Self::default()
         }
-    }
-
-    /// While clients can write to this member's mysqld: the last moment when that was certain.
-    pub(super) fn open_until(&self) -> Option<u64> {
-        self.open_until
     }
 
     /// Beginnings and ends since the last observation.
@@ -66,13 +55,11 @@ impl Interruptions {
     }
 
     fn writes(&mut self, now_ms: u64, view: &MemberView) -> Option<At> {
-        let unfit = view
-            .mysql
-            .as_ref()
-            .is_some_and(|mysql| mysql.demotion.is_some());
+        let mysql = view.mysql.as_ref();
+        let unfit = mysql.is_some_and(|mysql| mysql.demotion.is_some());
         match (answer(Question::Primary, view), self.open_until) {
             (Ok(()), before) => {
-                let certain = now_ms.saturating_sub(view.mysql.as_ref().map_or(0, uncertain_ms));
+                let certain = now_ms.saturating_sub(mysql.map_or(0, uncertain_ms));
                 self.open_until = Some(certain.max(before.unwrap_or(now_ms)));
                 self.unfit_since = unfit.then(|| self.unfit_since.unwrap_or(certain));
                 before.is_none().then(|| {
@@ -82,10 +69,7 @@ impl Interruptions {
             }
             (Err(why), Some(certain)) => {
                 self.open_until = None;
-                let silent = view
-                    .mysql
-                    .as_ref()
-                    .is_none_or(|mysql| mysql.trouble.is_some() || !mysql.protected);
+                let silent = mysql.is_none_or(|mysql| mysql.trouble.is_some() || !mysql.protected);
                 let at = match (view.quorum.ok, silent) {
                     (false, _) => certain.min(now_ms.saturating_sub(self.lease_ms)),
                     (true, true) => certain,
@@ -124,10 +108,8 @@ impl Interruptions {
     }
 
     fn quorum(&mut self, now_ms: u64, view: &MemberView) -> Option<At> {
-        let lost_ms = view
-            .quorum
-            .lost_for_seconds
-            .map_or(0, |lost| (lost * 1e3) as u64);
+        let lost = view.quorum.lost_for_seconds;
+        let lost_ms = lost.map_or(0, |lost| (lost * 1e3) as u64);
         let member = named(view);
         match (view.quorum.ok, self.quorum_lost) {
             (true, true) => {

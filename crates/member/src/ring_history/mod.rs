@@ -6,7 +6,7 @@ mod interruptions;
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use consensus::{HistoryEntry, HistoryEvent, Named, Term};
 use ring_admin::{Member, Promoted};
@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use self::book::{HistoryBook, OpenUntil};
 use self::interruptions::Interruptions;
+use crate::ring_handle::now_ms;
 use crate::state::MemberState;
 use crate::status::ViewSource;
 
@@ -44,31 +45,6 @@ pub(crate) fn note_promotion(member: &Member, promoted: &Promoted, by: &str, why
     }
     if let (Some(from), Some(to)) = (member.named(member.id()), member.named(promoted.leader)) {
         member.note(by, HistoryEvent::GaveAway { from, to, why });
-    }
-}
-
-/// How often the number of trimmed transactions is read.
-const LOOK: Duration = Duration::from_secs(1);
-
-/// Records trims of the binlog of this member's mysqld, while polled.
-pub(crate) async fn watch_trims(state: Arc<MemberState>, member: Member) {
-    let mut known = 0;
-    loop {
-        tokio::time::sleep(LOOK).await;
-        let trimmed = state
-            .management()
-            .map_or(0, |management| management.view().trimmed_total);
-        if trimmed > known
-            && let Some(own) = member.named(member.id())
-        {
-            let transactions = trimmed - known;
-            let event = HistoryEvent::Trimmed {
-                member: own,
-                transactions,
-            };
-            member.note("", event);
-            known = trimmed;
-        }
     }
 }
 
@@ -102,12 +78,14 @@ pub(crate) async fn acknowledge_exposure(
     on_disk(move || book.add(&[noted])).await
 }
 
+/// How often the member is checked.
+const LOOK: Duration = Duration::from_secs(1);
 /// How often the member is checked while its mysqld is expected to open for writes.
 const OPENING_LOOK: Duration = Duration::from_millis(50);
 /// How often the log's part of the history is copied, and the time until which clients could write is recorded.
 const COPY: Duration = Duration::from_secs(5);
 
-/// Keeps the history of this member's data directory, while polled.
+/// Keeps the history of this member's data directory, while polled; notes trims of its mysqld's binlog in the log.
 pub(crate) async fn keep_history(state: Arc<MemberState>, member: Member) {
     let lease_ms = u64::try_from(state.settings.raft.lease.as_millis()).unwrap_or(u64::MAX);
     let mut interruptions = Interruptions::new(lease_ms);
@@ -121,10 +99,22 @@ pub(crate) async fn keep_history(state: Arc<MemberState>, member: Member) {
     })
     .await;
     let (mut copied, mut logged) = (None::<Instant>, Vec::new());
+    let mut trimmed = 0;
     loop {
         leadership.borrow_and_update();
         let (now_ms, view) = (now_ms(), state.view());
-        let was_open = interruptions.open_until();
+        let trimmed_now = view.mysql.as_ref().map_or(0, |mysql| mysql.trimmed_total);
+        if trimmed_now > trimmed
+            && let Some(own) = member.named(member.id())
+        {
+            let event = HistoryEvent::Trimmed {
+                member: own,
+                transactions: trimmed_now - trimmed,
+            };
+            member.note("", event);
+            trimmed = trimmed_now;
+        }
+        let was_open = interruptions.open_until;
         let term = Term(view.term);
         let seen = interruptions.see(now_ms, &view).into_iter();
         let mut entries: Vec<_> = seen
@@ -137,7 +127,7 @@ pub(crate) async fn keep_history(state: Arc<MemberState>, member: Member) {
             let newer = in_log.iter().filter(|entry| !logged.contains(*entry));
             entries.extend(newer.cloned());
             logged = in_log;
-            let open = interruptions.open_until();
+            let open = interruptions.open_until;
             let open = open.map(|at_ms| OpenUntil { at_ms, term });
             let stamp = was_open.is_some() || open.is_some();
             with_book(&state, "write", move |book| {
@@ -146,7 +136,7 @@ pub(crate) async fn keep_history(state: Arc<MemberState>, member: Member) {
             })
             .await;
         }
-        let opening = view.serving && view.mysql.is_some() && interruptions.open_until().is_none();
+        let opening = view.serving && view.mysql.is_some() && interruptions.open_until.is_none();
         let look = if opening { OPENING_LOOK } else { LOOK };
         if matches!(
             tokio::time::timeout(look, leadership.changed()).await,
@@ -186,9 +176,4 @@ fn ended_at(until: &OpenUntil, member: Named) -> HistoryEntry {
         until.term,
         HistoryEvent::WritesStopped { member, why },
     )
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }

@@ -3,9 +3,9 @@
 mod status_view;
 mod takeover;
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use binlog_store::{LogHandle, NotArchived, ReadFault, ScrubProgress};
+use binlog_store::{LogHandle, NotArchived, ReadFault};
 use consensus::Named;
 use futures::future::BoxFuture;
 use proxy::RouteTable;
@@ -16,10 +16,9 @@ use tokio::time::Instant;
 use transport::GrpcNetworkFactory;
 
 use crate::archiving::ArchiveProgress;
-use crate::binlog_serving::served_log::ServedLog;
+use crate::binlog_serving::served_log::Serving;
 use crate::credentials::{Credentials, Renewed};
 use crate::error::MemberError;
-use crate::hooks::reports::HookFigures;
 use crate::mysqld::MysqldManagement;
 use crate::protocol::Refusal;
 use crate::ring_handle::{RingHandle, now_in_seconds};
@@ -28,7 +27,7 @@ use crate::settings::{HookSettings, Settings};
 use crate::state::status_view::Observer;
 pub(crate) use crate::state::status_view::ring_status;
 use crate::status::{
-    ActivityView, ArchiveView, ConsumerView, GtidText, LogView, MemberView, MysqlView,
+    ActivityView, ArchiveView, GtidText, HooksView, LogView, MemberView, MysqlView,
     ReplicationRoutesView, Role, ScrubView, ViewSource,
 };
 
@@ -42,9 +41,6 @@ pub(crate) struct BootstrapOrder {
     /// Receives the new ring, or why there is none.
     pub(crate) answer: oneshot::Sender<Result<RingId, Refusal>>,
 }
-
-/// Returns the views of the binlog server's clients.
-pub(crate) type ConsumerSource = Box<dyn Fn() -> Vec<ConsumerView> + Send + Sync>;
 
 /// The member's phase.
 #[derive(Clone)]
@@ -66,9 +62,7 @@ pub(crate) struct Parts {
     /// Manages the member's mysqld; none at a witness.
     pub(crate) management: Option<Arc<MysqldManagement>>,
     /// None without a binlog server.
-    pub(crate) consumers: Option<ConsumerSource>,
-    /// The log for its clients; none without a binlog server.
-    pub(crate) served_log: Option<Arc<ServedLog>>,
+    pub(crate) serving: Option<Serving>,
     /// Its action about a mysqld that should be the primary and cannot.
     pub(crate) demotion: watch::Receiver<Option<String>>,
 }
@@ -85,7 +79,7 @@ pub(crate) struct MemberState {
     fault: Mutex<Option<String>>,
     pub(crate) credentials: Credentials,
     pub(crate) hook_settings: watch::Sender<HookSettings>,
-    pub(crate) hooks: HookFigures,
+    hooks: Mutex<HooksView>,
     /// Progress of the archive, where this member archives.
     pub(crate) archive: ArchiveProgress,
     /// The part of the ring's history in the data directory.
@@ -115,9 +109,14 @@ impl MemberState {
             phase: RwLock::new(Phase::Opened),
             bootstrap_orders,
             fault: Mutex::new(None),
-            hooks: HookFigures::default(),
+            hooks: Mutex::default(),
             archive: ArchiveProgress::default(),
         }
+    }
+
+    /// Hook results since the member started.
+    pub(crate) fn hooks(&self) -> MutexGuard<'_, HooksView> {
+        self.hooks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Enters the next phase.
@@ -158,7 +157,8 @@ impl MemberState {
     }
 
     fn mysql_view(&self, parts: &Parts) -> Option<MysqlView> {
-        let mut mysql = parts.mysql_view()?;
+        let mut mysql = parts.management.as_ref()?.view();
+        mysql.demotion = parts.demotion.borrow().clone();
         mysql.exposed = self.history.exposed();
         mysql.warnings.extend(mysql.exposed.map(|transactions| {
             format!(
@@ -172,8 +172,12 @@ impl MemberState {
     fn archive_view(&self) -> Option<ArchiveView> {
         let settings = self.settings.archive.as_ref()?;
         let mut view = self.archive.view(settings);
-        if let Some(served) = self.parts().and_then(|parts| parts.served_log.clone()) {
-            served.tell(&mut view);
+        if let Some(serving) = self
+            .parts()
+            .as_ref()
+            .and_then(|parts| parts.serving.as_ref())
+        {
+            serving.log.tell(&mut view);
         }
         Some(view)
     }
@@ -191,7 +195,7 @@ impl MemberState {
     }
 
     fn log_view(&self, log: Option<&LogHandle>) -> (LogView, ActivityView) {
-        let durability = self.settings.log.durability.name().to_owned();
+        let durability = self.settings.log.durability.to_string();
         let Some(log) = log else {
             let empty = LogView {
                 durability,
@@ -199,7 +203,7 @@ impl MemberState {
             };
             return (empty, ActivityView::default());
         };
-        let (file, stats) = (log.current_file(), log.stats());
+        let (file, stats, scrub) = (log.current_file(), log.stats(), log.scrub_progress());
         let view = LogView {
             file: file.number.name(),
             file_bytes: file.size,
@@ -210,8 +214,14 @@ impl MemberState {
             disk_left_bytes: stats.left_bytes,
             unreadable: log.read_faults().iter().map(unreadable).collect(),
             scrub: ScrubView {
+                read_bytes_total: scrub.read_bytes,
+                damaged_total: scrub.damaged,
+                repaired_total: scrub.repaired,
+                turn_bytes: scrub.turn_bytes,
+                closed_bytes: scrub.closed_bytes,
+                unverified_bytes: scrub.unverified_bytes,
+                completed_at: scrub.completed_at,
                 bytes_per_second: self.settings.log.scrub_rate,
-                ..scrub_view(log.scrub_progress())
             },
             disk_alarm: stats.disk_alarm,
             disk_full: stats.disk_refuses,
@@ -230,15 +240,6 @@ impl MemberState {
 }
 
 impl Parts {
-    /// The current view of the member's mysqld.
-    pub(crate) fn mysql_view(&self) -> Option<MysqlView> {
-        let management = self.management.as_ref()?;
-        Some(MysqlView {
-            demotion: self.demotion.borrow().clone(),
-            ..management.view()
-        })
-    }
-
     fn routes_view(&self, role: Role) -> ReplicationRoutesView {
         let routes = match role {
             Role::Leader => self.routes.routes(),
@@ -246,19 +247,6 @@ impl Parts {
             _ => Vec::new(),
         };
         ReplicationRoutesView::new(routes, self.routes.traffic().counted(), &self.network)
-    }
-}
-
-fn scrub_view(progress: ScrubProgress) -> ScrubView {
-    ScrubView {
-        read_bytes_total: progress.read_bytes,
-        damaged_total: progress.damaged,
-        repaired_total: progress.repaired,
-        turn_bytes: progress.turn_bytes,
-        closed_bytes: progress.closed_bytes,
-        unverified_bytes: progress.unverified_bytes,
-        completed_at: progress.completed_at,
-        bytes_per_second: None,
     }
 }
 
@@ -308,10 +296,14 @@ impl ViewSource for MemberState {
             mysql: parts.as_ref().and_then(|parts| self.mysql_view(parts)),
             consumers: parts
                 .as_ref()
-                .and_then(|parts| Some(parts.consumers.as_ref()?())),
+                .and_then(|parts| Some(parts.serving.as_ref()?.views())),
             replication_routes: parts.as_ref().map(|parts| parts.routes_view(ring.role)),
             archive: self.archive_view(),
-            hooks: self.hook_settings.borrow().any().then(|| self.hooks.view()),
+            hooks: self
+                .hook_settings
+                .borrow()
+                .any()
+                .then(|| self.hooks().clone()),
             fault: fault.clone().or(ring.fault),
             ..ring
         }

@@ -8,6 +8,7 @@ use raft_types::{MemberId, UnixSeconds};
 use ring_admin::{Identity, Member, MemberStatus, ScheduledSwitchover};
 use tokio::time::Instant;
 
+use crate::ring_handle::leader;
 use crate::settings::{MemberEntry, Settings};
 use crate::status::{
     ActivityView, FormatsView, LoggedMember, MemberName, MemberView, PauseView, PeerView,
@@ -169,15 +170,6 @@ fn role(raft: &MemberStatus) -> Role {
     }
 }
 
-/// The leader, as far as this member knows.
-fn leader(leadership: Leadership, own: MemberId) -> Option<MemberId> {
-    match leadership {
-        Leadership::Follower { leader } => leader,
-        Leadership::Candidate => None,
-        Leadership::LeaderNotServing { .. } | Leadership::Serving { .. } => Some(own),
-    }
-}
-
 /// A leading witness does not serve by design, and reports what it waits for.
 fn not_serving(raft: &MemberStatus) -> Option<String> {
     raft.not_serving
@@ -240,20 +232,18 @@ const LOOK: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(crate) struct Observer(Mutex<Memory>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Memory {
     quorum_lost: Option<Instant>,
     leader: Option<MemberId>,
     /// Since when no leader has been known.
     leaderless: Option<Instant>,
-    last_leaderless: Option<Duration>,
     leading_term: u64,
-    elections_won: u64,
-    leader_changes: u64,
+    seen: Remembered,
 }
 
 /// The memory at one moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Remembered {
     pub(crate) quorum_lost_for: Option<Duration>,
     /// How long no leader was known before the current or last one.
@@ -267,12 +257,7 @@ impl Observer {
     pub(crate) fn new() -> Self {
         Self(Mutex::new(Memory {
             quorum_lost: Some(Instant::now()),
-            leader: None,
-            leaderless: None,
-            last_leaderless: None,
-            leading_term: 0,
-            elections_won: 0,
-            leader_changes: 0,
+            ..Memory::default()
         }))
     }
 
@@ -295,19 +280,14 @@ impl Observer {
         let memory = self.lock();
         Remembered {
             quorum_lost_for: memory.quorum_lost.map(|since| since.elapsed()),
-            last_leaderless: memory.last_leaderless,
-            elections_won: memory.elections_won,
-            leader_changes: memory.leader_changes,
+            ..memory.seen
         }
     }
 
     fn note_quorum(&self, ok: bool) {
         let mut memory = self.lock();
-        memory.quorum_lost = match (ok, memory.quorum_lost) {
-            (true, _) => None,
-            (false, Some(since)) => Some(since),
-            (false, None) => Some(Instant::now()),
-        };
+        let since = memory.quorum_lost.unwrap_or_else(Instant::now);
+        memory.quorum_lost = (!ok).then_some(since);
     }
 
     fn note_leadership(&self, now: Leadership, own: MemberId) {
@@ -317,7 +297,7 @@ impl Observer {
             && term.0 > memory.leading_term
         {
             memory.leading_term = term.0;
-            memory.elections_won += 1;
+            memory.seen.elections_won += 1;
         }
         match leader {
             None if memory.leader.is_some() => {
@@ -328,14 +308,14 @@ impl Observer {
             Some(_) => {
                 let since = memory.leaderless.take();
                 if since.is_some() || leader != memory.leader {
-                    memory.last_leaderless = since.map(|since| since.elapsed());
+                    memory.seen.last_leaderless = since.map(|since| since.elapsed());
                 }
             }
         }
         // A gap without a leader is common, and is no change by itself.
         if leader.is_some() && leader != memory.leader {
             if memory.leader.is_some() {
-                memory.leader_changes += 1;
+                memory.seen.leader_changes += 1;
             }
             memory.leader = leader;
         }

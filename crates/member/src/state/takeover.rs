@@ -51,13 +51,13 @@ impl Takeover {
         writable: bool,
         now: Instant,
     ) -> (Self, Vec<(TakeoverPhase, Duration)>) {
+        let since = match self {
+            Self::Leaderless { since } => since,
+            _ => now,
+        };
         let term = match seen {
             Leadership::Follower { leader: Some(_) } => return (Self::Follows, Vec::new()),
             Leadership::Follower { leader: None } | Leadership::Candidate => {
-                let since = match self {
-                    Self::Leaderless { since } => since,
-                    _ => now,
-                };
                 return (Self::Leaderless { since }, Vec::new());
             }
             Leadership::LeaderNotServing { term, .. } | Leadership::Serving { term } => term,
@@ -71,11 +71,7 @@ impl Takeover {
             {
                 self
             }
-            before => {
-                let since = match before {
-                    Self::Leaderless { since } => since,
-                    _ => now,
-                };
+            _ => {
                 ended.push((TakeoverPhase::Election, now - since));
                 Self::Elected { term, at: now }
             }

@@ -4,8 +4,6 @@
 mod answers;
 mod mysql_view;
 mod replication_routes;
-#[cfg(any(test, feature = "samples"))]
-pub mod sample;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -539,6 +537,10 @@ impl<'de> Deserialize<'de> for GtidText {
 pub fn start_advice(named: &str) -> String {
     format!("start witness on {named} (`systemctl start witness`, or `witness run`)")
 }
+
+#[cfg(any(test, feature = "samples"))]
+#[path = "tests/sample.rs"]
+pub mod sample;
 
 #[cfg(test)]
 mod tests {

@@ -107,6 +107,12 @@ impl ServerLook {
         let channel = self.replicates_from.iter().find(of_source);
         channel.is_some_and(|from| from.receives && from.applies)
     }
+
+    /// The errors of its channels.
+    pub fn replication_errors(&self) -> String {
+        let errors = self.replicates_from.iter().map(|from| from.error.as_str());
+        errors.collect()
+    }
 }
 
 /// Observes a server. Changes nothing.
@@ -128,7 +134,7 @@ pub async fn look(
     let (replicates_from, of_channels) = replicates_from(&mut connection).await?;
     let leaves_out = leaves_out(&mut connection, of_channels).await?;
     let open_start = open_start(&mut connection, &observed, requirements).await?;
-    let acknowledges = acknowledges(&mut connection).await?;
+    let acknowledges = !acknowledging(&mut connection).await?.is_empty();
     let tls = takes_tls(&mut connection).await?;
     let gtids = connection
         .query("SELECT @@GLOBAL.gtid_owned, @@GLOBAL.gtid_executed, @@GLOBAL.gtid_purged, @@GLOBAL.port")
@@ -140,11 +146,8 @@ pub async fn look(
         text.unwrap_or_default().replace('\n', "")
     };
     let ackers = observed.semi_sync_replicas.iter().flatten();
-    let mut judged = judged(&observed, requirements);
-    judged.obstacles.extend(open_start);
-    judged.obstacles.extend(of_tables_in_memory(&in_memory));
-    judged.obstacles.extend(of_other_engines(&others));
-    Ok(ServerLook {
+    let semi_sync = observed.semi_sync();
+    let mut look = ServerLook {
         version: observed.version.to_string(),
         uuid: observed.server_uuid(),
         port: text(3).parse().unwrap_or(0),
@@ -153,18 +156,19 @@ pub async fn look(
         purged: text(2),
         writable: observed.is_writable(),
         tls,
-        waits_for_acks: observed
-            .semi_sync()
-            .is_some_and(|names| observed.is_on(&names.enabled())),
+        waits_for_acks: semi_sync.is_some_and(|names| observed.is_on(&names.enabled())),
         waiting_commits: observed.waiting_sessions(),
         acknowledges,
         ackers: ackers.filter_map(|acker| acker.uuid).collect(),
         replicates_from,
         leaves_out,
-        obstacles: judged.obstacles,
-        to_be_set: judged.to_be_set,
-        to_be_reset: judged.to_be_reset,
-    })
+        ..ServerLook::default()
+    };
+    look.judge(&observed, requirements);
+    look.obstacles.extend(open_start);
+    look.obstacles.extend(of_tables_in_memory(&in_memory));
+    look.obstacles.extend(of_other_engines(&others));
+    Ok(look)
 }
 
 /// Why the next start of a server would be open for writes, where no member starts it or changes its settings.
@@ -196,8 +200,7 @@ async fn tables_in_memory(connection: &mut Connection) -> Result<Vec<String>, Li
              AND table_schema NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema') ORDER BY 1 LIMIT 5",
         )
         .await?;
-    let tables = tables.values();
-    Ok(tables.map(str::to_owned).collect())
+    Ok(tables.values().map(str::to_owned).collect())
 }
 
 /// In a ring, they prevent a restarted follower from taking over.
@@ -222,46 +225,36 @@ fn of_other_engines(tables: &[String]) -> Option<String> {
 
 /// One table, and whether there are others.
 fn some_of(tables: &[String]) -> Option<String> {
-    let (first, others) = tables.split_first()?;
-    let more = match others.len() {
-        0 => "",
-        _ => " and others",
-    };
-    Some(format!("{first}{more}"))
+    match tables {
+        [] => None,
+        [only] => Some(only.clone()),
+        [first, ..] => Some(format!("{first} and others")),
+    }
 }
 
-#[derive(Default)]
-struct Judged {
-    /// Problems that only the operator can fix.
-    obstacles: Vec<String>,
-    /// Settings that the member changes by itself.
-    to_be_set: Vec<String>,
-    /// Persisted values that the member removes by itself.
-    to_be_reset: Vec<String>,
-}
-
-fn judged(observed: &Observed, requirements: &Requirements) -> Judged {
-    let mut judged = Judged::default();
-    for finding in preflight(observed, requirements) {
-        match (finding.severity, finding.check) {
-            // Has no effect until the first crash, when a fix is too late.
-            (
-                Severity::Advice,
-                Check::BinlogEncryption | Check::BinlogPlace | Check::AccountExpires,
-            ) => judged.obstacles.push(finding.to_string()),
-            (_, Check::Persisted) if requirements.manage_settings => {
-                judged.to_be_reset.push(finding.found);
+impl ServerLook {
+    /// Sorts the findings by who can fix them.
+    fn judge(&mut self, observed: &Observed, requirements: &Requirements) {
+        for finding in preflight(observed, requirements) {
+            match (finding.severity, finding.check) {
+                (_, Check::Persisted) if requirements.manage_settings => {
+                    self.to_be_reset.push(finding.found);
+                }
+                // Advice about these has no effect until the first crash, when a fix is too late.
+                (_, Check::Persisted)
+                | (
+                    Severity::Advice,
+                    Check::BinlogEncryption | Check::BinlogPlace | Check::AccountExpires,
+                ) => self.obstacles.push(finding.to_string()),
+                // Acknowledging replicas are checked separately: a plan step stops them.
+                (Severity::Advice, _) | (_, Check::ForeignAcker | Check::SemiSyncStatus) => {}
+                (Severity::Unprotected, check) if is_set_by_the_member(check) => {
+                    self.to_be_set.push(finding.found);
+                }
+                _ => self.obstacles.push(finding.to_string()),
             }
-            (_, Check::Persisted) => judged.obstacles.push(finding.to_string()),
-            // Acknowledging replicas are checked separately: a plan step stops them.
-            (Severity::Advice, _) | (_, Check::ForeignAcker | Check::SemiSyncStatus) => {}
-            (Severity::Unprotected, check) if is_set_by_the_member(check) => {
-                judged.to_be_set.push(finding.found);
-            }
-            _ => judged.obstacles.push(finding.to_string()),
         }
     }
-    judged
 }
 
 /// Whether the member's plan fixes it without a restart of the server.
@@ -290,7 +283,6 @@ async fn replicates_from(
     let channels = connection.query("SHOW REPLICA STATUS").await?;
     let channel = |row: &Row| {
         let text = |column| row.text(column).unwrap_or_default().to_owned();
-        let errors = [text("Last_IO_Error"), text("Last_SQL_Error")];
         ReplicatesFrom {
             channel: text("Channel_Name"),
             host: text("Source_Host"),
@@ -300,14 +292,11 @@ async fn replicates_from(
             // A reconnect is not a fault.
             receives: match text("Replica_IO_Running").as_str() {
                 "Yes" => true,
-                "Connecting" => errors[0].is_empty(),
+                "Connecting" => text("Last_IO_Error").is_empty(),
                 _ => false,
             },
             applies: text("Replica_SQL_Running") == "Yes",
-            error: errors
-                .into_iter()
-                .find(|error| !error.is_empty())
-                .unwrap_or_default(),
+            error: last_error(row),
         }
     };
     let filters = channels.rows.iter().flat_map(filters_of_channel).collect();
@@ -329,14 +318,20 @@ async fn leaves_out(
     Ok(all)
 }
 
-async fn acknowledges(connection: &mut Connection) -> Result<bool, LinkError> {
+/// The variables by which it acknowledges received transactions.
+pub(super) async fn acknowledging(connection: &mut Connection) -> Result<Vec<String>, LinkError> {
     let enabled = connection
         .query(
             "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('rpl_semi_sync_replica_enabled', \
              'rpl_semi_sync_slave_enabled')",
         )
         .await?;
-    Ok(enabled.rows.iter().any(|row| row.text_at(1) == Some("ON")))
+    let on = enabled
+        .rows
+        .iter()
+        .filter(|row| row.text_at(1) == Some("ON"));
+    let names = on.filter_map(|row| row.text_at(0));
+    Ok(names.map(str::to_owned).collect())
 }
 
 async fn takes_tls(connection: &mut Connection) -> Result<bool, LinkError> {
@@ -346,8 +341,8 @@ async fn takes_tls(connection: &mut Connection) -> Result<bool, LinkError> {
              'Enabled'",
         )
         .await?;
-    let value = enabled.value();
-    Ok(value.is_some_and(|value| value.eq_ignore_ascii_case("yes")))
+    let is_yes = |value: &str| value.eq_ignore_ascii_case("yes");
+    Ok(enabled.value().is_some_and(is_yes))
 }
 
 // State of an unmanaged server for clients of plain replication. A cheap query, run every second.
@@ -393,15 +388,19 @@ struct Channel {
 
 fn channel(row: &Row) -> Channel {
     let text = |column| row.text(column).unwrap_or_default();
-    let mut errors = ["Last_IO_Error", "Last_SQL_Error"].map(text).into_iter();
     Channel {
         runs: text("Replica_IO_Running") == "Yes" && text("Replica_SQL_Running") == "Yes",
         lag_seconds: text("Seconds_Behind_Source").parse().ok(),
-        error: errors
-            .find(|error| !error.is_empty())
-            .unwrap_or_default()
-            .to_owned(),
+        error: last_error(row),
     }
+}
+
+/// The last error of either thread of a channel.
+fn last_error(row: &Row) -> String {
+    let errors = ["Last_IO_Error", "Last_SQL_Error"].into_iter();
+    let mut errors = errors.filter_map(|column| row.text(column));
+    let last = errors.find(|error| !error.is_empty());
+    last.unwrap_or_default().to_owned()
 }
 
 fn plain_server(read_only: bool, offline: bool, channels: Vec<Channel>) -> PlainServer {

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use mysql_link::{ConnectOptions, Connection, literal};
+use mysql_link::{ConnectOptions, Connection, QueryResult, literal};
 use thiserror::Error;
 
 use crate::channels::ReplicationSource;
+use crate::conversion::server_probe::acknowledging;
 use crate::follower_binlog::leave_following;
 use crate::read_only::{self, EventsAtOpening};
 use crate::sessions::{end_statement_logging, let_commits_through};
@@ -46,6 +47,11 @@ where
         doing,
         source: source.into(),
     }
+}
+
+async fn channels(connection: &mut Connection) -> Result<QueryResult, ConversionError> {
+    let channels = connection.query("SHOW REPLICA STATUS").await;
+    channels.map_err(doing("reading its own replication"))
 }
 
 async fn open(connect: &ConnectOptions) -> Result<Connection, ConversionError> {
@@ -105,25 +111,16 @@ pub async fn wait_for_nobody(connect: &ConnectOptions) -> Result<(), ConversionE
 /// When it cannot be set, or its receiver does not restart.
 pub async fn stop_acknowledging(connect: &ConnectOptions) -> Result<(), ConversionError> {
     let mut connection = open(connect).await?;
-    let enabled = connection
-        .query("SHOW GLOBAL VARIABLES WHERE Variable_name IN ('rpl_semi_sync_replica_enabled', 'rpl_semi_sync_slave_enabled')")
-        .await
-        .map_err(doing("reading the state of semi-sync"))?;
-    let names = enabled
-        .rows
-        .iter()
-        .filter(|row| row.text_at(1) == Some("ON"));
-    let names: Vec<&str> = names.filter_map(|row| row.text_at(0)).collect();
-    let channels = connection.query("SHOW REPLICA STATUS").await;
-    let channels = channels.map_err(doing("reading its own replication"))?;
-    // The receiver requests ACKs when it connects, so it has to reconnect. A server that has left its source has none.
-    let connect_again: &[&str] = match (names.first(), channels.first()) {
-        (Some(_), Some(_)) => &["STOP REPLICA IO_THREAD", "START REPLICA IO_THREAD"],
-        _ => &[],
-    };
+    let names = acknowledging(&mut connection).await;
+    let names = names.map_err(doing("reading the state of semi-sync"))?;
+    let channels = channels(&mut connection).await?;
     let off = names.iter().map(|name| format!("SET GLOBAL {name} = OFF"));
-    let again = connect_again.iter().map(|&statement| statement.to_owned());
-    let statements: Vec<String> = off.chain(again).collect();
+    let mut statements: Vec<String> = off.collect();
+    // The receiver requests ACKs when it connects, so it has to reconnect. A server that has left its source has none.
+    if !names.is_empty() && channels.first().is_some() {
+        let again = ["STOP REPLICA IO_THREAD", "START REPLICA IO_THREAD"];
+        statements.extend(again.map(str::to_owned));
+    }
     for statement in statements {
         let run = connection.execute(&statement).await;
         run.map_err(doing("switching semi-sync off at the replica"))?;
@@ -139,13 +136,10 @@ pub async fn stop_acknowledging(connect: &ConnectOptions) -> Result<(), Conversi
 pub async fn leave_source(connect: &ConnectOptions) -> Result<(), ConversionError> {
     close(connect).await?;
     let mut connection = open(connect).await?;
-    let channels = connection.query("SHOW REPLICA STATUS").await;
-    let channels = channels.map_err(doing("reading its own replication"))?;
-    let statements: &[&str] = match channels.first() {
-        Some(_) => &["STOP REPLICA", "RESET REPLICA ALL"],
-        None => &[],
-    };
-    for statement in statements {
+    let channels = channels(&mut connection).await?;
+    let has_source = channels.first().is_some();
+    let statements = ["STOP REPLICA", "RESET REPLICA ALL"].into_iter();
+    for statement in statements.filter(|_| has_source) {
         let run = connection
             .query_within(statement, Duration::from_secs(60))
             .await;
@@ -160,16 +154,21 @@ async fn close(connect: &ConnectOptions) -> Result<(), ConversionError> {
     closed.map_err(doing("closing it for writes"))
 }
 
+/// Stops commits from waiting, as on a server of plain replication.
+async fn plain(connect: &ConnectOptions) -> Result<Connection, ConversionError> {
+    let mut connection = open(connect).await?;
+    stop_waiting_for_acks(&mut connection).await?;
+    let waits = wait_as_a_plain_source(&mut connection).await;
+    waits.map_err(doing("giving semi-sync its own timeout back"))?;
+    Ok(connection)
+}
+
 /// Turns the closed, unmanaged primary into a plain one: commits wait for no ACK, and clients may write.
 ///
 /// # Errors
 /// [`StopWaitingError::CommitsWait`] while one does; when it cannot be set.
 pub async fn release_primary(connect: &ConnectOptions) -> Result<(), ConversionError> {
-    let mut connection = open(connect).await?;
-    stop_waiting_for_acks(&mut connection).await?;
-    let plain = wait_as_a_plain_source(&mut connection).await;
-    plain.map_err(doing("giving semi-sync its own timeout back"))?;
-    connection.close().await;
+    plain(connect).await?.close().await;
     let opened = read_only::open(connect, &EventsAtOpening::default()).await;
     opened.map_err(doing("opening it for writes"))
 }
@@ -181,10 +180,7 @@ pub async fn release_primary(connect: &ConnectOptions) -> Result<(), ConversionE
 /// [`StopWaitingError::CommitsWait`] while one does; when it cannot be closed or set.
 pub async fn release_follower(connect: &ConnectOptions) -> Result<(), ConversionError> {
     close(connect).await?;
-    let mut connection = open(connect).await?;
-    stop_waiting_for_acks(&mut connection).await?;
-    let plain = wait_as_a_plain_source(&mut connection).await;
-    plain.map_err(doing("giving semi-sync its own timeout back"))?;
+    let mut connection = plain(connect).await?;
     let left = leave_following(&mut connection, connect).await;
     left.map_err(doing("dropping the binlog of its time as a follower"))?;
     connection.close().await;
@@ -200,8 +196,7 @@ pub async fn follow_source(
     source: &ReplicationSource,
 ) -> Result<(), ConversionError> {
     let mut connection = open(connect).await?;
-    let channels = connection.query("SHOW REPLICA STATUS").await;
-    let channels = channels.map_err(doing("reading its own replication"))?;
+    let channels = channels(&mut connection).await?;
     let names = channels.rows.iter();
     let names: Vec<&str> = names.filter_map(|row| row.text("Channel_Name")).collect();
     // With a named channel, mysqld refuses a second one without a name (3079).
@@ -211,17 +206,13 @@ pub async fn follow_source(
         _ => return Err(ConversionError::SeveralChannels(names.len())),
     };
     close(connect).await?;
+    let stop = format!("STOP REPLICA{of_channel}");
     let change = source.change(&of_channel);
+    let start = format!("START REPLICA{of_channel}");
     for (statement, what) in [
-        (
-            format!("STOP REPLICA{of_channel}"),
-            "stopping its replication",
-        ),
+        (stop, "stopping its replication"),
         (change, "giving it a source"),
-        (
-            format!("START REPLICA{of_channel}"),
-            "starting its replication",
-        ),
+        (start, "starting its replication"),
     ] {
         let run = connection
             .query_within(statement, Duration::from_secs(60))

@@ -9,8 +9,8 @@ use thiserror::Error;
 use uuid::Uuid;
 
 use crate::closed_server::AdministratorsWrite;
-use crate::provision::ProvisionError;
 use crate::provision::other_engines::other_engines;
+use crate::provision::{At, ProvisionError};
 
 /// Everything that a recipient needs for its copy.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,34 +66,23 @@ pub async fn offer(
     recipient: MemberId,
 ) -> Result<CloneOffer, ProvisionError> {
     let opened = Connection::open_with_own_settings(connect).await;
-    let mut connection =
-        opened.map_err(ProvisionError::at("the donor's mysqld cannot be reached"))?;
-    let others = other_engines(&mut connection)
-        .await
-        .map_err(ProvisionError::at("which engines tables have"))?;
+    let mut connection = opened.at("the donor's mysqld cannot be reached")?;
+    let others = other_engines(&mut connection).await;
+    let others = others.at("which engines tables have")?;
     if !others.is_empty() {
         return Err(ProvisionError::OtherEngines(others.join(", ")));
     }
-    let keyring_needed = is_encrypted(&mut connection)
-        .await
-        .map_err(ProvisionError::at("whether data are encrypted"))?;
+    let encrypted = is_encrypted(&mut connection).await;
+    let keyring_needed = encrypted.at("whether data are encrypted")?;
     let grants = connection.query("SHOW GRANTS").await;
-    let grants = grants.map_err(ProvisionError::at("what the member's account may"))?;
-    let grants = grants.values();
-    let member_grants = grants.map(str::to_owned).collect();
+    let grants = grants.at("what the member's account may")?;
     let account = CloneAccount::random(recipient);
     // Long, and with characters of every kind that a server's policy may require.
     let password = format!("Aa1-{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
     let port = number(&mut connection, "SELECT @@GLOBAL.port", "the port").await?;
     let port = u16::try_from(port).map_err(|_| ProvisionError::Answer { what: "the port" })?;
     let version = value(&mut connection, "SELECT VERSION()", "the version").await?;
-    let bytes = number(
-        &mut connection,
-        // Tables are listed only to accounts that may read them, and a copy consists of InnoDB's files.
-        "SELECT CAST(IFNULL(SUM(file_size), 0) AS UNSIGNED) FROM information_schema.innodb_tablespaces",
-        "the size of the data",
-    )
-    .await?;
+    let bytes = tablespace_bytes(&mut connection).await?;
     let tls = value(
         &mut connection,
         "SELECT IFNULL(MAX(value), 'No') FROM performance_schema.tls_channel_status \
@@ -110,13 +99,7 @@ pub async fn offer(
         format!("GRANT BACKUP_ADMIN ON *.* TO '{account}'@'%'"),
     ];
     let what = "the account for the copy cannot be made at the donor";
-    connection
-        .execute("SET SESSION sql_log_bin = 0")
-        .await
-        .map_err(ProvisionError::at(what))?;
-    let open = AdministratorsWrite::begin(&mut connection)
-        .await
-        .map_err(ProvisionError::at(what))?;
+    let open = unlogged(&mut connection).await.at(what)?;
     let made = async {
         if !has_plugin(&mut connection).await? {
             install_plugin(&mut connection).await?;
@@ -126,12 +109,11 @@ pub async fn offer(
             connection.execute(statement).await?;
         }
         Ok::<(), LinkError>(())
-    }
-    .await;
-    open.end(&mut connection)
-        .await
-        .map_err(ProvisionError::at("the donor cannot be closed again"))?;
-    made.map_err(ProvisionError::at(what))?;
+    };
+    let made = made.await;
+    let closed = open.end(&mut connection).await;
+    closed.at("the donor cannot be closed again")?;
+    made.at(what)?;
     connection.close().await;
     Ok(CloneOffer {
         account,
@@ -139,7 +121,7 @@ pub async fn offer(
         port,
         version,
         member_account: connect.user.clone(),
-        member_grants,
+        member_grants: grants.values().map(str::to_owned).collect(),
         keyring_needed,
         bytes,
     })
@@ -154,25 +136,22 @@ pub async fn withdraw(
     account: &CloneAccount,
 ) -> Result<(), ProvisionError> {
     let what = "the account of the copy cannot be removed at the donor";
-    let mut connection = Connection::open_with_own_settings(connect)
-        .await
-        .map_err(ProvisionError::at(what))?;
-    connection
-        .execute("SET SESSION sql_log_bin = 0")
-        .await
-        .map_err(ProvisionError::at(what))?;
-    let open = AdministratorsWrite::begin(&mut connection)
-        .await
-        .map_err(ProvisionError::at(what))?;
-    let dropped = connection
-        .execute(format!("DROP USER IF EXISTS '{account}'@'%'"))
-        .await;
-    open.end(&mut connection)
-        .await
-        .map_err(ProvisionError::at("the donor cannot be closed again"))?;
-    dropped.map_err(ProvisionError::at(what))?;
+    let opened = Connection::open_with_own_settings(connect).await;
+    let mut connection = opened.at(what)?;
+    let open = unlogged(&mut connection).await.at(what)?;
+    let drop = format!("DROP USER IF EXISTS '{account}'@'%'");
+    let dropped = connection.execute(drop).await;
+    let closed = open.end(&mut connection).await;
+    closed.at("the donor cannot be closed again")?;
+    dropped.at(what)?;
     connection.close().await;
     Ok(())
+}
+
+/// Lets this session write to a closed server, and not to its binlog.
+async fn unlogged(connection: &mut Connection) -> Result<AdministratorsWrite, LinkError> {
+    connection.execute("SET SESSION sql_log_bin = 0").await?;
+    AdministratorsWrite::begin(connection).await
 }
 
 /// Drops the accounts of copies whose names match.
@@ -185,9 +164,8 @@ pub(super) async fn drop_accounts(
     let names = found.values();
     let accounts = names.filter_map(|name| CloneAccount::try_from(name.to_owned()).ok());
     for account in accounts.collect::<Vec<_>>() {
-        connection
-            .execute(format!("DROP USER IF EXISTS '{account}'@'%'"))
-            .await?;
+        let drop = format!("DROP USER IF EXISTS '{account}'@'%'");
+        connection.execute(drop).await?;
     }
     Ok(())
 }
@@ -284,7 +262,7 @@ pub(super) async fn install_plugin(connection: &mut Connection) -> Result<(), Li
 
 pub(super) async fn reach(connect: &ConnectOptions) -> Result<Connection, ProvisionError> {
     let opened = Connection::open_with_own_settings(connect).await;
-    opened.map_err(ProvisionError::at("mysqld cannot be reached"))
+    opened.at("mysqld cannot be reached")
 }
 
 pub(super) async fn value(
@@ -292,13 +270,9 @@ pub(super) async fn value(
     query: &str,
     what: &'static str,
 ) -> Result<String, ProvisionError> {
-    let answer = connection
-        .query(query)
-        .await
-        .map_err(ProvisionError::at(what))?;
-    let text = answer.value();
-    text.map(str::to_owned)
-        .ok_or(ProvisionError::Answer { what })
+    let answer = connection.query(query).await.at(what)?;
+    let text = answer.value().map(str::to_owned);
+    text.ok_or(ProvisionError::Answer { what })
 }
 
 pub(super) async fn number(
@@ -308,6 +282,12 @@ pub(super) async fn number(
 ) -> Result<u64, ProvisionError> {
     let text = value(connection, query, what).await?;
     text.parse().map_err(|_| ProvisionError::Answer { what })
+}
+
+/// The size of tables and indexes. Tables are listed only to accounts that may read them, and a copy consists of InnoDB's files.
+pub(super) async fn tablespace_bytes(connection: &mut Connection) -> Result<u64, ProvisionError> {
+    let query = "SELECT CAST(IFNULL(SUM(file_size), 0) AS UNSIGNED) FROM information_schema.innodb_tablespaces";
+    number(connection, query, "the size of the data").await
 }
 
 // Encryption at rest: a copy of encrypted files needs a keyring, and MySQL detects a missing one only after removing all data of the

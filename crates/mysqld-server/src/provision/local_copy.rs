@@ -9,9 +9,11 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::closed_server::AdministratorsWrite;
-use crate::provision::ProvisionError;
-use crate::provision::donor::{has_plugin, install_plugin, is_encrypted, number, reach, value};
+use crate::provision::donor::{
+    has_plugin, install_plugin, is_encrypted, number, reach, tablespace_bytes, value,
+};
 use crate::provision::other_engines::other_engines;
+use crate::provision::{At, ProvisionError};
 
 /// The longest that a copy may take.
 const LONGEST_COPY: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -46,12 +48,7 @@ pub async fn local_source(connect: &ConnectOptions) -> Result<LocalSource, Provi
     let server_uuid = server_uuid.parse();
     let server_uuid = server_uuid.map_err(|_| ProvisionError::Answer { what })?;
     // The system tablespace, which is not among the others, and the redo log count as one: both may be as large as that.
-    let tablespaces = number(
-        &mut connection,
-        "SELECT CAST(IFNULL(SUM(file_size), 0) AS UNSIGNED) FROM information_schema.innodb_tablespaces",
-        "the size of the data",
-    )
-    .await?;
+    let tablespaces = tablespace_bytes(&mut connection).await?;
     let redo = number(
         &mut connection,
         "SELECT CAST(IFNULL(MAX(variable_value), 0) AS UNSIGNED) FROM performance_schema.global_variables \
@@ -59,12 +56,10 @@ pub async fn local_source(connect: &ConnectOptions) -> Result<LocalSource, Provi
         "the size of the redo log",
     )
     .await?;
-    let keyring_needed = is_encrypted(&mut connection)
-        .await
-        .map_err(ProvisionError::at("whether data are encrypted"))?;
-    let other_engines = other_engines(&mut connection)
-        .await
-        .map_err(ProvisionError::at("which engines tables have"))?;
+    let encrypted = is_encrypted(&mut connection).await;
+    let keyring_needed = encrypted.at("whether data are encrypted")?;
+    let others = other_engines(&mut connection).await;
+    let other_engines = others.at("which engines tables have")?;
     connection.close().await;
     Ok(LocalSource {
         version,
@@ -130,16 +125,14 @@ async fn gtid_executed(connection: &mut Connection) -> Result<GtidSet, Provision
 pub async fn ready_for_copies(connect: &ConnectOptions) -> Result<(), ProvisionError> {
     let mut connection = reach(connect).await?;
     let what = "the clone plugin cannot be installed";
-    let has = has_plugin(&mut connection).await;
-    if has.map_err(ProvisionError::at(what))? {
+    if has_plugin(&mut connection).await.at(what)? {
         return Ok(());
     }
-    let open = AdministratorsWrite::begin(&mut connection).await;
-    let open = open.map_err(ProvisionError::at(what))?;
+    let open = AdministratorsWrite::begin(&mut connection).await.at(what)?;
     let installed = install_plugin(&mut connection).await;
     let closed = open.end(&mut connection).await;
-    closed.map_err(ProvisionError::at("the server cannot be closed again"))?;
-    installed.map_err(ProvisionError::at(what))?;
+    closed.at("the server cannot be closed again")?;
+    installed.at(what)?;
     connection.close().await;
     Ok(())
 }
@@ -175,10 +168,8 @@ impl LocalCopy {
     pub async fn copy(mut self, into: &Path) -> Result<(), ProvisionError> {
         let into = into.to_string_lossy();
         let statement = format!("CLONE LOCAL DATA DIRECTORY = {}", literal(&into));
-        let copied = (self.connection)
-            .query_within(statement, LONGEST_COPY)
-            .await;
-        copied.map_err(ProvisionError::at("mysqld did not copy its data"))?;
+        let copied = self.connection.query_within(statement, LONGEST_COPY);
+        copied.await.at("mysqld did not copy its data")?;
         self.connection.close().await;
         Ok(())
     }
@@ -202,10 +193,7 @@ pub async fn copy_under_way(
 ) -> Result<Option<CopyUnderWay>, ProvisionError> {
     let what = "mysqld does not say whether a copy is under way";
     let mut connection = reach(connect).await?;
-    if !has_plugin(&mut connection)
-        .await
-        .map_err(ProvisionError::at(what))?
-    {
+    if !has_plugin(&mut connection).await.at(what)? {
         return Ok(None);
     }
     // The table keeps its entry from before a restart: only the session counts.
@@ -215,7 +203,7 @@ pub async fn copy_under_way(
              AND EXISTS (SELECT 1 FROM performance_schema.threads t WHERE t.processlist_id = s.pid)",
         )
         .await
-        .map_err(ProvisionError::at(what))?;
+        .at(what)?;
     let Some(row) = answer.first() else {
         return Ok(None);
     };
@@ -231,8 +219,7 @@ pub async fn copy_under_way(
 /// [`ProvisionError`]; it may continue.
 pub async fn end_copy(connect: &ConnectOptions, id: u32) -> Result<(), ProvisionError> {
     let what = "the copy cannot be ended";
-    let killed = Connection::kill(connect, id).await;
-    killed.map_err(ProvisionError::at(what))?;
+    Connection::kill(connect, id).await.at(what)?;
     let deadline = Instant::now() + END;
     let mut connection = reach(connect).await?;
     let left =

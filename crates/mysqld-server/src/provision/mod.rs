@@ -64,8 +64,13 @@ pub enum ProvisionError {
     CommitsWait,
 }
 
-impl ProvisionError {
-    pub(super) fn at(what: &'static str) -> impl FnOnce(LinkError) -> Self {
-        move |source| Self::Server { what, source }
+/// Names the purpose of a statement that fails.
+trait At<T> {
+    fn at(self, what: &'static str) -> Result<T, ProvisionError>;
+}
+
+impl<T> At<T> for Result<T, LinkError> {
+    fn at(self, what: &'static str) -> Result<T, ProvisionError> {
+        self.map_err(|source| ProvisionError::Server { what, source })
     }
 }

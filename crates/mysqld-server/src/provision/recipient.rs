@@ -7,11 +7,11 @@ use mysql_link::{ConnectOptions, Connection, LinkError, Row, literal, server_cod
 
 use crate::binlog_place::BinlogPlace;
 use crate::channels::drop_channel;
-use crate::provision::ProvisionError;
 use crate::provision::donor::{
     CloneAccount, CloneOffer, drop_accounts, has_keyring, has_plugin, install_plugin, number,
     reach, value,
 };
+use crate::provision::{At, ProvisionError};
 use crate::sessions::end_clients;
 use crate::settings::{StopWaitingError, stop_waiting_for_acks};
 
@@ -35,7 +35,7 @@ pub async fn schema_sizes(connect: &ConnectOptions) -> Result<Vec<(String, u64)>
              GROUP BY s.schema_name ORDER BY s.schema_name",
         )
         .await
-        .map_err(ProvisionError::at(what))?;
+        .at(what)?;
     connection.close().await;
     let schemas = answer.rows.iter().map(|row| {
         let bytes = row.text_at(1).and_then(|bytes| bytes.parse().ok());
@@ -69,7 +69,7 @@ pub async fn log_place(
     }
     if before == BeforeALook::BeginAFile {
         let flushed = connection.execute("FLUSH BINARY LOGS").await;
-        flushed.map_err(ProvisionError::at("a new binlog file cannot be begun"))?;
+        flushed.at("a new binlog file cannot be begun")?;
     }
     let data_dir = value(&mut connection, "SELECT @@GLOBAL.datadir", what).await?;
     let index = value(&mut connection, "SELECT @@GLOBAL.log_bin_index", what).await?;
@@ -96,7 +96,7 @@ pub async fn make_ready(
     let what = "mysqld cannot be made ready for the copy";
     if offer.keyring_needed {
         let has_keyring = has_keyring(&mut connection).await;
-        if !has_keyring.map_err(ProvisionError::at("whether it has a keyring"))? {
+        if !has_keyring.at("whether it has a keyring")? {
             return Err(ProvisionError::NoKeyring);
         }
     }
@@ -104,7 +104,10 @@ pub async fn make_ready(
         .await
         .map_err(|error| match error {
             StopWaitingError::CommitsWait(_) => ProvisionError::CommitsWait,
-            StopWaitingError::Link(error) => ProvisionError::at(what)(error),
+            StopWaitingError::Link(error) => ProvisionError::Server {
+                what,
+                source: error,
+            },
         })?;
     let made = async {
         drop_channel(&mut connection).await?;
@@ -122,7 +125,7 @@ pub async fn make_ready(
         let list = format!("SET GLOBAL clone_valid_donor_list = {}", literal(&donor));
         connection.execute(&list).await
     };
-    made.await.map_err(ProvisionError::at(what))?;
+    made.await.at(what)?;
     connection.close().await;
     Ok(())
 }
@@ -150,7 +153,6 @@ pub async fn copy(
         let mut connection = reach(connect).await?;
         let copied = connection.query_within(&statement, LONGEST_COPY).await;
         match copied {
-            Ok(_) => return Ok(()),
             Err(LinkError::Server(error)) if error.code == server_code::RESTART_FAILED => {
                 return Ok(());
             }
@@ -160,7 +162,7 @@ pub async fn copy(
                 tracing::info!(%error, "the copy is begun again: mysqld was closed in between");
                 make_ready(connect, host, offer).await?;
             }
-            Err(error) => return Err(ProvisionError::at("the copy ended")(error)),
+            copied => return copied.map(drop).at("the copy ended"),
         }
     }
     Err(ProvisionError::Closed)
@@ -198,9 +200,7 @@ pub async fn look(connect: &ConnectOptions, account: &CloneAccount) -> CopyState
     let looked = async {
         let mut connection = reach(connect).await?;
         let found = state(&mut connection, account).await;
-        let found = found.map_err(ProvisionError::at(
-            "mysqld does not say how far the copy is",
-        ))?;
+        let found = found.at("mysqld does not say how far the copy is")?;
         connection.close().await;
         Ok::<CopyState, ProvisionError>(found)
     };
@@ -236,22 +236,16 @@ async fn state(
             "SELECT stage, state, IFNULL(estimate, 0), IFNULL(data, 0) FROM performance_schema.clone_progress ORDER BY id",
         )
         .await?;
-    let stages: Vec<Stage> = stages
-        .rows
-        .iter()
-        .map(|row| Stage {
-            name: row.text_at(0).unwrap_or_default().to_owned(),
-            state: row.text_at(1).unwrap_or_default().to_owned(),
-            estimate: row
-                .text_at(2)
-                .and_then(|text| text.parse().ok())
-                .unwrap_or(0),
-            data: row
-                .text_at(3)
-                .and_then(|text| text.parse().ok())
-                .unwrap_or(0),
-        })
-        .collect();
+    let stage = |row: &Row| {
+        let text = |place| row.text_at(place).unwrap_or_default();
+        Stage {
+            name: text(0).to_owned(),
+            state: text(1).to_owned(),
+            estimate: text(2).parse().unwrap_or(0),
+            data: text(3).parse().unwrap_or(0),
+        }
+    };
+    let stages: Vec<Stage> = stages.rows.iter().map(stage).collect();
     let row = status.first();
     let text = |place: usize| row.and_then(|row| row.text_at(place)).unwrap_or_default();
     let session = match (text(3), text(4)) {
@@ -333,7 +327,7 @@ pub async fn finish(connect: &ConnectOptions) -> Result<(), ProvisionError> {
         drop_accounts(&mut connection, &CloneAccount::pattern(None)).await
     };
     let what = "the accounts that came with the copy cannot be removed";
-    finished.await.map_err(ProvisionError::at(what))?;
+    finished.await.at(what)?;
     connection.close().await;
     Ok(())
 }
@@ -350,16 +344,14 @@ pub async fn prepared_transactions(
 ) -> Result<Vec<String>, ProvisionError> {
     let mut connection = reach(connect).await?;
     let prepared = match connection.query("XA RECOVER CONVERT XID").await {
-        Ok(prepared) => prepared.rows.iter().filter_map(name_of).collect(),
         // It needs XA_RECOVER_ADMIN, which an account with few rights may not have.
         Err(LinkError::Server(error)) => {
             tracing::warn!(%error, "whether XA transactions are prepared is not known; where there are, the copy waits for them: end them with XA RECOVER CONVERT XID and XA ROLLBACK");
             Vec::new()
         }
-        Err(error) => {
-            return Err(ProvisionError::at("which XA transactions are prepared")(
-                error,
-            ));
+        prepared => {
+            let prepared = prepared.at("which XA transactions are prepared")?;
+            prepared.rows.iter().filter_map(name_of).collect()
         }
     };
     connection.close().await;
@@ -380,28 +372,21 @@ pub async fn roll_back_prepared(
         connection.execute("SET SESSION sql_log_bin = 0").await?;
         for xid in prepared {
             tracing::warn!(%xid, "a prepared XA transaction is rolled back: the data of this mysqld are replaced");
-            let rollback = format!("XA ROLLBACK {xid}");
-            or_say(&rollback, connection.execute(&rollback).await)?;
+            let statement = format!("XA ROLLBACK {xid}");
+            match connection.execute(&statement).await {
+                // It is logged, as where another session has ended it already.
+                Err(LinkError::Server(error)) => {
+                    tracing::warn!(%error, statement, "not done before the data of this mysqld are replaced");
+                }
+                other => drop(other?),
+            }
         }
-        Ok(())
+        Ok::<(), LinkError>(())
     };
-    done.await.map_err(ProvisionError::at(
-        "prepared XA transactions cannot be rolled back",
-    ))?;
+    let done = done.await;
+    done.at("prepared XA transactions cannot be rolled back")?;
     connection.close().await;
     Ok(())
-}
-
-/// A session that has already ended is fine; one that cannot be ended, as of an account with SYSTEM_USER, is logged.
-fn or_say(statement: &str, done: Result<u64, LinkError>) -> Result<(), LinkError> {
-    match done {
-        Ok(_) => Ok(()),
-        Err(LinkError::Server(error)) => {
-            tracing::warn!(%error, statement, "not done before the data of this mysqld are replaced");
-            Ok(())
-        }
-        Err(error) => Err(error),
-    }
 }
 
 /// A row of `XA RECOVER CONVERT XID` in the form of `XA ROLLBACK`: two hexadecimal texts with given lengths, and a number.

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use raft_types::MemberId;
 use raft_types::MemberKind::{Database, Witness};
 use ring_admin::{
-    PauseRequest, PromotionError, PromotionPhase, PromotionProgress, PromotionRefusal,
+    NotPaused, PauseRequest, PromotionError, PromotionPhase, PromotionProgress, PromotionRefusal,
     ReconfigurationError, Writer,
 };
 use tokio::sync::{oneshot, watch};
@@ -144,14 +144,14 @@ async fn the_primary_does_not_give_its_place_away_when_it_stops() {
 struct HangsOnce(Mutex<Option<oneshot::Receiver<()>>>);
 
 impl Writer for HangsOnce {
-    fn pause(&self) -> BoxFuture<'_, Result<(), String>> {
+    fn pause(&self) -> BoxFuture<'_, Result<(), NotPaused>> {
         let hangs = self.0.lock().unwrap().take();
         Box::pin(async move {
             match hangs {
                 None => Ok(()),
                 Some(told) => {
                     let _ = told.await;
-                    Err("one commit waits".to_owned())
+                    Err("one commit waits".into())
                 }
             }
         })

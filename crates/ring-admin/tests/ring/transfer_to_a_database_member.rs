@@ -8,8 +8,8 @@ use futures::future::BoxFuture;
 use raft_types::MemberId;
 use raft_types::MemberKind::{Database, Witness};
 use ring_admin::{
-    Database as Mysqld, LeaderTask, Member, PromotionError, PromotionPhase, PromotionProgress,
-    Writer,
+    Database as Mysqld, LeaderTask, Member, NotPaused, PromotionError, PromotionPhase,
+    PromotionProgress, Writer,
 };
 use tokio::sync::watch;
 
@@ -97,7 +97,7 @@ const FIRST: MemberId = MemberId(1);
 struct LastCommit(Member);
 
 impl Writer for LastCommit {
-    fn pause(&self) -> BoxFuture<'_, Result<(), String>> {
+    fn pause(&self) -> BoxFuture<'_, Result<(), NotPaused>> {
         Box::pin(async move {
             let term = self.0.leadership_now().serving_term().unwrap();
             let last = self.0.propose(transaction("the last one"), term).await;

@@ -122,7 +122,7 @@ impl Admin for AdminService {
             .flat_map(|piece| {
                 let parts: Vec<_> = match piece {
                     Ok(piece) => log_parts(piece).map(Ok).collect(),
-                    Err(error) => vec![Err(Status::failed_precondition(error))],
+                    Err(error) => vec![Err(Status::failed_precondition(error.to_string()))],
                 };
                 stream::iter(parts)
             })

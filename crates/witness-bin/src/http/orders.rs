@@ -324,6 +324,7 @@ fn code_of(kind: RefusalKind) -> StatusCode {
         RefusalKind::Busy => StatusCode::CONFLICT,
         RefusalKind::NoQuorum => StatusCode::SERVICE_UNAVAILABLE,
         RefusalKind::Refused => StatusCode::PRECONDITION_FAILED,
+        RefusalKind::NotAllowed => StatusCode::FORBIDDEN,
         RefusalKind::Unknown => StatusCode::GATEWAY_TIMEOUT,
         RefusalKind::Failed => StatusCode::INTERNAL_SERVER_ERROR,
     }

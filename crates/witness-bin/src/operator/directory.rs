@@ -76,14 +76,8 @@ impl Directory {
 
     /// A member's refusal as a failure of the command, with the members' names.
     pub fn failure(&self, refusal: &Refusal) -> Failure {
-        let exit = match refusal.kind {
-            RefusalKind::NoQuorum => Exit::NoQuorum,
-            RefusalKind::Refused | RefusalKind::Busy => Exit::Refused,
-            RefusalKind::Unknown => Exit::Unknown,
-            RefusalKind::Failed => Exit::Error,
-        };
         let (what, advice) = (&refusal.what, &refusal.advice);
-        exit.because(self.with_names(what), self.with_names(advice))
+        exit_of(refusal.kind).because(self.with_names(what), self.with_names(advice))
     }
 
     /// A finished message of another member, which has only numbers, with names added: "member 2" becomes "member 2 `db-2`", and
@@ -108,6 +102,35 @@ impl Directory {
         }
         out.push_str(rest);
         out
+    }
+}
+
+/// The exit codes of refusals. [`Exit::Error`] covers every failure without a code of its own.
+const EXITS: [(RefusalKind, Exit); 6] = [
+    (RefusalKind::Failed, Exit::Error),
+    (RefusalKind::NoQuorum, Exit::NoQuorum),
+    (RefusalKind::Refused, Exit::Refused),
+    (RefusalKind::Busy, Exit::Refused),
+    (RefusalKind::Unknown, Exit::Unknown),
+    (RefusalKind::NotAllowed, Exit::NotAllowed),
+];
+
+fn exit_of(kind: RefusalKind) -> Exit {
+    let found = EXITS.iter().find(|(known, _)| *known == kind);
+    found.map_or(Exit::Error, |(_, exit)| *exit)
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Self::new(exit_of(refusal.kind), refusal.what, refusal.advice)
+    }
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        let found = EXITS.iter().find(|(_, exit)| *exit == failure.exit);
+        let kind = found.map_or(RefusalKind::Failed, |(kind, _)| *kind);
+        Self::new(kind, failure.what, failure.advice)
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use member::conversion::MemberSaid;
 use member::protocol::{MysqldAnswer, MysqldOrder, Refusal};
+use member::status::MemberView;
 use raft_types::{MemberId, MemberRecord, RingId};
 use ring_admin::{Introduction, LogOrigin, Party};
 use tokio::sync::oneshot;
@@ -52,7 +52,7 @@ pub(super) enum Question {
 
 /// A member's status.
 pub(super) struct Status {
-    pub(super) said: MemberSaid,
+    pub(super) said: MemberView,
     /// The term in which it serves.
     pub(super) serves: Option<u64>,
 }

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use member::MysqldBeside;
-use member::conversion::MemberSaid;
 use member::protocol::{MysqldAnswer, MysqldOrder, Refusal, RefusalKind};
-use member::status::NotReady;
+use member::status::{MemberView, RingName};
 use raft_types::{MemberId, RingId};
 use ring_admin::{Introduction, LogOrigin, Member, Party, PromotionProgress, RingState};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -118,25 +117,22 @@ impl Answering {
 
     fn status(&self) -> Status {
         let ring = self.directory.ring();
+        let outside = MemberView {
+            ring: RingName {
+                id: ring,
+                ..RingName::default()
+            },
+            ..MemberView::default()
+        };
         let Some((member, local_mysqld)) = &self.takes_part else {
             return Status {
-                said: MemberSaid {
-                    ring,
-                    primary: Err(NotReady::Joining),
-                    mysql: None,
-                },
+                said: outside,
                 serves: None,
             };
         };
         let said = match local_mysqld {
-            Some(local_mysqld) => {
-                MemberSaid::of(&local_mysqld.member_view(self.directory.book.identity()))
-            }
-            None => MemberSaid {
-                ring,
-                primary: Err(NotReady::IsWitness),
-                mysql: None,
-            },
+            Some(local_mysqld) => local_mysqld.member_view(self.directory.book.identity()),
+            None => outside,
         };
         let serves = member.leadership_now().serving_term();
         Status {

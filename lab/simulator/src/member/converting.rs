@@ -7,10 +7,9 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use member::conversion::{
-    Conversion, ConversionFailure, ConversionMembers, Course, Detaching, Direction, Enabling,
-    FailureKind, MemberPlace, ReplicationAccount, RingSeen, Work,
+    Conversion, ConversionMembers, Course, Direction, MemberPlace, ReplicationAccount, RingSeen,
 };
-use member::protocol::{MysqldAnswer, MysqldOrder, Refusal};
+use member::protocol::{MysqldAnswer, MysqldOrder, Refusal, RefusalKind};
 use mysql_link::ConnectOptions;
 use mysqld_server::SourceTls;
 use raft_types::MemberId;
@@ -64,40 +63,28 @@ impl ConversionCommand {
             data_dir: data_dir.clone(),
             connect,
             stock: Vec::new(),
-            binlog_account: None,
+            binlog_server: None,
+            account: ReplicationAccount {
+                source: None,
+                login: Some(("root".to_owned(), "".into())),
+            },
             source_tls: SourceTls::Off,
             until: Instant::now() + patience,
         };
-        let ended = match direction {
-            Direction::EnableRaft => {
-                let course = Enabling::course(&conversion, None).await;
-                go(course, &record).await
-            }
-            Direction::DisableRaft => {
-                let account = ReplicationAccount {
-                    source: None,
-                    login: Some(("root".to_owned(), "".into())),
-                };
-                let course = Detaching::course(&conversion, account).await;
-                go(course, &record).await
-            }
-        };
-        ended.map_err(|why| {
+        go(&conversion, &record).await.map_err(|why| {
             // Other members' messages contain their own directories.
             without_folder_names(&why.replace(&data_dir.display().to_string(), "DIR"))
         })
     }
 }
 
-async fn go<W: Work>(
-    course: Result<Course<W>, ConversionFailure>,
-    record: &Record,
-) -> Result<(), String> {
-    let told = |failure: ConversionFailure| failure.to_string();
-    let mut course = course.map_err(told)?;
-    let obstacles: Vec<String> = course.obstacles().iter().map(ToString::to_string).collect();
+async fn go(conversion: &Conversion<'_>, record: &Record) -> Result<(), String> {
+    let told = |failure: Refusal| failure.to_string();
+    let mut course = Course::of(conversion).await.map_err(told)?;
+    let obstacles = &course.obstacles;
     if !obstacles.is_empty() {
-        return Err(obstacles.join("; "));
+        let words: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
+        return Err(words.join("; "));
     }
     if course.is_done() {
         return Ok(());
@@ -127,14 +114,13 @@ impl CalledMembers {
         to: MemberId,
         until: Instant,
         question: impl FnOnce(Answer<Result<T, Refusal>>) -> Question,
-    ) -> Result<T, ConversionFailure> {
+    ) -> Result<T, Refusal> {
         match self.calls.ask(self.own, to, until, question).await {
-            Ok(answer) => Ok(answer?),
-            Err(silence) => Err(ConversionFailure::new(
-                FailureKind::Unknown,
-                silence.words(),
-                "",
-            )),
+            Ok(answer) => answer,
+            Err(silence) => {
+                let what = silence.words();
+                Err(Refusal::new(RefusalKind::Unknown, what, ""))
+            }
         }
     }
 }
@@ -155,7 +141,10 @@ impl ConversionMembers for CalledMembers {
             *self.leader.lock().unwrap_or_else(PoisonError::into_inner) = leader;
             let said = asked.into_iter().map(|status| match status {
                 Ok(status) => Ok(status.said),
-                Err(silence) => Err(silence.words().to_owned()),
+                Err(silence) => {
+                    let what = silence.words();
+                    Err(Refusal::new(RefusalKind::NoQuorum, what, ""))
+                }
             });
             RingSeen {
                 leader,
@@ -170,7 +159,7 @@ impl ConversionMembers for CalledMembers {
         member: &'a MemberPlace,
         order: MysqldOrder,
         until: Instant,
-    ) -> BoxFuture<'a, Result<MysqldAnswer, ConversionFailure>> {
+    ) -> BoxFuture<'a, Result<MysqldAnswer, Refusal>> {
         self.ask(member.id, until, |answer| Question::Order(order, answer))
             .boxed()
     }
@@ -180,22 +169,18 @@ impl ConversionMembers for CalledMembers {
         member: &'a MemberPlace,
         origin: String,
         until: Instant,
-    ) -> BoxFuture<'a, Result<(), ConversionFailure>> {
+    ) -> BoxFuture<'a, Result<(), Refusal>> {
         self.ask(member.id, until, |answer| {
             Question::Bootstrap(origin, answer)
         })
         .boxed()
     }
 
-    fn promote(
-        &self,
-        to: MemberId,
-        until: Instant,
-    ) -> BoxFuture<'_, Result<(), ConversionFailure>> {
+    fn promote(&self, to: MemberId, until: Instant) -> BoxFuture<'_, Result<(), Refusal>> {
         async move {
             let leader = *self.leader.lock().unwrap_or_else(PoisonError::into_inner);
             match leader {
-                None => Err(ConversionFailure::error("no member leads")),
+                None => Err(Refusal::failed("no member leads", "")),
                 Some(leader) => {
                     self.ask(leader, until, |answer| Question::Promote(to, answer))
                         .await

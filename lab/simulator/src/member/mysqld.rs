@@ -6,19 +6,19 @@ use std::time::Duration;
 use std::{fs, io};
 
 use binlog_format::gtid::GtidSet;
-use binlog_store::VerifyAtStart;
+use binlog_store::{Durability, VerifyAtStart};
 use bytes::Bytes;
 use consensus::{Program, Timers};
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
 use member::settings::{
-    Durability, ExternalMysqld, HookSettings, LogSettings, MemberEntry, MysqlMode, MysqlSettings,
-    MysqlTls, PasswordSource, RaftSettings, RegionsSettings, Settings,
+    ExternalMysqld, HookSettings, LogSettings, MemberEntry, MysqlMode, MysqlSettings,
+    PasswordSource, RaftSettings, RegionsSettings, Settings,
 };
 use member::status::ClientAddresses;
 use member::{ConvertedMysqld, MysqldBeside, Reached, RingHandle, connect_options};
-use mysql_link::{ConnectOptions, Dialer, ServerVersion};
+use mysql_link::{ConnectOptions, Dialer, ServerVersion, TlsMode};
 use mysqld_controller::CommittedLog;
 use mysqld_model::{Account, FindServer, LostTail, Mysqld, MysqldOptions, ReplicaSource, Rights};
 use mysqld_server::events::EventsWanted;
@@ -258,7 +258,7 @@ impl Host {
             socket: Some(self.member_dir().join("mysqld.sock")),
             user: ACCOUNT.to_owned(),
             password: PasswordSource::Given(String::new()),
-            tls: MysqlTls::Disabled,
+            tls: TlsMode::Disabled,
             tls_ca_file: None,
             tls_certificate: None,
             public_key_file: None,

@@ -4,8 +4,10 @@ use std::sync::{Mutex, PoisonError};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use member::conversion::{ConversionFailure, ConversionMembers, MemberPlace, MemberSaid, RingSeen};
-use member::protocol::{CommandResult, MysqldAnswer, MysqldOrder, OperatorCommand};
+use member::conversion::{ConversionMembers, MemberPlace, RingSeen};
+use member::protocol::{
+    CommandResult, MysqldAnswer, MysqldOrder, OperatorCommand, Refusal, RefusalKind,
+};
 use member::settings::Settings;
 use raft_types::MemberId;
 use tokio::time::Instant;
@@ -81,9 +83,11 @@ impl ConversionMembers for AskedMembers {
                             address: member.entry.address,
                         };
                         let error = member.error;
-                        let silent = || error.unwrap_or_else(|| "it does not answer".to_owned());
-                        let said = member.view.as_ref().map(MemberSaid::of);
-                        (place, said.ok_or_else(silent))
+                        let silent = || {
+                            let why = error.unwrap_or_else(|| "it does not answer".to_owned());
+                            Refusal::new(RefusalKind::NoQuorum, why, "")
+                        };
+                        (place, member.view.ok_or_else(silent))
                     })
                     .collect(),
             }
@@ -96,7 +100,7 @@ impl ConversionMembers for AskedMembers {
         member: &'a MemberPlace,
         order: MysqldOrder,
         until: Instant,
-    ) -> BoxFuture<'a, Result<MysqldAnswer, ConversionFailure>> {
+    ) -> BoxFuture<'a, Result<MysqldAnswer, Refusal>> {
         async move {
             let command = OperatorCommand::Mysqld { order };
             match self.command(member, command, until).await? {
@@ -112,7 +116,7 @@ impl ConversionMembers for AskedMembers {
         member: &'a MemberPlace,
         origin: String,
         until: Instant,
-    ) -> BoxFuture<'a, Result<(), ConversionFailure>> {
+    ) -> BoxFuture<'a, Result<(), Refusal>> {
         async move {
             let command = OperatorCommand::Bootstrap { origin };
             match self.command(member, command, until).await? {
@@ -123,11 +127,7 @@ impl ConversionMembers for AskedMembers {
         .boxed()
     }
 
-    fn promote(
-        &self,
-        to: MemberId,
-        until: Instant,
-    ) -> BoxFuture<'_, Result<(), ConversionFailure>> {
+    fn promote(&self, to: MemberId, until: Instant) -> BoxFuture<'_, Result<(), Refusal>> {
         async move {
             let report = self.last_report().await;
             let command = OperatorCommand::Promote { to, force: true };

@@ -8,11 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use member::connect_options;
-use member::conversion::{
-    BinlogAccount, Conversion, ConversionFailure, Detaching, Direction, Enabling, FailureKind,
-    ReplicationAccount, StockReplica,
-};
-use member::settings::{BinlogServerSettings, PasswordSource, Settings};
+use member::conversion::{Conversion, Course, Direction, ReplicationAccount, StockReplica};
+use member::settings::{PasswordSource, Settings};
 use mysql_link::{ConnectOptions, Endpoint, Secret};
 use mysqld_server::SourceTls;
 use tokio::time::Instant;
@@ -22,7 +19,7 @@ use crate::cli::conversion::asked_members::AskedMembers;
 use crate::cli::conversion::screen::Screen;
 use crate::cli::session::{Consent, block_on};
 use crate::config::duration_of;
-use crate::terminal::{Attempt, Exit, Failure, Format};
+use crate::terminal::{Attempt, Failure, Format};
 
 /// Arguments of `witness enable-raft`.
 #[derive(Debug, clap::Args)]
@@ -94,20 +91,17 @@ pub(crate) fn enable(args: &EnableArgs, format: Format) -> Attempt {
     let binlog_server = args.binlog_server.as_deref();
     let binlog_server = binlog_server.map(host_and_port).transpose()?;
     let members = AskedMembers::of(&settings)?;
-    let conversion = args
+    let mut conversion = args
         .run
         .conversion(Direction::EnableRaft, &settings, &members)?;
+    conversion.binlog_server = binlog_server.zip(settings.binlog_server.clone());
     let (ring, own) = (&settings.ring_name, &settings.own.name);
     let question =
         format!("Create ring `{ring}` from these servers? Clients cannot write for a moment.");
     let end = |write_pause: &str| {
         format!("\nRing `{ring}` has taken over the primary of `{own}`. {write_pause}\n")
     };
-    block_on(async {
-        let mut course = Enabling::course(&conversion, binlog_server).await?;
-        let screen = args.run.screen(&conversion, format);
-        screen.go(&mut course, &question, end).await
-    })
+    args.run.go(&conversion, format, &question, end)
 }
 
 /// Runs `witness disable-raft`.
@@ -124,9 +118,10 @@ pub(crate) fn disable(args: &DisableArgs, format: Format) -> Attempt {
         login: login.transpose()?,
     };
     let members = AskedMembers::of(&settings)?;
-    let conversion = args
+    let mut conversion = args
         .run
         .conversion(Direction::DisableRaft, &settings, &members)?;
+    conversion.account = account;
     let (ring, own) = (&settings.ring_name, &settings.own.name);
     let question = format!(
         "Return the servers of ring `{ring}` to plain replication? There is no failover afterwards."
@@ -137,11 +132,7 @@ pub(crate) fn disable(args: &DisableArgs, format: Format) -> Attempt {
              The members no longer manage any server; stop them when you like. Their data directories stay.\n"
         )
     };
-    block_on(async {
-        let mut course = Detaching::course(&conversion, account).await?;
-        let screen = args.run.screen(&conversion, format);
-        screen.go(&mut course, &question, end).await
-    })
+    args.run.go(&conversion, format, &question, end)
 }
 
 impl RunArgs {
@@ -175,19 +166,30 @@ impl RunArgs {
             data_dir: settings.data_dir.clone(),
             stock: self.stock.read(&connect, settings)?,
             connect,
-            binlog_account: settings.binlog_server.as_ref().map(binlog_account),
+            binlog_server: None,
+            account: ReplicationAccount::default(),
             source_tls: tls.map_or(SourceTls::Off, |tls| mysql.source_tls(&tls.ca_file)),
             until: Instant::now() + self.timeout,
         })
     }
 
-    fn screen(&self, conversion: &Conversion<'_>, format: Format) -> Screen {
-        Screen {
+    fn go(
+        &self,
+        conversion: &Conversion<'_>,
+        format: Format,
+        question: &str,
+        end: impl FnOnce(&str) -> String,
+    ) -> Result<(), Failure> {
+        let screen = Screen {
             direction: conversion.direction,
             format,
             dry_run: self.dry_run,
             consent: self.consent,
-        }
+        };
+        block_on(async {
+            let mut course = Course::of(conversion).await?;
+            screen.go(&mut course, question, end).await
+        })
     }
 }
 
@@ -228,15 +230,6 @@ impl StockArgs {
     }
 }
 
-fn binlog_account(server: &BinlogServerSettings) -> BinlogAccount {
-    let password = server.password.read();
-    BinlogAccount {
-        user: server.user.clone(),
-        password: password.map(Secret::new).map_err(|error| error.to_string()),
-        tls: server.certificate.is_some(),
-    }
-}
-
 /// The password in the first line of a file.
 fn password_in(file: &Path) -> Attempt<Secret> {
     let read = PasswordSource::File(file.to_owned()).read();
@@ -251,28 +244,3 @@ fn host_and_port(text: &str) -> Attempt<(String, u16)> {
     Ok((host.to_owned(), port))
 }
 
-/// The exit codes of a conversion's failures. [`Exit::Error`] covers every failure without a code of its own.
-const EXITS: [(FailureKind, Exit); 6] = [
-    (FailureKind::Error, Exit::Error),
-    (FailureKind::Usage, Exit::Usage),
-    (FailureKind::NoQuorum, Exit::NoQuorum),
-    (FailureKind::Refused, Exit::Refused),
-    (FailureKind::Unknown, Exit::Unknown),
-    (FailureKind::NotAllowed, Exit::NotAllowed),
-];
-
-impl From<ConversionFailure> for Failure {
-    fn from(failure: ConversionFailure) -> Self {
-        let found = EXITS.iter().find(|(kind, _)| *kind == failure.kind);
-        let exit = found.map_or(Exit::Error, |(_, exit)| *exit);
-        exit.because(failure.what, failure.advice)
-    }
-}
-
-impl From<Failure> for ConversionFailure {
-    fn from(failure: Failure) -> Self {
-        let found = EXITS.iter().find(|(_, exit)| *exit == failure.exit);
-        let kind = found.map_or(FailureKind::Error, |(kind, _)| *kind);
-        Self::new(kind, failure.what, failure.advice)
-    }
-}

@@ -3,8 +3,7 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-use member::conversion::{Course, Direction, Work};
-use mysqld_controller::conversion::Planned;
+use member::conversion::{Course, Direction, Planned, Step};
 use serde_json::{Value, json};
 
 use crate::cli::session::{Consent, milliseconds};
@@ -24,9 +23,9 @@ impl Screen {
     ///
     /// # Errors
     /// Exit 4 when there is an obstacle or the operator does not confirm, and those of the steps.
-    pub(super) async fn go<W: Work>(
+    pub(super) async fn go(
         &self,
-        course: &mut Course<W>,
+        course: &mut Course<'_>,
         question: &str,
         end: impl FnOnce(&str) -> String,
     ) -> Attempt {
@@ -40,7 +39,7 @@ impl Screen {
             });
         }
         self.consent.to(question)?;
-        let report = |step: &W::Step, seconds: f64| {
+        let report = |step: &Step, seconds: f64| {
             if self.format == Format::Table {
                 // Closing this stream must not leave later steps undone.
                 let _ = writeln!(
@@ -65,13 +64,13 @@ impl Screen {
     ///
     /// # Errors
     /// Exit 4 with the obstacles.
-    fn show<W: Work>(&self, course: &Course<W>) -> Attempt {
+    fn show(&self, course: &Course<'_>) -> Attempt {
         let mut text = String::new();
-        for Planned { step, done } in course.steps() {
+        for Planned { step, done } in &course.steps {
             let mark = if *done { "done" } else { "to do" };
             let _ = writeln!(text, "{mark:<6} {step}");
         }
-        let obstacles = course.obstacles();
+        let obstacles = &course.obstacles;
         for obstacle in obstacles {
             let _ = writeln!(
                 text,
@@ -103,12 +102,12 @@ impl Screen {
 }
 
 /// Output with `--output json`: the steps, including completed ones; the obstacles; and how long clients could not write, if measured.
-fn document<W: Work>(course: &Course<W>, all_done: bool, write_pause: Option<f64>) -> Value {
-    let steps = course.steps().iter();
+fn document(course: &Course<'_>, all_done: bool, write_pause: Option<f64>) -> Value {
+    let steps = course.steps.iter();
     let plan = steps.map(
         |planned| json!({ "step": planned.step.to_string(), "done": planned.done || all_done }),
     );
-    let obstacles = course.obstacles().iter().map(ToString::to_string);
+    let obstacles = course.obstacles.iter().map(ToString::to_string);
     json!({
         "plan": plan.collect::<Vec<_>>(),
         "obstacles": obstacles.collect::<Vec<_>>(),

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use member::settings::{
-    BinlogServerSettings, ExternalMysqld, MysqlMode, MysqlSettings, MysqlTls, PasswordSource,
+    BinlogServerSettings, ExternalMysqld, MysqlMode, MysqlSettings, PasswordSource,
 };
+use mysql_link::TlsMode;
 use mysqld_server::events::EventsWanted;
 use uuid::Uuid;
 
@@ -269,11 +270,11 @@ impl Mysql {
             user: self.user.clone(),
             password: password_source(&self.password, &self.password_file),
             tls: match self.tls.as_str() {
-                "disabled" => MysqlTls::Disabled,
-                "required" => MysqlTls::Required,
-                "verify_ca" => MysqlTls::VerifyCa,
-                "verify_identity" => MysqlTls::VerifyIdentity,
-                _ => MysqlTls::Preferred,
+                "disabled" => TlsMode::Disabled,
+                "required" => TlsMode::Required,
+                "verify_ca" => TlsMode::VerifyCa,
+                "verify_identity" => TlsMode::VerifyIdentity,
+                _ => TlsMode::Preferred,
             },
             tls_ca_file: self.tls_ca_file.file(),
             tls_certificate: self

@@ -3,10 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use binlog_store::VerifyAtStart;
-use member::settings::{
-    ArchiveSettings, Durability, HookSettings, LogSettings, PasswordSource, TlsSettings,
-};
+use binlog_store::{Durability, VerifyAtStart};
+use member::settings::{ArchiveSettings, HookSettings, LogSettings, PasswordSource, TlsSettings};
 use transport::NamedRoles;
 use url::Url;
 

@@ -1,40 +1,51 @@
 use mysqld_server::conversion::ReplicatesFrom;
 
-use crate::conversion::detach_plan::*;
+use super::*;
+use crate::protocol::MysqldAnswer;
 
 const PRIMARY: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
 
-fn server(name: &str, intervals: &str, managed: bool) -> DetachServer {
-    DetachServer {
+fn server(name: &str, intervals: &str, managed: bool) -> Server {
+    let look = ServerLook {
+        executed: format!("{PRIMARY}:{intervals}"),
+        ..ServerLook::default()
+    };
+    Server {
         name: name.into(),
-        look: Ok(ServerLook {
-            executed: format!("{PRIMARY}:{intervals}"),
-            ..ServerLook::default()
-        }),
-        managed,
+        seen: MysqldAnswer {
+            look: Some(look),
+            managed,
+            ..MysqldAnswer::default()
+        },
+        follows: false,
     }
 }
 
-fn scene() -> DetachScene {
+fn not_seen(server: &mut Server) {
+    server.seen.look = None;
+    server.seen.unseen = Some("refused".into());
+}
+
+fn scene() -> Scene {
     let mut primary = server("db-1", "1-100", true);
-    let look = primary.look.as_mut().unwrap();
+    let look = look(&mut primary);
     look.uuid = PRIMARY.parse().ok();
     look.writable = true;
     look.waits_for_acks = true;
-    DetachScene {
+    Scene {
         primary,
         leads: true,
         others: vec![server("db-2", "1-90", true)],
-        stock: Vec::new(),
+        ..Scene::default()
     }
 }
 
-fn look(server: &mut DetachServer) -> &mut ServerLook {
-    server.look.as_mut().unwrap()
+fn look(server: &mut Server) -> &mut ServerLook {
+    server.seen.look.as_mut().unwrap()
 }
 
-fn to_do(scene: &DetachScene) -> Vec<String> {
-    let steps = plan_detach(scene).unwrap();
+fn to_do(scene: &Scene) -> Vec<String> {
+    let steps = plan_disable(scene).unwrap();
     let open = steps.iter().filter(|planned| !planned.done);
     open.map(|planned| format!("{:?}", planned.step)).collect()
 }
@@ -43,12 +54,16 @@ fn to_do(scene: &DetachScene) -> Vec<String> {
 #[test]
 fn from_the_begin_to_the_end() {
     let mut scene = scene();
-    let all = ["StopManaging(\"db-2\")", "Release", "Replicate(\"db-2\")"];
+    let all = [
+        "ReleaseFollower(\"db-2\")",
+        "ReleasePrimary",
+        "Replicate(\"db-2\")",
+    ];
     assert_eq!(to_do(&scene), all);
-    scene.others[0].managed = false;
+    scene.others[0].seen.managed = false;
     assert_eq!(to_do(&scene), all[1..]);
     // Released, and interrupted before it was opened: the same step continues.
-    scene.primary.managed = false;
+    scene.primary.seen.managed = false;
     look(&mut scene.primary).writable = false;
     assert_eq!(to_do(&scene), all[1..]);
     look(&mut scene.primary).writable = true;
@@ -67,11 +82,11 @@ fn from_the_begin_to_the_end() {
 /// A released follower is closed and unmanaged, like a drained primary, but lacks what the ring has acknowledged since.
 #[test]
 fn a_follower_that_was_released_is_not_released_as_the_primary() {
-    type Change = fn(&mut DetachServer);
+    type Change = fn(&mut Server);
     let others: [(Change, Option<&str>); 4] = [
         (|_| {}, None),
         (
-            |other| other.managed = true,
+            |other| other.seen.managed = true,
             Some("db-2: its member manages its mysqld in the ring"),
         ),
         (
@@ -88,11 +103,11 @@ fn a_follower_that_was_released_is_not_released_as_the_primary() {
     for (change, expected) in others {
         let mut scene = scene();
         scene.leads = false;
-        scene.primary.managed = false;
+        scene.primary.seen.managed = false;
         look(&mut scene.primary).writable = false;
-        scene.others[0].managed = false;
+        scene.others[0].seen.managed = false;
         change(&mut scene.others[0]);
-        let obstacles = plan_detach(&scene).err().unwrap_or_default();
+        let obstacles = plan_disable(&scene).err().unwrap_or_default();
         let words: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
         match expected {
             None => assert!(words.is_empty(), "{words:?}"),
@@ -105,28 +120,28 @@ fn a_follower_that_was_released_is_not_released_as_the_primary() {
 #[test]
 fn a_follower_that_lacks_what_the_primary_has_purged_is_managed_again() {
     let mut scene = scene();
-    scene.others[0].managed = false;
+    scene.others[0].seen.managed = false;
     look(&mut scene.primary).purged = format!("{PRIMARY}:1-90");
-    assert_eq!(to_do(&scene), ["Release", "Replicate(\"db-2\")"]);
+    assert_eq!(to_do(&scene), ["ReleasePrimary", "Replicate(\"db-2\")"]);
     look(&mut scene.primary).purged = format!("{PRIMARY}:1-95");
     let again = [
         "ManageAgain(\"db-2\")",
-        "StopManaging(\"db-2\")",
-        "Release",
+        "ReleaseFollower(\"db-2\")",
+        "ReleasePrimary",
         "Replicate(\"db-2\")",
     ];
     assert_eq!(to_do(&scene), again);
-    scene.others[0].managed = true;
+    scene.others[0].seen.managed = true;
     assert_eq!(to_do(&scene), again[1..], "letting it go waits for it");
 }
 
 #[test]
 fn every_obstacle_has_its_own_words() {
-    type Change = fn(&mut DetachScene);
+    type Change = fn(&mut Scene);
     let table: [(Change, &str); 8] = [
         (
             |scene| {
-                scene.others[0].managed = false;
+                scene.others[0].seen.managed = false;
                 look(&mut scene.others[0]).writable = true;
             },
             "db-2: its mysqld takes writes, and no member manages it",
@@ -140,30 +155,33 @@ fn every_obstacle_has_its_own_words() {
             "db-1: the primary is not at this member, or does not take writes",
         ),
         (
-            |scene| scene.primary.look = Err("refused".into()),
+            |scene| not_seen(&mut scene.primary),
             "db-1: its mysqld cannot be examined: refused",
         ),
         (
-            |scene| scene.others[0].look = Err("refused".into()),
+            |scene| not_seen(&mut scene.others[0]),
             "db-2: its mysqld cannot be examined: refused",
         ),
         (
             |scene| {
-                scene.primary.managed = false;
-                scene.others[0].managed = false;
+                scene.primary.seen.managed = false;
+                scene.others[0].seen.managed = false;
                 look(&mut scene.primary).purged = format!("{PRIMARY}:1-95");
             },
             "db-2: it lacks aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:91-95, which the primary has purged",
         ),
         (
-            |scene| scene.stock = vec![("h:1".into(), Err("refused".into()))],
+            |scene| {
+                scene.stock = vec![server("h:1", "1-90", false)];
+                not_seen(&mut scene.stock[0]);
+            },
             "h:1: its mysqld cannot be examined: refused",
         ),
         (
             |scene| {
                 let mut several = server("h:1", "1-90", false);
                 look(&mut several).replicates_from = vec![ReplicatesFrom::default(); 2];
-                scene.stock = vec![("h:1".into(), several.look)];
+                scene.stock = vec![several];
             },
             "h:1: its mysqld replicates through several channels",
         ),
@@ -171,7 +189,7 @@ fn every_obstacle_has_its_own_words() {
     for (change, expected) in table {
         let mut scene = scene();
         change(&mut scene);
-        let obstacles = plan_detach(&scene).unwrap_err();
+        let obstacles = plan_disable(&scene).unwrap_err();
         let words: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
         assert!(words.join("\n").contains(expected), "{expected}: {words:?}");
     }

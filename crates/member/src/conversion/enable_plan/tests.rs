@@ -1,4 +1,6 @@
 use super::*;
+use crate::protocol::MysqldAnswer;
+use raft_types::RingId;
 
 const PRIMARY: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
 const REPLICA: &str = "bbbbbbbb-bbbb-bbbb-bbbb-bbbbbbbbbbbb";
@@ -7,19 +9,23 @@ fn gtids(of: &str, intervals: &str) -> String {
     format!("{of}:{intervals}")
 }
 
-fn primary() -> EnableServer {
-    EnableServer {
-        name: "db-1".into(),
-        look: Ok(ServerLook {
-            uuid: PRIMARY.parse().ok(),
-            executed: gtids(PRIMARY, "1-100"),
-            writable: true,
-            ..ServerLook::default()
-        }),
-        unmanaged: false,
-        managed: false,
-        was_primary: false,
+fn server(name: &str, look: ServerLook) -> Server {
+    Server {
+        name: name.into(),
+        seen: MysqldAnswer {
+            look: Some(look),
+            ..MysqldAnswer::default()
+        },
         follows: false,
+    }
+}
+
+fn primary() -> ServerLook {
+    ServerLook {
+        uuid: PRIMARY.parse().ok(),
+        executed: gtids(PRIMARY, "1-100"),
+        writable: true,
+        ..ServerLook::default()
     }
 }
 
@@ -39,29 +45,30 @@ fn replica() -> ServerLook {
     }
 }
 
-fn scene() -> EnableScene {
-    EnableScene {
-        primary: primary(),
-        others: vec![EnableServer {
-            name: "db-2".into(),
-            look: Ok(replica()),
-            unmanaged: false,
-            managed: false,
-            was_primary: false,
-            follows: false,
-        }],
-        stock: Vec::new(),
-        binlog_server: None,
-        origin: None,
-        leads: false,
+fn scene() -> Scene {
+    Scene {
+        primary: server("db-1", primary()),
+        others: vec![server("db-2", replica())],
+        ..Scene::default()
     }
 }
 
-fn look(server: &mut EnableServer) -> &mut ServerLook {
-    server.look.as_mut().unwrap()
+fn look(server: &mut Server) -> &mut ServerLook {
+    server.seen.look.as_mut().unwrap()
 }
 
-fn to_do(scene: &EnableScene) -> Vec<String> {
+fn not_seen(server: &mut Server) {
+    server.seen.look = None;
+    server.seen.unseen = Some("refused".into());
+}
+
+/// Creates the ring, with a log after these transactions.
+fn create_ring(scene: &mut Scene, origin: String) {
+    scene.primary.seen.ring = Some(RingId::default());
+    scene.primary.seen.origin = origin;
+}
+
+fn to_do(scene: &Scene) -> Vec<String> {
     let steps = plan_enable(scene).unwrap();
     let open = steps.iter().filter(|planned| !planned.done);
     open.map(|planned| format!("{:?}", planned.step)).collect()
@@ -71,8 +78,8 @@ fn to_do(scene: &EnableScene) -> Vec<String> {
 fn from_the_begin_to_the_end() {
     let mut scene = scene();
     let all = [
-        "StopManaging(\"db-1\")",
-        "StopManaging(\"db-2\")",
+        "StayUnmanaged(\"db-1\")",
+        "StayUnmanaged(\"db-2\")",
         "CreateRing",
         "Lead",
         "Prepare",
@@ -82,21 +89,21 @@ fn from_the_begin_to_the_end() {
     ];
     assert_eq!(to_do(&scene), all);
     // A later run does only the remaining steps.
-    scene.primary.unmanaged = true;
+    scene.primary.seen.unmanaged = true;
     assert_eq!(to_do(&scene), all[1..]);
-    scene.others[0].unmanaged = true;
+    scene.others[0].seen.unmanaged = true;
     assert_eq!(to_do(&scene), all[2..]);
-    scene.origin = gtids(PRIMARY, "1-80").parse().ok();
+    create_ring(&mut scene, gtids(PRIMARY, "1-80"));
     assert_eq!(to_do(&scene), all[3..]);
     scene.leads = true;
     assert_eq!(to_do(&scene), all[4..]);
     // Its takeover is not complete: no server follows yet.
     let mut begun = scene.clone();
-    begun.primary.managed = true;
+    begun.primary.seen.managed = true;
     assert_eq!(to_do(&begun), all[5..]);
     // The state that an older version left.
-    scene.primary.unmanaged = false;
-    scene.primary.managed = true;
+    scene.primary.seen.unmanaged = false;
+    scene.primary.seen.managed = true;
     look(&mut scene.primary).waits_for_acks = true;
     assert_eq!(to_do(&scene), [all[5], all[7]]);
     // It has left the source, and its member was not instructed to follow.
@@ -105,7 +112,7 @@ fn from_the_begin_to_the_end() {
     // However many transactions came since then.
     look(&mut scene.primary).executed = gtids(PRIMARY, "1-20000");
     assert_eq!(to_do(&scene), all[7..]);
-    scene.others[0].managed = true;
+    scene.others[0].seen.managed = true;
     assert_eq!(to_do(&scene), all[7..], "it does not follow yet");
     scene.others[0].follows = true;
     assert!(to_do(&scene).is_empty());
@@ -117,7 +124,7 @@ fn a_closed_primary_is_taken_over_where_it_was_left_as_the_primary() {
     let mut scene = scene();
     look(&mut scene.primary).writable = false;
     assert!(words(&scene).contains("db-1: its mysqld is read only"));
-    scene.primary.was_primary = true;
+    scene.primary.seen.was_primary = true;
     assert!(to_do(&scene).contains(&"TakeOver".to_owned()));
 }
 
@@ -136,12 +143,11 @@ fn what_waits_at_the_primary_is_not_errant_at_a_replica() {
 #[test]
 fn no_follower_is_managed_before_the_primary() {
     let steps = plan_enable(&scene()).unwrap();
-    let place = |wanted: &EnableStep| steps.iter().position(|planned| planned.step == *wanted);
-    let follow = EnableStep::Follow("db-2".into());
-    assert!(place(&EnableStep::TakeOver).unwrap() < place(&follow).unwrap());
+    let place = |wanted: &Step| steps.iter().position(|planned| planned.step == *wanted);
+    let follow = Step::Follow("db-2".into());
+    assert!(place(&Step::TakeOver).unwrap() < place(&follow).unwrap());
     assert!(
-        place(&EnableStep::StopManaging("db-2".into())).unwrap()
-            < place(&EnableStep::CreateRing).unwrap()
+        place(&Step::StayUnmanaged("db-2".into())).unwrap() < place(&Step::CreateRing).unwrap()
     );
 }
 
@@ -149,10 +155,10 @@ fn no_follower_is_managed_before_the_primary() {
 #[test]
 fn no_replica_gets_what_the_ring_has_not() {
     let steps = plan_enable(&scene()).unwrap();
-    let place = |wanted: &EnableStep| steps.iter().position(|planned| planned.step == *wanted);
-    let leave = EnableStep::LeaveSource("db-2".into());
-    assert!(place(&EnableStep::CreateRing).unwrap() < place(&leave).unwrap());
-    assert!(place(&leave).unwrap() < place(&EnableStep::TakeOver).unwrap());
+    let place = |wanted: &Step| steps.iter().position(|planned| planned.step == *wanted);
+    let leave = Step::LeaveSource("db-2".into());
+    assert!(place(&Step::CreateRing).unwrap() < place(&leave).unwrap());
+    assert!(place(&leave).unwrap() < place(&Step::TakeOver).unwrap());
 }
 
 #[test]
@@ -172,7 +178,7 @@ fn semi_sync_ends_at_the_source_before_it_ends_at_the_replicas() {
         ]
     );
     // Afterwards it waits for the ring, and no step switches that off.
-    scene.primary.managed = true;
+    scene.primary.seen.managed = true;
     assert!(!to_do(&scene).contains(&"StopWaiting".to_owned()));
 }
 
@@ -183,11 +189,11 @@ fn a_replica_without_a_member_may_follow_a_binlog_server() {
         uuid: "cccccccc-cccc-cccc-cccc-cccccccccccc".parse().ok(),
         ..replica()
     };
-    scene.stock = vec![("h:1".into(), Ok(stock))];
+    scene.stock = vec![server("h:1", stock)];
     assert!(words(&scene).contains("--binlog-server"));
     scene.binlog_server = Some(("w".into(), 3307));
     assert_eq!(to_do(&scene).last().unwrap(), "Repoint(\"h:1\")");
-    let seen = scene.stock[0].1.as_mut().unwrap();
+    let seen = look(&mut scene.stock[0]);
     seen.replicates_from[0] = ReplicatesFrom {
         host: "w".into(),
         port: 3307,
@@ -196,7 +202,7 @@ fn a_replica_without_a_member_may_follow_a_binlog_server() {
     assert_eq!(to_do(&scene).last().unwrap(), "Follow(\"db-2\")");
 }
 
-fn words(scene: &EnableScene) -> String {
+fn words(scene: &Scene) -> String {
     let obstacles = plan_enable(scene).unwrap_err();
     let words: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
     words.join("\n")
@@ -204,10 +210,17 @@ fn words(scene: &EnableScene) -> String {
 
 #[test]
 fn every_obstacle_has_its_own_words() {
-    type Change = fn(&mut EnableScene);
-    let table: [(Change, &str); 17] = [
+    type Change = fn(&mut Scene);
+    let table: [(Change, &str); 18] = [
         (
-            |scene| scene.primary.look = Err("refused".into()),
+            |scene| {
+                create_ring(scene, gtids(PRIMARY, "1-80"));
+                scene.rings = vec![("db-2".into(), RingId::random())];
+            },
+            "db-2: it belongs to ring ",
+        ),
+        (
+            |scene| not_seen(&mut scene.primary),
             "db-1: its mysqld cannot be examined: refused",
         ),
         (
@@ -239,7 +252,7 @@ fn every_obstacle_has_its_own_words() {
             |scene| {
                 let mut several = replica();
                 several.replicates_from.push(ReplicatesFrom::default());
-                scene.stock = vec![("h:1".into(), Ok(several))];
+                scene.stock = vec![server("h:1", several)];
             },
             "h:1: its mysqld replicates through several channels",
         ),
@@ -258,11 +271,11 @@ fn every_obstacle_has_its_own_words() {
             "the semi-sync replica cccccccc-cccc-cccc-cccc-cccccccccccc acknowledges",
         ),
         (
-            |scene| scene.origin = gtids(REPLICA, "1").parse().ok(),
+            |scene| create_ring(scene, gtids(REPLICA, "1")),
             "the ring's log starts after transactions that this primary does not have",
         ),
         (
-            |scene| scene.others[0].look = Err("refused".into()),
+            |scene| not_seen(&mut scene.others[0]),
             "db-2: its mysqld cannot be examined: refused",
         ),
         (
@@ -288,7 +301,10 @@ fn every_obstacle_has_its_own_words() {
             "db-2: its mysqld has the server_uuid of db-1's: aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa",
         ),
         (
-            |scene| scene.stock = vec![("h:1".into(), Err("refused".into()))],
+            |scene| {
+                scene.stock = vec![server("h:1", replica())];
+                not_seen(&mut scene.stock[0]);
+            },
             "h:1: its mysqld cannot be examined: refused",
         ),
     ];
