@@ -1,6 +1,7 @@
 //! The controller of one mysqld: collects all facts at one moment, lets [`crate::plan`] decide, and sends the orders to executors that run
 //! independently. Repeats after each change and each deadline.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,8 +29,8 @@ use crate::status::{Hold, ReadFenceStatus, Readiness, RoleStatus, WriteFenceStat
 use crate::watch::{ReadOnly, WatchReport};
 use crate::write_fence::{WriteFence, WriteFenceOptions};
 
-/// Interval of keepalives to the guard.
-const TICK: Duration = Duration::from_millis(100);
+/// Interval of heartbeats to the guard.
+const HEARTBEAT: Duration = Duration::from_millis(200);
 /// How long a kill may take before mysqld's last observation counts again.
 const KILLING: Duration = Duration::from_secs(5);
 
@@ -87,7 +88,7 @@ pub struct ControllerStatus {
 }
 
 /// Reports to the guard that the member is alive, and whether clients use the server as a primary that another one could succeed.
-pub type ToGuard = Box<dyn Fn(bool) + Send>;
+pub type ToGuard = Box<dyn Fn(bool) + Send + Sync>;
 
 /// Decides about one mysqld: turns facts into a plan, and sends orders to its executors.
 pub struct Controller<R> {
@@ -178,7 +179,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
         (controller, status)
     }
 
-    /// Notifies the guard at each turn, from the first observation of mysqld on: before that, a guard of an earlier run has newer facts.
+    /// Sends heartbeats to the guard, from the first observation of mysqld on: before that, a guard of an earlier run has newer facts.
     pub fn guarded_by(mut self, guard: Option<ToGuard>) -> Self {
         self.guard = guard;
         self
@@ -187,6 +188,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
     /// Runs until it is stopped. Then the applier ends, and the server is closed for writes once more, if that works immediately; read
     /// access stays unchanged.
     pub async fn run(mut self, stop: CancellationToken) {
+        let guard = self.guard.take();
         let mut woken = Woken::Told;
         loop {
             let now = Instant::now();
@@ -195,7 +197,11 @@ impl<R: Ring + CommittedLog> Controller<R> {
             if woken == Woken::Unasked && !plan.is_idle() {
                 debug!(?plan, "nothing told the controller to do this");
             }
-            self.tell_guard(&facts);
+            let guards = self.memory.guards() && facts.others;
+            let to_guard = guard.as_ref().filter(|_| facts.server.is_some());
+            if let Some(tell) = to_guard {
+                tell(guards);
+            }
             self.carry_out(&plan, &facts);
             if self.has_stopped() {
                 break;
@@ -206,6 +212,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
                     Woken::Told
                 }
                 woken = self.something_changes(plan.next) => woken,
+                never = heartbeats(to_guard, guards) => match never {},
             };
         }
         let report = self.inputs.reports.borrow().clone();
@@ -254,7 +261,6 @@ impl<R: Ring + CommittedLog> Controller<R> {
             () = changed(&mut self.inputs.hold) => {}
             () = changed(&mut self.inputs.others) => {}
             () = changed(&mut self.inputs.transferring) => {}
-            () = tokio::time::sleep(TICK), if self.guard.is_some() => {}
             woken = due(next) => return woken,
         }
         Woken::Told
@@ -374,12 +380,6 @@ impl<R: Ring + CommittedLog> Controller<R> {
         }
     }
 
-    fn tell_guard(&self, facts: &Facts) {
-        if let Some(guard) = self.guard.as_ref().filter(|_| facts.server.is_some()) {
-            guard(self.memory.guards() && facts.others);
-        }
-    }
-
     fn carry_out(&mut self, plan: &Plan, facts: &Facts) {
         if let Some(why) = plan.kill {
             self.kill(why, facts);
@@ -481,6 +481,19 @@ impl<R: Ring + CommittedLog> Controller<R> {
         self.killed_at = Some(Instant::now());
         if let Some(apply) = self.apply.as_mut().and_then(Executor::idle) {
             apply.restarting(why);
+        }
+    }
+}
+
+/// Repeats the guard's last message while nothing changes: this task lives.
+async fn heartbeats(to_guard: Option<&ToGuard>, guards: bool) -> Infallible {
+    loop {
+        match to_guard {
+            Some(tell) => {
+                tokio::time::sleep(HEARTBEAT).await;
+                tell(guards);
+            }
+            None => std::future::pending().await,
         }
     }
 }

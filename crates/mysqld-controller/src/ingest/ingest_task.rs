@@ -20,9 +20,6 @@ use crate::ingest::status::{Failure, IngestError, IngestFigures, IngestState, In
 use crate::ring::Ring;
 use crate::status::Readiness;
 
-/// Interval between checks whether an attachment acknowledges, after failures.
-const ACK_LOOK: Duration = Duration::from_millis(100);
-
 /// Reads the primary's transactions into the ring.
 #[derive(Debug)]
 pub struct Ingest<R: Ring> {
@@ -217,8 +214,12 @@ impl<R: Ring> Ingest<R> {
     async fn note_first_ack(&self, acks: u64) -> Infallible {
         let fails = self.status.borrow().failing.is_some();
         if fails {
-            while self.figures.acks() == acks {
-                tokio::time::sleep(ACK_LOOK).await;
+            loop {
+                let progress = self.figures.progress.notified();
+                if self.figures.acks() != acks {
+                    break;
+                }
+                progress.await;
             }
             self.status.send_if_modified(IngestStatus::acknowledges);
         }

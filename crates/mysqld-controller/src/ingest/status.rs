@@ -9,6 +9,7 @@ use mysql_link::{DumpError, LinkError};
 use mysqld_server::settings::{ApplyError, Finding};
 use raft_types::Term;
 use thiserror::Error;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::ingest::ack_ledger::{NotCommitted, Release};
@@ -177,6 +178,8 @@ pub struct IngestFigures {
     /// Microseconds from the epoch to the arrival of the oldest unacknowledged transaction, plus 1; 0: none.
     oldest: AtomicU64,
     longest_wait: AtomicU64,
+    /// Notified after each ACK, and when no transaction waits.
+    pub(super) progress: Notify,
 }
 
 /// The figures at one moment.
@@ -225,6 +228,7 @@ impl Default for IngestFigures {
             in_flight_bytes: zero(),
             oldest: zero(),
             longest_wait: zero(),
+            progress: Notify::new(),
         }
     }
 }
@@ -286,13 +290,17 @@ impl IngestFigures {
 
     pub(crate) fn acknowledged(&self) {
         add(&self.acks, 1);
+        self.progress.notify_waiters();
     }
 
     pub(crate) fn oldest(&self, since: Option<Instant>) {
         let micros = since.map_or(0, |since| {
             since.saturating_duration_since(self.epoch).as_micros() as u64 + 1
         });
-        self.oldest.store(micros, Ordering::Relaxed);
+        let before = self.oldest.swap(micros, Ordering::Relaxed);
+        if before != 0 && micros == 0 {
+            self.progress.notify_waiters();
+        }
     }
 
     pub(crate) fn detached(&self) {

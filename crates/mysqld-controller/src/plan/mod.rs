@@ -33,6 +33,7 @@ pub mod write_fence;
 
 use std::time::Duration;
 
+use mysqld_server::supervisor::UNASKED_STOP;
 use tokio::time::Instant;
 
 use crate::plan::facts::{Applier, ApplyAction, Facts, Kill};
@@ -54,7 +55,8 @@ pub struct Plan {
     pub next: Option<Instant>,
 }
 
-/// Between two observations of a server that is shutting down.
+/// Between two observations of a server that shuts down without an order, from the moment at which waiting commits count: mysqld reports
+/// them as successful some seconds later.
 const STOP_LOOK: Duration = Duration::from_millis(100);
 
 /// The plan for the facts of one moment; `memory` is the read fence's state between two plans.
@@ -125,7 +127,9 @@ fn next_look(facts: &Facts, memory: &ReadFenceMemory, now: Instant) -> Option<In
         lockout,
         retry,
         facts.compare_not_before.map(|(_, at)| at),
-        facts.ending.map(|_| now + STOP_LOOK),
+        facts
+            .ending
+            .map(|so_far| now + UNASKED_STOP.saturating_sub(so_far).max(STOP_LOOK)),
     ];
     times.into_iter().flatten().filter(|at| *at > now).min()
 }

@@ -7,7 +7,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open, test_kill_process,
+};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 use crate::supervisor::command_line::INITIALISE;
 use crate::supervisor::decision::{Found, ProcessId};
@@ -85,6 +89,16 @@ pub(super) fn serves(id: ProcessId, mark: &Mark) -> bool {
         return lives(id);
     }
     Process::read(id).is_some_and(|process| mark.fits(&process)) || is_ending(id)
+}
+
+/// Waits until a process has ended, whoever started it; indefinitely where the system does not report that.
+pub(super) async fn ended(id: ProcessId) {
+    let process = Pid::from_raw(id.0).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    let process = process.and_then(|fd| AsyncFd::with_interest(fd, Interest::READABLE).ok());
+    match process {
+        Some(process) => drop(process.readable().await),
+        None => std::future::pending().await,
+    }
 }
 
 /// True if a process has lost its memory, and so its command line, while some of its threads may still hold its files.

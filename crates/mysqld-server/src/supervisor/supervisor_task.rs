@@ -67,8 +67,14 @@ fn child_id(child: &Child) -> Option<ProcessId> {
         .map(ProcessId)
 }
 
-/// Between two checks of a process that is not our child, and of a stop in progress.
+/// Between two checks of a start or a stop in progress, and for a mysqld that another program starts.
 const POLL: Duration = Duration::from_millis(100);
+/// Between two checks of a mysqld that runs. The system reports its end.
+const STEADY_POLL: Duration = Duration::from_secs(1);
+/// A wrapper has started its program after this time.
+const STARTED: Duration = Duration::from_secs(10);
+/// Its files may be there for this much longer than a process.
+const JUST_ENDED: Duration = Duration::from_millis(5);
 
 impl std::fmt::Debug for Supervisor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -304,7 +310,25 @@ impl Supervisor {
         }
     }
 
+    fn pause(&self) -> Duration {
+        let server = self.server.as_ref();
+        let runs = server.is_some_and(|server| server.since.elapsed() >= STARTED)
+            && self.stopping.is_none()
+            && self.restart.0.borrow().0 == self.restart.1
+            && *self.wanted.borrow() == Wanted::Running;
+        if runs { STEADY_POLL } else { POLL }
+    }
+
     async fn something_changes(&mut self) {
+        let pause = self.pause();
+        let id = self.server.as_ref().map(|server| server.id);
+        let process_ends = async {
+            match id {
+                Some(id) => process::ended(id).await,
+                None => std::future::pending().await,
+            }
+            tokio::time::sleep(JUST_ENDED).await;
+        };
         let child_ends = async {
             match self
                 .server
@@ -317,13 +341,14 @@ impl Supervisor {
         };
         tokio::select! {
             () = child_ends => {}
+            () = process_ends => {}
             changed = self.wanted.changed() => if changed.is_err() {
                 // The handle is gone: no request can follow.
                 tokio::time::sleep(POLL).await;
             },
             // An error means that no request can follow.
             Ok(()) = self.restart.0.changed() => {}
-            () = tokio::time::sleep(POLL) => {}
+            () = tokio::time::sleep(pause) => {}
         }
     }
 
