@@ -140,7 +140,8 @@ impl<R: Ring + CommittedLog> Controller<R> {
         let (read, read_fence) = ReadFence::new(options.connect);
         let applied = options.apply.map(|apply| {
             let ring = Arc::clone(observer.ring());
-            Apply::new(ring, apply, options.origin, readiness.clone())
+            let reports = inputs.reports.clone();
+            Apply::new(ring, apply, options.origin, readiness.clone(), reports)
         });
         let (apply, role) = applied.unzip();
         let (verdicts, same_uuid) = watch::channel(Verdict::default());

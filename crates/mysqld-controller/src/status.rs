@@ -137,6 +137,8 @@ pub struct RoleStatus {
     pub held_up_by: Vec<String>,
     /// Whether locks of an XA-prepared transaction do so: a restart of mysqld releases them.
     pub held_up_by_prepared: bool,
+    /// The backup that a promotion would abort.
+    pub backup: Option<String>,
     /// Tables without transactions (by their engine) that the member's applier has written to, so that their rows cannot be rolled
     /// back; none while mysqld is the primary.
     pub without_transactions: Vec<String>,
@@ -152,6 +154,7 @@ impl RoleStatus {
             not_the_rings: GtidSet::default(),
             held_up_by: Vec::new(),
             held_up_by_prepared: false,
+            backup: None,
             without_transactions: Vec::new(),
         }
     }

@@ -359,6 +359,8 @@ mod tests {
             offline: false,
             advice: Vec::new(),
             ddl_settings: BTreeMap::new(),
+            executed: GtidSet::new(),
+            purged: GtidSet::new(),
             lost: GtidSet::new(),
             seen_at: looked_at,
         };

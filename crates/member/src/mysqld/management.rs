@@ -25,6 +25,7 @@ use mysqld_controller::plan::takeover::{Next, Progress, next};
 use mysqld_controller::primary_health::{HealthObserver, PrimaryHealth};
 use mysqld_controller::primary_writer::{PauseError, PrimaryWriter};
 use mysqld_controller::ring::Ring;
+use mysqld_controller::status::WriteFenceStatus;
 use mysqld_server::conversion::{
     ConversionError, PlainServer, ServerLook, look, look_at_plain, steps,
 };
@@ -56,8 +57,8 @@ const RING_LIMIT: Duration = Duration::from_secs(1);
 /// How often an unmanaged mysqld is checked for its availability to clients, and how long it may take to answer.
 const PLAIN_LOOK: Duration = Duration::from_secs(1);
 const PLAIN_LIMIT: Duration = Duration::from_secs(3);
-/// Interval between checks of a takeover, without a change of leadership.
-const TAKEOVER_LOOK: Duration = Duration::from_millis(100);
+/// Interval between checks of a takeover, without a change of the leadership or of mysqld's health.
+const TAKEOVER_LOOK: Duration = Duration::from_secs(1);
 /// Interval between attempts to remove the note.
 const NOTE_AGAIN: Duration = Duration::from_secs(1);
 /// Interval between checks for waiting commits.
@@ -225,6 +226,13 @@ impl MysqldManagement {
     fn health_observer(&self) -> Option<HealthObserver> {
         let now = self.lock();
         now.as_ref().map(|tasks| tasks.health().from_now())
+    }
+
+    /// The write fence of a managed mysqld.
+    pub(crate) fn write_fence(&self) -> Option<watch::Receiver<WriteFenceStatus>> {
+        let tasks = self.lock();
+        let fence = tasks.as_ref().map(|tasks| &tasks.parts.controller);
+        fence.map(|controller| controller.write_fence.clone())
     }
 
     /// The current view of mysqld. A primary being released stays the clients' primary, even while briefly closed: otherwise a load
@@ -424,9 +432,20 @@ impl MysqldManagement {
         // The ring needs the primary's binlog as of the moment when commits began to wait. More always arrives.
         let mut wanted: Option<GtidSet> = None;
         loop {
-            let changed = tokio::time::timeout(TAKEOVER_LOOK, leadership.changed()).await;
+            let mut health = self.health_observer();
+            let health = async {
+                match &mut health {
+                    Some(health) => health.changed().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let ended = tokio::select! {
+                changed = leadership.changed() => changed.is_err(),
+                () = health => false,
+                () = tokio::time::sleep(TAKEOVER_LOOK) => false,
+            };
             // The member has ended, or another operation has released mysqld.
-            if matches!(changed, Ok(Err(_))) || !goes_on() {
+            if ended || !goes_on() {
                 return;
             }
             let mut progress = Progress {

@@ -16,7 +16,7 @@ use mysqld_controller::plan::same_uuid::OtherMysqlds;
 use mysqld_controller::primary_health::HealthObserver;
 use mysqld_controller::primary_writer::{LogRoom, PrimaryWriter};
 use mysqld_controller::status::{Hold, Readiness};
-use mysqld_controller::watch::{WatchOptions, Watcher};
+use mysqld_controller::watch::{WatchOptions, WatchReport, Watcher};
 use mysqld_controller::write_fence::WriteFenceOptions;
 use mysqld_controller::{
     Controller, ControllerInputs, ControllerOptions, ControllerStatus, ProtectionStart,
@@ -125,7 +125,7 @@ impl Setup {
             .clone()
             .map(|guard| -> ToGuard { Box::new(move |guards| guard.says(guards)) });
         let controller = controller.guarded_by(to_guard);
-        let (checks, checked) = self.checks(&ring, &ingest_status).start();
+        let (checks, checked) = self.checks(&ring, &ingest_status, &reports).start();
         let health = HealthObserver {
             supervisor: handle.as_ref().map(|handle| handle.status()),
             reports,
@@ -135,7 +135,9 @@ impl Setup {
         let candidacy = Arc::new(self.candidacy(&ring, health.clone(), may_lead));
         let writer = self.writer(transferring, &told, health.clone(), handle.clone());
         let provisioner = Arc::new(self.provisioner(ring, &told, &health, handle, hold));
-        let (costing, promotion) = Running::costing(&candidacy);
+        let (costs, promotion) = watch::channel(None);
+        let costing = Arc::clone(&candidacy);
+        let costing = Running::until_stopped(async move { costing.tell(costs).await });
         MysqldTasks {
             parts: Parts {
                 mode: self.settings.mode,
@@ -332,6 +334,7 @@ impl Setup {
         &self,
         ring: &Arc<RingHandle>,
         ingest: &watch::Receiver<IngestStatus>,
+        reports: &watch::Receiver<WatchReport>,
     ) -> Checks<RingHandle> {
         let workers = self.settings.apply_workers;
         let workers = workers.filter(|_| !self.settings.native).unwrap_or(0);
@@ -340,6 +343,7 @@ impl Setup {
             connect: self.connect.clone(),
             account: OwnAccount::new(self.requirements.native, workers),
             ingest: ingest.clone(),
+            reports: reports.clone(),
         }
     }
 }

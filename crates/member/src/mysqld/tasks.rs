@@ -50,7 +50,7 @@ pub(crate) struct MysqldTasks {
     pub(super) writer: Arc<PrimaryWriter>,
     pub(super) connect: ConnectOptions,
     pub(super) candidacy: Arc<Candidacy>,
-    /// Periodically queries the cost of a promotion.
+    /// Reports the cost of a promotion.
     pub(super) costing: Running,
     /// Slow checks with warnings.
     pub(super) checking: Running,
@@ -120,21 +120,6 @@ impl Running {
                 () = stop.cancelled() => {}
             }
         })
-    }
-
-    /// Queries the cost of a promotion periodically, for the status.
-    pub(super) fn costing(
-        candidacy: &Arc<Candidacy>,
-    ) -> (Self, watch::Receiver<Option<DatabaseState>>) {
-        let (costs, promotion) = watch::channel(None);
-        let candidacy = Arc::clone(candidacy);
-        let costing = Self::until_stopped(async move {
-            loop {
-                costs.send_replace(Some(candidacy.state(None).await));
-                tokio::time::sleep(COSTS_EVERY).await;
-            }
-        });
-        (costing, promotion)
     }
 
     async fn end(self) {
@@ -334,9 +319,6 @@ pub(crate) fn mode_words(mode: MysqlMode) -> &'static str {
         MysqlMode::Attach => "attach",
     }
 }
-
-/// Interval between queries of a promotion's cost, for the status.
-const COSTS_EVERY: Duration = Duration::from_secs(2);
 
 /// The watch checks every second; an older result is outdated.
 const LOOKED_AT_RECENTLY: Duration = Duration::from_secs(6);

@@ -30,8 +30,6 @@ use crate::ring_handle::now_in_seconds;
 use crate::settings::{Durability, MemberEntry, Settings};
 use crate::state::{BootstrapOrder, Phase};
 
-/// How often a waiting member checks whether it was added to a ring.
-const LOOK: Duration = Duration::from_millis(50);
 /// How often it queries the others for a ring.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 /// A bootstrap waits for the other members until it is stopped.
@@ -270,11 +268,14 @@ fn bootstrap_advice(error: &MemberError) -> &'static str {
 }
 
 async fn added(book: &IdentityBook) -> RingId {
+    let mut state = book.ring();
     loop {
-        if let RingState::Belongs { ring } = book.identity().ring {
+        if let RingState::Belongs { ring } = *state.borrow_and_update() {
             return ring;
         }
-        tokio::time::sleep(LOOK).await;
+        if state.changed().await.is_err() {
+            return pending().await;
+        }
     }
 }
 

@@ -102,8 +102,6 @@ pub(crate) async fn acknowledge_exposure(
     on_disk(move || book.add(&[noted])).await
 }
 
-/// How often the member is checked while its mysqld is expected to open for writes.
-const OPENING_LOOK: Duration = Duration::from_millis(50);
 /// How often the log's part of the history is copied, and the time until which clients could write is recorded.
 const COPY: Duration = Duration::from_secs(5);
 
@@ -123,6 +121,7 @@ pub(crate) async fn keep_history(state: Arc<MemberState>, member: Member) {
     let (mut copied, mut logged) = (None::<Instant>, Vec::new());
     loop {
         leadership.borrow_and_update();
+        let next_change = state.next_change();
         let (now_ms, view) = (now_ms(), state.view());
         let was_open = interruptions.open_until();
         let term = Term(view.term);
@@ -146,13 +145,9 @@ pub(crate) async fn keep_history(state: Arc<MemberState>, member: Member) {
             })
             .await;
         }
-        let opening = view.serving && view.mysql.is_some() && interruptions.open_until().is_none();
-        let look = if opening { OPENING_LOOK } else { LOOK };
-        if matches!(
-            tokio::time::timeout(look, leadership.changed()).await,
-            Ok(Err(_))
-        ) {
-            return;
+        tokio::select! {
+            changed = leadership.changed() => if changed.is_err() { return },
+            () = next_change => {}
         }
     }
 }

@@ -30,6 +30,7 @@ use crate::plan::facts::{Applier, ApplyAction, Incarnation};
 use crate::plan::role_words::log_change;
 use crate::ring::{CommittedLog, Leading, Ring};
 use crate::status::{Readiness, RoleState, RoleStatus, WaitingFor};
+use crate::watch::WatchReport;
 
 /// From a failed query to the next one, and between two progress figures while the applier catches up.
 const AGAIN: Duration = Duration::from_millis(250);
@@ -75,6 +76,8 @@ pub(crate) struct Apply<R> {
     holders: Arc<Mutex<Holders>>,
     /// When transactions arrived, independent of the applier.
     arrivals: Arrivals,
+    /// The watch's reports.
+    reports: watch::Receiver<WatchReport>,
     /// The task ends when this is dropped.
     _watching: JoinSet<()>,
 }
@@ -86,6 +89,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
         options: FollowOptions,
         origin: GtidSet,
         readiness: watch::Sender<Readiness>,
+        reports: watch::Receiver<WatchReport>,
     ) -> (Self, watch::Receiver<RoleStatus>) {
         let (status, receiver) = watch::channel(RoleStatus::new(Instant::now()));
         let standing = options.standing.load();
@@ -111,6 +115,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
             remarks: Arc::default(),
             holders: Arc::default(),
             arrivals,
+            reports,
             _watching: watching,
         };
         (apply, receiver)
@@ -309,6 +314,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
             ring,
             options,
             started,
+            self.reports.clone(),
             &self.remarks,
             &self.holders,
             &self.arrivals,
@@ -514,9 +520,11 @@ impl<R: Ring + CommittedLog> Apply<R> {
                 status.not_the_rings = self.not_the_rings.clone();
             }
             let others = status.held_up_by != held_up.by
-                || status.held_up_by_prepared != held_up.by_prepared;
+                || status.held_up_by_prepared != held_up.by_prepared
+                || status.backup != held_up.backup;
             status.held_up_by = held_up.by;
             status.held_up_by_prepared = held_up.by_prepared;
+            status.backup = held_up.backup;
             let tables = status.without_transactions != without_transactions;
             status.without_transactions = without_transactions;
             changed || figures || beyond || others || tables

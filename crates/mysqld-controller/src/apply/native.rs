@@ -17,7 +17,7 @@ use crate::apply::arrivals::Arrivals;
 use crate::apply::error::{RoleError, ThreadsEnded};
 
 /// Interval between two checks of the threads.
-const LOOK: Duration = Duration::from_millis(250);
+const LOOK: Duration = Duration::from_secs(1);
 /// How long mysqld may be briefly unreachable, until its next start.
 const AWAY: Duration = Duration::from_secs(60);
 

@@ -94,6 +94,10 @@ pub struct ServerFacts {
     pub advice: Vec<String>,
     /// Settings that, in addition to its text, determine the effect of a statement about tables or accounts; by lower-case name.
     pub ddl_settings: BTreeMap<String, String>,
+    /// `gtid_executed`.
+    pub executed: GtidSet,
+    /// `gtid_purged`: executed, and in no binlog file.
+    pub purged: GtidSet,
     /// GTIDs executed in this start that are no longer in `gtid_executed`.
     pub lost: GtidSet,
     /// When the observation began.
@@ -108,14 +112,16 @@ impl ServerFacts {
         had: &mut HadGtids,
         seen_at: Instant,
     ) -> Self {
-        let executed = observed.variable("gtid_executed");
-        let executed = executed.and_then(|executed| executed.parse().ok());
+        let gtids = |name| observed.variable(name)?.parse::<GtidSet>().ok();
+        let executed = gtids("gtid_executed");
+        let seen = |executed| had.see(incarnation, executed);
         Self {
             seen_at,
             advice,
             ddl_settings: observed.ddl_settings(),
-            lost: executed
-                .map_or_else(GtidSet::default, |executed| had.see(incarnation, &executed)),
+            lost: executed.as_ref().map(seen).unwrap_or_default(),
+            executed: executed.unwrap_or_default(),
+            purged: gtids("gtid_purged").unwrap_or_default(),
             version: observed.version.to_string(),
             server_uuid: observed.server_uuid(),
             incarnation,

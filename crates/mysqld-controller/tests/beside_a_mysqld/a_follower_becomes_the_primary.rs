@@ -139,7 +139,8 @@ async fn a_backup_does_not_keep_a_follower_from_being_the_primary() -> Result<()
     let backup = "LOCK INSTANCE FOR BACKUP; SELECT SLEEP(1000)";
     let backup = follower.server.client().start_sql(backup)?;
     let deadline = tokio::time::Instant::now() + LIMIT;
-    while backup_under_way(&account).await?.is_none() {
+    let mut session = Connection::open(&account).await?;
+    while backup_under_way(&mut session).await.is_none() {
         anyhow::ensure!(tokio::time::Instant::now() < deadline, "no backup is seen");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -486,8 +487,8 @@ async fn whoever_keeps_the_applier_from_beginning_is_named() -> Result<()> {
 async fn a_global_read_lock_is_gone_before_a_follower_is_the_primary() -> Result<()> {
     let follower = Follower::start(|_| {}).await?;
     let mut backup = idle(&follower.server, "backup", &["FLUSH TABLES WITH READ LOCK"]).await?;
-    let seen = backup_under_way(&connect(&follower.server.socket())).await?;
-    let seen = seen.unwrap_or_default();
+    let mut session = Connection::open(&connect(&follower.server.socket())).await?;
+    let seen = backup_under_way(&mut session).await.unwrap_or_default();
     anyhow::ensure!(seen.contains("FLUSH TABLES WITH READ LOCK"), "{seen}");
     follower.ring.set_leadership(Leadership::Serving(TERM));
     follower.is(|state| *state == RoleState::Primary).await?;

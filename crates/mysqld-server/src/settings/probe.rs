@@ -27,6 +27,7 @@ const VARIABLES: &[&str] = &[
     "enforce_gtid_consistency",
     "gtid_executed",
     "gtid_mode",
+    "gtid_purged",
     "innodb_flush_log_at_trx_commit",
     "log_bin",
     "log_bin_index",

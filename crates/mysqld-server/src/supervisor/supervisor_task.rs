@@ -321,11 +321,15 @@ impl Supervisor {
 
     async fn something_changes(&mut self) {
         let pause = self.pause();
-        let id = self.server.as_ref().map(|server| server.id);
+        let (id, external) = (
+            self.server.as_ref().map(|server| server.id),
+            self.options.external.clone(),
+        );
         let process_ends = async {
-            match id {
-                Some(id) => process::ended(id).await,
-                None => std::future::pending().await,
+            match (id, &external) {
+                (Some(id), Some(external)) => external.ended(id).await,
+                (Some(id), None) => process::ended(id).await,
+                (None, _) => std::future::pending().await,
             }
             tokio::time::sleep(JUST_ENDED).await;
         };
