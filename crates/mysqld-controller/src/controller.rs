@@ -24,7 +24,7 @@ use crate::plan::same_uuid::{OtherMysqlds, Own, Verdict, judge, uuid_of};
 use crate::plan::write_fence::{CloseReason, WriteAction, is_attached_and_looked_at};
 use crate::plan::{Plan, decide};
 use crate::read_fence::ReadFence;
-use crate::ring::{CommittedLog, Ring, RingChanges, RingObserver, Woken, changed, due};
+use crate::ring::{CommittedLog, Ring, RingChanges, RingMemory, Woken, changed, due};
 use crate::status::{Hold, ReadFenceStatus, Readiness, RoleStatus, WriteFenceStatus};
 use crate::watch::{ReadOnly, WatchReport};
 use crate::write_fence::{WriteFence, WriteFenceOptions};
@@ -92,7 +92,8 @@ pub type ToGuard = Box<dyn Fn(bool) + Send + Sync>;
 
 /// Decides about one mysqld: turns facts into a plan, and sends orders to its executors.
 pub struct Controller<R> {
-    observer: Arc<RingObserver<R>>,
+    ring: Arc<R>,
+    ring_memory: RingMemory,
     changes: RingChanges,
     inputs: ControllerInputs,
     fence_after: Duration,
@@ -131,7 +132,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
     /// A controller that is not running yet, and its status. It reports through `readiness`, which ingest obeys, whether the server may
     /// become the primary. If nothing is applied, `readiness` does not change.
     pub fn new(
-        observer: Arc<RingObserver<R>>,
+        ring: Arc<R>,
         options: ControllerOptions,
         inputs: ControllerInputs,
         readiness: &watch::Sender<Readiness>,
@@ -139,7 +140,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
         let (write, write_fence) = WriteFence::new(options.write_fence);
         let (read, read_fence) = ReadFence::new(options.connect);
         let applied = options.apply.map(|apply| {
-            let ring = Arc::clone(observer.ring());
+            let ring = Arc::clone(&ring);
             let reports = inputs.reports.clone();
             Apply::new(ring, apply, options.origin, readiness.clone(), reports)
         });
@@ -152,8 +153,9 @@ impl<R: Ring + CommittedLog> Controller<R> {
             same_uuid,
         };
         let controller = Self {
-            changes: observer.ring().changes(),
-            observer,
+            changes: ring.changes(),
+            ring,
+            ring_memory: RingMemory::default(),
             inputs,
             fence_after: options.fence_after,
             lockout: options.lockout,
@@ -274,7 +276,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
         let others = self.inputs.others.borrow_and_update();
         let own = Own {
             uuid: self.uuid.as_deref(),
-            primary_elsewhere: self.observer.ring().primary_elsewhere().is_some(),
+            primary_elsewhere: self.ring.primary_elsewhere().is_some(),
             was_primary: others.have(self.uuid.as_ref()) && self.standing.is_of_the_primary(),
             attached: self.attached,
         };
@@ -297,7 +299,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
 
     fn facts(&mut self, now: Instant) -> Facts {
         self.judge_uuid();
-        let leading = self.observer.look();
+        let leading = self.ring_memory.look(&*self.ring, Instant::now());
         let report = self.inputs.reports.borrow_and_update();
         let ingest = self.inputs.ingest.borrow_and_update();
         let age = |since: Instant| now.saturating_duration_since(since);
@@ -317,8 +319,8 @@ impl<R: Ring + CommittedLog> Controller<R> {
         let (found_in, compare_not_before) = match apply {
             Some(apply) => {
                 self.applier = apply.applier();
-                self.followed = apply.followed();
-                (apply.found_in(), apply.not_before())
+                self.followed = apply.followed;
+                (apply.found_in, apply.again)
             }
             None => (None, None),
         };
@@ -333,10 +335,10 @@ impl<R: Ring + CommittedLog> Controller<R> {
         let readiness = *self.readiness.borrow();
         self.killed_for_prepared &= !matches!(readiness, Readiness::In(_));
         let role = self.status.role.as_ref();
-        let held_up_by_prepared = role.is_some_and(|role| role.borrow().held_up_by_prepared);
+        let held_up_by_prepared = role.is_some_and(|role| role.borrow().held_up.by_prepared);
         let facts = Facts {
             leading,
-            others: self.observer.ring().others_may_be_primary(),
+            others: self.ring.others_may_be_primary(),
             transferring: *self.inputs.transferring.borrow_and_update(),
             held: self.hold.is_some(),
             stopping: self.stopping,
@@ -369,8 +371,8 @@ impl<R: Ring + CommittedLog> Controller<R> {
             applying: self.applying.as_ref().map(|(action, _)| *action),
             compare_not_before,
             write_fence: self.status.write_fence.borrow().state.clone(),
-            write_memory: write.map(|write| write.memory()),
-            read_not_before: read.as_ref().and_then(|read| read.not_before()),
+            write_memory: write.map(|write| write.memory),
+            read_not_before: read.as_ref().and_then(|read| read.not_before),
             read_fence_moves: read.is_none(),
             fence_after: self.fence_after,
             lockout: self.lockout,
@@ -409,7 +411,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
             }
             WriteAction::Close(reason) => {
                 let before = Some((server.read_only, incarnation));
-                let ring = Arc::clone(self.observer.ring());
+                let ring = Arc::clone(&self.ring);
                 let transferring = self.inputs.transferring.clone();
                 let wanted = move || *transferring.borrow() && ring.primary_elsewhere().is_none();
                 self.write

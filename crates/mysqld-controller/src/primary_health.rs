@@ -309,8 +309,7 @@ mod tests {
             lag_ms,
             applied_total: 0,
             not_the_rings: GtidSet::default(),
-            held_up_by: Vec::new(),
-            held_up_by_prepared: false,
+            held_up: Default::default(),
             without_transactions: Vec::new(),
         }
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use binlog_format::gtid::GtidSet;
+use mysqld_server::sessions::lock_holders::HeldUp;
 use raft_types::{MemberId, Term};
 use tokio::time::Instant;
 
@@ -133,12 +134,8 @@ pub struct RoleStatus {
     /// OK for them. The member stores nothing: mysqld's own tables hold it, and each
     /// comparison finds it again, even after a restart of both, until the data are replaced.
     pub not_the_rings: GtidSet,
-    /// Sessions and transactions whose locks block the applier, as messages.
-    pub held_up_by: Vec<String>,
-    /// Whether locks of an XA-prepared transaction do so: a restart of mysqld releases them.
-    pub held_up_by_prepared: bool,
-    /// The backup that a promotion would abort.
-    pub backup: Option<String>,
+    /// What blocks the applier, and the backup that a promotion would abort.
+    pub held_up: HeldUp,
     /// Tables without transactions (by their engine) that the member's applier has written to, so that their rows cannot be rolled
     /// back; none while mysqld is the primary.
     pub without_transactions: Vec<String>,
@@ -152,9 +149,7 @@ impl RoleStatus {
             lag_ms: None,
             applied_total: 0,
             not_the_rings: GtidSet::default(),
-            held_up_by: Vec::new(),
-            held_up_by_prepared: false,
-            backup: None,
+            held_up: HeldUp::default(),
             without_transactions: Vec::new(),
         }
     }

@@ -69,7 +69,7 @@ impl WriteFenceOptions {
 pub(crate) struct WriteFence {
     options: WriteFenceOptions,
     status: watch::Sender<WriteFenceStatus>,
-    memory: WriteMemory,
+    pub(crate) memory: WriteMemory,
     /// The events of the start for which all queries are done.
     events: EventsAtOpening,
     /// Time of our last change or failed attempt, and the state since then: a report of an earlier observation does
@@ -101,10 +101,6 @@ impl WriteFence {
             stopped: Vec::new(),
         };
         (fence, receiver)
-    }
-
-    pub(crate) fn memory(&self) -> WriteMemory {
-        self.memory
     }
 
     /// Which accounts may write: the watch's report, unless this fence has newer knowledge. `super_read_only` reads ON from the moment

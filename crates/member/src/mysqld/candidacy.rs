@@ -55,7 +55,7 @@ impl Candidacy {
             return self.cost(self.unfit(None), 0);
         };
         let role = self.health.role.as_ref();
-        let backup = role.and_then(|role| role.borrow().backup.clone());
+        let backup = role.and_then(|role| role.borrow().held_up.backup.clone());
         self.cost(backup, lacks(committed, &server.executed))
     }
 

@@ -299,15 +299,16 @@ impl MysqldManagement {
 
     /// Makes the guard reload the configuration.
     pub(crate) fn renew_guard(&self) {
-        if let Some(tasks) = self.lock().as_ref() {
-            tasks.renew_guard();
+        let tasks = self.lock();
+        if let Some(guard) = tasks.as_ref().and_then(|tasks| tasks.guard.as_ref()) {
+            guard.reload();
         }
     }
 
     /// Replaces mysqld's data on order, while the member manages it.
     pub(crate) fn provisioner(&self) -> Option<Arc<Provisioner>> {
         let now = self.lock();
-        now.as_ref().map(MysqldTasks::provisioner)
+        now.as_ref().map(|tasks| Arc::clone(&tasks.provisioner))
     }
 
     /// Restarts mysqld gracefully. The primary is first closed for writes and drained; when its process ends, the leadership goes to a
@@ -316,11 +317,12 @@ impl MysqldManagement {
     /// # Errors
     /// When it is refused, or mysqld does not start.
     pub(crate) async fn restart(&self, force: bool) -> Result<(), Refusal> {
-        let managed = self
-            .lock()
-            .as_ref()
-            .map(|tasks| (tasks.supervisor(), tasks.provisioner(), tasks.writer()));
-        let Some((supervisor, provisioner, writer)) = managed else {
+        let managed = self.lock().as_ref().map(|tasks| {
+            let supervised = tasks.supervisor.as_ref();
+            let supervisor = supervised.map(|supervised| Arc::clone(&supervised.handle));
+            (supervisor, tasks.writer())
+        });
+        let Some(((supervisor, writer), provisioner)) = managed.zip(self.provisioner()) else {
             let advice = "restart it yourself, or let the member manage it (`witness enable-raft`)";
             return Err(refused("its mysqld is unmanaged", advice));
         };
@@ -668,11 +670,13 @@ fn refused(what: &str, advice: &str) -> Refusal {
 /// An unmanaged mysqld cannot become the primary.
 impl Database for MysqldManagement {
     fn version(&self) -> Option<String> {
-        self.lock().as_ref()?.candidacy().version()
+        self.lock().as_ref()?.candidacy.version()
     }
 
     fn state(&self, primary: Option<String>) -> BoxFuture<'_, DatabaseState> {
-        let candidacy = self.lock().as_ref().map(MysqldTasks::candidacy);
+        let tasks = self.lock();
+        let candidacy = tasks.as_ref().map(|tasks| Arc::clone(&tasks.candidacy));
+        drop(tasks);
         Box::pin(async move {
             match candidacy {
                 Some(candidacy) => candidacy.state(primary).await,

@@ -19,8 +19,8 @@ use mysqld_controller::status::{Hold, Readiness};
 use mysqld_controller::watch::{WatchOptions, WatchReport, Watcher};
 use mysqld_controller::write_fence::WriteFenceOptions;
 use mysqld_controller::{
-    Controller, ControllerInputs, ControllerOptions, ControllerStatus, ProtectionStart,
-    RingObserver, TailTrim, ToGuard,
+    Controller, ControllerInputs, ControllerOptions, ControllerStatus, ProtectionStart, TailTrim,
+    ToGuard,
 };
 use mysqld_server::ReplicationSource;
 use mysqld_server::events::EventScheduler;
@@ -118,9 +118,8 @@ impl Setup {
             others: self.given.others.clone(),
             transferring: transferred,
         };
-        let observer = RingObserver::new(ring.clone());
         let options = self.controller_options(protection_start);
-        let (controller, told) = Controller::new(observer, options, inputs, &readiness);
+        let (controller, told) = Controller::new(ring.clone(), options, inputs, &readiness);
         let to_guard = guard
             .clone()
             .map(|guard| -> ToGuard { Box::new(move |guards| guard.says(guards)) });

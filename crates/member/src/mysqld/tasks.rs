@@ -131,32 +131,9 @@ impl Running {
 }
 
 impl MysqldTasks {
-    /// Makes the guard reload the configuration.
-    pub(crate) fn renew_guard(&self) {
-        if let Some(guard) = &self.guard {
-            guard.reload();
-        }
-    }
-
-    /// Starts and stops it, where this member does.
-    pub(crate) fn supervisor(&self) -> Option<Arc<SupervisorHandle>> {
-        let supervised = self.supervisor.as_ref();
-        supervised.map(|supervised| Arc::clone(&supervised.handle))
-    }
-
-    /// Replaces its data on order.
-    pub(crate) fn provisioner(&self) -> Arc<Provisioner> {
-        Arc::clone(&self.provisioner)
-    }
-
     /// Observes mysqld's health.
     pub(crate) fn health(&self) -> HealthObserver {
         self.parts.health.clone()
-    }
-
-    /// Computes the cost of a promotion.
-    pub(crate) fn candidacy(&self) -> Arc<Candidacy> {
-        Arc::clone(&self.candidacy)
     }
 
     /// Paused before a leadership transfer.
@@ -227,7 +204,7 @@ impl Parts {
         let for_good = role
             .as_ref()
             .and_then(|role| written_for_good(&role.without_transactions));
-        let held_up_by = role.map(|role| role.held_up_by);
+        let held_up_by = role.map(|role| role.held_up.by);
         let account = self.checked.account.borrow().clone();
         let seen = self.health.reports.borrow().server.clone();
         let advice = seen.into_iter().flat_map(|server| server.advice);

@@ -59,13 +59,13 @@ pub(crate) struct Apply<R> {
     follower: Option<Follower>,
     retry_at: Option<Instant>,
     /// When to retry what failed in this leadership.
-    again: Option<(Term, Instant)>,
+    pub(crate) again: Option<(Term, Instant)>,
     /// The mysqld start and the leadership in which a comparison found the readiness.
-    found_in: Option<(Incarnation, Term)>,
+    pub(crate) found_in: Option<(Incarnation, Term)>,
     /// The server's last standing, as recorded on disk.
     standing: Option<Standing>,
     /// True if the applier has run since the server was the primary, in this run of the member or an earlier one.
-    followed: bool,
+    pub(crate) followed: bool,
     /// Transactions of appliers that have ended.
     applied_before: u64,
     /// Errant transactions of mysqld, as of the last comparison.
@@ -129,21 +129,6 @@ impl<R: Ring + CommittedLog> Apply<R> {
         }
     }
 
-    /// True if the applier has run since the server was the primary, so that a comparison closes it first.
-    pub(crate) fn followed(&self) -> bool {
-        self.followed
-    }
-
-    /// The mysqld start and the leadership in which a comparison found the readiness, if one did.
-    pub(crate) fn found_in(&self) -> Option<(Incarnation, Term)> {
-        self.found_in
-    }
-
-    /// The leadership in which a comparison failed, and when it may be retried.
-    pub(crate) fn not_before(&self) -> Option<(Term, Instant)> {
-        self.again
-    }
-
     /// Waits until the applier differs from the last [`Apply::applier`]. Cancel safe.
     pub(crate) async fn changes(&mut self) {
         let failure = match &mut self.follower {
@@ -168,15 +153,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
             (ApplyAction::Follow, Some(server)) => self.follow(server, order.leading).await,
             (ApplyAction::EndApplier, _) => self.end_applier().await,
             (ApplyAction::Hold, _) => self.keep_off(),
-            (
-                ApplyAction::Compare(_)
-                | ApplyAction::Finish(_)
-                | ApplyAction::Follow
-                | ApplyAction::BreakOff
-                | ApplyAction::Kill(_)
-                | ApplyAction::Stay,
-                _,
-            ) => {}
+            _ => {}
         }
         self
     }
@@ -502,32 +479,29 @@ impl<R: Ring + CommittedLog> Apply<R> {
             RoleState::Primary => Vec::new(),
             _ => self.remarks.without_transactions(),
         };
-        let without_transactions: Vec<String> = without_transactions
-            .iter()
-            .map(ToString::to_string)
-            .collect();
+        let without_transactions = without_transactions.iter().map(ToString::to_string);
+        let without_transactions = without_transactions.collect();
         self.status.send_if_modified(|status| {
             let changed = status.state != state;
             if changed {
                 log_change(&status.state, &state);
-                status.since = Instant::now();
-                status.state = state;
             }
-            let figures = (status.lag_ms, status.applied_total) != (lag_ms, applied_total);
-            (status.lag_ms, status.applied_total) = (lag_ms, applied_total);
-            let beyond = status.not_the_rings != self.not_the_rings;
-            if beyond {
-                status.not_the_rings = self.not_the_rings.clone();
-            }
-            let others = status.held_up_by != held_up.by
-                || status.held_up_by_prepared != held_up.by_prepared
-                || status.backup != held_up.backup;
-            status.held_up_by = held_up.by;
-            status.held_up_by_prepared = held_up.by_prepared;
-            status.backup = held_up.backup;
-            let tables = status.without_transactions != without_transactions;
-            status.without_transactions = without_transactions;
-            changed || figures || beyond || others || tables
+            let next = RoleStatus {
+                since: if changed {
+                    Instant::now()
+                } else {
+                    status.since
+                },
+                state,
+                lag_ms,
+                applied_total,
+                not_the_rings: self.not_the_rings.clone(),
+                held_up,
+                without_transactions,
+            };
+            let differs = *status != next;
+            *status = next;
+            differs
         });
     }
 }

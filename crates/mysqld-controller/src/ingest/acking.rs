@@ -47,7 +47,7 @@ impl<T: Ticket> Waiting<T> {
                 },
                 () = front_is_due(ledger, &mut committed) => {}
             }
-            let release = self.ledger.release(*committed.borrow(), Instant::now())?;
+            let release = self.ledger.release(*committed.borrow())?;
             shared.figures.oldest(self.ledger.oldest());
             if release.is_empty() {
                 continue;

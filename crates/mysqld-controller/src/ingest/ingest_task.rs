@@ -68,7 +68,7 @@ impl<R: Ring> Ingest<R> {
 
     /// Raises the ACK count at a primary that was attached to above the number that other replicas send.
     async fn detach(&self) {
-        self.figures.detached();
+        self.figures.oldest(None);
         let was_idle = self.status.borrow().state == IngestState::Idle;
         self.go(IngestState::Idle);
         if !was_idle {

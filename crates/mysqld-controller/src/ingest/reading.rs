@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use binlog_format::event::HEADER_LEN;
-use binlog_format::framing::{FramedTransaction, StreamItem, TransactionFramer};
+use binlog_format::framing::{FramedTransaction, SourcePosition, StreamItem, TransactionFramer};
 use binlog_format::gtid::{Gtid, GtidSet};
 use bytes::Bytes;
 use mysql_link::{ConnectOptions, DumpEvent, EventReader};
@@ -120,7 +120,8 @@ impl<R: Ring> Reading<'_, R> {
     async fn take(&mut self, next: DumpEvent) -> Result<(), IngestError> {
         let DumpEvent { event, ack_wanted } = next;
         let bytes = event.bytes().len();
-        self.shared.figures.received(bytes);
+        let figures = self.shared.figures;
+        figures.count(|figures| figures.received_bytes_total += bytes as u64);
         // Drops the event there too: the transaction has its bytes, and freeing a large one is slow as well.
         let framed = long_work::run(bytes, || {
             let event = event;
@@ -168,8 +169,8 @@ impl<R: Ring> Reading<'_, R> {
         if room == self.shared.all_permits {
             self.alone += bytes;
         }
-        self.propose(AppEntry::Transaction(payload), end, bytes, room, came)
-            .await?;
+        let entry = AppEntry::Transaction(payload);
+        self.propose(entry, end, room, came).await?;
         self.sequence_number = transaction.clock.sequence_number;
         if self.unproposed.remove(&transaction.gtid) && self.unproposed.is_empty() {
             self.shared.caught_up.notify_one();
@@ -190,17 +191,11 @@ impl<R: Ring> Reading<'_, R> {
         self.shared.rotating.fetch_add(1, Ordering::AcqRel);
         self.alone = 0;
         // It takes no permits: the next transaction may hold all of them already.
-        self.propose(
-            AppEntry::Rotate(Rotate {
-                format_description,
-                timestamp,
-            }),
-            None,
-            0,
-            0,
-            Instant::now(),
-        )
-        .await
+        let rotate = AppEntry::Rotate(Rotate {
+            format_description,
+            timestamp,
+        });
+        self.propose(rotate, None, 0, Instant::now()).await
     }
 
     fn rotation_due(&self, next: i64, now: u32) -> Option<RotationCause> {
@@ -228,8 +223,7 @@ impl<R: Ring> Reading<'_, R> {
     async fn propose(
         &mut self,
         entry: AppEntry,
-        end: Option<binlog_format::framing::SourcePosition>,
-        bytes: u64,
+        end: Option<SourcePosition>,
         permits: u32,
         since: Instant,
     ) -> Result<(), IngestError> {
@@ -238,12 +232,13 @@ impl<R: Ring> Reading<'_, R> {
         };
         let ticket = self.ring.propose(entry, self.term, &self.sequence).await?;
         if end.is_some() {
-            self.shared.figures.proposed(bytes);
+            self.shared
+                .figures
+                .count(|figures| figures.proposed_total += 1);
         }
         slot.send(LedgerEntry {
             wait: Wait::Proposed(ticket),
             end,
-            bytes,
             permits,
             since,
         });
@@ -262,13 +257,12 @@ impl<R: Ring> Reading<'_, R> {
     async fn note(
         &mut self,
         wait: Wait<R::Ticket>,
-        end: Option<binlog_format::framing::SourcePosition>,
+        end: Option<SourcePosition>,
     ) -> Result<(), IngestError> {
         if let Ok(slot) = self.entries.reserve().await {
             slot.send(LedgerEntry {
                 wait,
                 end,
-                bytes: 0,
                 permits: 0,
                 since: Instant::now(),
             });

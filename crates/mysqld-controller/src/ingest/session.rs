@@ -276,7 +276,7 @@ impl Session {
             error = discarded.discard() => error.into(),
             never = reserve.keep(&options.connect, acks) => match never {},
         };
-        figures.detached();
+        figures.oldest(None);
         (end, waiting.into_tickets())
     }
 }

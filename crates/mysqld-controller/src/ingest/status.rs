@@ -1,6 +1,6 @@
 //! State of ingest for operators, with age and cause, and figures.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use binlog_format::framing::FramingError;
@@ -161,27 +161,6 @@ impl IngestStatus {
     }
 }
 
-/// Counters and gauges, written by ingest.
-#[derive(Debug)]
-pub struct IngestFigures {
-    epoch: Instant,
-    attachments: AtomicU64,
-    not_in_ring: AtomicU64,
-    proposed: AtomicU64,
-    proposed_bytes: AtomicU64,
-    committed: AtomicU64,
-    known: AtomicU64,
-    rotations: AtomicU64,
-    acks: AtomicU64,
-    received_bytes: AtomicU64,
-    in_flight_bytes: AtomicU64,
-    /// Microseconds from the epoch to the arrival of the oldest unacknowledged transaction, plus 1; 0: none.
-    oldest: AtomicU64,
-    longest_wait: AtomicU64,
-    /// Notified after each ACK, and when no transaction waits.
-    pub(super) progress: Notify,
-}
-
 /// The figures at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IngestFiguresView {
@@ -191,126 +170,76 @@ pub struct IngestFiguresView {
     pub not_in_ring_total: u64,
     /// Transactions that were proposed to the ring.
     pub proposed_total: u64,
-    /// Bytes of their canonical payloads.
-    pub proposed_bytes_total: u64,
     /// Of these, those that were committed and released for an ACK.
     pub committed_total: u64,
     /// Transactions that arrived although the log had them: their ACK had been lost.
     pub known_total: u64,
-    /// Files of the ring's log that a rotation began.
-    pub rotations_total: u64,
     /// Semi-sync acknowledgements that were sent.
     pub acks_total: u64,
     /// Bytes of binlog events that were received.
     pub received_bytes_total: u64,
-    /// Bytes proposed and not committed yet.
-    pub in_flight_bytes: u64,
-    /// How long the oldest transaction without an ACK has waited, in seconds; `None` while none waits.
+    /// How long the oldest transaction without an ACK has waited; `None` while none waits.
     pub oldest_unacknowledged: Option<Duration>,
-    /// The longest wait of any transaction from its receipt to its release.
-    pub longest_wait: Duration,
 }
 
-impl Default for IngestFigures {
-    fn default() -> Self {
-        let zero = || AtomicU64::new(0);
-        Self {
-            epoch: Instant::now(),
-            attachments: zero(),
-            not_in_ring: zero(),
-            proposed: zero(),
-            proposed_bytes: zero(),
-            committed: zero(),
-            known: zero(),
-            rotations: zero(),
-            acks: zero(),
-            received_bytes: zero(),
-            in_flight_bytes: zero(),
-            oldest: zero(),
-            longest_wait: zero(),
-            progress: Notify::new(),
-        }
-    }
+/// Counters of ingest, and since when the oldest transaction without an ACK has waited.
+#[derive(Debug, Default)]
+pub struct IngestFigures {
+    now: Mutex<(IngestFiguresView, Option<Instant>)>,
+    /// Notified after each ACK, and when no transaction waits.
+    pub(super) progress: Notify,
 }
 
 impl IngestFigures {
     /// The figures of this moment.
     pub fn view(&self, now: Instant) -> IngestFiguresView {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let oldest = get(&self.oldest).checked_sub(1).map(Duration::from_micros);
+        let (figures, oldest) = self.lock().clone();
         IngestFiguresView {
-            attachments_total: get(&self.attachments),
-            not_in_ring_total: get(&self.not_in_ring),
-            proposed_total: get(&self.proposed),
-            proposed_bytes_total: get(&self.proposed_bytes),
-            committed_total: get(&self.committed),
-            known_total: get(&self.known),
-            rotations_total: get(&self.rotations),
-            acks_total: get(&self.acks),
-            received_bytes_total: get(&self.received_bytes),
-            in_flight_bytes: get(&self.in_flight_bytes),
-            oldest_unacknowledged: oldest
-                .map(|came| now.saturating_duration_since(self.epoch + came)),
-            longest_wait: Duration::from_micros(get(&self.longest_wait)),
+            oldest_unacknowledged: oldest.map(|came| now.saturating_duration_since(came)),
+            ..figures
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (IngestFiguresView, Option<Instant>)> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn count(&self, counts: impl FnOnce(&mut IngestFiguresView)) {
+        counts(&mut self.lock().0);
     }
 
     /// `unproposed`: transactions that the primary has committed and the ring lacks.
     pub(crate) fn attached(&self, unproposed: u128) {
-        add(
-            &self.not_in_ring,
-            u64::try_from(unproposed).unwrap_or(u64::MAX),
-        );
-        add(&self.attachments, 1);
-    }
-
-    pub(crate) fn received(&self, bytes: usize) {
-        add(&self.received_bytes, bytes as u64);
-    }
-
-    pub(crate) fn proposed(&self, bytes: u64) {
-        add(&self.proposed, 1);
-        add(&self.proposed_bytes, bytes);
-        add(&self.in_flight_bytes, bytes);
+        let unproposed = u64::try_from(unproposed).unwrap_or(u64::MAX);
+        self.count(|figures| {
+            figures.not_in_ring_total = figures.not_in_ring_total.saturating_add(unproposed);
+            figures.attachments_total += 1;
+        });
     }
 
     pub(crate) fn released(&self, release: &Release) {
-        add(&self.committed, release.committed);
-        add(&self.known, release.known);
-        add(&self.rotations, release.own);
-        self.in_flight_bytes
-            .fetch_sub(release.bytes, Ordering::Relaxed);
-        self.longest_wait
-            .fetch_max(release.longest_wait.as_micros() as u64, Ordering::Relaxed);
+        self.count(|figures| {
+            figures.committed_total += release.committed;
+            figures.known_total += release.known;
+        });
     }
 
     pub(crate) fn acks(&self) -> u64 {
-        self.acks.load(Ordering::Relaxed)
+        self.lock().0.acks_total
     }
 
     pub(crate) fn acknowledged(&self) {
-        add(&self.acks, 1);
+        self.count(|figures| figures.acks_total += 1);
         self.progress.notify_waiters();
     }
 
+    /// Records since when the oldest transaction has waited; none after the end of an attachment.
     pub(crate) fn oldest(&self, since: Option<Instant>) {
-        let micros = since.map_or(0, |since| {
-            since.saturating_duration_since(self.epoch).as_micros() as u64 + 1
-        });
-        let before = self.oldest.swap(micros, Ordering::Relaxed);
-        if before != 0 && micros == 0 {
+        let before = std::mem::replace(&mut self.lock().1, since);
+        if before.is_some() && since.is_none() {
             self.progress.notify_waiters();
         }
     }
-
-    pub(crate) fn detached(&self) {
-        self.in_flight_bytes.store(0, Ordering::Relaxed);
-        self.oldest(None);
-    }
-}
-
-fn add(counter: &AtomicU64, by: u64) {
-    counter.fetch_add(by, Ordering::Relaxed);
 }
 
 // Why an attachment ended.

@@ -1,5 +1,5 @@
 //! The plan for a member's mysqld: one pure decision, [`decide`], over everything known at one
-//! moment. Observers fill in the [`Facts`] ([`crate::watch`] for mysqld, [`crate::RingObserver`] for the ring). Executors
+//! moment. Observers fill in the [`Facts`] ([`crate::watch`] for mysqld, [`crate::Ring`] for the ring). Executors
 //! carry out the [`Plan`] concurrently, without waiting for each other (decision 69).
 //!
 //! | the ring | mysqld | clients may write ([`write_fence`]) | clients may read ([`read_fence`]) | the log ([`apply`], [`kill`]) |
@@ -22,9 +22,6 @@ pub mod apply;
 pub mod demotion;
 pub mod facts;
 pub mod kill;
-#[cfg(test)]
-#[path = "tests/model.rs"]
-mod model;
 pub mod read_fence;
 pub(crate) mod role_words;
 pub mod same_uuid;
@@ -143,6 +140,10 @@ impl Plan {
             && self.kill.is_none()
     }
 }
+
+#[cfg(test)]
+#[path = "tests/model.rs"]
+mod model;
 
 #[cfg(test)]
 mod tests {
