@@ -62,12 +62,6 @@ impl RingChanges {
     }
 }
 
-impl std::fmt::Debug for RingChanges {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RingChanges").finish_non_exhaustive()
-    }
-}
-
 /// The ring, as the controller of a member's mysqld uses it.
 pub trait Ring: Send + Sync + 'static {
     /// The type of what [`Ring::propose`] returns for each proposal.

@@ -65,9 +65,11 @@ pub struct TailTrim<R: Ring> {
     options: TailTrimOptions,
     /// A dropped attempt may still be accessing the disk.
     at_work: Arc<Mutex<()>>,
-    taking_over: Box<dyn Fn() -> io::Result<bool> + Send + Sync>,
+    /// Whether the takeover of a primary is not complete: then no start is allowed. Until then its commits did not wait for the ring, and
+    /// must not be cut.
+    pub taking_over: Box<dyn Fn() -> io::Result<bool> + Send + Sync>,
     /// Transactions cut off since the member started.
-    trimmed: Arc<AtomicU64>,
+    pub trimmed: Arc<AtomicU64>,
 }
 
 const WAITS: &str = "waiting for the ring to say which transactions are committed";
@@ -88,21 +90,6 @@ impl<R: Ring> TailTrim<R> {
             taking_over: Box::new(|| Ok(false)),
             trimmed: Arc::default(),
         }
-    }
-
-    /// Refuses starts while the takeover of a primary is not complete, by this test. Until then its commits did not wait for the ring, and
-    /// must not be cut.
-    pub fn not_while(
-        mut self,
-        taking_over: impl Fn() -> io::Result<bool> + Send + Sync + 'static,
-    ) -> Self {
-        self.taking_over = Box::new(taking_over);
-        self
-    }
-
-    /// The counter of transactions cut off.
-    pub fn trimmed(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.trimmed)
     }
 
     async fn trim(&self) -> Result<(), TailTrimError> {
@@ -273,14 +260,6 @@ impl<R: Ring> StartGuard for TailTrim<R> {
                 }
             })
             .boxed()
-    }
-}
-
-impl<R: Ring> std::fmt::Debug for TailTrim<R> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TailTrim")
-            .field("options", &self.options)
-            .finish_non_exhaustive()
     }
 }
 

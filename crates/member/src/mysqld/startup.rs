@@ -266,18 +266,17 @@ impl Setup {
     ) -> (Supervised, Arc<AtomicU64>) {
         let note = UnmanagedNote::of(&self.config.data_dir);
         let trim = self.trim_options(&options);
-        let guard = TailTrim::new(ring.clone(), Some(ingest.clone()), trim)
-            .not_while(move || note.is_set());
-        let trimmed = guard.trimmed();
+        let mut guard = TailTrim::new(ring.clone(), Some(ingest.clone()), trim);
+        guard.taking_over = Box::new(move || note.is_set());
+        let trimmed = Arc::clone(&guard.trimmed);
         let figures = Arc::clone(figures);
         let commits_wait = move || {
             let figures = figures.view(Instant::now());
             figures.oldest_unacknowledged.is_some()
         };
-        let (supervisor, handle) = Supervisor::new(options);
-        let supervisor = supervisor
-            .guarded_by(Arc::new(guard))
-            .with_waiting_commits(commits_wait);
+        let (mut supervisor, handle) = Supervisor::new(options);
+        supervisor.guard = Some(Arc::new(guard));
+        supervisor.commits_wait = Some(Box::new(commits_wait));
         let member = &self.ring.member;
         let running = member.essential("keeping mysqld running", supervisor.run());
         let supervised = Supervised {

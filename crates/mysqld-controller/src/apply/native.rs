@@ -39,15 +39,13 @@ pub(super) async fn replicate(
     arrivals: &Arrivals,
     progress: &watch::Sender<NativeProgress>,
 ) -> Result<(), RoleError> {
+    let runs = async {
+        begin(connect, source).await?;
+        Err(watch_threads(connect, arrivals, progress).await)
+    };
     let ended = tokio::select! {
         () = cancel.cancelled() => Ok(()),
-        begun = begin(connect, source) => match begun {
-            Err(cause) => Err(cause),
-            Ok(()) => tokio::select! {
-                () = cancel.cancelled() => Ok(()),
-                cause = watch_threads(connect, arrivals, progress) => Err(cause),
-            },
-        },
+        ended = runs => ended,
     };
     progress.send_replace(NativeProgress::default());
     // The role's next step needs a server without other writers.

@@ -236,22 +236,14 @@ async fn state(
             "SELECT stage, state, IFNULL(estimate, 0), IFNULL(data, 0) FROM performance_schema.clone_progress ORDER BY id",
         )
         .await?;
-    let stages: Vec<Stage> = stages
-        .rows
-        .iter()
-        .map(|row| Stage {
-            name: row.text_at(0).unwrap_or_default().to_owned(),
-            state: row.text_at(1).unwrap_or_default().to_owned(),
-            estimate: row
-                .text_at(2)
-                .and_then(|text| text.parse().ok())
-                .unwrap_or(0),
-            data: row
-                .text_at(3)
-                .and_then(|text| text.parse().ok())
-                .unwrap_or(0),
-        })
-        .collect();
+    let text = |row: &Row, place| row.text_at(place).unwrap_or_default().to_owned();
+    let stage = |row: &Row| Stage {
+        name: text(row, 0),
+        state: text(row, 1),
+        estimate: text(row, 2).parse().unwrap_or(0),
+        data: text(row, 3).parse().unwrap_or(0),
+    };
+    let stages: Vec<Stage> = stages.rows.iter().map(stage).collect();
     let row = status.first();
     let text = |place: usize| row.and_then(|row| row.text_at(place)).unwrap_or_default();
     let session = match (text(3), text(4)) {

@@ -116,9 +116,9 @@ impl fmt::Display for Fix {
     }
 }
 
-/// Words need quotes in `SET`; numbers and ON must not have them.
+/// Words need quotes in `SET`; numbers and switches must not have them.
 pub(crate) fn quoted(value: &str) -> String {
-    if value == "ON" || value.bytes().all(|byte| byte.is_ascii_digit()) {
+    if ["ON", "OFF"].contains(&value) || value.bytes().all(|byte| byte.is_ascii_digit()) {
         value.to_owned()
     } else {
         format!("'{value}'")

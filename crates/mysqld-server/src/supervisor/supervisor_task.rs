@@ -29,9 +29,10 @@ use crate::supervisor::{command_line, process};
 /// Runs a mysqld.
 pub struct Supervisor {
     pub(super) options: SupervisorOptions,
-    pub(super) guard: Option<Arc<dyn StartGuard>>,
-    /// Whether its commits wait for the ring.
-    pub(super) commits_wait: Option<Box<dyn Fn() -> bool + Send + Sync>>,
+    /// Asked before each start.
+    pub guard: Option<Arc<dyn StartGuard>>,
+    /// Whether its commits wait for the ring, where mysqld can no longer be queried.
+    pub commits_wait: Option<Box<dyn Fn() -> bool + Send + Sync>>,
     pub(super) wanted: watch::Receiver<Wanted>,
     /// Number and kind of restart requests, and how many were executed.
     pub(super) restart: (watch::Receiver<(u64, Restart)>, u64),
@@ -76,15 +77,6 @@ const STARTED: Duration = Duration::from_secs(10);
 /// Its files may be there for this much longer than a process.
 const JUST_ENDED: Duration = Duration::from_millis(5);
 
-impl std::fmt::Debug for Supervisor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Supervisor")
-            .field("server", &self.server)
-            .field("status", &*self.status.borrow())
-            .finish_non_exhaustive()
-    }
-}
-
 impl Supervisor {
     /// A supervisor that is not running yet.
     pub fn new(options: SupervisorOptions) -> (Self, SupervisorHandle) {
@@ -118,28 +110,14 @@ impl Supervisor {
             killed: None,
             log_before: 0,
         };
-        (
-            supervisor,
-            SupervisorHandle {
-                wanted,
-                restart,
-                new_data,
-                initialises,
-                status: status_receiver,
-            },
-        )
-    }
-
-    /// Asks this guard before each start.
-    pub fn guarded_by(mut self, guard: Arc<dyn StartGuard>) -> Self {
-        self.guard = Some(guard);
-        self
-    }
-
-    /// Asks this whether commits wait for the ring where mysqld can no longer be queried.
-    pub fn with_waiting_commits(mut self, wait: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        self.commits_wait = Some(Box::new(wait));
-        self
+        let handle = SupervisorHandle {
+            wanted,
+            restart,
+            new_data,
+            initialises,
+            status: status_receiver,
+        };
+        (supervisor, handle)
     }
 
     /// Runs until it has stopped mysqld or received the command to leave it alone. Dropping it leaves mysqld alone too.
