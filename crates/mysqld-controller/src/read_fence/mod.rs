@@ -160,6 +160,6 @@ mod tests {
         assert!(fence.fail("it is down"));
         fence.settle(true);
         assert!(fence.fail("it is down"));
-        assert!(fence.not_before().is_some());
+        assert!(fence.not_before.is_some());
     }
 }
