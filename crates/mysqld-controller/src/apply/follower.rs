@@ -31,7 +31,7 @@ use crate::apply::arrivals::Arrivals;
 use crate::apply::catching_up::{CompareError, errant, executed_by, executed_gtids};
 use crate::apply::errant::Errant;
 use crate::apply::error::RoleError;
-use crate::apply::native::{NativeProgress, replicate};
+use crate::apply::native::replicate;
 use crate::plan::facts::{Applier, Incarnation};
 use crate::ring::{CommittedLog, Ring};
 use crate::watch::WatchReport;
@@ -131,7 +131,7 @@ impl Follower {
         let progress = Arc::new(Progress::with_remarks(Arc::clone(remarks)));
         let (steps, step) = watch::channel(Step::Asking);
         let (stop, shown) = (cancel.clone(), Arc::clone(&progress));
-        let (threads, native) = watch::channel(NativeProgress::default());
+        let (threads, native) = watch::channel(None);
         let (promoting, promoted) = watch::channel(false);
         let (tells, held_up) = watch::channel(HeldUp::default());
         let lag = Lag {
@@ -242,13 +242,13 @@ struct Lag {
     /// Of the applier.
     progress: Arc<Progress>,
     /// Of the server's own threads.
-    native: watch::Receiver<NativeProgress>,
+    native: watch::Receiver<Option<u64>>,
     arrivals: Arrivals,
 }
 
 impl Lag {
     fn ms(&self) -> Option<u64> {
-        let threads = self.native.borrow().lag_ms;
+        let threads = *self.native.borrow();
         threads.or_else(|| match self.progress.lag_start(StageName::Committed) {
             LagStart::Nothing => Some(0),
             LagStart::Unknown => None,
@@ -319,7 +319,7 @@ async fn follow_natively<R: Ring>(
     options: &FollowOptions,
     cancel: CancellationToken,
     arrivals: &Arrivals,
-    progress: &watch::Sender<NativeProgress>,
+    progress: &watch::Sender<Option<u64>>,
     steps: watch::Sender<Step>,
     (reports, on): (watch::Receiver<WatchReport>, Incarnation),
 ) -> Result<(), RoleError> {
