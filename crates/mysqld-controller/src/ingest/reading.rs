@@ -68,17 +68,6 @@ fn permits(bytes: u64, all: u32) -> u32 {
         .clamp(1, all)
 }
 
-/// The GTIDs received in one attachment. A dump sends each of them once.
-#[derive(Debug, Default)]
-pub(super) struct Received(GtidSet);
-
-impl Received {
-    /// True if this is its first arrival.
-    fn is_new(&mut self, gtid: Gtid) -> bool {
-        self.0.add(gtid)
-    }
-}
-
 /// Reads the stream of one attachment.
 pub(super) struct Reading<'a, R: Ring> {
     pub(super) ring: &'a R,
@@ -93,7 +82,8 @@ pub(super) struct Reading<'a, R: Ring> {
     pub(super) unproposed: GtidSet,
     /// Transactions that waited in the primary then, and have to arrive.
     pub(super) awaited: Awaited,
-    pub(super) received: Received,
+    /// The GTIDs received. A dump sends each of them once.
+    pub(super) received: GtidSet,
     pub(super) file_limits: FileLimits,
     pub(super) upstream_format: Bytes,
     /// Of the last transaction that was proposed, or is in the log's last file.
@@ -142,7 +132,7 @@ impl<R: Ring> Reading<'_, R> {
     async fn transaction(&mut self, transaction: FramedTransaction) -> Result<(), IngestError> {
         let came = Instant::now();
         let end = Some(transaction.end_position);
-        if !self.received.is_new(transaction.gtid) {
+        if !self.received.add(transaction.gtid) {
             return Err(IngestError::SentAgain(transaction.gtid));
         }
         if !self.awaited.is_over() {
@@ -395,11 +385,11 @@ mod tests {
     fn a_gtid_that_comes_twice_in_one_attachment_is_refused() {
         const UUID: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
         let gtid = |text: &str| format!("{UUID}:{text}").parse::<Gtid>().unwrap();
-        let mut received = Received::default();
+        let mut received = GtidSet::new();
         for once in ["1", "2", "tag:1", "4", "3"] {
-            assert!(received.is_new(gtid(once)));
+            assert!(received.add(gtid(once)));
         }
-        assert!(!received.is_new(gtid("2")));
+        assert!(!received.add(gtid("2")));
     }
 }
 

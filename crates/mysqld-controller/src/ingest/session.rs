@@ -22,7 +22,7 @@ use tracing::{debug, warn};
 use crate::ingest::ack_ledger::AckLedger;
 use crate::ingest::acking::{AwaitedAcks, DUMPS, Waiting};
 use crate::ingest::attachment::{Attachment, EarlierLooks, PrimaryGtids};
-use crate::ingest::reading::{IngestOptions, Reading, Received, Shared};
+use crate::ingest::reading::{IngestOptions, Reading, Shared};
 use crate::ingest::reserve::{Reserve, checksum, quick_look};
 use crate::ingest::status::{IngestError, IngestFigures};
 use crate::ring::{Ring, RingLog};
@@ -232,7 +232,7 @@ impl Session {
             sequence: ProposalSequence::default(),
             unproposed: self.attachment.unproposed,
             awaited: self.attachment.awaited,
-            received: Received::default(),
+            received: GtidSet::new(),
             file_limits: options.file_limits,
             upstream_format: Bytes::new(),
             alone: 0,
