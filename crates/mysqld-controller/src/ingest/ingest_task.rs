@@ -16,7 +16,7 @@ use crate::ingest::attachment::EarlierLooks;
 use crate::ingest::reading::IngestOptions;
 use crate::ingest::reserve::Reserve;
 use crate::ingest::session::{LOOK_LASTS, Prospect, Session, raise_acks};
-use crate::ingest::status::{Failure, IngestError, IngestFigures, IngestState, IngestStatus};
+use crate::ingest::status::{IngestError, IngestFigures, IngestState, IngestStatus};
 use crate::ring::Ring;
 use crate::status::Readiness;
 
@@ -164,13 +164,7 @@ impl<R: Ring> Ingest<R> {
                 return;
             }
             let wait = backoff.fail();
-            let failure = Failure {
-                cause: error.to_string(),
-                acknowledged: self.figures.acks() > acks,
-                of_the_ring: error.is_of_the_ring(),
-                lacks_the_log: error.lacks_the_log(),
-            };
-            self.fail(failure, wait);
+            self.fail(&error, self.figures.acks() > acks, wait);
             tokio::select! {
                 () = self.ring.leadership_over(term) => return,
                 () = tokio::time::sleep(wait) => {}
@@ -198,16 +192,17 @@ impl<R: Ring> Ingest<R> {
         Session::open(&*self.ring, &self.options, reserve, prospect, earlier).await
     }
 
-    fn fail(&self, failure: Failure, wait: Duration) {
+    fn fail(&self, error: &IngestError, acknowledged: bool, wait: Duration) {
         // A repeated cause is logged only once as a warning.
-        let cause = &failure.cause;
-        if self.status.borrow().last_failure.as_ref() == Some(cause) {
+        let cause = error.to_string();
+        if self.status.borrow().last_failure.as_ref() == Some(&cause) {
             debug!(retry_in = ?wait, "still not attached to the primary: {cause}");
         } else {
             warn!(retry_in = ?wait, "not attached to the primary: {cause}");
         }
+        let now = Instant::now();
         self.status
-            .send_modify(|status| status.fail(failure, Instant::now()));
+            .send_modify(|status| status.fail(error, acknowledged, now));
     }
 
     /// Failure observers must not wait for the end of this attempt.

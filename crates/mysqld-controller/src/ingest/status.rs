@@ -64,18 +64,6 @@ pub struct Failing {
     pub lacks_the_log: bool,
 }
 
-/// How an attempt ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failure {
-    pub(crate) cause: String,
-    /// True if a transaction was acknowledged before.
-    pub(crate) acknowledged: bool,
-    /// Whether the ring caused it, and not the primary: another primary would not help.
-    pub(crate) of_the_ring: bool,
-    /// True if the primary lacks transactions that the ring has.
-    pub(crate) lacks_the_log: bool,
-}
-
 /// A longer attachment ends a series of failures: it exceeds the dump's silence limit.
 const LASTING: Duration = Duration::from_secs(10);
 /// A shorter failure is transient, such as a closed connection.
@@ -129,18 +117,19 @@ impl IngestStatus {
         self.failing.take().is_some()
     }
 
-    /// Records a failed attempt.
-    pub(crate) fn fail(&mut self, failure: Failure, now: Instant) {
-        let goes_on = !failure.acknowledged && !self.has_lasted(now);
+    /// Records a failed attempt, and whether a transaction was acknowledged before. Where the ring caused it, another primary would not
+    /// help.
+    pub(crate) fn fail(&mut self, error: &IngestError, acknowledged: bool, now: Instant) {
+        let cause = error.to_string();
+        let goes_on = !acknowledged && !self.has_lasted(now);
         let before = self.failing.take().filter(|_| goes_on);
-        if !failure.of_the_ring {
+        if !error.is_of_the_ring() {
             self.failing = Some(Failing {
                 since: before.map_or(now, |before| before.since),
-                cause: failure.cause.clone(),
-                lacks_the_log: failure.lacks_the_log,
+                cause: cause.clone(),
+                lacks_the_log: error.lacks_the_log(),
             });
         }
-        let cause = failure.cause;
         self.go(IngestState::Failed { cause }, now);
     }
 
@@ -298,7 +287,7 @@ pub enum IngestError {
 
 impl IngestError {
     /// Whether the ring caused the failure, and not the primary.
-    pub(crate) fn is_of_the_ring(&self) -> bool {
+    fn is_of_the_ring(&self) -> bool {
         matches!(
             self,
             Self::LeadershipOver | Self::Ring(_) | Self::NotCommitted(_)
@@ -306,7 +295,7 @@ impl IngestError {
     }
 
     /// True if the primary lacks transactions that the ring has.
-    pub(crate) fn lacks_the_log(&self) -> bool {
+    fn lacks_the_log(&self) -> bool {
         matches!(self, Self::Attach(AttachRefusal::PrimaryLacks { .. }))
     }
 }
@@ -321,7 +310,13 @@ fn listed(findings: &[Finding]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use binlog_format::gtid::GtidSet;
+
     use super::*;
+
+    const NOT_SET_UP: IngestError = IngestError::NotSetUp {
+        findings: Vec::new(),
+    };
 
     #[test]
     fn attempts_that_fail_in_a_row_are_one_failure() {
@@ -346,11 +341,9 @@ mod tests {
     fn what_is_attached_to_and_fails_again_without_an_ack_fails_all_the_time() {
         let began = Instant::now();
         let at = |seconds| began + Duration::from_secs(seconds);
-        let failure = |acknowledged, of_the_ring| Failure {
-            cause: "lost events".to_owned(),
-            acknowledged,
-            of_the_ring,
-            lacks_the_log: false,
+        let failure = |of_the_ring| match of_the_ring {
+            true => IngestError::Ring(RingError("it refuses".to_owned())),
+            false => NOT_SET_UP,
         };
         let fails_since = |status: &IngestStatus, second| {
             let failing = status.failing(at(second));
@@ -358,7 +351,7 @@ mod tests {
         };
         let mut status = IngestStatus::new(at(0));
         status.go(IngestState::Attached, at(0));
-        status.fail(failure(false, false), at(60));
+        status.fail(&failure(false), false, at(60));
         assert_eq!(fails_since(&status, 61), None);
         assert_eq!(fails_since(&status, 62), Some(60));
         for second in 63..90 {
@@ -367,7 +360,7 @@ mod tests {
             status.go(IngestState::CatchingUp, at(second));
             status.go(IngestState::Attached, at(second));
             assert_eq!(fails_since(&status, second), Some(60));
-            status.fail(failure(false, false), at(second));
+            status.fail(&failure(false), false, at(second));
             assert_eq!(fails_since(&status, second), Some(60));
         }
         // One that acknowledges ends the series immediately. Regression: its primary was given up all the same.
@@ -380,15 +373,15 @@ mod tests {
         status.go(IngestState::Attached, at(90));
         assert_eq!(fails_since(&status, 99), Some(60));
         assert_eq!(fails_since(&status, 100), None);
-        status.fail(failure(false, false), at(101));
+        status.fail(&failure(false), false, at(101));
         assert_eq!(fails_since(&status, 103), Some(101));
         status.go(IngestState::Attached, at(104));
-        status.fail(failure(true, false), at(105));
+        status.fail(&failure(false), true, at(105));
         assert_eq!(fails_since(&status, 107), Some(105));
         // A transaction that the ring refuses would be refused from another primary, too.
-        status.fail(failure(false, true), at(108));
+        status.fail(&failure(true), false, at(108));
         assert_eq!(fails_since(&status, 118), None);
-        status.fail(failure(false, false), at(120));
+        status.fail(&failure(false), false, at(120));
         status.go(IngestState::Idle, at(121));
         status.go(IngestState::Attaching, at(122));
         assert_eq!(fails_since(&status, 123), None);
@@ -397,22 +390,22 @@ mod tests {
     #[test]
     fn a_primary_lacks_the_log_until_an_attempt_finds_something_else_or_comes_about() {
         let now = Instant::now();
-        let found = |lacks_the_log| Failure {
-            cause: "mysqld lacks committed transactions".to_owned(),
-            acknowledged: false,
-            of_the_ring: false,
-            lacks_the_log,
+        let found = |lacks_the_log| match lacks_the_log {
+            true => IngestError::Attach(AttachRefusal::PrimaryLacks {
+                missing: GtidSet::new(),
+            }),
+            false => NOT_SET_UP,
         };
         let mut status = IngestStatus::new(now);
-        status.fail(found(true), now);
+        status.fail(&found(true), false, now);
         assert!(status.lacks_the_log());
         status.go(IngestState::Attaching, now);
         assert!(status.lacks_the_log());
         status.go(IngestState::Attached, now);
         assert!(!status.lacks_the_log());
-        status.fail(found(false), now);
+        status.fail(&found(false), false, now);
         assert!(!status.lacks_the_log());
-        status.fail(found(true), now);
+        status.fail(&found(true), false, now);
         status.go(IngestState::Idle, now);
         assert!(!status.lacks_the_log());
     }
