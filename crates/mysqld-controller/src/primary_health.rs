@@ -305,7 +305,6 @@ mod tests {
     fn role(state: RoleState, lag_ms: Option<u64>) -> RoleStatus {
         RoleStatus {
             state,
-            since: Instant::now(),
             lag_ms,
             applied_total: 0,
             not_the_rings: GtidSet::default(),

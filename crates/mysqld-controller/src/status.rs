@@ -124,8 +124,6 @@ impl From<Hold> for RoleState {
 pub struct RoleStatus {
     /// The current role of mysqld in its ring.
     pub state: RoleState,
-    /// When that state began.
-    pub since: Instant,
     /// Milliseconds by which the applier lags behind this member's copy of the ring's log, while it follows.
     pub lag_ms: Option<u64>,
     /// Transactions applied since this member started.
@@ -142,10 +140,9 @@ pub struct RoleStatus {
 }
 
 impl RoleStatus {
-    pub(crate) fn new(now: Instant) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             state: RoleState::Unknown,
-            since: now,
             lag_ms: None,
             applied_total: 0,
             not_the_rings: GtidSet::default(),

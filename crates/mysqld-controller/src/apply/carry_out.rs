@@ -91,7 +91,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
         readiness: watch::Sender<Readiness>,
         reports: watch::Receiver<WatchReport>,
     ) -> (Self, watch::Receiver<RoleStatus>) {
-        let (status, receiver) = watch::channel(RoleStatus::new(Instant::now()));
+        let (status, receiver) = watch::channel(RoleStatus::new());
         let standing = options.standing.load();
         readiness.send_replace(Readiness::Unknown);
         let arrivals = Arrivals::default();
@@ -482,16 +482,10 @@ impl<R: Ring + CommittedLog> Apply<R> {
         let without_transactions = without_transactions.iter().map(ToString::to_string);
         let without_transactions = without_transactions.collect();
         self.status.send_if_modified(|status| {
-            let changed = status.state != state;
-            if changed {
+            if status.state != state {
                 log_change(&status.state, &state);
             }
             let next = RoleStatus {
-                since: if changed {
-                    Instant::now()
-                } else {
-                    status.since
-                },
                 state,
                 lag_ms,
                 applied_total,

@@ -453,7 +453,7 @@ impl Watcher {
                 locked_out,
                 ..report.after(look.protection, look.server, standing, now)
             };
-            if next.since == now && next.protection != report.protection && !follows {
+            if !next.protection.is_like(&report.protection) && !follows {
                 tell(&next.protection);
             }
             let known = advice_of(report);

@@ -9,8 +9,8 @@ use thiserror::Error;
 use uuid::Uuid;
 
 use crate::closed_server::AdministratorsWrite;
-use crate::provision::ProvisionError;
 use crate::provision::other_engines::other_engines;
+use crate::provision::{At, ProvisionError};
 
 /// Everything that a recipient needs for its copy.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,19 +66,18 @@ pub async fn offer(
     recipient: MemberId,
 ) -> Result<CloneOffer, ProvisionError> {
     let opened = Connection::open_with_own_settings(connect).await;
-    let mut connection =
-        opened.map_err(ProvisionError::at("the donor's mysqld cannot be reached"))?;
+    let mut connection = opened.at("the donor's mysqld cannot be reached")?;
     let others = other_engines(&mut connection)
         .await
-        .map_err(ProvisionError::at("which engines tables have"))?;
+        .at("which engines tables have")?;
     if !others.is_empty() {
         return Err(ProvisionError::OtherEngines(others.join(", ")));
     }
     let keyring_needed = is_encrypted(&mut connection)
         .await
-        .map_err(ProvisionError::at("whether data are encrypted"))?;
+        .at("whether data are encrypted")?;
     let grants = connection.query("SHOW GRANTS").await;
-    let grants = grants.map_err(ProvisionError::at("what the member's account may"))?;
+    let grants = grants.at("what the member's account may")?;
     let grants = grants.values();
     let member_grants = grants.map(str::to_owned).collect();
     let account = CloneAccount::random(recipient);
@@ -113,10 +112,8 @@ pub async fn offer(
     connection
         .execute("SET SESSION sql_log_bin = 0")
         .await
-        .map_err(ProvisionError::at(what))?;
-    let open = AdministratorsWrite::begin(&mut connection)
-        .await
-        .map_err(ProvisionError::at(what))?;
+        .at(what)?;
+    let open = AdministratorsWrite::begin(&mut connection).await.at(what)?;
     let made = async {
         if !has_plugin(&mut connection).await? {
             install_plugin(&mut connection).await?;
@@ -130,8 +127,8 @@ pub async fn offer(
     .await;
     open.end(&mut connection)
         .await
-        .map_err(ProvisionError::at("the donor cannot be closed again"))?;
-    made.map_err(ProvisionError::at(what))?;
+        .at("the donor cannot be closed again")?;
+    made.at(what)?;
     connection.close().await;
     Ok(CloneOffer {
         account,
@@ -154,23 +151,19 @@ pub async fn withdraw(
     account: &CloneAccount,
 ) -> Result<(), ProvisionError> {
     let what = "the account of the copy cannot be removed at the donor";
-    let mut connection = Connection::open_with_own_settings(connect)
-        .await
-        .map_err(ProvisionError::at(what))?;
+    let mut connection = Connection::open_with_own_settings(connect).await.at(what)?;
     connection
         .execute("SET SESSION sql_log_bin = 0")
         .await
-        .map_err(ProvisionError::at(what))?;
-    let open = AdministratorsWrite::begin(&mut connection)
-        .await
-        .map_err(ProvisionError::at(what))?;
+        .at(what)?;
+    let open = AdministratorsWrite::begin(&mut connection).await.at(what)?;
     let dropped = connection
         .execute(format!("DROP USER IF EXISTS '{account}'@'%'"))
         .await;
     open.end(&mut connection)
         .await
-        .map_err(ProvisionError::at("the donor cannot be closed again"))?;
-    dropped.map_err(ProvisionError::at(what))?;
+        .at("the donor cannot be closed again")?;
+    dropped.at(what)?;
     connection.close().await;
     Ok(())
 }
@@ -284,7 +277,7 @@ pub(super) async fn install_plugin(connection: &mut Connection) -> Result<(), Li
 
 pub(super) async fn reach(connect: &ConnectOptions) -> Result<Connection, ProvisionError> {
     let opened = Connection::open_with_own_settings(connect).await;
-    opened.map_err(ProvisionError::at("mysqld cannot be reached"))
+    opened.at("mysqld cannot be reached")
 }
 
 pub(super) async fn value(
@@ -292,10 +285,7 @@ pub(super) async fn value(
     query: &str,
     what: &'static str,
 ) -> Result<String, ProvisionError> {
-    let answer = connection
-        .query(query)
-        .await
-        .map_err(ProvisionError::at(what))?;
+    let answer = connection.query(query).await.at(what)?;
     let text = answer.value();
     text.map(str::to_owned)
         .ok_or(ProvisionError::Answer { what })

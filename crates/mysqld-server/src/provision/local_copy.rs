@@ -9,9 +9,9 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::closed_server::AdministratorsWrite;
-use crate::provision::ProvisionError;
 use crate::provision::donor::{has_plugin, install_plugin, is_encrypted, number, reach, value};
 use crate::provision::other_engines::other_engines;
+use crate::provision::{At, ProvisionError};
 
 /// The longest that a copy may take.
 const LONGEST_COPY: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -61,10 +61,10 @@ pub async fn local_source(connect: &ConnectOptions) -> Result<LocalSource, Provi
     .await?;
     let keyring_needed = is_encrypted(&mut connection)
         .await
-        .map_err(ProvisionError::at("whether data are encrypted"))?;
+        .at("whether data are encrypted")?;
     let other_engines = other_engines(&mut connection)
         .await
-        .map_err(ProvisionError::at("which engines tables have"))?;
+        .at("which engines tables have")?;
     connection.close().await;
     Ok(LocalSource {
         version,
@@ -131,15 +131,15 @@ pub async fn ready_for_copies(connect: &ConnectOptions) -> Result<(), ProvisionE
     let mut connection = reach(connect).await?;
     let what = "the clone plugin cannot be installed";
     let has = has_plugin(&mut connection).await;
-    if has.map_err(ProvisionError::at(what))? {
+    if has.at(what)? {
         return Ok(());
     }
     let open = AdministratorsWrite::begin(&mut connection).await;
-    let open = open.map_err(ProvisionError::at(what))?;
+    let open = open.at(what)?;
     let installed = install_plugin(&mut connection).await;
     let closed = open.end(&mut connection).await;
-    closed.map_err(ProvisionError::at("the server cannot be closed again"))?;
-    installed.map_err(ProvisionError::at(what))?;
+    closed.at("the server cannot be closed again")?;
+    installed.at(what)?;
     connection.close().await;
     Ok(())
 }
@@ -178,7 +178,7 @@ impl LocalCopy {
         let copied = (self.connection)
             .query_within(statement, LONGEST_COPY)
             .await;
-        copied.map_err(ProvisionError::at("mysqld did not copy its data"))?;
+        copied.at("mysqld did not copy its data")?;
         self.connection.close().await;
         Ok(())
     }
@@ -202,10 +202,7 @@ pub async fn copy_under_way(
 ) -> Result<Option<CopyUnderWay>, ProvisionError> {
     let what = "mysqld does not say whether a copy is under way";
     let mut connection = reach(connect).await?;
-    if !has_plugin(&mut connection)
-        .await
-        .map_err(ProvisionError::at(what))?
-    {
+    if !has_plugin(&mut connection).await.at(what)? {
         return Ok(None);
     }
     // The table keeps its entry from before a restart: only the session counts.
@@ -215,7 +212,7 @@ pub async fn copy_under_way(
              AND EXISTS (SELECT 1 FROM performance_schema.threads t WHERE t.processlist_id = s.pid)",
         )
         .await
-        .map_err(ProvisionError::at(what))?;
+        .at(what)?;
     let Some(row) = answer.first() else {
         return Ok(None);
     };
@@ -232,7 +229,7 @@ pub async fn copy_under_way(
 pub async fn end_copy(connect: &ConnectOptions, id: u32) -> Result<(), ProvisionError> {
     let what = "the copy cannot be ended";
     let killed = Connection::kill(connect, id).await;
-    killed.map_err(ProvisionError::at(what))?;
+    killed.at(what)?;
     let deadline = Instant::now() + END;
     let mut connection = reach(connect).await?;
     let left =

@@ -69,3 +69,14 @@ impl ProvisionError {
         move |source| Self::Server { what, source }
     }
 }
+
+/// Adds what a statement was for to its error.
+trait At<T> {
+    fn at(self, what: &'static str) -> Result<T, ProvisionError>;
+}
+
+impl<T> At<T> for Result<T, LinkError> {
+    fn at(self, what: &'static str) -> Result<T, ProvisionError> {
+        self.map_err(ProvisionError::at(what))
+    }
+}

@@ -7,11 +7,11 @@ use mysql_link::{ConnectOptions, Connection, LinkError, Row, literal, server_cod
 
 use crate::binlog_place::BinlogPlace;
 use crate::channels::drop_channel;
-use crate::provision::ProvisionError;
 use crate::provision::donor::{
     CloneAccount, CloneOffer, drop_accounts, has_keyring, has_plugin, install_plugin, number,
     reach, value,
 };
+use crate::provision::{At, ProvisionError};
 use crate::sessions::end_clients;
 use crate::settings::{StopWaitingError, stop_waiting_for_acks};
 
@@ -35,7 +35,7 @@ pub async fn schema_sizes(connect: &ConnectOptions) -> Result<Vec<(String, u64)>
              GROUP BY s.schema_name ORDER BY s.schema_name",
         )
         .await
-        .map_err(ProvisionError::at(what))?;
+        .at(what)?;
     connection.close().await;
     let schemas = answer.rows.iter().map(|row| {
         let bytes = row.text_at(1).and_then(|bytes| bytes.parse().ok());
@@ -69,7 +69,7 @@ pub async fn log_place(
     }
     if before == BeforeALook::BeginAFile {
         let flushed = connection.execute("FLUSH BINARY LOGS").await;
-        flushed.map_err(ProvisionError::at("a new binlog file cannot be begun"))?;
+        flushed.at("a new binlog file cannot be begun")?;
     }
     let data_dir = value(&mut connection, "SELECT @@GLOBAL.datadir", what).await?;
     let index = value(&mut connection, "SELECT @@GLOBAL.log_bin_index", what).await?;
@@ -96,7 +96,7 @@ pub async fn make_ready(
     let what = "mysqld cannot be made ready for the copy";
     if offer.keyring_needed {
         let has_keyring = has_keyring(&mut connection).await;
-        if !has_keyring.map_err(ProvisionError::at("whether it has a keyring"))? {
+        if !has_keyring.at("whether it has a keyring")? {
             return Err(ProvisionError::NoKeyring);
         }
     }
@@ -122,7 +122,7 @@ pub async fn make_ready(
         let list = format!("SET GLOBAL clone_valid_donor_list = {}", literal(&donor));
         connection.execute(&list).await
     };
-    made.await.map_err(ProvisionError::at(what))?;
+    made.await.at(what)?;
     connection.close().await;
     Ok(())
 }
@@ -198,9 +198,7 @@ pub async fn look(connect: &ConnectOptions, account: &CloneAccount) -> CopyState
     let looked = async {
         let mut connection = reach(connect).await?;
         let found = state(&mut connection, account).await;
-        let found = found.map_err(ProvisionError::at(
-            "mysqld does not say how far the copy is",
-        ))?;
+        let found = found.at("mysqld does not say how far the copy is")?;
         connection.close().await;
         Ok::<CopyState, ProvisionError>(found)
     };
@@ -325,7 +323,7 @@ pub async fn finish(connect: &ConnectOptions) -> Result<(), ProvisionError> {
         drop_accounts(&mut connection, &CloneAccount::pattern(None)).await
     };
     let what = "the accounts that came with the copy cannot be removed";
-    finished.await.map_err(ProvisionError::at(what))?;
+    finished.await.at(what)?;
     connection.close().await;
     Ok(())
 }
@@ -377,9 +375,8 @@ pub async fn roll_back_prepared(
         }
         Ok(())
     };
-    done.await.map_err(ProvisionError::at(
-        "prepared XA transactions cannot be rolled back",
-    ))?;
+    done.await
+        .at("prepared XA transactions cannot be rolled back")?;
     connection.close().await;
     Ok(())
 }

@@ -4,15 +4,13 @@ use std::fmt;
 
 use binlog_format::event::MAX_EVENT_BYTES;
 use raft_types::MAX_TRANSACTION_BYTES;
-use serde::Serialize;
 use uuid::Uuid;
 
 use crate::binlog_place::BinlogPlace;
 use crate::settings::observed::SemiSyncReplica;
 
 /// The setting or state that a finding is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Check {
     /// Version and product of the server.
     Version,
@@ -77,8 +75,7 @@ pub enum Check {
 }
 
 /// Severity of a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// Informational; no loss follows from it.
     Advice,
@@ -89,8 +86,7 @@ pub enum Severity {
 }
 
 /// How to fix a finding.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fix {
     /// Statements to run as an administrator, in this order.
     Sql(Vec<String>),
@@ -126,7 +122,7 @@ pub(crate) fn quoted(value: &str) -> String {
 }
 
 /// A wrong setting or state.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// The setting or state that it is about.
     pub check: Check,

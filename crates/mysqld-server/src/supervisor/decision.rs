@@ -10,8 +10,7 @@ use tokio::time::Instant;
 pub const UNASKED_STOP: Duration = Duration::from_secs(2);
 
 /// A process id of the operating system.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
-#[serde(transparent)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessId(pub i32);
 
 /// The process that runs on the data directory.

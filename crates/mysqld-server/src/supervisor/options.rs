@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use mysql_link::ConnectOptions;
-use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -107,8 +106,7 @@ impl SupervisorOptions {
 // The supervisor's reports, and its commands.
 
 /// The supervisor's current activity.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "state", rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SupervisorState {
     /// No check yet.
     Beginning,
