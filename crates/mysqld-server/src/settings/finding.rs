@@ -189,12 +189,11 @@ pub struct Requirements {
     pub replica_server_id: u32,
     /// The server UUID under which the member attaches.
     pub replica_uuid: Uuid,
-    /// Whether the member changes settings where possible. If not, it only reports.
+    /// Whether the member changes settings where possible, and installs a missing semi-sync plugin, which needs `super_read_only` off for a
+    /// moment. If not, it only reports.
     pub manage_settings: bool,
     /// Accepts a server of a version or product that is not fully tested.
     pub accept_unproven: bool,
-    /// Whether a missing semi-sync plugin may be installed, which needs `super_read_only` off for a moment.
-    pub may_install_plugin: bool,
     /// Whether another program starts the server (`mysql.mode = "attach"`): settings for its next start are persisted in it.
     pub starts_elsewhere: bool,
     /// Where the member reads the server's binlog after a crash; `None` where its configuration does not determine that.
@@ -215,7 +214,6 @@ impl Requirements {
             replica_uuid,
             manage_settings: true,
             accept_unproven: false,
-            may_install_plugin: true,
             starts_elsewhere: false,
             binlog: None,
             native: false,

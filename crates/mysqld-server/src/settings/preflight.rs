@@ -287,9 +287,7 @@ impl Findings<'_> {
         let Some(grants) = &self.observed.grants else {
             return;
         };
-        let installs = self.observed.semi_sync().is_none()
-            && requirements.manage_settings
-            && requirements.may_install_plugin;
+        let installs = self.observed.semi_sync().is_none() && requirements.manage_settings;
         let further = NATIVE_RIGHTS.into_iter().filter(|right| match right {
             right if NEEDED.contains(right) => false,
             Privilege::InsertMysqlPlugin => requirements.native || installs,

@@ -17,7 +17,8 @@ use crate::read_only::ReadOnlyError;
 use crate::sessions::{end_clients, is_a_dump};
 use crate::settings::{Depth, observe};
 use crate::supervisor::decision::{
-    Action, Backoff, DataDir, Found, ProcessId, Restart, Situation, Stopping, Wanted, decide,
+    Action, Backoff, DataDir, Found, ProcessId, Restart, STOP_LIMIT, Situation, Stopping, Wanted,
+    decide,
 };
 use crate::supervisor::launch::SupervisorError;
 use crate::supervisor::options::{
@@ -72,6 +73,8 @@ fn child_id(child: &Child) -> Option<ProcessId> {
 const POLL: Duration = Duration::from_millis(100);
 /// Between two checks of a mysqld that runs. The system reports its end.
 const STEADY_POLL: Duration = Duration::from_secs(1);
+/// How long an initialisation may take.
+const INITIALISE_LIMIT: Duration = Duration::from_secs(300);
 /// A wrapper has started its program after this time.
 const STARTED: Duration = Duration::from_secs(10);
 /// Its files may be there for this much longer than a process.
@@ -177,7 +180,6 @@ impl Supervisor {
             not_before: self.not_before,
             stopping: self.stopping,
             drain_limit: self.options.drain_limit,
-            stop_limit: self.options.stop_limit,
         })
     }
 
@@ -397,11 +399,10 @@ impl Supervisor {
             .initialise_words(has_account.then(|| statements.to_string_lossy()).as_deref());
         let unwanted = self.unwanted();
         self.log_before = self.options.server.error_log_len();
-        let limit = self.options.initialise_limit;
         let ended = self
             .options
             .server
-            .run_bounded(&words, limit, unwanted)
+            .run_bounded(&words, INITIALISE_LIMIT, unwanted)
             .await;
         // It holds a password.
         if has_account {
@@ -463,7 +464,7 @@ impl Supervisor {
         // It would wait ten seconds for them to end by themselves.
         close_sessions(&self.options.account).await;
         let asked = match &self.options.external {
-            Some(external) => external.stop(self.options.stop_limit).await,
+            Some(external) => external.stop(STOP_LIMIT).await,
             None => process::ask(id).map_err(SupervisorError::from),
         };
         if let Err(cause) = asked {
