@@ -145,13 +145,21 @@ impl HealthObserver {
     }
 
     /// Waits until the health may have changed. Cancel safe.
-    pub async fn changed(&mut self) {
+    async fn changed(&mut self) {
         tokio::select! {
             () = changed(&mut self.reports) => {}
             () = changed(&mut self.ingest) => {}
             () = maybe_changed(self.supervisor.as_mut()) => {}
             () = maybe_changed(self.role.as_mut()) => {}
         }
+    }
+}
+
+/// Waits for a change of a health; indefinitely where none is observed. Cancel safe.
+pub async fn health_changed(observer: &mut Option<HealthObserver>) {
+    match observer {
+        Some(observer) => observer.changed().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -22,7 +22,7 @@ use consensus::{DatabaseState, Term};
 use futures::future::BoxFuture;
 use mysql_link::{ConnectOptions, LinkError};
 use mysqld_controller::plan::takeover::{Next, Progress, next};
-use mysqld_controller::primary_health::{HealthObserver, PrimaryHealth};
+use mysqld_controller::primary_health::{HealthObserver, PrimaryHealth, health_changed};
 use mysqld_controller::primary_writer::{PauseError, PrimaryWriter};
 use mysqld_controller::ring::Ring;
 use mysqld_controller::status::WriteFenceStatus;
@@ -435,15 +435,9 @@ impl MysqldManagement {
         let mut wanted: Option<GtidSet> = None;
         loop {
             let mut health = self.health_observer();
-            let health = async {
-                match &mut health {
-                    Some(health) => health.changed().await,
-                    None => std::future::pending().await,
-                }
-            };
             let ended = tokio::select! {
                 changed = leadership.changed() => changed.is_err(),
-                () = health => false,
+                () = health_changed(&mut health) => false,
                 () = tokio::time::sleep(TAKEOVER_LOOK) => false,
             };
             // The member has ended, or another operation has released mysqld.
