@@ -126,9 +126,7 @@ impl<R: Ring> TailTrim<R> {
     }
 
     async fn restore(&self, place: &BinlogPlace) -> Result<(), TailTrimError> {
-        let limit = self.options.max_transaction_bytes;
-        let work = move |place: &BinlogPlace, member_dir: &Path| restore(place, member_dir, limit);
-        if let Some(gtids) = self.on_disk(place.clone(), work).await? {
+        if let Some(gtids) = self.on_disk(place.clone(), restore).await? {
             warn!(%gtids, "transactions that mysqld had committed without the ring are in its binlog again");
         }
         Ok(())
@@ -143,9 +141,8 @@ impl<R: Ring> TailTrim<R> {
             Survey::Refused(refusal) => return Err(refusal.into()),
             Survey::Ask => {
                 let committed = self.settled().await?;
-                let limit = self.options.max_transaction_bytes;
                 let work = move |place: &BinlogPlace, member_dir: &Path| {
-                    trim_last(place, member_dir, &committed, limit)
+                    trim_last(place, member_dir, &committed)
                 };
                 self.on_disk(place.clone(), work).await?
             }
