@@ -151,10 +151,10 @@ fn sessions_of_the_member(set: &Cluster, index: usize) -> Vec<String> {
     let rows = set
         .client(index)
         .sql(
-            "SELECT program.attr_value FROM performance_schema.processlist AS session \
-             JOIN performance_schema.session_connect_attrs AS program ON program.processlist_id = session.id \
-             WHERE session.user = 'root' AND program.attr_name = 'program_name' AND program.attr_value LIKE 'witness%' \
-             AND program.attr_value NOT IN ('witness-applier', 'witness-own-account') ORDER BY program.attr_value",
+            "SELECT a.attr_value FROM performance_schema.processlist AS p \
+             JOIN performance_schema.session_connect_attrs AS a ON a.processlist_id = p.id \
+             WHERE p.user = 'root' AND a.attr_name = 'program_name' AND a.attr_value LIKE 'witness%' \
+             AND a.attr_value NOT IN ('witness-applier', 'witness-own-account') ORDER BY a.attr_value",
         )
         .unwrap();
     rows.0.into_iter().flatten().collect()

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use binlog_format::event::HEADER_LEN;
 use binlog_format::framing::{FramedTransaction, SourcePosition, StreamItem, TransactionFramer};
-use binlog_format::gtid::{Gtid, GtidSet};
+use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
 use mysql_link::{ConnectOptions, DumpEvent, EventReader};
 use mysqld_server::settings::Requirements;
@@ -378,6 +378,8 @@ fn same_format(ours: &[u8], theirs: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use binlog_format::gtid::Gtid;
+
     use super::*;
 
     /// The second one would be proposed, and its ACK would let it through.
