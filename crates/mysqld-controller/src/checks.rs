@@ -10,9 +10,9 @@ use mysql_link::ConnectOptions;
 use mysqld_server::settings::{OwnAccount, log_in};
 use tokio::sync::watch;
 
-use crate::apply::never_sent;
 use crate::ingest::IngestStatus;
-use crate::ring::Ring;
+use crate::ring::{Ring, RingError};
+use crate::watch::WatchReport;
 
 /// Interval between checks of the account.
 const LOG_IN_EVERY: Duration = Duration::from_secs(10);
@@ -30,6 +30,8 @@ pub struct Checks<R> {
     pub account: OwnAccount,
     /// Whether the primary's transactions arrive.
     pub ingest: watch::Receiver<IngestStatus>,
+    /// The watch's reports.
+    pub reports: watch::Receiver<WatchReport>,
 }
 
 /// The warnings of the checks.
@@ -46,8 +48,8 @@ impl<R: Ring> Checks<R> {
     pub fn start(self) -> (impl Future<Output = ()> + Send, Warnings) {
         let (account_fault, account) = watch::channel(None);
         let (lacks, never_sent) = watch::channel(None);
-        let logs_in = log_in_periodically(self.connect.clone(), self.account, account_fault);
-        let compares = compare_periodically(self.ring, self.connect, self.ingest, lacks);
+        let logs_in = log_in_periodically(self.connect, self.account, account_fault);
+        let compares = compare_periodically(self.ring, self.reports, self.ingest, lacks);
         let both = async move {
             tokio::join!(logs_in, compares);
         };
@@ -78,28 +80,36 @@ async fn log_in_periodically(
 /// Compares while attached to the primary.
 async fn compare_periodically<R: Ring>(
     ring: Arc<R>,
-    connect: ConnectOptions,
+    reports: watch::Receiver<WatchReport>,
     ingest: watch::Receiver<IngestStatus>,
     told: watch::Sender<Option<String>>,
 ) {
-    let connect = ConnectOptions {
-        program_name: "witness-comparison".to_owned(),
-        ..connect
-    };
     loop {
         tokio::time::sleep(COMPARE_EVERY).await;
         let attached = ingest.borrow().is_attached();
-        let lacks = match attached {
-            true => never_sent(&*ring, &connect).await,
-            false => Ok(GtidSet::new()),
-        };
-        match lacks {
+        let server = reports.borrow().server.clone().filter(|_| attached);
+        let purged = server.map(|server| server.purged).unwrap_or_default();
+        match never_sent(&*ring, purged).await {
             Ok(lacks) => tell(&told, never_sent_warning(&lacks)),
             Err(cause) => {
                 tracing::debug!(%cause, "what the primary has is not compared with the ring for now");
             }
         }
     }
+}
+
+/// Those transactions that the primary has purged, so that no server sends them, and that the ring's log lacks, as after loading a dump
+/// with its `SET GTID_PURGED`. Normally empty.
+///
+/// # Errors
+/// The log cannot be read.
+pub async fn never_sent<R: Ring>(ring: &R, purged: GtidSet) -> Result<GtidSet, RingError> {
+    if purged.is_empty() {
+        return Ok(purged);
+    }
+    // Read later: a file is purged only after the ACKs of all its transactions.
+    let log = ring.log().await?;
+    Ok(purged.difference(&log.gtids))
 }
 
 /// Sends a warning, and logs it when it changes.

@@ -1,6 +1,7 @@
 //! The controller of one mysqld: collects all facts at one moment, lets [`crate::plan`] decide, and sends the orders to executors that run
 //! independently. Repeats after each change and each deadline.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,13 +24,13 @@ use crate::plan::same_uuid::{OtherMysqlds, Own, Verdict, judge, uuid_of};
 use crate::plan::write_fence::{CloseReason, WriteAction, is_attached_and_looked_at};
 use crate::plan::{Plan, decide};
 use crate::read_fence::ReadFence;
-use crate::ring::{CommittedLog, Ring, RingChanges, RingObserver, Woken, changed, due};
+use crate::ring::{CommittedLog, Ring, RingChanges, RingMemory, Woken, changed, due};
 use crate::status::{Hold, ReadFenceStatus, Readiness, RoleStatus, WriteFenceStatus};
 use crate::watch::{ReadOnly, WatchReport};
 use crate::write_fence::{WriteFence, WriteFenceOptions};
 
-/// Interval of keepalives to the guard.
-const TICK: Duration = Duration::from_millis(100);
+/// Interval of heartbeats to the guard.
+const HEARTBEAT: Duration = Duration::from_millis(200);
 /// How long a kill may take before mysqld's last observation counts again.
 const KILLING: Duration = Duration::from_secs(5);
 
@@ -87,11 +88,12 @@ pub struct ControllerStatus {
 }
 
 /// Reports to the guard that the member is alive, and whether clients use the server as a primary that another one could succeed.
-pub type ToGuard = Box<dyn Fn(bool) + Send>;
+pub type ToGuard = Box<dyn Fn(bool) + Send + Sync>;
 
 /// Decides about one mysqld: turns facts into a plan, and sends orders to its executors.
 pub struct Controller<R> {
-    observer: Arc<RingObserver<R>>,
+    ring: Arc<R>,
+    ring_memory: RingMemory,
     changes: RingChanges,
     inputs: ControllerInputs,
     fence_after: Duration,
@@ -130,7 +132,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
     /// A controller that is not running yet, and its status. It reports through `readiness`, which ingest obeys, whether the server may
     /// become the primary. If nothing is applied, `readiness` does not change.
     pub fn new(
-        observer: Arc<RingObserver<R>>,
+        ring: Arc<R>,
         options: ControllerOptions,
         inputs: ControllerInputs,
         readiness: &watch::Sender<Readiness>,
@@ -138,8 +140,9 @@ impl<R: Ring + CommittedLog> Controller<R> {
         let (write, write_fence) = WriteFence::new(options.write_fence);
         let (read, read_fence) = ReadFence::new(options.connect);
         let applied = options.apply.map(|apply| {
-            let ring = Arc::clone(observer.ring());
-            Apply::new(ring, apply, options.origin, readiness.clone())
+            let ring = Arc::clone(&ring);
+            let reports = inputs.reports.clone();
+            Apply::new(ring, apply, options.origin, readiness.clone(), reports)
         });
         let (apply, role) = applied.unzip();
         let (verdicts, same_uuid) = watch::channel(Verdict::default());
@@ -150,8 +153,9 @@ impl<R: Ring + CommittedLog> Controller<R> {
             same_uuid,
         };
         let controller = Self {
-            changes: observer.ring().changes(),
-            observer,
+            changes: ring.changes(),
+            ring,
+            ring_memory: RingMemory::default(),
             inputs,
             fence_after: options.fence_after,
             lockout: options.lockout,
@@ -178,7 +182,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
         (controller, status)
     }
 
-    /// Notifies the guard at each turn, from the first observation of mysqld on: before that, a guard of an earlier run has newer facts.
+    /// Sends heartbeats to the guard, from the first observation of mysqld on: before that, a guard of an earlier run has newer facts.
     pub fn guarded_by(mut self, guard: Option<ToGuard>) -> Self {
         self.guard = guard;
         self
@@ -187,6 +191,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
     /// Runs until it is stopped. Then the applier ends, and the server is closed for writes once more, if that works immediately; read
     /// access stays unchanged.
     pub async fn run(mut self, stop: CancellationToken) {
+        let guard = self.guard.take();
         let mut woken = Woken::Told;
         loop {
             let now = Instant::now();
@@ -195,7 +200,11 @@ impl<R: Ring + CommittedLog> Controller<R> {
             if woken == Woken::Unasked && !plan.is_idle() {
                 debug!(?plan, "nothing told the controller to do this");
             }
-            self.tell_guard(&facts);
+            let guards = self.memory.guards() && facts.others;
+            let to_guard = guard.as_ref().filter(|_| facts.server.is_some());
+            if let Some(tell) = to_guard {
+                tell(guards);
+            }
             self.carry_out(&plan, &facts);
             if self.has_stopped() {
                 break;
@@ -206,6 +215,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
                     Woken::Told
                 }
                 woken = self.something_changes(plan.next) => woken,
+                never = heartbeats(to_guard, guards) => match never {},
             };
         }
         let report = self.inputs.reports.borrow().clone();
@@ -254,7 +264,6 @@ impl<R: Ring + CommittedLog> Controller<R> {
             () = changed(&mut self.inputs.hold) => {}
             () = changed(&mut self.inputs.others) => {}
             () = changed(&mut self.inputs.transferring) => {}
-            () = tokio::time::sleep(TICK), if self.guard.is_some() => {}
             woken = due(next) => return woken,
         }
         Woken::Told
@@ -267,7 +276,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
         let others = self.inputs.others.borrow_and_update();
         let own = Own {
             uuid: self.uuid.as_deref(),
-            primary_elsewhere: self.observer.ring().primary_elsewhere().is_some(),
+            primary_elsewhere: self.ring.primary_elsewhere().is_some(),
             was_primary: others.have(self.uuid.as_ref()) && self.standing.is_of_the_primary(),
             attached: self.attached,
         };
@@ -290,7 +299,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
 
     fn facts(&mut self, now: Instant) -> Facts {
         self.judge_uuid();
-        let leading = self.observer.look();
+        let leading = self.ring_memory.look(&*self.ring, Instant::now());
         let report = self.inputs.reports.borrow_and_update();
         let ingest = self.inputs.ingest.borrow_and_update();
         let age = |since: Instant| now.saturating_duration_since(since);
@@ -310,8 +319,8 @@ impl<R: Ring + CommittedLog> Controller<R> {
         let (found_in, compare_not_before) = match apply {
             Some(apply) => {
                 self.applier = apply.applier();
-                self.followed = apply.followed();
-                (apply.found_in(), apply.not_before())
+                self.followed = apply.followed;
+                (apply.found_in, apply.again)
             }
             None => (None, None),
         };
@@ -326,10 +335,10 @@ impl<R: Ring + CommittedLog> Controller<R> {
         let readiness = *self.readiness.borrow();
         self.killed_for_prepared &= !matches!(readiness, Readiness::In(_));
         let role = self.status.role.as_ref();
-        let held_up_by_prepared = role.is_some_and(|role| role.borrow().held_up_by_prepared);
+        let held_up_by_prepared = role.is_some_and(|role| role.borrow().held_up.by_prepared);
         let facts = Facts {
             leading,
-            others: self.observer.ring().others_may_be_primary(),
+            others: self.ring.others_may_be_primary(),
             transferring: *self.inputs.transferring.borrow_and_update(),
             held: self.hold.is_some(),
             stopping: self.stopping,
@@ -362,8 +371,8 @@ impl<R: Ring + CommittedLog> Controller<R> {
             applying: self.applying.as_ref().map(|(action, _)| *action),
             compare_not_before,
             write_fence: self.status.write_fence.borrow().state.clone(),
-            write_memory: write.map(|write| write.memory()),
-            read_not_before: read.as_ref().and_then(|read| read.not_before()),
+            write_memory: write.map(|write| write.memory),
+            read_not_before: read.as_ref().and_then(|read| read.not_before),
             read_fence_moves: read.is_none(),
             fence_after: self.fence_after,
             lockout: self.lockout,
@@ -371,12 +380,6 @@ impl<R: Ring + CommittedLog> Controller<R> {
         match self.hands_off {
             true => facts.untouched(),
             false => facts,
-        }
-    }
-
-    fn tell_guard(&self, facts: &Facts) {
-        if let Some(guard) = self.guard.as_ref().filter(|_| facts.server.is_some()) {
-            guard(self.memory.guards() && facts.others);
         }
     }
 
@@ -408,7 +411,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
             }
             WriteAction::Close(reason) => {
                 let before = Some((server.read_only, incarnation));
-                let ring = Arc::clone(self.observer.ring());
+                let ring = Arc::clone(&self.ring);
                 let transferring = self.inputs.transferring.clone();
                 let wanted = move || *transferring.borrow() && ring.primary_elsewhere().is_none();
                 self.write
@@ -481,6 +484,19 @@ impl<R: Ring + CommittedLog> Controller<R> {
         self.killed_at = Some(Instant::now());
         if let Some(apply) = self.apply.as_mut().and_then(Executor::idle) {
             apply.restarting(why);
+        }
+    }
+}
+
+/// Repeats the guard's last message while nothing changes: this task lives.
+async fn heartbeats(to_guard: Option<&ToGuard>, guards: bool) -> Infallible {
+    loop {
+        match to_guard {
+            Some(tell) => {
+                tokio::time::sleep(HEARTBEAT).await;
+                tell(guards);
+            }
+            None => std::future::pending().await,
         }
     }
 }

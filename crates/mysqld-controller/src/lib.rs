@@ -1,5 +1,5 @@
 //! Control of a member's mysqld. One [`Controller`] decides: [`plan`] is its pure decision over the facts of its observers. [`watch`]
-//! inspects mysqld and makes sure that commits wait for the ring by its settings; [`RingObserver`] observes the ring. Executors act
+//! inspects mysqld and makes sure that commits wait for the ring by its settings; [`Ring`] reports the ring. Executors act
 //! concurrently: [`write_fence`] opens and closes mysqld for writes, [`read_fence`] for readers, [`apply`] makes it a follower or fit to be
 //! the primary. The crate `mysqld-server` has their statements.
 //!
@@ -21,7 +21,5 @@ pub mod watch;
 pub mod write_fence;
 
 pub use controller::{Controller, ControllerInputs, ControllerOptions, ControllerStatus, ToGuard};
-pub use ring::{
-    CommittedLog, CurrentFile, Leading, Ring, RingChanges, RingError, RingLog, RingObserver,
-};
+pub use ring::{CommittedLog, CurrentFile, Leading, Ring, RingChanges, RingError, RingLog};
 pub use start_guard::{ProtectionStart, TailTrim, TailTrimError};

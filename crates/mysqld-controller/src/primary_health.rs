@@ -145,13 +145,21 @@ impl HealthObserver {
     }
 
     /// Waits until the health may have changed. Cancel safe.
-    pub async fn changed(&mut self) {
+    async fn changed(&mut self) {
         tokio::select! {
             () = changed(&mut self.reports) => {}
             () = changed(&mut self.ingest) => {}
             () = maybe_changed(self.supervisor.as_mut()) => {}
             () = maybe_changed(self.role.as_mut()) => {}
         }
+    }
+}
+
+/// Waits for a change of a health; indefinitely where none is observed. Cancel safe.
+pub async fn health_changed(observer: &mut Option<HealthObserver>) {
+    match observer {
+        Some(observer) => observer.changed().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -305,12 +313,10 @@ mod tests {
     fn role(state: RoleState, lag_ms: Option<u64>) -> RoleStatus {
         RoleStatus {
             state,
-            since: Instant::now(),
             lag_ms,
             applied_total: 0,
             not_the_rings: GtidSet::default(),
-            held_up_by: Vec::new(),
-            held_up_by_prepared: false,
+            held_up: Default::default(),
             without_transactions: Vec::new(),
         }
     }

@@ -3,7 +3,6 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use applier::source::Source;
@@ -60,12 +59,6 @@ impl RingChanges {
     /// Waits for a change that was not reported here yet. Cancel safe.
     pub(crate) async fn changed(&mut self) {
         self.0.next().await;
-    }
-}
-
-impl std::fmt::Debug for RingChanges {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RingChanges").finish_non_exhaustive()
     }
 }
 
@@ -133,8 +126,7 @@ pub trait CommittedLog: Send + Sync + 'static {
     fn committed_log(&self, have: GtidSet, max_transaction_bytes: u64) -> Self::Source;
 }
 
-// This member's role in its ring, with its age. One observer serves all deciders about one mysqld, so that they agree on the leader and
-// the duration. Changes of the ring and deadlines wake each of them.
+// This member's role in its ring, with its age.
 
 /// This member's role, as far as its mysqld is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,15 +153,9 @@ impl Leading {
     }
 }
 
-/// Observes the ring for all deciders about one mysqld.
-#[derive(Debug)]
-pub struct RingObserver<R> {
-    ring: Arc<R>,
-    memory: Mutex<Memory>,
-}
-
+/// Memory of the ring's observer. Time without a lease counts from the lease's end, or from the first observation if there was no lease.
 #[derive(Debug, Clone, Copy, Default)]
-struct Memory {
+pub(crate) struct RingMemory {
     /// The last leadership observed to serve, while it is not over.
     last_served: Option<Term>,
     /// The lease's end when this member was last observed to serve.
@@ -178,27 +164,9 @@ struct Memory {
     unserved_since: Option<Instant>,
 }
 
-impl<R: Ring> RingObserver<R> {
-    /// An observer of this ring. Time without a lease counts from the lease's end, or from the first observation if there was no lease.
-    pub fn new(ring: Arc<R>) -> Arc<Self> {
-        let memory = Mutex::default();
-        Arc::new(Self { ring, memory })
-    }
-
-    pub(crate) fn ring(&self) -> &Arc<R> {
-        &self.ring
-    }
-
+impl RingMemory {
     /// This member's present role. Queried from the ring, so that a process that was suspended does not act on stale state.
-    pub(crate) fn look(&self) -> Leading {
-        // The memory is replaced as a whole.
-        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        memory.look(&*self.ring, Instant::now())
-    }
-}
-
-impl Memory {
-    fn look<R: Ring>(&mut self, ring: &R, now: Instant) -> Leading {
+    pub(crate) fn look<R: Ring>(&mut self, ring: &R, now: Instant) -> Leading {
         if let Some(term) = ring.serving_term() {
             self.last_served = Some(term);
             self.lease_end = ring.lease_end();

@@ -65,9 +65,11 @@ pub struct TailTrim<R: Ring> {
     options: TailTrimOptions,
     /// A dropped attempt may still be accessing the disk.
     at_work: Arc<Mutex<()>>,
-    taking_over: Box<dyn Fn() -> io::Result<bool> + Send + Sync>,
+    /// Whether the takeover of a primary is not complete: then no start is allowed. Until then its commits did not wait for the ring, and
+    /// must not be cut.
+    pub taking_over: Box<dyn Fn() -> io::Result<bool> + Send + Sync>,
     /// Transactions cut off since the member started.
-    trimmed: Arc<AtomicU64>,
+    pub trimmed: Arc<AtomicU64>,
 }
 
 const WAITS: &str = "waiting for the ring to say which transactions are committed";
@@ -88,21 +90,6 @@ impl<R: Ring> TailTrim<R> {
             taking_over: Box::new(|| Ok(false)),
             trimmed: Arc::default(),
         }
-    }
-
-    /// Refuses starts while the takeover of a primary is not complete, by this test. Until then its commits did not wait for the ring, and
-    /// must not be cut.
-    pub fn not_while(
-        mut self,
-        taking_over: impl Fn() -> io::Result<bool> + Send + Sync + 'static,
-    ) -> Self {
-        self.taking_over = Box::new(taking_over);
-        self
-    }
-
-    /// The counter of transactions cut off.
-    pub fn trimmed(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.trimmed)
     }
 
     async fn trim(&self) -> Result<(), TailTrimError> {
@@ -139,9 +126,7 @@ impl<R: Ring> TailTrim<R> {
     }
 
     async fn restore(&self, place: &BinlogPlace) -> Result<(), TailTrimError> {
-        let limit = self.options.max_transaction_bytes;
-        let work = move |place: &BinlogPlace, member_dir: &Path| restore(place, member_dir, limit);
-        if let Some(gtids) = self.on_disk(place.clone(), work).await? {
+        if let Some(gtids) = self.on_disk(place.clone(), restore).await? {
             warn!(%gtids, "transactions that mysqld had committed without the ring are in its binlog again");
         }
         Ok(())
@@ -156,9 +141,8 @@ impl<R: Ring> TailTrim<R> {
             Survey::Refused(refusal) => return Err(refusal.into()),
             Survey::Ask => {
                 let committed = self.settled().await?;
-                let limit = self.options.max_transaction_bytes;
                 let work = move |place: &BinlogPlace, member_dir: &Path| {
-                    trim_last(place, member_dir, &committed, limit)
+                    trim_last(place, member_dir, &committed)
                 };
                 self.on_disk(place.clone(), work).await?
             }
@@ -273,14 +257,6 @@ impl<R: Ring> StartGuard for TailTrim<R> {
                 }
             })
             .boxed()
-    }
-}
-
-impl<R: Ring> std::fmt::Debug for TailTrim<R> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TailTrim")
-            .field("options", &self.options)
-            .finish_non_exhaustive()
     }
 }
 

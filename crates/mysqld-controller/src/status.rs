@@ -3,6 +3,7 @@
 use std::fmt;
 
 use binlog_format::gtid::GtidSet;
+use mysqld_server::sessions::lock_holders::HeldUp;
 use raft_types::{MemberId, Term};
 use tokio::time::Instant;
 
@@ -123,8 +124,6 @@ impl From<Hold> for RoleState {
 pub struct RoleStatus {
     /// The current role of mysqld in its ring.
     pub state: RoleState,
-    /// When that state began.
-    pub since: Instant,
     /// Milliseconds by which the applier lags behind this member's copy of the ring's log, while it follows.
     pub lag_ms: Option<u64>,
     /// Transactions applied since this member started.
@@ -133,25 +132,21 @@ pub struct RoleStatus {
     /// OK for them. The member stores nothing: mysqld's own tables hold it, and each
     /// comparison finds it again, even after a restart of both, until the data are replaced.
     pub not_the_rings: GtidSet,
-    /// Sessions and transactions whose locks block the applier, as messages.
-    pub held_up_by: Vec<String>,
-    /// Whether locks of an XA-prepared transaction do so: a restart of mysqld releases them.
-    pub held_up_by_prepared: bool,
+    /// What blocks the applier, and the backup that a promotion would abort.
+    pub held_up: HeldUp,
     /// Tables without transactions (by their engine) that the member's applier has written to, so that their rows cannot be rolled
     /// back; none while mysqld is the primary.
     pub without_transactions: Vec<String>,
 }
 
 impl RoleStatus {
-    pub(crate) fn new(now: Instant) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             state: RoleState::Unknown,
-            since: now,
             lag_ms: None,
             applied_total: 0,
             not_the_rings: GtidSet::default(),
-            held_up_by: Vec::new(),
-            held_up_by_prepared: false,
+            held_up: HeldUp::default(),
             without_transactions: Vec::new(),
         }
     }

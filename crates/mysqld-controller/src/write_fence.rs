@@ -27,13 +27,14 @@ use crate::watch::{ReadOnly, WatchReport};
 /// Not undone: another session may have had a reason.
 const CLOSED_BY_OTHERS: &str = "read_only or super_read_only was set by another session; SET GLOBAL read_only = OFF opens the primary again";
 
+/// How long closing may wait for running statements. Whole seconds; new writes wait in the meantime.
+const LOCK_WAIT: Duration = Duration::from_secs(1);
+
 /// How to open and close.
 #[derive(Debug, Clone)]
 pub struct WriteFenceOptions {
     /// The primary and our account.
     pub connect: ConnectOptions,
-    /// How long closing may wait for running statements. Whole seconds; new writes wait in the meantime.
-    pub lock_wait: Duration,
     /// How long statements may delay the close for a planned switchover before their sessions are killed; `None`: such a
     /// switchover does not take place.
     pub statement_patience: Option<Duration>,
@@ -46,11 +47,10 @@ pub struct WriteFenceOptions {
 }
 
 impl WriteFenceOptions {
-    /// The defaults: one second for a lock, three seconds after a failure.
+    /// The defaults: three seconds after a failure.
     pub fn new(connect: ConnectOptions) -> Self {
         Self {
             connect: connect.bounded("witness-write-fence", STATEMENT_LIMIT),
-            lock_wait: Duration::from_secs(1),
             statement_patience: None,
             retry: Duration::from_secs(3),
             events: None,
@@ -69,7 +69,7 @@ impl WriteFenceOptions {
 pub(crate) struct WriteFence {
     options: WriteFenceOptions,
     status: watch::Sender<WriteFenceStatus>,
-    memory: WriteMemory,
+    pub(crate) memory: WriteMemory,
     /// The events of the start for which all queries are done.
     events: EventsAtOpening,
     /// Time of our last change or failed attempt, and the state since then: a report of an earlier observation does
@@ -101,10 +101,6 @@ impl WriteFence {
             stopped: Vec::new(),
         };
         (fence, receiver)
-    }
-
-    pub(crate) fn memory(&self) -> WriteMemory {
-        self.memory
     }
 
     /// Which accounts may write: the watch's report, unless this fence has newer knowledge. `super_read_only` reads ON from the moment
@@ -238,13 +234,13 @@ impl WriteFence {
         wanted: impl Fn() -> bool,
     ) -> Self {
         self.enabling.abort_all();
-        let (connect, lock_wait) = (&self.options.connect, self.options.lock_wait);
+        let connect = &self.options.connect;
         let closed = match reason {
             CloseReason::Switchover => {
                 let patience = self.options.statement_patience;
-                long_statements::close(connect, lock_wait, patience, wanted).await
+                long_statements::close(connect, LOCK_WAIT, patience, wanted).await
             }
-            _ => read_only::close(connect, lock_wait).await,
+            _ => read_only::close(connect, LOCK_WAIT).await,
         };
         match closed {
             Ok(()) => {
@@ -359,6 +355,8 @@ mod tests {
             offline: false,
             advice: Vec::new(),
             ddl_settings: BTreeMap::new(),
+            executed: GtidSet::new(),
+            purged: GtidSet::new(),
             lost: GtidSet::new(),
             seen_at: looked_at,
         };

@@ -12,6 +12,24 @@ pub struct BinlogPlace {
     index: PathBuf,
 }
 
+/// The options of a command line, with their values.
+pub(crate) fn named<'a>(
+    options: impl IntoIterator<Item = &'a str>,
+) -> impl Iterator<Item = (String, Option<&'a str>)> {
+    options.into_iter().filter_map(|option| {
+        let option = option.strip_prefix("--")?;
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (option, None),
+        };
+        let name = name.replace('_', "-");
+        Some((
+            name.strip_prefix("loose-").unwrap_or(&name).to_owned(),
+            value,
+        ))
+    })
+}
+
 impl BinlogPlace {
     /// By the server's options, of which the last one wins; `None` where it has no binlog. `host` names the files where `--log-bin` has no
     /// value.
@@ -22,16 +40,9 @@ impl BinlogPlace {
     ) -> Option<Self> {
         let mut base = Some("binlog".to_owned());
         let mut index = None;
-        for option in options {
-            let Some(option) = option.strip_prefix("--") else {
-                continue;
-            };
-            let (name, value) = match option.split_once('=') {
-                Some((name, value)) => (name, value),
-                None => (option, ""),
-            };
-            let name = name.replace('_', "-");
-            match name.strip_prefix("loose-").unwrap_or(&name) {
+        for (name, value) in named(options) {
+            let value = value.unwrap_or_default();
+            match name.as_str() {
                 "log-bin" if value.is_empty() => base = Some(format!("{host}-bin")),
                 "log-bin" => base = Some(value.to_owned()),
                 "log-bin-index" if !value.is_empty() => index = Some(value.to_owned()),
@@ -39,16 +50,10 @@ impl BinlogPlace {
                 _ => {}
             }
         }
+        let base = PathBuf::from(base?);
         let index = match index.map(PathBuf::from) {
-            Some(named) if named.extension().is_some() => {
-                base?;
-                named
-            }
-            Some(named) => {
-                base?;
-                named.with_extension("index")
-            }
-            None => PathBuf::from(base?).with_extension("index"),
+            Some(named) if named.extension().is_some() => named,
+            named => named.unwrap_or(base).with_extension("index"),
         };
         Some(Self {
             data_dir: data_dir.to_owned(),

@@ -12,9 +12,21 @@ use serde::de::DeserializeOwned;
 /// # Errors
 /// The I/O error; the old content may still be there.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".new");
+    replace_prepared(path, content, |_| Ok(()))
+}
+
+/// The same with a new file that is prepared before it has the content.
+///
+/// # Errors
+/// The I/O error; the old content may still be there.
+pub(crate) fn replace_prepared(
+    path: &Path,
+    content: &[u8],
+    prepare: impl FnOnce(&File) -> io::Result<()>,
+) -> io::Result<()> {
+    let temporary = path.with_added_extension("new");
     let mut file = File::create(&temporary)?;
+    prepare(&file)?;
     file.write_all(content)?;
     file.sync_all()?;
     fs::rename(&temporary, path)?;
@@ -53,10 +65,7 @@ pub fn remove(path: &Path) -> io::Result<()> {
 }
 
 /// Makes the directory entries of this file's folder durable.
-///
-/// # Errors
-/// The I/O error.
-pub(crate) fn sync_folder_of(path: &Path) -> io::Result<()> {
+fn sync_folder_of(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| *folder != Path::new(""));
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }

@@ -7,7 +7,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use applier::events::{NamedEvent, OVER, listed};
 use mysql_link::{ConnectOptions, Connection, LinkError};
@@ -16,6 +16,7 @@ use spilling_bytes::long_work;
 use tokio::sync::OnceCell;
 use tracing::{info, warn};
 
+use crate::binlog_place::named;
 use crate::durable_file;
 use crate::supervisor::ServerCommand;
 
@@ -23,9 +24,7 @@ const FILE: &str = "mysqld-events.json";
 
 /// Switches `event_scheduler` on and off as the role of mysqld changes; clones share the record.
 #[derive(Debug, Clone)]
-pub struct EventScheduler {
-    inner: Arc<Inner>,
-}
+pub struct EventScheduler(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -34,11 +33,16 @@ struct Inner {
     /// The member's command to start the server, if it starts it.
     command: Option<ServerCommand>,
     options: OnceCell<Option<bool>>,
-    found: Mutex<Option<FoundScheduler>>,
+    memory: Mutex<Memory>,
+}
+
+#[derive(Debug, Default)]
+struct Memory {
+    found: Option<FoundScheduler>,
     /// True if a failure to persist the value was logged.
-    told: Mutex<bool>,
+    told: bool,
     /// True if it was off at the last observation of a follower.
-    off_at_follower: Mutex<bool>,
+    off_at_follower: bool,
 }
 
 impl EventScheduler {
@@ -53,17 +57,17 @@ impl EventScheduler {
     ) -> io::Result<Self> {
         let file = member_dir.join(FILE);
         let found: Option<Option<FoundScheduler>> = durable_file::load(&file)?;
-        Ok(Self {
-            inner: Arc::new(Inner {
-                key,
-                file,
-                command,
-                options: OnceCell::new(),
-                found: Mutex::new(found.flatten()),
-                told: Mutex::new(false),
-                off_at_follower: Mutex::new(false),
-            }),
-        })
+        let memory = Memory {
+            found: found.flatten(),
+            ..Memory::default()
+        };
+        Ok(Self(Arc::new(Inner {
+            key,
+            file,
+            command,
+            options: OnceCell::new(),
+            memory: Mutex::new(memory),
+        })))
     }
 
     /// Observes the server: records the operator's configuration, then makes the next start begin with the scheduler off. `follows`: only
@@ -75,8 +79,8 @@ impl EventScheduler {
         let seen = seen(connection).await?;
         // Runs a program, so do it before the opening, which clients wait for.
         self.options().await;
-        let starts_off = self.inner.command.is_some();
-        let before = *self.found();
+        let starts_off = self.0.command.is_some();
+        let before = self.memory().found;
         let found = seen.found(before, starts_off);
         if found != before
             && let Err(error) = self.record(found).await
@@ -89,8 +93,8 @@ impl EventScheduler {
         }
         let running = seen.running.eq_ignore_ascii_case("ON");
         // A recent primary still has it on.
-        let was_off =
-            std::mem::replace(&mut *lock(&self.inner.off_at_follower), follows && !running);
+        let off = follows && !running;
+        let was_off = std::mem::replace(&mut self.memory().off_at_follower, off);
         if follows && running {
             if was_off {
                 warn!(
@@ -105,9 +109,9 @@ impl EventScheduler {
     }
 
     async fn record(&self, found: Option<FoundScheduler>) -> io::Result<()> {
-        let file = self.inner.file.clone();
+        let file = self.0.file.clone();
         long_work::on_disk(move || durable_file::store(&file, &found)).await?;
-        *self.found() = found;
+        self.memory().found = found;
         Ok(())
     }
 
@@ -121,7 +125,7 @@ impl EventScheduler {
                 "event_scheduler is persisted as OFF, so that mysqld runs no event before the member knows what it is"
             ),
             Err(LinkError::Server(error)) => {
-                if !std::mem::replace(&mut *lock(&self.inner.told), true) {
+                if !std::mem::replace(&mut self.memory().told, true) {
                     warn!(
                         "event_scheduler cannot be persisted as OFF, put it into mysqld's option file: {error}"
                     );
@@ -135,16 +139,16 @@ impl EventScheduler {
     /// True if events are to run at the primary.
     pub async fn wanted(&self) -> bool {
         let options = self.options().await;
-        wanted(self.inner.key, *self.found(), options)
+        wanted(self.0.key, self.memory().found, options)
     }
 
     /// The value in the server's start options.
     async fn options(&self) -> Option<bool> {
-        *self.inner.options.get_or_init(|| self.configured()).await
+        *self.0.options.get_or_init(|| self.configured()).await
     }
 
     async fn configured(&self) -> Option<bool> {
-        let command = self.inner.command.as_ref()?;
+        let command = self.0.command.as_ref()?;
         match command.options_in_force().await {
             Ok(options) => of_options(options.iter().map(String::as_str)),
             Err(cause) => {
@@ -161,13 +165,13 @@ impl EventScheduler {
     pub async fn give_back(&self, connect: &ConnectOptions) -> Result<(), LinkError> {
         let on = if self.wanted().await { "ON" } else { "OFF" };
         let mut connection = Connection::open_with_own_settings(connect).await?;
-        let persisted = self.found().is_some_and(|found| found.persisted);
+        let persisted = self.memory().found.is_some_and(|found| found.persisted);
         match persisted {
             true => {
                 let persist = format!("SET PERSIST_ONLY event_scheduler = {on}");
                 connection.execute(&persist).await?;
             }
-            false if self.inner.command.is_none() => {
+            false if self.0.command.is_none() => {
                 connection
                     .execute("RESET PERSIST IF EXISTS event_scheduler")
                     .await?;
@@ -179,13 +183,9 @@ impl EventScheduler {
         Ok(())
     }
 
-    fn found(&self) -> std::sync::MutexGuard<'_, Option<FoundScheduler>> {
-        lock(&self.inner.found)
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.0.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn seen(connection: &mut Connection) -> Result<SchedulerSeen, LinkError> {
@@ -375,23 +375,12 @@ pub(super) fn wanted(
 
 /// The value in the start options, of which the last one wins.
 pub(super) fn of_options<'a>(options: impl IntoIterator<Item = &'a str>) -> Option<bool> {
-    let mut on = None;
-    for option in options {
-        let Some(option) = option.strip_prefix("--") else {
-            continue;
-        };
-        let (name, value) = match option.split_once('=') {
-            Some((name, value)) => (name, value),
-            None => (option, "ON"),
-        };
-        let name = name.replace('_', "-");
-        match name.strip_prefix("loose-").unwrap_or(&name) {
-            "event-scheduler" | "enable-event-scheduler" => on = Some(is_on(value)),
-            "skip-event-scheduler" | "disable-event-scheduler" => on = Some(false),
-            _ => {}
-        }
-    }
-    on
+    let on = named(options).filter_map(|(name, value)| match name.as_str() {
+        "event-scheduler" | "enable-event-scheduler" => Some(value.is_none_or(is_on)),
+        "skip-event-scheduler" | "disable-event-scheduler" => Some(false),
+        _ => None,
+    });
+    on.last()
 }
 
 fn is_on(value: &str) -> bool {

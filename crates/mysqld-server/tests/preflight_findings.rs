@@ -678,7 +678,7 @@ fn a_missing_plugin_is_installed_and_set_up() {
     assert!(plan.contains(&"SET GLOBAL rpl_semi_sync_source_wait_point = 'AFTER_SYNC'".to_owned()));
     assert!(!plan.iter().any(|sql| sql.contains("_enabled")));
     let forbidden = Requirements {
-        may_install_plugin: false,
+        manage_settings: false,
         ..requirements()
     };
     assert!(statements(&observed, &forbidden, Phase::BeforeAttach).is_empty());

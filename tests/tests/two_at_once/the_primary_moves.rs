@@ -145,13 +145,52 @@ fn neither_readers_nor_the_primary_go_to_a_mysqld_that_hangs_or_is_drained() {
     assert_eq!(set.primary(SOON).unwrap(), 3);
 }
 
+/// The programs of the sessions that a member keeps at its mysqld. Its applier's workers come on top, and so does the login that checks
+/// its account for a moment (docs/mysqld-sessions.md).
+fn sessions_of_the_member(set: &Cluster, index: usize) -> Vec<String> {
+    let rows = set
+        .client(index)
+        .sql(
+            "SELECT a.attr_value FROM performance_schema.processlist AS p \
+             JOIN performance_schema.session_connect_attrs AS a ON a.processlist_id = p.id \
+             WHERE p.user = 'root' AND a.attr_name = 'program_name' AND a.attr_value LIKE 'witness%' \
+             AND a.attr_value NOT IN ('witness-applier', 'witness-own-account') ORDER BY a.attr_value",
+        )
+        .unwrap();
+    rows.0.into_iter().flatten().collect()
+}
+
+/// Lists them repeatedly for longer than every interval of a member's checks but the slowest.
+fn keeps_at_most_five_sessions(set: &Cluster, primary: usize, follower: usize) {
+    let until = Instant::now() + Duration::from_secs(6);
+    let mut most = 0;
+    while Instant::now() < until {
+        for index in [primary, follower] {
+            let sessions = sessions_of_the_member(set, index);
+            assert!(sessions.len() <= 5, "member {index}: {sessions:?}");
+            if index == primary {
+                most = most.max(sessions.len());
+            }
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // Two dumps, two in reserve, and the watch.
+    assert_eq!(most, 5, "{:?}", sessions_of_the_member(set, primary));
+}
+
 #[test]
 fn a_promotion_moves_the_primary_with_clients_connected() {
     let _turn = SCENES.take();
     let set = replicaset(2).unwrap();
     set.follows(3, SOON).unwrap();
+    eventually("the sessions of the attachment are there", SOON, || {
+        sessions_of_the_member(&set, 0).len() == 5
+    })
+    .unwrap();
+    keeps_at_most_five_sessions(&set, 0, 3);
     let clients = Writers::of(&set, 4, 0);
     clients.wait_for_more(200, SOON).unwrap();
+    keeps_at_most_five_sessions(&set, 0, 3);
     for (round, name) in ["db-2", "db-1", "db-2"].into_iter().enumerate() {
         // A member that does not follow yet is refused.
         set.follows(3 - set.primary(SOON).unwrap(), SOON).unwrap();

@@ -31,7 +31,7 @@ use crate::status::{ArchiveView, ConsumerView};
 /// Committed entries may be written here slightly later.
 const NOT_WRITTEN_YET: Duration = Duration::from_millis(1);
 /// A new file exists shortly after the commit of the entry that ends the previous one.
-const FILE_CHECK: Duration = Duration::from_millis(200);
+const FILE_CHECK: Duration = Duration::from_secs(1);
 /// How often it is checked whether this member's own mysqld was released.
 const RELEASE_CHECK: Duration = Duration::from_secs(1);
 /// Interval between queries to a ring without a leader.

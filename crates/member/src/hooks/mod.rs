@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use crate::hooks::reports::{Environment, EventKind, PrimaryState, Reports};
 use crate::settings::HookSettings;
@@ -115,9 +115,6 @@ async fn kept(stream: Option<impl AsyncRead + Unpin>) -> String {
 
 // The task that runs due hooks.
 
-/// How often the task compares the current state with the reported one.
-const TICK: Duration = Duration::from_millis(200);
-
 fn command(settings: &HookSettings, kind: EventKind) -> &[String] {
     match kind {
         EventKind::Primary => &settings.on_primary,
@@ -138,10 +135,11 @@ pub(crate) async fn run(state: Arc<MemberState>) {
             Ok(settings) => settings.clone(),
             Err(_) => return,
         };
+        let next_change = state.next_change();
         let view = state.view();
         seen = seen.observe(&view);
         let Some(kind) = reports.due(&seen, Instant::now()) else {
-            sleep(TICK).await;
+            next_change.await;
             continue;
         };
         let command = command(&settings, kind);

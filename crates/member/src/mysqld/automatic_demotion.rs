@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use consensus::DatabaseState;
 use mysqld_controller::plan::demotion::{AutomaticDemotion, Demotion, DemotionFacts};
-use mysqld_controller::primary_health::{HealthObserver, PrimaryHealth};
+use mysqld_controller::primary_health::{HealthObserver, PrimaryHealth, health_changed};
 use raft_types::MemberId;
 use ring_admin::{Member, PromotionError, SOON_THERE};
 use thiserror::Error;
@@ -71,14 +71,8 @@ impl DemotionTask {
                     demotion.attempted(given_away, Instant::now());
                 }
             }
-            let changed = async {
-                match &mut observer {
-                    Some(observer) => observer.changed().await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
-                () = changed => {}
+                () = health_changed(&mut observer) => {}
                 changed = primacy.changed() => if changed.is_err() { return },
                 () = tokio::time::sleep(pause) => {}
             }

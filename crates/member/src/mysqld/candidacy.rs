@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use binlog_format::gtid::GtidSet;
 use binlog_store::StoreStats;
 use consensus::DatabaseState;
-use mysql_link::{ConnectOptions, ServerVersion, may_take_over};
-use mysqld_controller::apply::{CompareError, executed_gtids};
+use mysql_link::{ConnectOptions, Connection, ServerVersion, may_take_over};
+use mysqld_controller::apply::{CompareError, executed_by};
 use mysqld_controller::primary_health::{HealthObserver, NEVER};
 use mysqld_controller::status::Readiness;
 use mysqld_server::sessions::backup_lock::backup_under_way;
@@ -32,39 +33,63 @@ impl Candidacy {
         report.server.as_ref().map(|server| server.version.clone())
     }
 
-    /// The current cost after a primary of this version.
+    /// The current cost after a primary of this version: asks mysqld.
     pub(crate) async fn state(&self, primary: Option<String>) -> DatabaseState {
-        let version = self.version();
-        let too_old = primary
-            .zip(version.as_deref())
-            .and_then(|(from, to)| too_old(&from, to));
-        let readiness = *self.readiness.borrow();
-        let unfit = too_old
-            .or_else(|| log_hangs(&self.ring.log.stats()))
-            .or_else(|| {
-                let lacks = self.ring.member.lacks_commits_for();
-                self.health.unfit(readiness, lacks)
-            });
-        let (unfit, lacks) = match unfit {
-            Some(why) => (Some(why), None),
-            None => match tokio::time::timeout(LIMIT, self.ask()).await {
-                Ok(Ok((None, lacks))) if lacks > 0 && self.gets_nothing() => {
-                    (Some(NEVER.to_owned()), None)
-                }
-                Ok(Ok((None, lacks))) => (None, Some(lacks)),
-                Ok(Ok((backup, _))) => (backup, None),
-                Ok(Err(cause)) => (Some(format!("mysqld cannot be asked: {cause}")), None),
-                Err(_) => (
-                    Some(format!("mysqld does not answer within {LIMIT:?}")),
-                    None,
-                ),
-            },
-        };
-        DatabaseState {
-            unfit,
-            lag: lacks,
-            version,
+        if let Some(why) = self.unfit(primary) {
+            return self.cost(Some(why), 0);
         }
+        match tokio::time::timeout(LIMIT, self.ask()).await {
+            Ok(Ok((backup, lacks))) => self.cost(backup, lacks),
+            Ok(Err(cause)) => self.cost(Some(format!("mysqld cannot be asked: {cause}")), 0),
+            Err(_) => {
+                let why = format!("mysqld does not answer within {LIMIT:?}");
+                self.cost(Some(why), 0)
+            }
+        }
+    }
+
+    /// The cost by the watch's last report, for the status; `committed` was read before that.
+    fn observed(&self, committed: &GtidSet) -> DatabaseState {
+        let server = self.health.reports.borrow().server.clone();
+        let Some(server) = server.filter(|_| self.unfit(None).is_none()) else {
+            return self.cost(self.unfit(None), 0);
+        };
+        let role = self.health.role.as_ref();
+        let backup = role.and_then(|role| role.borrow().held_up.backup.clone());
+        self.cost(backup, lacks(committed, &server.executed))
+    }
+
+    /// Reports the cost after each observation of mysqld.
+    pub(crate) async fn tell(&self, costs: watch::Sender<Option<DatabaseState>>) {
+        let mut reports = self.health.reports.clone();
+        loop {
+            let committed = self.committed();
+            if reports.changed().await.is_err() {
+                return;
+            }
+            costs.send_replace(Some(self.observed(&committed)));
+        }
+    }
+
+    fn cost(&self, unfit: Option<String>, lacks: u64) -> DatabaseState {
+        let never = (lacks > 0 && self.gets_nothing()).then(|| NEVER.to_owned());
+        let unfit = unfit.or(never);
+        DatabaseState {
+            lag: unfit.is_none().then_some(lacks),
+            unfit,
+            version: self.version(),
+        }
+    }
+
+    /// Why a promotion is out of the question, as far as that is known without a query.
+    fn unfit(&self, primary: Option<String>) -> Option<String> {
+        let versions = primary.zip(self.version());
+        let too_old = versions.and_then(|(from, to)| too_old(&from, &to));
+        let hangs = || log_hangs(&self.ring.log.stats());
+        too_old.or_else(hangs).or_else(|| {
+            let lacks = self.ring.member.lacks_commits_for();
+            self.health.unfit(*self.readiness.borrow(), lacks)
+        })
     }
 
     /// Whether mysqld's missing transactions never arrive. A primary's missing ones only wait for its ACK.
@@ -72,27 +97,30 @@ impl Candidacy {
         self.health.role.is_none() && !self.health.ingest.borrow().is_attached()
     }
 
-    /// The backup that a promotion would abort, and mysqld's lag in transactions.
+    /// The backup that a promotion would abort, and how many transactions known to be committed mysqld has not executed.
     async fn ask(&self) -> Result<(Option<String>, u64), CompareError> {
-        let lacks = self.lacks().await?;
+        // In this order: transactions applied in between count as executed.
+        let committed = self.committed();
+        let mut session = Connection::open_with_own_settings(&self.connect).await?;
+        let executed = executed_by(&mut session).await?;
         let readiness = *self.readiness.borrow();
         let backup = match readiness {
             // Its role does not change.
             Readiness::In(_) => None,
-            _ => backup_under_way(&self.connect).await?,
+            _ => backup_under_way(&mut session).await,
         };
-        Ok((backup, lacks))
+        session.close().await;
+        Ok((backup, lacks(&committed, &executed)))
     }
 
-    /// Committed transactions known to this member that mysqld has not executed.
-    async fn lacks(&self) -> Result<u64, CompareError> {
-        // In this order: transactions applied in between count as executed.
+    fn committed(&self) -> GtidSet {
         let mark = *self.ring.member.committed().borrow();
-        let committed = self.ring.log.gtids_committed_in_ring(mark);
-        let executed = executed_gtids(&self.connect).await?;
-        let lacks = committed.difference(&executed).count();
-        Ok(u64::try_from(lacks).unwrap_or(u64::MAX))
+        self.ring.log.gtids_committed_in_ring(mark)
     }
+}
+
+fn lacks(committed: &GtidSet, executed: &GtidSet) -> u64 {
+    u64::try_from(committed.difference(executed).count()).unwrap_or(u64::MAX)
 }
 
 /// Why this member's log waits for its disk, if so. Other members confirm its proposals until the log's queue is full; then every commit

@@ -60,7 +60,6 @@ pub(crate) fn requirements(
         max_transaction_bytes: settings.max_transaction_bytes,
         manage_settings: settings.manage_settings,
         accept_unproven: settings.accept_unproven,
-        may_install_plugin: settings.manage_settings,
         starts_elsewhere: settings.mode == MysqlMode::Attach,
         binlog: binlog_of_an_external(settings),
         native: settings.native,

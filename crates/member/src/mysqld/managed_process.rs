@@ -17,7 +17,7 @@ use crate::data_directory::UnmanagedNote;
 
 const FILE: &str = "managed-mysqld";
 /// How often a takeover is checked for completion, and a failed write is retried.
-const RETRY: Duration = Duration::from_millis(250);
+const RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone)]
 pub(super) struct ManagedProcess {

@@ -22,9 +22,10 @@ use consensus::{DatabaseState, Term};
 use futures::future::BoxFuture;
 use mysql_link::{ConnectOptions, LinkError};
 use mysqld_controller::plan::takeover::{Next, Progress, next};
-use mysqld_controller::primary_health::{HealthObserver, PrimaryHealth};
+use mysqld_controller::primary_health::{HealthObserver, PrimaryHealth, health_changed};
 use mysqld_controller::primary_writer::{PauseError, PrimaryWriter};
 use mysqld_controller::ring::Ring;
+use mysqld_controller::status::WriteFenceStatus;
 use mysqld_server::conversion::{
     ConversionError, PlainServer, ServerLook, look, look_at_plain, steps,
 };
@@ -56,8 +57,8 @@ const RING_LIMIT: Duration = Duration::from_secs(1);
 /// How often an unmanaged mysqld is checked for its availability to clients, and how long it may take to answer.
 const PLAIN_LOOK: Duration = Duration::from_secs(1);
 const PLAIN_LIMIT: Duration = Duration::from_secs(3);
-/// Interval between checks of a takeover, without a change of leadership.
-const TAKEOVER_LOOK: Duration = Duration::from_millis(100);
+/// Interval between checks of a takeover, without a change of the leadership or of mysqld's health.
+const TAKEOVER_LOOK: Duration = Duration::from_secs(1);
 /// Interval between attempts to remove the note.
 const NOTE_AGAIN: Duration = Duration::from_secs(1);
 /// Interval between checks for waiting commits.
@@ -227,6 +228,13 @@ impl MysqldManagement {
         now.as_ref().map(|tasks| tasks.health().from_now())
     }
 
+    /// The write fence of a managed mysqld.
+    pub(crate) fn write_fence(&self) -> Option<watch::Receiver<WriteFenceStatus>> {
+        let tasks = self.lock();
+        let fence = tasks.as_ref().map(|tasks| &tasks.parts.controller);
+        fence.map(|controller| controller.write_fence.clone())
+    }
+
     /// The current view of mysqld. A primary being released stays the clients' primary, even while briefly closed: otherwise a load
     /// balancer would close their sessions.
     pub(crate) fn view(&self) -> MysqlView {
@@ -291,15 +299,16 @@ impl MysqldManagement {
 
     /// Makes the guard reload the configuration.
     pub(crate) fn renew_guard(&self) {
-        if let Some(tasks) = self.lock().as_ref() {
-            tasks.renew_guard();
+        let tasks = self.lock();
+        if let Some(guard) = tasks.as_ref().and_then(|tasks| tasks.guard.as_ref()) {
+            guard.reload();
         }
     }
 
     /// Replaces mysqld's data on order, while the member manages it.
     pub(crate) fn provisioner(&self) -> Option<Arc<Provisioner>> {
         let now = self.lock();
-        now.as_ref().map(MysqldTasks::provisioner)
+        now.as_ref().map(|tasks| Arc::clone(&tasks.provisioner))
     }
 
     /// Restarts mysqld gracefully. The primary is first closed for writes and drained; when its process ends, the leadership goes to a
@@ -308,11 +317,12 @@ impl MysqldManagement {
     /// # Errors
     /// When it is refused, or mysqld does not start.
     pub(crate) async fn restart(&self, force: bool) -> Result<(), Refusal> {
-        let managed = self
-            .lock()
-            .as_ref()
-            .map(|tasks| (tasks.supervisor(), tasks.provisioner(), tasks.writer()));
-        let Some((supervisor, provisioner, writer)) = managed else {
+        let managed = self.lock().as_ref().map(|tasks| {
+            let supervised = tasks.supervisor.as_ref();
+            let supervisor = supervised.map(|supervised| Arc::clone(&supervised.handle));
+            (supervisor, tasks.writer())
+        });
+        let Some(((supervisor, writer), provisioner)) = managed.zip(self.provisioner()) else {
             let advice = "restart it yourself, or let the member manage it (`witness enable-raft`)";
             return Err(refused("its mysqld is unmanaged", advice));
         };
@@ -424,9 +434,14 @@ impl MysqldManagement {
         // The ring needs the primary's binlog as of the moment when commits began to wait. More always arrives.
         let mut wanted: Option<GtidSet> = None;
         loop {
-            let changed = tokio::time::timeout(TAKEOVER_LOOK, leadership.changed()).await;
+            let mut health = self.health_observer();
+            let ended = tokio::select! {
+                changed = leadership.changed() => changed.is_err(),
+                () = health_changed(&mut health) => false,
+                () = tokio::time::sleep(TAKEOVER_LOOK) => false,
+            };
             // The member has ended, or another operation has released mysqld.
-            if matches!(changed, Ok(Err(_))) || !goes_on() {
+            if ended || !goes_on() {
                 return;
             }
             let mut progress = Progress {
@@ -649,11 +664,13 @@ fn refused(what: &str, advice: &str) -> Refusal {
 /// An unmanaged mysqld cannot become the primary.
 impl Database for MysqldManagement {
     fn version(&self) -> Option<String> {
-        self.lock().as_ref()?.candidacy().version()
+        self.lock().as_ref()?.candidacy.version()
     }
 
     fn state(&self, primary: Option<String>) -> BoxFuture<'_, DatabaseState> {
-        let candidacy = self.lock().as_ref().map(MysqldTasks::candidacy);
+        let tasks = self.lock();
+        let candidacy = tasks.as_ref().map(|tasks| Arc::clone(&tasks.candidacy));
+        drop(tasks);
         Box::pin(async move {
             match candidacy {
                 Some(candidacy) => candidacy.state(primary).await,

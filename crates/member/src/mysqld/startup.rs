@@ -16,11 +16,11 @@ use mysqld_controller::plan::same_uuid::OtherMysqlds;
 use mysqld_controller::primary_health::HealthObserver;
 use mysqld_controller::primary_writer::{LogRoom, PrimaryWriter};
 use mysqld_controller::status::{Hold, Readiness};
-use mysqld_controller::watch::{WatchOptions, Watcher};
+use mysqld_controller::watch::{WatchOptions, WatchReport, Watcher};
 use mysqld_controller::write_fence::WriteFenceOptions;
 use mysqld_controller::{
-    Controller, ControllerInputs, ControllerOptions, ControllerStatus, ProtectionStart,
-    RingObserver, TailTrim, ToGuard,
+    Controller, ControllerInputs, ControllerOptions, ControllerStatus, ProtectionStart, TailTrim,
+    ToGuard,
 };
 use mysqld_server::ReplicationSource;
 use mysqld_server::events::EventScheduler;
@@ -118,14 +118,13 @@ impl Setup {
             others: self.given.others.clone(),
             transferring: transferred,
         };
-        let observer = RingObserver::new(ring.clone());
         let options = self.controller_options(protection_start);
-        let (controller, told) = Controller::new(observer, options, inputs, &readiness);
+        let (controller, told) = Controller::new(ring.clone(), options, inputs, &readiness);
         let to_guard = guard
             .clone()
             .map(|guard| -> ToGuard { Box::new(move |guards| guard.says(guards)) });
         let controller = controller.guarded_by(to_guard);
-        let (checks, checked) = self.checks(&ring, &ingest_status).start();
+        let (checks, checked) = self.checks(&ring, &ingest_status, &reports).start();
         let health = HealthObserver {
             supervisor: handle.as_ref().map(|handle| handle.status()),
             reports,
@@ -135,7 +134,9 @@ impl Setup {
         let candidacy = Arc::new(self.candidacy(&ring, health.clone(), may_lead));
         let writer = self.writer(transferring, &told, health.clone(), handle.clone());
         let provisioner = Arc::new(self.provisioner(ring, &told, &health, handle, hold));
-        let (costing, promotion) = Running::costing(&candidacy);
+        let (costs, promotion) = watch::channel(None);
+        let costing = Arc::clone(&candidacy);
+        let costing = Running::until_stopped(async move { costing.tell(costs).await });
         MysqldTasks {
             parts: Parts {
                 mode: self.settings.mode,
@@ -265,18 +266,17 @@ impl Setup {
     ) -> (Supervised, Arc<AtomicU64>) {
         let note = UnmanagedNote::of(&self.config.data_dir);
         let trim = self.trim_options(&options);
-        let guard = TailTrim::new(ring.clone(), Some(ingest.clone()), trim)
-            .not_while(move || note.is_set());
-        let trimmed = guard.trimmed();
+        let mut guard = TailTrim::new(ring.clone(), Some(ingest.clone()), trim);
+        guard.taking_over = Box::new(move || note.is_set());
+        let trimmed = Arc::clone(&guard.trimmed);
         let figures = Arc::clone(figures);
         let commits_wait = move || {
             let figures = figures.view(Instant::now());
             figures.oldest_unacknowledged.is_some()
         };
-        let (supervisor, handle) = Supervisor::new(options);
-        let supervisor = supervisor
-            .guarded_by(Arc::new(guard))
-            .with_waiting_commits(commits_wait);
+        let (mut supervisor, handle) = Supervisor::new(options);
+        supervisor.guard = Some(Arc::new(guard));
+        supervisor.commits_wait = Some(Box::new(commits_wait));
         let member = &self.ring.member;
         let running = member.essential("keeping mysqld running", supervisor.run());
         let supervised = Supervised {
@@ -332,6 +332,7 @@ impl Setup {
         &self,
         ring: &Arc<RingHandle>,
         ingest: &watch::Receiver<IngestStatus>,
+        reports: &watch::Receiver<WatchReport>,
     ) -> Checks<RingHandle> {
         let workers = self.settings.apply_workers;
         let workers = workers.filter(|_| !self.settings.native).unwrap_or(0);
@@ -340,6 +341,7 @@ impl Setup {
             connect: self.connect.clone(),
             account: OwnAccount::new(self.requirements.native, workers),
             ingest: ingest.clone(),
+            reports: reports.clone(),
         }
     }
 }

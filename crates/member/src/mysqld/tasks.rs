@@ -50,7 +50,7 @@ pub(crate) struct MysqldTasks {
     pub(super) writer: Arc<PrimaryWriter>,
     pub(super) connect: ConnectOptions,
     pub(super) candidacy: Arc<Candidacy>,
-    /// Periodically queries the cost of a promotion.
+    /// Reports the cost of a promotion.
     pub(super) costing: Running,
     /// Slow checks with warnings.
     pub(super) checking: Running,
@@ -122,21 +122,6 @@ impl Running {
         })
     }
 
-    /// Queries the cost of a promotion periodically, for the status.
-    pub(super) fn costing(
-        candidacy: &Arc<Candidacy>,
-    ) -> (Self, watch::Receiver<Option<DatabaseState>>) {
-        let (costs, promotion) = watch::channel(None);
-        let candidacy = Arc::clone(candidacy);
-        let costing = Self::until_stopped(async move {
-            loop {
-                costs.send_replace(Some(candidacy.state(None).await));
-                tokio::time::sleep(COSTS_EVERY).await;
-            }
-        });
-        (costing, promotion)
-    }
-
     async fn end(self) {
         self.stop.cancel();
         if let Err(error) = self.task.await {
@@ -146,32 +131,9 @@ impl Running {
 }
 
 impl MysqldTasks {
-    /// Makes the guard reload the configuration.
-    pub(crate) fn renew_guard(&self) {
-        if let Some(guard) = &self.guard {
-            guard.reload();
-        }
-    }
-
-    /// Starts and stops it, where this member does.
-    pub(crate) fn supervisor(&self) -> Option<Arc<SupervisorHandle>> {
-        let supervised = self.supervisor.as_ref();
-        supervised.map(|supervised| Arc::clone(&supervised.handle))
-    }
-
-    /// Replaces its data on order.
-    pub(crate) fn provisioner(&self) -> Arc<Provisioner> {
-        Arc::clone(&self.provisioner)
-    }
-
     /// Observes mysqld's health.
     pub(crate) fn health(&self) -> HealthObserver {
         self.parts.health.clone()
-    }
-
-    /// Computes the cost of a promotion.
-    pub(crate) fn candidacy(&self) -> Arc<Candidacy> {
-        Arc::clone(&self.candidacy)
     }
 
     /// Paused before a leadership transfer.
@@ -242,7 +204,7 @@ impl Parts {
         let for_good = role
             .as_ref()
             .and_then(|role| written_for_good(&role.without_transactions));
-        let held_up_by = role.map(|role| role.held_up_by);
+        let held_up_by = role.map(|role| role.held_up.by);
         let account = self.checked.account.borrow().clone();
         let seen = self.health.reports.borrow().server.clone();
         let advice = seen.into_iter().flat_map(|server| server.advice);
@@ -334,9 +296,6 @@ pub(crate) fn mode_words(mode: MysqlMode) -> &'static str {
         MysqlMode::Attach => "attach",
     }
 }
-
-/// Interval between queries of a promotion's cost, for the status.
-const COSTS_EVERY: Duration = Duration::from_secs(2);
 
 /// The watch checks every second; an older result is outdated.
 const LOOKED_AT_RECENTLY: Duration = Duration::from_secs(6);

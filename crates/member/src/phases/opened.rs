@@ -40,8 +40,6 @@ use crate::settings::{MemberEntry, Settings};
 use crate::state::{BootstrapOrder, MemberState, Phase};
 use crate::status::ViewSource;
 
-/// How often a waiting member checks whether it was added to a ring.
-const LOOK: Duration = Duration::from_millis(50);
 /// How often it queries the others for a ring.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 /// A bootstrap waits for the other members until it is stopped.
@@ -385,11 +383,14 @@ fn bootstrap_advice(error: &MemberError) -> &'static str {
 }
 
 async fn added(book: &IdentityBook) -> RingId {
+    let mut state = book.ring();
     loop {
-        if let RingState::Belongs { ring } = book.identity().ring {
+        if let RingState::Belongs { ring } = *state.borrow_and_update() {
             return ring;
         }
-        tokio::time::sleep(LOOK).await;
+        if state.changed().await.is_err() {
+            return pending().await;
+        }
     }
 }
 

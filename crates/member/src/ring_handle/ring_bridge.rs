@@ -1,5 +1,7 @@
 //! The member's Raft and log for the ingest.
 
+use std::time::Duration;
+
 use applier::source::{Drained, Source, SourceError, framed};
 use binlog_format::framing::FramedTransaction;
 use binlog_format::gtid::GtidSet;
@@ -92,13 +94,21 @@ impl Ring for RingHandle {
     }
 
     async fn settled(&self) -> Result<GtidSet, RingError> {
+        let mut leadership = self.member.leadership();
+        let mut pause = FIRST_PAUSE;
         let committed = loop {
+            leadership.mark_unchanged();
             match self.member.committed_in_ring().await {
                 Ok(committed) => break committed,
                 // No member currently serves, or a call was lost.
                 Err(error) => {
                     tracing::debug!(%error, "the ring does not say yet what is committed");
-                    tokio::time::sleep(ASK_AGAIN).await;
+                    let changed = tokio::time::timeout(pause, leadership.changed()).await;
+                    // The member ends.
+                    if matches!(changed, Ok(Err(_))) {
+                        tokio::time::sleep(pause).await;
+                    }
+                    pause = (pause * 2).min(LONGEST_PAUSE);
                 }
             }
         };
@@ -120,8 +130,9 @@ impl Ring for RingHandle {
     }
 }
 
-/// Interval between queries to a ring that does not answer.
-const ASK_AGAIN: std::time::Duration = std::time::Duration::from_millis(100);
+/// Between two queries to a ring that does not answer, without a change of the leadership.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl RingHandle {
     fn end(&self) -> Option<OpId> {

@@ -78,10 +78,6 @@ pub(crate) async fn acknowledge_exposure(
     on_disk(move || book.add(&[noted])).await
 }
 
-/// How often the member is checked.
-const LOOK: Duration = Duration::from_secs(1);
-/// How often the member is checked while its mysqld is expected to open for writes.
-const OPENING_LOOK: Duration = Duration::from_millis(50);
 /// How often the log's part of the history is copied, and the time until which clients could write is recorded.
 const COPY: Duration = Duration::from_secs(5);
 
@@ -102,6 +98,7 @@ pub(crate) async fn keep_history(state: Arc<MemberState>, member: Member) {
     let mut trimmed = 0;
     loop {
         leadership.borrow_and_update();
+        let next_change = state.next_change();
         let (now_ms, view) = (now_ms(), state.view());
         let trimmed_now = view.mysql.as_ref().map_or(0, |mysql| mysql.trimmed_total);
         if trimmed_now > trimmed
@@ -136,13 +133,9 @@ pub(crate) async fn keep_history(state: Arc<MemberState>, member: Member) {
             })
             .await;
         }
-        let opening = view.serving && view.mysql.is_some() && interruptions.open_until.is_none();
-        let look = if opening { OPENING_LOOK } else { LOOK };
-        if matches!(
-            tokio::time::timeout(look, leadership.changed()).await,
-            Ok(Err(_))
-        ) {
-            return;
+        tokio::select! {
+            changed = leadership.changed() => if changed.is_err() { return },
+            () = next_change => {}
         }
     }
 }

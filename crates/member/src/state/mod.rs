@@ -4,6 +4,7 @@ mod status_view;
 mod takeover;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use binlog_store::{LogHandle, NotArchived, ReadFault};
 use consensus::Named;
@@ -86,6 +87,23 @@ pub(crate) struct MemberState {
     pub(crate) history: Arc<HistoryBook>,
 }
 
+/// Between two looks at what changes with time alone.
+const LONGEST: Duration = Duration::from_secs(1);
+
+fn from_now<T>(mut told: watch::Receiver<T>) -> watch::Receiver<T> {
+    told.mark_unchanged();
+    told
+}
+
+async fn changed<T>(told: Option<watch::Receiver<T>>) {
+    if let Some(mut told) = told
+        && told.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
+}
+
 impl MemberState {
     /// `bootstrap_orders` goes to the joining phase.
     pub(crate) fn new(
@@ -140,6 +158,26 @@ impl MemberState {
     /// Manages the member's mysqld, once it takes part.
     pub(crate) fn management(&self) -> Option<Arc<MysqldManagement>> {
         self.parts()?.management.clone()
+    }
+
+    /// Waits for the next change of the leadership or of mysqld's write fence, from this call on, and a second at most.
+    pub(crate) fn next_change(&self) -> impl Future<Output = ()> + Send + use<> {
+        let parts = self.parts();
+        let leadership = parts
+            .as_ref()
+            .map(|parts| from_now(parts.ring.member.leadership()));
+        let management = parts.and_then(|parts| parts.management.clone());
+        let fence = management.and_then(|management| management.write_fence());
+        let fence = fence.map(from_now);
+        async move {
+            let _ = tokio::time::timeout(LONGEST, async {
+                tokio::select! {
+                    () = changed(leadership) => {}
+                    () = changed(fence) => {}
+                }
+            })
+            .await;
+        }
     }
 
     /// Orders a bootstrap. False while the member does not wait for one.

@@ -226,7 +226,7 @@ fn peers(raft: &MemberStatus) -> Vec<PeerView> {
 }
 
 /// How often the quorum is checked without other events.
-const LOOK: Duration = Duration::from_millis(200);
+const LOOK: Duration = Duration::from_secs(1);
 
 /// A member's memory between two checks: since when the quorum is lost, how often the leader changed, and how often it was elected.
 #[derive(Debug)]

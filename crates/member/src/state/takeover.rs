@@ -104,9 +104,6 @@ impl Takeover {
 /// The ring's history does not wait longer for a closed mysqld.
 const LONG_CLOSED: Duration = Duration::from_secs(10);
 
-/// How often to check whether mysqld is open, while expected.
-const LOOK: Duration = Duration::from_millis(20);
-
 /// Watches while polled.
 pub(crate) async fn watch_takeovers(
     state: Arc<MemberState>,
@@ -121,6 +118,7 @@ pub(crate) async fn watch_takeovers(
     };
     loop {
         let seen = *leadership.borrow_and_update();
+        let next_change = state.next_change();
         let opening = matches!(takeover, Takeover::Serving { .. });
         let writable = opening
             && state
@@ -141,7 +139,7 @@ pub(crate) async fn watch_takeovers(
         let opening = has_mysqld && matches!(takeover, Takeover::Serving { .. });
         tokio::select! {
             changed = leadership.changed() => if changed.is_err() { return },
-            () = tokio::time::sleep(LOOK), if opening => {}
+            () = next_change, if opening => {}
         }
     }
 }

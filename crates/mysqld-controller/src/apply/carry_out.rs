@@ -30,6 +30,7 @@ use crate::plan::facts::{Applier, ApplyAction, Incarnation};
 use crate::plan::role_words::log_change;
 use crate::ring::{CommittedLog, Leading, Ring};
 use crate::status::{Readiness, RoleState, RoleStatus, WaitingFor};
+use crate::watch::WatchReport;
 
 /// From a failed query to the next one, and between two progress figures while the applier catches up.
 const AGAIN: Duration = Duration::from_millis(250);
@@ -58,13 +59,13 @@ pub(crate) struct Apply<R> {
     follower: Option<Follower>,
     retry_at: Option<Instant>,
     /// When to retry what failed in this leadership.
-    again: Option<(Term, Instant)>,
+    pub(crate) again: Option<(Term, Instant)>,
     /// The mysqld start and the leadership in which a comparison found the readiness.
-    found_in: Option<(Incarnation, Term)>,
+    pub(crate) found_in: Option<(Incarnation, Term)>,
     /// The server's last standing, as recorded on disk.
     standing: Option<Standing>,
     /// True if the applier has run since the server was the primary, in this run of the member or an earlier one.
-    followed: bool,
+    pub(crate) followed: bool,
     /// Transactions of appliers that have ended.
     applied_before: u64,
     /// Errant transactions of mysqld, as of the last comparison.
@@ -75,6 +76,8 @@ pub(crate) struct Apply<R> {
     holders: Arc<Mutex<Holders>>,
     /// When transactions arrived, independent of the applier.
     arrivals: Arrivals,
+    /// The watch's reports.
+    reports: watch::Receiver<WatchReport>,
     /// The task ends when this is dropped.
     _watching: JoinSet<()>,
 }
@@ -86,8 +89,9 @@ impl<R: Ring + CommittedLog> Apply<R> {
         options: FollowOptions,
         origin: GtidSet,
         readiness: watch::Sender<Readiness>,
+        reports: watch::Receiver<WatchReport>,
     ) -> (Self, watch::Receiver<RoleStatus>) {
-        let (status, receiver) = watch::channel(RoleStatus::new(Instant::now()));
+        let (status, receiver) = watch::channel(RoleStatus::new());
         let standing = options.standing.load();
         readiness.send_replace(Readiness::Unknown);
         let arrivals = Arrivals::default();
@@ -111,6 +115,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
             remarks: Arc::default(),
             holders: Arc::default(),
             arrivals,
+            reports,
             _watching: watching,
         };
         (apply, receiver)
@@ -122,21 +127,6 @@ impl<R: Ring + CommittedLog> Apply<R> {
             (None, Some(at)) => Applier::Failed(at),
             (None, None) => Applier::Off,
         }
-    }
-
-    /// True if the applier has run since the server was the primary, so that a comparison closes it first.
-    pub(crate) fn followed(&self) -> bool {
-        self.followed
-    }
-
-    /// The mysqld start and the leadership in which a comparison found the readiness, if one did.
-    pub(crate) fn found_in(&self) -> Option<(Incarnation, Term)> {
-        self.found_in
-    }
-
-    /// The leadership in which a comparison failed, and when it may be retried.
-    pub(crate) fn not_before(&self) -> Option<(Term, Instant)> {
-        self.again
     }
 
     /// Waits until the applier differs from the last [`Apply::applier`]. Cancel safe.
@@ -163,15 +153,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
             (ApplyAction::Follow, Some(server)) => self.follow(server, order.leading).await,
             (ApplyAction::EndApplier, _) => self.end_applier().await,
             (ApplyAction::Hold, _) => self.keep_off(),
-            (
-                ApplyAction::Compare(_)
-                | ApplyAction::Finish(_)
-                | ApplyAction::Follow
-                | ApplyAction::BreakOff
-                | ApplyAction::Kill(_)
-                | ApplyAction::Stay,
-                _,
-            ) => {}
+            _ => {}
         }
         self
     }
@@ -309,6 +291,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
             ring,
             options,
             started,
+            self.reports.clone(),
             &self.remarks,
             &self.holders,
             &self.arrivals,
@@ -496,30 +479,23 @@ impl<R: Ring + CommittedLog> Apply<R> {
             RoleState::Primary => Vec::new(),
             _ => self.remarks.without_transactions(),
         };
-        let without_transactions: Vec<String> = without_transactions
-            .iter()
-            .map(ToString::to_string)
-            .collect();
+        let without_transactions = without_transactions.iter().map(ToString::to_string);
+        let without_transactions = without_transactions.collect();
         self.status.send_if_modified(|status| {
-            let changed = status.state != state;
-            if changed {
+            if status.state != state {
                 log_change(&status.state, &state);
-                status.since = Instant::now();
-                status.state = state;
             }
-            let figures = (status.lag_ms, status.applied_total) != (lag_ms, applied_total);
-            (status.lag_ms, status.applied_total) = (lag_ms, applied_total);
-            let beyond = status.not_the_rings != self.not_the_rings;
-            if beyond {
-                status.not_the_rings = self.not_the_rings.clone();
-            }
-            let others = status.held_up_by != held_up.by
-                || status.held_up_by_prepared != held_up.by_prepared;
-            status.held_up_by = held_up.by;
-            status.held_up_by_prepared = held_up.by_prepared;
-            let tables = status.without_transactions != without_transactions;
-            status.without_transactions = without_transactions;
-            changed || figures || beyond || others || tables
+            let next = RoleStatus {
+                state,
+                lag_ms,
+                applied_total,
+                not_the_rings: self.not_the_rings.clone(),
+                held_up,
+                without_transactions,
+            };
+            let differs = *status != next;
+            *status = next;
+            differs
         });
     }
 }

@@ -88,7 +88,7 @@ pub(super) async fn compare<R: Ring>(
     // Queried first, so that a transaction that commits in between appears in one of the two.
     let owned = text(connection, "SELECT @@GLOBAL.gtid_owned").await?;
     let owned = parse_gtid_owned(&owned).map_err(unreadable("gtid_owned"))?;
-    let executed = ask(connection).await?;
+    let executed = executed_by(connection).await?;
     let lacks = log.gtids.difference(&executed);
     Ok(Compared {
         lacks: match followed {
@@ -106,38 +106,18 @@ pub(super) async fn compare<R: Ring>(
 /// It cannot be queried, or its answer cannot be read.
 pub async fn executed_gtids(connect: &ConnectOptions) -> Result<GtidSet, CompareError> {
     let mut connection = Connection::open_with_own_settings(connect).await?;
-    let executed = ask(&mut connection).await?;
+    let executed = executed_by(&mut connection).await?;
     connection.close().await;
     Ok(executed)
 }
 
-/// Transactions that the primary has in no binlog file and the ring's log lacks, as after loading a dump with its `SET GTID_PURGED`. No
-/// server ever sends them. Normally empty.
+/// The same on this connection.
 ///
 /// # Errors
-/// It cannot be queried, or its answer cannot be read.
-pub async fn never_sent<R: Ring>(
-    ring: &R,
-    connect: &ConnectOptions,
-) -> Result<GtidSet, CompareError> {
-    let mut connection = Connection::open_with_own_settings(connect).await?;
-    let purged = gtids(&mut connection, "gtid_purged").await?;
-    connection.close().await;
-    // In this order: a file is purged only after the ACKs of all its transactions.
-    let log = ring.log().await?;
-    Ok(purged.difference(&log.gtids))
-}
-
-async fn ask(connection: &mut Connection) -> Result<GtidSet, CompareError> {
-    gtids(connection, "gtid_executed").await
-}
-
-async fn gtids(
-    connection: &mut Connection,
-    variable: &'static str,
-) -> Result<GtidSet, CompareError> {
-    let set = text(connection, &format!("SELECT @@GLOBAL.{variable}")).await?;
-    set.parse().map_err(unreadable(variable))
+/// As [`executed_gtids`].
+pub async fn executed_by(connection: &mut Connection) -> Result<GtidSet, CompareError> {
+    let set = text(connection, "SELECT @@GLOBAL.gtid_executed").await?;
+    set.parse().map_err(unreadable("gtid_executed"))
 }
 
 fn unreadable(variable: &'static str) -> impl FnOnce(ParseGtidError) -> CompareError {
@@ -163,7 +143,7 @@ pub(super) async fn lacks_of(
 ) -> Result<GtidSet, CompareError> {
     let deadline = Instant::now() + limit;
     loop {
-        let lacks = wanted.difference(&ask(connection).await?);
+        let lacks = wanted.difference(&executed_by(connection).await?);
         if lacks.is_empty() || Instant::now() >= deadline {
             return Ok(lacks);
         }

@@ -21,33 +21,29 @@ use crate::apply::catching_up::executed_gtids;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Errant {
     pub(super) gtids: GtidSet,
-    /// The kind, where all share one.
-    all: Option<Kind>,
+    /// The kind, where all share one, and their statements or tables.
+    all: Option<Kinds>,
 }
 
 /// Kinds of errant transactions that arise without bad intent.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// The server has emptied these in-memory tables by itself.
-    Emptied(BTreeSet<String>),
-    /// A client has ended prepared XA transactions with these statements: `super_read_only` does not stop them.
-    XaEnded(BTreeSet<String>),
-    /// An administrator has run these statements, which change no data.
-    Administrative(BTreeSet<String>),
+    /// The server has emptied in-memory tables by itself.
+    Emptied,
+    /// A client has ended prepared XA transactions: `super_read_only` does not stop that.
+    XaEnded,
+    /// An administrator has run statements that change no data.
+    Administrative,
 }
 
-impl Kind {
-    /// Merged with another of the same kind; `None` where the kinds differ.
-    fn and(self, other: Self) -> Option<Self> {
-        match (self, other) {
-            (Self::Emptied(all), Self::Emptied(more)) => Some(Self::Emptied(&all | &more)),
-            (Self::XaEnded(all), Self::XaEnded(more)) => Some(Self::XaEnded(&all | &more)),
-            (Self::Administrative(all), Self::Administrative(more)) => {
-                Some(Self::Administrative(&all | &more))
-            }
-            (Self::Emptied(_) | Self::XaEnded(_) | Self::Administrative(_), _) => None,
-        }
-    }
+/// Transactions of one kind: their statements or tables.
+type Kinds = (Kind, BTreeSet<String>);
+
+/// Adds one; false where its kind is another.
+fn add(all: &mut Option<Kinds>, (kind, name): (Kind, String)) -> bool {
+    let (of, named) = all.get_or_insert_with(|| (kind, BTreeSet::new()));
+    named.insert(name);
+    *of == kind
 }
 
 /// Maximum number of transactions to inspect.
@@ -89,7 +85,7 @@ impl fmt::Display for Errant {
                 "Clients may have been told that they succeeded. Inspect them with mysqlbinlog, then run \
                  `witness reprovision MEMBER --from`",
             ),
-            Some(Kind::Emptied(tables)) => write!(
+            Some((Kind::Emptied, tables)) => write!(
                 f,
                 "No client has written them: mysqld empties an in-memory table (ENGINE = MEMORY) when it is used first after a \
                  start, and does so in a transaction of its own: {}. At the primary, ALTER TABLE … ENGINE = InnoDB, or drop \
@@ -97,14 +93,14 @@ impl fmt::Display for Errant {
                  tables",
                 listed(tables)
             ),
-            Some(Kind::XaEnded(statements)) => write!(
+            Some((Kind::XaEnded, statements)) => write!(
                 f,
                 "A client ended transactions here that XA had prepared, which super_read_only does not stop, and was told that it \
                  succeeded: {}. The ring's transaction is as it was before: end it at the primary, where XA RECOVER CONVERT XID \
                  lists it, then run `witness reprovision MEMBER --from`",
                 listed(statements)
             ),
-            Some(Kind::Administrative(statements)) => write!(
+            Some((Kind::Administrative, statements)) => write!(
                 f,
                 "They change no data. mysqld gives statements of administrators a GTID even under super_read_only: {}. On a follower, \
                  and in its cron jobs, run them with NO_WRITE_TO_BINLOG or LOCAL (`FLUSH LOCAL SLOW LOGS`); then run \
@@ -139,7 +135,7 @@ fn shortened(mut text: String) -> String {
 async fn kind_of_all(
     gtids: &GtidSet,
     connect: &ConnectOptions,
-) -> Result<Option<Kind>, Box<dyn Error + Send + Sync>> {
+) -> Result<Option<Kinds>, Box<dyn Error + Send + Sync>> {
     if gtids.count() > MOST_LOOKED_INTO {
         return Ok(None);
     }
@@ -163,22 +159,15 @@ async fn kind_of_all(
             continue;
         }
         missing.remove(&transaction.gtid);
-        let Some(kind) = kind_of(&transaction) else {
+        if !kind_of(&transaction).is_some_and(|one| add(&mut all, one)) {
             return Ok(None);
-        };
-        all = match all {
-            None => Some(kind),
-            Some(all) => match Kind::and(all, kind) {
-                None => return Ok(None),
-                both => both,
-            },
-        };
+        }
     }
     Ok(all)
 }
 
 /// The kind, if the transaction is a single statement of a known kind.
-fn kind_of(transaction: &FramedTransaction) -> Option<Kind> {
+fn kind_of(transaction: &FramedTransaction) -> Option<(Kind, String)> {
     let mut events = CanonicalEvents::new(transaction.payload.clone());
     let _gtid = events.next()?.ok()?;
     let mut kind = None;
@@ -198,18 +187,17 @@ fn kind_of(transaction: &FramedTransaction) -> Option<Kind> {
     kind
 }
 
-fn kind_of_statement(event: EventRef<'_>, query: &Query<'_>) -> Option<Kind> {
+fn kind_of_statement(event: EventRef<'_>, query: &Query<'_>) -> Option<(Kind, String)> {
     if let Some(table) = emptied_by(&query.statement) {
-        return Some(Kind::Emptied(BTreeSet::from([table])));
+        return Some((Kind::Emptied, table));
     }
     let statement = std::str::from_utf8(&query.statement).ok()?;
-    let one = || BTreeSet::from([statement.to_owned()]);
     let ends_xa = ["XA COMMIT ", "XA ROLLBACK "];
-    match () {
-        () if ends_xa.iter().any(|ends| statement.starts_with(ends)) => Some(Kind::XaEnded(one())),
-        () if changes_no_data(event, query) => Some(Kind::Administrative(one())),
-        () => None,
-    }
+    let kind = match ends_xa.iter().any(|ends| statement.starts_with(ends)) {
+        true => Some(Kind::XaEnded),
+        false => changes_no_data(event, query).then_some(Kind::Administrative),
+    };
+    Some((kind?, statement.to_owned()))
 }
 
 fn emptied_by(statement: &[u8]) -> Option<String> {
@@ -245,7 +233,10 @@ mod tests {
         let unknown = words(None);
         assert!(unknown.contains(":10-12") && unknown.contains("3 transactions"));
         assert!(unknown.contains("Clients may have been told"), "{unknown}");
-        let emptied = words(Some(Kind::Emptied(BTreeSet::from(["`d`.`m`".to_owned()]))));
+        let emptied = words(Some((
+            Kind::Emptied,
+            BTreeSet::from(["`d`.`m`".to_owned()]),
+        )));
         assert!(
             emptied.contains("`d`.`m`. At the primary, ALTER TABLE … ENGINE = InnoDB"),
             "{emptied}"
@@ -253,7 +244,14 @@ mod tests {
         assert!(!emptied.contains("Clients"), "{emptied}");
     }
 
-    fn kind(statement: &str) -> Option<Kind> {
+    fn all_of(statements: &[&str]) -> Option<Kinds> {
+        let mut all = None;
+        let mut add = |statement: &&str| kind(statement).is_some_and(|one| add(&mut all, one));
+        let same = statements.iter().all(&mut add);
+        all.filter(|_| same)
+    }
+
+    fn kind(statement: &str) -> Option<(Kind, String)> {
         let query = Query {
             statement: statement.as_bytes().into(),
             ..Query::default()
@@ -264,7 +262,7 @@ mod tests {
 
     #[test]
     fn statements_of_administrators_are_named_and_how_to_run_them() {
-        let all = kind("FLUSH SLOW LOGS").and_then(|one| one.and(kind("REPAIR TABLE d.t")?));
+        let all = all_of(&["FLUSH SLOW LOGS", "REPAIR TABLE d.t"]);
         let gtids = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1-2".parse().unwrap();
         let message = Errant { gtids, all }.to_string();
         assert!(
@@ -278,8 +276,7 @@ mod tests {
 
     #[test]
     fn what_a_client_has_ended_by_xa_is_named_and_where_to_end_it() {
-        let both =
-            kind("XA COMMIT X'78',X'',1").and_then(|one| one.and(kind("XA ROLLBACK X'79',X'',1")?));
+        let both = all_of(&["XA COMMIT X'78',X'',1", "XA ROLLBACK X'79',X'',1"]);
         let gtids = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1-2".parse().unwrap();
         let words = Errant { gtids, all: both }.to_string();
         assert!(
@@ -289,10 +286,7 @@ mod tests {
         );
         let emptied =
             "TRUNCATE TABLE `d`.`m` /* generated by server, implicitly emptying in-memory table */";
-        assert_eq!(
-            kind(emptied).and_then(|one| one.and(kind("XA COMMIT X'78',X'',1")?)),
-            None
-        );
+        assert_eq!(all_of(&[emptied, "XA COMMIT X'78',X'',1"]), None);
         for other in [
             "XA PREPARE X'78',X'',1",
             "INSERT INTO d.t VALUES ('XA COMMIT ')",

@@ -28,12 +28,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::apply::arrivals::Arrivals;
-use crate::apply::catching_up::{CompareError, errant, executed_gtids};
+use crate::apply::catching_up::{CompareError, errant, executed_by, executed_gtids};
 use crate::apply::errant::Errant;
 use crate::apply::error::RoleError;
-use crate::apply::native::{NativeProgress, replicate};
+use crate::apply::native::replicate;
 use crate::plan::facts::{Applier, Incarnation};
 use crate::ring::{CommittedLog, Ring};
+use crate::watch::WatchReport;
 
 /// How long killed sessions may take to end; they were killed because they log statements.
 const OLD_SESSIONS_END: Duration = Duration::from_secs(1);
@@ -69,7 +70,7 @@ pub struct FollowOptions {
 impl FollowOptions {
     /// The defaults for everything but the connection and the member's data directory.
     pub fn new(mut connect: ConnectOptions, member_dir: &Path) -> Self {
-        connect.program_name = "witness-applier".to_owned();
+        connect.program_name = "witness-follower".to_owned();
         Self {
             connect,
             run: Options::default(),
@@ -121,6 +122,7 @@ impl Follower {
         ring: Arc<R>,
         options: FollowOptions,
         started: Started,
+        reports: watch::Receiver<WatchReport>,
         remarks: &Arc<TableRemarks>,
         holders: &Arc<Mutex<Holders>>,
         arrivals: &Arrivals,
@@ -129,7 +131,7 @@ impl Follower {
         let progress = Arc::new(Progress::with_remarks(Arc::clone(remarks)));
         let (steps, step) = watch::channel(Step::Asking);
         let (stop, shown) = (cancel.clone(), Arc::clone(&progress));
-        let (threads, native) = watch::channel(NativeProgress::default());
+        let (threads, native) = watch::channel(None);
         let (promoting, promoted) = watch::channel(false);
         let (tells, held_up) = watch::channel(HeldUp::default());
         let lag = Lag {
@@ -150,7 +152,8 @@ impl Follower {
             let following = async {
                 if by_threads {
                     let arrivals = &known_lag.arrivals;
-                    follow_natively(&*ring, &options, stop, arrivals, &threads, steps).await
+                    let seen = (reports, started.on);
+                    follow_natively(&*ring, &options, stop, arrivals, &threads, steps, seen).await
                 } else {
                     follow(&*ring, &options, stop, shown, steps).await
                 }
@@ -239,13 +242,13 @@ struct Lag {
     /// Of the applier.
     progress: Arc<Progress>,
     /// Of the server's own threads.
-    native: watch::Receiver<NativeProgress>,
+    native: watch::Receiver<Option<u64>>,
     arrivals: Arrivals,
 }
 
 impl Lag {
     fn ms(&self) -> Option<u64> {
-        let threads = self.native.borrow().lag_ms;
+        let threads = *self.native.borrow();
         threads.or_else(|| match self.progress.lag_start(StageName::Committed) {
             LagStart::Nothing => Some(0),
             LagStart::Unknown => None,
@@ -274,9 +277,13 @@ async fn follow<R: Ring + CommittedLog>(
         options.standing.store(Standing::Following).await?;
         steps.send_replace(Step::Applying);
         open_to_the_applier(&options.connect).await?;
+        let connect = ConnectOptions {
+            program_name: "witness-applier".to_owned(),
+            ..options.connect.clone()
+        };
         let target = MysqlOptions {
             log_has: Some(committed),
-            ..MysqlOptions::new(options.connect.clone())
+            ..MysqlOptions::new(connect)
         };
         let backend = MysqlBackend::connect(target).await?;
         Ok::<_, RoleError>((backend, executed))
@@ -312,8 +319,9 @@ async fn follow_natively<R: Ring>(
     options: &FollowOptions,
     cancel: CancellationToken,
     arrivals: &Arrivals,
-    progress: &watch::Sender<NativeProgress>,
+    progress: &watch::Sender<Option<u64>>,
     steps: watch::Sender<Step>,
+    (reports, on): (watch::Receiver<WatchReport>, Incarnation),
 ) -> Result<(), RoleError> {
     let Some(source) = &options.native else {
         return Ok(());
@@ -331,7 +339,7 @@ async fn follow_natively<R: Ring>(
     tokio::pin!(replicating);
     let errant = tokio::select! {
         ended = &mut replicating => return ended,
-        errant = find_errant(ring, options) => errant,
+        errant = find_errant(ring, options, reports, on) => errant,
     };
     cancel.cancel();
     drop(replicating.await);
@@ -365,13 +373,27 @@ async fn found(errant: GtidSet, options: &FollowOptions) -> RoleError {
     RoleError::Errant(Errant::look_into(errant, &options.connect).await)
 }
 
-/// Checks for errant transactions while the server follows, until there are some.
-async fn find_errant<R: Ring>(ring: &R, options: &FollowOptions) -> GtidSet {
+/// Checks for errant transactions while the server follows, until there are some, by the watch's reports on this start of mysqld.
+async fn find_errant<R: Ring>(
+    ring: &R,
+    options: &FollowOptions,
+    reports: watch::Receiver<WatchReport>,
+    on: Incarnation,
+) -> GtidSet {
     loop {
         tokio::time::sleep(options.tidy_every).await;
-        match errant_now(ring, options).await {
-            Ok(errant) if errant.is_empty() => {}
-            Ok(errant) => return errant,
+        let server = reports.borrow().server.clone();
+        let Some(server) = server.filter(|server| server.incarnation == on) else {
+            continue;
+        };
+        // Read later: transactions applied in between are committed.
+        match ring.settled().await {
+            Ok(committed) => {
+                let errant = errant(&server.executed, &committed);
+                if !errant.is_empty() {
+                    return errant;
+                }
+            }
             Err(cause) => {
                 tracing::debug!(%cause, "a follower's transactions are not compared for now")
             }
@@ -380,8 +402,11 @@ async fn find_errant<R: Ring>(ring: &R, options: &FollowOptions) -> GtidSet {
 }
 
 /// In this order: transactions applied in between are committed.
-async fn errant_now<R: Ring>(ring: &R, options: &FollowOptions) -> Result<GtidSet, CompareError> {
-    let executed = executed_gtids(&options.connect).await?;
+async fn errant_now<R: Ring>(
+    ring: &R,
+    connection: &mut Connection,
+) -> Result<GtidSet, CompareError> {
+    let executed = executed_by(connection).await?;
     let committed = ring.settled().await?;
     Ok(errant(&executed, &committed))
 }
@@ -456,7 +481,7 @@ async fn tidy<R: Ring>(ring: &R, options: &FollowOptions) -> GtidSet {
             }
             if drops || due {
                 compared = Instant::now();
-                errant = errant_now(ring, options).await?;
+                errant = errant_now(ring, &mut connection).await?;
             }
             if drops && errant.is_empty() {
                 follower_binlog::drop_earlier_files(&mut connection, &options.connect).await?;

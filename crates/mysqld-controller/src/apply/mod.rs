@@ -18,5 +18,5 @@ mod follower;
 mod native;
 
 pub(crate) use carry_out::{Apply, ApplyOrder};
-pub use catching_up::{CompareError, executed_gtids, never_sent};
+pub use catching_up::{CompareError, executed_by, executed_gtids};
 pub use follower::FollowOptions;

@@ -17,18 +17,12 @@ use crate::apply::arrivals::Arrivals;
 use crate::apply::error::{RoleError, ThreadsEnded};
 
 /// Interval between two checks of the threads.
-const LOOK: Duration = Duration::from_millis(250);
+const LOOK: Duration = Duration::from_secs(1);
 /// How long mysqld may be briefly unreachable, until its next start.
 const AWAY: Duration = Duration::from_secs(60);
 
-/// Progress of the threads.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct NativeProgress {
-    /// Milliseconds behind the ring's commits; unknown while they do not run.
-    pub(super) lag_ms: Option<u64>,
-}
-
-/// Makes the server follow until it is cancelled; then the channel is removed.
+/// Makes the server follow until it is cancelled; then the channel is removed. Sends the milliseconds behind the ring's commits; unknown while
+/// the threads do not run.
 ///
 /// # Errors
 /// Why the threads ended.
@@ -37,19 +31,17 @@ pub(super) async fn replicate(
     source: &ReplicationSource,
     cancel: &CancellationToken,
     arrivals: &Arrivals,
-    progress: &watch::Sender<NativeProgress>,
+    lag: &watch::Sender<Option<u64>>,
 ) -> Result<(), RoleError> {
+    let runs = async {
+        begin(connect, source).await?;
+        Err(watch_threads(connect, arrivals, lag).await)
+    };
     let ended = tokio::select! {
         () = cancel.cancelled() => Ok(()),
-        begun = begin(connect, source) => match begun {
-            Err(cause) => Err(cause),
-            Ok(()) => tokio::select! {
-                () = cancel.cancelled() => Ok(()),
-                cause = watch_threads(connect, arrivals, progress) => Err(cause),
-            },
-        },
+        ended = runs => ended,
     };
-    progress.send_replace(NativeProgress::default());
+    lag.send_replace(None);
     // The role's next step needs a server without other writers.
     match (ended, end(connect).await) {
         (Ok(()), Err(error)) => Err(RoleError::ThreadsRun(error)),
@@ -116,17 +108,17 @@ async fn end(connect: &ConnectOptions) -> Result<(), LinkError> {
 async fn watch_threads(
     connect: &ConnectOptions,
     arrivals: &Arrivals,
-    progress: &watch::Sender<NativeProgress>,
+    lag: &watch::Sender<Option<u64>>,
 ) -> RoleError {
     let mut away_since = None;
     let mut kept = KeptSessions::default();
     loop {
         let lag_ms = match kept.look(connect, arrivals).await {
-            Ok(Threads::Run { lag_ms }) => {
+            Ok(Ok(lag_ms)) => {
                 away_since = None;
                 lag_ms
             }
-            Ok(Threads::Ended(cause)) => return cause.into(),
+            Ok(Err(cause)) => return cause.into(),
             Err(error) => {
                 let since = *away_since.get_or_insert_with(tokio::time::Instant::now);
                 if since.elapsed() > AWAY {
@@ -135,9 +127,7 @@ async fn watch_threads(
                 None
             }
         };
-        progress.send_if_modified(|now| {
-            std::mem::replace(now, NativeProgress { lag_ms }).lag_ms != lag_ms
-        });
+        lag.send_if_modified(|now| std::mem::replace(now, lag_ms) != lag_ms);
         tokio::time::sleep(LOOK).await;
     }
 }
@@ -145,17 +135,8 @@ async fn watch_threads(
 /// MySQL error number: a login was refused.
 const ACCESS_DENIED: &str = "1045";
 
-/// State of the threads.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Threads {
-    /// They run, or retry.
-    Run {
-        /// Milliseconds behind; unknown while the source is unreachable.
-        lag_ms: Option<u64>,
-    },
-    /// One has ended, for this reason.
-    Ended(ThreadsEnded),
-}
+/// How many milliseconds the threads are behind, unknown while the source is unreachable; or why one of them has ended.
+type Threads = Result<Option<u64>, ThreadsEnded>;
 
 /// Sessions kept open while the threads apply. mysqld accepts one administrator session beyond `max_connections`. A promoted member needs
 /// more: for its two dumps, to inspect its new primary, and to open it. Where clients have taken all others, these make room.
@@ -249,13 +230,13 @@ fn in_hand_ms(row: &mysql_link::Row, arrivals: &Arrivals) -> Option<u64> {
 fn judge(threads: &[Thread]) -> Threads {
     // A filter was set after the start.
     if let Some(filter) = threads.iter().find(|thread| thread.what == "filter") {
-        return Threads::Ended(ThreadsEnded::Filtered(filter.message.clone()));
+        return Err(ThreadsEnded::Filtered(filter.message.clone()));
     }
     if let Some(delay) = threads.iter().find(|thread| thread.what == "delay") {
-        return Threads::Ended(ThreadsEnded::Delayed(delay.message.clone()));
+        return Err(ThreadsEnded::Delayed(delay.message.clone()));
     }
     if threads.iter().any(|thread| thread.what == "order") {
-        return Threads::Ended(ThreadsEnded::OutOfOrder);
+        return Err(ThreadsEnded::OutOfOrder);
     }
     let failed = |what: &str| {
         threads
@@ -266,7 +247,7 @@ fn judge(threads: &[Thread]) -> Threads {
         .into_iter()
         .find_map(failed);
     if let Some(thread) = cause {
-        return Threads::Ended(ThreadsEnded::Failed {
+        return Err(ThreadsEnded::Failed {
             code: thread.code.clone(),
             message: thread.message.clone(),
         });
@@ -276,16 +257,14 @@ fn judge(threads: &[Thread]) -> Threads {
     // The receiver would retry indefinitely with its old password, which may have changed.
     let denied = of("receiver").find(|thread| thread.code == ACCESS_DENIED);
     if let Some(thread) = denied {
-        return Threads::Ended(ThreadsEnded::Denied(thread.message.clone()));
+        return Err(ThreadsEnded::Denied(thread.message.clone()));
     }
     if off("receiver") || off("worker") {
-        return Threads::Ended(ThreadsEnded::Stopped);
+        return Err(ThreadsEnded::Stopped);
     }
     let connected = of("receiver").any(|thread| thread.state == "ON");
     let oldest = threads.iter().filter_map(|thread| thread.in_hand_ms).max();
-    Threads::Run {
-        lag_ms: connected.then(|| oldest.unwrap_or(0)),
-    }
+    Ok(connected.then(|| oldest.unwrap_or(0)))
 }
 
 #[cfg(test)]
@@ -306,21 +285,18 @@ mod tests {
     fn what_the_threads_do() {
         let on = |what| thread(what, "ON", "0", None);
         let idle = [on("receiver"), on("applier"), on("worker")];
-        assert_eq!(judge(&idle), Threads::Run { lag_ms: Some(0) });
+        assert_eq!(judge(&idle), Ok(Some(0)));
         let busy = [
             on("receiver"),
             thread("worker", "ON", "0", Some(7)),
             thread("worker", "ON", "0", Some(30)),
         ];
-        assert_eq!(judge(&busy), Threads::Run { lag_ms: Some(30) });
+        assert_eq!(judge(&busy), Ok(Some(30)));
         // The member's binlog server comes back: the checking member is the one that runs it.
         let away = [thread("receiver", "CONNECTING", "2003", None), on("worker")];
-        assert_eq!(judge(&away), Threads::Run { lag_ms: None });
+        assert_eq!(judge(&away), Ok(None));
         let denied = [thread("receiver", "CONNECTING", "1045", None), on("worker")];
-        let ended = |threads: &[Thread]| match judge(threads) {
-            Threads::Ended(ended) => Some(ended),
-            Threads::Run { .. } => None,
-        };
+        let ended = |threads: &[Thread]| judge(threads).err();
         let failed = |code: &str, message: &str| {
             Some(ThreadsEnded::Failed {
                 code: code.to_owned(),

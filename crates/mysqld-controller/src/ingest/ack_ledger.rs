@@ -6,7 +6,6 @@
 //! ```
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use binlog_format::framing::SourcePosition;
 use raft_types::{OpId, Outcome, Ticket};
@@ -31,8 +30,6 @@ pub struct LedgerEntry<T> {
     pub wait: Wait<T>,
     /// The position to acknowledge; `None` for entries of the ring's own (a rotation).
     pub end: Option<SourcePosition>,
-    /// Bytes of its canonical payload.
-    pub bytes: u64,
     /// Its share of the in-flight limit.
     pub permits: u32,
     /// When it arrived from the primary.
@@ -50,12 +47,8 @@ pub struct Release {
     pub known: u64,
     /// Entries of the ring's own, such as a rotation.
     pub own: u64,
-    /// Payload bytes of all of them.
-    pub bytes: u64,
     /// Shares of the in-flight limit.
     pub permits: u64,
-    /// How long the oldest of them waited.
-    pub longest_wait: Duration,
     /// Arrival times of the transactions that this session proposed.
     pub came: Vec<Instant>,
 }
@@ -107,11 +100,7 @@ impl<T: Ticket> AckLedger<T> {
     ///
     /// # Errors
     /// When a proposal was not committed. Earlier entries were not released either: the session ends.
-    pub fn release(
-        &mut self,
-        committed: Option<OpId>,
-        now: Instant,
-    ) -> Result<Release, NotCommitted> {
+    pub fn release(&mut self, committed: Option<OpId>) -> Result<Release, NotCommitted> {
         let mut release = Release::default();
         while let Some(front) = self.entries.front_mut() {
             match &mut front.wait {
@@ -127,7 +116,7 @@ impl<T: Ticket> AckLedger<T> {
             let Some(entry) = self.entries.pop_front() else {
                 break;
             };
-            release.add(entry, now);
+            release.add(entry);
         }
         Ok(release)
     }
@@ -140,16 +129,6 @@ impl<T: Ticket> AckLedger<T> {
     /// Since when the front has waited.
     pub fn oldest(&self) -> Option<Instant> {
         self.entries.front().map(|entry| entry.since)
-    }
-
-    /// The number of entries that wait.
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Whether no entry waits.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
     }
 
     /// The tickets without a reported outcome.
@@ -171,7 +150,7 @@ impl<T> LedgerEntry<T> {
 }
 
 impl Release {
-    fn add<T>(&mut self, entry: LedgerEntry<T>, now: Instant) {
+    fn add<T>(&mut self, entry: LedgerEntry<T>) {
         match (&entry.wait, &entry.end) {
             (Wait::Proposed(_), Some(_)) => {
                 self.committed += 1;
@@ -181,11 +160,7 @@ impl Release {
             (Wait::Committed(_), _) => self.known += 1,
             (Wait::Nothing, _) => {}
         }
-        self.bytes += entry.bytes;
         self.permits += u64::from(entry.permits);
-        self.longest_wait = self
-            .longest_wait
-            .max(now.saturating_duration_since(entry.since));
         self.acknowledge = entry.end.or_else(|| self.acknowledge.take());
     }
 }
@@ -238,7 +213,6 @@ mod tests {
             ledger.push(LedgerEntry {
                 wait,
                 end,
-                bytes: 10,
                 permits: 1,
                 since: Instant::now(),
             });
@@ -247,9 +221,8 @@ mod tests {
     }
 
     fn release(ledger: &mut AckLedger<Known>, index: Option<u64>) -> Release {
-        ledger
-            .release(index.map(|index| OpId::new(1, index)), Instant::now())
-            .unwrap()
+        let index = index.map(|index| OpId::new(1, index));
+        ledger.release(index).unwrap()
     }
 
     #[test]
@@ -261,13 +234,10 @@ mod tests {
         ]);
         let released = release(&mut ledger, None);
         assert_eq!(released.acknowledge, at(2));
-        assert_eq!(
-            (released.committed, released.bytes, released.permits),
-            (2, 20, 2)
-        );
+        assert_eq!((released.committed, released.permits), (2, 2));
         assert_eq!(released.came.len(), 2);
         assert!(release(&mut ledger, None).is_empty());
-        assert_eq!(ledger.len(), 1);
+        assert_eq!(ledger.entries.len(), 1);
     }
 
     #[test]
@@ -278,7 +248,7 @@ mod tests {
             (Wait::Nothing, at(3)),
         ]);
         assert!(release(&mut ledger, Some(99)).is_empty());
-        assert_eq!(ledger.len(), 3);
+        assert_eq!(ledger.entries.len(), 3);
     }
 
     #[test]
@@ -297,7 +267,7 @@ mod tests {
             (2, 1, at(3))
         );
         assert_eq!(released.came.len(), 1, "the others came again");
-        assert!(ledger.is_empty());
+        assert!(ledger.entries.is_empty());
     }
 
     #[test]
@@ -328,7 +298,7 @@ mod tests {
             (refused, at(2)),
             (pending(), at(3)),
         ]);
-        assert!(ledger.release(None, Instant::now()).is_err());
+        assert!(ledger.release(None).is_err());
         assert_eq!(ledger.into_tickets().count(), 2);
     }
 }

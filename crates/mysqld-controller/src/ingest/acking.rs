@@ -2,7 +2,6 @@
 //! wake-up is in between. [`mysql_link::Acker`] builds and sends the ACK.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use mysql_link::Acker;
 use mysqld_server::settings::{MEMBER_ACKS, UNREACHABLE_ACKS};
@@ -48,7 +47,7 @@ impl<T: Ticket> Waiting<T> {
                 },
                 () = front_is_due(ledger, &mut committed) => {}
             }
-            let release = self.ledger.release(*committed.borrow(), Instant::now())?;
+            let release = self.ledger.release(*committed.borrow())?;
             shared.figures.oldest(self.ledger.oldest());
             if release.is_empty() {
                 continue;
@@ -112,9 +111,6 @@ async fn front_is_due<T: Ticket>(
 // How many ACKs commits wait for while the member is attached: its own two while the ring serves. While no quorum answers, more than
 // replicas can send, so that other replicas' ACKs release nothing that the ring lacks.
 
-/// Interval between checks of unacknowledged transactions, once a quorum answers again.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-
 /// The current number, and the required one.
 pub(super) struct AwaitedAcks<'a, R> {
     ring: &'a R,
@@ -164,11 +160,15 @@ impl<'a, R: Ring> AwaitedAcks<'a, R> {
             match serves {
                 false if may_raise && awaited != UNREACHABLE_ACKS => return UNREACHABLE_ACKS,
                 true if awaited != MEMBER_ACKS => {
+                    let progress = self.figures.progress.notified();
                     let figures = self.figures.view(Instant::now());
                     if figures.oldest_unacknowledged.is_none() {
                         return MEMBER_ACKS;
                     }
-                    tokio::time::sleep(LOOK_EVERY).await;
+                    tokio::select! {
+                        () = progress => {}
+                        () = self.changes.changed() => {}
+                    }
                 }
                 _ => self.changes.changed().await,
             }

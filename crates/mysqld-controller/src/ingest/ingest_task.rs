@@ -16,12 +16,9 @@ use crate::ingest::attachment::EarlierLooks;
 use crate::ingest::reading::IngestOptions;
 use crate::ingest::reserve::Reserve;
 use crate::ingest::session::{LOOK_LASTS, Prospect, Session, raise_acks};
-use crate::ingest::status::{Failure, IngestError, IngestFigures, IngestState, IngestStatus};
+use crate::ingest::status::{IngestError, IngestFigures, IngestState, IngestStatus};
 use crate::ring::Ring;
 use crate::status::Readiness;
-
-/// Interval between checks whether an attachment acknowledges, after failures.
-const ACK_LOOK: Duration = Duration::from_millis(100);
 
 /// Reads the primary's transactions into the ring.
 #[derive(Debug)]
@@ -71,7 +68,7 @@ impl<R: Ring> Ingest<R> {
 
     /// Raises the ACK count at a primary that was attached to above the number that other replicas send.
     async fn detach(&self) {
-        self.figures.detached();
+        self.figures.oldest(None);
         let was_idle = self.status.borrow().state == IngestState::Idle;
         self.go(IngestState::Idle);
         if !was_idle {
@@ -167,13 +164,7 @@ impl<R: Ring> Ingest<R> {
                 return;
             }
             let wait = backoff.fail();
-            let failure = Failure {
-                cause: error.to_string(),
-                acknowledged: self.figures.acks() > acks,
-                of_the_ring: error.is_of_the_ring(),
-                lacks_the_log: error.lacks_the_log(),
-            };
-            self.fail(failure, wait);
+            self.fail(&error, self.figures.acks() > acks, wait);
             tokio::select! {
                 () = self.ring.leadership_over(term) => return,
                 () = tokio::time::sleep(wait) => {}
@@ -201,24 +192,29 @@ impl<R: Ring> Ingest<R> {
         Session::open(&*self.ring, &self.options, reserve, prospect, earlier).await
     }
 
-    fn fail(&self, failure: Failure, wait: Duration) {
+    fn fail(&self, error: &IngestError, acknowledged: bool, wait: Duration) {
         // A repeated cause is logged only once as a warning.
-        let cause = &failure.cause;
-        if self.status.borrow().last_failure.as_ref() == Some(cause) {
+        let cause = error.to_string();
+        if self.status.borrow().last_failure.as_ref() == Some(&cause) {
             debug!(retry_in = ?wait, "still not attached to the primary: {cause}");
         } else {
             warn!(retry_in = ?wait, "not attached to the primary: {cause}");
         }
+        let now = Instant::now();
         self.status
-            .send_modify(|status| status.fail(failure, Instant::now()));
+            .send_modify(|status| status.fail(error, acknowledged, now));
     }
 
     /// Failure observers must not wait for the end of this attempt.
     async fn note_first_ack(&self, acks: u64) -> Infallible {
         let fails = self.status.borrow().failing.is_some();
         if fails {
-            while self.figures.acks() == acks {
-                tokio::time::sleep(ACK_LOOK).await;
+            loop {
+                let progress = self.figures.progress.notified();
+                if self.figures.acks() != acks {
+                    break;
+                }
+                progress.await;
             }
             self.status.send_if_modified(IngestStatus::acknowledges);
         }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use binlog_format::event::HEADER_LEN;
-use binlog_format::framing::{FramedTransaction, StreamItem, TransactionFramer};
-use binlog_format::gtid::{Gtid, GtidSet};
+use binlog_format::framing::{FramedTransaction, SourcePosition, StreamItem, TransactionFramer};
+use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
 use mysql_link::{ConnectOptions, DumpEvent, EventReader};
 use mysqld_server::settings::Requirements;
@@ -68,17 +68,6 @@ fn permits(bytes: u64, all: u32) -> u32 {
         .clamp(1, all)
 }
 
-/// The GTIDs received in one attachment. A dump sends each of them once.
-#[derive(Debug, Default)]
-pub(super) struct Received(GtidSet);
-
-impl Received {
-    /// True if this is its first arrival.
-    fn is_new(&mut self, gtid: Gtid) -> bool {
-        self.0.add(gtid)
-    }
-}
-
 /// Reads the stream of one attachment.
 pub(super) struct Reading<'a, R: Ring> {
     pub(super) ring: &'a R,
@@ -93,7 +82,8 @@ pub(super) struct Reading<'a, R: Ring> {
     pub(super) unproposed: GtidSet,
     /// Transactions that waited in the primary then, and have to arrive.
     pub(super) awaited: Awaited,
-    pub(super) received: Received,
+    /// The GTIDs received. A dump sends each of them once.
+    pub(super) received: GtidSet,
     pub(super) file_limits: FileLimits,
     pub(super) upstream_format: Bytes,
     /// Of the last transaction that was proposed, or is in the log's last file.
@@ -120,7 +110,8 @@ impl<R: Ring> Reading<'_, R> {
     async fn take(&mut self, next: DumpEvent) -> Result<(), IngestError> {
         let DumpEvent { event, ack_wanted } = next;
         let bytes = event.bytes().len();
-        self.shared.figures.received(bytes);
+        let figures = self.shared.figures;
+        figures.count(|figures| figures.received_bytes_total += bytes as u64);
         // Drops the event there too: the transaction has its bytes, and freeing a large one is slow as well.
         let framed = long_work::run(bytes, || {
             let event = event;
@@ -141,7 +132,7 @@ impl<R: Ring> Reading<'_, R> {
     async fn transaction(&mut self, transaction: FramedTransaction) -> Result<(), IngestError> {
         let came = Instant::now();
         let end = Some(transaction.end_position);
-        if !self.received.is_new(transaction.gtid) {
+        if !self.received.add(transaction.gtid) {
             return Err(IngestError::SentAgain(transaction.gtid));
         }
         if !self.awaited.is_over() {
@@ -168,8 +159,8 @@ impl<R: Ring> Reading<'_, R> {
         if room == self.shared.all_permits {
             self.alone += bytes;
         }
-        self.propose(AppEntry::Transaction(payload), end, bytes, room, came)
-            .await?;
+        let entry = AppEntry::Transaction(payload);
+        self.propose(entry, end, room, came).await?;
         self.sequence_number = transaction.clock.sequence_number;
         if self.unproposed.remove(&transaction.gtid) && self.unproposed.is_empty() {
             self.shared.caught_up.notify_one();
@@ -190,17 +181,11 @@ impl<R: Ring> Reading<'_, R> {
         self.shared.rotating.fetch_add(1, Ordering::AcqRel);
         self.alone = 0;
         // It takes no permits: the next transaction may hold all of them already.
-        self.propose(
-            AppEntry::Rotate(Rotate {
-                format_description,
-                timestamp,
-            }),
-            None,
-            0,
-            0,
-            Instant::now(),
-        )
-        .await
+        let rotate = AppEntry::Rotate(Rotate {
+            format_description,
+            timestamp,
+        });
+        self.propose(rotate, None, 0, Instant::now()).await
     }
 
     fn rotation_due(&self, next: i64, now: u32) -> Option<RotationCause> {
@@ -228,8 +213,7 @@ impl<R: Ring> Reading<'_, R> {
     async fn propose(
         &mut self,
         entry: AppEntry,
-        end: Option<binlog_format::framing::SourcePosition>,
-        bytes: u64,
+        end: Option<SourcePosition>,
         permits: u32,
         since: Instant,
     ) -> Result<(), IngestError> {
@@ -238,12 +222,13 @@ impl<R: Ring> Reading<'_, R> {
         };
         let ticket = self.ring.propose(entry, self.term, &self.sequence).await?;
         if end.is_some() {
-            self.shared.figures.proposed(bytes);
+            self.shared
+                .figures
+                .count(|figures| figures.proposed_total += 1);
         }
         slot.send(LedgerEntry {
             wait: Wait::Proposed(ticket),
             end,
-            bytes,
             permits,
             since,
         });
@@ -262,13 +247,12 @@ impl<R: Ring> Reading<'_, R> {
     async fn note(
         &mut self,
         wait: Wait<R::Ticket>,
-        end: Option<binlog_format::framing::SourcePosition>,
+        end: Option<SourcePosition>,
     ) -> Result<(), IngestError> {
         if let Ok(slot) = self.entries.reserve().await {
             slot.send(LedgerEntry {
                 wait,
                 end,
-                bytes: 0,
                 permits: 0,
                 since: Instant::now(),
             });
@@ -394,6 +378,8 @@ fn same_format(ours: &[u8], theirs: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use binlog_format::gtid::Gtid;
+
     use super::*;
 
     /// The second one would be proposed, and its ACK would let it through.
@@ -401,11 +387,11 @@ mod tests {
     fn a_gtid_that_comes_twice_in_one_attachment_is_refused() {
         const UUID: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
         let gtid = |text: &str| format!("{UUID}:{text}").parse::<Gtid>().unwrap();
-        let mut received = Received::default();
+        let mut received = GtidSet::new();
         for once in ["1", "2", "tag:1", "4", "3"] {
-            assert!(received.is_new(gtid(once)));
+            assert!(received.add(gtid(once)));
         }
-        assert!(!received.is_new(gtid("2")));
+        assert!(!received.add(gtid("2")));
     }
 }
 

@@ -22,7 +22,7 @@ use tracing::{debug, warn};
 use crate::ingest::ack_ledger::AckLedger;
 use crate::ingest::acking::{AwaitedAcks, DUMPS, Waiting};
 use crate::ingest::attachment::{Attachment, EarlierLooks, PrimaryGtids};
-use crate::ingest::reading::{IngestOptions, Reading, Received, Shared};
+use crate::ingest::reading::{IngestOptions, Reading, Shared};
 use crate::ingest::reserve::{Reserve, checksum, quick_look};
 use crate::ingest::status::{IngestError, IngestFigures};
 use crate::ring::{Ring, RingLog};
@@ -108,11 +108,8 @@ impl Session {
     ) -> Result<Self, IngestError> {
         let seen = quick_look(&mut session, names).await?;
         if !seen.commits_wait {
-            return Err(IngestError::Unreadable {
-                what: "semi-sync setting",
-                reason: "commits no longer wait for the ring, and this cannot be set now"
-                    .to_owned(),
-            });
+            let reason = "commits no longer wait for the ring, and this cannot be set now";
+            return Err(unreadable("semi-sync setting")(reason));
         }
         let mut dumps = dump_options(options);
         dumps[0].register = false;
@@ -235,7 +232,7 @@ impl Session {
             sequence: ProposalSequence::default(),
             unproposed: self.attachment.unproposed,
             awaited: self.attachment.awaited,
-            received: Received::default(),
+            received: GtidSet::new(),
             file_limits: options.file_limits,
             upstream_format: Bytes::new(),
             alone: 0,
@@ -276,7 +273,7 @@ impl Session {
             error = discarded.discard() => error.into(),
             never = reserve.keep(&options.connect, acks) => match never {},
         };
-        figures.detached();
+        figures.oldest(None);
         (end, waiting.into_tickets())
     }
 }
@@ -414,38 +411,25 @@ async fn primary_gtids(control: &mut Connection) -> Result<PrimaryGtids, IngestE
     let executed = text(control, "gtid_executed").await?;
     let purged = text(control, "gtid_purged").await?;
     let server = text(control, "server_uuid").await?;
-    let unreadable = |what| {
-        move |error: binlog_format::gtid::ParseGtidError| IngestError::Unreadable {
-            what,
-            reason: error.to_string(),
-        }
-    };
     Ok(PrimaryGtids {
-        executed: executed
-            .parse::<GtidSet>()
-            .map_err(unreadable("gtid_executed"))?,
+        executed: executed.parse().map_err(unreadable("gtid_executed"))?,
         owned: parse_gtid_owned(&owned).map_err(unreadable("gtid_owned"))?,
-        purged: purged
-            .parse::<GtidSet>()
-            .map_err(unreadable("gtid_purged"))?,
-        server: SourceId(
-            server
-                .parse()
-                .map_err(|error: uuid::Error| IngestError::Unreadable {
-                    what: "server_uuid",
-                    reason: error.to_string(),
-                })?,
-        ),
+        purged: purged.parse().map_err(unreadable("gtid_purged"))?,
+        server: SourceId(server.parse().map_err(unreadable("server_uuid"))?),
     })
+}
+
+fn unreadable<E: ToString>(what: &'static str) -> impl FnOnce(E) -> IngestError {
+    move |error| IngestError::Unreadable {
+        what,
+        reason: error.to_string(),
+    }
 }
 
 async fn text(control: &mut Connection, what: &'static str) -> Result<String, IngestError> {
     let result = control.query(&format!("SELECT @@GLOBAL.{what}")).await?;
-    let value = result.value();
-    value.map(str::to_owned).ok_or(IngestError::Unreadable {
-        what,
-        reason: "it is no text".to_owned(),
-    })
+    let value = result.value().map(str::to_owned);
+    value.ok_or_else(|| unreadable(what)("it is no text"))
 }
 
 /// The dump that is read, and the one that only acknowledges.

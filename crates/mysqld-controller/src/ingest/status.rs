@@ -1,6 +1,6 @@
 //! State of ingest for operators, with age and cause, and figures.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use binlog_format::framing::FramingError;
@@ -9,6 +9,7 @@ use mysql_link::{DumpError, LinkError};
 use mysqld_server::settings::{ApplyError, Finding};
 use raft_types::Term;
 use thiserror::Error;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::ingest::ack_ledger::{NotCommitted, Release};
@@ -61,18 +62,6 @@ pub struct Failing {
     pub cause: String,
     /// True if the cause was that the primary lacks transactions of the ring.
     pub lacks_the_log: bool,
-}
-
-/// How an attempt ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failure {
-    pub(crate) cause: String,
-    /// True if a transaction was acknowledged before.
-    pub(crate) acknowledged: bool,
-    /// Whether the ring caused it, and not the primary: another primary would not help.
-    pub(crate) of_the_ring: bool,
-    /// True if the primary lacks transactions that the ring has.
-    pub(crate) lacks_the_log: bool,
 }
 
 /// A longer attachment ends a series of failures: it exceeds the dump's silence limit.
@@ -128,18 +117,19 @@ impl IngestStatus {
         self.failing.take().is_some()
     }
 
-    /// Records a failed attempt.
-    pub(crate) fn fail(&mut self, failure: Failure, now: Instant) {
-        let goes_on = !failure.acknowledged && !self.has_lasted(now);
+    /// Records a failed attempt, and whether a transaction was acknowledged before. Where the ring caused it, another primary would not
+    /// help.
+    pub(crate) fn fail(&mut self, error: &IngestError, acknowledged: bool, now: Instant) {
+        let cause = error.to_string();
+        let goes_on = !acknowledged && !self.has_lasted(now);
         let before = self.failing.take().filter(|_| goes_on);
-        if !failure.of_the_ring {
+        if !error.is_of_the_ring() {
             self.failing = Some(Failing {
                 since: before.map_or(now, |before| before.since),
-                cause: failure.cause.clone(),
-                lacks_the_log: failure.lacks_the_log,
+                cause: cause.clone(),
+                lacks_the_log: error.lacks_the_log(),
             });
         }
-        let cause = failure.cause;
         self.go(IngestState::Failed { cause }, now);
     }
 
@@ -160,25 +150,6 @@ impl IngestStatus {
     }
 }
 
-/// Counters and gauges, written by ingest.
-#[derive(Debug)]
-pub struct IngestFigures {
-    epoch: Instant,
-    attachments: AtomicU64,
-    not_in_ring: AtomicU64,
-    proposed: AtomicU64,
-    proposed_bytes: AtomicU64,
-    committed: AtomicU64,
-    known: AtomicU64,
-    rotations: AtomicU64,
-    acks: AtomicU64,
-    received_bytes: AtomicU64,
-    in_flight_bytes: AtomicU64,
-    /// Microseconds from the epoch to the arrival of the oldest unacknowledged transaction, plus 1; 0: none.
-    oldest: AtomicU64,
-    longest_wait: AtomicU64,
-}
-
 /// The figures at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IngestFiguresView {
@@ -188,121 +159,76 @@ pub struct IngestFiguresView {
     pub not_in_ring_total: u64,
     /// Transactions that were proposed to the ring.
     pub proposed_total: u64,
-    /// Bytes of their canonical payloads.
-    pub proposed_bytes_total: u64,
     /// Of these, those that were committed and released for an ACK.
     pub committed_total: u64,
     /// Transactions that arrived although the log had them: their ACK had been lost.
     pub known_total: u64,
-    /// Files of the ring's log that a rotation began.
-    pub rotations_total: u64,
     /// Semi-sync acknowledgements that were sent.
     pub acks_total: u64,
     /// Bytes of binlog events that were received.
     pub received_bytes_total: u64,
-    /// Bytes proposed and not committed yet.
-    pub in_flight_bytes: u64,
-    /// How long the oldest transaction without an ACK has waited, in seconds; `None` while none waits.
+    /// How long the oldest transaction without an ACK has waited; `None` while none waits.
     pub oldest_unacknowledged: Option<Duration>,
-    /// The longest wait of any transaction from its receipt to its release.
-    pub longest_wait: Duration,
 }
 
-impl Default for IngestFigures {
-    fn default() -> Self {
-        let zero = || AtomicU64::new(0);
-        Self {
-            epoch: Instant::now(),
-            attachments: zero(),
-            not_in_ring: zero(),
-            proposed: zero(),
-            proposed_bytes: zero(),
-            committed: zero(),
-            known: zero(),
-            rotations: zero(),
-            acks: zero(),
-            received_bytes: zero(),
-            in_flight_bytes: zero(),
-            oldest: zero(),
-            longest_wait: zero(),
-        }
-    }
+/// Counters of ingest, and since when the oldest transaction without an ACK has waited.
+#[derive(Debug, Default)]
+pub struct IngestFigures {
+    now: Mutex<(IngestFiguresView, Option<Instant>)>,
+    /// Notified after each ACK, and when no transaction waits.
+    pub(super) progress: Notify,
 }
 
 impl IngestFigures {
     /// The figures of this moment.
     pub fn view(&self, now: Instant) -> IngestFiguresView {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let oldest = get(&self.oldest).checked_sub(1).map(Duration::from_micros);
+        let (figures, oldest) = self.lock().clone();
         IngestFiguresView {
-            attachments_total: get(&self.attachments),
-            not_in_ring_total: get(&self.not_in_ring),
-            proposed_total: get(&self.proposed),
-            proposed_bytes_total: get(&self.proposed_bytes),
-            committed_total: get(&self.committed),
-            known_total: get(&self.known),
-            rotations_total: get(&self.rotations),
-            acks_total: get(&self.acks),
-            received_bytes_total: get(&self.received_bytes),
-            in_flight_bytes: get(&self.in_flight_bytes),
-            oldest_unacknowledged: oldest
-                .map(|came| now.saturating_duration_since(self.epoch + came)),
-            longest_wait: Duration::from_micros(get(&self.longest_wait)),
+            oldest_unacknowledged: oldest.map(|came| now.saturating_duration_since(came)),
+            ..figures
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (IngestFiguresView, Option<Instant>)> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn count(&self, counts: impl FnOnce(&mut IngestFiguresView)) {
+        counts(&mut self.lock().0);
     }
 
     /// `unproposed`: transactions that the primary has committed and the ring lacks.
     pub(crate) fn attached(&self, unproposed: u128) {
-        add(
-            &self.not_in_ring,
-            u64::try_from(unproposed).unwrap_or(u64::MAX),
-        );
-        add(&self.attachments, 1);
-    }
-
-    pub(crate) fn received(&self, bytes: usize) {
-        add(&self.received_bytes, bytes as u64);
-    }
-
-    pub(crate) fn proposed(&self, bytes: u64) {
-        add(&self.proposed, 1);
-        add(&self.proposed_bytes, bytes);
-        add(&self.in_flight_bytes, bytes);
+        let unproposed = u64::try_from(unproposed).unwrap_or(u64::MAX);
+        self.count(|figures| {
+            figures.not_in_ring_total = figures.not_in_ring_total.saturating_add(unproposed);
+            figures.attachments_total += 1;
+        });
     }
 
     pub(crate) fn released(&self, release: &Release) {
-        add(&self.committed, release.committed);
-        add(&self.known, release.known);
-        add(&self.rotations, release.own);
-        self.in_flight_bytes
-            .fetch_sub(release.bytes, Ordering::Relaxed);
-        self.longest_wait
-            .fetch_max(release.longest_wait.as_micros() as u64, Ordering::Relaxed);
+        self.count(|figures| {
+            figures.committed_total += release.committed;
+            figures.known_total += release.known;
+        });
     }
 
     pub(crate) fn acks(&self) -> u64 {
-        self.acks.load(Ordering::Relaxed)
+        self.lock().0.acks_total
     }
 
     pub(crate) fn acknowledged(&self) {
-        add(&self.acks, 1);
+        self.count(|figures| figures.acks_total += 1);
+        self.progress.notify_waiters();
     }
 
+    /// Records since when the oldest transaction has waited; none after the end of an attachment.
     pub(crate) fn oldest(&self, since: Option<Instant>) {
-        let micros = since.map_or(0, |since| {
-            since.saturating_duration_since(self.epoch).as_micros() as u64 + 1
-        });
-        self.oldest.store(micros, Ordering::Relaxed);
+        let before = std::mem::replace(&mut self.lock().1, since);
+        if before.is_some() && since.is_none() {
+            self.progress.notify_waiters();
+        }
     }
-
-    pub(crate) fn detached(&self) {
-        self.in_flight_bytes.store(0, Ordering::Relaxed);
-        self.oldest(None);
-    }
-}
-
-fn add(counter: &AtomicU64, by: u64) {
-    counter.fetch_add(by, Ordering::Relaxed);
 }
 
 // Why an attachment ended.
@@ -361,7 +287,7 @@ pub enum IngestError {
 
 impl IngestError {
     /// Whether the ring caused the failure, and not the primary.
-    pub(crate) fn is_of_the_ring(&self) -> bool {
+    fn is_of_the_ring(&self) -> bool {
         matches!(
             self,
             Self::LeadershipOver | Self::Ring(_) | Self::NotCommitted(_)
@@ -369,7 +295,7 @@ impl IngestError {
     }
 
     /// True if the primary lacks transactions that the ring has.
-    pub(crate) fn lacks_the_log(&self) -> bool {
+    fn lacks_the_log(&self) -> bool {
         matches!(self, Self::Attach(AttachRefusal::PrimaryLacks { .. }))
     }
 }
@@ -384,7 +310,13 @@ fn listed(findings: &[Finding]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use binlog_format::gtid::GtidSet;
+
     use super::*;
+
+    const NOT_SET_UP: IngestError = IngestError::NotSetUp {
+        findings: Vec::new(),
+    };
 
     #[test]
     fn attempts_that_fail_in_a_row_are_one_failure() {
@@ -409,11 +341,9 @@ mod tests {
     fn what_is_attached_to_and_fails_again_without_an_ack_fails_all_the_time() {
         let began = Instant::now();
         let at = |seconds| began + Duration::from_secs(seconds);
-        let failure = |acknowledged, of_the_ring| Failure {
-            cause: "lost events".to_owned(),
-            acknowledged,
-            of_the_ring,
-            lacks_the_log: false,
+        let failure = |of_the_ring| match of_the_ring {
+            true => IngestError::Ring(RingError("it refuses".to_owned())),
+            false => NOT_SET_UP,
         };
         let fails_since = |status: &IngestStatus, second| {
             let failing = status.failing(at(second));
@@ -421,7 +351,7 @@ mod tests {
         };
         let mut status = IngestStatus::new(at(0));
         status.go(IngestState::Attached, at(0));
-        status.fail(failure(false, false), at(60));
+        status.fail(&failure(false), false, at(60));
         assert_eq!(fails_since(&status, 61), None);
         assert_eq!(fails_since(&status, 62), Some(60));
         for second in 63..90 {
@@ -430,7 +360,7 @@ mod tests {
             status.go(IngestState::CatchingUp, at(second));
             status.go(IngestState::Attached, at(second));
             assert_eq!(fails_since(&status, second), Some(60));
-            status.fail(failure(false, false), at(second));
+            status.fail(&failure(false), false, at(second));
             assert_eq!(fails_since(&status, second), Some(60));
         }
         // One that acknowledges ends the series immediately. Regression: its primary was given up all the same.
@@ -443,15 +373,15 @@ mod tests {
         status.go(IngestState::Attached, at(90));
         assert_eq!(fails_since(&status, 99), Some(60));
         assert_eq!(fails_since(&status, 100), None);
-        status.fail(failure(false, false), at(101));
+        status.fail(&failure(false), false, at(101));
         assert_eq!(fails_since(&status, 103), Some(101));
         status.go(IngestState::Attached, at(104));
-        status.fail(failure(true, false), at(105));
+        status.fail(&failure(false), true, at(105));
         assert_eq!(fails_since(&status, 107), Some(105));
         // A transaction that the ring refuses would be refused from another primary, too.
-        status.fail(failure(false, true), at(108));
+        status.fail(&failure(true), false, at(108));
         assert_eq!(fails_since(&status, 118), None);
-        status.fail(failure(false, false), at(120));
+        status.fail(&failure(false), false, at(120));
         status.go(IngestState::Idle, at(121));
         status.go(IngestState::Attaching, at(122));
         assert_eq!(fails_since(&status, 123), None);
@@ -460,22 +390,22 @@ mod tests {
     #[test]
     fn a_primary_lacks_the_log_until_an_attempt_finds_something_else_or_comes_about() {
         let now = Instant::now();
-        let found = |lacks_the_log| Failure {
-            cause: "mysqld lacks committed transactions".to_owned(),
-            acknowledged: false,
-            of_the_ring: false,
-            lacks_the_log,
+        let found = |lacks_the_log| match lacks_the_log {
+            true => IngestError::Attach(AttachRefusal::PrimaryLacks {
+                missing: GtidSet::new(),
+            }),
+            false => NOT_SET_UP,
         };
         let mut status = IngestStatus::new(now);
-        status.fail(found(true), now);
+        status.fail(&found(true), false, now);
         assert!(status.lacks_the_log());
         status.go(IngestState::Attaching, now);
         assert!(status.lacks_the_log());
         status.go(IngestState::Attached, now);
         assert!(!status.lacks_the_log());
-        status.fail(found(false), now);
+        status.fail(&found(false), false, now);
         assert!(!status.lacks_the_log());
-        status.fail(found(true), now);
+        status.fail(&found(true), false, now);
         status.go(IngestState::Idle, now);
         assert!(!status.lacks_the_log());
     }

@@ -1,5 +1,5 @@
 //! The plan for a member's mysqld: one pure decision, [`decide`], over everything known at one
-//! moment. Observers fill in the [`Facts`] ([`crate::watch`] for mysqld, [`crate::RingObserver`] for the ring). Executors
+//! moment. Observers fill in the [`Facts`] ([`crate::watch`] for mysqld, [`crate::Ring`] for the ring). Executors
 //! carry out the [`Plan`] concurrently, without waiting for each other (decision 69).
 //!
 //! | the ring | mysqld | clients may write ([`write_fence`]) | clients may read ([`read_fence`]) | the log ([`apply`], [`kill`]) |
@@ -22,9 +22,6 @@ pub mod apply;
 pub mod demotion;
 pub mod facts;
 pub mod kill;
-#[cfg(test)]
-#[path = "tests/model.rs"]
-mod model;
 pub mod read_fence;
 pub(crate) mod role_words;
 pub mod same_uuid;
@@ -33,6 +30,7 @@ pub mod write_fence;
 
 use std::time::Duration;
 
+use mysqld_server::supervisor::UNASKED_STOP;
 use tokio::time::Instant;
 
 use crate::plan::facts::{Applier, ApplyAction, Facts, Kill};
@@ -54,7 +52,8 @@ pub struct Plan {
     pub next: Option<Instant>,
 }
 
-/// Between two observations of a server that is shutting down.
+/// Between two observations of a server that shuts down without an order, from the moment at which waiting commits count: mysqld reports
+/// them as successful some seconds later.
 const STOP_LOOK: Duration = Duration::from_millis(100);
 
 /// The plan for the facts of one moment; `memory` is the read fence's state between two plans.
@@ -125,7 +124,9 @@ fn next_look(facts: &Facts, memory: &ReadFenceMemory, now: Instant) -> Option<In
         lockout,
         retry,
         facts.compare_not_before.map(|(_, at)| at),
-        facts.ending.map(|_| now + STOP_LOOK),
+        facts
+            .ending
+            .map(|so_far| now + UNASKED_STOP.saturating_sub(so_far).max(STOP_LOOK)),
     ];
     times.into_iter().flatten().filter(|at| *at > now).min()
 }
@@ -139,6 +140,10 @@ impl Plan {
             && self.kill.is_none()
     }
 }
+
+#[cfg(test)]
+#[path = "tests/model.rs"]
+mod model;
 
 #[cfg(test)]
 mod tests {

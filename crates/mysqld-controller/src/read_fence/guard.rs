@@ -17,8 +17,6 @@ use mysqld_server::STATEMENT_LIMIT;
 use mysqld_server::offline_mode::{SetOffline, raise_in_start_before};
 use mysqld_server::supervisor::SupervisorOptions;
 
-/// Between two checks of the clock.
-const TICK: Duration = Duration::from_millis(200);
 /// After a failed attempt.
 const RETRY: Duration = Duration::from_secs(1);
 /// In the member's data directory.
@@ -48,7 +46,7 @@ pub async fn guard(mut options: GuardOptions, mut words: mpsc::Receiver<Word>) {
     let mut looked_at = heard_at;
     let mut retry_at = heard_at;
     loop {
-        let word = tokio::time::timeout(TICK, words.recv()).await;
+        let word = tokio::time::timeout(silence.pause(), words.recv()).await;
         let mut next = word.ok().map(|word| word.unwrap_or(Word::Ended));
         while let Some(word) = next {
             if word != Word::Ended {
@@ -77,7 +75,7 @@ pub async fn guard(mut options: GuardOptions, mut words: mpsc::Receiver<Word>) {
             }
             // A closed channel is always ready.
             GuardStep::Wait | GuardStep::Fence { .. } if silence.has_ended() => {
-                tokio::time::sleep(TICK).await;
+                tokio::time::sleep(silence.pause()).await;
             }
             GuardStep::Wait | GuardStep::Fence { .. } => {}
         }
@@ -246,16 +244,26 @@ impl Silence {
                 false => GuardStep::Wait,
             };
         }
-        let limit = match self.ended {
-            true => self.grace,
-            false => self.limit,
-        };
-        match self.silent.checked_sub(limit) {
+        match self.silent.checked_sub(self.patience()) {
             None => GuardStep::Wait,
             Some(over) => GuardStep::Fence {
                 or_kill: over >= KILL_AFTER,
             },
         }
+    }
+
+    fn patience(&self) -> Duration {
+        match self.ended {
+            true => self.grace,
+            false => self.limit,
+        }
+    }
+
+    /// Time until the next check without a message.
+    pub fn pause(&self) -> Duration {
+        let left = self.patience().saturating_sub(self.silent);
+        let due = Some(left).filter(|left| self.guards && !self.acted && !left.is_zero());
+        due.map_or(MOST_AT_ONCE, |due| due.min(MOST_AT_ONCE))
     }
 
     /// Readers are blocked, or no server runs.

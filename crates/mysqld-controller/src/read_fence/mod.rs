@@ -35,7 +35,8 @@ pub(crate) struct ReadFence {
     status: watch::Sender<ReadFenceStatus>,
     /// The last change and its time: an earlier observation does not show it.
     changed: Option<(Instant, bool)>,
-    not_before: Option<Instant>,
+    /// After a failure: earliest time of the next attempt.
+    pub(crate) not_before: Option<Instant>,
     /// Why the last attempt failed, if it did: a server that is down fails with the same message each second.
     failed: Option<String>,
 }
@@ -52,11 +53,6 @@ impl ReadFence {
             failed: None,
         };
         (fence, receiver)
-    }
-
-    /// After a failure: earliest time of the next attempt.
-    pub(crate) fn not_before(&self) -> Option<Instant> {
-        self.not_before
     }
 
     /// True if ordinary accounts are blocked: the watch's report, unless this fence has newer knowledge.
@@ -164,6 +160,6 @@ mod tests {
         assert!(fence.fail("it is down"));
         fence.settle(true);
         assert!(fence.fail("it is down"));
-        assert!(fence.not_before().is_some());
+        assert!(fence.not_before.is_some());
     }
 }

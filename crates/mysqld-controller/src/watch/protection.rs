@@ -34,19 +34,13 @@ impl Protection {
     }
 
     /// The same verdict for the same reasons, whatever the text.
-    fn is_like(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Unprotected { findings: ours }, Self::Unprotected { findings: theirs }) => {
-                let checks = |findings: &[Finding]| {
-                    findings
-                        .iter()
-                        .map(|finding| finding.check)
-                        .collect::<Vec<Check>>()
-                };
-                checks(ours) == checks(theirs)
-            }
-            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
-        }
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let checks = |verdict: &Self| match verdict {
+            Self::Unprotected { findings } => findings.iter().map(|found| found.check).collect(),
+            Self::Protected | Self::Unknown { .. } => Vec::<Check>::new(),
+        };
+        let same = std::mem::discriminant(self) == std::mem::discriminant(other);
+        same && checks(self) == checks(other)
     }
 }
 
@@ -94,6 +88,10 @@ pub struct ServerFacts {
     pub advice: Vec<String>,
     /// Settings that, in addition to its text, determine the effect of a statement about tables or accounts; by lower-case name.
     pub ddl_settings: BTreeMap<String, String>,
+    /// `gtid_executed`.
+    pub executed: GtidSet,
+    /// `gtid_purged`: executed, and in no binlog file.
+    pub purged: GtidSet,
     /// GTIDs executed in this start that are no longer in `gtid_executed`.
     pub lost: GtidSet,
     /// When the observation began.
@@ -108,14 +106,16 @@ impl ServerFacts {
         had: &mut HadGtids,
         seen_at: Instant,
     ) -> Self {
-        let executed = observed.variable("gtid_executed");
-        let executed = executed.and_then(|executed| executed.parse().ok());
+        let gtids = |name| observed.variable(name)?.parse::<GtidSet>().ok();
+        let executed = gtids("gtid_executed");
+        let seen = |executed| had.see(incarnation, executed);
         Self {
             seen_at,
             advice,
             ddl_settings: observed.ddl_settings(),
-            lost: executed
-                .map_or_else(GtidSet::default, |executed| had.see(incarnation, &executed)),
+            lost: executed.as_ref().map(seen).unwrap_or_default(),
+            executed: executed.unwrap_or_default(),
+            purged: gtids("gtid_purged").unwrap_or_default(),
             version: observed.version.to_string(),
             server_uuid: observed.server_uuid(),
             incarnation,
@@ -132,8 +132,6 @@ impl ServerFacts {
 pub struct WatchReport {
     /// True if commits are sure to wait for the ring.
     pub protection: Protection,
-    /// Since when the verdict and its reasons are unchanged.
-    pub since: Instant,
     /// When the last observation began.
     pub looked_at: Instant,
     /// Result of the last successful observation; `None` before the first.
@@ -154,7 +152,6 @@ impl WatchReport {
         };
         Self {
             protection,
-            since: now,
             looked_at: now,
             server: None,
             commits: None,
@@ -163,8 +160,7 @@ impl WatchReport {
         }
     }
 
-    /// The report after an observation. `since` stays while verdict and reasons do. The server's facts
-    /// stay when an observation fails.
+    /// The report after an observation. The server's facts stay when an observation fails.
     pub(crate) fn after(
         &self,
         protection: Protection,
@@ -172,14 +168,8 @@ impl WatchReport {
         commits: Option<Standing>,
         now: Instant,
     ) -> Self {
-        let since = if self.protection.is_like(&protection) {
-            self.since
-        } else {
-            now
-        };
         Self {
             protection,
-            since,
             looked_at: now,
             server: server.or_else(|| self.server.clone()),
             commits,
@@ -209,14 +199,12 @@ pub(super) fn judge(observed: &Observed, requirements: &Requirements) -> (Protec
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use mysqld_server::settings::Fix;
 
     use super::*;
 
     #[test]
-    fn the_age_of_a_verdict_grows_while_its_reasons_stay() {
+    fn a_verdict_is_news_when_its_reasons_change() {
         let finding = |check, found: &str| Finding {
             check,
             severity: Severity::Unprotected,
@@ -224,21 +212,13 @@ mod tests {
             why: String::new(),
             fix: Fix::Manual(String::new()),
         };
-        let began = Instant::now();
-        let at = |seconds| began + Duration::from_secs(seconds);
         let drift = |check, found| Protection::Unprotected {
             findings: vec![finding(check, found)],
         };
-        let report = WatchReport::unknown(at(0));
-        let report = report.after(drift(Check::SemiSyncTimeout, "10 s"), None, None, at(1));
-        assert_eq!(report.since, at(1));
-        let report = report.after(drift(Check::SemiSyncTimeout, "20 s"), None, None, at(2));
-        assert_eq!((report.since, report.looked_at), (at(1), at(2)));
-        let report = report.after(drift(Check::SyncBinlog, "0"), None, None, at(3));
-        assert_eq!(report.since, at(3));
-        let report = report.after(Protection::Protected, None, None, at(4));
-        assert_eq!(report.since, at(4));
-        let report = report.after(Protection::Protected, None, None, at(9));
-        assert_eq!((report.since, report.looked_at), (at(4), at(9)));
+        let timeout = drift(Check::SemiSyncTimeout, "10 s");
+        assert!(timeout.is_like(&drift(Check::SemiSyncTimeout, "20 s")));
+        assert!(!timeout.is_like(&drift(Check::SyncBinlog, "0")));
+        assert!(!timeout.is_like(&Protection::Protected));
+        assert!(Protection::Protected.is_like(&Protection::Protected));
     }
 }

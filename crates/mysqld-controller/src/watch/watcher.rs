@@ -11,6 +11,7 @@ use mysql_link::{ConnectOptions, Connection, LinkError, Step, server_code};
 use mysqld_server::STATEMENT_LIMIT;
 use mysqld_server::channels::{foreign_channels, stop_foreign_channels};
 use mysqld_server::events::EventScheduler;
+use mysqld_server::sessions::kill;
 use mysqld_server::settings::{
     MEMBER_ACKS, Observed, Phase, Plan, Requirements, SemiSyncNames, apply, await_acks,
     binlog_filters, commits, keeps_replicas_from_releasing, observe_again, semi_sync_clients,
@@ -261,22 +262,20 @@ impl Watcher {
                 self.locked_out = None;
                 look
             }
-            Err(Failed {
-                cause,
-                silent,
-                gone,
-                locked_out,
-            }) => {
-                self.locked_out = locked_out.then(|| self.locked_out.unwrap_or(began));
-                self.ending.failed(gone, began);
-                self.ending.session_ended |= gone && kept;
+            Err(failed) => {
+                let since = self.locked_out.unwrap_or(began);
+                self.locked_out = failed.locked_out.then_some(since);
+                self.ending.failed(failed.gone, began);
+                self.ending.session_ended |= failed.gone && kept;
                 self.connection = None;
-                let commits = match silent {
-                    true => CommitSight::Silent(cause.clone()),
+                let commits = match failed.silent {
+                    true => CommitSight::Silent(failed.cause.clone()),
                     false => CommitSight::Nothing,
                 };
                 Look {
-                    protection: Protection::Unknown { cause },
+                    protection: Protection::Unknown {
+                        cause: failed.cause,
+                    },
                     server: None,
                     commits,
                     fixed: false,
@@ -408,14 +407,7 @@ impl Watcher {
         let replicas = observed.semi_sync_replicas.iter().flatten();
         for replica in replicas.filter(|replica| !requirements.is_ours(replica)) {
             let id = replica.connection_id;
-            match connection.execute(&format!("KILL CONNECTION {id}")).await {
-                Err(LinkError::Server(error)) => {
-                    warn!(
-                        "the dump of a semi-sync replica, connection {id}, cannot be ended: {error}"
-                    );
-                }
-                ended => drop(ended?),
-            }
+            kill(connection, &id.to_string()).await?;
             self.foreign_replica = Some(match replica.uuid {
                 Some(uuid) => uuid.to_string(),
                 None => format!("connection {id}"),
@@ -461,7 +453,7 @@ impl Watcher {
                 locked_out,
                 ..report.after(look.protection, look.server, standing, now)
             };
-            if next.since == now && next.protection != report.protection && !follows {
+            if !next.protection.is_like(&report.protection) && !follows {
                 tell(&next.protection);
             }
             let known = advice_of(report);

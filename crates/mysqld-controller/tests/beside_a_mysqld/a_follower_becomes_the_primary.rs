@@ -139,7 +139,8 @@ async fn a_backup_does_not_keep_a_follower_from_being_the_primary() -> Result<()
     let backup = "LOCK INSTANCE FOR BACKUP; SELECT SLEEP(1000)";
     let backup = follower.server.client().start_sql(backup)?;
     let deadline = tokio::time::Instant::now() + LIMIT;
-    while backup_under_way(&account).await?.is_none() {
+    let mut session = Connection::open(&account).await?;
+    while backup_under_way(&mut session).await.is_none() {
         anyhow::ensure!(tokio::time::Instant::now() < deadline, "no backup is seen");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -255,10 +256,11 @@ async fn who_has_locked_what_the_applier_waits_for_is_killed_and_nobody_else() -
     );
     follower.ring.set_leadership(Leadership::Serving(TERM));
     let mut role = follower.role.clone();
-    let named = role.wait_for(|role| role.held_up_by.len() == in_the_way.len());
+    let named = role.wait_for(|role| role.held_up.by.len() == in_the_way.len());
     let words = tokio::time::timeout(LIMIT, named)
         .await??
-        .held_up_by
+        .held_up
+        .by
         .join("\n");
     for named in [
         "table d.a: `ALTER TABLE d.a ADD j INT`",
@@ -317,13 +319,13 @@ async fn an_owner_of_a_gtid_of_the_log_is_named_and_killed_at_the_limit() -> Res
     let mut owner = owner(&follower.server).await?;
     tokio::time::sleep(Duration::from_secs(4)).await;
     anyhow::ensure!(
-        follower.role.borrow().held_up_by.is_empty(),
+        follower.role.borrow().held_up.by.is_empty(),
         "named before the log has the transaction"
     );
     follower.ring.invent(NEXT);
     let mut role = follower.role.clone();
     let named = role.wait_for(|role| {
-        let mut words = role.held_up_by.iter();
+        let mut words = role.held_up.by.iter();
         words.any(|words| words.contains(&format!("owns the GTID {NEXT}: ")))
     });
     tokio::time::timeout(LIMIT, named).await??;
@@ -430,10 +432,11 @@ async fn a_session_of_the_member_that_keeps_the_applier_s_row_is_named() -> Resu
         .invent("aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1");
     follower.ring.set_leadership(Leadership::Serving(TERM));
     let mut role = follower.role.clone();
-    let named = role.wait_for(|role| !role.held_up_by.is_empty());
+    let named = role.wait_for(|role| !role.held_up.by.is_empty());
     let words = tokio::time::timeout(LIMIT, named)
         .await??
-        .held_up_by
+        .held_up
+        .by
         .join("\n");
     anyhow::ensure!(
         began.elapsed() > Duration::from_secs(5),
@@ -464,10 +467,11 @@ async fn whoever_keeps_the_applier_from_beginning_is_named() -> Result<()> {
     let mut reader = idle(&server, "reports", &["BEGIN", LOCKED]).await?;
     let follower = Follower::begin(server, |_| {})?;
     let mut role = follower.role.clone();
-    let named = role.wait_for(|role| !role.held_up_by.is_empty());
+    let named = role.wait_for(|role| !role.held_up.by.is_empty());
     let words = tokio::time::timeout(LIMIT, named)
         .await??
-        .held_up_by
+        .held_up
+        .by
         .join("\n");
     let session = format!(
         "session {} of `root`@`localhost` has locked rows of witness_applier.checkpoint",
@@ -476,7 +480,7 @@ async fn whoever_keeps_the_applier_from_beginning_is_named() -> Result<()> {
     anyhow::ensure!(words.contains(&session), "{words}");
     reader.query("SELECT 1").await?;
     reader.execute("ROLLBACK").await?;
-    let free = role.wait_for(|role| role.held_up_by.is_empty());
+    let free = role.wait_for(|role| role.held_up.by.is_empty());
     tokio::time::timeout(LIMIT, free).await??;
     follower.end().await
 }
@@ -486,8 +490,8 @@ async fn whoever_keeps_the_applier_from_beginning_is_named() -> Result<()> {
 async fn a_global_read_lock_is_gone_before_a_follower_is_the_primary() -> Result<()> {
     let follower = Follower::start(|_| {}).await?;
     let mut backup = idle(&follower.server, "backup", &["FLUSH TABLES WITH READ LOCK"]).await?;
-    let seen = backup_under_way(&connect(&follower.server.socket())).await?;
-    let seen = seen.unwrap_or_default();
+    let mut session = Connection::open(&connect(&follower.server.socket())).await?;
+    let seen = backup_under_way(&mut session).await.unwrap_or_default();
     anyhow::ensure!(seen.contains("FLUSH TABLES WITH READ LOCK"), "{seen}");
     follower.ring.set_leadership(Leadership::Serving(TERM));
     follower.is(|state| *state == RoleState::Primary).await?;

@@ -139,7 +139,7 @@ async fn a_primary_whose_commits_wait_in_vain_is_killed_and_comes_back_without_t
     ingesting.retry = (Duration::from_millis(20), Duration::from_millis(100));
     let mut ingest = Running::start(&ring, ingesting);
     let guard = TailTrim::new(Arc::clone(&ring), Some(ingest.status.clone()), trim);
-    let trimmed = guard.trimmed();
+    let trimmed = Arc::clone(&guard.trimmed);
     let supervised = Supervised::start_guarded(options, Arc::new(guard));
     supervised.runs().await?;
     let mut primary = home.connect().await?;

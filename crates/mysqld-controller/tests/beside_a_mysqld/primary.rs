@@ -13,9 +13,7 @@ use mysqld_controller::plan::same_uuid::OtherMysqlds;
 use mysqld_controller::status::Readiness;
 use mysqld_controller::watch::WatchReport;
 use mysqld_controller::write_fence::WriteFenceOptions;
-use mysqld_controller::{
-    Controller, ControllerInputs, ControllerOptions, ControllerStatus, RingObserver,
-};
+use mysqld_controller::{Controller, ControllerInputs, ControllerOptions, ControllerStatus};
 use mysqld_server::settings::Requirements;
 use mysqld_server::standing::StandingFile;
 use testkit::mysql_tree::MysqlTree;
@@ -173,8 +171,8 @@ impl Controlled {
             others: watch::channel(OtherMysqlds::default()).1,
             transferring: handed_over,
         };
-        let observer = RingObserver::new(Arc::clone(ring));
-        let (controller, status) = Controller::new(observer, options, inputs, &ingest.readiness);
+        let ring = Arc::clone(ring);
+        let (controller, status) = Controller::new(ring, options, inputs, &ingest.readiness);
         Self {
             controller,
             status,

@@ -154,8 +154,9 @@ impl Supervised {
     }
 
     pub(crate) fn start_guarded(options: SupervisorOptions, guard: Arc<dyn StartGuard>) -> Self {
-        let (supervisor, handle) = Supervisor::new(options);
-        let task = tokio::spawn(supervisor.guarded_by(guard).run());
+        let (mut supervisor, handle) = Supervisor::new(options);
+        supervisor.guard = Some(guard);
+        let task = tokio::spawn(supervisor.run());
         Self { handle, task }
     }
 

@@ -232,7 +232,6 @@ fn trim_options(log_bin: &str, data_dir: &Path, member_dir: &Path) -> TailTrimOp
     TailTrimOptions {
         member_dir: member_dir.to_owned(),
         server,
-        max_transaction_bytes: 1 << 30,
         ring_limit: Duration::from_secs(2),
     }
 }

@@ -56,8 +56,8 @@ fn remains(error: &TailTrimError, because: &str) -> bool {
 #[tokio::test]
 async fn starts_are_refused_while_a_takeover_is_incomplete() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let guard = guard(&MemoryRing::new(), directory.path(), directory.path());
-    let guard = guard.not_while(|| Ok(true));
+    let mut guard = guard(&MemoryRing::new(), directory.path(), directory.path());
+    guard.taking_over = Box::new(|| Ok(true));
     let refused = guard.before_start().await.err();
     let refused = refused
         .as_ref()

@@ -32,16 +32,10 @@ fn in_words(holder: &BlockingSession) -> String {
     format!("a backup holds {statement} (session {id} of {account})")
 }
 
-/// Describes a running backup, if one is visible.
-///
-/// # Errors
-/// The server cannot be reached.
-pub async fn backup_under_way(connect: &ConnectOptions) -> Result<Option<String>, LinkError> {
-    let mut session = Connection::open_with_own_settings(connect).await?;
-    // If backups are not visible, treat the server as fit.
-    let holders = holders(&mut session).await.unwrap_or_default();
-    session.close().await;
-    Ok(holders.first().map(in_words))
+/// Describes a running backup, if one is visible. If backups are not visible, there is none.
+pub async fn backup_under_way(session: &mut Connection) -> Option<String> {
+    let holders = holders(session).await.unwrap_or_default();
+    holders.first().map(in_words)
 }
 
 /// Why a backup may still run.

@@ -25,6 +25,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::STATEMENT_LIMIT;
+use crate::sessions::backup_lock::backup_under_way;
 use crate::sessions::{BlockingSession, COLUMNS, OF_MEMBERS, asked};
 
 /// Interval between two checks.
@@ -81,13 +82,17 @@ pub async fn watch(
         let began = Instant::now();
         let found = look(&log, &connect, own_after).await;
         let now = Instant::now();
+        let mut backup = None;
         pause = pause_after(now.duration_since(began));
         // Checked again: another member may lead by now.
         let limit = kill_after.filter(|_| *promoting.borrow());
         let overdue = {
             let mut holders = locked(holders);
             match found {
-                Ok(found) => holders.note(found, now),
+                Ok((found, running)) => {
+                    holders.note(found, now);
+                    backup = running;
+                }
                 // mysqld may be down, or too slow: the recorded holders may still be there.
                 Err(error) => {
                     tracing::debug!(%error, "sessions that hold the applier up cannot be listed")
@@ -103,7 +108,10 @@ pub async fn watch(
             // It is named as long as it exists.
             let _ = holder.kill(&connect, why).await;
         }
-        let held_up = locked(holders).held_up(now);
+        let held_up = HeldUp {
+            backup,
+            ..locked(holders).held_up(now)
+        };
         told.send_if_modified(|told| std::mem::replace(told, held_up.clone()) != held_up);
     }
 }
@@ -123,6 +131,8 @@ pub struct HeldUp {
     pub by: Vec<String>,
     /// True if a prepared XA transaction does, by locks that a mysqld start ends.
     pub by_prepared: bool,
+    /// The backup that a promotion would abort.
+    pub backup: Option<String>,
 }
 
 /// Lock waits: `waiting` and `holding` are threads, `holds` is the locked object, `held` the lock's status, `transaction` the holder of a
@@ -151,19 +161,20 @@ const OF_REPLICATION_BEFORE: &str = "LIKE 'thread/sql/slave%'";
 /// Names the GTID that a session owns (`SET gtid_next`), instead of a lock.
 const GTID: &str = "the GTID ";
 
-/// The sessions that hold the applier up; holders of locks only where `own_after` is given.
+/// The sessions that hold the applier up, holders of locks only where `own_after` is given; and a running backup.
 async fn look(
     log: &impl Fn() -> BoxFuture<'static, Option<GtidSet>>,
     connect: &ConnectOptions,
     own_after: Option<Duration>,
-) -> Result<Vec<InTheWay>, LinkError> {
+) -> Result<(Vec<InTheWay>, Option<String>), LinkError> {
     let mut session = Connection::open_with_own_settings(connect).await?;
     let mut found = owners(log, &mut session).await?;
     if let Some(own_after) = own_after {
         found.extend(lockers(&mut session, own_after).await?);
     }
+    let backup = backup_under_way(&mut session).await;
     session.close().await;
-    Ok(found)
+    Ok((found, backup))
 }
 
 /// The clients' sessions that own a GTID of the log. mysqld does not execute that transaction until they end.
@@ -337,6 +348,7 @@ impl Holders {
         HeldUp {
             by_prepared: named.clone().any(is_prepared),
             by: named.map(|holder| holder.in_words(now)).collect(),
+            backup: None,
         }
     }
 

@@ -147,8 +147,11 @@ pub(crate) fn is_a_dump(command: &str) -> bool {
     command.starts_with("Binlog Dump")
 }
 
-/// Ends a session; one that is gone already is fine.
-async fn kill(connection: &mut Connection, session: &str) -> Result<(), LinkError> {
+/// Ends a session; one that is gone already is fine, and one that may not be ended is logged.
+///
+/// # Errors
+/// The connection fails.
+pub async fn kill(connection: &mut Connection, session: &str) -> Result<(), LinkError> {
     match connection.execute(format!("KILL {session}")).await {
         Err(LinkError::Server(error)) if error.code != server_code::NO_SUCH_THREAD => {
             tracing::warn!(%error, session, "a session cannot be closed");

@@ -4,15 +4,13 @@ use std::fmt;
 
 use binlog_format::event::MAX_EVENT_BYTES;
 use raft_types::MAX_TRANSACTION_BYTES;
-use serde::Serialize;
 use uuid::Uuid;
 
 use crate::binlog_place::BinlogPlace;
 use crate::settings::observed::SemiSyncReplica;
 
 /// The setting or state that a finding is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Check {
     /// Version and product of the server.
     Version,
@@ -77,8 +75,7 @@ pub enum Check {
 }
 
 /// Severity of a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// Informational; no loss follows from it.
     Advice,
@@ -89,8 +86,7 @@ pub enum Severity {
 }
 
 /// How to fix a finding.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fix {
     /// Statements to run as an administrator, in this order.
     Sql(Vec<String>),
@@ -116,9 +112,9 @@ impl fmt::Display for Fix {
     }
 }
 
-/// Words need quotes in `SET`; numbers and ON must not have them.
+/// Words need quotes in `SET`; numbers and switches must not have them.
 pub(crate) fn quoted(value: &str) -> String {
-    if value == "ON" || value.bytes().all(|byte| byte.is_ascii_digit()) {
+    if ["ON", "OFF"].contains(&value) || value.bytes().all(|byte| byte.is_ascii_digit()) {
         value.to_owned()
     } else {
         format!("'{value}'")
@@ -126,7 +122,7 @@ pub(crate) fn quoted(value: &str) -> String {
 }
 
 /// A wrong setting or state.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// The setting or state that it is about.
     pub check: Check,
@@ -193,12 +189,11 @@ pub struct Requirements {
     pub replica_server_id: u32,
     /// The server UUID under which the member attaches.
     pub replica_uuid: Uuid,
-    /// Whether the member changes settings where possible. If not, it only reports.
+    /// Whether the member changes settings where possible, and installs a missing semi-sync plugin, which needs `super_read_only` off for a
+    /// moment. If not, it only reports.
     pub manage_settings: bool,
     /// Accepts a server of a version or product that is not fully tested.
     pub accept_unproven: bool,
-    /// Whether a missing semi-sync plugin may be installed, which needs `super_read_only` off for a moment.
-    pub may_install_plugin: bool,
     /// Whether another program starts the server (`mysql.mode = "attach"`): settings for its next start are persisted in it.
     pub starts_elsewhere: bool,
     /// Where the member reads the server's binlog after a crash; `None` where its configuration does not determine that.
@@ -219,7 +214,6 @@ impl Requirements {
             replica_uuid,
             manage_settings: true,
             accept_unproven: false,
-            may_install_plugin: true,
             starts_elsewhere: false,
             binlog: None,
             native: false,

@@ -126,6 +126,41 @@ impl Privilege {
         }
     }
 
+    /// What fails without it.
+    pub(crate) fn without(self) -> &'static str {
+        match self {
+            ReplicationSlave => "the member cannot attach as a replica",
+            ReplicationClient => "the member cannot see whether the binlog is filtered",
+            SystemVariablesAdmin => "the member cannot open and close the primary for writes",
+            ConnectionAdmin => "the member cannot connect when clients have taken all connections",
+            SelectPerformanceSchema => "the member cannot see who else acknowledges commits",
+            InsertMysqlPlugin => {
+                "the member cannot install the plugins for semi-sync and for copies"
+            }
+            ReplicationSlaveAdmin => "the member cannot have mysqld follow the ring",
+            Reload => "the member cannot begin a new binlog file when mysqld becomes the primary",
+            BinlogAdmin => "the member cannot remove binlog files that no replica may follow",
+            Process => "the member cannot see what holds a switchover up",
+            PersistRoVariablesAdmin => {
+                "the member cannot keep the event scheduler off through restarts"
+            }
+            Event => "the member cannot enable events that came by replication",
+            SetAnyDefiner => {
+                "the member cannot enable events of other accounts that came by replication"
+            }
+            CloneAdmin => "the member cannot copy another member's data to this mysqld",
+            CreateUser => "the member cannot make the account for a copy of this mysqld's data",
+            BackupAdmin => "the member cannot give the account for a copy what it needs",
+            SelectMysql => {
+                "the member cannot look for accounts of copies, and for those that may shut mysqld down"
+            }
+            Proxy => {
+                "a follower that applies the log itself stops at a GRANT PROXY or REVOKE PROXY of the primary; give it at each server \
+                 by itself, since in the log it would be the first to stop them"
+            }
+        }
+    }
+
     /// The statement that grants it to an account, which is quoted already.
     pub fn grant(self, account: &str) -> String {
         let option = match self.is_given_on() {

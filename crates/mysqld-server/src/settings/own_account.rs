@@ -4,7 +4,6 @@
 //! limit, since a member with the primary opens more sessions than a follower.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use mysql_link::{ConnectOptions, Connection, LinkError, server_code};
 
@@ -186,19 +185,16 @@ pub struct OwnAccount {
     had: BTreeSet<Privilege>,
 }
 
-/// A problem of the account.
+/// How an administrator repairs the account.
 #[derive(Debug, PartialEq, Eq)]
-enum Lost {
-    /// Its login is now refused, with the server's message.
-    Refused(String),
-    /// It can log in, and by the grant tables soon cannot.
-    Gone,
-    OtherPassword,
-    /// It can log in, and lacks these or will lack them.
-    Rights(Vec<Privilege>),
-    /// Its session limit may be too low, with this message.
-    Sessions(String),
+enum Remedy {
+    MakeAgain,
+    /// It lacks these, or will lack them.
+    Grant(Vec<Privilege>),
+    MoreSessions,
 }
+
+const UNTIL: &str = "mysqld goes by what it has loaded until its next start or FLUSH PRIVILEGES";
 
 impl OwnAccount {
     /// For a member that applies the log over so many connections; none where mysqld applies by its own replica threads.
@@ -213,8 +209,10 @@ impl OwnAccount {
 
     /// The operator's warning after a login. An account that could never log in is reported elsewhere.
     pub fn see(&mut self, login: Login) -> Option<String> {
-        let lost = match login {
-            Login::Refused(words) => Some(Lost::Refused(words)),
+        let fault = match login {
+            Login::Refused(words) => {
+                Some((format!("is no longer let in: {words}"), Remedy::MakeAgain))
+            }
             Login::Full(words) => Some(self.too_few(&format!("gets no more sessions ({words})"))),
             Login::In(account) => {
                 self.name = Some(quoted_account(account.loaded.account()));
@@ -224,54 +222,62 @@ impl OwnAccount {
                 self.lost(&account).or(few)
             }
         };
-        let (name, lost) = (self.name.as_ref()?, lost?);
-        let (cause, statements) = match &lost {
+        let (name, (fault, remedy)) = (self.name.as_ref()?, fault?);
+        let (cause, statements) = match remedy {
             // mysqld does not write loaded privileges back to a table.
-            Lost::Rights(rights) => (
+            Remedy::Grant(rights) => (
                 BY_A_DUMP,
                 std::iter::once("FLUSH PRIVILEGES".to_owned())
                     .chain(rights.iter().map(|right| right.grant(name)))
                     .collect(),
             ),
-            Lost::Sessions(_) => (
+            Remedy::MoreSessions => (
                 "max_user_connections holds for it as for clients, and the member opens more sessions where its mysqld becomes the \
                  primary: it would not open it for writes.",
                 vec![format!("ALTER USER {name} WITH MAX_USER_CONNECTIONS 1000")],
             ),
-            _ => (BY_A_DUMP, self.made_again(name)),
+            Remedy::MakeAgain => (BY_A_DUMP, self.made_again(name)),
         };
         Some(format!(
-            "the account {name}, by which the member logs in to its mysqld, {lost}. {cause} Before that, as an administrator at each \
+            "the account {name}, by which the member logs in to its mysqld, {fault}. {cause} Before that, as an administrator at each \
              server whose member says so (where super_read_only is on, it has to be off meanwhile), run: SET sql_log_bin = 0; {}",
             statements.join("; ")
         ))
     }
 
-    fn too_few(&self, what: &str) -> Lost {
-        Lost::Sessions(format!("{what}, and needs up to {}", self.sessions))
+    fn too_few(&self, what: &str) -> (String, Remedy) {
+        let fault = format!("{what}, and needs up to {}", self.sessions);
+        (fault, Remedy::MoreSessions)
     }
 
-    fn lost(&mut self, account: &Account) -> Option<Lost> {
+    fn lost(&mut self, account: &Account) -> Option<(String, Remedy)> {
         let needed = NATIVE_RIGHTS.into_iter();
         let needed = needed.chain((!self.native).then_some(Privilege::Proxy));
         let needed: Vec<Privilege> = needed.collect();
         let loaded = |right: &Privilege| account.loaded.has(*right);
         self.had.extend(needed.iter().copied().filter(loaded));
         let stored = match &account.stored {
-            Some(Stored::Nothing) => return Some(Lost::Gone),
-            Some(Stored::OtherPassword) => return Some(Lost::OtherPassword),
+            Some(Stored::Nothing) => {
+                let gone = format!("is no longer in any grant table; {UNTIL}");
+                return Some((gone, Remedy::MakeAgain));
+            }
+            Some(Stored::OtherPassword) => {
+                let other = "has another password in the grant tables than mysqld has loaded";
+                return Some((format!("{other}; {UNTIL}"), Remedy::MakeAgain));
+            }
             Some(Stored::Rights(rights)) => rights.as_ref(),
             None => None,
         };
         let has =
             |right: &Privilege| loaded(right) && stored.is_none_or(|stored| stored.has(*right));
-        let lost: Vec<_> = self
-            .had
-            .iter()
-            .copied()
-            .filter(|right| !has(right))
-            .collect();
-        (!lost.is_empty()).then_some(Lost::Rights(lost))
+        let had = self.had.iter().copied();
+        let lost: Vec<_> = had.filter(|right| !has(right)).collect();
+        let names: Vec<_> = lost.iter().map(ToString::to_string).collect();
+        let fault = format!(
+            "had {} and has lost it, or is without it in the grant tables; {UNTIL}",
+            names.join(", ")
+        );
+        (!lost.is_empty()).then_some((fault, Remedy::Grant(lost)))
     }
 
     /// Remaining entries are removed first: mysqld creates no account that still has a row in one of the tables.
@@ -285,30 +291,6 @@ impl OwnAccount {
             format!("CREATE USER {name} IDENTIFIED BY '…' PASSWORD EXPIRE NEVER"),
         ];
         recreate.into_iter().chain(rights).collect()
-    }
-}
-
-impl fmt::Display for Lost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNTIL: &str =
-            "mysqld goes by what it has loaded until its next start or FLUSH PRIVILEGES";
-        match self {
-            Self::Refused(words) => write!(f, "is no longer let in: {words}"),
-            Self::Sessions(words) => f.write_str(words),
-            Self::Gone => write!(f, "is no longer in any grant table; {UNTIL}"),
-            Self::OtherPassword => write!(
-                f,
-                "has another password in the grant tables than mysqld has loaded; {UNTIL}"
-            ),
-            Self::Rights(rights) => {
-                let rights: Vec<_> = rights.iter().map(ToString::to_string).collect();
-                write!(
-                    f,
-                    "had {} and has lost it, or is without it in the grant tables; {UNTIL}",
-                    rights.join(", ")
-                )
-            }
-        }
     }
 }
 

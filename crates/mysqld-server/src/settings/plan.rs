@@ -48,7 +48,7 @@ impl Plan {
         let loaded = observed.semi_sync();
         let names = loaded.unwrap_or_else(|| SemiSyncNames::of_version(observed.version));
         if loaded.is_none() {
-            if !requirements.may_install_plugin || phase == Phase::Attached {
+            if phase == Phase::Attached {
                 // A dump that began without the plugin is not a semi-sync one: it must restart.
                 return Self::default();
             }

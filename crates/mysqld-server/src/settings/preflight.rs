@@ -6,7 +6,7 @@ use crate::settings::finding::{
     Check, Finding, Fix, LARGEST_CACHE, MEMBER_ACKS, Requirements, Severity, TIMEOUT_MS,
     is_effectively_infinite, keeps_replicas_from_releasing, quoted,
 };
-use crate::settings::grants::Privilege;
+use crate::settings::grants::{NATIVE_RIGHTS, Privilege};
 use crate::settings::observed::{Observed, REDO_LOG, SemiSyncNames, says_on};
 use crate::settings::persisted;
 
@@ -41,30 +41,25 @@ impl Findings<'_> {
         let text = self.observed.variable("version").unwrap_or_default();
         let comment = self.observed.variable("version_comment");
         let found = format!("the server's version is {version}");
-        match mysql_link::version_support(version, text, comment.unwrap_or_default()) {
-            VersionSupport::Proven => {}
-            VersionSupport::Unproven(why) => {
-                let severity = match requirements.accept_unproven {
+        let support = mysql_link::version_support(version, text, comment.unwrap_or_default());
+        let (severity, why, fix) = match support {
+            VersionSupport::Proven => return,
+            VersionSupport::Unproven(why) => (
+                match requirements.accept_unproven {
                     true => Severity::Advice,
                     false => Severity::Blocks,
-                };
-                let words = "use a series that docs/versions.md names, or try it and set mysql.accept_unproven = true";
-                self.add(
-                    Check::Version,
-                    severity,
-                    found,
-                    &why,
-                    Fix::Manual(words.to_owned()),
-                );
-            }
-            VersionSupport::Refused(why) => self.add(
-                Check::Version,
-                Severity::Blocks,
-                found,
-                &why,
-                Fix::Manual("use MySQL, of a series that docs/versions.md names".to_owned()),
+                },
+                why,
+                "use a series that docs/versions.md names, or try it and set mysql.accept_unproven = true",
             ),
-        }
+            VersionSupport::Refused(why) => (
+                Severity::Blocks,
+                why,
+                "use MySQL, of a series that docs/versions.md names",
+            ),
+        };
+        let fix = Fix::Manual(fix.to_owned());
+        self.add(Check::Version, severity, found, &why, fix);
     }
 
     fn identity(&mut self, requirements: &Requirements) {
@@ -91,7 +86,7 @@ impl Findings<'_> {
 
     fn binlog(&mut self) {
         let unprotected = Severity::Unprotected;
-        self.expect(
+        self.expect_or(
             Check::BinlogEnabled,
             Severity::Blocks,
             "log_bin",
@@ -99,7 +94,7 @@ impl Findings<'_> {
             "without a binlog there is nothing to replicate",
             Fix::Restart("--log-bin".to_owned()),
         );
-        self.expect(
+        self.expect_or(
             Check::GtidMode,
             Severity::Blocks,
             "gtid_mode",
@@ -122,7 +117,6 @@ impl Findings<'_> {
             "enforce_gtid_consistency",
             "ON",
             "statements that cannot have one GTID would fail in the middle",
-            Fix::sql("SET PERSIST enforce_gtid_consistency = ON"),
         );
         self.expect(
             Check::BinlogFormat,
@@ -130,7 +124,6 @@ impl Findings<'_> {
             "binlog_format",
             "ROW",
             "statements may do something else where they are applied again",
-            Fix::sql("SET PERSIST binlog_format = 'ROW'"),
         );
         self.expect(
             Check::RowImage,
@@ -138,7 +131,6 @@ impl Findings<'_> {
             "binlog_row_image",
             "FULL",
             "rows without all columns cannot be compared when they are applied",
-            Fix::sql("SET PERSIST binlog_row_image = 'FULL'"),
         );
         self.expect(
             Check::BinlogErrorAction,
@@ -146,7 +138,6 @@ impl Findings<'_> {
             "binlog_error_action",
             "ABORT_SERVER",
             "after a failed write of the binlog, commits would complete without one",
-            Fix::sql("SET PERSIST binlog_error_action = 'ABORT_SERVER'"),
         );
         self.expect(
             Check::BinlogEncryption,
@@ -154,9 +145,8 @@ impl Findings<'_> {
             "binlog_encryption",
             "OFF",
             "after a crash it is unknown which transactions of an encrypted file the ring lacks: mysqld is held down, and needs a copy of another member's data",
-            Fix::sql("SET PERSIST binlog_encryption = OFF"),
         );
-        self.expect(
+        self.expect_or(
             Check::ReplicaUpdates,
             Severity::Advice,
             "log_replica_updates",
@@ -230,14 +220,7 @@ impl Findings<'_> {
                 "a crash of the machine may take committed transactions away",
             ),
         ] {
-            self.expect(
-                check,
-                Severity::Unprotected,
-                name,
-                "1",
-                why,
-                Fix::sql(format!("SET PERSIST {name} = 1")),
-            );
+            self.expect(check, Severity::Unprotected, name, "1", why);
         }
     }
 
@@ -259,7 +242,6 @@ impl Findings<'_> {
                     name,
                     "ON",
                     "as a follower (mysql.apply = \"native\"), its readers would see later transactions without earlier ones",
-                    Fix::sql(format!("SET PERSIST {name} = ON")),
                 );
             }
         }
@@ -305,56 +287,25 @@ impl Findings<'_> {
         let Some(grants) = &self.observed.grants else {
             return;
         };
-        let mut needed = vec![
-            (
-                Privilege::ReplicationSlave,
-                Severity::Blocks,
-                "the member cannot attach as a replica",
-            ),
-            (
-                Privilege::SystemVariablesAdmin,
-                Severity::Blocks,
-                "the member cannot open and close the primary for writes",
-            ),
-            (
-                Privilege::ReplicationClient,
-                Severity::Advice,
-                "the member cannot see whether the binlog is filtered",
-            ),
-            (
-                Privilege::ConnectionAdmin,
-                Severity::Advice,
-                "the member cannot connect when clients have taken all connections",
-            ),
-            (
-                Privilege::SelectPerformanceSchema,
-                Severity::Advice,
-                "the member cannot see who else acknowledges commits",
-            ),
-        ];
-        if requirements.native {
-            needed.extend(FOR_NATIVE.map(|(privilege, why)| (privilege, Severity::Advice, why)));
-        } else if self.observed.semi_sync().is_none()
-            && requirements.manage_settings
-            && requirements.may_install_plugin
-        {
-            needed.push((
-                Privilege::InsertMysqlPlugin,
-                Severity::Advice,
-                "the member cannot install the semi-sync plugin",
-            ));
-        }
+        let installs = self.observed.semi_sync().is_none() && requirements.manage_settings;
+        let further = NATIVE_RIGHTS.into_iter().filter(|right| match right {
+            right if NEEDED.contains(right) => false,
+            Privilege::InsertMysqlPlugin => requirements.native || installs,
+            _ => requirements.native,
+        });
         let account = quoted_account(grants.account());
-        let missing: Vec<_> = needed
-            .into_iter()
-            .filter(|(privilege, ..)| !grants.has(*privilege))
-            .collect();
-        for (privilege, severity, why) in missing {
+        let missing = NEEDED.into_iter().chain(further);
+        for privilege in missing.filter(|privilege| !grants.has(*privilege)) {
             self.add(
                 Check::Grants,
-                severity,
+                match privilege {
+                    Privilege::ReplicationSlave | Privilege::SystemVariablesAdmin => {
+                        Severity::Blocks
+                    }
+                    _ => Severity::Advice,
+                },
                 format!("the account {account} lacks {privilege}"),
-                why,
+                privilege.without(),
                 Fix::sql(privilege.grant(&account)),
             );
         }
@@ -367,8 +318,7 @@ impl Findings<'_> {
                 Check::Grants,
                 Severity::Advice,
                 format!("the account {account} lacks {}", Privilege::Proxy),
-                "a follower that applies the log itself stops at a GRANT PROXY or REVOKE PROXY of the primary; give it at each server \
-                 by itself, since in the log it would be the first to stop them",
+                Privilege::Proxy.without(),
                 Fix::Sql(vec![
                     "SET SESSION sql_log_bin = 0".to_owned(),
                     Privilege::Proxy.grant(&account),
@@ -378,56 +328,13 @@ impl Findings<'_> {
     }
 }
 
-/// Further privileges of a member whose mysqld applies by its own replica threads, and what fails without each.
-const FOR_NATIVE: [(Privilege, &str); 12] = [
-    (
-        Privilege::ReplicationSlaveAdmin,
-        "the member cannot have mysqld follow the ring",
-    ),
-    (
-        Privilege::Reload,
-        "the member cannot begin a new binlog file when mysqld becomes the primary",
-    ),
-    (
-        Privilege::BinlogAdmin,
-        "the member cannot remove binlog files that no replica may follow",
-    ),
-    (
-        Privilege::Process,
-        "the member cannot see what holds a switchover up",
-    ),
-    (
-        Privilege::PersistRoVariablesAdmin,
-        "the member cannot keep the event scheduler off through restarts",
-    ),
-    (
-        Privilege::Event,
-        "the member cannot enable events that came by replication",
-    ),
-    (
-        Privilege::SetAnyDefiner,
-        "the member cannot enable events of other accounts that came by replication",
-    ),
-    (
-        Privilege::CloneAdmin,
-        "the member cannot copy another member's data to this mysqld",
-    ),
-    (
-        Privilege::CreateUser,
-        "the member cannot make the account for a copy of this mysqld's data",
-    ),
-    (
-        Privilege::BackupAdmin,
-        "the member cannot give the account for a copy what it needs",
-    ),
-    (
-        Privilege::SelectMysql,
-        "the member cannot look for accounts of copies, and for those that may shut mysqld down",
-    ),
-    (
-        Privilege::InsertMysqlPlugin,
-        "the member cannot install the plugins for semi-sync and for copies",
-    ),
+/// Privileges of every member.
+const NEEDED: [Privilege; 5] = [
+    Privilege::ReplicationSlave,
+    Privilege::SystemVariablesAdmin,
+    Privilege::ReplicationClient,
+    Privilege::ConnectionAdmin,
+    Privilege::SelectPerformanceSchema,
 ];
 
 impl Findings<'_> {
@@ -450,9 +357,7 @@ impl Findings<'_> {
             ),
         );
     }
-}
 
-impl Findings<'_> {
     fn account_expires(&mut self) {
         let (Some(days), Some(grants)) = (self.observed.account_expires, &self.observed.grants)
         else {
@@ -562,8 +467,7 @@ impl Findings<'_> {
                 "commits do not wait for the ring",
             ),
         ] {
-            let fix = Fix::sql(format!("SET PERSIST {name} = {}", quoted(expected)));
-            self.expect(check, unprotected, &name, expected, why, fix);
+            self.expect(check, unprotected, &name, expected, why);
         }
         let enabled = self.observed.is_on(&names.enabled());
         if enabled
@@ -594,35 +498,25 @@ impl Findings<'_> {
                     .to_owned(),
             )
         };
+        let mut found = Vec::new();
         if let Some(replicas) = &self.observed.semi_sync_replicas {
-            for replica in replicas
-                .iter()
-                .filter(|replica| !requirements.is_ours(replica))
-            {
-                let who = replica
-                    .uuid
-                    .map_or_else(|| "without a UUID".to_owned(), |uuid| uuid.to_string());
-                let found = format!(
-                    "another semi-sync replica is attached: {who}, connection {}",
+            let foreign = replicas.iter();
+            for replica in foreign.filter(|replica| !requirements.is_ours(replica)) {
+                let who = replica.uuid.map(|uuid| uuid.to_string());
+                found.push(format!(
+                    "another semi-sync replica is attached: {}, connection {}",
+                    who.unwrap_or_else(|| "without a UUID".to_owned()),
                     replica.connection_id
-                );
-                self.add(
-                    Check::ForeignAcker,
-                    Severity::Unprotected,
-                    found,
-                    why,
-                    fix(),
-                );
+                ));
             }
-            return;
+        } else {
+            // Without their identities, only their number counts.
+            let clients = self.observed.status(&names.clients());
+            let clients = clients.and_then(|count| count.parse::<u64>().ok());
+            let more = clients.filter(|count| *count > u64::from(MEMBER_ACKS));
+            found.extend(more.map(|count| format!("{count} semi-sync replicas are attached")));
         }
-        // Without their identities, only their number counts.
-        let clients = self
-            .observed
-            .status(&names.clients())
-            .and_then(|count| count.parse::<u64>().ok());
-        if let Some(count) = clients.filter(|count| *count > u64::from(MEMBER_ACKS)) {
-            let found = format!("{count} semi-sync replicas are attached");
+        for found in found {
             self.add(
                 Check::ForeignAcker,
                 Severity::Unprotected,
@@ -660,8 +554,14 @@ impl Findings<'_> {
         });
     }
 
-    /// A variable that must have one value. A variable that the server lacks (or has dropped) is not judged.
-    pub(super) fn expect(
+    /// A variable that must have one value, which an administrator can set.
+    fn expect(&mut self, check: Check, severity: Severity, name: &str, expected: &str, why: &str) {
+        let fix = Fix::sql(format!("SET PERSIST {name} = {}", quoted(expected)));
+        self.expect_or(check, severity, name, expected, why, fix);
+    }
+
+    /// The same with another fix. A variable that the server lacks (or has dropped) is not judged.
+    fn expect_or(
         &mut self,
         check: Check,
         severity: Severity,

@@ -27,6 +27,7 @@ const VARIABLES: &[&str] = &[
     "enforce_gtid_consistency",
     "gtid_executed",
     "gtid_mode",
+    "gtid_purged",
     "innodb_flush_log_at_trx_commit",
     "log_bin",
     "log_bin_index",
@@ -459,15 +460,11 @@ pub async fn apply(connection: &mut Connection, plan: &Plan) -> Result<(), Apply
                 }
             }
             Statement::InstallPlugin(sql) => {
-                let failed = |source| ApplyError {
-                    statement: sql.clone(),
-                    source,
-                };
-                let open = AdministratorsWrite::begin(connection)
-                    .await
-                    .map_err(failed)?;
-                let installed = install(connection, sql).await;
-                open.end(connection).await.map_err(failed)?;
+                let open = AdministratorsWrite::begin(connection).await;
+                let open = open.map_err(|error| failed(sql, error))?;
+                let installed = run(connection, sql).await;
+                let closed = open.end(connection).await;
+                closed.map_err(|error| failed(sql, error))?;
                 installed?;
             }
         }
@@ -475,22 +472,19 @@ pub async fn apply(connection: &mut Connection, plan: &Plan) -> Result<(), Apply
     Ok(())
 }
 
-async fn install(connection: &mut Connection, sql: &str) -> Result<(), ApplyError> {
-    match connection.execute(sql).await {
-        Err(LinkError::Server(error)) if error.code == server_code::PLUGIN_EXISTS => Ok(()),
-        outcome => outcome.map(|_| ()).map_err(|source| ApplyError {
-            statement: sql.to_owned(),
-            source,
-        }),
+fn failed(sql: &str, source: LinkError) -> ApplyError {
+    ApplyError {
+        statement: sql.to_owned(),
+        source,
     }
 }
 
 async fn run(connection: &mut Connection, sql: &str) -> Result<(), ApplyError> {
-    let outcome = connection.execute(sql).await;
-    outcome.map(|_| ()).map_err(|source| ApplyError {
-        statement: sql.to_owned(),
-        source,
-    })
+    match connection.execute(sql).await {
+        // Another session was faster.
+        Err(LinkError::Server(error)) if error.code == server_code::PLUGIN_EXISTS => Ok(()),
+        outcome => outcome.map(drop).map_err(|error| failed(sql, error)),
+    }
 }
 
 // Settings of a server that is not the primary: commits do not wait for ACKs.

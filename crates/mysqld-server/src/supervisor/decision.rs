@@ -9,9 +9,11 @@ use tokio::time::Instant;
 /// late.
 pub const UNASKED_STOP: Duration = Duration::from_secs(2);
 
+/// How long mysqld may take to stop once asked.
+pub(super) const STOP_LIMIT: Duration = Duration::from_secs(120);
+
 /// A process id of the operating system.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
-#[serde(transparent)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessId(pub i32);
 
 /// The process that runs on the data directory.
@@ -95,8 +97,6 @@ pub struct Situation {
     pub stopping: Option<Stopping>,
     /// How long commits may take to drain.
     pub drain_limit: Duration,
-    /// How long mysqld may take to stop once asked.
-    pub stop_limit: Duration,
 }
 
 /// The supervisor's next action.
@@ -173,7 +173,7 @@ fn stop(situation: &Situation, now: Instant) -> Action {
     };
     let passed = |since: Instant, limit: Duration| now.saturating_duration_since(since) >= limit;
     match stopping.asked {
-        Some(asked) if passed(asked, situation.stop_limit) => Action::Kill(pid),
+        Some(asked) if passed(asked, STOP_LIMIT) => Action::Kill(pid),
         Some(_) => Action::Wait,
         None if stopping.drained => Action::Ask(pid),
         // Asked to stop, it would report waiting commits as successful.
@@ -230,7 +230,6 @@ mod tests {
 
     const PID: ProcessId = ProcessId(42);
     const DRAIN: Duration = Duration::from_secs(10);
-    const STOP: Duration = Duration::from_secs(60);
 
     fn situation(now: Instant) -> Situation {
         Situation {
@@ -243,7 +242,6 @@ mod tests {
             not_before: Some(now),
             stopping: None,
             drain_limit: DRAIN,
-            stop_limit: STOP,
         }
     }
 
@@ -432,7 +430,7 @@ mod tests {
             (
                 Found::Known(PID),
                 stopping(true, Some(at(5))),
-                65,
+                125,
                 Action::Kill(PID),
             ),
             (Found::Nothing, stopping(true, Some(at(5))), 6, Action::End),

@@ -50,6 +50,11 @@ pub trait ExternalServer: Send + Sync + fmt::Debug {
     fn serves(&self, id: ProcessId, mark: &Mark) -> bool {
         process::serves(id, mark)
     }
+
+    /// Waits until a process has ended; indefinitely where that is not reported.
+    fn ended(&self, id: ProcessId) -> BoxFuture<'_, ()> {
+        Box::pin(process::ended(id))
+    }
 }
 
 /// A server that commands start and stop.

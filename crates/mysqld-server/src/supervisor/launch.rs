@@ -103,15 +103,13 @@ impl ServerCommand {
     }
 
     /// In a process group of its own, so that a Ctrl-C at the member's terminal does not reach it.
-    pub(super) fn spawn(&self, words: &[String]) -> io::Result<Child> {
-        let (program, arguments) = words
-            .split_first()
-            .ok_or_else(|| io::Error::other("no command is configured"))?;
+    pub(super) fn spawn(&self, words: &[String]) -> Result<Child, SupervisorError> {
+        let (program, arguments) = words.split_first().ok_or(SupervisorError::NoCommand)?;
         let log = OpenOptions::new()
             .create(true)
             .append(true)
             .open(self.error_log_file())?;
-        Command::new(program)
+        let child = Command::new(program)
             .args(arguments)
             // The service manager waits for the member's notification.
             .env_remove("NOTIFY_SOCKET")
@@ -119,7 +117,8 @@ impl ServerCommand {
             .stdout(log.try_clone()?)
             .stderr(log)
             .process_group(0)
-            .spawn()
+            .spawn();
+        Ok(child?)
     }
 
     /// Runs a program to its end; kills it when that takes too long or is no longer wanted.

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use mysql_link::ConnectOptions;
-use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -38,16 +37,12 @@ pub struct SupervisorOptions {
     pub may_initialise: bool,
     /// How long commits may take to drain before a stop.
     pub drain_limit: Duration,
-    /// How long mysqld may take to stop once asked.
-    pub stop_limit: Duration,
-    /// How long an initialisation may take.
-    pub initialise_limit: Duration,
     /// The first and the longest wait before mysqld is started again after it died.
     pub retry: (Duration, Duration),
 }
 
 impl SupervisorOptions {
-    /// The defaults: ten seconds to drain, two minutes to stop.
+    /// The defaults: ten seconds to drain.
     pub fn new(server: ServerCommand, account: ConnectOptions) -> Self {
         Self {
             server,
@@ -57,8 +52,6 @@ impl SupervisorOptions {
             may_take_out_persisted: true,
             may_initialise: false,
             drain_limit: Duration::from_secs(10),
-            stop_limit: Duration::from_secs(120),
-            initialise_limit: Duration::from_secs(300),
             retry: (Duration::from_millis(500), Duration::from_secs(30)),
         }
     }
@@ -107,8 +100,7 @@ impl SupervisorOptions {
 // The supervisor's reports, and its commands.
 
 /// The supervisor's current activity.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "state", rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SupervisorState {
     /// No check yet.
     Beginning,

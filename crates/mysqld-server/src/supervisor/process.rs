@@ -7,7 +7,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open, test_kill_process,
+};
+use tokio::net::unix::pipe;
 
 use crate::supervisor::command_line::INITIALISE;
 use crate::supervisor::decision::{Found, ProcessId};
@@ -87,6 +90,20 @@ pub(super) fn serves(id: ProcessId, mark: &Mark) -> bool {
     Process::read(id).is_some_and(|process| mark.fits(&process)) || is_ending(id)
 }
 
+/// Waits until a process has ended, whoever started it; indefinitely where the system does not report that. A pidfd becomes readable then,
+/// as a pipe would.
+pub(super) async fn ended(id: ProcessId) {
+    let pid = Pid::from_raw(id.0).ok_or(Errno::INVAL);
+    let process = match pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty())) {
+        Err(Errno::SRCH) => return,
+        opened => opened.map_err(io::Error::from),
+    };
+    match process.and_then(pipe::Receiver::from_owned_fd_unchecked) {
+        Ok(process) if process.readable().await.is_ok() => {}
+        _ => std::future::pending().await,
+    }
+}
+
 /// True if a process has lost its memory, and so its command line, while some of its threads may still hold its files.
 fn is_ending(id: ProcessId) -> bool {
     let stat = Path::new(PROC).join(id.0.to_string()).join("stat");
@@ -109,8 +126,7 @@ pub struct Identity {
 impl Identity {
     /// That of a process now.
     pub fn of(id: ProcessId) -> Self {
-        let stat = fs::read_to_string(Path::new(PROC).join(id.0.to_string()).join("stat"));
-        let began = stat.ok().and_then(|stat| field(&stat, 19)?.parse().ok());
+        let began = id.started();
         Self { id, began }
     }
 }

@@ -1,8 +1,8 @@
 //! Starting mysqld: asks the guard, runs the command, and checks how it booted.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::Path;
 use std::time::Duration;
 
@@ -256,20 +256,13 @@ fn remove_contradictions(document: &mut Value, found: &mut PersistedValues) {
 /// As [`durable_file::replace`], for a file that another account must be able to read.
 fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let before = fs::metadata(path)?;
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".witness");
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let mut file = options.open(&temporary)?;
-    file.write_all(content)?;
-    let now = file.metadata()?;
-    if (now.uid(), now.gid()) != (before.uid(), before.gid()) {
-        fchown(&file, Some(before.uid()), Some(before.gid()))?;
-    }
-    file.set_permissions(before.permissions())?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)?;
-    durable_file::sync_folder_of(path)
+    durable_file::replace_prepared(path, content, |file| {
+        let now = file.metadata()?;
+        if (now.uid(), now.gid()) != (before.uid(), before.gid()) {
+            fchown(file, Some(before.uid()), Some(before.gid()))?;
+        }
+        file.set_permissions(before.permissions())
+    })
 }
 
 #[cfg(test)]

@@ -17,7 +17,8 @@ use crate::read_only::ReadOnlyError;
 use crate::sessions::{end_clients, is_a_dump};
 use crate::settings::{Depth, observe};
 use crate::supervisor::decision::{
-    Action, Backoff, DataDir, Found, ProcessId, Restart, Situation, Stopping, Wanted, decide,
+    Action, Backoff, DataDir, Found, ProcessId, Restart, STOP_LIMIT, Situation, Stopping, Wanted,
+    decide,
 };
 use crate::supervisor::launch::SupervisorError;
 use crate::supervisor::options::{
@@ -29,9 +30,10 @@ use crate::supervisor::{command_line, process};
 /// Runs a mysqld.
 pub struct Supervisor {
     pub(super) options: SupervisorOptions,
-    pub(super) guard: Option<Arc<dyn StartGuard>>,
-    /// Whether its commits wait for the ring.
-    pub(super) commits_wait: Option<Box<dyn Fn() -> bool + Send + Sync>>,
+    /// Asked before each start.
+    pub guard: Option<Arc<dyn StartGuard>>,
+    /// Whether its commits wait for the ring, where mysqld can no longer be queried.
+    pub commits_wait: Option<Box<dyn Fn() -> bool + Send + Sync>>,
     pub(super) wanted: watch::Receiver<Wanted>,
     /// Number and kind of restart requests, and how many were executed.
     pub(super) restart: (watch::Receiver<(u64, Restart)>, u64),
@@ -67,17 +69,16 @@ fn child_id(child: &Child) -> Option<ProcessId> {
         .map(ProcessId)
 }
 
-/// Between two checks of a process that is not our child, and of a stop in progress.
+/// Between two checks of a start or a stop in progress, and for a mysqld that another program starts.
 const POLL: Duration = Duration::from_millis(100);
-
-impl std::fmt::Debug for Supervisor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Supervisor")
-            .field("server", &self.server)
-            .field("status", &*self.status.borrow())
-            .finish_non_exhaustive()
-    }
-}
+/// Between two checks of a mysqld that runs. The system reports its end.
+const STEADY_POLL: Duration = Duration::from_secs(1);
+/// How long an initialisation may take.
+const INITIALISE_LIMIT: Duration = Duration::from_secs(300);
+/// A wrapper has started its program after this time.
+const STARTED: Duration = Duration::from_secs(10);
+/// Its files may be there for this much longer than a process.
+const JUST_ENDED: Duration = Duration::from_millis(5);
 
 impl Supervisor {
     /// A supervisor that is not running yet.
@@ -112,28 +113,14 @@ impl Supervisor {
             killed: None,
             log_before: 0,
         };
-        (
-            supervisor,
-            SupervisorHandle {
-                wanted,
-                restart,
-                new_data,
-                initialises,
-                status: status_receiver,
-            },
-        )
-    }
-
-    /// Asks this guard before each start.
-    pub fn guarded_by(mut self, guard: Arc<dyn StartGuard>) -> Self {
-        self.guard = Some(guard);
-        self
-    }
-
-    /// Asks this whether commits wait for the ring where mysqld can no longer be queried.
-    pub fn with_waiting_commits(mut self, wait: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        self.commits_wait = Some(Box::new(wait));
-        self
+        let handle = SupervisorHandle {
+            wanted,
+            restart,
+            new_data,
+            initialises,
+            status: status_receiver,
+        };
+        (supervisor, handle)
     }
 
     /// Runs until it has stopped mysqld or received the command to leave it alone. Dropping it leaves mysqld alone too.
@@ -193,7 +180,6 @@ impl Supervisor {
             not_before: self.not_before,
             stopping: self.stopping,
             drain_limit: self.options.drain_limit,
-            stop_limit: self.options.stop_limit,
         })
     }
 
@@ -304,7 +290,29 @@ impl Supervisor {
         }
     }
 
+    fn pause(&self) -> Duration {
+        let server = self.server.as_ref();
+        let runs = server.is_some_and(|server| server.since.elapsed() >= STARTED)
+            && self.stopping.is_none()
+            && self.restart.0.borrow().0 == self.restart.1
+            && *self.wanted.borrow() == Wanted::Running;
+        if runs { STEADY_POLL } else { POLL }
+    }
+
     async fn something_changes(&mut self) {
+        let pause = self.pause();
+        let (id, external) = (
+            self.server.as_ref().map(|server| server.id),
+            self.options.external.clone(),
+        );
+        let process_ends = async {
+            match (id, &external) {
+                (Some(id), Some(external)) => external.ended(id).await,
+                (Some(id), None) => process::ended(id).await,
+                (None, _) => std::future::pending().await,
+            }
+            tokio::time::sleep(JUST_ENDED).await;
+        };
         let child_ends = async {
             match self
                 .server
@@ -317,13 +325,14 @@ impl Supervisor {
         };
         tokio::select! {
             () = child_ends => {}
+            () = process_ends => {}
             changed = self.wanted.changed() => if changed.is_err() {
                 // The handle is gone: no request can follow.
                 tokio::time::sleep(POLL).await;
             },
             // An error means that no request can follow.
             Ok(()) = self.restart.0.changed() => {}
-            () = tokio::time::sleep(POLL) => {}
+            () = tokio::time::sleep(pause) => {}
         }
     }
 
@@ -390,11 +399,10 @@ impl Supervisor {
             .initialise_words(has_account.then(|| statements.to_string_lossy()).as_deref());
         let unwanted = self.unwanted();
         self.log_before = self.options.server.error_log_len();
-        let limit = self.options.initialise_limit;
         let ended = self
             .options
             .server
-            .run_bounded(&words, limit, unwanted)
+            .run_bounded(&words, INITIALISE_LIMIT, unwanted)
             .await;
         // It holds a password.
         if has_account {
@@ -456,7 +464,7 @@ impl Supervisor {
         // It would wait ten seconds for them to end by themselves.
         close_sessions(&self.options.account).await;
         let asked = match &self.options.external {
-            Some(external) => external.stop(self.options.stop_limit).await,
+            Some(external) => external.stop(STOP_LIMIT).await,
             None => process::ask(id).map_err(SupervisorError::from),
         };
         if let Err(cause) = asked {

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, Connection, LinkError};
+use raft_types::MAX_TRANSACTION_BYTES;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -120,7 +121,7 @@ async fn purged(account: &ConnectOptions) -> Result<GtidSet, LinkError> {
 ///
 /// # Errors
 /// When a later file has transactions, and what the disk reports.
-pub fn restore(place: &BinlogPlace, member_dir: &Path, limit: u64) -> io::Result<Option<String>> {
+pub fn restore(place: &BinlogPlace, member_dir: &Path) -> io::Result<Option<String>> {
     let Some(note) = CutNote::load(member_dir)? else {
         return Ok(None);
     };
@@ -150,7 +151,7 @@ pub fn restore(place: &BinlogPlace, member_dir: &Path, limit: u64) -> io::Result
             ));
         }
     }
-    append(&tail, member_dir, &committed, limit)?;
+    append(&tail, member_dir, &committed)?;
     shorten_index(place.index(), later)?;
     for file in later {
         fs::remove_file(file)?;
@@ -168,7 +169,7 @@ fn refused(file: &Path, gtids: &str, why: &str) -> io::Error {
 }
 
 /// Appends the transactions up to the last one that was committed: engines commit in the order of the binlog.
-fn append(tail: &TrimmedTail, member_dir: &Path, committed: &str, limit: u64) -> io::Result<()> {
+fn append(tail: &TrimmedTail, member_dir: &Path, committed: &str) -> io::Result<()> {
     let path = TrimmedTail::directory(member_dir).join(&tail.kept_as);
     let mut kept = LastFile::open(&path)?;
     let Beginning::Header(header) = kept.beginning()? else {
@@ -181,7 +182,7 @@ fn append(tail: &TrimmedTail, member_dir: &Path, committed: &str, limit: u64) ->
     let committed_set: GtidSet = committed.parse().map_err(io::Error::other)?;
     let stays = committed_set.union(&header.previous);
     // Each restored statement was judged when it was cut off.
-    let end = match kept.plan(&header, &stays, None, false, limit)? {
+    let end = match kept.plan(&header, &stays, None, false, MAX_TRANSACTION_BYTES)? {
         Plan::Cut { at, .. } => at.0,
         Plan::Keep(_) => header.end.0 + tail.bytes,
         Plan::Refuse(refusal) => return Err(refused(&tail.from, committed, &refusal.to_string())),

@@ -27,19 +27,16 @@ pub struct TailTrimOptions {
     pub member_dir: PathBuf,
     /// How mysqld is run, which determines the place of its binlog.
     pub server: ServerCommand,
-    /// Limit for the decompressed bytes of one transaction.
-    pub max_transaction_bytes: u64,
     /// How long one attempt waits for the ring's answer.
     pub ring_limit: Duration,
 }
 
 impl TailTrimOptions {
-    /// The defaults: transactions of up to the usual bound, five seconds for the ring.
+    /// The defaults: five seconds for the ring.
     pub fn new(member_dir: PathBuf, server: ServerCommand) -> Self {
         Self {
             member_dir,
             server,
-            max_transaction_bytes: MAX_TRANSACTION_BYTES,
             ring_limit: Duration::from_secs(5),
         }
     }
@@ -140,7 +137,6 @@ pub fn trim_last(
     place: &BinlogPlace,
     member_dir: &Path,
     committed: &GtidSet,
-    limit: u64,
 ) -> io::Result<Trimmed> {
     if committed.is_empty() {
         return Ok(Trimmed::Kept(Keep::RingIsEmpty));
@@ -158,6 +154,7 @@ pub fn trim_last(
     let own = server_uuid(place.data_dir());
     let had = StartRecord::load(member_dir)?.is_none_or(|record| record.other_engines);
     let other_engines = had || may_have_other_engines(place.data_dir());
+    let limit = MAX_TRANSACTION_BYTES;
     match file.plan(&header, committed, own, other_engines, limit)? {
         Plan::Keep(keep) => Ok(Trimmed::Kept(keep)),
         Plan::Refuse(refusal) => Ok(Trimmed::Refused(refusal)),

@@ -454,6 +454,14 @@ impl ExternalServer for Host {
     fn serves(&self, id: ProcessId, _: &Mark) -> bool {
         self.process() == Some(id)
     }
+
+    fn ended(&self, id: ProcessId) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            while self.process() == Some(id) {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        })
+    }
 }
 
 /// The binlog's tail is kept despite the trim, to prove that this is detected.
