@@ -2,7 +2,6 @@
 
 mod apply;
 mod commit_latency;
-mod data;
 mod disk;
 mod distance;
 mod failover;
@@ -108,10 +107,10 @@ fn rounds<T: Clone>(all: &[T], count: usize) -> Vec<Vec<T>> {
 }
 
 /// The chosen workloads; all of these if none is chosen.
-fn chosen(named: &[apply::Named], all: &[Workload]) -> Vec<Workload> {
+fn chosen(named: &[Workload], all: &[Workload]) -> Vec<Workload> {
     match named {
         [] => all.to_vec(),
-        chosen => chosen.iter().map(|named| named.workload()).collect(),
+        chosen => chosen.to_vec(),
     }
 }
 

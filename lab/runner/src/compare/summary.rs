@@ -169,7 +169,7 @@ fn to_others<T>(relate: &dyn Fn(Setup) -> Option<T>) -> BTreeMap<Setup, T> {
         .collect()
 }
 
-fn ratio_text(ratio: Option<f64>) -> String {
+pub(super) fn ratio_text(ratio: Option<f64>) -> String {
     ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))
 }
 

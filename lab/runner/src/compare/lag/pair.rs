@@ -42,7 +42,7 @@ pub(super) struct Pair<'a> {
 
 impl Bed {
     pub(super) fn make(tree: &MysqlTree, workload: Workload) -> Result<Self> {
-        let template = Template::make(tree, |server| {
+        let template = Template::of_followers(tree, |server| {
             server.client().sql(
                 "CREATE DATABASE probe; CREATE TABLE probe.written (id INT PRIMARY KEY, at DATETIME(6) NOT NULL); \
                  INSERT INTO probe.written VALUES (1, SYSDATE(6))",

@@ -43,7 +43,7 @@ impl Point {
 #[derive(Debug)]
 pub(super) struct Search {
     left: u32,
-    points: Vec<Point>,
+    pub(super) points: Vec<Point>,
 }
 
 impl Search {
@@ -70,17 +70,9 @@ impl Search {
         (too_high > kept * CLOSE).then_some(Rate::PerSecond((kept + too_high) / 2.0))
     }
 
-    pub(super) fn measured(&mut self, point: Point) {
-        self.points.push(point);
-    }
-
     /// The highest rate that was kept so far.
     pub(super) fn highest_kept(&self) -> Option<f64> {
         highest_kept(&self.points)
-    }
-
-    pub(super) fn into_points(self) -> Vec<Point> {
-        self.points
     }
 }
 
@@ -123,14 +115,14 @@ mod tests {
             };
             let per_second = asked.unwrap_or(4000.0);
             let lag = if per_second <= keeps { 30.0 } else { 9000.0 };
-            search.measured(Point {
+            search.points.push(Point {
                 asked,
                 per_second,
                 lag_ms: Percentiles::of([lag]).unwrap(),
                 caught_up_after_s: 0.0,
             });
         }
-        (search.highest_kept(), search.into_points().len())
+        (search.highest_kept(), search.points.len())
     }
 
     #[test]
