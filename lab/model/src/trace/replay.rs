@@ -81,7 +81,7 @@ impl Replay {
     /// # Errors
     /// [`Refusal`]: the model does not allow the step.
     pub fn take(&mut self, line: &Line) -> Result<(), Refusal> {
-        let verdict = self.step(line.at_ms, &line.seen);
+        let verdict = self.step(line);
         verdict.map_err(|words| Refusal {
             at_ms: line.at_ms,
             words,
@@ -141,48 +141,41 @@ impl Replay {
         name.map_or_else(|| "no member".to_owned(), |name| format!("member {name}"))
     }
 
-    fn step(&mut self, at_ms: u64, seen: &Seen) -> Verdict {
-        let id = match seen {
-            Seen::Repaired { after, term, loss } => {
-                self.ordered.push((*after, term_of(*term)?, *loss));
-                if *loss {
-                    // Acknowledged entries after that end are no longer required.
-                    let (last, (_, now)) = (&mut self.acknowledged, &mut self.acknowledged_now);
-                    (*last, *now) = ((*last).min(kept(*after)), (*now).min(kept(*after)));
-                }
-                return Ok(());
+    fn step(&mut self, line: &Line) -> Verdict {
+        let seen = &line.seen;
+        if let Seen::Repaired { after, term, loss } = seen {
+            self.ordered.push((*after, term_of(*term)?, *loss));
+            if *loss {
+                // Acknowledged entries after that end are no longer required.
+                let (last, (_, now)) = (&mut self.acknowledged, &mut self.acknowledged_now);
+                (*last, *now) = ((*last).min(kept(*after)), (*now).min(kept(*after)));
             }
-            Seen::Opened { member, .. } => self.id(*member),
-            Seen::Voted { member, .. }
-            | Seen::Appended { member, .. }
-            | Seen::Durable { member, .. }
-            | Seen::Truncated { member, .. }
-            | Seen::CutBack { member, .. }
-            | Seen::Began { member, .. }
-            | Seen::Committed { member, .. }
-            | Seen::Acknowledged { member, .. }
-            | Seen::Served { member, .. } => self.running(*member)?,
+            return Ok(());
+        }
+        let member = line.member.ok_or("a line names no member")?;
+        let id = match seen {
+            Seen::Opened { .. } => self.id(member),
+            _ => self.running(member)?,
         };
         let verdict = match seen {
-            Seen::Voted { vote, .. } => self.voted(id, *vote),
-            Seen::Appended { entries, .. } => {
+            Seen::Voted { vote } => self.voted(id, *vote),
+            Seen::Appended { entries } => {
                 let mut entries = entries.iter();
                 entries.try_for_each(|entry| self.appended(id, entry))
             }
-            Seen::Durable { upto, .. } => self.stored(id, *upto),
-            Seen::Truncated { keep, .. } => self.truncated(id, kept(*keep)),
-            Seen::CutBack { keep, .. } => self.cut_back(id, kept(*keep)),
-            Seen::Began { before, .. } => self.began(id, *before),
+            Seen::Durable { upto } => self.stored(id, *upto),
+            Seen::Truncated { keep } => self.truncated(id, kept(*keep)),
+            Seen::CutBack { keep } => self.cut_back(id, kept(*keep)),
+            Seen::Began { before } => self.began(id, *before),
             Seen::Opened {
                 floor,
                 entries,
                 vote,
                 damage,
-                ..
             } => self.opened(id, kept(*floor), entries, *vote, *damage),
-            Seen::Committed { upto, .. } => self.committed(id, *upto),
-            Seen::Acknowledged { op_id, .. } => self.acknowledged(at_ms, id, *op_id),
-            Seen::Served { mark, .. } => self.served(at_ms, id, *mark),
+            Seen::Committed { upto } => self.committed(id, *upto),
+            Seen::Acknowledged { op_id } => self.acknowledged(line.at_ms, id, *op_id),
+            Seen::Served { mark } => self.served(line.at_ms, id, *mark),
             Seen::Repaired { .. } => Ok(()),
         };
         verdict.map_err(|why| format!("{} {why}", self.name(id)))
