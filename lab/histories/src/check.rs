@@ -77,7 +77,6 @@ pub enum Circle {
 
 impl Anomaly {
     /// The transactions involved, by index.
-    #[must_use]
     pub fn transactions(&self) -> Vec<usize> {
         match self {
             Self::Twice { reader, .. }
@@ -124,7 +123,6 @@ impl fmt::Display for Anomaly {
 }
 
 /// All anomalies found by [`check`] as text: each with its transactions, of which at most `shown` characters each.
-#[must_use]
 pub fn check_in_words(transactions: &[Transaction], shown: usize) -> Vec<String> {
     let shortened = |at: usize| {
         let words = format!("{at}: {:?}", transactions[at]);
@@ -141,7 +139,6 @@ pub fn check_in_words(transactions: &[Transaction], shown: usize) -> Vec<String>
 ///
 /// # Panics
 /// When the clients append a value twice, which makes a check impossible.
-#[must_use]
 pub fn check(transactions: &[Transaction]) -> Vec<Anomaly> {
     let writers = writers(transactions);
     let mut found = Vec::new();

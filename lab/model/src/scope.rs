@@ -123,7 +123,6 @@ pub struct Scope {
 
 impl Scope {
     /// A ring of these regions without moves, changes, transfers, restarts, losses, repairs and time.
-    #[must_use]
     pub fn of(regions: &[usize]) -> Self {
         Self {
             regions: regions.to_vec(),

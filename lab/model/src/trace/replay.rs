@@ -71,7 +71,6 @@ type Verdict = Result<(), String>;
 
 impl Replay {
     /// A replay before its first line.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -105,7 +104,6 @@ impl Replay {
     }
 
     /// The steps checked so far.
-    #[must_use]
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
