@@ -74,9 +74,7 @@ impl Server {
             .filter(|name| is_like(name, pattern))
             .collect();
         names.sort_unstable();
-        names
-            .into_iter()
-            .fold(Rows::of(&["user"]), |rows, name| rows.row([name]))
+        Rows::of(&["user"]).rows(names.into_iter().map(|name| [name]))
     }
 }
 

@@ -153,6 +153,13 @@ impl Rows {
         self.rows.push(values.collect());
         self
     }
+
+    pub(crate) fn rows<V: Into<Cell>>(
+        self,
+        rows: impl IntoIterator<Item = impl IntoIterator<Item = V>>,
+    ) -> Self {
+        rows.into_iter().fold(self, Self::row)
+    }
 }
 
 /// A value of a row.

@@ -53,7 +53,7 @@ impl Server {
             let message = "The server is currently in offline mode";
             return Err(SqlError::new(code::OFFLINE, message));
         }
-        if !rights.administers() && self.is_crowded(0) {
+        if !rights.administers() && self.is_crowded() {
             return Err(too_many());
         }
         Ok(rights)
@@ -130,7 +130,7 @@ impl Server {
     }
 
     /// Whether more than `max_connections` plus this many sessions are connected.
-    pub(crate) fn is_crowded(&self, further: u64) -> bool {
+    pub(crate) fn is_crowded(&self) -> bool {
         let Some(running) = &self.running else {
             return false;
         };
@@ -138,7 +138,7 @@ impl Server {
             .sessions
             .values()
             .filter(|session| !session.is_replica_thread());
-        connected.count() as u64 > running.variables.number("max_connections") + further
+        connected.count() as u64 > running.variables.number("max_connections")
     }
 }
 
@@ -235,7 +235,6 @@ impl ClientSession {
     }
 
     /// The server's session id.
-    #[must_use]
     pub fn id(&self) -> u32 {
         self.seat.id
     }

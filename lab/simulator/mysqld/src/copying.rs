@@ -22,7 +22,7 @@ use crate::statement::CopyRequest;
 /// Interval of checks of the donor. A real recipient retries a lost one for minutes; this one fails immediately.
 const LOOK: Duration = Duration::from_millis(100);
 /// Bytes of a server's files, as in the tables.
-const FILES: u64 = 73_635_949;
+pub(crate) const FILES: u64 = 73_635_949;
 /// The stages in order.
 const STAGES: [&str; 7] = [
     "DROP DATA",
@@ -174,16 +174,15 @@ impl Server {
                 report.continues_to(1);
                 self.drop_data();
                 let takes = self.options.copy_takes;
-                if let Some(session) = self.session(id) {
-                    session.work = Work::Copy(Copy {
-                        request,
-                        start,
-                        _lent: lent,
-                        takes,
-                        ends: now + takes,
-                        looks: now + LOOK.min(takes),
-                    });
-                }
+                let copy = Copy {
+                    request,
+                    start,
+                    _lent: lent,
+                    takes,
+                    ends: now + takes,
+                    looks: now + LOOK.min(takes),
+                };
+                self.set_work(id, Work::Copy(copy));
                 self.changed();
             }
         }
@@ -441,22 +440,6 @@ impl Server {
             return Err(SqlError::new(code::NO_SUCH_TABLE, message));
         }
         Ok(self.copy_report.as_ref())
-    }
-
-    /// Bytes of its files.
-    pub(crate) fn file_bytes(&self) -> u64 {
-        FILES
-    }
-
-    pub(crate) fn install_clone_plugin(&mut self) -> Result<Answer, SqlError> {
-        if std::mem::replace(&mut self.clone_plugin, true) {
-            let message = "Function 'clone' already exists";
-            return Err(SqlError::new(code::PLUGIN_EXISTS, message));
-        }
-        if let Some(running) = &mut self.running {
-            running.variables.has_clone = true;
-        }
-        Ok(Answer::Done(0))
     }
 }
 

@@ -50,10 +50,7 @@ impl Server {
         };
         let rights = session.rights;
         if self.waits_for_accounts(&statement, rights) {
-            if let Some(session) = self.session(id) {
-                session.work = Work::Later(statement);
-            }
-            return;
+            return self.set_work(id, Work::Later(statement));
         }
         if let Some(privilege) = lacking(&statement, rights) {
             return self.finish(id, Err(SqlError::lacks(privilege)));
@@ -104,17 +101,13 @@ impl Server {
             Statement::Copy(request) => self.begin_copy(id, request),
             Statement::FlushBinaryLogs => {
                 if let Some(running) = &mut self.running {
-                    running.commits.want_new_file(id);
+                    running.commits.flushes.push_back(id);
                 }
-                if let Some(session) = self.session(id) {
-                    session.work = Work::FlushLogs;
-                }
+                self.set_work(id, Work::FlushLogs);
                 self.changed();
             }
             Statement::ShowBinaryLogStatus => {
-                if let Some(session) = self.session(id) {
-                    session.work = Work::BinlogStatus;
-                }
+                self.set_work(id, Work::BinlogStatus);
                 self.advance_binlog_status(id);
             }
             Statement::Kill { query, session } => self.kill(id, query, session),
@@ -191,7 +184,7 @@ impl Server {
         if running.commits.log_is_locked() {
             return;
         }
-        let end = running.binlog.end();
+        let end = running.binlog.end;
         let executed = running.executed.to_string();
         let columns = "File Position Binlog_Do_DB Binlog_Ignore_DB Executed_Gtid_Set";
         let (file, offset) = (file_name(end.file), end.offset.to_string());
@@ -275,9 +268,7 @@ impl Server {
                 .filter(|row| row.list == list);
             values.extend(own.map(|row| row.value));
         }
-        values
-            .into_iter()
-            .fold(Rows::of(&["value"]), |rows, value| rows.row([value]))
+        Rows::of(&["value"]).rows(values.into_iter().map(|value| [value]))
     }
 
     fn purge_to(&mut self, name: &str) -> Result<Answer, SqlError> {
@@ -300,26 +291,19 @@ impl Server {
         if running.super_read_only {
             return Err(SqlError::read_only("--super-read-only"));
         }
-        if name.eq_ignore_ascii_case("clone") {
-            return self.install_clone_plugin();
-        }
-        let of_replica = name.eq_ignore_ascii_case("rpl_semi_sync_replica");
-        let is_there = match of_replica {
-            true => running.variables.has_replica_plugin(),
-            false => running.variables.has_plugin(),
+        let loaded = match &name.to_ascii_lowercase()[..] {
+            "clone" => &mut running.variables.clone,
+            "rpl_semi_sync_replica" => &mut running.variables.semi_sync_replica,
+            _ => &mut running.variables.semi_sync_source,
         };
-        if is_there {
+        if std::mem::replace(loaded, true) {
             let message = format!("Function '{name}' already exists");
             return Err(SqlError::new(code::PLUGIN_EXISTS, message));
         }
-        match of_replica {
-            true => running.variables.load_replica_plugin(),
-            false => running.variables.load_plugin(),
-        }
+        self.clone_plugin |= running.variables.clone;
         Ok(Answer::Done(0))
     }
 
-    /// A user-level lock, released with its session: acquired or not, immediately.
     fn get_lock(&mut self, id: SessionId, name: String) -> Rows {
         let column = format!("GET_LOCK('{name}', 0)");
         let is_anothers = self.running.as_ref().is_some_and(|running| {

@@ -15,7 +15,7 @@ use crate::options::Rights;
 use crate::process::Mysqld;
 use crate::server::Server;
 use crate::sessions::{Content, Session, SessionId, Work, Write};
-use crate::statement::{SourceChange, Threads};
+use crate::statement::{SourceChange, Threads, Value};
 use crate::writing::lock_order;
 
 /// Source of a named channel's threads, instead of the host and port of `CHANGE REPLICATION SOURCE`.
@@ -61,19 +61,19 @@ pub(crate) struct SourceSettings {
 }
 
 impl SourceSettings {
-    fn change(&mut self, change: SourceChange) {
-        let SourceChange {
-            channel: _,
-            host,
-            port,
-            user,
-            password,
-        } = change;
-        self.host = host.unwrap_or_else(|| std::mem::take(&mut self.host));
-        let port = port.map(|port| u16::try_from(port).unwrap_or(u16::MAX));
-        self.port = port.unwrap_or(self.port);
-        self.user = user.unwrap_or_else(|| std::mem::take(&mut self.user));
-        self.password = password.unwrap_or_else(|| std::mem::take(&mut self.password));
+    /// Options other than those for the login are ignored: a channel follows by GTIDs, and retries every second.
+    fn change(&mut self, options: Vec<(String, Value)>) {
+        for (name, value) in options {
+            match (&name[..], value) {
+                ("SOURCE_HOST", Value::Text(host)) => self.host = host,
+                ("SOURCE_PORT", Value::Number(port)) => {
+                    self.port = u16::try_from(port).unwrap_or(u16::MAX);
+                }
+                ("SOURCE_USER", Value::Text(user)) => self.user = user,
+                ("SOURCE_PASSWORD", Value::Text(password)) => self.password = password,
+                _ => {}
+            }
+        }
     }
 }
 
@@ -106,7 +106,10 @@ impl Server {
     }
 
     pub(crate) fn change_source(&mut self, change: SourceChange) -> Result<Answer, SqlError> {
-        let name = change.channel.clone();
+        let SourceChange {
+            channel: name,
+            options,
+        } = change;
         let mut source = SourceSettings::default();
         match &self.channel {
             Some(channel) if channel.name != name => {
@@ -120,7 +123,7 @@ impl Server {
             Some(channel) => source = channel.source.clone(),
             None => {}
         }
-        source.change(change);
+        source.change(options);
         self.put_channel(Some((name, source)));
         Ok(Answer::Done(0))
     }
@@ -191,9 +194,7 @@ impl Server {
                 if threads == Threads::Receiver {
                     return self.finish(id, Ok(Answer::Done(0)));
                 }
-                if let Some(session) = self.session(id) {
-                    session.work = Work::StopReplica;
-                }
+                self.set_work(id, Work::StopReplica);
                 self.changed();
                 self.advance_stop_replica(id);
             }
@@ -240,15 +241,13 @@ impl Server {
 
     /// The process has ended; the channel remains.
     pub(crate) fn end_replication(&mut self) {
-        if let Some(channel) = &mut self.channel {
-            channel.receiver = Receiver::Off;
-            channel.receiver_error = None;
-            channel.applies = false;
-            channel.applier_error = None;
-            channel.in_hand = None;
-            channel.session = None;
-            channel.run += 1;
-        }
+        self.channel = self.channel.take().map(|channel| Channel {
+            name: channel.name,
+            source: channel.source,
+            source_uuid: channel.source_uuid,
+            run: channel.run + 1,
+            ..Channel::default()
+        });
     }
 
     /// The applier's result, when idle: its error ends the replica threads.
@@ -406,23 +405,26 @@ impl Mysqld {
             });
             drop(away);
             if ended.is_some() {
-                let over = self.until(|server| server.runs(run).is_none().then_some(()));
-                drop(tokio::time::timeout(RETRY, over).await);
+                drop(tokio::time::timeout(RETRY, self.until_over(run)).await);
             }
         }
     }
 
     /// Applies transactions until the threads are stopped; returns the reason for any other end.
+    async fn until_over(&self, run: u64) {
+        self.until(|server| server.runs(run).is_none().then_some(()))
+            .await
+    }
+
     async fn follow(
         &self,
         run: u64,
         mut stream: BoxStream<'static, Result<Bytes, String>>,
     ) -> Option<String> {
         loop {
-            let over = self.until(|server| server.runs(run).is_none().then_some(()));
             let next = tokio::select! {
                 biased;
-                () = over => return None,
+                () = self.until_over(run) => return None,
                 next = stream.next() => next,
             };
             let payload = match next {
@@ -451,8 +453,7 @@ impl Mysqld {
             });
             if !goes_on.await {
                 // After an applier error the receiver stays, and nothing more is applied.
-                let over = self.until(|server| server.runs(run).is_none().then_some(()));
-                over.await;
+                self.until_over(run).await;
                 return None;
             }
         }

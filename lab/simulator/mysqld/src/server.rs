@@ -164,6 +164,12 @@ impl Server {
         self.running.as_mut()?.sessions.get_mut(&id)
     }
 
+    pub(crate) fn set_work(&mut self, id: SessionId, work: Work) {
+        if let Some(session) = self.session(id) {
+            session.work = work;
+        }
+    }
+
     pub(crate) fn open_session(&mut self, user: &str, rights: Rights) -> Option<SessionId> {
         let now = self.now();
         let running = self.running.as_mut()?;
@@ -300,8 +306,8 @@ impl Server {
         }
         let replicas = running.sessions.values().any(Session::is_semi_sync_dump);
         let through = !replicas || is_over(COMMITS_LINGER);
-        if through && !running.commits.lets_through() {
-            running.commits.let_through();
+        if through && !running.commits.through {
+            running.commits.through = true;
             changed = true;
         }
         if changed {
@@ -339,6 +345,11 @@ impl Running {
     }
 
     /// Semi-sync dumps that are attached.
+    pub(crate) fn rights(&self, id: SessionId) -> Rights {
+        let session = self.sessions.get(&id);
+        session.map_or(Rights::Client, |session| session.rights)
+    }
+
     pub(crate) fn semi_sync_clients(&self) -> u64 {
         let sessions = self.sessions.values();
         sessions
@@ -350,7 +361,7 @@ impl Running {
     pub(crate) fn waits_for_acks(&self) -> bool {
         let is_on = |name: &str| self.variables.is_on(name);
         is_on("rpl_semi_sync_source_enabled")
-            && !self.commits.lets_through()
+            && !self.commits.through
             && (is_on("rpl_semi_sync_source_wait_no_replica") || self.semi_sync_clients() > 0)
     }
 

@@ -131,10 +131,10 @@ struct Variable {
 #[derive(Debug, Default)]
 pub(crate) struct Variables {
     all: BTreeMap<&'static str, Variable>,
-    plugin: bool,
-    replica_plugin: bool,
-    /// True if the clone plugin is loaded.
-    pub(crate) has_clone: bool,
+    // Loaded plugins.
+    pub(crate) semi_sync_source: bool,
+    pub(crate) semi_sync_replica: bool,
+    pub(crate) clone: bool,
 }
 
 /// A parsed command line.
@@ -195,9 +195,9 @@ impl Variables {
     pub(crate) fn at_start(line: &CommandLine, persisted: &BTreeMap<String, String>) -> Self {
         let mut this = Self {
             all: BTreeMap::new(),
-            plugin: line.semi_sync,
-            replica_plugin: line.semi_sync_replica,
-            has_clone: false,
+            semi_sync_source: line.semi_sync,
+            semi_sync_replica: line.semi_sync_replica,
+            clone: false,
         };
         for (name, kind, set, value) in DEFINITIONS {
             let variable = Variable {
@@ -233,32 +233,26 @@ impl Variables {
         }
     }
 
+    /// A client assigns a checked value.
+    pub(crate) fn assign(&mut self, name: &str, value: &str, user: &str) {
+        self.put(name, value, Source::Dynamic(user.to_owned()));
+    }
+
+    fn known(&self, name: &str) -> Result<&Variable, SqlError> {
+        self.find(name).ok_or_else(|| {
+            let message = format!("Unknown system variable '{name}'");
+            SqlError::new(code::UNKNOWN_VARIABLE, message)
+        })
+    }
+
     fn find(&self, name: &str) -> Option<&Variable> {
         self.all.get(name).filter(|_| self.is_there(name))
     }
 
     fn is_there(&self, name: &str) -> bool {
-        (self.plugin || !name.starts_with(SEMI_SYNC))
-            && (self.replica_plugin || !name.starts_with(SEMI_SYNC_REPLICA))
-            && (self.has_clone || !name.starts_with(CLONE))
-    }
-
-    /// Whether the source's semi-sync plugin is loaded.
-    pub(crate) fn has_plugin(&self) -> bool {
-        self.plugin
-    }
-
-    pub(crate) fn load_plugin(&mut self) {
-        self.plugin = true;
-    }
-
-    /// Whether the replica's semi-sync plugin is loaded.
-    pub(crate) fn has_replica_plugin(&self) -> bool {
-        self.replica_plugin
-    }
-
-    pub(crate) fn load_replica_plugin(&mut self) {
-        self.replica_plugin = true;
+        (self.semi_sync_source || !name.starts_with(SEMI_SYNC))
+            && (self.semi_sync_replica || !name.starts_with(SEMI_SYNC_REPLICA))
+            && (self.clone || !name.starts_with(CLONE))
     }
 
     pub(crate) fn is_on(&self, name: &str) -> bool {
@@ -280,9 +274,7 @@ impl Variables {
 
     /// As in SELECT.
     pub(crate) fn selected(&self, name: &str) -> Result<String, SqlError> {
-        let Some(variable) = self.find(name) else {
-            return Err(unknown(name));
-        };
+        let variable = self.known(name)?;
         Ok(match (variable.kind, &variable.value[..]) {
             (Switch, "ON") => "1".to_owned(),
             (Switch, _) => "0".to_owned(),
@@ -301,9 +293,7 @@ impl Variables {
     /// # Errors
     /// When the name is unknown, the variable is read-only, or the value is invalid.
     pub(crate) fn checked(&self, name: &str, value: &Value) -> Result<String, SqlError> {
-        let Some(variable) = self.find(name) else {
-            return Err(unknown(name));
-        };
+        let variable = self.known(name)?;
         if variable.set == AtStart {
             let message = format!("Variable '{name}' is a read only variable");
             return Err(SqlError::new(code::READ_ONLY_VARIABLE, message));
@@ -330,12 +320,4 @@ impl Variables {
             _ => text,
         })
     }
-}
-
-/// The error for an unknown variable.
-pub(crate) fn unknown(name: &str) -> SqlError {
-    SqlError::new(
-        code::UNKNOWN_VARIABLE,
-        format!("Unknown system variable '{name}'"),
-    )
 }
