@@ -1,7 +1,6 @@
 //! Admin calls by members and operators' commands to members, with or without a ring. The world delivers a request; requests to unreachable
 //! members are dropped, and the end of a member's process drops its requests.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -15,6 +14,7 @@ use tokio::time::Instant;
 use transport::{AdminError, BootstrapCalls};
 
 use crate::member::neighbours::Neighbours;
+use crate::shared::Shared;
 
 /// Timeout of a member's answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
@@ -23,7 +23,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub(crate) struct AdminCalls {
     neighbours: Neighbours,
-    calls: Arc<Mutex<Vec<AdminCall>>>,
+    calls: Shared<Vec<AdminCall>>,
 }
 
 /// One request. Dropping it means that the member was unreachable.
@@ -78,12 +78,8 @@ impl AdminCalls {
     pub(crate) fn new(neighbours: Neighbours) -> Self {
         Self {
             neighbours,
-            calls: Arc::default(),
+            calls: Shared::default(),
         }
-    }
-
-    fn calls(&self) -> MutexGuard<'_, Vec<AdminCall>> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) async fn ask<T>(
@@ -95,7 +91,7 @@ impl AdminCalls {
     ) -> Result<T, Silence> {
         let (answer, answered) = oneshot::channel();
         let question = question(answer);
-        self.calls().push(AdminCall { from, to, question });
+        self.calls.lock().push(AdminCall { from, to, question });
         match tokio::time::timeout_at(until, answered).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(_)) => Err(Silence::Gone),
@@ -105,7 +101,7 @@ impl AdminCalls {
 
     /// Requests to reachable members.
     pub(crate) fn due(&self) -> Vec<AdminCall> {
-        let calls = std::mem::take(&mut *self.calls());
+        let calls = std::mem::take(&mut *self.calls.lock());
         let reached =
             |call: &AdminCall| call.from == call.to || self.neighbours.reaches(call.from, call.to);
         calls.into_iter().filter(reached).collect()
@@ -113,7 +109,7 @@ impl AdminCalls {
 
     /// Requeues a request to a paused process.
     pub(crate) fn put_back(&self, call: AdminCall) {
-        self.calls().push(call);
+        self.calls.lock().push(call);
     }
 }
 

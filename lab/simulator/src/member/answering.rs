@@ -35,38 +35,18 @@ pub(super) struct Answering {
     setup: Arc<ProcessSetup>,
     directory: Directory,
     /// Receiver of orders, while the member waits for a ring.
-    orders: Option<mpsc::Sender<BootstrapOrder>>,
+    pub(super) orders: Option<mpsc::Sender<BootstrapOrder>>,
     /// The participating member, once it takes part.
-    takes_part: Option<(Member, Option<MysqldBeside>)>,
+    pub(super) takes_part: Option<(Member, Option<MysqldBeside>)>,
 }
 
 impl Answering {
-    /// For a member that waits for its ring.
-    pub(super) fn before(
-        setup: &ProcessSetup,
-        directory: &Directory,
-        orders: mpsc::Sender<BootstrapOrder>,
-    ) -> Self {
-        Self {
-            setup: Arc::new(setup.clone()),
-            directory: directory.clone(),
-            orders: Some(orders),
-            takes_part: None,
-        }
-    }
-
-    /// For one that takes part.
-    pub(super) fn within(
-        setup: &ProcessSetup,
-        directory: &Directory,
-        member: &Member,
-        local_mysqld: Option<&MysqldBeside>,
-    ) -> Self {
+    pub(super) fn new(setup: &ProcessSetup, directory: &Directory) -> Self {
         Self {
             setup: Arc::new(setup.clone()),
             directory: directory.clone(),
             orders: None,
-            takes_part: Some((member.clone(), local_mysqld.cloned())),
+            takes_part: None,
         }
     }
 
@@ -118,13 +98,14 @@ impl Answering {
 
     fn status(&self) -> Status {
         let ring = self.directory.ring();
+        let without_mysqld = |why| MemberSaid {
+            ring,
+            primary: Err(why),
+            mysql: None,
+        };
         let Some((member, local_mysqld)) = &self.takes_part else {
             return Status {
-                said: MemberSaid {
-                    ring,
-                    primary: Err(NotReady::Joining),
-                    mysql: None,
-                },
+                said: without_mysqld(NotReady::Joining),
                 serves: None,
             };
         };
@@ -132,11 +113,7 @@ impl Answering {
             Some(local_mysqld) => {
                 MemberSaid::of(&local_mysqld.member_view(self.directory.book.identity()))
             }
-            None => MemberSaid {
-                ring,
-                primary: Err(NotReady::IsWitness),
-                mysql: None,
-            },
+            None => without_mysqld(NotReady::IsWitness),
         };
         let serves = member.leadership_now().serving_term();
         Status {

@@ -1,7 +1,6 @@
 //! An operator's `witness enable-raft` or `disable-raft` on a host: the product's code, over simulated admin calls.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -19,6 +18,7 @@ use tokio::time::Instant;
 use crate::member::admin_calls::{AdminCalls, Answer, PATIENCE, Question, Silence, Status};
 use crate::member::without_folder_names;
 use crate::record::Record;
+use crate::shared::Shared;
 
 /// One run of the command.
 pub(crate) struct ConversionCommand {
@@ -54,7 +54,7 @@ impl ConversionCommand {
             own: own.id,
             places,
             calls,
-            leader: Mutex::new(None),
+            leader: Shared::new(None),
         };
         let conversion = Conversion {
             direction,
@@ -111,7 +111,7 @@ struct CalledMembers {
     places: Vec<MemberPlace>,
     calls: AdminCalls,
     /// The last known leader.
-    leader: Mutex<Option<MemberId>>,
+    leader: Shared<Option<MemberId>>,
 }
 
 impl CalledMembers {
@@ -152,7 +152,7 @@ impl ConversionMembers for CalledMembers {
                     Some((term, place.id))
                 });
             let leader = serving.max().map(|(_, id)| id);
-            *self.leader.lock().unwrap_or_else(PoisonError::into_inner) = leader;
+            *self.leader.lock() = leader;
             let said = asked.into_iter().map(|status| match status {
                 Ok(status) => Ok(status.said),
                 Err(silence) => Err(silence.words().to_owned()),
@@ -193,7 +193,7 @@ impl ConversionMembers for CalledMembers {
         until: Instant,
     ) -> BoxFuture<'_, Result<(), ConversionFailure>> {
         async move {
-            let leader = *self.leader.lock().unwrap_or_else(PoisonError::into_inner);
+            let leader = *self.leader.lock();
             match leader {
                 None => Err(ConversionFailure::error("no member leads")),
                 Some(leader) => {

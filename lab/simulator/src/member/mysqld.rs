@@ -1,7 +1,7 @@
 //! A database member's mysqld: a model of the server, which survives the member's kill, and the product's own watcher, which does not.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use std::{fs, io};
 
@@ -38,6 +38,7 @@ use crate::member::directory::Directory;
 use crate::member::process_setup::ProcessSetup;
 use crate::mutation::Mutation;
 use crate::record::Record;
+use crate::shared::Shared;
 
 /// The member's account.
 const ACCOUNT: &str = "witness";
@@ -65,7 +66,7 @@ pub(crate) struct Host {
     /// Startup time of the server.
     start_takes: Duration,
     /// Binlog files as left by the last ended process, if its tail is kept deliberately.
-    kept: Option<Arc<Mutex<Vec<KeptFile>>>>,
+    kept: Option<Shared<Vec<KeptFile>>>,
     record: Record,
 }
 
@@ -87,7 +88,7 @@ impl Host {
         let clock = Arc::new(HostClock {
             rate,
             record: record.clone(),
-            process: Mutex::default(),
+            process: Shared::default(),
         });
         let told = clock.clone();
         let mut options = MysqldOptions::new(
@@ -107,7 +108,7 @@ impl Host {
             clock,
             folder: Arc::new(folder),
             start_takes,
-            kept: (mutation == Some(Mutation::KeepTheTail)).then(Arc::default),
+            kept: (mutation == Some(Mutation::KeepTheTail)).then(Shared::default),
             record: record.clone(),
         })
     }
@@ -463,7 +464,7 @@ impl Host {
         let Some(kept) = &self.kept else {
             return;
         };
-        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = kept.lock();
         if kept.is_empty() {
             let files = std::fs::read_dir(self.data_dir()).into_iter().flatten();
             let paths = files.flatten().map(|file| file.path());
@@ -480,11 +481,7 @@ impl Host {
         let Some(kept) = &self.kept else {
             return;
         };
-        for (path, bytes) in kept
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .drain(..)
-        {
+        for (path, bytes) in kept.lock().drain(..) {
             if let Err(error) = std::fs::write(path, bytes) {
                 self.record
                     .note(&format!("the tail cannot be restored: {error}"));
@@ -530,12 +527,12 @@ impl ReplicaSource for OwnLog {
 struct HostClock {
     rate: ClockRate,
     record: Record,
-    process: Mutex<Option<Clock>>,
+    process: Shared<Option<Clock>>,
 }
 
 impl HostClock {
     fn runs_on(&self, clock: Option<Clock>) {
-        *self.process.lock().unwrap_or_else(PoisonError::into_inner) = clock;
+        *self.process.lock() = clock;
     }
 
     /// Time since the start of the world.
@@ -543,7 +540,7 @@ impl HostClock {
         if let Some(clock) = clock::of_no_member() {
             return clock.since_the_beginning(Instant::now());
         }
-        let process = *self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        let process = *self.process.lock();
         match (process, Handle::try_current()) {
             (Some(clock), Ok(_)) => clock.since_the_beginning(Instant::now()),
             _ => self.rate.of(self.record.now().elapsed()),

@@ -139,18 +139,14 @@ impl World {
             let has = front.is_some_and(|front| front.committed >= goal);
             has && world.record.counts().acknowledged > before
         });
-        for slot in self.slots.values_mut() {
-            slot.forget_replaced_files();
-        }
+        let slots = self.slots.values_mut();
+        slots.for_each(Slot::forget_replaced_files);
     }
 
     /// A member that the ring can lose, and whose own files are intact.
     fn one_to_spare(&mut self, but: &[MemberId]) -> Option<MemberId> {
         let mut may = self.may_lose_bits();
-        may.retain(|id| {
-            let slot = self.slots.get(id);
-            !but.contains(id) && slot.is_some_and(|slot| !slot.has_cold_damage())
-        });
+        may.retain(|id| !but.contains(id) && !self.slots[id].has_cold_damage());
         pick_some(&mut self.dice, &may)
     }
 
@@ -196,20 +192,22 @@ impl World {
 
     fn take_away(&mut self, member: MemberId, absence: Absence) {
         self.record.fault(&format!("FAULT {member} is {absence:?}"));
-        match (absence, self.slots.get_mut(&member)) {
-            (Absence::Killed, Some(slot)) => slot.fall_by(Crash::Kill, Some(FOR_GOOD)),
-            (Absence::Paused, Some(slot)) => slot.pause(),
-            _ => self.cut_links(&both_ways(&[member], &self.others_of(member))),
+        match absence {
+            Absence::Killed => self.slot(member).fall_by(Crash::Kill, Some(FOR_GOOD)),
+            Absence::Paused => self.pause(member),
+            Absence::CutOff => self.cut_links(&both_ways(&[member], &self.others_of(member))),
         }
     }
 
     fn bring_it_back(&mut self, member: MemberId, absence: Absence) {
         self.record.note(&format!("ENDS {member} is {absence:?}"));
         let now = self.now;
-        match (absence, self.slots.get_mut(&member)) {
-            (Absence::Killed, Some(slot)) => slot.start_at = Some(now),
-            (Absence::Paused, Some(slot)) => slot.resume(now),
-            _ => self.restore_links_between(&both_ways(&[member], &self.others_of(member))),
+        match absence {
+            Absence::Killed => self.slot(member).start_at = Some(now),
+            Absence::Paused => self.resume(member),
+            Absence::CutOff => {
+                self.restore_links_between(&both_ways(&[member], &self.others_of(member)))
+            }
         }
     }
 
@@ -231,10 +229,7 @@ impl World {
             return;
         }
         let path = pick(&mut self.dice, &paths).clone();
-        let Some(slot) = self.slots.get_mut(&member) else {
-            return;
-        };
-        let good = slot.setup.disk.contents(&path);
+        let good = self.slots[&member].setup.disk.contents(&path);
         let Some(good) = good.filter(|bytes| !bytes.is_empty()) else {
             return;
         };
@@ -245,6 +240,7 @@ impl World {
             path.display(),
             good.len()
         ));
+        let slot = self.slot(member);
         slot.setup.disk.set_contents(&path, bad);
         slot.cold.push(ColdFile { path, good });
     }

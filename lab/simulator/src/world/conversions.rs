@@ -10,7 +10,6 @@
 //! [`Scenario::Conversions`]: crate::scenario::Scenario::Conversions
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -25,6 +24,7 @@ use crate::faults::{self, Crash, Fault, MysqldFault};
 use crate::member::{AdminCalls, ConversionCommand, Hosts, OptionFile};
 use crate::mutation::Mutation;
 use crate::operations::Operation;
+use crate::shared::Shared;
 use crate::tick::{STEP, Tick};
 use crate::world::World;
 use crate::world::mysqlds::TIME_FOR_SERVERS;
@@ -66,7 +66,7 @@ struct Run {
 }
 
 /// Outcome of a run, once ended.
-type Outcome = Arc<Mutex<Option<Result<(), String>>>>;
+type Outcome = Shared<Option<Result<(), String>>>;
 
 impl Conversions {
     pub(super) fn new(calls: AdminCalls, dice: &mut Rng) -> Self {
@@ -129,9 +129,7 @@ impl World {
     }
 
     fn name_of(&self, member: MemberId) -> String {
-        let slot = self.slots.get(&member);
-        slot.map(|slot| slot.setup.record.name.clone())
-            .unwrap_or_default()
+        self.slots[&member].setup.record.name.clone()
     }
 
     fn start_plainly(&self, member: MemberId) {
@@ -289,8 +287,7 @@ impl World {
         };
         conversions.hosts.run_until(self.now);
         for call in conversions.calls.due() {
-            let slot = self.slots.get(&call.to);
-            if let Some(call) = slot.and_then(|slot| slot.answer(call)) {
+            if let Some(call) = self.slots[&call.to].answer(call) {
                 conversions.calls.put_back(call);
             }
         }
@@ -337,9 +334,7 @@ impl World {
             return;
         };
         if let Some(run) = &conversions.run {
-            let told = run.outcome.lock();
-            let told = told.unwrap_or_else(PoisonError::into_inner).take();
-            let Some(ended) = told else {
+            let Some(ended) = run.outcome.lock().take() else {
                 return;
             };
             let own = run.own;
@@ -404,7 +399,7 @@ impl World {
         let tell = outcome.clone();
         let task = conversions.hosts.begin(async move {
             let ended = command.run().await;
-            *tell.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
+            *tell.lock() = Some(ended);
         });
         conversions.run = Some(Run { own, task, outcome });
     }

@@ -82,7 +82,7 @@ pub(crate) struct World {
     /// Ends of faults and later steps of operators, by their time.
     deferred: BTreeMap<(Tick, u64), Deferred>,
     deferred_number: u64,
-    removed: Arc<Removed>,
+    removed: Removed,
     siege: Option<Siege>,
     /// An operator has removed a member. No disk rots in such a run: a removal together with another failure may remove the majority, which
     /// no ring can detect.
@@ -169,7 +169,7 @@ impl World {
             intensity,
             deferred: BTreeMap::new(),
             deferred_number: 0,
-            removed: Arc::default(),
+            removed: Removed::default(),
             siege: None,
             removals: false,
             quorum_was_lost: false,
@@ -397,6 +397,11 @@ impl World {
         there
     }
 
+    /// Every member has a slot.
+    fn slot(&mut self, member: MemberId) -> &mut Slot {
+        self.slots.get_mut(&member).expect("a member has a slot")
+    }
+
     fn process(&self, member: MemberId) -> Option<&Process> {
         self.slots.get(&member)?.process()
     }
@@ -456,9 +461,7 @@ impl World {
         self.alarm();
         self.connect();
         for message in due {
-            if let Some(slot) = self.slots.get(&message.to) {
-                slot.deliver(message, &self.queue);
-            }
+            self.slots[&message.to].deliver(message, &self.queue);
         }
         for slot in self.slots.values_mut() {
             slot.run_until(self.now, &self.record);
@@ -476,7 +479,7 @@ impl World {
 
     /// Members under a false alarm see leaders hang up.
     fn alarm(&mut self) {
-        let alarmed = self.queue.links(|links| links.alarmed().clone());
+        let alarmed = self.queue.links(|links| links.alarmed.clone());
         for to in alarmed {
             if self.dice.u32(0..FALSE_ALARMS) == 0
                 && let Some(from) = self.leader().filter(|leader| *leader != to)

@@ -89,11 +89,7 @@ impl Script {
             },
             Scenario::Learners => Self {
                 setting: |shape, _, _| failovers::without_proxies(shape),
-                acts: &[
-                    World::leave_with_learners,
-                    World::leave_with_learners,
-                    World::leave_with_learners,
-                ],
+                acts: &[World::leave_with_learners as Act; 3],
                 ..MOVES
             },
             Scenario::Removals => Self {
@@ -141,15 +137,6 @@ impl Script {
                 acts: &[World::slow_leader, World::slow_voters],
                 ..MOVES
             },
-            Scenario::Mysqlds
-            | Scenario::MysqldOperations
-            | Scenario::Provisioning
-            | Scenario::Conversions => Self::with_servers(scenario),
-        }
-    }
-
-    fn with_servers(scenario: Scenario) -> Self {
-        match scenario {
             Scenario::MysqldOperations => Self {
                 acts: &[
                     World::clients_begin,
@@ -192,7 +179,7 @@ impl Script {
                 ],
                 ..WITH_SERVERS
             },
-            _ => Self {
+            Scenario::Mysqlds => Self {
                 acts: &[World::clients_begin, World::everything_goes_wrong],
                 ..WITH_SERVERS
             },

@@ -300,7 +300,7 @@ impl Slot {
         } else if let Some(fault) = process.stopped() {
             record.saw(&Event::EngineStopped {
                 member: self.setup.id,
-                why: fault.0.to_string(),
+                why: fault.to_string(),
                 excused: self.disk_fails || self.repaired,
             });
             self.fall_by(Crash::Kill, None);
