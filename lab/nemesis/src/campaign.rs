@@ -197,14 +197,14 @@ impl Campaign {
             [] => Kind::value_variants().to_vec(),
             only => only.to_vec(),
         };
-        if !self.stage.has_two_versions() {
+        if self.stage.previous.is_none() {
             ensure!(
                 !only.contains(&Kind::ChangeVersion),
                 "change-version needs another build of the members' program: --previous"
             );
             kinds.retain(|kind| *kind != Kind::ChangeVersion);
         }
-        if let Some(why) = self.stage.without_loops() {
+        if let Some(why) = &self.stage.without_loops {
             let out = NEED_LOOP_DEVICES.map(name).join(", ");
             self.log
                 .line(&format!("LEFT OUT on this machine: {out}: {why}"))?;
@@ -400,10 +400,8 @@ impl Campaign {
     }
 
     fn objections(&self) -> Result<()> {
-        match self.books.findings.words() {
-            Some(words) => Err(anyhow!(words)),
-            None => Ok(()),
-        }
+        let words = self.books.findings.words();
+        words.map_or(Ok(()), |words| Err(anyhow!(words)))
     }
 
     /// Ends everything; files for an investigation stay.

@@ -261,7 +261,7 @@ fn victim(stage: &Stage, fault: &Fault, primary: Option<usize>) -> usize {
             };
             return others[number % others.len()];
         }
-        Kind::FullDisk | Kind::CutPower => stage.with_a_disk().collect(),
+        Kind::FullDisk | Kind::CutPower => stage.member_disks.iter().map(|(of, _)| *of).collect(),
         // The second one: the first one's disk would be lost with it.
         Kind::ReplaceWitness => databases.iter().map(|database| database + 2).collect(),
         _ => (0..stage.ring.size()).collect(),
@@ -327,20 +327,12 @@ fn replace(stage: &mut Stage, index: usize) -> Result<String> {
     stage.ring.replace_witness(index)?;
     stage.ring.start(index)?;
     let (name, region) = (stage.ring.name(index), stage.ring.region(index));
-    let id = stage.ring.id(index).to_string();
-    let address = stage.ring.raft_address(index).to_string();
-    let mut arguments = vec![
-        "members", "add", "--id", &id, "--name", name, "--region", region,
-    ];
-    arguments.extend([
-        "--kind",
-        "witness",
-        "--address",
-        &address,
-        "--timeout",
-        "60s",
-    ]);
-    command(stage, &arguments)?;
+    let id = stage.ring.id(index);
+    let address = stage.ring.raft_address(index);
+    let words = format!(
+        "members add --id {id} --name {name} --region {region} --kind witness --address {address} --timeout 60s"
+    );
+    command(stage, &words.split(' ').collect::<Vec<_>>())?;
     Ok(format!("{old} by {name}"))
 }
 

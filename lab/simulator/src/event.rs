@@ -164,26 +164,6 @@ impl fmt::Display for Event {
             Self::Committed { member, entries } => {
                 write!(f, "member {member} has as committed {}", range(entries))
             }
-            Self::Operation(operation) => write!(f, "{operation:?}"),
-            Self::Refused { member, content } => {
-                write!(
-                    f,
-                    "a client received a refusal of {content:?} from member {member}"
-                )
-            }
-            Self::Told {
-                client,
-                by,
-                outcome,
-            } => write!(f, "client {client} received {outcome:?} from member {by}"),
-            Self::BeyondItsProgram {
-                member,
-                format,
-                speaks,
-            } => write!(
-                f,
-                "member {member} supports {speaks:?}, its log has {format:?}"
-            ),
             Self::PutBack { member, words } | Self::Panicked { member, words } => {
                 write!(f, "member {member}: {words}")
             }

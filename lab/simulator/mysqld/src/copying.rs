@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::answers::{Answer, Rows, SqlError, code};
+use crate::answers::{Rows, SqlError, code};
 use crate::engine::Engine;
 use crate::options::{Account, Rights};
 use crate::process::Mysqld;
@@ -196,7 +196,7 @@ impl Server {
         };
         if !self.clone_plugin {
             let message = "Plugin 'clone' is not loaded";
-            return Err(SqlError::new(code::PLUGIN_NOT_LOADED, message));
+            return Err(SqlError::new(1524, message));
         }
         let donor = format!("{}:{}", request.host, request.port);
         let donors = running.variables.selected("clone_valid_donor_list")?;
@@ -204,7 +204,7 @@ impl Server {
             let message = format!(
                 "Clone system configuration: {donor} is not found in clone_valid_donor_list: {donors}"
             );
-            return Err(SqlError::new(code::NO_VALID_DONOR, message));
+            return Err(SqlError::new(3869, message));
         }
         if self.copying().is_some() {
             return Err(too_many());
@@ -277,21 +277,12 @@ impl Server {
 
     pub(crate) fn advance_copy(&mut self, id: SessionId) {
         let now = self.now();
-        let Some(session) = self.session(id) else {
+        let Some(copy) = self.copy(id).filter(|copy| now >= copy.looks) else {
             return;
         };
-        let Work::Copy(copy) = &session.work else {
-            return;
-        };
-        if now < copy.looks {
-            return;
-        }
         let (request, start) = (copy.request.clone(), copy.start);
         let donor = self.donor(&request);
-        let Some(session) = self.session(id) else {
-            return;
-        };
-        let Work::Copy(copy) = &mut session.work else {
+        let Some(copy) = self.copy(id) else {
             return;
         };
         match donor {
@@ -315,6 +306,13 @@ impl Server {
                 self.fail_copy(id, of_donor(why));
             }
             Donor::Refuses(why) => self.fail_copy(id, of_donor(&why)),
+        }
+    }
+
+    fn copy(&mut self, id: SessionId) -> Option<&mut Copy> {
+        match &mut self.session(id)?.work {
+            Work::Copy(copy) => Some(copy),
+            _ => None,
         }
     }
 
@@ -445,9 +443,9 @@ impl Server {
 
 fn too_many() -> SqlError {
     let message = "Too many concurrent clone operations. Maximum allowed - 1.";
-    SqlError::new(code::COPIES_ALREADY, message)
+    SqlError::new(3634, message)
 }
 
 fn of_donor(why: &str) -> SqlError {
-    SqlError::new(code::CLONE_DONOR, format!("Clone Donor Error: {why}"))
+    SqlError::new(3862, format!("Clone Donor Error: {why}"))
 }

@@ -1,5 +1,6 @@
 //! `COM_BINLOG_DUMP_GTID`: the transactions missing at the replica, and its ACKs.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use binlog_format::checksum::ChecksumAlgorithm;
@@ -185,15 +186,10 @@ impl Sending {
         let Some(running) = &mut server.running else {
             return Err(SqlError::lost());
         };
-        let variables = running
-            .sessions
-            .get(&id)
-            .map(|session| session.variables.clone());
-        let variables = variables.unwrap_or_default();
-        let uuid = variables
-            .get("replica_uuid")
-            .or(variables.get("slave_uuid"))
-            .cloned();
+        let session = running.sessions.get(&id);
+        let variables = session.map_or_else(BTreeMap::new, |session| session.variables.clone());
+        let uuid = variables.get("replica_uuid");
+        let uuid = uuid.or(variables.get("slave_uuid")).cloned();
         let is_one = |name: &str| variables.get(name).is_some_and(|value| value == "1");
         let plugin = running.variables.semi_sync_source;
         let semi_sync =
@@ -229,10 +225,8 @@ impl Sending {
             ));
         }
         let files = &running.binlog.files;
-        let first = files
-            .iter()
-            .rev()
-            .find(|file| have.contains_set(&file.previous));
+        let mut from_the_end = files.iter().rev();
+        let first = from_the_end.find(|file| have.contains_set(&file.previous));
         let file = first.or(files.first()).map_or(1, |file| file.number);
         if let Some(session) = running.sessions.get_mut(&id) {
             session.dump = Some(Dump {
@@ -242,10 +236,9 @@ impl Sending {
                 replaced: false,
             });
         }
-        let nanoseconds = variables
-            .get("source_heartbeat_period")
-            .and_then(|period| period.parse().ok())
-            .unwrap_or(0);
+        let period = variables.get("source_heartbeat_period");
+        let nanoseconds = period.and_then(|period| period.parse().ok()).unwrap_or(0);
+        let checksum = variables.get("source_binlog_checksum");
         server.changed();
         Ok(Self {
             at: Position {
@@ -257,9 +250,7 @@ impl Sending {
             skipped: false,
             announces: true,
             semi_sync,
-            checksum: variables
-                .get("source_binlog_checksum")
-                .is_some_and(|name| name != "NONE"),
+            checksum: checksum.is_some_and(|name| name != "NONE"),
             heartbeat: (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds)),
             sequence,
         })
@@ -363,27 +354,14 @@ impl Sending {
 
 impl Server {
     /// A replica's ACK: releases commits up to its position. Invalid ones are ignored.
-    fn acknowledge(&mut self, id: SessionId, reply: &[u8]) {
-        let Ok(reply) = ParseBuf(reply).parse::<SemiSyncAckPacket<'_>>(()) else {
-            return;
-        };
-        let name = String::from_utf8_lossy(reply.filename_raw()).into_owned();
-        let Some(running) = self.running.as_mut() else {
-            return;
-        };
-        let session = running.sessions.get(&id);
-        let dump = session.and_then(|session| session.dump.as_ref());
-        let Some(server_id) = dump
-            .filter(|dump| dump.semi_sync)
-            .map(|dump| dump.server_id)
-        else {
-            return;
-        };
-        let Some(file) = file_number(&name) else {
-            return;
-        };
+    fn acknowledge(&mut self, id: SessionId, reply: &[u8]) -> Option<()> {
+        let reply = ParseBuf(reply).parse::<SemiSyncAckPacket<'_>>(()).ok()?;
+        let name = String::from_utf8_lossy(reply.filename_raw());
+        let running = self.running.as_mut()?;
+        let dump = running.sessions.get(&id)?.dump.as_ref();
+        let server_id = dump.filter(|dump| dump.semi_sync)?.server_id;
         let position = Position {
-            file,
+            file: file_number(&name)?,
             offset: reply.position(),
         };
         if position <= running.binlog.end {
@@ -391,5 +369,6 @@ impl Server {
             running.commits.acknowledge(server_id, position, needed);
             self.changed();
         }
+        Some(())
     }
 }

@@ -72,9 +72,8 @@ impl Server {
                 self.finish(id, Ok(Answer::Done(0)));
             }
             Statement::Append { list, value } => {
-                let explicit = self
-                    .session(id)
-                    .is_some_and(|session| session.transaction.explicit);
+                let session = self.session(id);
+                let explicit = session.is_some_and(|session| session.transaction.explicit);
                 let write = Write {
                     locks: lock_order([list]),
                     appends: vec![(list, value)],
@@ -129,10 +128,9 @@ impl Server {
     fn waits_for_accounts(&self, statement: &Statement, rights: Rights) -> bool {
         self.accounts_are_locked()
             && match statement {
-                Statement::ShowGrants
-                | Statement::ShowVariables(_)
-                | Statement::ShowTables
-                | Statement::Accounts(_) => true,
+                Statement::ShowGrants | Statement::ShowVariables(_) | Statement::Accounts(_) => {
+                    true
+                }
                 Statement::Set(assignments) => {
                     let global = |scope| !matches!(scope, Scope::User | Scope::Session);
                     rights != Rights::All
@@ -206,9 +204,6 @@ impl Server {
             Statement::ShowGrants => Ok(Answer::Rows(self.grants(id))),
             Statement::ShowProcesslist => Ok(Answer::Rows(self.processes())),
             Statement::ShowBinaryLogs => Ok(Answer::Rows(self.binary_logs())),
-            Statement::ShowTables => Ok(Answer::Rows(
-                Rows::of(&["Tables_in_sim"]).row([crate::TABLE]),
-            )),
             Statement::ShowReplicaStatus => Ok(Answer::Rows(self.replica_status())),
             Statement::PurgeTo(name) => self.purge_to(&name),
             Statement::InstallPlugin(name) => self.install_plugin(&name),
@@ -231,10 +226,8 @@ impl Server {
     fn select(&mut self, id: SessionId, values: &[Value]) -> Result<Answer, SqlError> {
         let names: Vec<String> = values.iter().map(shown).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let row = values
-            .iter()
-            .map(|value| self.value(id, value))
-            .collect::<Result<Vec<_>, _>>()?;
+        let row = values.iter().map(|value| self.value(id, value));
+        let row = row.collect::<Result<Vec<_>, _>>()?;
         Ok(Answer::Rows(Rows::of(&names).row(row)))
     }
 
@@ -243,13 +236,15 @@ impl Server {
             Value::Number(number) => Some(number.to_string()),
             Value::Text(text) => Some(text.clone()),
             Value::Global(name) | Value::Session(name) => Some(self.variable(id, name)?),
-            Value::User(name) => self
-                .session(id)
-                .and_then(|session| session.variables.get(name).cloned()),
+            Value::User(name) => {
+                let session = self.session(id);
+                session.and_then(|session| session.variables.get(name).cloned())
+            }
             Value::Version => Some(self.options.version.clone()),
-            Value::CurrentUser => self
-                .session(id)
-                .map(|session| format!("{}@%", session.user)),
+            Value::CurrentUser => {
+                let session = self.session(id);
+                session.map(|session| format!("{}@%", session.user))
+            }
             Value::ConnectionId => Some(id.to_string()),
             Value::Word(word) => {
                 let message = format!("Unknown column '{word}' in 'field list'");
@@ -261,11 +256,8 @@ impl Server {
     fn read_list(&mut self, id: SessionId, list: u64) -> Rows {
         let mut values = self.engine.list(list);
         if let Some(session) = self.session(id) {
-            let own = session
-                .transaction
-                .rows
-                .iter()
-                .filter(|row| row.list == list);
+            let own = session.transaction.rows.iter();
+            let own = own.filter(|row| row.list == list);
             values.extend(own.map(|row| row.value));
         }
         Rows::of(&["value"]).rows(values.into_iter().map(|value| [value]))

@@ -16,7 +16,7 @@ use crate::options::MysqldOptions;
 use crate::replica::Receiver;
 use crate::server::{Running, Server};
 use crate::statement::Threads;
-use crate::variables::{CommandLine, Source, Variables};
+use crate::variables::{CommandLine, Variables};
 
 /// A server. Clones share it.
 #[derive(Debug, Clone)]
@@ -304,10 +304,10 @@ impl Server {
                 folder.join("binlog.index").display().to_string(),
             ),
         ] {
-            variables.put(name, &value, Source::CommandLine);
+            variables.put(name, &value, None);
         }
         if variables.is_on("super_read_only") {
-            variables.put("read_only", "ON", Source::CommandLine);
+            variables.put("read_only", "ON", None);
         }
         let found = binlog::recover(&folder).map_err(told)?;
         for gtid in &found.to_recover {

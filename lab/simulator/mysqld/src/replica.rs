@@ -101,7 +101,7 @@ impl Server {
         let found = self.channel.as_mut().filter(|channel| channel.name == name);
         found.map(Some).ok_or_else(|| {
             let message = format!("Replica channel '{name}' does not exist.");
-            SqlError::new(code::NO_SUCH_CHANNEL, message)
+            SqlError::new(3074, message)
         })
     }
 
@@ -146,7 +146,7 @@ impl Server {
     ) -> Result<Answer, SqlError> {
         let Some(channel) = self.channel(name)? else {
             let message = "The server is not configured as replica; fix in config file or with CHANGE REPLICATION SOURCE TO";
-            return Err(SqlError::new(code::NOT_A_REPLICA, message));
+            return Err(SqlError::new(1200, message));
         };
         channel.run += 1;
         channel.receiver_error = None;
@@ -310,7 +310,7 @@ fn must_stop(name: &str) -> SqlError {
     let message = format!(
         "This operation cannot be performed with running replication threads; run STOP REPLICA FOR CHANNEL '{name}' first"
     );
-    SqlError::new(code::CHANNEL_RUNS, message)
+    SqlError::new(3081, message)
 }
 
 /// A transaction's GTID, and its original commit time in microseconds since 1970.

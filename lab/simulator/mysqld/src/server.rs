@@ -141,15 +141,13 @@ impl Server {
     /// Time of the next event that happens by itself.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         let running = self.running.as_ref().filter(|_| !self.paused)?;
-        let of_sessions = running
-            .sessions
-            .values()
-            .filter_map(|session| match &session.work {
-                Work::Write(write) if write.holds_global => Some(write.until),
-                Work::Set(set) => Some(set.until),
-                Work::Copy(copy) => Some(copy.looks),
-                _ => None,
-            });
+        let sessions = running.sessions.values();
+        let of_sessions = sessions.filter_map(|session| match &session.work {
+            Work::Write(write) if write.holds_global => Some(write.until),
+            Work::Set(set) => Some(set.until),
+            Work::Copy(copy) => Some(copy.looks),
+            _ => None,
+        });
         of_sessions.chain(running.stop_deadline(self.now())).min()
     }
 
@@ -210,10 +208,8 @@ impl Server {
 
     fn end_session(&mut self, id: SessionId) {
         self.roll_back(id);
-        let ended = self
-            .running
-            .as_mut()
-            .and_then(|running| running.sessions.remove(&id));
+        let running = self.running.as_mut();
+        let ended = running.and_then(|running| running.sessions.remove(&id));
         if let Some(session) = ended.filter(Session::was_replaced) {
             self.parting.insert(id, session);
         }
@@ -351,10 +347,8 @@ impl Running {
     }
 
     pub(crate) fn semi_sync_clients(&self) -> u64 {
-        let sessions = self.sessions.values();
-        sessions
-            .filter(|session| session.is_semi_sync_dump())
-            .count() as u64
+        let dumps = self.sessions.values().filter(|one| one.is_semi_sync_dump());
+        dumps.count() as u64
     }
 
     /// Whether commits wait for an ACK.

@@ -9,7 +9,6 @@ use crate::replica::Receiver;
 use crate::server::Server;
 use crate::sessions::{Session, SessionId, Work};
 use crate::statement::{Filter, Look};
-use crate::variables::Source;
 
 /// Workers of replica threads: `replica_parallel_workers`.
 const WORKERS: usize = 4;
@@ -28,25 +27,21 @@ impl Server {
             "gtid_purged" => running.binlog.purged().to_string(),
             "gtid_owned" => self.owned(),
             "lock_wait_timeout" => {
-                let own = running
-                    .sessions
-                    .get(&id)
-                    .map(|session| session.lock_wait.to_string());
-                return own.map_or_else(|| running.variables.selected(name), Ok);
+                let own = running.sessions.get(&id);
+                return match own {
+                    Some(session) => Ok(session.lock_wait.to_string()),
+                    None => running.variables.selected(name),
+                };
             }
             _ => return running.variables.selected(name),
         })
     }
 
     fn owned(&self) -> String {
-        let owned = self
-            .running
-            .iter()
-            .flat_map(|running| running.commits.owned());
-        let texts: Vec<String> = owned
-            .map(|(gtid, session)| format!("{gtid}#{session}"))
-            .collect();
-        texts.join(",")
+        let running = self.running.iter();
+        let owned = running.flat_map(|running| running.commits.owned());
+        let texts = owned.map(|(gtid, session)| format!("{gtid}#{session}"));
+        texts.collect::<Vec<_>>().join(",")
     }
 
     pub(crate) fn variables_shown(&self, filter: &Filter) -> Rows {
@@ -56,10 +51,8 @@ impl Server {
         };
         let computed = ["gtid_executed", "gtid_owned", "gtid_purged"];
         let computed = computed.map(|name| (name, self.variable(0, name).unwrap_or_default()));
-        let stored = running
-            .variables
-            .shown()
-            .map(|(name, value)| (name, value.to_owned()));
+        let stored = running.variables.shown();
+        let stored = stored.map(|(name, value)| (name, value.to_owned()));
         let all: BTreeMap<&str, String> = stored.chain(computed).collect();
         let wanted = all.into_iter().filter(|(name, _)| filter.takes(name));
         rows.rows(wanted.map(|(name, value)| [name.to_owned(), value]))
@@ -76,10 +69,8 @@ impl Server {
         let Some(running) = &self.running else {
             return BTreeMap::new();
         };
-        let clients = running
-            .sessions
-            .values()
-            .filter(|session| !session.is_replica_thread());
+        let sessions = running.sessions.values();
+        let clients = sessions.filter(|session| !session.is_replica_thread());
         let mut all = BTreeMap::from([
             ("Threads_connected", clients.count().to_string()),
             ("Uptime", self.uptime().to_string()),
@@ -218,22 +209,18 @@ impl Server {
         let said = |column: &str, truth: bool| one(column, Some(u8::from(truth).to_string()));
         Ok(Answer::Rows(match look {
             Look::SemiSyncDumps => {
-                let dumps = running
-                    .sessions
-                    .iter()
-                    .filter(|(_, session)| session.is_semi_sync_dump());
+                let sessions = running.sessions.iter();
+                let dumps = sessions.filter(|(_, session)| session.is_semi_sync_dump());
                 Rows::of(&["id", "uuid"]).rows(dumps.map(|(id, session)| {
                     let uuid = session.dump.as_ref().and_then(|dump| dump.uuid.clone());
                     [Some(id.to_string()), uuid]
                 }))
             }
             Look::Committing => {
-                let mut found: Vec<(u64, SessionId)> = running
-                    .sessions
-                    .iter()
-                    .filter(|(id, session)| {
-                        self.state(**id, session) == "waiting for handler commit"
-                    })
+                let waiting = running.sessions.iter().filter(|(id, session)| {
+                    self.state(**id, session) == "waiting for handler commit"
+                });
+                let mut found: Vec<(u64, SessionId)> = waiting
                     .map(|(id, session)| (self.seconds(session), *id))
                     .collect();
                 found.sort_by_key(|(seconds, id)| (std::cmp::Reverse(*seconds), *id));
@@ -285,22 +272,18 @@ impl Server {
                 }))
             }
             Look::WhoSetOfflineMode => {
-                let source = running.variables.source("offline_mode");
-                let ours = user.is_some_and(|user| source == Source::Dynamic(user));
-                said("ours", ours)
+                let by = running.variables.assigned_by("offline_mode");
+                said("ours", by.is_some() && by == user.as_deref())
             }
             Look::BootedOpen => {
-                let source = running.variables.source("super_read_only");
-                let dynamic = matches!(source, Source::Dynamic(_));
+                let dynamic = running.variables.assigned_by("super_read_only").is_some();
                 let closed = running.variables.is_on("super_read_only");
                 said("open", !closed && !dynamic)
             }
             Look::Uptime => one("variable_value", Some(self.uptime().to_string())),
             Look::MayShutDown => {
-                let all = self
-                    .accounts
-                    .iter()
-                    .filter(|account| account.rights == Rights::All);
+                let accounts = self.accounts.iter();
+                let all = accounts.filter(|account| account.rights == Rights::All);
                 Rows::of(&["grantee"]).rows(all.map(|account| [format!("'{}'@'%'", account.user)]))
             }
             Look::Events => Rows::of(&["event_schema", "event_name", "definer"]),

@@ -11,7 +11,7 @@ use crate::sessions::{
     Closing, ClosingStep, Content, OpenTransaction, Session, SessionId, SetWork, Work, Write,
 };
 use crate::statement::{Assignment, Scope, Value};
-use crate::variables::{REPLICA_COUNT, Source};
+use crate::variables::REPLICA_COUNT;
 
 impl Server {
     /// Begins a write. Lists are locked in numerical order, so that writes cannot deadlock.
@@ -99,11 +99,8 @@ impl Server {
         else {
             return;
         };
-        session.reads = write
-            .reads
-            .iter()
-            .map(|list| (*list, engine.list(*list)))
-            .collect();
+        let reads = write.reads.iter();
+        session.reads = reads.map(|list| (*list, engine.list(*list))).collect();
         let rows = &mut session.transaction.rows;
         for (list, value) in &write.appends {
             let own = rows.iter().filter(|row| row.list == *list).count() as u64;
@@ -201,11 +198,10 @@ impl Server {
         let Some(running) = &mut self.running else {
             return;
         };
-        let held = running
-            .sessions
-            .get(&id)
-            .map(|session| session.transaction.locks.clone());
-        let held: BTreeSet<u64> = held.unwrap_or_default();
+        let Some(session) = running.sessions.get(&id) else {
+            return;
+        };
+        let held = &session.transaction.locks;
         for (list, queue) in &mut running.row_locks {
             if !held.contains(list) {
                 queue.retain(|waiting| *waiting != id);
@@ -334,7 +330,7 @@ impl Server {
         };
         if let Some(step) = step {
             if step == ClosingStep::ReadOnlyForSuper {
-                running.variables.assign("super_read_only", "ON", &user);
+                running.variables.put("super_read_only", "ON", Some(&user));
             }
             if let Work::Set(set) = &mut session.work {
                 set.closing = Some(Closing::begin(step));
@@ -349,12 +345,12 @@ impl Server {
                 running.commits.forget_acks();
             }
         }
-        running.variables.assign(name, &text, &user);
+        running.variables.put(name, &text, Some(&user));
         match &name[..] {
             "read_only" if !on => {
                 running.read_only = false;
                 running.super_read_only = false;
-                running.variables.assign("super_read_only", "OFF", &user);
+                running.variables.put("super_read_only", "OFF", Some(&user));
             }
             "super_read_only" if !on => running.super_read_only = false,
             REPLICA_COUNT => {
@@ -373,12 +369,9 @@ impl Server {
         let Some(running) = &self.running else {
             return;
         };
-        let ordinary: Vec<SessionId> = running
-            .sessions
-            .iter()
-            .filter(|(_, session)| !session.rights.administers())
-            .map(|(id, _)| *id)
-            .collect();
+        let sessions = running.sessions.iter();
+        let ordinary = sessions.filter(|(_, session)| !session.rights.administers());
+        let ordinary: Vec<SessionId> = ordinary.map(|(id, _)| *id).collect();
         for id in ordinary {
             self.kill_session(id);
         }
@@ -389,10 +382,8 @@ impl Server {
         let Some(running) = &mut self.running else {
             return false;
         };
-        let writes = running
-            .sessions
-            .iter()
-            .any(|(other, session)| *other != id && session.holds_global());
+        let mut sessions = running.sessions.iter();
+        let writes = sessions.any(|(other, session)| *other != id && session.holds_global());
         if !closing.statements_over && writes {
             return false;
         }
@@ -421,7 +412,7 @@ impl Server {
         };
         if let Some(session) = running.sessions.get_mut(&id) {
             for (name, value) in values {
-                running.variables.assign(name, value, &session.user);
+                running.variables.put(name, value, Some(&session.user));
             }
             if let Work::Set(set) = &mut session.work {
                 set.closing = next;
@@ -440,9 +431,7 @@ impl Server {
         if let Some(running) = &mut self.running
             && closing.step == ClosingStep::ReadOnlyForSuper
         {
-            running
-                .variables
-                .put("super_read_only", "OFF", Source::Compiled);
+            running.variables.put("super_read_only", "OFF", None);
         }
         self.finish(id, Err(SqlError::lock_wait()));
     }

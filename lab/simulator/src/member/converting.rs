@@ -40,38 +40,29 @@ impl ConversionCommand {
     /// # Errors
     /// Its error output, without its files' paths.
     pub(crate) async fn run(self) -> Result<(), String> {
-        let Self {
-            direction,
-            own,
-            data_dir,
-            connect,
-            places,
-            calls,
-            patience,
-            record,
-        } = self;
+        let folder = self.data_dir.display().to_string();
         let members = CalledMembers {
-            own: own.id,
-            places,
-            calls,
-            leader: Shared::new(None),
+            own: self.own.id,
+            places: self.places,
+            calls: self.calls,
+            leader: Shared::default(),
         };
         let conversion = Conversion {
-            direction,
+            direction: self.direction,
             members: &members,
-            own: own.id,
-            name: own.name,
-            data_dir: data_dir.clone(),
-            connect,
+            own: self.own.id,
+            name: self.own.name,
+            data_dir: self.data_dir,
+            connect: self.connect,
             stock: Vec::new(),
             binlog_account: None,
             source_tls: SourceTls::Off,
-            until: Instant::now() + patience,
+            until: Instant::now() + self.patience,
         };
-        let ended = match direction {
+        let ended = match self.direction {
             Direction::EnableRaft => {
                 let course = Enabling::course(&conversion, None).await;
-                go(course, &record).await
+                go(course, &self.record).await
             }
             Direction::DisableRaft => {
                 let account = ReplicationAccount {
@@ -79,13 +70,11 @@ impl ConversionCommand {
                     login: Some(("root".to_owned(), "".into())),
                 };
                 let course = Detaching::course(&conversion, account).await;
-                go(course, &record).await
+                go(course, &self.record).await
             }
         };
-        ended.map_err(|why| {
-            // Other members' messages contain their own directories.
-            without_folder_names(&why.replace(&data_dir.display().to_string(), "DIR"))
-        })
+        // Other members' messages contain their own directories.
+        ended.map_err(|why| without_folder_names(&why.replace(&folder, "DIR")))
     }
 }
 
@@ -130,11 +119,10 @@ impl CalledMembers {
     ) -> Result<T, ConversionFailure> {
         match self.calls.ask(self.own, to, until, question).await {
             Ok(answer) => Ok(answer?),
-            Err(silence) => Err(ConversionFailure::new(
-                FailureKind::Unknown,
-                silence.words(),
-                "",
-            )),
+            Err(silence) => {
+                let why = silence.words();
+                Err(ConversionFailure::new(FailureKind::Unknown, why, ""))
+            }
         }
     }
 }
@@ -143,14 +131,9 @@ impl ConversionMembers for CalledMembers {
     fn ring(&self) -> BoxFuture<'_, RingSeen> {
         async {
             let asked = join_all(self.places.iter().map(|place| self.status(place))).await;
-            let serving = self
-                .places
-                .iter()
-                .zip(&asked)
-                .filter_map(|(place, status)| {
-                    let term = status.as_ref().ok()?.serves?;
-                    Some((term, place.id))
-                });
+            let all = self.places.iter().zip(&asked);
+            let serving =
+                all.filter_map(|(place, status)| Some((status.as_ref().ok()?.serves?, place.id)));
             let leader = serving.max().map(|(_, id)| id);
             *self.leader.lock() = leader;
             let said = asked.into_iter().map(|status| match status {
@@ -194,13 +177,9 @@ impl ConversionMembers for CalledMembers {
     ) -> BoxFuture<'_, Result<(), ConversionFailure>> {
         async move {
             let leader = *self.leader.lock();
-            match leader {
-                None => Err(ConversionFailure::error("no member leads")),
-                Some(leader) => {
-                    self.ask(leader, until, |answer| Question::Promote(to, answer))
-                        .await
-                }
-            }
+            let leader = leader.ok_or_else(|| ConversionFailure::error("no member leads"))?;
+            let question = |answer| Question::Promote(to, answer);
+            self.ask(leader, until, question).await
         }
         .boxed()
     }

@@ -38,20 +38,6 @@ enum Absence {
     Paused,
 }
 
-/// An additional fault until the damaged file is replaced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Disturbance {
-    Nothing,
-    /// The leadership is transferred.
-    Transfer,
-    /// Another member with a good copy is killed, and returns soon.
-    LoseACopy,
-    /// The damaged member is disconnected for a while.
-    CutOff,
-    /// It loses power after this many disk calls: during the repair, or next to it.
-    PowerCut(u64),
-}
-
 /// Progress of a member's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Front {
@@ -132,7 +118,7 @@ impl World {
         let before = self.record.counts().acknowledged;
         let allowed = time_to_commit(&self.shape) + TIME_TO_MEND;
         let otherwise = format!(
-            "member {lacking} lacks what is in a damaged file of member {leader} ({disturbance:?}), or no member commits"
+            "member {lacking} lacks what is in a damaged file of member {leader} ({disturbance}), or no member commits"
         );
         self.wait_until(&otherwise, allowed, |world| {
             let front = world.front(lacking);
@@ -245,39 +231,37 @@ impl World {
         slot.cold.push(ColdFile { path, good });
     }
 
-    fn disturb(&mut self, leader: MemberId, lacking: MemberId) -> Disturbance {
-        let chosen = match self.dice.u32(0..8) {
-            0 => Disturbance::Transfer,
-            1 => Disturbance::LoseACopy,
-            2 => Disturbance::CutOff,
-            3 => Disturbance::PowerCut(self.dice.u64(1..60)),
-            _ => return Disturbance::Nothing,
-        };
+    /// Injects another fault until the damaged file is replaced, or none; returns it as text.
+    fn disturb(&mut self, leader: MemberId, lacking: MemberId) -> String {
+        let kind = self.dice.u32(0..8);
+        if kind > 3 {
+            return "no other fault".to_owned();
+        }
+        let after_calls = if kind == 3 { self.dice.u64(1..60) } else { 0 };
         let after = millis(&mut self.dice, 0..2_000);
         self.steps(after);
         let time = millis(&mut self.dice, 100..2_000);
         let primaries = self.primaries();
-        let fault = match chosen {
-            Disturbance::Nothing => None,
-            Disturbance::Transfer => pick_some(&mut self.dice, &primaries).map(Fault::Transfer),
-            Disturbance::LoseACopy => self
+        let fault = match kind {
+            0 => pick_some(&mut self.dice, &primaries).map(Fault::Transfer),
+            // Another member with a good copy.
+            1 => self
                 .one_to_spare(&[leader, lacking])
                 .map(|member| Fault::crash(member, Crash::Kill, time)),
-            Disturbance::CutOff => {
-                let others = self.all_but(&[leader]);
-                Some(Fault::Cut(vec![leader], others, time))
-            }
-            Disturbance::PowerCut(after_calls) => {
+            2 => Some(Fault::Cut(vec![leader], self.all_but(&[leader]), time)),
+            // During the repair, or next to it.
+            _ => {
                 let crash = Crash::PowerCut(Survival::Seeded(self.dice.u64(..)));
                 let fault = Fault::Crash(leader, crash, after_calls, time);
                 // It may have to be excused: see `Slot::start`.
                 self.may_lose_bits().contains(&leader).then_some(fault)
             }
         };
+        let words = format!("{fault:?}");
         if let Some(fault) = fault {
             self.play(fault);
         }
-        chosen
+        words
     }
 }
 

@@ -141,14 +141,6 @@ impl World {
         }
     }
 
-    pub(super) fn enable_raft(&mut self) {
-        self.convert(Direction::EnableRaft);
-    }
-
-    pub(super) fn disable_raft(&mut self) {
-        self.convert(Direction::DisableRaft);
-    }
-
     pub(super) fn enable_raft_again_perhaps(&mut self) {
         if self.dice.u32(0..3) == 0 {
             self.convert(Direction::EnableRaft);
@@ -171,7 +163,7 @@ impl World {
     }
 
     /// An operator begins, faults occur for a while and are fixed, and the command completes.
-    fn convert(&mut self, direction: Direction) {
+    pub(super) fn convert(&mut self, direction: Direction) {
         self.record
             .note(&format!("an operator is to {}", direction.name()));
         let now = self.now;

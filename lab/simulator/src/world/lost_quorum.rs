@@ -191,7 +191,7 @@ impl World {
 
     /// If requested, the first repair's survivor fails before it has contacted others, and returns after the second repair.
     fn lose_the_survivor(&mut self, survivor: MemberId) {
-        let wanted = self.mutation.is_some_and(Mutation::concerns_second_repairs);
+        let wanted = self.mutation == Some(Mutation::RepairWithoutAClock);
         if !wanted || std::mem::replace(&mut self.survivor_was_lost, true) {
             return;
         }

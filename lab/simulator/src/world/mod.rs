@@ -23,6 +23,7 @@ mod slot;
 mod upgrades;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -313,7 +314,8 @@ impl World {
         }
     }
 
-    fn go_wrong(&mut self, chaos: Duration) {
+    fn go_wrong(&mut self, chaos: Range<u64>) {
+        let chaos = millis(&mut self.dice, chaos);
         self.record.take_news();
         self.plan_the_loss();
         let end = self.now.after(chaos);
@@ -542,8 +544,10 @@ fn shape_for(mutation: Option<Mutation>, stress: Stress, dice: &mut Rng) -> Shap
     while mutation.is_some_and(Mutation::concerns_narrowing) && !two_quorums(&shape) {
         shape = Shape::choose(stress, dice);
     }
-    shape.searches_itself &= !mutation.is_some_and(Mutation::needs_the_engines_search);
-    if mutation.is_some_and(Mutation::concerns_proxies) {
+    if mutation == Some(Mutation::ProxyIgnoresTheTerm) {
+        // The engine's own search first asks a member without entries: the answer may be a proxy's, which still has entries that will be
+        // replaced.
+        shape.searches_itself = false;
         shape.proxy(dice);
     }
     if mutation.is_some_and(Mutation::concerns_primaries) {

@@ -95,26 +95,21 @@ impl World {
                 slot.setup.disk.fail_call(call, fault);
             }
             Fault::Rot(member, place) => self.rot(member, place),
-            Fault::RotTail {
-                member,
-                place,
-                after,
-                down,
-            } => self.alone_with_the_leader(member, after, move |world| {
-                // Another disk may have rotted in the meantime.
-                if world.may_lose_bits().contains(&member) {
-                    world.rot_tail(member, place, down);
-                }
-            }),
-            Fault::Wipe {
-                member,
-                alone: Some(after),
-                down,
-            } => self.alone_with_the_leader(member, after, move |world| {
-                world.wipe(member, Some(down));
-            }),
-            Fault::Wipe { member, .. } => self.wipe(member, None),
-            Fault::Relapse { which, alone, time } => self.relapse_soon(which, alone, time),
+            Fault::RotTail(member, place, after, down) => {
+                self.alone_with_the_leader(member, after, move |world| {
+                    // Another disk may have rotted in the meantime.
+                    if world.may_lose_bits().contains(&member) {
+                        world.rot_tail(member, place, down);
+                    }
+                })
+            }
+            Fault::Wipe(member, Some(after), down) => {
+                self.alone_with_the_leader(member, after, move |world| {
+                    world.wipe(member, Some(down));
+                })
+            }
+            Fault::Wipe(member, None, _) => self.wipe(member, None),
+            Fault::Relapse(which, alone, time) => self.relapse_soon(which, alone, time),
             Fault::FalseAlarm(member, time) => {
                 let term = self.latest_term();
                 if self.false_alarms.may_come(member, term) {

@@ -23,7 +23,6 @@ pub(crate) enum Statement {
     ShowBinaryLogs,
     ShowBinaryLogStatus,
     ShowReplicaStatus,
-    ShowTables,
     FlushBinaryLogs,
     PurgeTo(String),
     Kill {
@@ -364,10 +363,6 @@ impl Parser<'_> {
         ];
         if let Some((_, statement)) = plain.into_iter().find(|(words, _)| self.words(words)) {
             return Some(statement);
-        }
-        if self.words("TABLES") {
-            self.rest = &[];
-            return Some(Statement::ShowTables);
         }
         self.words("GLOBAL");
         if self.words("VARIABLES") {
