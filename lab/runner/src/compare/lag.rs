@@ -118,7 +118,10 @@ fn measure(pair: &Pair<'_>, options: &Options, what: &str) -> Result<(Vec<Point>
     let mut seed = 0;
     let mut point = |rate: Rate| {
         seed += 1;
-        eprintln!("compare: {what}: {rate}");
+        match rate {
+            None => eprintln!("compare: {what}: all that the primary takes"),
+            Some(rate) => eprintln!("compare: {what}: {rate:.0} transactions/s"),
+        }
         pair.hold(rate, options.clients, duration, seed)
     };
     while let Some(rate) = search.next() {
@@ -127,6 +130,6 @@ fn measure(pair: &Pair<'_>, options: &Options, what: &str) -> Result<(Vec<Point>
         search.points.push(point);
     }
     let at_half = search.highest_kept();
-    let at_half = at_half.map(|highest| point(Rate::PerSecond(highest / 2.0)));
+    let at_half = at_half.map(|highest| point(Some(highest / 2.0)));
     Ok((search.points, at_half.transpose()?))
 }

@@ -51,6 +51,12 @@ pub(crate) struct Channel {
     run: u64,
 }
 
+impl Channel {
+    fn is_plain(&self) -> bool {
+        self.name.is_empty()
+    }
+}
+
 /// A channel's source in `CHANGE REPLICATION SOURCE`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SourceSettings {
@@ -327,29 +333,14 @@ fn head(payload: &Bytes) -> Result<(Gtid, u64), String> {
     ))
 }
 
-/// Which channel's threads a task runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Carried {
-    /// The unnamed one.
-    Plain,
-    /// A named one.
-    Named,
-}
-
-impl Carried {
-    fn is(self, channel: &Channel) -> bool {
-        channel.name.is_empty() == (self == Self::Plain)
-    }
-}
-
 /// When dropped, marks the source as gone.
-struct Away<'a>(&'a Mysqld, Carried);
+struct Away<'a>(&'a Mysqld, bool);
 
 impl Drop for Away<'_> {
     fn drop(&mut self) {
         self.0.act(|server| {
             if let Some(channel) = &mut server.channel
-                && self.1.is(channel)
+                && channel.is_plain() == self.1
                 && channel.receiver == Receiver::On
             {
                 channel.receiver = Receiver::Connecting;
@@ -367,20 +358,17 @@ impl Mysqld {
     /// Runs the threads of a named channel while the source exists: whenever the channel is started, it reads from `source` and applies.
     /// Once dropped, the source is unreachable.
     pub async fn run_replica_threads(&self, source: std::sync::Arc<dyn ReplicaSource>) {
-        self.carry_threads(Carried::Named, &*source).await;
+        self.carry_threads(false, &*source).await;
     }
 
-    pub(crate) async fn carry_threads(&self, carried: Carried, source: &dyn ReplicaSource) {
+    pub(crate) async fn carry_threads(&self, plain: bool, source: &dyn ReplicaSource) {
         loop {
             let begun = self.until(|server| {
                 if server.paused {
                     return None;
                 }
-                let channel = server
-                    .channel
-                    .as_ref()
-                    .filter(|channel| carried.is(channel));
-                let run = channel?.run;
+                let channel = server.channel.as_ref();
+                let run = channel.filter(|channel| channel.is_plain() == plain)?.run;
                 server.runs(run)?;
                 // The current transaction completes first.
                 server.applied()?.ok()?;
@@ -392,7 +380,7 @@ impl Mysqld {
                 Some((run, have))
             });
             let (run, have) = begun.await;
-            let away = Away(self, carried);
+            let away = Away(self, plain);
             let ended = self.follow(run, source.open(have)).await;
             self.act(|server| {
                 if server.runs(run).is_some()

@@ -57,23 +57,6 @@ pub(super) struct Status {
     pub(super) serves: Option<u64>,
 }
 
-/// Why there is no answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Silence {
-    /// The member was unreachable, or ended before the answer.
-    Gone,
-    Late,
-}
-
-impl Silence {
-    pub(super) fn words(self) -> &'static str {
-        match self {
-            Self::Gone => "no process answers there, or it ended before it had an answer",
-            Self::Late => "it did not end in time",
-        }
-    }
-}
-
 impl AdminCalls {
     pub(crate) fn new(neighbours: Neighbours) -> Self {
         Self {
@@ -88,14 +71,14 @@ impl AdminCalls {
         to: MemberId,
         until: Instant,
         question: impl FnOnce(Answer<T>) -> Question,
-    ) -> Result<T, Silence> {
+    ) -> Result<T, &'static str> {
         let (answer, answered) = oneshot::channel();
         let question = question(answer);
         self.calls.lock().push(AdminCall { from, to, question });
         match tokio::time::timeout_at(until, answered).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(_)) => Err(Silence::Gone),
-            Err(_) => Err(Silence::Late),
+            Ok(Err(_)) => Err("no process answers there, or it ended before it had an answer"),
+            Err(_) => Err("it did not end in time"),
         }
     }
 
@@ -131,7 +114,7 @@ impl FoundingMember {
         let asked = self.calls.ask(self.own, MemberId(to), until, question);
         asked.await.map_err(|silence| AdminError::Unreachable {
             address: record.address.clone(),
-            reason: silence.words().to_owned(),
+            reason: silence.to_owned(),
         })
     }
 }

@@ -15,7 +15,7 @@ use mysqld_server::SourceTls;
 use raft_types::MemberId;
 use tokio::time::Instant;
 
-use crate::member::admin_calls::{AdminCalls, Answer, PATIENCE, Question, Silence, Status};
+use crate::member::admin_calls::{AdminCalls, Answer, PATIENCE, Question, Status};
 use crate::member::without_folder_names;
 use crate::record::Record;
 use crate::shared::Shared;
@@ -104,7 +104,7 @@ struct CalledMembers {
 }
 
 impl CalledMembers {
-    async fn status(&self, place: &MemberPlace) -> Result<Status, Silence> {
+    async fn status(&self, place: &MemberPlace) -> Result<Status, &'static str> {
         let until = Instant::now() + PATIENCE;
         self.calls
             .ask(self.own, place.id, until, Question::Status)
@@ -119,10 +119,7 @@ impl CalledMembers {
     ) -> Result<T, ConversionFailure> {
         match self.calls.ask(self.own, to, until, question).await {
             Ok(answer) => Ok(answer?),
-            Err(silence) => {
-                let why = silence.words();
-                Err(ConversionFailure::new(FailureKind::Unknown, why, ""))
-            }
+            Err(why) => Err(ConversionFailure::new(FailureKind::Unknown, why, "")),
         }
     }
 }
@@ -138,7 +135,7 @@ impl ConversionMembers for CalledMembers {
             *self.leader.lock() = leader;
             let said = asked.into_iter().map(|status| match status {
                 Ok(status) => Ok(status.said),
-                Err(silence) => Err(silence.words().to_owned()),
+                Err(why) => Err(why.to_owned()),
             });
             RingSeen {
                 leader,

@@ -31,15 +31,6 @@ const FIRST_RETRY: u64 = 40;
 /// Maximum delay, which bounds the time to notice a repaired link.
 const LONGEST_RETRY: u64 = 320;
 
-/// How a machine treats arriving packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Machine {
-    /// It runs; its system handles connections, whatever its process does.
-    Runs,
-    /// It is switched off.
-    IsOff,
-}
-
 /// Clones share the connections.
 #[derive(Clone)]
 pub(crate) struct ByteStreams {
@@ -236,12 +227,12 @@ impl ByteStreams {
     }
 
     /// Delivers everything due.
-    pub(crate) fn step(&self, now: Tick, machine: impl Fn(MemberId) -> Machine) {
+    pub(crate) fn step(&self, now: Tick, runs: impl Fn(MemberId) -> bool) {
         let mut woken = Vec::new();
         let mut answered = Vec::new();
         self.queue.links(|links| {
             let mut state = self.state.lock();
-            self.step_connecting(&mut state, links, now, &machine, &mut answered);
+            self.step_connecting(&mut state, links, now, &runs, &mut answered);
             let state = &mut *state;
             for (&id, connection) in &mut state.connections {
                 for side in 0..2 {
@@ -250,7 +241,7 @@ impl ByteStreams {
                         dice: &mut state.dice,
                         now,
                     };
-                    connection.arrive(id, side, wire, &machine, &mut woken);
+                    connection.arrive(id, side, wire, &runs, &mut woken);
                 }
             }
             let both_gone = |connection: &Connection| {
@@ -274,7 +265,7 @@ impl ByteStreams {
         state: &mut State,
         links: &Links,
         now: Tick,
-        machine: &impl Fn(MemberId) -> Machine,
+        runs: &impl Fn(MemberId) -> bool,
         answered: &mut Vec<(oneshot::Sender<Connected>, Connected)>,
     ) {
         for mut attempt in std::mem::take(&mut state.connecting) {
@@ -296,8 +287,7 @@ impl ByteStreams {
             let (from, to) = (attempt.from, attempt.to);
             let there = links.fate(from, to, false, &mut state.dice);
             let back = links.fate(to, from, false, &mut state.dice);
-            let (Fate::Arrives(_), Fate::Arrives(back), Machine::Runs) = (there, back, machine(to))
-            else {
+            let (Fate::Arrives(_), Fate::Arrives(back), true) = (there, back, runs(to)) else {
                 attempt.at = now + retry(attempt.tries);
                 attempt.tries += 1;
                 state.connecting.push(attempt);
@@ -392,7 +382,7 @@ impl Connection {
         id: u64,
         side: usize,
         mut wire: Wire<'_>,
-        machine: &impl Fn(MemberId) -> Machine,
+        runs: &impl Fn(MemberId) -> bool,
         woken: &mut Vec<Waker>,
     ) {
         let other_is_gone = self.directions[1 - side].abandoned;
@@ -404,7 +394,7 @@ impl Connection {
             }
             let (from, to) = (direction.from, direction.to);
             let gets_through = wire.links.lets_through(from, to, is_stalled_kind(id))
-                && machine(to) == Machine::Runs
+                && runs(to)
                 && !self.forgotten;
             if !gets_through {
                 segment.at = now + retry(segment.tries);
@@ -668,10 +658,7 @@ mod tests {
             for _ in 0..steps {
                 let now = self.record.now() + 1;
                 self.record.set_now(now);
-                self.streams.step(now, |_| match self.off {
-                    true => Machine::IsOff,
-                    false => Machine::Runs,
-                });
+                self.streams.step(now, |_| !self.off);
             }
         }
 

@@ -42,7 +42,7 @@ use crate::member::{
     RealTransport,
 };
 use crate::mutation::Mutation;
-use crate::network::{Body, ByteStreams, Links, Machine, Message, MessageQueue, Relayed};
+use crate::network::{Body, ByteStreams, Links, Message, MessageQueue, Relayed};
 use crate::record::{Record, Trace};
 use crate::scenario::Scenario;
 use crate::shape::{MemberShape, Shape};
@@ -500,7 +500,7 @@ impl World {
         };
         let slots = &self.slots;
         streams.step(self.now, |member| {
-            slots.get(&member).map_or(Machine::IsOff, Slot::machine)
+            slots.get(&member).is_some_and(Slot::machine_runs)
         });
         for (&leader, slot) in slots {
             let led = slot.process().map(Process::outline);
