@@ -8,7 +8,7 @@ use testkit::distance::Place;
 use testkit::wait::{Patience, eventually};
 
 use crate::fault::{Fault, Kind, OneWay, Stopped, Target};
-use crate::intruder::{Intruder, Intrusion};
+use crate::intruder::Intruder;
 use crate::stage::{DEMOTE_AFTER, NATIVE, Stage};
 
 /// Time for a member to detect that its disk is full, which it does at a write.
@@ -155,7 +155,7 @@ pub(crate) fn strike(
         }
         Kind::ForeignReplica => {
             let socket = stage.ring.server(victim).socket();
-            struck.intruder = Some(Intruder::start(socket, Intrusion::Replica)?);
+            struck.intruder = Some(Intruder::start(socket, None)?);
             std::thread::sleep(SETTLED);
             struck.began = Instant::now();
             struck.cut_off_member(stage, victim, primary);
@@ -165,7 +165,7 @@ pub(crate) fn strike(
                 let source = stage.ring.server(primary).client();
                 let next = soon_used(&source.variable("server_uuid")?, &source.gtid_executed()?)?;
                 let socket = stage.ring.server(victim).socket();
-                let owner = Intruder::start(socket, Intrusion::GtidOwner(next.clone()))?;
+                let owner = Intruder::start(socket, Some(next.clone()))?;
                 struck.intruder = Some(owner);
                 struck.words = format!("{name}, {next}");
             }

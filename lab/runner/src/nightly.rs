@@ -311,10 +311,7 @@ fn faults(witness: &Path, program: &Path, kind: Option<&str>, ring: usize) -> Re
 }
 
 fn told(run: &Run) -> String {
-    let program = match run.program {
-        Program::Simulator => "simulator",
-        Program::Nemesis => "nemesis",
-    };
+    let program = format!("{:?}", run.program).to_lowercase();
     let ended = match run.failures.as_slice() {
         [] => "nothing failed".to_owned(),
         failures => failures.join("; "),

@@ -70,11 +70,6 @@ pub struct Replay {
 type Verdict = Result<(), String>;
 
 impl Replay {
-    /// A replay before its first line.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Replays the next line of a trace.
     ///
     /// # Errors
@@ -92,7 +87,7 @@ impl Replay {
     /// # Errors
     /// The first step that the model does not allow, or a line that cannot be read.
     pub fn of(lines: &str) -> Result<Counts, Refusal> {
-        let mut replay = Self::new();
+        let mut replay = Self::default();
         for text in lines.lines() {
             let line: Line = serde_json::from_str(text).map_err(|error| Refusal {
                 at_ms: 0,
@@ -101,11 +96,6 @@ impl Replay {
             replay.take(&line)?;
         }
         Ok(replay.counts)
-    }
-
-    /// The steps checked so far.
-    pub fn counts(&self) -> &Counts {
-        &self.counts
     }
 
     fn held(&mut self, what: &'static str) -> Verdict {
@@ -235,20 +225,19 @@ impl Replay {
         self.held("votes")
     }
 
+    fn led_by(&self, leader: Id, term: Term) -> Option<&Leadership> {
+        let leadership = self.leaderships.get(&term)?;
+        (leadership.leader == leader).then_some(leadership)
+    }
+
     fn was_elected(&mut self, id: Id, term: Term) -> Verdict {
         let member = &self.ring.members[id];
         // It continues where it was stopped.
-        if self
-            .leaderships
-            .get(&term)
-            .is_some_and(|leadership| leadership.leader == id)
-        {
+        if self.led_by(id, term).is_some() {
             return Ok(());
         }
         let candidacy = self.candidates.get(&(term, id));
-        let votes = candidacy
-            .map(|candidacy| candidacy.votes)
-            .unwrap_or_default();
+        let votes = candidacy.map_or_else(Members::default, |one| one.votes);
         if member.term != term || !self.rules.is_elected(member, votes) {
             return Err(format!(
                 "leads term {term} with the votes of {votes:?}, of {:?}",
@@ -532,10 +521,8 @@ impl Replay {
             self.held("lost disks")?;
             return Ok(());
         }
-        let found: Vec<Entry> = entries
-            .iter()
-            .map(|seen| self.entry(seen))
-            .collect::<Result<_, _>>()?;
+        let found = entries.iter().map(|seen| self.entry(seen));
+        let found = found.collect::<Result<Vec<Entry>, _>>()?;
         let there = floor + found.len();
         let taken_back = std::mem::take(&mut self.taken_back[id]);
         let log = [&self.ring.members[id].log, &taken_back]
@@ -628,13 +615,8 @@ impl Replay {
             return self.left_out("reads of members abandoned by a repair");
         }
         let term = self.ring.members[id].term;
-        let leadership = self
-            .leaderships
-            .get(&term)
-            .filter(|leadership| leadership.leader == id);
-        let serves =
-            leadership.is_some_and(|leadership| self.rules.may_serve(id, &leadership.member));
-        if !serves {
+        let may = |led: &Leadership| self.rules.may_serve(id, &led.member);
+        if !self.led_by(id, term).is_some_and(may) {
             return Err(format!("must not serve in term {term}"));
         }
         let (moment, last) = self.acknowledged_now;

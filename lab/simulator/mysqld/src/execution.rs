@@ -114,8 +114,8 @@ impl Server {
                 self.finish(id, Ok(Answer::Done(0)));
                 self.begin_stop();
             }
-            Statement::StopReplica { threads, channel } => {
-                self.begin_stop_replica(id, threads, channel.as_deref());
+            Statement::StopReplica(receiver_only, channel) => {
+                self.begin_stop_replica(id, receiver_only, channel.as_deref());
             }
             other => {
                 let answer = self.at_once(id, other);
@@ -212,10 +212,10 @@ impl Server {
                 Ok(Answer::Done(0))
             }
             Statement::ChangeSource(change) => self.change_source(change),
-            Statement::StartReplica { threads, channel } => {
-                self.start_replica(threads, channel.as_deref())
+            Statement::StartReplica(receiver_only, channel) => {
+                self.start_replica(receiver_only, channel.as_deref())
             }
-            Statement::ResetReplica { all, channel } => self.reset_replica(channel.as_deref(), all),
+            Statement::ResetReplica(all, channel) => self.reset_replica(channel.as_deref(), all),
             Statement::GetLock(name) => Ok(Answer::Rows(self.get_lock(id, name))),
             Statement::Look(look) => self.look(id, look),
             // The others leave work.
@@ -320,9 +320,9 @@ fn lacking(statement: &Statement, rights: Rights) -> Option<&'static str> {
         Statement::Kill { .. } => "SUPER or CONNECTION_ADMIN",
         Statement::InstallPlugin(_) => "INSERT",
         Statement::ChangeSource(_)
-        | Statement::StartReplica { .. }
-        | Statement::StopReplica { .. }
-        | Statement::ResetReplica { .. } => "SUPER or REPLICATION_SLAVE_ADMIN",
+        | Statement::StartReplica(..)
+        | Statement::StopReplica(..)
+        | Statement::ResetReplica(..) => "SUPER or REPLICATION_SLAVE_ADMIN",
         Statement::Accounts(_) => "CREATE USER",
         Statement::Copy(_) => "CLONE_ADMIN",
         Statement::CountAccounts(_) | Statement::AccountsLike(_) => "SELECT",

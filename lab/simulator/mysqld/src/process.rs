@@ -15,7 +15,6 @@ use crate::lists::Lists;
 use crate::options::MysqldOptions;
 use crate::replica::Receiver;
 use crate::server::{Running, Server};
-use crate::statement::Threads;
 use crate::variables::{CommandLine, Variables};
 
 /// A server. Clones share it.
@@ -342,7 +341,7 @@ impl Server {
         self.changed();
         if self.channel.is_some() && !line.skip_replica_start {
             // With a configured channel, it starts.
-            drop(self.start_replica(Threads::Both, None));
+            drop(self.start_replica(false, None));
         }
         Ok(())
     }

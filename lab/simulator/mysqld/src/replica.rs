@@ -15,7 +15,7 @@ use crate::options::Rights;
 use crate::process::Mysqld;
 use crate::server::Server;
 use crate::sessions::{Content, Session, SessionId, Work, Write};
-use crate::statement::{SourceChange, Threads, Value};
+use crate::statement::{SourceChange, Value};
 use crate::writing::lock_order;
 
 /// Source of a named channel's threads, instead of the host and port of `CHANGE REPLICATION SOURCE`.
@@ -147,7 +147,7 @@ impl Server {
 
     pub(crate) fn start_replica(
         &mut self,
-        threads: Threads,
+        receiver_only: bool,
         name: Option<&str>,
     ) -> Result<Answer, SqlError> {
         let Some(channel) = self.channel(name)? else {
@@ -159,7 +159,7 @@ impl Server {
         if channel.receiver == Receiver::Off {
             channel.receiver = Receiver::Connecting;
         }
-        if threads == Threads::Receiver {
+        if receiver_only {
             let applies = channel.applies;
             if !applies {
                 // Received transactions would have no reader.
@@ -187,7 +187,7 @@ impl Server {
     pub(crate) fn begin_stop_replica(
         &mut self,
         id: SessionId,
-        threads: Threads,
+        receiver_only: bool,
         name: Option<&str>,
     ) {
         match self.channel(name) {
@@ -197,7 +197,7 @@ impl Server {
                 channel.receiver = Receiver::Off;
                 channel.receiver_error = None;
                 channel.run += 1;
-                if threads == Threads::Receiver {
+                if receiver_only {
                     return self.finish(id, Ok(Answer::Done(0)));
                 }
                 self.set_work(id, Work::StopReplica);

@@ -281,10 +281,12 @@ impl Server {
         };
         let is_over = |linger: Duration| now >= since + linger;
         // Replica threads end; idle clients get some time.
-        let force = match running.has_dumps() {
-            true => is_over(SESSIONS_LINGER_WITH_DUMPS),
-            false => is_over(SESSIONS_LINGER),
-        };
+        let force = is_over(
+            match running.sessions.values().any(|one| one.dump.is_some()) {
+                true => SESSIONS_LINGER_WITH_DUMPS,
+                false => SESSIONS_LINGER,
+            },
+        );
         let mut clients = false;
         let mut changed = false;
         for session in running.sessions.values_mut() {
@@ -334,10 +336,6 @@ impl Running {
         let moments = [SESSIONS_LINGER, COMMITS_LINGER, SESSIONS_LINGER_WITH_DUMPS];
         let moments = moments.into_iter().map(|linger| since + linger);
         moments.filter(|moment| *moment > now).min()
-    }
-
-    fn has_dumps(&self) -> bool {
-        self.sessions.values().any(|session| session.dump.is_some())
     }
 
     /// Semi-sync dumps that are attached.

@@ -123,20 +123,15 @@ impl Answering {
     }
 
     async fn carry_out(&self, order: MysqldOrder) -> Result<MysqldAnswer, Refusal> {
-        let local_mysqld = self
-            .takes_part
-            .as_ref()
-            .and_then(|(_, local_mysqld)| local_mysqld.clone());
+        let takes_part = self.takes_part.as_ref();
+        let local_mysqld = takes_part.and_then(|(_, local_mysqld)| local_mysqld.clone());
         let Some(host) = &self.setup.host else {
             let what = "this member is a witness and has no mysqld";
             return Err(Refusal::new(RefusalKind::Refused, what, ""));
         };
+        let in_words = self.setup.mutation == Some(Mutation::ReleaseInWords);
         let order = match order {
-            MysqldOrder::ReleaseFollower
-                if self.setup.mutation == Some(Mutation::ReleaseInWords) =>
-            {
-                MysqldOrder::Look
-            }
+            MysqldOrder::ReleaseFollower if in_words => MysqldOrder::Look,
             order => order,
         };
         let mysqld = host.converted(&self.setup, &self.directory, local_mysqld);
@@ -186,9 +181,7 @@ impl Answering {
             return Err(refused("it does not lead".to_owned()));
         }
         let (progress, _) = watch::channel(PromotionProgress::default());
-        let promoted = member.promote(to, progress).await;
-        promoted
-            .map(drop)
-            .map_err(|error| refused(error.to_string()))
+        let promoted = member.promote(to, progress).await.map(drop);
+        promoted.map_err(|error| refused(error.to_string()))
     }
 }

@@ -50,13 +50,6 @@ const DEMOTE_AFTER: Duration = Duration::from_secs(5);
 /// A file and its contents.
 type KeptFile = (PathBuf, Vec<u8>);
 
-/// How a server gets a copy of another server's data.
-pub(crate) struct Copies {
-    pub(crate) donors: FindServer,
-    /// Time to copy its files.
-    pub(crate) take: Duration,
-}
-
 /// A database member's host without its Raft: the server, its data directory, and the member's own files next to its log.
 #[derive(Clone)]
 pub(crate) struct Host {
@@ -79,7 +72,8 @@ impl Host {
         number: u64,
         rate: ClockRate,
         start_takes: Duration,
-        copies: Copies,
+        donors: FindServer,
+        copy_takes: Duration,
         mutation: Option<Mutation>,
         record: &Record,
     ) -> io::Result<Self> {
@@ -97,8 +91,8 @@ impl Host {
             u32::try_from(number).unwrap_or(u32::MAX),
             Arc::new(move || told.now()),
         );
-        options.donors = copies.donors;
-        options.copy_takes = copies.take;
+        options.donors = donors;
+        options.copy_takes = copy_takes;
         options.waits_for_acks = mutation != Some(Mutation::AnswerBeforeTheAck);
         options
             .accounts
@@ -166,8 +160,9 @@ impl Host {
     }
 
     /// The host's service manager starts it as an unmanaged server.
-    pub(crate) fn start_plainly(&self, option_file: OptionFile) {
-        let started = self.mysqld.start(&option_file.words(&self.log_bin()));
+    pub(crate) fn start_plainly(&self, is_primary: bool, semi_sync: bool) {
+        let words = option_file(is_primary, semi_sync, &self.log_bin());
+        let started = self.mysqld.start(&words);
         if let Err(why) = started {
             self.record.note(&format!("a server does not start: {why}"));
         }
@@ -347,36 +342,26 @@ impl Host {
     }
 }
 
-/// Options of an unmanaged server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct OptionFile {
-    /// It is the primary; otherwise a read-only replica.
-    pub(crate) is_primary: bool,
-    /// Commits wait for a replica's ACK.
-    pub(crate) semi_sync: bool,
-}
-
-impl OptionFile {
-    fn words(self, log_bin: &str) -> Vec<String> {
-        let mut words = vec![format!("--log-bin={log_bin}")];
-        let mut add = |options: &[&str]| words.extend(options.iter().map(|&word| word.to_owned()));
-        match (self.is_primary, self.semi_sync) {
-            (true, true) => add(&[
-                "--plugin-load-add=semisync_source.so",
-                "--rpl-semi-sync-source-enabled=ON",
-                "--rpl-semi-sync-source-timeout=1000000000000000000",
-            ]),
-            (false, true) => add(&[
-                "--plugin-load-add=semisync_replica.so",
-                "--rpl-semi-sync-replica-enabled=ON",
-            ]),
-            (_, false) => {}
-        }
-        if !self.is_primary {
-            add(&["--super-read-only=ON"]);
-        }
-        words
+/// Options of an unmanaged server: of the primary, or of a read-only replica; with semi-sync, commits wait for a replica's ACK.
+fn option_file(is_primary: bool, semi_sync: bool, log_bin: &str) -> Vec<String> {
+    let mut words = vec![format!("--log-bin={log_bin}")];
+    let mut add = |options: &[&str]| words.extend(options.iter().map(|&word| word.to_owned()));
+    match (is_primary, semi_sync) {
+        (true, true) => add(&[
+            "--plugin-load-add=semisync_source.so",
+            "--rpl-semi-sync-source-enabled=ON",
+            "--rpl-semi-sync-source-timeout=1000000000000000000",
+        ]),
+        (false, true) => add(&[
+            "--plugin-load-add=semisync_replica.so",
+            "--rpl-semi-sync-replica-enabled=ON",
+        ]),
+        (_, false) => {}
     }
+    if !is_primary {
+        add(&["--super-read-only=ON"]);
+    }
+    words
 }
 
 /// Prefix of a host's folder name; the rest differs in each run.

@@ -21,7 +21,7 @@ use tokio::task::AbortHandle;
 use crate::dice::{millis, pick};
 use crate::event::Event;
 use crate::faults::{self, Crash, Fault, MysqldFault};
-use crate::member::{AdminCalls, ConversionCommand, Hosts, OptionFile};
+use crate::member::{AdminCalls, ConversionCommand, Hosts};
 use crate::mutation::Mutation;
 use crate::operations::Operation;
 use crate::shared::Shared;
@@ -134,10 +134,8 @@ impl World {
 
     fn start_plainly(&self, member: MemberId) {
         if let (Some(host), Some(conversions)) = (self.host(member), &self.conversions) {
-            host.start_plainly(OptionFile {
-                is_primary: member == conversions.primary,
-                semi_sync: conversions.semi_sync && conversions.at_first,
-            });
+            let semi_sync = conversions.semi_sync && conversions.at_first;
+            host.start_plainly(member == conversions.primary, semi_sync);
         }
     }
 

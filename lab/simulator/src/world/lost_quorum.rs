@@ -73,8 +73,8 @@ impl World {
         let lost = self.dice.usize(majority..=set.len());
         let lost: BTreeSet<MemberId> = std::iter::once(leader).chain(others).take(lost).collect();
         let left = self.slots.keys().copied().filter(|id| !lost.contains(id));
-        let (left, alone): (Vec<MemberId>, Vec<MemberId>) =
-            (left.collect(), lost.iter().copied().collect());
+        let left: Vec<MemberId> = left.collect();
+        let alone: Vec<MemberId> = lost.iter().copied().collect();
         self.record
             .fault(&format!("FAULT {lost:?} are alone, and will be lost"));
         let time = millis(&mut self.dice, 20..800);

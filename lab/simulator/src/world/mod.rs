@@ -38,7 +38,7 @@ use crate::event::Event;
 use crate::faults;
 use crate::faults::{Fault, Intensity, Stress, View};
 use crate::member::{
-    AdminCalls, Copies, Directory, DiskPace, FileRepair, Host, Neighbours, Process, ProcessSetup,
+    AdminCalls, Directory, DiskPace, FileRepair, Host, Neighbours, Process, ProcessSetup,
     RealTransport,
 };
 use crate::mutation::Mutation;
@@ -248,18 +248,16 @@ impl World {
             return None;
         }
         let start_takes = millis(&mut self.dice, 20..1_500);
-        let copies = Copies {
-            donors: self.neighbours.seen_by(id),
-            take: match self.scenario {
-                Some(Scenario::Provisioning) => millis(&mut self.dice, 200..6_000),
-                _ => Duration::ZERO,
-            },
+        let copy_takes = match self.scenario {
+            Some(Scenario::Provisioning) => millis(&mut self.dice, 200..6_000),
+            _ => Duration::ZERO,
         };
         let made = Host::new(
             id.0,
             member.rate,
             start_takes,
-            copies,
+            self.neighbours.seen_by(id),
+            copy_takes,
             self.mutation,
             &self.record,
         );

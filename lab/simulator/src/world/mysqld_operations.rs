@@ -71,10 +71,6 @@ enum PauseEnd {
 /// A leader's answer, once given.
 type Answer<T> = Shared<Option<Result<T, PauseError>>>;
 
-fn told<T: Clone>(answer: &Answer<T>) -> Option<Result<T, PauseError>> {
-    answer.lock().clone()
-}
-
 impl World {
     /// One action without faults.
     pub(super) fn an_operation(&mut self) {
@@ -140,7 +136,9 @@ impl World {
     fn paused_outage(&mut self) {
         self.pause_failover(None);
         self.steps(TRY_AGAIN);
-        let Some((pinned, _)) = self.serving().filter(|_| self.is_paused()) else {
+        let order = self.operations.pause.as_ref();
+        let is_paused = order.is_some_and(|order| order.in_force);
+        let Some((pinned, _)) = self.serving().filter(|_| is_paused) else {
             return;
         };
         if self.mutation == Some(Mutation::ResumeUnasked) {
@@ -252,11 +250,6 @@ impl World {
         });
     }
 
-    fn is_paused(&self) -> bool {
-        let order = self.operations.pause.as_ref();
-        order.is_some_and(|order| order.in_force)
-    }
-
     /// Requests the leader to resume failover.
     fn ask_to_resume(&self, by: &'static str) -> Answer<()> {
         let record = self.record.clone();
@@ -300,7 +293,7 @@ impl World {
 
     /// Tracks a pause; returns whether nothing remains to be done.
     fn is_over(&self, order: &mut PauseOrder) -> bool {
-        match told(&order.answer) {
+        match order.answer.lock().clone() {
             // If it takes effect nevertheless, it stays to the end.
             Some(Err(_)) => return true,
             Some(Ok(primary)) if !order.in_force && order.resumes.is_none() => {
@@ -323,7 +316,7 @@ impl World {
 
     /// The operator repeats the request until failover is resumed. Returns whether it is.
     fn is_resumed(&self, order: &mut PauseOrder) -> bool {
-        match order.resumes.as_ref().map(told) {
+        match order.resumes.as_ref().map(|told| told.lock().clone()) {
             Some(Some(Ok(()) | Err(PauseError::NotPaused))) => return true,
             Some(_) => {}
             None => self.record.saw(&Event::Operation(Operation::Resumes)),

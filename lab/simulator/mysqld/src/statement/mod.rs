@@ -6,7 +6,7 @@ mod tokens;
 
 use crate::accounts::AccountChange;
 pub(crate) use crate::statement::accounts::CopyRequest;
-pub(crate) use crate::statement::replication::{SourceChange, Threads};
+pub(crate) use crate::statement::replication::SourceChange;
 use crate::statement::tokens::{Token, tokens};
 
 /// A session's statement.
@@ -32,19 +32,12 @@ pub(crate) enum Statement {
     InstallPlugin(String),
     ChangeSource(SourceChange),
     /// The channel of this name, or all of them; also in the following variants.
-    StartReplica {
-        threads: Threads,
-        channel: Option<String>,
-    },
-    StopReplica {
-        threads: Threads,
-        channel: Option<String>,
-    },
+    /// Whether it is for the receiver alone, and the channel.
+    StartReplica(bool, Option<String>),
+    StopReplica(bool, Option<String>),
     /// Completely with the channel, or only its relay log.
-    ResetReplica {
-        all: bool,
-        channel: Option<String>,
-    },
+    /// Whether it is `ALL`, and the channel.
+    ResetReplica(bool, Option<String>),
     /// `SELECT GET_LOCK('name', 0)`.
     GetLock(String),
     Begin,
@@ -234,12 +227,12 @@ impl Parser<'_> {
             "CHANGE" => self.change_source(),
             "START" if self.words("TRANSACTION") => Some(Statement::Begin),
             "START" => {
-                let (threads, channel) = self.replica_threads()?;
-                Some(Statement::StartReplica { threads, channel })
+                let (receiver_only, channel) = self.replica_threads()?;
+                Some(Statement::StartReplica(receiver_only, channel))
             }
             "STOP" => {
-                let (threads, channel) = self.replica_threads()?;
-                Some(Statement::StopReplica { threads, channel })
+                let (receiver_only, channel) = self.replica_threads()?;
+                Some(Statement::StopReplica(receiver_only, channel))
             }
             "BEGIN" => Some(Statement::Begin),
             "COMMIT" => Some(Statement::Commit),
@@ -394,9 +387,7 @@ impl Parser<'_> {
             return Some(Statement::ResetPersist(self.word()?.to_lowercase()));
         }
         self.phrase("REPLICA")?;
-        let all = self.words("ALL");
-        let channel = self.channel()?;
-        Some(Statement::ResetReplica { all, channel })
+        Some(Statement::ResetReplica(self.words("ALL"), self.channel()?))
     }
 
     fn next(&mut self) -> Option<Token> {
@@ -514,19 +505,10 @@ mod tests {
                     ],
                 }),
             ),
-            (
-                "STOP REPLICA IO_THREAD",
-                Statement::StopReplica {
-                    threads: Threads::Receiver,
-                    channel: None,
-                },
-            ),
+            ("STOP REPLICA IO_THREAD", Statement::StopReplica(true, None)),
             (
                 "START REPLICA FOR CHANNEL 'witness'",
-                Statement::StartReplica {
-                    threads: Threads::Both,
-                    channel: Some("witness".to_owned()),
-                },
+                Statement::StartReplica(false, Some("witness".to_owned())),
             ),
             (
                 "SELECT GET_LOCK('x', 0)",

@@ -2,14 +2,6 @@
 
 use super::{Parser, Statement, Value};
 
-/// Selected threads of a channel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Threads {
-    Both,
-    /// `IO_THREAD`.
-    Receiver,
-}
-
 /// Options of `CHANGE REPLICATION SOURCE`, their names in capitals; missing ones stay unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SourceChange {
@@ -30,13 +22,9 @@ impl Parser<'_> {
     }
 
     /// The options of START and STOP.
-    pub(super) fn replica_threads(&mut self) -> Option<(Threads, Option<String>)> {
+    pub(super) fn replica_threads(&mut self) -> Option<(bool, Option<String>)> {
         self.phrase("REPLICA")?;
-        let threads = match self.words("IO_THREAD") {
-            true => Threads::Receiver,
-            false => Threads::Both,
-        };
-        Some((threads, self.channel()?))
+        Some((self.words("IO_THREAD"), self.channel()?))
     }
 
     /// The named channel, if any.
