@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct Line {
     /// Time in milliseconds since the beginning of the run.
     pub at_ms: u64,
-    /// Whose action it was; `None`: an operator's order.
+    /// The acting member; `None` for an operator's order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<MemberId>,
     /// The action.

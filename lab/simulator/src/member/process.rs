@@ -232,7 +232,7 @@ impl Process {
             None
         });
         let answering = setup.directory.as_ref().map(|directory| {
-            let local_mysqld = local_mysqld.as_ref().map(|(_, beside)| beside.clone());
+            let local_mysqld = local_mysqld.as_ref().map(|(_, own)| own.clone());
             let mut answering = Answering::new(&setup, directory);
             answering.takes_part = Some((member.clone(), local_mysqld));
             answering

@@ -153,7 +153,7 @@ impl Direction {
         self.push(at, 0, Content::Reset, now);
     }
 
-    /// Puts a segment behind those in flight.
+    /// Adds a segment after those in flight.
     fn push(&mut self, at: Tick, tries: u32, content: Content, now: Tick) {
         if self.under_way.is_empty() {
             self.moved = now;

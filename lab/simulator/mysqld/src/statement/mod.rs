@@ -32,11 +32,11 @@ pub(crate) enum Statement {
     InstallPlugin(String),
     ChangeSource(SourceChange),
     /// The channel of this name, or all of them; also in the following variants.
-    /// Whether it is for the receiver alone, and the channel.
+    /// True for the receiver alone; and the channel.
     StartReplica(bool, Option<String>),
     StopReplica(bool, Option<String>),
     /// Completely with the channel, or only its relay log.
-    /// Whether it is `ALL`, and the channel.
+    /// True for `ALL`; and the channel.
     ResetReplica(bool, Option<String>),
     /// `SELECT GET_LOCK('name', 0)`.
     GetLock(String),
