@@ -387,10 +387,10 @@ mod tests {
             ..at(0, 1, &[append(1, 9)])
         };
         let two = at(0, 1, &[append(1, 7), append(1, 8)]);
-        let table = [
+        let table: [(Vec<Transaction>, (&[usize], &str)); 5] = [
             (
                 vec![at(0, 1, &[append(1, 5)]), at(2, 3, &[read(1, &[5, 5])])],
-                (&[1][..], "5 is twice in what 1 read"),
+                (&[1], "5 is twice in what 1 read"),
             ),
             (
                 vec![at(0, 1, &[append(2, 5)]), at(2, 3, &[read(1, &[5])])],
