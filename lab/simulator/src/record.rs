@@ -95,11 +95,9 @@ impl Record {
         let mut kept = self.0.lock();
         let now = kept.now;
         match event {
-            Event::Acknowledged { .. }
-            | Event::Told {
-                outcome: Outcome::Committed,
-                ..
-            } => kept.counts.acknowledged += 1,
+            Event::Acknowledged { .. } | Event::Told(.., Outcome::Committed) => {
+                kept.counts.acknowledged += 1;
+            }
             Event::Refused { .. } => kept.counts.refused += 1,
             Event::Read { .. } => kept.counts.reads += 1,
             Event::Led { term, leader } if *term > kept.counts.terms => {

@@ -181,11 +181,7 @@ impl SqlClients {
             writer.session = None;
             writer.at = another(at, &self.servers, &mut self.dice);
         }
-        self.record.saw(&Event::Told {
-            client: number,
-            by: at,
-            outcome,
-        });
+        self.record.saw(&Event::Told(number, at, outcome));
         self.history
             .push(busy.ended(now, outcome, Access::Primary, &reads));
     }
