@@ -30,7 +30,7 @@ impl DelayTimer {
     pub(crate) fn start() -> Self {
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
-                line: DelayLine::new(),
+                line: DelayLine::default(),
                 closed: false,
             }),
             changed: Condvar::new(),

@@ -5,6 +5,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
+use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -47,7 +48,7 @@ impl Finished {
 #[derive(Debug)]
 pub struct Running {
     what: String,
-    child: Child,
+    child: KilledOnDrop,
     stdout: Option<JoinHandle<Vec<u8>>>,
     stderr: Option<JoinHandle<Vec<u8>>>,
 }
@@ -90,7 +91,7 @@ impl Running {
         let stderr = child.stderr.take().map(drain);
         Ok(Self {
             what,
-            child,
+            child: KilledOnDrop(child),
             stdout,
             stderr,
         })
@@ -139,11 +140,29 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+/// A process that ends with its owner.
+#[derive(Debug)]
+pub struct KilledOnDrop(pub Child);
+
+impl Deref for KilledOnDrop {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for KilledOnDrop {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
         // Both fail only for a child that was already waited for.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -158,6 +177,14 @@ pub fn run(
     limit: Duration,
 ) -> Result<Finished> {
     Running::start(what, command, stdin)?.finish(limit)
+}
+
+/// Runs a program without input, and returns what it wrote to standard output.
+///
+/// # Errors
+/// When it cannot be started, does not end in time, or fails; the message holds what it wrote to standard error.
+pub fn text(what: &str, command: Command, limit: Duration) -> Result<String> {
+    run(what, command, Vec::new(), limit)?.into_text(what)
 }
 
 /// Waits for a child's end, at most `limit`. `None`: it still runs.

@@ -45,8 +45,7 @@ fn unpack(package: &str, folder: &Path) -> Result<()> {
         let lists = format!("Dir::State::Lists={}", lists.display());
         let mut update = apt_get(work.path(), &["-o", &lists]);
         update.arg("update");
-        bounded_run::run("apt-get update", update, Vec::new(), LISTS_LIMIT)?
-            .into_text("apt-get update")?;
+        bounded_run::text("apt-get update", update, LISTS_LIMIT)?;
         download(package, work.path(), &["-o", &lists])?;
     }
     let packages = fs::read_dir(work.path())?.filter_map(|entry| Some(entry.ok()?.path()));
@@ -57,7 +56,7 @@ fn unpack(package: &str, folder: &Path) -> Result<()> {
     let fresh = work.path().join("root");
     let mut unpacking = Command::new("dpkg");
     unpacking.arg("-x").arg(&file).arg(&fresh);
-    bounded_run::run("dpkg -x", unpacking, Vec::new(), UNPACK_LIMIT)?.into_text("dpkg -x")?;
+    bounded_run::text("dpkg -x", unpacking, UNPACK_LIMIT)?;
     match fs::rename(&fresh, folder) {
         // Another process was faster.
         Err(_) if folder.is_dir() => Ok(()),
@@ -68,9 +67,7 @@ fn unpack(package: &str, folder: &Path) -> Result<()> {
 fn download(package: &str, work: &Path, options: &[&str]) -> Result<()> {
     let mut download = apt_get(work, options);
     download.args(["download", package]);
-    bounded_run::run("apt-get download", download, Vec::new(), DOWNLOAD_LIMIT)?
-        .into_text("apt-get download")?;
-    Ok(())
+    bounded_run::text("apt-get download", download, DOWNLOAD_LIMIT).map(drop)
 }
 
 fn apt_get(work: &Path, options: &[&str]) -> Command {

@@ -12,7 +12,7 @@ use std::{env, fs};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tempfile::NamedTempFile;
 
 /// One file of figures, being filled.
@@ -37,7 +37,7 @@ impl Figures {
         let now = humantime::format_rfc3339_seconds(SystemTime::now());
         figures.set("started_utc", now.to_string())?;
         figures.set("revision", revision(&crate::checkout()))?;
-        figures.set("machine", Machine::observe())?;
+        figures.set("machine", machine())?;
         Ok(figures)
     }
 
@@ -96,39 +96,20 @@ pub(crate) fn readable_file_in(folder: &Path) -> Result<NamedTempFile> {
 
 // Machine, time and revision of the figures. Values that the system does not report are `null`.
 
-/// The machine that measured.
-#[derive(Clone, Debug, Serialize)]
-pub struct Machine {
-    /// The processor's name.
-    pub cpu: Option<String>,
-    /// Cores that this process may use.
-    pub cores: Option<usize>,
-    /// Total memory.
-    pub memory_bytes: Option<u64>,
-    /// Name and release of the operating system's kernel.
-    pub kernel: String,
-    /// The one-minute load average before the run: well above zero, other processes used the machine.
-    pub load_average_1_min: Option<f64>,
-}
-
-impl Machine {
-    /// Reads this machine's current state.
-    #[must_use]
-    pub fn observe() -> Self {
-        let system = rustix::system::uname();
-        let text = |file: &str| fs::read_to_string(file).unwrap_or_default();
-        Self {
-            cpu: value_of(&text("/proc/cpuinfo"), "model name").map(str::to_owned),
-            cores: std::thread::available_parallelism().ok().map(Into::into),
-            memory_bytes: bytes_of(&text("/proc/meminfo"), "MemTotal"),
-            kernel: format!(
-                "{} {}",
-                system.sysname().to_string_lossy(),
-                system.release().to_string_lossy()
-            ),
-            load_average_1_min: load_average(),
-        }
-    }
+/// The machine that measured: its processor, the cores that this process may use, its memory, the kernel, and the one-minute load average
+/// before the run: well above zero, other processes used the machine.
+fn machine() -> Value {
+    let system = rustix::system::uname();
+    let text = |file: &str| fs::read_to_string(file).unwrap_or_default();
+    let [name, release] = [system.sysname(), system.release()].map(|part| part.to_string_lossy());
+    let cores = std::thread::available_parallelism().ok();
+    json!({
+        "cpu": value_of(&text("/proc/cpuinfo"), "model name"),
+        "cores": cores.map(usize::from),
+        "memory_bytes": bytes_of(&text("/proc/meminfo"), "MemTotal"),
+        "kernel": format!("{name} {release}"),
+        "load_average_1_min": load_average(),
+    })
 }
 
 /// Memory available to programs now, in bytes.
@@ -174,8 +155,7 @@ fn value_of<'a>(text: &'a str, key: &str) -> Option<&'a str> {
 /// # Errors
 /// When the kernel does not report it.
 pub fn peak_memory(process: u32) -> Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
-    bytes_of(&status, "VmHWM").context("the system does not say how much memory was used")
+    memory(process, "VmHWM")
 }
 
 /// A running process's private memory, in bytes, without the page cache.
@@ -183,8 +163,12 @@ pub fn peak_memory(process: u32) -> Result<u64> {
 /// # Errors
 /// When the kernel does not report it.
 pub fn private_memory(process: u32) -> Result<u64> {
+    memory(process, "RssAnon")
+}
+
+fn memory(process: u32, key: &str) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{process}/status"))?;
-    bytes_of(&status, "RssAnon").context("the system does not say how much memory is used")
+    bytes_of(&status, key).with_context(|| format!("the system does not report {key}"))
 }
 
 fn bytes_of(text: &str, key: &str) -> Option<u64> {

@@ -1,6 +1,8 @@
 //! Entries for tests and benches of the log: transactions of a wanted size that are valid binlog
 //! events, rotations, memberships, blanks.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use binlog_format::event::EventFlags;
 use binlog_format::events::{
     CommitTimestamp, EncodeEvent, EventOrigin, FormatDescription, LogicalClock, ServerVersion,
@@ -119,22 +121,13 @@ pub fn rotate(op_id: OpId) -> Entry {
 /// A membership entry with these voters.
 #[must_use]
 pub fn membership(op_id: OpId, voters: &[u64]) -> Entry {
-    let ids = voters.iter().copied().map(MemberId);
-    let nodes = ids.clone().map(|id| {
-        (
-            id,
-            MemberRecord {
-                name: format!("member-{id}"),
-                ..MemberRecord::default()
-            },
-        )
-    });
-    let membership = Membership::new_with_defaults(vec![ids.collect()], []);
-    let membership = Membership::new(
-        membership.get_joint_config().clone(),
-        nodes.collect::<std::collections::BTreeMap<_, _>>(),
-    )
-    .unwrap_or(membership);
+    let voters: BTreeSet<MemberId> = voters.iter().copied().map(MemberId).collect();
+    let record = |id: &MemberId| MemberRecord {
+        name: format!("member-{id}"),
+        ..MemberRecord::default()
+    };
+    let nodes: BTreeMap<_, _> = voters.iter().map(|id| (*id, record(id))).collect();
+    let membership = Membership::new(vec![voters], nodes).expect("each voter is a node");
     let payload = MembershipPayload::seal(membership);
     entry(op_id, EntryPayload::Membership(payload))
 }

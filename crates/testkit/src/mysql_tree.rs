@@ -83,14 +83,7 @@ impl MysqlTree {
     /// When there is none. A test that needs a mysqld fails without one; it is never skipped.
     #[must_use]
     pub fn require() -> Self {
-        assert!(
-            env::var_os(QUICK_VARIABLE).is_none(),
-            "this test uses a mysqld, but its name does not contain `mysqld`: `cargo xtask test --quick` leaves tests out by that"
-        );
-        match Self::locate() {
-            Ok(tree) => tree,
-            Err(error) => panic!("{error:#}"),
-        }
+        required(Self::locate())
     }
 
     /// As [`MysqlTree::require`], for callers that report errors themselves.
@@ -112,7 +105,7 @@ impl MysqlTree {
             return installed_tree(Path::new(&mysqld), Origin::Variable)
                 .with_context(|| format!("${MYSQLD_VARIABLE} names no usable mysqld"));
         }
-        Self::read(&Self::description_file())
+        Self::read_in(&Self::folder())
     }
 
     /// The tree of the oldest MySQL that is tested.
@@ -121,16 +114,8 @@ impl MysqlTree {
     /// When there is none, as [`MysqlTree::require`].
     #[must_use]
     pub fn require_oldest() -> Self {
-        assert!(
-            env::var_os(QUICK_VARIABLE).is_none(),
-            "this test uses a mysqld, but its name does not contain `mysqld`: `cargo xtask test --quick` leaves tests out by that"
-        );
-        match Self::read_in(&Self::oldest_folder()) {
-            Ok(tree) => tree,
-            Err(error) => {
-                panic!("this test needs an old MySQL: run `cargo xtask mysql --oldest` ({error:#})")
-            }
-        }
+        let tree = Self::read_in(&Self::oldest_folder());
+        required(tree.context("run `cargo xtask mysql --oldest`"))
     }
 
     /// The folder of the oldest MySQL.
@@ -151,12 +136,6 @@ impl MysqlTree {
     #[must_use]
     pub fn folder() -> PathBuf {
         crate::checkout().join(FOLDER)
-    }
-
-    /// The description file in that folder.
-    #[must_use]
-    pub fn description_file() -> PathBuf {
-        Self::folder().join(DESCRIPTION)
     }
 
     /// Reads a description file; relative paths in it become absolute.
@@ -353,6 +332,14 @@ impl MysqlTree {
     }
 }
 
+fn required(tree: Result<MysqlTree>) -> MysqlTree {
+    assert!(
+        env::var_os(QUICK_VARIABLE).is_none(),
+        "this test uses a mysqld, but its name does not contain `mysqld`: `cargo xtask test --quick` leaves tests out by that"
+    );
+    tree.unwrap_or_else(|error| panic!("{error:#}"))
+}
+
 // A tree of installed programs: an existing mysqld and the programs next to it.
 
 const VERSION_LIMIT: Duration = Duration::from_secs(30);
@@ -366,10 +353,7 @@ impl MysqlTree {
         let mut command = self.command(&self.mysqld);
         command.args(["--no-defaults", "--version"]);
         let what = format!("{} --version", self.mysqld.display());
-        version_of(
-            &bounded_run::run(what.as_str(), command, Vec::new(), VERSION_LIMIT)?
-                .into_text(&what)?,
-        )
+        version_of(&bounded_run::text(&what, command, VERSION_LIMIT)?)
     }
 }
 

@@ -255,9 +255,7 @@ pub(crate) fn unmount(folder: &Path) -> Result<()> {
 pub(crate) fn run(program: &str, arguments: &[&OsStr]) -> Result<()> {
     let mut command = Command::new(program);
     command.args(arguments);
-    bounded_run::run(program, command, Vec::new(), LIMIT)?
-        .into_text(program)
-        .map(drop)
+    bounded_run::text(program, command, LIMIT).map(drop)
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub fn file_header(bytes: &[u8]) -> bool {
         // No log sets this bit, and the writer leaves it out of the checksum.
         return true;
     }
-    let written = written_again(&start.header);
+    let written = encode_file_header(&mut start.header.clone()).into();
     let again = scan_noted_start(written).expect("what was written is read");
     let end = again.header.end;
     assert_eq!(
@@ -40,10 +40,6 @@ pub fn file_header(bytes: &[u8]) -> bool {
         }
     );
     true
-}
-
-fn written_again(header: &FileHeader) -> Bytes {
-    encode_file_header(&mut header.clone()).into()
 }
 
 /// Reads a file of the log at every depth, and searches for entries after offsets in it. Returns the number of entries up to the first

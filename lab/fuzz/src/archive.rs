@@ -8,55 +8,42 @@ use crate::{Target, is_written_the_same, repair};
 const UNPACKED: usize = 1 << 20;
 
 pub(crate) const TARGETS: &[Target] = &[
-    Target::new(
-        "archive-manifest",
-        "what a piece of an archive says of itself",
-        |bytes| is_written_the_same(bytes, fuzzing::manifest),
-    ),
-    Target::new(
-        "archive-listing",
-        "the names of an archive's objects, and the next one to archive",
-        |bytes| std::str::from_utf8(bytes).is_ok_and(|text| fuzzing::listing(text) > 0),
-    ),
-    Target::new(
-        "archive-piece",
-        "a piece of a log's file that is packed, and an object that is unpacked",
-        archive_piece,
-    )
-    .within(8 * UNPACKED, 64),
-    Target::new(
-        "archive-encrypted",
-        "an object of an archive that is decrypted and unpacked",
-        |bytes| match bytes.split_first_chunk() {
+    // What a piece of an archive says of itself.
+    Target::new("archive-manifest", |bytes| {
+        is_written_the_same(bytes, fuzzing::manifest)
+    }),
+    // The names of an archive's objects, and the next one to archive.
+    Target::new("archive-listing", |bytes| {
+        std::str::from_utf8(bytes).is_ok_and(|text| fuzzing::listing(text) > 0)
+    }),
+    // A piece of a log's file that is packed, and an object that is unpacked.
+    Target::new("archive-piece", archive_piece).within(8 * UNPACKED, 64),
+    // An object of an archive that is decrypted and unpacked.
+    Target::new("archive-encrypted", |bytes| {
+        match bytes.split_first_chunk() {
             Some((size, object)) => {
                 let bytes = u32::from_le_bytes(*size) as usize % UNPACKED;
                 fuzzing::decrypted(object, bytes as u64)
             }
             None => false,
-        },
-    )
+        }
+    })
     .within(8 * UNPACKED, 64),
-    Target::new(
-        "archive-keys",
-        "files of the keys with which an archive is encrypted and read",
-        |bytes| match (bytes.split_first(), std::str::from_utf8(bytes)) {
+    // Files of the keys with which an archive is encrypted and read.
+    Target::new("archive-keys", |bytes| {
+        match (bytes.split_first(), std::str::from_utf8(bytes)) {
             (Some((which, _)), Ok(text)) if which.is_ascii() => {
                 fuzzing::keys(&text[1..], which % 2 == 1)
             }
             _ => false,
-        },
-    ),
-    Target::new(
-        "archive-base-manifest",
-        "what a base backup says of itself",
-        |bytes| is_written_the_same(bytes, fuzzing::base_manifest),
-    ),
-    Target::new(
-        "archive-base-tar",
-        "the data of a base backup as they are unpacked",
-        archive_base_tar,
-    )
-    .within(UNPACKED, 64),
+        }
+    }),
+    // What a base backup says of itself.
+    Target::new("archive-base-manifest", |bytes| {
+        is_written_the_same(bytes, fuzzing::base_manifest)
+    }),
+    // The data of a base backup as they are unpacked.
+    Target::new("archive-base-tar", archive_base_tar).within(UNPACKED, 64),
 ];
 
 /// The first two bytes are the number of expected files, the next four the number of bytes.

@@ -21,36 +21,16 @@ use crate::{Target, repair};
 const INFLATED: usize = MAX_UNCOMPRESSED_BYTES as usize + (320 << 10) + (64 << 10);
 
 pub(crate) const TARGETS: &[Target] = &[
-    Target::new(
-        "event",
-        "one event with its header, from a mysqld, a file or another member",
-        event,
-    )
-    .within(INFLATED, 32),
-    Target::new(
-        "event-stream",
-        "consecutive events, as in a dump and in a payload",
-        event_stream,
-    )
-    .within(INFLATED + MAX_TRANSACTION_BYTES as usize, 32),
-    Target::new(
-        "applier-transaction",
-        "a transaction for tables that the target has otherwise than the log, and the statements that apply it",
-        applier::fuzzing::transaction,
-    )
-    .within(1 << 20, 256),
-    Target::new(
-        "gtid-set",
-        "a set of GTIDs in its binary form, from events, replicas and clients",
-        gtid_set,
-    )
-    .within(32 << 10, 64),
-    Target::new(
-        "gtid-text",
-        "GTIDs as text, from mysqld, operators and documents",
-        gtid_text,
-    )
-    .within(32 << 10, 64),
+    // One event with its header, from a mysqld, a file or another member.
+    Target::new("event", event).within(INFLATED, 32),
+    // Consecutive events, as in a dump and in a payload.
+    Target::new("event-stream", event_stream).within(INFLATED + MAX_TRANSACTION_BYTES as usize, 32),
+    // A transaction for tables that the target has otherwise than the log, and the statements that apply it.
+    Target::new("applier-transaction", applier::fuzzing::transaction).within(1 << 20, 256),
+    // A set of GTIDs in its binary form, from events, replicas and clients.
+    Target::new("gtid-set", gtid_set).within(32 << 10, 64),
+    // GTIDs as text, from mysqld, operators and documents.
+    Target::new("gtid-text", gtid_text).within(32 << 10, 64),
 ];
 
 /// A value read from a view and written must be read the same.

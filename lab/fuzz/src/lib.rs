@@ -25,8 +25,6 @@ type Read = fn(&[u8]) -> bool;
 pub struct Target {
     /// The name of its folders in `corpus/` and `found/`.
     pub name: &'static str,
-    /// The input's kind, and its source in the product.
-    pub what: &'static str,
     read: Read,
     memory: Bound,
 }
@@ -45,13 +43,9 @@ const DOCUMENT: Bound = Bound {
 };
 
 impl Target {
-    const fn new(name: &'static str, what: &'static str, read: Read) -> Self {
-        Self {
-            name,
-            what,
-            read,
-            memory: DOCUMENT,
-        }
+    const fn new(name: &'static str, read: Read) -> Self {
+        let memory = DOCUMENT;
+        Self { name, read, memory }
     }
 
     /// The same with another bound.

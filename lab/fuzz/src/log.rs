@@ -9,34 +9,18 @@ use crate::{Target, document, is_written_the_same, repair};
 const WINDOWS: usize = 2 << 20;
 
 pub(crate) const TARGETS: &[Target] = &[
-    Target::new(
-        "log-file",
-        "a file of the ring's log, from the disk",
-        log_file,
-    )
-    .within(WINDOWS, 64),
-    Target::new(
-        "log-file-header",
-        "the header of such a file, which a leader sends to a member whose entries are purged",
-        log_file_header,
-    )
-    .within(WINDOWS, 64),
-    Target::new("log-index", "the list of the log's files", log_index),
-    Target::new(
-        "log-marker",
-        "what stands before each entry of the log",
-        log_marker,
-    ),
-    Target::new(
-        "hard-state",
-        "a record of vote, commit mark, purge floor and the like",
-        hard_state,
-    ),
-    Target::new(
-        "cut-tail",
-        "the document of a tail that was cut off the log",
-        cut_tail,
-    ),
+    // A file of the ring's log, from the disk.
+    Target::new("log-file", log_file).within(WINDOWS, 64),
+    // The header of such a file, which a leader sends to a member whose entries are purged.
+    Target::new("log-file-header", log_file_header).within(WINDOWS, 64),
+    // The list of the log's files.
+    Target::new("log-index", log_index),
+    // What stands before each entry of the log.
+    Target::new("log-marker", log_marker),
+    // A record of vote, commit mark, purge floor and the like.
+    Target::new("hard-state", hard_state),
+    // The document of a tail that was cut off the log.
+    Target::new("cut-tail", cut_tail),
 ];
 
 fn log_file(bytes: &[u8]) -> bool {

@@ -17,71 +17,32 @@ const READ_AHEAD: usize = 5 << 20;
 const PATTERNS: usize = 1 << 20;
 
 pub(crate) const TARGETS: &[Target] = &[
-    Target::new(
-        "packets",
-        "bytes of a connection, in packets of one chunk or several",
-        packets,
-    ),
-    Target::new("greeting", "the first packet of a mysqld", client::greeting),
-    Target::new(
-        "login-answer",
-        "packets of a mysqld during a login: another plugin, its public key, an error",
-        client::login_answer,
-    )
-    .within(PATTERNS, 128),
-    Target::new(
-        "login",
-        "all packets of a mysqld until the end of the login, in turn with the client",
-        client::login,
-    )
-    .within(2 * PATTERNS, 128),
-    Target::new(
-        "statement-answer",
-        "a mysqld's answer to a statement, with columns and rows",
-        |bytes| client::answer(bytes).is_some(),
-    )
-    .within(512 << 10, 256),
-    Target::new(
-        "table-shapes",
-        "a mysqld's answers about the columns, keys and foreign keys of tables",
-        table_shapes,
-    ),
-    Target::new(
-        "dump-event",
-        "an event of a dump, after its semi-sync header",
-        dump_event,
-    ),
-    Target::new(
-        "server-words",
-        "a mysqld's version, its address, and the lines of SHOW GRANTS",
-        server_words,
-    ),
-    Target::new(
-        "client-login",
-        "the first packet of a client of the binlog server",
-        server::login,
-    ),
-    Target::new(
-        "dump-request",
-        "what a replica registers with, and asks for",
-        server::dump_request,
-    ),
-    Target::new(
-        "binlog-server-sql",
-        "a statement to the binlog server",
-        server::statement,
-    ),
-    Target::new(
-        "mysqld-files",
-        "the index and the UUID of a mysqld, what the system says of its process, and its options",
-        mysqld::server_file,
-    ),
-    Target::new(
-        "mysqld-binlog",
-        "the last binlog file of a mysqld that has ended, of which a tail may have to go",
-        mysqld_binlog,
-    )
-    .within(READ_AHEAD, 64),
+    // Bytes of a connection, in packets of one chunk or several.
+    Target::new("packets", packets),
+    // The first packet of a mysqld.
+    Target::new("greeting", client::greeting),
+    // Packets of a mysqld during a login: another plugin, its public key, an error.
+    Target::new("login-answer", client::login_answer).within(PATTERNS, 128),
+    // All packets of a mysqld until the end of the login, in turn with the client.
+    Target::new("login", client::login).within(2 * PATTERNS, 128),
+    // A mysqld's answer to a statement, with columns and rows.
+    Target::new("statement-answer", |bytes| client::answer(bytes).is_some()).within(512 << 10, 256),
+    // A mysqld's answers about the columns, keys and foreign keys of tables.
+    Target::new("table-shapes", table_shapes),
+    // An event of a dump, after its semi-sync header.
+    Target::new("dump-event", dump_event),
+    // A mysqld's version, its address, and the lines of SHOW GRANTS.
+    Target::new("server-words", server_words),
+    // The first packet of a client of the binlog server.
+    Target::new("client-login", server::login),
+    // What a replica registers with, and asks for.
+    Target::new("dump-request", server::dump_request),
+    // A statement to the binlog server.
+    Target::new("binlog-server-sql", server::statement),
+    // The index and the UUID of a mysqld, what the system says of its process, and its options.
+    Target::new("mysqld-files", mysqld::server_file),
+    // The last binlog file of a mysqld that has ended, of which a tail may have to go.
+    Target::new("mysqld-binlog", mysqld_binlog).within(READ_AHEAD, 64),
 ];
 
 /// Most bytes of a packet that are accepted.

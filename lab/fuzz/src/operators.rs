@@ -8,57 +8,40 @@ use witness_bin::fuzzing as program;
 use crate::{Target, document, is_written_the_same};
 
 pub(crate) const TARGETS: &[Target] = &[
-    Target::new("configuration", "the configuration file", |bytes| {
+    // The configuration file.
+    Target::new("configuration", |bytes| {
         std::str::from_utf8(bytes).is_ok_and(program::configuration)
     })
     .within(256 << 10, 4096),
-    Target::new(
-        "configuration-value",
-        "a duration, size or address in a configuration or on the command line",
-        |bytes| std::str::from_utf8(bytes).is_ok_and(program::value),
-    ),
-    Target::new(
-        "http-order",
-        "the body of an order over HTTP",
-        program::http_order,
-    ),
-    Target::new(
-        "http-connection",
-        "the bytes of a client on the HTTP port",
-        |bytes| program::http_connection(MEMBER, bytes),
-    )
+    // A duration, size or address in a configuration or on the command line.
+    Target::new("configuration-value", |bytes| {
+        std::str::from_utf8(bytes).is_ok_and(program::value)
+    }),
+    // The body of an order over HTTP.
+    Target::new("http-order", program::http_order),
+    // The bytes of a client on the HTTP port.
+    Target::new("http-connection", |bytes| {
+        program::http_connection(MEMBER, bytes)
+    })
     .within(2 << 20, 256),
-    Target::new(
-        "tls-files",
-        "a file of certificates and keys in PEM",
-        tls_files,
-    )
-    .within(512 << 10, 256),
-    Target::new(
-        "secret-file",
-        "a file with a password or a token",
-        secret_file,
-    ),
-    Target::new(
-        "command",
-        "a command of an operator, its events, and a member's status",
-        command,
-    ),
-    Target::new(
-        "identity",
-        "the identity file of a data directory",
-        |bytes| is_written_the_same(bytes, member::fuzzing::identity),
-    ),
-    Target::new(
-        "mysqld-note",
-        "a member's records about its mysqld: its state, a copy, a start, its events, a trimmed tail",
-        |bytes| is_written_the_same(bytes, server::note),
-    ),
-    Target::new(
-        "conversion-journal",
-        "what was done of a conversion to a ring or back",
-        |bytes| is_written_the_same(bytes, program::journal),
-    ),
+    // A file of certificates and keys in PEM.
+    Target::new("tls-files", tls_files).within(512 << 10, 256),
+    // A file with a password or a token.
+    Target::new("secret-file", secret_file),
+    // A command of an operator, its events, and a member's status.
+    Target::new("command", command),
+    // The identity file of a data directory.
+    Target::new("identity", |bytes| {
+        is_written_the_same(bytes, member::fuzzing::identity)
+    }),
+    // A member's records about its mysqld: its state, a copy, a start, its events, a trimmed tail.
+    Target::new("mysqld-note", |bytes| {
+        is_written_the_same(bytes, server::note)
+    }),
+    // What was done of a conversion to a ring or back.
+    Target::new("conversion-journal", |bytes| {
+        is_written_the_same(bytes, program::journal)
+    }),
 ];
 
 /// The status of the member asked over HTTP.

@@ -10,42 +10,20 @@ use crate::{Target, is_written_the_same};
 const PAYLOAD: usize = 16 << 20;
 
 pub(crate) const TARGETS: &[Target] = &[
-    Target::new(
-        "append-stream",
-        "a leader's entries, in messages, whole and in pieces, packed or not",
-        append_stream,
-    )
-    .within(PAYLOAD, 128),
-    Target::new(
-        "ring-message",
-        "votes, transfers, heartbeats, reports, questions and their answers, and identities",
-        ring_message,
-    ),
-    Target::new(
-        "proxy-requests",
-        "what a leader asks of a proxy in a session",
-        |bytes| fuzzing::proxy_requests(bytes) > 0,
-    ),
-    Target::new(
-        "proxy-answers",
-        "what a proxy answers in a session",
-        |bytes| fuzzing::proxy_answers(bytes) > 0,
-    ),
-    Target::new(
-        "call-metadata",
-        "the metadata of a call, with ring, caller and addressed member",
-        fuzzing::call_metadata,
-    ),
-    Target::new(
-        "certificate",
-        "a caller's certificate, which says what it may do",
-        fuzzing::certificate,
-    ),
-    Target::new(
-        "membership",
-        "the membership of an entry, with all that its records carry for the ring",
-        membership,
-    ),
+    // A leader's entries, in messages, whole and in pieces, packed or not.
+    Target::new("append-stream", append_stream).within(PAYLOAD, 128),
+    // Votes, transfers, heartbeats, reports, questions and their answers, and identities.
+    Target::new("ring-message", ring_message),
+    // What a leader asks of a proxy in a session.
+    Target::new("proxy-requests", |bytes| fuzzing::proxy_requests(bytes) > 0),
+    // What a proxy answers in a session.
+    Target::new("proxy-answers", |bytes| fuzzing::proxy_answers(bytes) > 0),
+    // The metadata of a call, with ring, caller and addressed member.
+    Target::new("call-metadata", fuzzing::call_metadata),
+    // A caller's certificate, which says what it may do.
+    Target::new("certificate", fuzzing::certificate),
+    // The membership of an entry, with all that its records carry for the ring.
+    Target::new("membership", membership),
 ];
 
 fn append_stream(bytes: &[u8]) -> bool {

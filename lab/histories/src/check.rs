@@ -1,63 +1,25 @@
 //! Anomalies that no serial order explains.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use crate::graph::{Before, Graph};
 use crate::history::{Access, List, Operation, Outcome, Transaction, Value};
 
-/// An anomaly.
+/// What no serial order explains:
+///
+/// - A list has a value twice, or one that no transaction appended to it.
+/// - A read returned a value of a refused transaction (Adya's G1a), or a part of another transaction's appends to a list (G1b).
+/// - A transaction does not see its own appends.
+/// - Two transactions read a list, and neither result is a prefix of the other: one of them read lost values.
+/// - A cycle of transactions, each of which precedes the next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Anomaly {
-    /// A list has a value twice.
-    Twice {
-        /// The value.
-        value: Value,
-        /// The transaction that read it.
-        reader: usize,
-    },
-    /// A list has a value that no transaction appended to it.
-    Invented {
-        /// The value.
-        value: Value,
-        /// The transaction that read it.
-        reader: usize,
-    },
-    /// A read returned a value of a refused transaction (Adya's G1a).
-    Refused {
-        /// The value.
-        value: Value,
-        /// The transaction that read it.
-        reader: usize,
-    },
-    /// A read returned a part of another transaction's appends to a list (Adya's G1b).
-    Part {
-        /// The appending transaction.
-        writer: usize,
-        /// The transaction that read it.
-        reader: usize,
-    },
-    /// A transaction does not see its own appends.
-    OwnWrite {
-        /// The transaction.
-        reader: usize,
-    },
-    /// Two transactions read a list, and neither result is a prefix of the other: one of them read lost values.
-    Parted {
-        /// The list.
-        list: List,
-        /// One of the transactions.
-        one: usize,
-        /// The other transaction.
-        other: usize,
-    },
-    /// A cycle of transactions, each of which precedes the next.
-    Circle {
-        /// The kind of the cycle.
-        kind: Circle,
-        /// The transactions and why each comes before the next, the last before the first.
-        steps: Vec<(usize, &'static str)>,
-    },
+pub struct Anomaly {
+    /// The transactions involved, by index.
+    pub transactions: Vec<usize>,
+    /// What is wrong with them.
+    pub words: String,
+    /// The kind of the cycle, if it is one.
+    pub circle: Option<Circle>,
 }
 
 /// The edges of a cycle, in Adya's names.
@@ -76,63 +38,24 @@ pub enum Circle {
 }
 
 impl Anomaly {
-    /// The transactions involved, by index.
-    #[must_use]
-    pub fn transactions(&self) -> Vec<usize> {
-        match self {
-            Self::Twice { reader, .. }
-            | Self::Invented { reader, .. }
-            | Self::Refused { reader, .. }
-            | Self::OwnWrite { reader } => vec![*reader],
-            Self::Part { writer, reader } => vec![*writer, *reader],
-            Self::Parted { one, other, .. } => vec![*one, *other],
-            Self::Circle { steps, .. } => steps.iter().map(|(at, _)| *at).collect(),
-        }
-    }
-}
-
-impl fmt::Display for Anomaly {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Twice { value, reader } => write!(f, "{value} is twice in what {reader} read"),
-            Self::Invented { value, reader } => {
-                write!(
-                    f,
-                    "{value} was read by {reader}, and no transaction appended it there"
-                )
-            }
-            Self::Refused { value, reader } => {
-                write!(f, "{value} is in what {reader} read, and was refused")
-            }
-            Self::Part { writer, reader } => {
-                write!(f, "{reader} read a part of what {writer} appended")
-            }
-            Self::OwnWrite { reader } => write!(f, "{reader} does not read what it appended"),
-            Self::Parted { list, one, other } => write!(
-                f,
-                "list {list} as {one} read it and as {other} read it cannot both have been"
-            ),
-            Self::Circle { kind, steps } => {
-                write!(f, "{kind:?}: ")?;
-                for (transaction, why) in steps {
-                    write!(f, "{transaction} {why} ")?;
-                }
-                write!(f, "{}", steps.first().map_or(0, |(first, _)| *first))
-            }
+    fn of(transactions: &[usize], words: String) -> Self {
+        Self {
+            transactions: transactions.to_vec(),
+            words,
+            circle: None,
         }
     }
 }
 
 /// All anomalies found by [`check`] as text: each with its transactions, of which at most `shown` characters each.
-#[must_use]
 pub fn check_in_words(transactions: &[Transaction], shown: usize) -> Vec<String> {
     let shortened = |at: usize| {
         let words = format!("{at}: {:?}", transactions[at]);
         words.chars().take(shown).collect::<String>()
     };
     let words = check(transactions).into_iter().map(|anomaly| {
-        let named: Vec<String> = anomaly.transactions().into_iter().map(shortened).collect();
-        format!("{anomaly}; {}", named.join("; "))
+        let named: Vec<String> = anomaly.transactions.into_iter().map(shortened).collect();
+        format!("{}; {}", anomaly.words, named.join("; "))
     });
     words.collect()
 }
@@ -141,7 +64,6 @@ pub fn check_in_words(transactions: &[Transaction], shown: usize) -> Vec<String>
 ///
 /// # Panics
 /// When the clients append a value twice, which makes a check impossible.
-#[must_use]
 pub fn check(transactions: &[Transaction]) -> Vec<Anomaly> {
     let writers = writers(transactions);
     let mut found = Vec::new();
@@ -178,6 +100,7 @@ fn check_reads(
     reader: usize,
     found: &mut Vec<Anomaly>,
 ) {
+    let mut add = |named: &[usize], words| found.push(Anomaly::of(named, words));
     let mut own: BTreeMap<List, Vec<Value>> = BTreeMap::new();
     for operation in &transactions[reader].operations {
         let (list, values) = match operation {
@@ -189,38 +112,38 @@ fn check_reads(
         };
         let own = own.get(&list).map_or(&[][..], Vec::as_slice);
         if !values.ends_with(own) {
-            found.push(Anomaly::OwnWrite { reader });
+            add(
+                &[reader],
+                format!("{reader} does not read what it appended"),
+            );
         }
         let mut seen = BTreeSet::new();
         let mut by = BTreeMap::<usize, usize>::new();
         for value in values {
             if !seen.insert(*value) {
-                found.push(Anomaly::Twice {
-                    value: *value,
-                    reader,
-                });
+                let words = format!("{value} is twice in what {reader} read");
+                add(&[reader], words);
             }
             match writers.get(value) {
                 Some((writer, there)) if *there == list => {
                     *by.entry(*writer).or_default() += 1;
                     if transactions[*writer].outcome == Outcome::Failed {
-                        found.push(Anomaly::Refused {
-                            value: *value,
-                            reader,
-                        });
+                        let words = format!("{value} is in what {reader} read, and was refused");
+                        add(&[reader], words);
                     }
                 }
-                _ => found.push(Anomaly::Invented {
-                    value: *value,
-                    reader,
-                }),
+                _ => {
+                    let words = "and no transaction appended it there";
+                    add(&[reader], format!("{value} was read by {reader}, {words}"));
+                }
             }
         }
         for (writer, read) in by {
             let all = transactions[writer].appends();
             let all = all.filter(|(there, _)| *there == list).count();
             if writer != reader && read < all {
-                found.push(Anomaly::Part { writer, reader });
+                let words = format!("{reader} read a part of what {writer} appended");
+                add(&[writer, reader], words);
             }
         }
     }
@@ -245,11 +168,10 @@ fn orders(transactions: &[Transaction], found: &mut Vec<Anomaly>) -> BTreeMap<Li
         for (list, values) in transaction.reads() {
             let (other, all) = longest[&list];
             if !all.starts_with(values) {
-                found.push(Anomaly::Parted {
-                    list,
-                    one: other,
-                    other: reader,
-                });
+                let words = format!(
+                    "list {list} as {other} read it and as {reader} read it cannot both have been"
+                );
+                found.push(Anomaly::of(&[other, reader], words));
             }
         }
     }
@@ -388,7 +310,16 @@ fn in_words(circle: &[(usize, Before)], transactions: usize) -> Anomaly {
     if let Some(first) = (0..steps.len()).min_by_key(|at| steps[*at].0) {
         steps.rotate_left(first);
     }
-    Anomaly::Circle { kind, steps }
+    let mut words = format!("{kind:?}: ");
+    for (transaction, why) in &steps {
+        words += &format!("{transaction} {why} ");
+    }
+    words += &steps.first().map_or(0, |(first, _)| *first).to_string();
+    Anomaly {
+        transactions: steps.into_iter().map(|(at, _)| at).collect(),
+        words,
+        circle: Some(kind),
+    }
 }
 
 #[cfg(test)]
@@ -430,7 +361,7 @@ mod tests {
     fn kind(history: &[Transaction]) -> Option<Circle> {
         match check(history).as_slice() {
             [] => None,
-            [Anomaly::Circle { kind, .. }] => Some(*kind),
+            [one] if one.circle.is_some() => one.circle,
             other => panic!("{other:?}"),
         }
     }
@@ -456,42 +387,34 @@ mod tests {
             ..at(0, 1, &[append(1, 9)])
         };
         let two = at(0, 1, &[append(1, 7), append(1, 8)]);
-        let table = [
+        let table: [(Vec<Transaction>, (&[usize], &str)); 5] = [
             (
                 vec![at(0, 1, &[append(1, 5)]), at(2, 3, &[read(1, &[5, 5])])],
-                Anomaly::Twice {
-                    value: 5,
-                    reader: 1,
-                },
+                (&[1], "5 is twice in what 1 read"),
             ),
             (
                 vec![at(0, 1, &[append(2, 5)]), at(2, 3, &[read(1, &[5])])],
-                Anomaly::Invented {
-                    value: 5,
-                    reader: 1,
-                },
+                (
+                    &[1],
+                    "5 was read by 1, and no transaction appended it there",
+                ),
             ),
             (
                 vec![failed, at(2, 3, &[read(1, &[9])])],
-                Anomaly::Refused {
-                    value: 9,
-                    reader: 1,
-                },
+                (&[1], "9 is in what 1 read, and was refused"),
             ),
             (
                 vec![two, at(0, 3, &[read(1, &[7])])],
-                Anomaly::Part {
-                    writer: 0,
-                    reader: 1,
-                },
+                (&[0, 1], "1 read a part of what 0 appended"),
             ),
             (
                 vec![at(0, 1, &[append(1, 5), read(1, &[])])],
-                Anomaly::OwnWrite { reader: 0 },
+                (&[0], "0 does not read what it appended"),
             ),
         ];
-        for (history, expected) in table {
-            assert!(check(&history).contains(&expected), "{expected}");
+        for (history, (transactions, words)) in table {
+            let expected = Anomaly::of(transactions, words.to_owned());
+            assert!(check(&history).contains(&expected), "{words}");
         }
     }
 
@@ -504,11 +427,8 @@ mod tests {
             at(4, 5, &[append(1, 6)]),
             at(6, 7, &[read(1, &[6])]),
         ];
-        let parted = Anomaly::Parted {
-            list: 1,
-            one: 1,
-            other: 3,
-        };
+        let words = "list 1 as 1 read it and as 3 read it cannot both have been";
+        let parted = Anomaly::of(&[1, 3], words.to_owned());
         assert_eq!(check(&history), [parted]);
         // The same without a reader: a later transaction misses it.
         let unread = [
@@ -564,7 +484,7 @@ mod tests {
             follower(at(4, 5, &[read(1, &[])])),
         ];
         assert_eq!(kind(&goes_back), Some(Circle::Time));
-        let told = check(&goes_back)[0].to_string();
+        let told = &check(&goes_back)[0].words;
         assert!(told.contains("was over before"), "{told}");
     }
 

@@ -1,6 +1,6 @@
 //! The precedence graph of transactions, and its cycles.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The reason why one transaction precedes another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,19 +45,48 @@ impl Graph {
 
     /// A shortest cycle through any of its nodes, with the reason for each step from its node to the next; `None` where there is none.
     pub(crate) fn circle(&self) -> Option<Vec<(usize, Before)>> {
-        let component = self.components().into_iter().find(|part| part.len() > 1)?;
-        let circles = component
+        let mut back = Self::with(self.edges.len());
+        for (from, edges) in self.edges.iter().enumerate() {
+            edges.iter().for_each(|(to, why)| back.add(*to, from, *why));
+        }
+        // Without what is before all cycles, and then without what is after them.
+        let left = back.without_firsts(self.without_firsts((0..self.edges.len()).collect()));
+        let circles = left
             .iter()
-            .filter_map(|start| self.shortest_back(*start, &component));
+            .filter_map(|start| self.shortest_back(*start, &left));
         circles.min_by_key(Vec::len)
     }
 
-    fn shortest_back(&self, start: usize, within: &[usize]) -> Option<Vec<(usize, Before)>> {
+    /// Takes away every node to which none of the others leads, and then what is left without one.
+    fn without_firsts(&self, mut nodes: BTreeSet<usize>) -> BTreeSet<usize> {
+        let mut leading = vec![0_usize; self.edges.len()];
+        for next in nodes.iter().flat_map(|node| self.edges[*node].keys()) {
+            leading[*next] += 1;
+        }
+        let firsts = nodes.iter().filter(|node| leading[**node] == 0);
+        let mut firsts: Vec<usize> = firsts.copied().collect();
+        while let Some(first) = firsts.pop() {
+            nodes.remove(&first);
+            for next in self.edges[first].keys() {
+                leading[*next] -= 1;
+                if leading[*next] == 0 && nodes.contains(next) {
+                    firsts.push(*next);
+                }
+            }
+        }
+        nodes
+    }
+
+    fn shortest_back(
+        &self,
+        start: usize,
+        within: &BTreeSet<usize>,
+    ) -> Option<Vec<(usize, Before)>> {
         let mut came: BTreeMap<usize, (usize, Before)> = BTreeMap::new();
         let mut queue = VecDeque::from([start]);
         while let Some(node) = queue.pop_front() {
             for (next, why) in &self.edges[node] {
-                if within.binary_search(next).is_err() || came.contains_key(next) {
+                if !within.contains(next) || came.contains_key(next) {
                     continue;
                 }
                 came.insert(*next, (node, *why));
@@ -82,57 +111,6 @@ impl Graph {
                 return path;
             }
         }
-    }
-
-    /// The strongly connected components, each sorted (Tarjan's algorithm, without recursion: a history is long).
-    fn components(&self) -> Vec<Vec<usize>> {
-        const UNSEEN: usize = usize::MAX;
-        let count = self.edges.len();
-        let (mut index, mut low) = (vec![UNSEEN; count], vec![UNSEEN; count]);
-        let mut on_stack = vec![false; count];
-        let (mut stack, mut parts, mut next) = (Vec::new(), Vec::new(), 0);
-        for root in 0..count {
-            if index[root] != UNSEEN {
-                continue;
-            }
-            let mut calls = vec![(root, self.edges[root].keys())];
-            (index[root], low[root]) = (next, next);
-            next += 1;
-            stack.push(root);
-            on_stack[root] = true;
-            while let Some((node, successors)) = calls.last_mut() {
-                let node = *node;
-                if let Some(successor) = successors.next() {
-                    if index[*successor] == UNSEEN {
-                        (index[*successor], low[*successor]) = (next, next);
-                        next += 1;
-                        stack.push(*successor);
-                        on_stack[*successor] = true;
-                        calls.push((*successor, self.edges[*successor].keys()));
-                    } else if on_stack[*successor] {
-                        low[node] = low[node].min(index[*successor]);
-                    }
-                    continue;
-                }
-                calls.pop();
-                if let Some((parent, _)) = calls.last() {
-                    low[*parent] = low[*parent].min(low[node]);
-                }
-                if low[node] == index[node] {
-                    let mut part = Vec::new();
-                    while let Some(member) = stack.pop() {
-                        on_stack[member] = false;
-                        part.push(member);
-                        if member == node {
-                            break;
-                        }
-                    }
-                    part.sort_unstable();
-                    parts.push(part);
-                }
-            }
-        }
-        parts
     }
 }
 

@@ -27,7 +27,6 @@ pub struct RingModel {
 
 impl RingModel {
     /// The ring of a scope.
-    #[must_use]
     pub fn of(scope: Scope) -> Self {
         let regions = scope.regions.iter().enumerate();
         let all = regions.flat_map(|(at, members)| (0..*members).map(move |_| region(at)));

@@ -1,6 +1,6 @@
 //! The size of an explored ring, and its broken rule.
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use consensus::quorum::{QuorumPolicy, RingRules};
 
 use crate::ring::Term;
@@ -65,48 +65,64 @@ pub enum Broken {
 }
 
 /// Size and bounds of an exploration.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct Scope {
     /// Number of members in each region.
+    #[arg(long, value_delimiter = ',', default_value = "3")]
     pub regions: Vec<usize>,
     /// Members of the last region that join only when a leader adds them.
+    #[arg(long, default_value_t = 0)]
     pub spares: usize,
     /// The operator's rules for the quorum.
+    #[arg(skip = RingRules::from(QuorumPolicy::SingleRegionDynamic))]
     pub rules: RingRules,
     /// Whether the quorum starts as a joint one, in the move from the first region to the second.
+    #[arg(long)]
     pub begins_joint: bool,
     /// The last term; the bootstrap is term 1.
+    #[arg(long, default_value_t = 3)]
     pub terms: Term,
     /// Number of terms after each repair, its own included.
+    #[arg(long, default_value_t = 3)]
     pub terms_after_a_repair: Term,
     /// Maximum length of a log, in entries.
+    #[arg(long, default_value_t = 4)]
     pub entries: usize,
     /// Number of client transactions.
+    #[arg(long, default_value_t = 1)]
     pub writes: u8,
     /// Number of quorum steps.
+    #[arg(long, default_value_t = 0)]
     pub moves: u8,
     /// Number of members added and removed.
+    #[arg(long, default_value_t = 0)]
     pub changes: u8,
     /// Number of leadership transfers.
+    #[arg(long, default_value_t = 0)]
     pub transfers: u8,
     /// Number of times a member is killed and restarted.
+    #[arg(long, default_value_t = 0)]
     pub restarts: u8,
     /// Number of members that lose their disks.
+    #[arg(long, default_value_t = 0)]
     pub wipes: u8,
     /// Number of times a member loses the last entry of its log, which it may have acknowledged. A leader also loses a later membership
     /// that it has not written yet.
+    #[arg(long, default_value_t = 0)]
     pub rots: u8,
     /// Number of plans to repair a lost quorum.
+    #[arg(long, default_value_t = 0)]
     pub plans: u8,
     /// Length of a lease, in ticks; 0 leaves out time and serving.
+    #[arg(long, default_value_t = 0)]
     pub lease: u8,
     /// The broken rule.
+    #[arg(long, value_enum)]
     pub broken: Option<Broken>,
 }
 
 impl Scope {
     /// A ring of these regions without moves, changes, transfers, restarts, losses, repairs and time.
-    #[must_use]
     pub fn of(regions: &[usize]) -> Self {
         Self {
             regions: regions.to_vec(),

@@ -8,14 +8,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::ValueEnum;
-use indicatif::{ProgressBar, ProgressStyle};
 use testkit::distance::check_needs;
 use testkit::figures::{Figures, target_folder};
 use testkit::stop_on_interrupt;
 
 use crate::arguments::Arguments;
 use crate::audit::audit;
-use crate::clients::Clients;
+use crate::clients::{Books, Clients};
 use crate::fault::{Fault, Kind, NEED_LOOP_DEVICES, Script};
 use crate::guide::Guide;
 use crate::ledger::Ledger;
@@ -46,11 +45,9 @@ struct Campaign {
     // In the order of their end.
     readers: Readers,
     clients: Clients,
-    guide: Guide,
+    _guide: Guide,
     stage: Stage,
-    ledger: Ledger,
-    history: History,
-    findings: Findings,
+    books: Books,
     stop: Arc<AtomicBool>,
     log: CycleLog,
     /// Whether all members had recovered, without a fault since.
@@ -77,8 +74,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         .prefix("nemesis-")
         .tempdir()
         .context("cannot make a folder for the ring")?;
-    let bar = bar(arguments)?;
-    let mut log = CycleLog::create(&target_folder().join("nemesis"), seed, bar.clone())?;
+    let mut log = CycleLog::create(&target_folder().join("nemesis"), seed)?;
     log.line(&format!(
         "seed {seed}: nine members and three mysqlds in {}",
         home.path().display()
@@ -86,10 +82,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let stage = Stage::set(arguments, home.path())?;
     let log_path = log.path().to_owned();
     let done = Campaign::open(stage, stop, log).and_then(|mut campaign| {
-        let done = campaign.go_through(arguments, seed, &bar);
+        let done = campaign.go_through(arguments, seed);
         campaign.close(done)
     });
-    bar.finish_and_clear();
     match done {
         Ok(summary) => {
             println!("{}", summary.table());
@@ -141,15 +136,18 @@ impl Campaign {
             }
         };
         stage.furnish(primary)?;
-        let (ledger, history) = (Ledger::default(), History::default());
-        let mut campaign = Self {
-            readers: Readers::start(stage.places(), &direction, &ledger, &history, &findings)?,
-            clients: Clients::start(direction, ledger.clone(), history.clone(), findings.clone())?,
-            guide,
-            stage,
-            ledger,
-            history,
+        let books = Books {
+            direction,
+            ledger: Ledger::default(),
+            history: History::default(),
             findings,
+        };
+        let mut campaign = Self {
+            readers: Readers::start(stage.places(), books.clone())?,
+            clients: Clients::start(books.clone())?,
+            _guide: guide,
+            stage,
+            books,
             stop,
             log,
             calm: false,
@@ -162,7 +160,7 @@ impl Campaign {
     }
 
     /// All faults, with a check after every few of them and at the end.
-    fn go_through(&mut self, arguments: &Arguments, seed: u64, bar: &ProgressBar) -> Result<()> {
+    fn go_through(&mut self, arguments: &Arguments, seed: u64) -> Result<()> {
         let minutes = match (arguments.minutes, arguments.cycles) {
             (None, None) => Some(MINUTES),
             (minutes, _) => minutes,
@@ -185,12 +183,6 @@ impl Campaign {
             if let Some(next) = next {
                 self.rest_until(next)?;
             }
-            if let (Some(until), None) = (until, arguments.cycles) {
-                let left = until.saturating_duration_since(Instant::now());
-                bar.set_position(bar.length().unwrap_or(0).saturating_sub(left.as_secs()));
-            } else {
-                bar.inc(1);
-            }
             if (number + 1).is_multiple_of(CYCLES_PER_AUDIT) {
                 self.audit()?;
             }
@@ -205,14 +197,14 @@ impl Campaign {
             [] => Kind::value_variants().to_vec(),
             only => only.to_vec(),
         };
-        if !self.stage.has_two_versions() {
+        if self.stage.previous.is_none() {
             ensure!(
                 !only.contains(&Kind::ChangeVersion),
                 "change-version needs another build of the members' program: --previous"
             );
             kinds.retain(|kind| *kind != Kind::ChangeVersion);
         }
-        if let Some(why) = self.stage.without_loops() {
+        if let Some(why) = &self.stage.without_loops {
             let out = NEED_LOOP_DEVICES.map(name).join(", ");
             self.log
                 .line(&format!("LEFT OUT on this machine: {out}: {why}"))?;
@@ -224,9 +216,8 @@ impl Campaign {
 
     fn cycle(&mut self, number: usize, fault: &Fault) -> Result<()> {
         let doing = format!("cycle {number}: {}", name(fault.kind));
-        self.log.show(&doing);
-        self.ledger.forget_times();
-        let primary = self.guide.direction().primary_index();
+        self.books.ledger.forget_times();
+        let primary = self.books.direction.primary_index();
         let primary = primary.and_then(|index| self.stage.ring.databases().get(index).copied());
         let mut struck =
             strike(&mut self.stage, fault, primary, self.calm).with_context(|| doing.clone())?;
@@ -264,7 +255,7 @@ impl Campaign {
             .writes_after(cured)
             .with_context(|| format!("{doing} {words}: after it was over"))?;
         let recovery = recovery.unwrap_or(after);
-        let pause = self.ledger.longest_pause(began, Instant::now());
+        let pause = self.books.ledger.longest_pause(began, Instant::now());
         if fault.settle {
             self.settle().with_context(|| format!("{doing} {words}"))?;
         }
@@ -294,7 +285,7 @@ impl Campaign {
         loop {
             ensure_writes_continue(&self.stop)?;
             self.clients.look_after()?;
-            if let Some(first) = self.ledger.first_begun_after(moment) {
+            if let Some(first) = self.books.ledger.first_begun_after(moment) {
                 return Ok(first.duration_since(moment));
             }
             ensure!(
@@ -375,7 +366,6 @@ impl Campaign {
 
     /// Checks everything while the clients pause.
     fn audit(&mut self) -> Result<()> {
-        self.log.show("everything is compared");
         let primary = self.settle()?;
         self.clients.rest()?;
         let began = Instant::now();
@@ -384,14 +374,14 @@ impl Campaign {
             .with_context(|| self.stage.ring.words())?;
         // The event would write during the check.
         self.let_event_run(false)?;
-        audit(&mut self.stage, &self.ledger, &self.history)?;
+        audit(&mut self.stage, &self.books.ledger, &self.books.history)?;
         self.let_event_run(true)?;
         self.clients.go_on();
         self.objections()?;
-        let count = self.ledger.count();
+        let count = self.books.ledger.count();
         self.log.line(&format!(
             "everything agrees: {count:?}, {} transactions over lists and reads of them have an order, compared in {} ms",
-            self.history.len(),
+            self.books.history.len(),
             began.elapsed().as_millis()
         ))
     }
@@ -410,21 +400,14 @@ impl Campaign {
     }
 
     fn objections(&self) -> Result<()> {
-        match self.findings.words() {
-            Some(words) => Err(anyhow!(words)),
-            None => Ok(()),
-        }
+        let words = self.books.findings.words();
+        words.map_or(Ok(()), |words| Err(anyhow!(words)))
     }
 
     /// Ends everything; files for an investigation stay.
     fn close(mut self, done: Result<()>) -> Result<Summary> {
-        let summary = Summary::of(
-            &self.cycles,
-            self.ledger.count(),
-            self.readers.looks(),
-            self.readers.fresh(),
-            self.readers.kept_off(),
-        );
+        let count = self.books.ledger.count();
+        let summary = Summary::of(&self.cycles, count, self.readers.counts());
         if let Err(error) = &done {
             // A failure of the log itself is ignored: the run's error matters.
             let _ = self.log.line(&format!("FAILED {error:#}"));
@@ -444,13 +427,4 @@ fn ensure_writes_continue(stop: &AtomicBool) -> Result<()> {
         true => Err(Interrupted.into()),
         false => Ok(()),
     }
-}
-
-fn bar(arguments: &Arguments) -> Result<ProgressBar> {
-    let length = match (arguments.cycles, arguments.minutes) {
-        (Some(cycles), _) => u64::from(cycles),
-        (None, minutes) => (minutes.unwrap_or(MINUTES) * 60.0) as u64,
-    };
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {elapsed}  {wide_msg}")?;
-    Ok(ProgressBar::new(length).with_style(style))
 }

@@ -62,12 +62,18 @@ pub(crate) struct Clients {
     thread: Option<JoinHandle<()>>,
 }
 
+/// The primary as it reports itself, and all that is recorded.
+#[derive(Clone, Debug)]
+pub(crate) struct Books {
+    pub(crate) direction: Direction,
+    pub(crate) ledger: Ledger,
+    pub(crate) history: History,
+    pub(crate) findings: Findings,
+}
+
 #[derive(Debug)]
 struct Shared {
-    direction: Direction,
-    ledger: Ledger,
-    history: History,
-    findings: Findings,
+    books: Books,
     stop: AtomicBool,
     rest: AtomicBool,
     /// Clients with a transaction in progress.
@@ -75,17 +81,9 @@ struct Shared {
 }
 
 impl Clients {
-    pub(crate) fn start(
-        direction: Direction,
-        ledger: Ledger,
-        history: History,
-        findings: Findings,
-    ) -> Result<Self> {
+    pub(crate) fn start(books: Books) -> Result<Self> {
         let shared = Arc::new(Shared {
-            direction,
-            ledger,
-            history,
-            findings,
+            books,
             stop: AtomicBool::new(false),
             rest: AtomicBool::new(false),
             busy: AtomicUsize::new(0),
@@ -181,7 +179,7 @@ async fn live(number: u64, work: Work, pace: Duration, shared: Arc<Shared>) {
                 }
                 None => {
                     open.looked = false;
-                    connection = connect(&shared.direction).await;
+                    connection = connect(&shared.books.direction).await;
                 }
             }
         }
@@ -224,7 +222,7 @@ impl Session<'_> {
                 Ok(_) => Ok(()),
                 Err(error) => Err(outcome_of(&error)),
             },
-            () = moved(&self.shared.direction, self.at) => Err(Outcome::Unknown),
+            () = moved(&self.shared.books.direction, self.at) => Err(Outcome::Unknown),
         }
     }
 
@@ -262,13 +260,13 @@ impl Session<'_> {
                 Ok(answer) => Ok(answer.first().and_then(|row| row.text_at(0)).map(str::to_owned)),
                 Err(error) => Err(outcome_of(&error)),
             },
-            () = moved(&self.shared.direction, self.at) => Err(Outcome::Unknown),
+            () = moved(&self.shared.books.direction, self.at) => Err(Outcome::Unknown),
         }
     }
 
     /// Records an XA transaction's outcome; returns whether the connection remains usable.
     fn ends(&self, number: u64, outcome: Outcome, started: Instant) -> bool {
-        let ledger = &self.shared.ledger;
+        let ledger = &self.shared.books.ledger;
         ledger.write(Work::Xa, number, outcome, started);
         outcome == Outcome::Acknowledged
     }
@@ -278,14 +276,17 @@ impl Session<'_> {
         let started = Instant::now();
         let done = self.run(statement).await;
         let outcome = done.err().unwrap_or(Outcome::Acknowledged);
-        self.shared.ledger.write(work, number, outcome, started);
+        self.shared
+            .books
+            .ledger
+            .write(work, number, outcome, started);
         done.is_ok()
     }
 }
 
 /// One transaction; returns whether the connection remains usable.
 async fn transact(session: &mut Session<'_>, work: Work, client: u64) -> bool {
-    let ledger = &session.shared.ledger;
+    let ledger = &session.shared.books.ledger;
     let number = ledger.next();
     let started = Instant::now();
     let statements = match work {
@@ -334,18 +335,21 @@ async fn transact(session: &mut Session<'_>, work: Work, client: u64) -> bool {
 
 /// One transaction over lists; returns whether the connection remains usable.
 async fn transact_lists(session: &mut Session<'_>, dice: &mut Rng) -> bool {
-    let number = session.shared.ledger.next();
-    let mut operations = session.shared.history.plan(number, dice);
+    let number = session.shared.books.ledger.next();
+    let mut operations = session.shared.books.history.plan(number, dice);
     let started = Instant::now();
     let outcome = session.lists(&mut operations).await;
     let shared = session.shared;
-    shared.ledger.write(Work::Lists, number, outcome, started);
+    shared
+        .books
+        .ledger
+        .write(Work::Lists, number, outcome, started);
     let known = match outcome {
         Outcome::Acknowledged => histories::Outcome::Committed,
         Outcome::Failed => histories::Outcome::Failed,
         Outcome::Unknown => histories::Outcome::Unknown,
     };
-    shared.history.write(started, known, operations);
+    shared.books.history.write(started, known, operations);
     outcome == Outcome::Acknowledged
 }
 
@@ -365,7 +369,7 @@ impl Tables {
         self.step += 1;
         match self.step % 4 {
             0 => {
-                let number = session.shared.ledger.next();
+                let number = session.shared.books.ledger.next();
                 let columns = match self.step % 8 {
                     0 => format!("SELECT {number} AS id"),
                     _ => String::new(),
@@ -425,7 +429,7 @@ impl Prepared {
             self.looked = self.finish(session).await;
             return self.looked;
         }
-        let number = session.shared.ledger.next();
+        let number = session.shared.books.ledger.next();
         let started = Instant::now();
         let xid = format!("'{XID}{number}'");
         for statement in [
@@ -464,11 +468,11 @@ impl Prepared {
         };
         let data = answer.rows.iter().filter_map(|row| row.text("data"));
         let listed: BTreeSet<u64> = data.filter_map(number_of_xid).collect();
-        if session.shared.direction.primary_index() != Some(session.at) {
+        if session.shared.books.direction.primary_index() != Some(session.at) {
             return false;
         }
         for number in self.promised.difference(&listed) {
-            session.shared.findings.add(format!(
+            session.shared.books.findings.add(format!(
                 "XA transaction {number} has an acknowledged PREPARE, but is not prepared at the primary"
             ));
         }

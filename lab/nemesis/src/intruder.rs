@@ -25,15 +25,6 @@ const RECONNECT: Duration = Duration::from_millis(20);
 /// How often the owner of a GTID checks its connection.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The kind of disturbance.
-#[derive(Clone, Debug)]
-pub(crate) enum Intrusion {
-    /// Acknowledges every received transaction, as a semi-sync replica.
-    Replica,
-    /// Keeps a transaction with this GTID open.
-    GtidOwner(String),
-}
-
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Intruder {
@@ -42,11 +33,12 @@ pub(crate) struct Intruder {
 }
 
 impl Intruder {
-    /// Starts it at the mysqld with this socket.
+    /// Starts it at the mysqld with this socket: it keeps a transaction with this GTID open, or, without one, acknowledges every received
+    /// transaction, as a semi-sync replica.
     ///
     /// # Errors
     /// When the operating system refuses the thread.
-    pub(crate) fn start(socket: PathBuf, intrusion: Intrusion) -> Result<Self> {
+    pub(crate) fn start(socket: PathBuf, gtid: Option<String>) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let runtime = runtime()?;
@@ -54,8 +46,8 @@ impl Intruder {
         let thread = thread.spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
                 // A closed connection or a stopped mysqld is expected.
-                let _ = runtime.block_on(intrude(&socket, &intrusion, &stopped));
-                if matches!(intrusion, Intrusion::GtidOwner(_)) {
+                let _ = runtime.block_on(intrude(&socket, gtid.as_deref(), &stopped));
+                if gtid.is_some() {
                     break;
                 }
                 thread::sleep(RECONNECT);
@@ -78,11 +70,11 @@ impl Drop for Intruder {
     }
 }
 
-async fn intrude(socket: &Path, intrusion: &Intrusion, stop: &AtomicBool) -> Result<()> {
+async fn intrude(socket: &Path, gtid: Option<&str>, stop: &AtomicBool) -> Result<()> {
     let options = ConnectOptions::new(Endpoint::unix(socket), CLIENT, CLIENT_PASSWORD);
     let mut session = Connection::open(&options).await?;
-    match intrusion {
-        Intrusion::GtidOwner(gtid) => {
+    match gtid {
+        Some(gtid) => {
             session
                 .execute(&format!("SET gtid_next = '{gtid}'"))
                 .await?;
@@ -93,7 +85,7 @@ async fn intrude(socket: &Path, intrusion: &Intrusion, stop: &AtomicBool) -> Res
             }
             Ok(())
         }
-        Intrusion::Replica => {
+        None => {
             let answer = session
                 .query("SELECT @@GLOBAL.gtid_executed AS have")
                 .await?;

@@ -12,12 +12,9 @@ use anyhow::Result;
 use mysql_link::{ConnectOptions, Connection, Endpoint};
 use testkit::cluster::{CLIENT, CLIENT_PASSWORD};
 
-use crate::clients::run_all;
-use crate::guide::{Direction, Place, Yes};
-use crate::ledger::Ledger;
-use crate::lists::History;
+use crate::clients::{Books, run_all};
+use crate::guide::{Place, Yes};
 use crate::stage::FENCE_AFTER;
-use crate::summary::Findings;
 
 const PACE: Duration = Duration::from_millis(40);
 /// Every so many reads the lists are read as well.
@@ -113,10 +110,7 @@ impl AtPrimary {
 /// The readers' shared state.
 #[derive(Debug)]
 struct Shared {
-    direction: Direction,
-    ledger: Ledger,
-    history: History,
-    findings: Findings,
+    books: Books,
     stop: AtomicBool,
     looks: AtomicU64,
     fresh: AtomicU64,
@@ -140,18 +134,9 @@ impl Shared {
 }
 
 impl Readers {
-    pub(crate) fn start(
-        places: Vec<Place>,
-        direction: &Direction,
-        ledger: &Ledger,
-        history: &History,
-        findings: &Findings,
-    ) -> Result<Self> {
+    pub(crate) fn start(places: Vec<Place>, books: Books) -> Result<Self> {
         let shared = Arc::new(Shared {
-            direction: direction.clone(),
-            ledger: ledger.clone(),
-            history: history.clone(),
-            findings: findings.clone(),
+            books,
             stop: AtomicBool::new(false),
             looks: AtomicU64::new(0),
             fresh: AtomicU64::new(0),
@@ -168,19 +153,15 @@ impl Readers {
         })
     }
 
-    /// Number of reads.
-    pub(crate) fn looks(&self) -> u64 {
-        self.shared.looks.load(Ordering::Relaxed)
-    }
-
-    /// Number of reads at a server that was the primary throughout.
-    pub(crate) fn fresh(&self) -> u64 {
-        self.shared.fresh.load(Ordering::Relaxed)
-    }
-
-    /// How often a cut-off primary refused readers when it had to.
-    pub(crate) fn kept_off(&self) -> u64 {
-        self.shared.kept_off.load(Ordering::Relaxed)
+    /// Number of reads, of reads at a server that was the primary throughout, and how often a cut-off primary refused readers when it had to.
+    pub(crate) fn counts(&self) -> [u64; 3] {
+        let Shared {
+            looks,
+            fresh,
+            kept_off,
+            ..
+        } = &*self.shared;
+        [looks, fresh, kept_off].map(|count| count.load(Ordering::Relaxed))
     }
 
     /// The primary at a place is cut off from now on.
@@ -221,16 +202,18 @@ async fn read(index: usize, place: Place, shared: Arc<Shared>) {
     let mut connection: Option<Connection> = None;
     let mut before = None;
     let mut at_primary: Option<AtPrimary> = None;
-    let mut session = shared.history.session();
+    let mut session = shared.books.history.session();
     let mut turn = 0_u64;
     while !shared.stop.load(Ordering::Relaxed) {
-        let claim = shared.direction.claim(index);
+        let claim = shared.books.direction.claim(index);
         match at_primary.map(|look| look.judge(claim)) {
             None | Some(Verdict::Open) => {}
             Some(verdict) => {
                 at_primary = None;
                 match verdict {
-                    Verdict::Stale(words) => shared.findings.add(format!("{} {words}", place.name)),
+                    Verdict::Stale(words) => {
+                        shared.books.findings.add(format!("{} {words}", place.name))
+                    }
                     Verdict::Fresh => drop(shared.fresh.fetch_add(1, Ordering::Relaxed)),
                     Verdict::Open | Verdict::Unjudged => {}
                 }
@@ -242,7 +225,7 @@ async fn read(index: usize, place: Place, shared: Arc<Shared>) {
         let kept_off = shared.kept_off(index);
         let Some(connected) = &mut connection else {
             connection = Connection::open(&options).await.ok();
-            session = shared.history.session();
+            session = shared.books.history.session();
             if connection.is_none() {
                 if kept_off.is_some() {
                     shared.kept_off.fetch_add(1, Ordering::Relaxed);
@@ -252,24 +235,28 @@ async fn read(index: usize, place: Place, shared: Arc<Shared>) {
             continue;
         };
         turn += 1;
-        if turn.is_multiple_of(LISTS_EVERY) && !shared.history.look(session, connected).await {
+        if turn.is_multiple_of(LISTS_EVERY) && !shared.books.history.look(session, connected).await
+        {
             connection = None;
             continue;
         }
-        let acknowledged = shared.ledger.increments_acknowledged();
+        let acknowledged = shared.books.ledger.increments_acknowledged();
         match look(connected).await {
             Some(seen) => {
                 shared.looks.fetch_add(1, Ordering::Relaxed);
                 // The same cut is in force after the read: it did not end in between.
                 if let Some(cut) = kept_off.filter(|_| kept_off == shared.kept_off(index)) {
-                    shared.findings.add(format!(
+                    shared.books.findings.add(format!(
                         "{} answers readers {:?} after it was the primary and was cut off",
                         place.name,
                         cut.since.elapsed()
                     ));
                 }
                 if let Some(objection) = seen.objection(before) {
-                    shared.findings.add(format!("{} {objection}", place.name));
+                    shared
+                        .books
+                        .findings
+                        .add(format!("{} {objection}", place.name));
                 }
                 if let (Some(claim), None) = (claim, at_primary) {
                     at_primary = Some(AtPrimary {

@@ -50,11 +50,11 @@ pub(crate) struct Stage {
     /// Disks of the mysqlds' data, by region; empty where loop devices are unavailable.
     mysqld_disks: Vec<LoopDisk>,
     /// Disks of members, with their indexes; empty where loop devices are unavailable.
-    member_disks: Vec<(usize, LoopDisk)>,
+    pub(crate) member_disks: Vec<(usize, LoopDisk)>,
     /// Why they are unavailable.
-    without_loops: Option<String>,
+    pub(crate) without_loops: Option<String>,
     /// Another build of the members' program.
-    previous: Option<PathBuf>,
+    pub(crate) previous: Option<PathBuf>,
 }
 
 impl Stage {
@@ -187,11 +187,6 @@ impl Stage {
         self.ring.databases().into_iter().map(place).collect()
     }
 
-    /// Members with their own disk.
-    pub(crate) fn with_a_disk(&self) -> impl Iterator<Item = usize> + '_ {
-        self.member_disks.iter().map(|(index, _)| *index)
-    }
-
     /// The disk with a member's log and its other files.
     pub(crate) fn member_disk(&self, index: usize) -> Result<&LoopDisk> {
         let mut disks = self.member_disks.iter();
@@ -246,16 +241,6 @@ impl Stage {
             true => "the newer build",
             false => "the older build",
         })
-    }
-
-    /// True if there is another build of the members' program.
-    pub(crate) fn has_two_versions(&self) -> bool {
-        self.previous.is_some()
-    }
-
-    /// Why there are no such disks, if there are none.
-    pub(crate) fn without_loops(&self) -> Option<&str> {
-        self.without_loops.as_deref()
     }
 
     /// The primary of a ring in which all members have recovered, or the condition that does not hold.

@@ -8,7 +8,7 @@ use testkit::distance::Place;
 use testkit::wait::{Patience, eventually};
 
 use crate::fault::{Fault, Kind, OneWay, Stopped, Target};
-use crate::intruder::{Intruder, Intrusion};
+use crate::intruder::Intruder;
 use crate::stage::{DEMOTE_AFTER, NATIVE, Stage};
 
 /// Time for a member to detect that its disk is full, which it does at a write.
@@ -155,7 +155,7 @@ pub(crate) fn strike(
         }
         Kind::ForeignReplica => {
             let socket = stage.ring.server(victim).socket();
-            struck.intruder = Some(Intruder::start(socket, Intrusion::Replica)?);
+            struck.intruder = Some(Intruder::start(socket, None)?);
             std::thread::sleep(SETTLED);
             struck.began = Instant::now();
             struck.cut_off_member(stage, victim, primary);
@@ -165,7 +165,7 @@ pub(crate) fn strike(
                 let source = stage.ring.server(primary).client();
                 let next = soon_used(&source.variable("server_uuid")?, &source.gtid_executed()?)?;
                 let socket = stage.ring.server(victim).socket();
-                let owner = Intruder::start(socket, Intrusion::GtidOwner(next.clone()))?;
+                let owner = Intruder::start(socket, Some(next.clone()))?;
                 struck.intruder = Some(owner);
                 struck.words = format!("{name}, {next}");
             }
@@ -261,7 +261,7 @@ fn victim(stage: &Stage, fault: &Fault, primary: Option<usize>) -> usize {
             };
             return others[number % others.len()];
         }
-        Kind::FullDisk | Kind::CutPower => stage.with_a_disk().collect(),
+        Kind::FullDisk | Kind::CutPower => stage.member_disks.iter().map(|(of, _)| *of).collect(),
         // The second one: the first one's disk would be lost with it.
         Kind::ReplaceWitness => databases.iter().map(|database| database + 2).collect(),
         _ => (0..stage.ring.size()).collect(),
@@ -327,20 +327,12 @@ fn replace(stage: &mut Stage, index: usize) -> Result<String> {
     stage.ring.replace_witness(index)?;
     stage.ring.start(index)?;
     let (name, region) = (stage.ring.name(index), stage.ring.region(index));
-    let id = stage.ring.id(index).to_string();
-    let address = stage.ring.raft_address(index).to_string();
-    let mut arguments = vec![
-        "members", "add", "--id", &id, "--name", name, "--region", region,
-    ];
-    arguments.extend([
-        "--kind",
-        "witness",
-        "--address",
-        &address,
-        "--timeout",
-        "60s",
-    ]);
-    command(stage, &arguments)?;
+    let id = stage.ring.id(index);
+    let address = stage.ring.raft_address(index);
+    let words = format!(
+        "members add --id {id} --name {name} --region {region} --kind witness --address {address} --timeout 60s"
+    );
+    command(stage, &words.split(' ').collect::<Vec<_>>())?;
     Ok(format!("{old} by {name}"))
 }
 

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use indicatif::ProgressBar;
 use serde::Serialize;
 use testkit::figures::Figures;
 use testkit::statistics::Percentiles;
@@ -45,21 +44,14 @@ pub(crate) struct Summary {
     lines: Vec<Line>,
     total: usize,
     count: Count,
-    looks: u64,
-    fresh: u64,
-    kept_off: u64,
+    /// See [`crate::readers::Readers::counts`].
+    reads: [u64; 3],
 }
 
 impl Summary {
     /// `looks`: number of reads; `fresh`: number of reads that had to be up to date, and were; `kept_off`: how often a cut-off primary
     /// refused readers.
-    pub(crate) fn of(
-        cycles: &[Cycle],
-        count: Count,
-        looks: u64,
-        fresh: u64,
-        kept_off: u64,
-    ) -> Self {
+    pub(crate) fn of(cycles: &[Cycle], count: Count, reads: [u64; 3]) -> Self {
         let mut groups: BTreeMap<(bool, Kind), Vec<Cycle>> = BTreeMap::new();
         for cycle in cycles {
             let group = groups.entry((!cycle.primary, cycle.kind)).or_default();
@@ -78,9 +70,7 @@ impl Summary {
             lines: lines.collect(),
             total: cycles.len(),
             count,
-            looks,
-            fresh,
-            kept_off,
+            reads,
         }
     }
 
@@ -108,17 +98,11 @@ impl Summary {
                 pause.max
             );
         }
-        let count = self.count;
+        let (count, [looks, fresh, kept_off]) = (self.count, self.reads);
         let _ = write!(
             text,
             "{} cycles; {} transactions acknowledged, {} refused, {} without an answer; {} reads of readers, {} of them at a primary and up to date; {} times they were kept off a primary that was cut off",
-            self.total,
-            count.acknowledged,
-            count.failed,
-            count.unknown,
-            self.looks,
-            self.fresh,
-            self.kept_off
+            self.total, count.acknowledged, count.failed, count.unknown, looks, fresh, kept_off
         );
         text
     }
@@ -128,9 +112,10 @@ impl Summary {
         figures.set("acknowledged", self.count.acknowledged)?;
         figures.set("refused", self.count.failed)?;
         figures.set("unknown", self.count.unknown)?;
-        figures.set("looks_of_readers", self.looks)?;
-        figures.set("looks_at_a_primary", self.fresh)?;
-        figures.set("readers_kept_off", self.kept_off)?;
+        let [looks, fresh, kept_off] = self.reads;
+        figures.set("looks_of_readers", looks)?;
+        figures.set("looks_at_a_primary", fresh)?;
+        figures.set("readers_kept_off", kept_off)?;
         figures.set("by_fault", &self.lines)
     }
 }
@@ -148,12 +133,11 @@ pub(crate) struct CycleLog {
     path: PathBuf,
     file: File,
     started: Instant,
-    bar: ProgressBar,
 }
 
 impl CycleLog {
     /// A new file, which replaces that of an earlier run with the same seed.
-    pub(crate) fn create(folder: &Path, seed: u64, bar: ProgressBar) -> Result<Self> {
+    pub(crate) fn create(folder: &Path, seed: u64) -> Result<Self> {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let path = folder.join(format!("seed-{seed}.log"));
         let file =
@@ -162,7 +146,6 @@ impl CycleLog {
             path,
             file,
             started: Instant::now(),
-            bar,
         })
     }
 
@@ -175,17 +158,8 @@ impl CycleLog {
         let at = self.started.elapsed().as_secs_f64();
         let line = format!("{at:8.2} {what}");
         writeln!(self.file, "{line}")?;
-        // Without a terminal the bar is invisible.
-        match self.bar.is_hidden() {
-            true => eprintln!("{line}"),
-            false => self.show(what),
-        }
+        eprintln!("{line}");
         Ok(())
-    }
-
-    /// Shows the current activity.
-    pub(crate) fn show(&self, what: &str) {
-        self.bar.set_message(what.to_owned());
     }
 }
 
@@ -236,7 +210,7 @@ mod tests {
             recovery: Duration::from_millis(7),
             pause: Duration::from_millis(9),
         };
-        let summary = Summary::of(&[cycle(false), cycle(true)], Count::default(), 3, 2, 1);
+        let summary = Summary::of(&[cycle(false), cycle(true)], Count::default(), [3, 2, 1]);
         let table = summary.table();
         let lines: Vec<&str> = table.lines().collect();
         assert!(lines[2].starts_with("kill-host        primary"), "{table}");

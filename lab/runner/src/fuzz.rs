@@ -64,15 +64,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
         let target = Target::of(name, &program)?;
         let began = Instant::now();
-        let done = target.turn(share.min(whole - spent))?;
+        let (told, failed) = target.turn(share.min(whole - spent))?;
         spent += began.elapsed();
         if stop.load(Ordering::Relaxed) {
             // Ctrl-C reaches what runs as well: it has had no effect.
             break;
         }
-        println!("{}", told(&done));
+        println!("{told}");
         target.keep_new()?;
-        failures.extend(done.failures);
+        failures.extend(failed);
     }
     if failures.is_empty() {
         return Ok(());
@@ -82,16 +82,6 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         failures.len(),
         failures.join("\n")
     );
-}
-
-/// The result of one turn of a target.
-struct Run {
-    target: String,
-    /// Inputs that were run.
-    count: u64,
-    seconds: f64,
-    /// A line for each input that failed.
-    failures: Vec<String>,
 }
 
 /// The command that runs all inputs that were kept.
@@ -154,7 +144,7 @@ fn build() -> Result<PathBuf> {
 fn host() -> Result<String> {
     let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
     rustc.arg("-vV");
-    let told = bounded_run::run("rustc -vV", rustc, Vec::new(), GRACE)?.into_text("rustc -vV")?;
+    let told = bounded_run::text("rustc -vV", rustc, GRACE)?;
     let host = told.lines().find_map(|line| line.strip_prefix("host: "));
     Ok(host.context("rustc does not say its host")?.to_owned())
 }
@@ -195,7 +185,7 @@ impl<'a> Target<'a> {
     }
 
     /// Searches for so long, or until an input fails.
-    fn turn(&self, time: Duration) -> Result<Run> {
+    fn turn(&self, time: Duration) -> Result<(String, Vec<String>)> {
         let began = Instant::now();
         let seed = fastrand::u32(1..);
         let failing = tempfile::tempdir()?;
@@ -230,12 +220,14 @@ impl<'a> Target<'a> {
                 finished.status
             );
         }
-        Ok(Run {
-            target: self.name.to_owned(),
-            count: executed(&printed),
-            seconds: began.elapsed().as_secs_f64(),
-            failures,
-        })
+        let ended = match failures.is_empty() {
+            true => "none failed".to_owned(),
+            false => failures.join("; "),
+        };
+        let (name, count) = (self.name, executed(&printed));
+        let seconds = began.elapsed().as_secs_f64();
+        let told = format!("{name}: {count} inputs in {seconds:.0} s; {ended}");
+        Ok((told, failures))
     }
 
     /// Keeps an input that fails, as small as it can be made; where it is, from the checkout on.
@@ -343,20 +335,6 @@ fn words(printed: &str) -> String {
     let checkout = format!("{}/", testkit::checkout().display());
     let words = words.replace(&checkout, "");
     words.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-fn told(run: &Run) -> String {
-    format!(
-        "{}: {} inputs in {:.0} s; {}",
-        run.target,
-        run.count,
-        run.seconds,
-        if run.failures.is_empty() {
-            "none failed".to_owned()
-        } else {
-            run.failures.join("; ")
-        }
-    )
 }
 
 #[cfg(test)]

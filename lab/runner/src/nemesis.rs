@@ -7,10 +7,10 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use testkit::cluster::{nemesis_binary, witness_binary};
+use testkit::cluster::{Profile, nemesis_binary, witness_binary};
 
 use crate::previous_build;
-use crate::sim::Build;
+use crate::sim::build;
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -39,45 +39,21 @@ pub(crate) struct Options {
     #[arg(long)]
     previous: Option<String>,
     /// `dev` has the engine's own assertions, `checked` has them and is optimized, `dist` is what is shipped
-    #[arg(long, value_enum, default_value_t = Build::Dev)]
-    build: Build,
-}
-
-impl Options {
-    /// A run of so many minutes; of faults of one kind only, if that is said.
-    pub(crate) fn of(seed: u64, minutes: f64, kind: Option<&str>) -> Self {
-        Self {
-            minutes: Some(minutes),
-            cycles: None,
-            seed,
-            only: kind.map(str::to_owned).into_iter().collect(),
-            longest_stop: 60.0,
-            every: None,
-            mutate: None,
-            previous: None,
-            build: Build::Checked,
-        }
-    }
+    #[arg(long, value_parser = build, default_value = "dev")]
+    build: Profile,
 }
 
 /// Becomes the program that does it, so that Ctrl-C ends that one in good order.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let profile = options.build.profile();
-    let (witness, nemesis) = (witness_binary(profile)?, nemesis_binary(profile)?);
-    let mut command = command(options, witness, nemesis);
+    let witness = witness_binary(options.build)?;
+    let mut command = Command::new(nemesis_binary(options.build)?);
+    command.args(arguments(options, witness));
     if let Some(revision) = &options.previous {
         let previous = previous_build::witness_binary(revision, options.build)?;
         command.arg("--previous").arg(previous);
     }
     let error = command.exec();
     Err(error).context("cannot start the nemesis")
-}
-
-/// The program with these options.
-pub(crate) fn command(options: &Options, witness: PathBuf, nemesis: PathBuf) -> Command {
-    let mut command = Command::new(nemesis);
-    command.args(arguments(options, witness));
-    command
 }
 
 fn arguments(options: &Options, witness: PathBuf) -> Vec<String> {
@@ -114,7 +90,7 @@ mod tests {
             longest_stop: 30.0,
             mutate: Some("no-fence".to_owned()),
             previous: None,
-            build: Build::Dev,
+            build: Profile::Dev,
         };
         assert_eq!(
             arguments(&options, "w".into()),

@@ -5,6 +5,7 @@
 use std::fs;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -19,8 +20,7 @@ use testkit::cluster::{Profile, nemesis_binary, simulator_binary, witness_binary
 use testkit::figures::target_folder;
 use testkit::stop_on_interrupt;
 
-use crate::nemesis;
-use crate::sim::{self, Build, SCENARIOS, Seeds};
+use crate::sim::{self, SCENARIOS, Seeds};
 
 /// What is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -44,15 +44,7 @@ struct Run {
     acknowledged: u64,
     faults: u64,
     seconds: f64,
-    failures: Vec<Found>,
-}
-
-/// A seed that failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Found {
-    words: String,
-    /// The command that plays it again.
-    replay: String,
+    failures: Vec<String>,
 }
 
 #[derive(Args)]
@@ -145,18 +137,18 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let failed: usize = of_program.map(|run| run.failures.len()).sum();
         println!("{program:?}: {count} played, {failed} failed");
     }
-    let failures = runs.iter().flat_map(|run| &run.failures);
-    let lines: Vec<_> = failures
-        .map(|found| format!("{}\n    {}", found.words, found.replay))
+    let failures: Vec<&str> = runs
+        .iter()
+        .flat_map(|run| run.failures.iter().map(String::as_str))
         .collect();
-    if lines.is_empty() {
+    if failures.is_empty() {
         return Ok(());
     }
     bail!(
         "{} seeds failed; what they printed is in {}:\n{}",
-        lines.len(),
+        failures.len(),
         folder().display(),
-        lines.join("\n")
+        failures.join("\n")
     );
 }
 
@@ -238,7 +230,7 @@ fn seeds(simulator: &Path, scenario: Option<&str>, until: Instant, jobs: usize) 
         range: first_seed..u64::MAX,
         until: Some(until),
         jobs,
-        build: Build::Checked,
+        build: Profile::Checked,
         scenario: scenario.map(str::to_owned),
         mutation: None,
     };
@@ -250,10 +242,8 @@ fn seeds(simulator: &Path, scenario: Option<&str>, until: Instant, jobs: usize) 
             &format!("{played}-{}.txt", failure.seed),
             &failure.last_events,
         )?;
-        failures.push(Found {
-            words: failure.words,
-            replay: sim::replay(failure.seed, &seeds),
-        });
+        let replay = sim::replay(failure.seed, &seeds);
+        failures.push(format!("{}\n    {replay}", failure.words));
     }
     Ok(Run {
         program: Program::Simulator,
@@ -279,10 +269,13 @@ fn faults(witness: &Path, program: &Path, kind: Option<&str>, ring: usize) -> Re
     let began = Instant::now();
     // As small as those that it draws by itself.
     let seed = sim::fresh_seed() >> 8;
-    let options = nemesis::Options::of(seed, NEMESIS_MINUTES, kind);
-    let mut command = nemesis::command(&options, witness.to_owned(), program.to_owned());
     let figures = format!("nemesis-{ring}");
-    command.arg("--figures").arg(&figures);
+    let mut command = Command::new(program);
+    command.arg("--witness").arg(witness);
+    command.args(["--figures", &figures]);
+    command.arg(format!("--seed={seed}"));
+    command.arg(format!("--minutes={NEMESIS_MINUTES}"));
+    command.args(kind.map(|kind| format!("--only={kind}")));
     let what = format!("the nemesis with seed {seed}");
     let finished = bounded_run::run(what, command, Vec::new(), NEMESIS_LIMIT)?;
     let printed = String::from_utf8_lossy(&finished.stderr).into_owned();
@@ -306,31 +299,22 @@ fn faults(witness: &Path, program: &Path, kind: Option<&str>, ring: usize) -> Re
     } else {
         keep_printed(&format!("nemesis-{seed}.txt"), &printed)?;
         let error = printed.split("error: ").last().unwrap_or_default();
-        run.failures.push(Found {
-            words: error.trim().to_owned(),
-            replay: format!(
-                "cargo lab nemesis --build checked --seed {seed} --minutes {NEMESIS_MINUTES}{}",
-                kind.map(|kind| format!(" --only {kind}"))
-                    .unwrap_or_default()
-            ),
-        });
+        let only = kind.map(|kind| format!(" --only {kind}"));
+        run.failures.push(format!(
+            "{}\n    cargo lab nemesis --build checked --seed {seed} --minutes {NEMESIS_MINUTES}{}",
+            error.trim(),
+            only.unwrap_or_default()
+        ));
     }
     run.seconds = began.elapsed().as_secs_f64();
     Ok(run)
 }
 
 fn told(run: &Run) -> String {
-    let program = match run.program {
-        Program::Simulator => "simulator",
-        Program::Nemesis => "nemesis",
-    };
+    let program = format!("{:?}", run.program).to_lowercase();
     let ended = match run.failures.as_slice() {
         [] => "nothing failed".to_owned(),
-        found => found
-            .iter()
-            .map(|one| one.words.clone())
-            .collect::<Vec<_>>()
-            .join("; "),
+        failures => failures.join("; "),
     };
     format!(
         "{program}, {}, from seed {}: {} in {:.0} s, {} transactions acknowledged, {} faults; {ended}",

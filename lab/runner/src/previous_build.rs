@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use testkit::bounded_run::{self, cargo};
+use testkit::cluster::Profile;
 use testkit::figures::target_folder;
-
-use crate::sim::Build;
 
 /// A cold build on a small machine.
 const BUILD_LIMIT: Duration = Duration::from_secs(3600);
@@ -18,15 +17,15 @@ const GIT_LIMIT: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// When there is no such revision, or it does not compile.
-pub(crate) fn witness_binary(revision: &str, build: Build) -> Result<PathBuf> {
+pub(crate) fn witness_binary(revision: &str, build: Profile) -> Result<PathBuf> {
     let commit = format!("{revision}^{{commit}}");
     let id = git(&["rev-parse", "--verify", "--short=12", &commit])
         .with_context(|| format!("there is no revision {revision}"))?;
     let (id, folder) = (id.trim(), target_folder().join("previous"));
     let (profile, arguments): (_, &[&str]) = match build {
         // Whether it knows `checked` is not known; `dev` has the same assertions.
-        Build::Dev | Build::Checked => ("debug", &[]),
-        Build::Dist => ("dist", &["--profile", "dist"]),
+        Profile::Dev | Profile::Checked => ("debug", &[]),
+        Profile::Dist => ("dist", &["--profile", "dist"]),
     };
     let kept = folder.join(format!("witness-{id}-{profile}"));
     if kept.is_file() {
@@ -69,20 +68,11 @@ fn compile(sources: &Path, target: &Path, arguments: &[&str]) -> Result<()> {
         .args(arguments)
         .env("CARGO_TARGET_DIR", target)
         .current_dir(sources);
-    bounded_run::run("cargo build", cargo, Vec::new(), BUILD_LIMIT)?.into_text("cargo build")?;
-    Ok(())
+    bounded_run::text("cargo build", cargo, BUILD_LIMIT).map(drop)
 }
 
 fn git(arguments: &[&str]) -> Result<String> {
-    git_in(&testkit::checkout(), arguments)
-}
-
-/// What git says in this folder.
-///
-/// # Errors
-/// When it fails.
-pub(crate) fn git_in(folder: &Path, arguments: &[&str]) -> Result<String> {
     let mut git = Command::new("git");
-    git.arg("-C").arg(folder).args(arguments);
-    bounded_run::run("git", git, Vec::new(), GIT_LIMIT)?.into_text("git")
+    git.arg("-C").arg(testkit::checkout()).args(arguments);
+    bounded_run::text("git", git, GIT_LIMIT)
 }

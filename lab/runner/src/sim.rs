@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use clap::builder::PossibleValuesParser;
-use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Deserialize;
 use testkit::bounded_run;
@@ -36,8 +36,8 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 2)]
     jobs: usize,
     /// `dev` has the engine's own assertions, `checked` has them and is optimized, `dist` is what is shipped
-    #[arg(long, value_enum, default_value_t = Build::Dev)]
-    build: Build,
+    #[arg(long, value_parser = build, default_value = "dev")]
+    build: Profile,
     /// Play this, whatever the seeds draw
     #[arg(long, value_parser = PossibleValuesParser::new(SCENARIOS))]
     scenario: Option<String>,
@@ -46,22 +46,14 @@ pub(crate) struct Options {
     mutate: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Build {
-    Dev,
-    /// Options of many seeds.
-    Checked,
-    Dist,
-}
-
-impl Build {
-    pub(crate) fn profile(self) -> Profile {
-        match self {
-            Self::Dev => Profile::Dev,
-            Self::Checked => Profile::Checked,
-            Self::Dist => Profile::Dist,
-        }
-    }
+/// A build on the command line.
+///
+/// # Errors
+/// With all of them, when there is none of this name.
+pub(crate) fn build(name: &str) -> Result<Profile> {
+    let all = [Profile::Dev, Profile::Checked, Profile::Dist];
+    let found = all.into_iter().find(|profile| profile.name() == name);
+    found.context("the builds are dev, checked and dist")
 }
 
 /// What can be played next to what the seeds draw.
@@ -92,7 +84,7 @@ pub(crate) struct Seeds {
     /// None is begun from this moment on.
     pub(crate) until: Option<Instant>,
     pub(crate) jobs: usize,
-    pub(crate) build: Build,
+    pub(crate) build: Profile,
     pub(crate) scenario: Option<String>,
     pub(crate) mutation: Option<String>,
 }
@@ -130,7 +122,7 @@ pub(crate) struct Sum {
 
 /// `cargo lab sim`.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let simulator = simulator_binary(options.build.profile())?;
+    let simulator = simulator_binary(options.build)?;
     if let Some(seed) = options.seed {
         return show(&simulator, seed, options);
     }
@@ -208,8 +200,8 @@ pub(crate) fn fresh_seed() -> u64 {
 /// The command that plays one of these seeds again.
 pub(crate) fn replay(seed: u64, seeds: &Seeds) -> String {
     let mut command = format!("cargo lab sim --seed {seed} --trace");
-    if seeds.build != Build::Dev {
-        command += &format!(" --build {}", seeds.build.profile().name());
+    if seeds.build != Profile::Dev {
+        command += &format!(" --build {}", seeds.build.name());
     }
     for word in choices(seeds.scenario.as_deref(), seeds.mutation.as_deref()) {
         command += &format!(" {word}");
@@ -354,12 +346,12 @@ mod tests {
             range: 1..301,
             until: None,
             jobs: 2,
-            build: Build::Dev,
+            build: Profile::Dev,
             scenario: None,
             mutation: None,
         };
         assert_eq!(replay(7, &seeds), "cargo lab sim --seed 7 --trace");
-        seeds.build = Build::Dist;
+        seeds.build = Profile::Dist;
         seeds.mutation = Some("commit-on-a-minority".to_owned());
         assert_eq!(
             replay(7, &seeds),

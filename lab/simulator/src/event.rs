@@ -5,9 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use histories::Outcome;
-use raft_types::{
-    AppEntry, Entry, EntryPayload, FormatRange, FormatVersion, MemberId, OpId, Region, Vote,
-};
+use raft_types::{AppEntry, Entry, EntryPayload, MemberId, OpId, Region, Vote};
 
 use crate::operations::Operation;
 
@@ -121,23 +119,14 @@ pub(crate) enum Event {
     UsedNumberTaken { member: MemberId, by: MemberId },
     /// The regions of voting members, in a run in which purges must not disconnect one.
     Regions { voting: BTreeMap<MemberId, Region> },
-    /// A client of a server received its transaction's outcome, or stopped waiting.
-    Told {
-        client: usize,
-        /// The server's member.
-        by: MemberId,
-        outcome: Outcome,
-    },
+    /// A client received its transaction's outcome from the server of a member, or stopped waiting.
+    Told(usize, MemberId, Outcome),
     /// An operator's action on servers and their members, or its outcome.
     Operation(Operation),
     /// The clients' results and reads have no consistent order.
     Unexplained { words: String },
     /// A member's log has a format that its program does not support.
-    BeyondItsProgram {
-        member: MemberId,
-        format: FormatVersion,
-        speaks: FormatRange,
-    },
+    BeyondItsProgram { words: String },
     /// All faults are fixed; from here on the ring has to recover by itself.
     Healed,
     /// A member reported a restored data directory. No run restores one.
@@ -164,32 +153,17 @@ impl fmt::Display for Event {
             Self::Committed { member, entries } => {
                 write!(f, "member {member} has as committed {}", range(entries))
             }
-            Self::Operation(operation) => write!(f, "{operation:?}"),
-            Self::Refused { member, content } => {
-                write!(
-                    f,
-                    "a client received a refusal of {content:?} from member {member}"
-                )
+            Self::Refused { member, content } => write!(f, "member {member} refuses {content:?}"),
+            Self::Told(client, by, outcome) => {
+                write!(f, "client {client} received {outcome:?} from member {by}")
             }
-            Self::Told {
-                client,
-                by,
-                outcome,
-            } => write!(f, "client {client} received {outcome:?} from member {by}"),
-            Self::BeyondItsProgram {
-                member,
-                format,
-                speaks,
-            } => write!(
-                f,
-                "member {member} supports {speaks:?}, its log has {format:?}"
-            ),
             Self::PutBack { member, words } | Self::Panicked { member, words } => {
                 write!(f, "member {member}: {words}")
             }
-            Self::Stuck { words } | Self::Wedged { words } | Self::Unexplained { words } => {
-                f.write_str(words)
-            }
+            Self::Stuck { words }
+            | Self::Wedged { words }
+            | Self::Unexplained { words }
+            | Self::BeyondItsProgram { words } => f.write_str(words),
             other => write!(f, "{other:?}"),
         }
     }

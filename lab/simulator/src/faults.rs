@@ -79,26 +79,13 @@ pub(crate) enum Fault {
     Rot(MemberId, u64),
     /// The others are disconnected for a while. Then a bit among this member's last acknowledged entries is flipped, at the log's end. The
     /// leader is down for longer than the member.
-    RotTail {
-        member: MemberId,
-        place: u64,
-        after: Duration,
-        down: Duration,
-    },
+    RotTail(MemberId, u64, Duration, Duration),
     /// The member loses its whole disk. With a time to be alone, the others are disconnected for that long before, and the leader fails
     /// afterwards: only those two had the commits in between.
-    Wipe {
-        member: MemberId,
-        alone: Option<Duration>,
-        down: Duration,
-    },
+    Wipe(MemberId, Option<Duration>, Duration),
     /// A possible leader is disconnected from the leader for this time, and campaigns without success. Then the leader is cut off from all
     /// others, which restart immediately. If they forget the granted lease, they elect the candidate while the leader still serves.
-    Relapse {
-        which: u64,
-        alone: Duration,
-        time: Duration,
-    },
+    Relapse(u64, Duration, Duration),
     /// For this time, only this member sees the living leader close connections repeatedly and its address refuse calls.
     FalseAlarm(MemberId, Duration),
     /// The same for all members but the leader, which is disconnected in both directions. More than a minority gets false evidence, so only
@@ -281,12 +268,11 @@ pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Optio
             Fault::BadCall(member, dice.u64(1..20), fault)
         }
         80 => Fault::Rot(pick_some(dice, &view.may_rot)?, dice.u64(..)),
-        81 => Fault::RotTail {
-            member: pick_some(dice, &view.may_rot_tail)?,
-            place: dice.u64(..),
-            after: millis(dice, 20..400),
-            down: millis(dice, 500..3_000),
-        },
+        81 => {
+            let (member, place) = (pick_some(dice, &view.may_rot_tail)?, dice.u64(..));
+            let after = millis(dice, 20..400);
+            Fault::RotTail(member, place, after, millis(dice, 500..3_000))
+        }
         82..=84 => Fault::Transfer(*pick(dice, &view.members)),
         // Sometimes a member that cannot lead.
         85..=90 => match dice.u32(0..6) {
@@ -298,11 +284,11 @@ pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Optio
         100..=102 => Fault::Campaign(member),
         110..=111 => relapse(dice, time),
         112..=114 => Fault::FalseAlarm(member, time(dice)),
-        108..=109 => Fault::Wipe {
-            member: pick_some(dice, &view.may_rot_tail)?,
-            alone: dice.bool().then(|| millis(dice, 20..400)),
-            down: millis(dice, 500..3_000),
-        },
+        108..=109 => {
+            let member = pick_some(dice, &view.may_rot_tail)?;
+            let alone = dice.bool().then(|| millis(dice, 20..400));
+            Fault::Wipe(member, alone, millis(dice, 500..3_000))
+        }
         _ => Fault::Purge(member, dice.u64(0..15), dice.u32(0..4) == 0),
     })
 }
@@ -348,11 +334,7 @@ pub(crate) fn forget_connections(view: &View, dice: &mut Rng) -> Option<Fault> {
 
 /// Voters forget a lease, if they can.
 pub(crate) fn relapse(dice: &mut Rng, time: impl FnOnce(&mut Rng) -> Duration) -> Fault {
-    Fault::Relapse {
-        which: dice.u64(..),
-        alone: millis(dice, 0..1_000),
-        time: time(dice),
-    }
+    Fault::Relapse(dice.u64(..), millis(dice, 0..1_000), time(dice))
 }
 
 /// Chooses a reaction to a recent event; mostly none.

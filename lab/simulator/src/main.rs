@@ -13,6 +13,7 @@ mod panics;
 mod record;
 mod scenario;
 mod shape;
+mod shared;
 mod sql_clients;
 mod tick;
 mod trace_file;

@@ -87,12 +87,6 @@ impl Mutation {
         }
     }
 
-    /// Whether it needs the local answers to the search off. The engine's own search first asks a member without entries: the answer may be
-    /// a proxy's, which still has entries that will be replaced.
-    pub(crate) fn needs_the_engines_search(self) -> bool {
-        self == Self::ProxyIgnoresTheTerm
-    }
-
     /// Whether it violates a property of the ring; otherwise members stop or the ring does not recover.
     pub(crate) fn breaks_a_property(self) -> bool {
         !matches!(
@@ -126,11 +120,6 @@ impl Mutation {
         }
     }
 
-    /// Whether it needs a second, independent repair.
-    pub(crate) fn concerns_second_repairs(self) -> bool {
-        self == Self::RepairWithoutAClock
-    }
-
     /// Whether the quorum must move, and be lost in the middle of the move.
     pub(crate) fn concerns_narrowing(self) -> bool {
         self == Self::BelieveAnySet
@@ -139,10 +128,5 @@ impl Mutation {
     /// Whether several members of a quorum must be able to serve.
     pub(crate) fn concerns_primaries(self) -> bool {
         matches!(self, Self::ForgetTheLease | Self::RefuseForTheLiving)
-    }
-
-    /// Whether it needs proxies.
-    pub(crate) fn concerns_proxies(self) -> bool {
-        self == Self::ProxyIgnoresTheTerm
     }
 }

@@ -1,7 +1,6 @@
 //! The shared record of a run: the world's clock, the trace, the checkers, and their first violation.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use histories::Outcome;
@@ -10,6 +9,7 @@ use raft_types::MemberId;
 
 use crate::checkers::Checkers;
 use crate::event::{Digest, Event, Seen};
+use crate::shared::Shared;
 use crate::tick::Tick;
 use crate::trace_file::TraceFile;
 
@@ -49,7 +49,7 @@ pub(crate) struct Counts {
 
 /// Clones share the record.
 #[derive(Clone)]
-pub(crate) struct Record(Arc<Mutex<Kept>>);
+pub(crate) struct Record(Shared<Kept>);
 
 struct Kept {
     now: Tick,
@@ -64,7 +64,7 @@ struct Kept {
 
 impl Record {
     pub(crate) fn new(trace: Trace, broken: bool) -> Self {
-        Self(Arc::new(Mutex::new(Kept {
+        Self(Shared::new(Kept {
             now: Tick(0),
             trace,
             file: None,
@@ -73,38 +73,31 @@ impl Record {
             violation: None,
             counts: Counts::default(),
             healed: None,
-        })))
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        // A member's panic is a violation reported through this record.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        }))
     }
 
     /// From here on, also writes the members' actions there.
     pub(crate) fn write_to(&self, file: TraceFile) {
-        self.kept().file = Some(file);
+        self.0.lock().file = Some(file);
     }
 
     pub(crate) fn now(&self) -> Tick {
-        self.kept().now
+        self.0.lock().now
     }
 
     pub(crate) fn set_now(&self, now: Tick) {
         sim_entropy::set_time_of_day(now.elapsed());
-        self.kept().now = now;
+        self.0.lock().now = now;
     }
 
     /// Notifies every checker.
     pub(crate) fn saw(&self, event: &Event) {
-        let mut kept = self.kept();
+        let mut kept = self.0.lock();
         let now = kept.now;
         match event {
-            Event::Acknowledged { .. }
-            | Event::Told {
-                outcome: Outcome::Committed,
-                ..
-            } => kept.counts.acknowledged += 1,
+            Event::Acknowledged { .. } | Event::Told(.., Outcome::Committed) => {
+                kept.counts.acknowledged += 1;
+            }
             Event::Refused { .. } => kept.counts.refused += 1,
             Event::Read { .. } => kept.counts.reads += 1,
             Event::Led { term, leader } if *term > kept.counts.terms => {
@@ -146,68 +139,68 @@ impl Record {
 
     /// News for an adversary since the last call.
     pub(crate) fn take_news(&self) -> Vec<News> {
-        std::mem::take(&mut self.kept().news)
+        std::mem::take(&mut self.0.lock().news)
     }
 
     /// Records a message that is not an event for the checkers.
     pub(crate) fn note(&self, words: &str) {
-        let mut kept = self.kept();
+        let mut kept = self.0.lock();
         let now = kept.now;
         kept.trace.note(now, words);
     }
 
     /// Records a fault.
     pub(crate) fn fault(&self, words: &str) {
-        self.kept().counts.faults += 1;
+        self.0.lock().counts.faults += 1;
         self.note(words);
     }
 
     /// Records a sent message.
     pub(crate) fn message(&self, numbers: &[u64], words: impl FnOnce() -> String) {
-        let mut kept = self.kept();
+        let mut kept = self.0.lock();
         kept.counts.messages += 1;
         let now = kept.now;
         kept.trace.detail(now, numbers, words);
     }
 
     pub(crate) fn violation(&self) -> Option<Violation> {
-        self.kept().violation.clone()
+        self.0.lock().violation.clone()
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        self.kept().counts.clone()
+        self.0.lock().counts.clone()
     }
 
     /// Adds an ended process's counts.
     pub(crate) fn carried(&self, counted: &Counted) {
-        self.kept().counts.proxied.add(counted);
+        self.0.lock().counts.proxied.add(counted);
     }
 
     /// Adds an ended process's log faults.
     pub(crate) fn read_badly(&self, bad_reads: u64, repaired_files: u64) {
-        let mut kept = self.kept();
+        let mut kept = self.0.lock();
         kept.counts.bad_reads += bad_reads;
         kept.counts.repaired_files += repaired_files;
     }
 
     /// Records the time from the end of faults to a new commit.
     pub(crate) fn healed_after(&self, time: Duration) {
-        let mut kept = self.kept();
+        let mut kept = self.0.lock();
         if kept.violation.is_none() {
             kept.healed = Some(time);
         }
     }
 
     pub(crate) fn healed(&self) -> Option<Duration> {
-        self.kept().healed
+        self.0.lock().healed
     }
 
     pub(crate) fn hash(&self) -> String {
-        self.kept().trace.hash()
+        self.0.lock().trace.hash()
     }
 
     pub(crate) fn last_events(&self) -> Vec<String> {
-        self.kept().trace.last().map(str::to_owned).collect()
+        self.0.lock().trace.last().map(str::to_owned).collect()
     }
 }
 

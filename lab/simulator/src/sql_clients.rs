@@ -67,6 +67,25 @@ struct Busy {
     operations: Vec<Operation>,
 }
 
+impl Busy {
+    /// The transaction, with what it read.
+    fn ended(self, now: Tick, outcome: Outcome, access: Access, reads: &Reads) -> Transaction {
+        let seen = |operation| match operation {
+            Operation::Read(list, _) => {
+                Operation::Read(list, reads.get(&list).cloned().unwrap_or_default())
+            }
+            append => append,
+        };
+        Transaction {
+            began: self.began.0,
+            ended: now.0,
+            outcome,
+            access,
+            operations: self.operations.into_iter().map(seen).collect(),
+        }
+    }
+}
+
 impl Client {
     fn begin(&mut self, operations: Vec<Operation>, now: Tick) {
         if let Some(session) = &mut self.session {
@@ -162,18 +181,9 @@ impl SqlClients {
             writer.session = None;
             writer.at = another(at, &self.servers, &mut self.dice);
         }
-        self.record.saw(&Event::Told {
-            client: number,
-            by: at,
-            outcome,
-        });
-        self.history.push(Transaction {
-            began: busy.began.0,
-            ended: now.0,
-            outcome,
-            access: Access::Primary,
-            operations: with_reads(busy.operations, &reads),
-        });
+        self.record.saw(&Event::Told(number, at, outcome));
+        self.history
+            .push(busy.ended(now, outcome, Access::Primary, &reads));
     }
 
     fn write(&mut self, place: usize, now: Tick) {
@@ -197,26 +207,20 @@ impl SqlClients {
             return;
         };
         let answer = reader.session.as_mut().and_then(ClientSession::poll);
-        let answer = match answer {
-            None if now - busy.began < PATIENCE => return,
-            None => None,
-            Some(answer) => answer.ok(),
-        };
+        if answer.is_none() && now - busy.began < PATIENCE {
+            return;
+        }
         let Some(busy) = reader.busy.take() else {
             return;
         };
         reader.next = now.after(below(self.pause * 2, &mut self.dice));
-        let Some(reads) = answer else {
+        let Some(Ok(reads)) = answer else {
             reader.session = None;
             return;
         };
-        self.history.push(Transaction {
-            began: busy.began.0,
-            ended: now.0,
-            outcome: Outcome::Committed,
-            access: Access::Follower(reader.session_number),
-            operations: with_reads(busy.operations, &reads),
-        });
+        let access = Access::Follower(reader.session_number);
+        self.history
+            .push(busy.ended(now, Outcome::Committed, access, &reads));
     }
 
     fn read(&mut self, place: usize, now: Tick) {
@@ -287,17 +291,6 @@ fn as_transaction(operations: &[Operation]) -> mysqld_model::Transaction {
         }
     }
     transaction
-}
-
-/// Fills in the results of the reads.
-fn with_reads(operations: Vec<Operation>, reads: &Reads) -> Vec<Operation> {
-    let seen = |operation| match operation {
-        Operation::Read(list, _) => {
-            Operation::Read(list, reads.get(&list).cloned().unwrap_or_default())
-        }
-        append => append,
-    };
-    operations.into_iter().map(seen).collect()
 }
 
 /// Any server except this one.

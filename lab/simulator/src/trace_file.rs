@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use model::trace::{Damage as SeenDamage, Line, Seen as Did, SeenContent, SeenEntry, SeenVote};
-use raft_types::Vote;
+use raft_types::{MemberId, Vote};
 
 use crate::event::{Content, Damage, Event, Repair, Seen};
 use crate::tick::Tick;
@@ -27,53 +27,65 @@ impl TraceFile {
     /// # Errors
     /// When the file cannot be written.
     pub(crate) fn write(&mut self, at: Tick, event: &Event) -> io::Result<()> {
-        let Some(seen) = told(event) else {
+        let Some((member, seen)) = told(event) else {
             return Ok(());
         };
         let at_ms = u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX);
-        serde_json::to_writer(&mut self.0, &Line { at_ms, seen })?;
+        serde_json::to_writer(
+            &mut self.0,
+            &Line {
+                at_ms,
+                member,
+                seen,
+            },
+        )?;
         self.0.write_all(b"\n")
     }
 }
 
-fn told(event: &Event) -> Option<Did> {
-    Some(match event.clone() {
+fn told(event: &Event) -> Option<(Option<MemberId>, Did)> {
+    let (member, seen) = match event.clone() {
         Event::Appended { member, entries } => {
             let entries = all(&entries);
-            Did::Appended { member, entries }
+            (member, Did::Appended { entries })
         }
-        Event::Durable { member, upto } => Did::Durable { member, upto },
-        Event::Truncated { member, keep } => Did::Truncated { member, keep },
-        Event::CutBack { member, keep } => Did::CutBack { member, keep },
-        Event::Repaired(Repair { after, term, loss }) => Did::Repaired { after, term, loss },
-        Event::Began { member, before, .. } => Did::Began { member, before },
+        Event::Durable { member, upto } => (member, Did::Durable { upto }),
+        Event::Truncated { member, keep } => (member, Did::Truncated { keep }),
+        Event::CutBack { member, keep } => (member, Did::CutBack { keep }),
+        Event::Repaired(Repair { after, term, loss }) => {
+            return Some((None, Did::Repaired { after, term, loss }));
+        }
+        Event::Began { member, before, .. } => (member, Did::Began { before }),
         Event::Voted { member, vote } => {
             let vote = stored(&vote);
-            Did::Voted { member, vote }
+            (member, Did::Voted { vote })
         }
         Event::Opened {
             member,
             log,
             damage,
-        } => Did::Opened {
-            member,
-            floor: log.floor,
-            entries: all(&log.entries),
-            vote: log.vote.as_ref().map(stored),
-            damage: match damage {
-                Damage::None => SeenDamage::None,
-                Damage::Tail | Damage::Closed => SeenDamage::Rotten,
-                Damage::Wiped => SeenDamage::Wiped,
-            },
-        },
+        } => {
+            let opened = Did::Opened {
+                floor: log.floor,
+                entries: all(&log.entries),
+                vote: log.vote.as_ref().map(stored),
+                damage: match damage {
+                    Damage::None => SeenDamage::None,
+                    Damage::Tail | Damage::Closed => SeenDamage::Rotten,
+                    Damage::Wiped => SeenDamage::Wiped,
+                },
+            };
+            (member, opened)
+        }
         Event::Committed { member, entries } => {
             let upto = entries.last()?.op_id;
-            Did::Committed { member, upto }
+            (member, Did::Committed { upto })
         }
-        Event::Acknowledged { member, op_id, .. } => Did::Acknowledged { member, op_id },
-        Event::Read { member, mark } => Did::Served { member, mark },
+        Event::Acknowledged { member, op_id, .. } => (member, Did::Acknowledged { op_id }),
+        Event::Read { member, mark } => (member, Did::Served { mark }),
         _ => return None,
-    })
+    };
+    Some((Some(member), seen))
 }
 
 fn all(entries: &[Seen]) -> Vec<SeenEntry> {

@@ -89,6 +89,8 @@ fn a_former_primary_that_waits_for_such_locks_is_promoted() {
     set.start(SECOND).unwrap();
     set.follows(SECOND, SOON).unwrap();
     set.equal("acked", SOON).unwrap();
+    // An applier's wait.
+    sessions_waiting_for_its_end_are_named(&set);
 }
 
 /// A client can end it at a follower: status reports its outcome and where to end it.
@@ -162,12 +164,6 @@ fn sessions_waiting_for_its_end_are_named(set: &Cluster) {
         .unwrap();
     set.equal("acked", SOON).unwrap();
     assert_eq!(set.server(SECOND).process(), process);
-}
-
-#[test]
-fn an_appliers_wait_for_a_table_without_a_primary_key_is_named() {
-    let _turn = SCENES.take();
-    sessions_waiting_for_its_end_are_named(&replicaset(2).unwrap());
 }
 
 #[test]

@@ -121,21 +121,16 @@ fn replica_threads_show_transactions_in_the_order_of_the_log() {
         set.equal("acked", SOON).unwrap();
     }
     assert!(set.output(NATIVE).contains("binlog_order_commits was OFF"));
+    an_error_of_the_replica_threads_is_reported_and_retried(&set);
 }
 
-#[test]
-fn an_error_of_the_replica_threads_is_reported_and_retried() {
-    let _turn = SCENES.take();
-    let set = replicaset_with(2, |options| options.with_native(NATIVE)).unwrap();
-    set.begins_at_the_first(SOON).unwrap();
-    // It follows before it has everything: the table may be missing still.
-    set.equal("acked", SOON).unwrap();
+fn an_error_of_the_replica_threads_is_reported_and_retried(set: &Cluster) {
     let native = set.client(NATIVE);
     native
-        .sql("SET GLOBAL super_read_only = OFF; SET SESSION sql_log_bin = 0; INSERT INTO acked.rows VALUES (7, 0, 'hidden'); SET GLOBAL super_read_only = ON")
+        .sql("SET GLOBAL super_read_only = OFF; SET SESSION sql_log_bin = 0; INSERT INTO acked.rows VALUES (8, 0, 'hidden'); SET GLOBAL super_read_only = ON")
         .unwrap();
     set.client(ROWS)
-        .sql("INSERT INTO acked.rows VALUES (7, 0, 'seven')")
+        .sql("INSERT INTO acked.rows VALUES (8, 0, 'eight')")
         .unwrap();
     let trouble = set.eventually("the replica threads stop", SOON, || {
         let view = set.get(NATIVE, "/status").unwrap().json().unwrap();
@@ -151,7 +146,7 @@ fn an_error_of_the_replica_threads_is_reported_and_retried() {
         "the transaction is named: {trouble}"
     );
     native
-        .sql("SET GLOBAL super_read_only = OFF; SET SESSION sql_log_bin = 0; DELETE FROM acked.rows WHERE id = 7; SET GLOBAL super_read_only = ON")
+        .sql("SET GLOBAL super_read_only = OFF; SET SESSION sql_log_bin = 0; DELETE FROM acked.rows WHERE id = 8; SET GLOBAL super_read_only = ON")
         .unwrap();
     set.follows(NATIVE, SOON).unwrap();
     set.equal("acked", SOON).unwrap();

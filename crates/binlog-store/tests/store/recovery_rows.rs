@@ -159,7 +159,7 @@ fn a_directory_that_has_had_a_log_gets_no_new_one() {
     for path in everything_gone.files(&log_dir()) {
         everything_gone.delete(&path);
     }
-    everything_gone.wipe_meta();
+    everything_gone.copy_meta_from(&FaultyDisk::new());
     for disk in [everything_gone, creating()] {
         let before = log_files(&disk);
         let error = workload::open_with(&disk, begun()).map(|_| ()).unwrap_err();
@@ -238,7 +238,7 @@ rows! { TESTED:
 
     hard_state_gone, "hard state gone" => {
         let disk = stopped();
-        disk.wipe_meta();
+        disk.copy_meta_from(&FaultyDisk::new());
         assert!(matches!(refuses(&disk, &["vote twice", "meta/"]), OpenError::MetaMissing { .. }));
         // As well when it says that the log is only being made, and the log has entries.
         disk.copy_meta_from(&creating());

@@ -35,15 +35,10 @@ impl ChildServer {
     /// # Errors
     /// When the data directory cannot be made.
     pub fn prepare(tree: &MysqlTree, server_id: u32, data_dir: Option<PathBuf>) -> Result<Self> {
-        let options = MysqldOptions {
-            data_dir,
-            ..MysqldOptions::with_server_id(server_id)
-        };
-        Ok(Self {
-            prepared: Mysqld::prepare(tree, options)?,
-            user: ROOT.to_owned(),
-            without_preload: false,
-        })
+        Ok(Self::of(Mysqld::prepare(
+            tree,
+            options(server_id, data_dir),
+        )?))
     }
 
     /// A server whose data directory its member makes, at `data_dir`, which is kept.
@@ -51,15 +46,16 @@ impl ChildServer {
     /// # Errors
     /// When there is no place for its socket.
     pub fn to_be_made(tree: &MysqlTree, server_id: u32, data_dir: PathBuf) -> Result<Self> {
-        let options = MysqldOptions {
-            data_dir: Some(data_dir),
-            ..MysqldOptions::with_server_id(server_id)
-        };
-        Ok(Self {
-            prepared: Mysqld::without_data(tree, options)?,
+        let options = options(server_id, Some(data_dir));
+        Ok(Self::of(Mysqld::without_data(tree, options)?))
+    }
+
+    fn of(prepared: Mysqld) -> Self {
+        Self {
+            prepared,
             user: ROOT.to_owned(),
             without_preload: false,
-        })
+        }
     }
 
     /// Started without its member's preloaded libraries.
@@ -176,6 +172,13 @@ impl ChildServer {
     /// When the signal is not permitted.
     pub fn kill(&self) -> Result<()> {
         self.signal(Signal::KILL).map(drop)
+    }
+}
+
+fn options(server_id: u32, data_dir: Option<PathBuf>) -> MysqldOptions {
+    MysqldOptions {
+        data_dir,
+        ..MysqldOptions::with_server_id(server_id)
     }
 }
 

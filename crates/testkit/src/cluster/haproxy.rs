@@ -1,13 +1,13 @@
 //! A real HAProxy with the test's configuration.
 
 use std::fs::{self, File};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-use crate::bounded_run;
+use crate::bounded_run::{self, KilledOnDrop};
 use crate::mysql_tree::MysqlTree;
 
 const CHECK_LIMIT: Duration = Duration::from_secs(30);
@@ -15,7 +15,7 @@ const CHECK_LIMIT: Duration = Duration::from_secs(30);
 /// A running HAProxy. Dropping it kills it.
 #[derive(Debug)]
 pub struct Haproxy {
-    child: Child,
+    _child: KilledOnDrop,
     home: TempDir,
 }
 
@@ -35,25 +35,20 @@ impl Haproxy {
         };
         let mut check = command()?;
         check.arg("-c");
-        bounded_run::run("haproxy -c", check, Vec::new(), CHECK_LIMIT)?.into_text("haproxy -c")?;
+        bounded_run::text("haproxy -c", check, CHECK_LIMIT)?;
         let mut running = command()?;
         running.stdin(Stdio::null()).stdout(Stdio::null());
         running.stderr(File::create(home.path().join("stderr"))?);
         let child = running.spawn().context("haproxy does not start")?;
-        Ok(Self { child, home })
+        Ok(Self {
+            _child: KilledOnDrop(child),
+            home,
+        })
     }
 
     /// Its log of servers going down and coming up.
     #[must_use]
     pub fn words(&self) -> String {
         fs::read_to_string(self.home.path().join("stderr")).unwrap_or_default()
-    }
-}
-
-impl Drop for Haproxy {
-    fn drop(&mut self) {
-        // Both fail only for a child that was already waited for.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -1,6 +1,6 @@
 //! The binlog files of a member as bytes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::{fmt, fs, io};
 
@@ -11,14 +11,6 @@ use anyhow::{Context, Result};
 pub struct LogFiles {
     folder: PathBuf,
     files: BTreeMap<String, Vec<u8>>,
-}
-
-/// The first difference between two members' files.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FirstDifference {
-    file: String,
-    offset: Option<usize>,
-    lengths: (Option<usize>, Option<usize>),
 }
 
 impl LogFiles {
@@ -69,32 +61,17 @@ impl LogFiles {
 
     /// The first byte, in file order, that the other lacks or differs in.
     #[must_use]
-    pub fn first_difference(&self, other: &Self) -> Option<FirstDifference> {
-        let names = self.files.keys().chain(other.files.keys());
-        let mut names: Vec<&String> = names.collect();
-        names.sort();
-        names.dedup();
+    pub fn first_difference(&self, other: &Self) -> Option<String> {
+        let names: BTreeSet<_> = self.files.keys().chain(other.files.keys()).collect();
         names.into_iter().find_map(|name| {
-            let (mine, theirs) = (self.files.get(name), other.files.get(name));
-            let lengths = (mine.map(Vec::len), theirs.map(Vec::len));
-            let (Some(mine), Some(theirs)) = (mine, theirs) else {
-                return Some(FirstDifference {
-                    file: name.clone(),
-                    offset: None,
-                    lengths,
-                });
+            let (Some(mine), Some(theirs)) = (self.files.get(name), other.files.get(name)) else {
+                return Some(format!("only one has {name}"));
             };
             (mine != theirs).then(|| {
-                let offset = mine
-                    .iter()
-                    .zip(theirs)
-                    .position(|(a, b)| a != b)
-                    .unwrap_or(mine.len().min(theirs.len()));
-                FirstDifference {
-                    file: name.clone(),
-                    offset: Some(offset),
-                    lengths,
-                }
+                let lengths = (mine.len(), theirs.len());
+                let at = mine.iter().zip(theirs).position(|(a, b)| a != b);
+                let at = at.unwrap_or(lengths.0.min(lengths.1));
+                format!("{name} at offset {at} (lengths {lengths:?})")
             })
         })
     }
@@ -109,19 +86,6 @@ impl fmt::Debug for LogFiles {
             self.bytes(),
             self.folder.display()
         )
-    }
-}
-
-impl fmt::Display for FirstDifference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.offset {
-            Some(offset) => write!(
-                f,
-                "{} at offset {offset} (lengths {:?})",
-                self.file, self.lengths
-            ),
-            None => write!(f, "only one has {}", self.file),
-        }
     }
 }
 
@@ -148,19 +112,17 @@ mod tests {
         assert!(
             left.first_difference(&right)
                 .unwrap()
-                .to_string()
                 .starts_with("binlog.000002 at offset 2")
         );
         let shorter = files(&[("binlog.000001", "same"), ("binlog.000002", "ab")]);
         assert!(
             left.first_difference(&shorter)
                 .unwrap()
-                .to_string()
                 .starts_with("binlog.000002 at offset 2")
         );
         let fewer = files(&[("binlog.000001", "same")]);
         assert_eq!(
-            left.first_difference(&fewer).unwrap().to_string(),
+            left.first_difference(&fewer).unwrap(),
             "only one has binlog.000002"
         );
     }

@@ -2,13 +2,13 @@
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal};
 
-use crate::bounded_run::wait_within;
+use crate::bounded_run::{KilledOnDrop, wait_within};
 use crate::signals;
 
 const STOP_LIMIT: Duration = Duration::from_secs(30);
@@ -21,7 +21,7 @@ pub(super) struct MemberProcess {
     // Outside of the directory, whose disk may fail or fill up.
     config: PathBuf,
     output: PathBuf,
-    child: Option<Child>,
+    child: Option<KilledOnDrop>,
 }
 
 impl MemberProcess {
@@ -76,15 +76,12 @@ impl MemberProcess {
             .stderr(output)
             .spawn()
             .with_context(|| format!("cannot start {}", command.get_program().display()))?;
-        self.child = Some(child);
+        self.child = Some(KilledOnDrop(child));
         Ok(())
     }
 
     pub(super) fn kill(&mut self) -> Result<()> {
-        let mut child = self.take()?;
-        child.kill()?;
-        child.wait()?;
-        Ok(())
+        self.take().map(drop)
     }
 
     pub(super) fn stop(&mut self) -> Result<ExitStatus> {
@@ -121,7 +118,7 @@ impl MemberProcess {
     }
 
     pub(super) fn process_id(&self) -> Option<u32> {
-        self.child.as_ref().map(Child::id)
+        self.child.as_ref().map(|child| child.id())
     }
 
     pub(super) fn directory(&self) -> &Path {
@@ -145,19 +142,9 @@ impl MemberProcess {
         format!("--- {} ---\n  {shown}\n", self.name)
     }
 
-    fn take(&mut self) -> Result<Child> {
+    fn take(&mut self) -> Result<KilledOnDrop> {
         self.child
             .take()
             .with_context(|| format!("member {} does not run", self.name))
-    }
-}
-
-impl Drop for MemberProcess {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            // Both fail only for a child that was already waited for.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
     }
 }

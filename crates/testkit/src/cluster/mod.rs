@@ -29,7 +29,7 @@ pub use crate::cluster::child_server::ChildServer;
 pub use crate::cluster::http::{
     HttpAnswer, http_get, http_get_within, http_head, http_options, http_order, http_post,
 };
-pub use crate::cluster::log_files::{FirstDifference, LogFiles};
+pub use crate::cluster::log_files::LogFiles;
 use crate::cluster::member_process::MemberProcess;
 pub use crate::cluster::observed::Level;
 pub use crate::cluster::options::{
@@ -272,7 +272,6 @@ impl Cluster {
     ///
     /// # Panics
     /// When they are on loopback.
-    #[expect(clippy::panic, reason = "a test that cuts links of loopback is wrong")]
     pub fn links<T>(&self, use_them: impl FnOnce(&mut Links) -> T) -> T {
         match &self.places {
             Places::Distant(network) => network.links(use_them),
@@ -385,10 +384,6 @@ impl Cluster {
     /// # Panics
     /// When the member starts none.
     #[must_use]
-    #[expect(
-        clippy::panic,
-        reason = "a test that asks a witness for its mysqld is wrong"
-    )]
     pub fn server(&self, index: usize) -> &ChildServer {
         match &self.options.members[index].database {
             MemberDatabase::Child(server) => server,

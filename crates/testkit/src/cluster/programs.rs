@@ -52,18 +52,7 @@ pub const BUILT_VARIABLE: &str = "RING_BINARY_IS_BUILT";
 /// # Errors
 /// When it does not compile.
 pub fn witness_binary(profile: Profile) -> Result<PathBuf> {
-    build(
-        &[
-            "--package",
-            "witness-bin",
-            "--features",
-            "cloud",
-            "--bin",
-            "witness",
-        ],
-        "witness",
-        profile,
-    )
+    build("witness-bin", "--bin", "witness", profile)
 }
 
 /// Builds the database member without a mysqld if it is out of date, and returns its path. See [`BUILT_VARIABLE`].
@@ -71,11 +60,7 @@ pub fn witness_binary(profile: Profile) -> Result<PathBuf> {
 /// # Errors
 /// When it does not compile.
 pub fn embedded_member(profile: Profile) -> Result<PathBuf> {
-    build(
-        &["--package", "witness-tests", "--example", "embedded_member"],
-        "examples/embedded_member",
-        profile,
-    )
+    build("witness-tests", "--example", "embedded_member", profile)
 }
 
 /// Builds the clients that search for the primary if they are out of date, and returns the program's path. See [`BUILT_VARIABLE`].
@@ -83,11 +68,7 @@ pub fn embedded_member(profile: Profile) -> Result<PathBuf> {
 /// # Errors
 /// When it does not compile.
 pub fn primary_clients(profile: Profile) -> Result<PathBuf> {
-    build(
-        &["--package", "witness-tests", "--example", "primary_clients"],
-        "examples/primary_clients",
-        profile,
-    )
+    build("witness-tests", "--example", "primary_clients", profile)
 }
 
 /// Builds the simulator if it is out of date, and returns its path. See [`BUILT_VARIABLE`].
@@ -95,11 +76,7 @@ pub fn primary_clients(profile: Profile) -> Result<PathBuf> {
 /// # Errors
 /// When it does not compile.
 pub fn simulator_binary(profile: Profile) -> Result<PathBuf> {
-    build(
-        &["--package", "simulator", "--bin", "simulator"],
-        "simulator",
-        profile,
-    )
+    build("simulator", "--bin", "simulator", profile)
 }
 
 /// Builds the fault injector if it is out of date, and returns its path. See [`BUILT_VARIABLE`].
@@ -107,11 +84,7 @@ pub fn simulator_binary(profile: Profile) -> Result<PathBuf> {
 /// # Errors
 /// When it does not compile.
 pub fn nemesis_binary(profile: Profile) -> Result<PathBuf> {
-    build(
-        &["--package", "nemesis", "--bin", "nemesis"],
-        "nemesis",
-        profile,
-    )
+    build("nemesis", "--bin", "nemesis", profile)
 }
 
 /// Cargo's path of a program of the workspace.
@@ -121,19 +94,21 @@ pub fn program(profile: Profile, file: &str) -> PathBuf {
 }
 
 /// `file` is cargo's path for it below the profile's folder.
-fn build(target: &[&str], file: &str, profile: Profile) -> Result<PathBuf> {
-    let built = program(profile, file);
+fn build(package: &str, kind: &str, name: &str, profile: Profile) -> Result<PathBuf> {
+    let built = match kind {
+        "--example" => program(profile, &format!("examples/{name}")),
+        _ => program(profile, name),
+    };
     if std::env::var_os(BUILT_VARIABLE).is_some() && built.is_file() {
         return Ok(built);
     }
-    let name = target.last().copied().unwrap_or_default();
     let mut cargo = cargo();
-    cargo
-        .args(["build", "--message-format=json", "--profile"])
-        .arg(profile.name())
-        .args(target);
-    let messages = bounded_run::run("cargo build", cargo, Vec::new(), BUILD_LIMIT)?
-        .into_text("cargo build")?;
+    cargo.args(["build", "--message-format=json", "--profile"]);
+    cargo.args([profile.name(), "--package", package, kind, name]);
+    if package == "witness-bin" {
+        cargo.args(["--features", "cloud"]);
+    }
+    let messages = bounded_run::text("cargo build", cargo, BUILD_LIMIT)?;
     messages
         .lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())

@@ -5,14 +5,14 @@
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::bounded_run;
+use crate::bounded_run::{self, KilledOnDrop};
 use crate::cluster::http::http_get_query;
 use crate::debian_package;
 use crate::mysql_tree::find_on_path;
@@ -75,7 +75,7 @@ impl PrometheusPrograms {
 /// A running Prometheus. Dropping it kills it.
 #[derive(Debug)]
 pub struct Prometheus {
-    child: Child,
+    _child: KilledOnDrop,
     home: TempDir,
     address: SocketAddr,
 }
@@ -112,7 +112,7 @@ impl Prometheus {
         command.stderr(File::create(home.path().join("stderr"))?);
         let child = command.spawn().context("prometheus does not start")?;
         let running = Self {
-            child,
+            _child: KilledOnDrop(child),
             home,
             address,
         };
@@ -171,13 +171,5 @@ impl Prometheus {
             bail!("{path} {query:?}: {} {}", answer.status, answer.body);
         }
         Ok(answer.body)
-    }
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        // Both fail only for a child that was already waited for.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

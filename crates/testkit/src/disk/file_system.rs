@@ -6,48 +6,23 @@ use std::sync::Arc;
 
 use binlog_store::{FileSystem, StorageFile};
 
-use super::state::{CallFault, DiskState, NameOp, SharedState};
-
-pub(super) struct FaultyFs {
-    disk: SharedState,
-    boot: u64,
-}
+use super::state::{CallFault, DiskState, MountedDisk};
 
 struct FaultyFile {
-    disk: SharedState,
-    boot: u64,
+    disk: MountedDisk,
     inode: u64,
     name: String,
     writable: bool,
 }
 
-impl FaultyFs {
-    pub(super) fn new(disk: SharedState) -> Self {
-        let boot = disk.lock().boot;
-        Self { disk, boot }
-    }
-
-    /// Simulates a call that either fails as a whole or takes effect.
-    fn call<T>(
-        &self,
-        what: impl FnOnce() -> String,
-        effect: impl FnOnce(&mut DiskState) -> io::Result<T>,
-    ) -> io::Result<T> {
-        let mut state = self.disk.lock();
-        match state.admit(self.boot, what)? {
-            Some(fault) => Err(fault.error()),
-            None => effect(&mut state),
-        }
-    }
-
+impl MountedDisk {
     fn file(&self, path: &Path, inode: u64, writable: bool) -> Arc<dyn StorageFile> {
         let mut state = self.disk.lock();
         state.open_files += 1;
         state.most_open_files = state.most_open_files.max(state.open_files);
         drop(state);
         Arc::new(FaultyFile {
-            disk: self.disk.clone(),
-            boot: self.boot,
+            disk: self.clone(),
             inode,
             name: short(path),
             writable,
@@ -63,7 +38,7 @@ impl FaultyFs {
     }
 }
 
-impl FileSystem for FaultyFs {
+impl FileSystem for MountedDisk {
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
         self.call(|| format!("create_dir {}", short(dir)), |_| Ok(()))
     }
@@ -73,17 +48,11 @@ impl FileSystem for FaultyFs {
             || format!("create {}", short(path)),
             |state| {
                 if let Some(inode) = state.names.get(path).copied() {
-                    if let Some(file) = state.inodes.get_mut(&inode) {
-                        file.truncate(0);
-                    }
+                    state.inode(inode)?.truncate(0);
                     return Ok(inode);
                 }
                 let inode = state.new_inode();
-                state.names.insert(path.to_path_buf(), inode);
-                state.pending_names.push(NameOp::Link {
-                    name: path.to_path_buf(),
-                    inode,
-                });
+                state.change_names(vec![(path.to_path_buf(), Some(inode))]);
                 Ok(inode)
             },
         )?;
@@ -103,10 +72,8 @@ impl FileSystem for FaultyFs {
             || format!("rename {} to {}", short(from), short(to)),
             |state| {
                 let inode = existing(state, from)?;
-                state.names.remove(from);
-                state.names.insert(to.to_path_buf(), inode);
                 let (from, to) = (from.to_path_buf(), to.to_path_buf());
-                state.pending_names.push(NameOp::Rename { from, to, inode });
+                state.change_names(vec![(from, None), (to, Some(inode))]);
                 Ok(())
             },
         )
@@ -117,10 +84,7 @@ impl FileSystem for FaultyFs {
             || format!("remove {}", short(path)),
             |state| {
                 existing(state, path)?;
-                state.names.remove(path);
-                state.pending_names.push(NameOp::Unlink {
-                    name: path.to_path_buf(),
-                });
+                state.change_names(vec![(path.to_path_buf(), None)]);
                 Ok(())
             },
         )
@@ -155,24 +119,15 @@ impl FileSystem for FaultyFs {
     fn free_space(&self, dir: &Path) -> io::Result<u64> {
         self.call(
             || format!("free_space {}", short(dir)),
-            |state| {
-                Ok(state
-                    .capacity
-                    .map_or(1 << 40, |capacity| capacity.saturating_sub(state.used())))
-            },
+            |state| Ok(state.room().unwrap_or(1 << 40)),
         )
     }
 }
 
 impl FaultyFile {
     fn write(&self, state: &mut DiskState, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let room = state
-            .capacity
-            .map(|capacity| capacity.saturating_sub(state.used()));
-        let inode = state
-            .inodes
-            .get_mut(&self.inode)
-            .ok_or(io::ErrorKind::NotFound)?;
+        let room = state.room();
+        let inode = state.inode(self.inode)?;
         let growth = (offset + bytes.len() as u64).saturating_sub(inode.bytes().len() as u64);
         let missing = room.map_or(0, |room| growth.saturating_sub(room));
         let fits = bytes.len().saturating_sub(missing as usize);
@@ -187,31 +142,29 @@ impl FaultyFile {
 
 impl Drop for FaultyFile {
     fn drop(&mut self) {
-        self.disk.lock().open_files -= 1;
+        self.disk.disk.lock().open_files -= 1;
     }
 }
 
 impl StorageFile for FaultyFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut state = self.disk.lock();
-        let what = || format!("read {} bytes at {offset} of {}", buffer.len(), self.name);
-        if let Some(fault) = state.admit(self.boot, what)? {
-            return Err(fault.error());
-        }
-        let inode = state
-            .inodes
-            .get(&self.inode)
-            .ok_or(io::ErrorKind::NotFound)?;
-        let available = inode.bytes().get(offset as usize..).unwrap_or_default();
-        let count = available.len().min(buffer.len());
-        buffer[..count].copy_from_slice(&available[..count]);
-        Ok(count)
+        let length = buffer.len();
+        self.disk.call(
+            || format!("read {length} bytes at {offset} of {}", self.name),
+            |state| {
+                let bytes = state.inode(self.inode)?.bytes();
+                let available = bytes.get(offset as usize..).unwrap_or_default();
+                let count = available.len().min(length);
+                buffer[..count].copy_from_slice(&available[..count]);
+                Ok(count)
+            },
+        )
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let mut state = self.disk.lock();
+        let mut state = self.disk.disk.lock();
         let what = || format!("write {} bytes at {offset} of {}", bytes.len(), self.name);
-        let fault = state.admit(self.boot, what)?;
+        let fault = state.admit(self.disk.boot, what)?;
         if !self.writable {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
@@ -230,52 +183,36 @@ impl StorageFile for FaultyFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let mut state = self.disk.lock();
-        let fault = state.admit(self.boot, || format!("sync {}", self.name))?;
+        let mut state = self.disk.disk.lock();
+        let fault = state.admit(self.disk.boot, || format!("sync {}", self.name))?;
         let lies = state.lies_about_sync;
-        let inode = state
-            .inodes
-            .get_mut(&self.inode)
-            .ok_or(io::ErrorKind::NotFound)?;
+        let inode = state.inode(self.inode)?;
         match fault {
             Some(fault) => {
                 inode.drop_pending();
-                Err(fault.error())
+                return Err(fault.error());
             }
-            None => {
-                if !lies {
-                    inode.sync();
-                }
-                Ok(())
-            }
+            None if lies => {}
+            None => inode.sync(),
         }
-    }
-
-    fn truncate(&self, len: u64) -> io::Result<()> {
-        let mut state = self.disk.lock();
-        if let Some(fault) =
-            state.admit(self.boot, || format!("truncate {} to {len}", self.name))?
-        {
-            return Err(fault.error());
-        }
-        let inode = state
-            .inodes
-            .get_mut(&self.inode)
-            .ok_or(io::ErrorKind::NotFound)?;
-        inode.truncate(len as usize);
         Ok(())
     }
 
+    fn truncate(&self, len: u64) -> io::Result<()> {
+        self.disk.call(
+            || format!("truncate {} to {len}", self.name),
+            |state| {
+                state.inode(self.inode)?.truncate(len as usize);
+                Ok(())
+            },
+        )
+    }
+
     fn size(&self) -> io::Result<u64> {
-        let mut state = self.disk.lock();
-        if let Some(fault) = state.admit(self.boot, || format!("size of {}", self.name))? {
-            return Err(fault.error());
-        }
-        let inode = state
-            .inodes
-            .get(&self.inode)
-            .ok_or(io::ErrorKind::NotFound)?;
-        Ok(inode.bytes().len() as u64)
+        self.disk.call(
+            || format!("size of {}", self.name),
+            |state| Ok(state.inode(self.inode)?.bytes().len() as u64),
+        )
     }
 }
 

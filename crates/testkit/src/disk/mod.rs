@@ -12,9 +12,8 @@ use std::sync::{Arc, MutexGuard};
 
 use binlog_store::{FileSystem, MetaStore};
 
-use crate::disk::file_system::FaultyFs;
 pub use crate::disk::state::{CallFault, DiskCall, Survival};
-use crate::disk::state::{DiskState, Inode, SharedState};
+use crate::disk::state::{DiskState, Inode, MountedDisk, SharedState};
 
 /// A disk; clones share it.
 #[derive(Clone, Default)]
@@ -36,13 +35,13 @@ impl FaultyDisk {
     /// Its file system, valid until the next restart.
     #[must_use]
     pub fn file_system(&self) -> Arc<dyn FileSystem> {
-        Arc::new(FaultyFs::new(self.shared.clone()))
+        Arc::new(MountedDisk::new(self.shared.clone()))
     }
 
     /// Its hard state, valid until the next restart.
     #[must_use]
     pub fn meta(&self) -> Arc<dyn MetaStore> {
-        Arc::new(FaultyMeta::new(self.shared.clone()))
+        Arc::new(MountedDisk::new(self.shared.clone()))
     }
 
     /// Another disk with the same contents, faults and unsynced changes.
@@ -133,18 +132,13 @@ impl FaultyDisk {
     pub fn power_cycle(&self, survival: Survival) {
         let mut state = self.state();
         state::lose_power(&mut state, survival);
-        state.boot += 1;
-        state.cut_after = None;
-        state.faults.clear();
+        state.restart();
     }
 
     /// The process restarts on a running machine: all written data remains, synced or not. Faults and the cut are removed, and older
     /// handles no longer work.
     pub fn restart_process(&self) {
-        let mut state = self.state();
-        state.boot += 1;
-        state.cut_after = None;
-        state.faults.clear();
+        self.state().restart();
     }
 
     /// The names of the files below `dir`, in order.
@@ -216,41 +210,9 @@ impl FaultyDisk {
             self.set_contents(&path, other.contents(&path).unwrap_or_default());
         }
     }
-
-    /// Deletes the whole hard state durably, as when its directory is deleted.
-    pub fn wipe_meta(&self) {
-        let mut state = self.state();
-        state.meta.clear();
-        state.durable_meta.clear();
-        state.pending_meta.clear();
-    }
 }
 
 // The disk's hard state, valid until the next restart.
-
-pub(super) struct FaultyMeta {
-    disk: SharedState,
-    boot: u64,
-}
-
-impl FaultyMeta {
-    fn new(disk: SharedState) -> Self {
-        let boot = disk.lock().boot;
-        Self { disk, boot }
-    }
-
-    fn call<T>(
-        &self,
-        what: impl FnOnce() -> String,
-        effect: impl FnOnce(&mut DiskState) -> T,
-    ) -> io::Result<T> {
-        let mut state = self.disk.lock();
-        match state.admit(self.boot, what)? {
-            Some(fault) => Err(fault.error()),
-            None => Ok(effect(&mut state)),
-        }
-    }
-}
 
 /// True if more of the hard state has space; a write without a reservation fails for lack of space.
 fn room_for_hard_state(state: &DiskState) -> io::Result<()> {
@@ -260,11 +222,11 @@ fn room_for_hard_state(state: &DiskState) -> io::Result<()> {
     }
 }
 
-impl MetaStore for FaultyMeta {
+impl MetaStore for MountedDisk {
     fn get(&self, key: &str) -> io::Result<Option<Vec<u8>>> {
         self.call(
             || format!("meta get {key}"),
-            |state| state.meta.get(key).cloned(),
+            |state| Ok(state.meta.get(key).cloned()),
         )
     }
 
@@ -284,7 +246,7 @@ impl MetaStore for FaultyMeta {
                     .push((key.to_owned(), Some(value.to_vec())));
                 Ok(())
             },
-        )?
+        )
     }
 
     fn remove(&self, key: &str) -> io::Result<()> {
@@ -296,7 +258,7 @@ impl MetaStore for FaultyMeta {
                 state.pending_meta.push((key.to_owned(), None));
                 Ok(())
             },
-        )?
+        )
     }
 
     fn flush(&self) -> io::Result<()> {
@@ -305,6 +267,7 @@ impl MetaStore for FaultyMeta {
             |state| {
                 state.pending_meta.clear();
                 state.durable_meta = state.meta.clone();
+                Ok(())
             },
         )
     }

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{fmt, io};
 
+use fastrand::Rng;
+
 /// One call to the disk, as a failing test shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskCall {
@@ -43,22 +45,8 @@ impl CallFault {
     }
 }
 
-/// A name operation that is not durable yet.
-#[derive(Debug, Clone)]
-pub(super) enum NameOp {
-    Link {
-        name: PathBuf,
-        inode: u64,
-    },
-    Rename {
-        from: PathBuf,
-        to: PathBuf,
-        inode: u64,
-    },
-    Unlink {
-        name: PathBuf,
-    },
-}
+/// A change of names that is not durable yet: the names with their new inodes.
+pub(super) type NameOp = Vec<(PathBuf, Option<u64>)>;
 
 #[derive(Clone, Default)]
 pub(super) struct DiskState {
@@ -124,13 +112,45 @@ impl DiskState {
         self.next_inode
     }
 
-    /// Bytes that the files take, to compare with `capacity`.
+    pub(super) fn inode(&mut self, id: u64) -> io::Result<&mut Inode> {
+        let inode = self.inodes.get_mut(&id);
+        inode.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Changes names, durably after the next sync of the directory.
+    pub(super) fn change_names(&mut self, op: NameOp) {
+        change_names(&mut self.names, op.clone());
+        self.pending_names.push(op);
+    }
+
+    /// Bytes that the files take.
     pub(super) fn used(&self) -> u64 {
         self.names
             .values()
             .filter_map(|id| self.inodes.get(id))
             .map(|inode| inode.bytes().len() as u64)
             .sum()
+    }
+
+    /// Free bytes, if there is a capacity.
+    pub(super) fn room(&self) -> Option<u64> {
+        Some(self.capacity?.saturating_sub(self.used()))
+    }
+
+    /// Makes all older handles useless, and ends the faults.
+    pub(super) fn restart(&mut self) {
+        self.boot += 1;
+        self.cut_after = None;
+        self.faults.clear();
+    }
+}
+
+fn change_names(names: &mut BTreeMap<PathBuf, u64>, op: NameOp) {
+    for (name, inode) in op {
+        match inode {
+            Some(inode) => names.insert(name, inode),
+            None => names.remove(&name),
+        };
     }
 }
 
@@ -145,6 +165,33 @@ impl SharedState {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, DiskState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The disk until its next restart.
+#[derive(Clone)]
+pub(super) struct MountedDisk {
+    pub(super) disk: SharedState,
+    pub(super) boot: u64,
+}
+
+impl MountedDisk {
+    pub(super) fn new(disk: SharedState) -> Self {
+        let boot = disk.lock().boot;
+        Self { disk, boot }
+    }
+
+    /// Simulates a call that either fails as a whole or takes effect.
+    pub(super) fn call<T>(
+        &self,
+        what: impl FnOnce() -> String,
+        effect: impl FnOnce(&mut DiskState) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let mut state = self.disk.lock();
+        match state.admit(self.boot, what)? {
+            Some(fault) => Err(fault.error()),
+            None => effect(&mut state),
+        }
     }
 }
 
@@ -163,15 +210,6 @@ pub(super) struct Inode {
     durable: Vec<u8>,
     /// Operations since the last sync, in order.
     pending: Vec<ByteOp>,
-}
-
-/// The effect of the write during which the power is cut.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tear {
-    /// Only the first bytes arrive.
-    Prefix(usize),
-    /// The file has its new length, but its growth is zeros after the first bytes.
-    PrefixThenZeros(usize),
 }
 
 impl Inode {
@@ -214,44 +252,35 @@ impl Inode {
         self.pending.clear();
     }
 
-    pub(super) fn pending_ops(&self) -> usize {
-        self.pending.len()
-    }
-
-    /// Length of the `op`-th pending operation, when it is a write.
-    pub(super) fn pending_write_len(&self, op: usize) -> Option<usize> {
-        match self.pending.get(op)? {
-            ByteOp::Write { bytes, .. } => Some(bytes.len()),
-            ByteOp::Truncate { .. } => None,
-        }
-    }
-
-    /// The first `kept` pending operations arrive, the next one torn; the rest is lost.
-    pub(super) fn lose_power(&mut self, kept: usize, tear: Option<Tear>) {
-        let ops: Vec<ByteOp> = self.pending.drain(..).collect();
+    /// The first pending operations arrive, and a part of the next one if dice are given; the rest is lost.
+    fn lose_power(&mut self, dice: &mut Option<Rng>, all: bool) {
+        let ops = std::mem::take(&mut self.pending);
+        let kept = kept(dice, all, ops.len());
         for op in ops.iter().take(kept) {
             apply(&mut self.durable, op);
         }
-        if let (Some(ByteOp::Write { offset, bytes }), Some(tear)) = (ops.get(kept), tear) {
-            let (arrived, zeros) = match tear {
-                Tear::Prefix(len) => (len, false),
-                Tear::PrefixThenZeros(len) => (len, true),
-            };
-            let arrived = bytes[..arrived.min(bytes.len())].to_vec();
-            apply(
-                &mut self.durable,
-                &ByteOp::Write {
-                    offset: *offset,
-                    bytes: arrived,
-                },
-            );
-            let end = offset + bytes.len();
-            if zeros && self.durable.len() < end {
-                // Only the growth is zeroed: existing bytes keep their old value.
+        if let (Some(dice), Some(ByteOp::Write { offset, bytes })) = (dice, ops.get(kept)) {
+            let arrived = bytes[..dice.usize(0..=bytes.len())].to_vec();
+            let (offset, end) = (*offset, offset + bytes.len());
+            let tear = dice.u8(0..4);
+            if tear > 0 {
+                let bytes = arrived;
+                apply(&mut self.durable, &ByteOp::Write { offset, bytes });
+            }
+            if tear == 1 && self.durable.len() < end {
+                // The file has its new length. Only the growth is zeroed: existing bytes keep their old value.
                 self.durable.resize(end, 0);
             }
         }
         self.visible = self.durable.clone();
+    }
+}
+
+fn kept(dice: &mut Option<Rng>, all: bool, ops: usize) -> usize {
+    match dice {
+        Some(dice) => dice.usize(0..=ops),
+        None if all => ops,
+        None => 0,
     }
 }
 
@@ -286,58 +315,25 @@ pub enum Survival {
 
 pub(super) fn lose_power(state: &mut DiskState, survival: Survival) {
     let mut dice = match survival {
-        Survival::Seeded(seed) => Some(fastrand::Rng::with_seed(seed)),
+        Survival::Seeded(seed) => Some(Rng::with_seed(seed)),
         Survival::Nothing | Survival::Everything => None,
     };
     let all = survival == Survival::Everything;
 
     for inode in state.inodes.values_mut() {
-        let ops = inode.pending_ops();
-        let (kept, tear) = match &mut dice {
-            None => (if all { ops } else { 0 }, None),
-            Some(dice) => {
-                let kept = dice.usize(0..=ops);
-                let tear = inode
-                    .pending_write_len(kept)
-                    .and_then(|len| choose_tear(dice, len));
-                (kept, tear)
-            }
-        };
-        inode.lose_power(kept, tear);
+        inode.lose_power(&mut dice, all);
     }
 
     let mut names = std::mem::take(&mut state.durable_names);
     for op in state.pending_names.drain(..) {
-        let arrived = dice.as_mut().map_or(all, fastrand::Rng::bool);
-        if !arrived {
-            continue;
-        }
-        match op {
-            NameOp::Link { name, inode } => {
-                names.insert(name, inode);
-            }
-            NameOp::Rename { from, to, inode } => {
-                names.remove(&from);
-                names.insert(to, inode);
-            }
-            NameOp::Unlink { name } => {
-                names.remove(&name);
-            }
+        if dice.as_mut().map_or(all, Rng::bool) {
+            change_names(&mut names, op);
         }
     }
     state.durable_names = names.clone();
     state.names = names;
 
-    let kept = match &mut dice {
-        None => {
-            if all {
-                state.pending_meta.len()
-            } else {
-                0
-            }
-        }
-        Some(dice) => dice.usize(0..=state.pending_meta.len()),
-    };
+    let kept = kept(&mut dice, all, state.pending_meta.len());
     for (key, value) in state.pending_meta.drain(..).take(kept) {
         match value {
             Some(value) => state.durable_meta.insert(key, value),
@@ -345,13 +341,4 @@ pub(super) fn lose_power(state: &mut DiskState, survival: Survival) {
         };
     }
     state.meta = state.durable_meta.clone();
-}
-
-fn choose_tear(dice: &mut fastrand::Rng, len: usize) -> Option<Tear> {
-    let arrived = dice.usize(0..=len);
-    match dice.u8(0..4) {
-        0 => None,
-        1 => Some(Tear::PrefixThenZeros(arrived)),
-        _ => Some(Tear::Prefix(arrived)),
-    }
 }

@@ -49,14 +49,14 @@ impl AddressPlan {
 
     /// The address of a place.
     pub(super) fn address(&self, place: Place) -> Ipv4Addr {
-        let index = u32::try_from(place.index()).unwrap_or(u32::MAX);
+        let index = u32::try_from(place.0).unwrap_or(u32::MAX);
         Ipv4Addr::from(self.network.wrapping_add(FIRST_HOST).wrapping_add(index))
     }
 
     /// The place that has an address.
     pub(super) fn place(&self, address: Ipv4Addr) -> Option<Place> {
         let index = u32::from(address).checked_sub(self.network + FIRST_HOST)?;
-        let place = usize::try_from(index).ok().map(Place::at_index);
+        let place = usize::try_from(index).ok().map(Place);
         place.filter(|_| index < self.places)
     }
 }
@@ -84,7 +84,7 @@ pub(super) fn ip<S: AsRef<OsStr>>(arguments: &[S]) -> Result<String> {
         .map(|argument| argument.as_ref().to_string_lossy())
         .collect();
     let what = format!("ip {}", shown.join(" "));
-    bounded_run::run(what.clone(), command, Vec::new(), LIMIT)?.into_text(&what)
+    bounded_run::text(&what, command, LIMIT)
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The effect of each directed pair of places on a packet: its arrival time, or its loss. Pure; the router does the I/O.
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Most bytes in flight over one link; more are lost, as in a full router buffer.
@@ -9,7 +8,7 @@ const IN_FLIGHT_BYTES: usize = 64 << 20;
 
 /// One end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place(usize);
+pub struct Place(pub(super) usize);
 
 impl Place {
     /// The harness's own.
@@ -19,14 +18,6 @@ impl Place {
     #[must_use]
     pub const fn member(index: usize) -> Self {
         Self(index + 1)
-    }
-
-    pub(super) const fn index(self) -> usize {
-        self.0
-    }
-
-    pub(super) const fn at_index(index: usize) -> Self {
-        Self(index)
     }
 }
 
@@ -104,12 +95,6 @@ impl Links {
         self.link_mut(from, to).cut = true;
     }
 
-    /// Cuts both directions.
-    pub fn cut_both(&mut self, one: Place, other: Place) {
-        self.cut(one, other);
-        self.cut(other, one);
-    }
-
     /// Ends the cut of one direction.
     pub fn restore(&mut self, from: Place, to: Place) {
         self.link_mut(from, to).cut = false;
@@ -179,78 +164,40 @@ impl Links {
 /// Items with the time at which each comes out.
 #[derive(Debug)]
 pub struct DelayLine<T> {
-    under_way: BinaryHeap<UnderWay<T>>,
+    /// By due time and number.
+    under_way: BTreeMap<(Instant, u64), T>,
     pushed: u64,
 }
 
-#[derive(Debug)]
-struct UnderWay<T> {
-    due: Instant,
-    serial: u64,
-    what: T,
-}
-
-impl<T> DelayLine<T> {
-    /// An empty line.
-    #[must_use]
-    pub fn new() -> Self {
+impl<T> Default for DelayLine<T> {
+    fn default() -> Self {
         Self {
-            under_way: BinaryHeap::new(),
+            under_way: BTreeMap::new(),
             pushed: 0,
         }
     }
+}
 
+impl<T> DelayLine<T> {
     /// Inserts an item that is due at `due`.
     pub fn push(&mut self, due: Instant, what: T) {
-        self.under_way.push(UnderWay {
-            due,
-            serial: self.pushed,
-            what,
-        });
+        self.under_way.insert((due, self.pushed), what);
         self.pushed += 1;
     }
 
     /// Takes the first item that is due by `now`.
     pub fn pop_due(&mut self, now: Instant) -> Option<T> {
-        if self.next_due()? > now {
-            return None;
-        }
-        self.under_way.pop().map(|first| first.what)
+        let first = self.under_way.first_entry()?;
+        (first.key().0 <= now).then(|| first.remove())
     }
 
     /// The due time of the next item.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
-        self.under_way.peek().map(|first| first.due)
+        let ((due, _), _) = self.under_way.first_key_value()?;
+        Some(*due)
     }
 }
-
-impl<T> Default for DelayLine<T> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-// The heap returns its greatest first, so that the earliest must be the greatest.
-impl<T> Ord for UnderWay<T> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (other.due, other.serial).cmp(&(self.due, self.serial))
-    }
-}
-
-impl<T> PartialOrd for UnderWay<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<T> PartialEq for UnderWay<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl<T> Eq for UnderWay<T> {}
 
 #[cfg(test)]
 mod tests {
@@ -334,7 +281,7 @@ mod delay_line_tests {
     fn things_come_out_by_time_and_then_by_order() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let mut line = DelayLine::new();
+        let mut line = DelayLine::default();
         for (ms, what) in [(20, 'c'), (10, 'a'), (30, 'e'), (10, 'b'), (20, 'd')] {
             line.push(at(ms), what);
         }

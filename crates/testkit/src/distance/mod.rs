@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 
 use crate::distance::address_plan::AddressPlan;
 pub use crate::distance::links::{DelayLine, Link, Links, Place, Traffic};
@@ -27,10 +27,11 @@ use crate::distance::router::Router;
 /// A network of places. End the processes inside it before dropping it: they would lose their network.
 #[derive(Debug)]
 pub struct DistanceNetwork {
+    // Dropped first, with its wires: a namespace ends with its last device and process.
+    _router: Router,
     namespaces: Vec<Namespace>,
     plan: AddressPlan,
     links: Arc<Mutex<Links>>,
-    router: Option<Router>,
 }
 
 impl DistanceNetwork {
@@ -52,10 +53,10 @@ impl DistanceNetwork {
         let links = Arc::new(Mutex::new(Links::new(members)));
         let router = Router::start(wires, plan, links.clone())?;
         Ok(Self {
+            _router: router,
             namespaces,
             plan,
             links,
-            router: Some(router),
         })
     }
 
@@ -108,78 +109,24 @@ impl DistanceNetwork {
     }
 }
 
-impl Drop for DistanceNetwork {
-    fn drop(&mut self) {
-        // The wires first: a namespace ends with its last device and process.
-        drop(self.router.take());
-    }
-}
-
-// Requirements of a distance network, and what to do where one is missing.
-
-/// A missing requirement.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Lacking {
-    /// The user is not root.
-    Root,
-    /// The program `ip` cannot be run.
-    Ip(String),
-    /// `/dev/net/tun` cannot be opened.
-    Tun(String),
-}
-
-impl std::fmt::Display for Lacking {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the network with distance cannot be made: ")?;
-        match self {
-            Self::Root => f.write_str(
-                "network namespaces and TUN devices take root; run the same command as root",
-            ),
-            Self::Ip(why) => {
-                write!(f, "`ip` does not run ({why}); install the package iproute2")
-            }
-            Self::Tun(why) => write!(
-                f,
-                "/dev/net/tun does not open ({why}); load the module (`modprobe tun`), or start the container with \
-                 `--device /dev/net/tun --cap-add NET_ADMIN --cap-add SYS_ADMIN`"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for Lacking {}
-
-/// Whether a distance network can be made here.
+/// Checks what a distance network needs on this machine.
 ///
 /// # Errors
-/// The first missing requirement.
-pub fn check_needs() -> Result<(), Lacking> {
-    if !rustix::process::geteuid().is_root() {
-        return Err(Lacking::Root);
-    }
+/// With what is missing, and what to do.
+pub fn check_needs() -> Result<()> {
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "network namespaces and TUN devices take root; run the same command as root"
+    );
     let ip = Command::new("ip").arg("-Version").output();
-    ip.map_err(|error| Lacking::Ip(error.to_string()))?;
+    ip.context("`ip` does not run; install the package iproute2")?;
     let tun = OpenOptions::new()
         .read(true)
         .write(true)
         .open("/dev/net/tun");
-    tun.map_err(|error| Lacking::Tun(error.to_string()))?;
+    tun.context(
+        "/dev/net/tun does not open; load the module (`modprobe tun`), or start the container with \
+         `--device /dev/net/tun --cap-add NET_ADMIN --cap-add SYS_ADMIN`",
+    )?;
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_missing_program_is_reported_with_the_remedy() {
-        let why = || "no such file".to_owned();
-        for (lacking, advice) in [
-            (Lacking::Root, "as root"),
-            (Lacking::Ip(why()), "install the package iproute2"),
-            (Lacking::Tun(why()), "modprobe tun"),
-        ] {
-            assert!(lacking.to_string().contains(advice), "{lacking}");
-        }
-    }
 }

@@ -58,7 +58,7 @@ impl Router {
             wires,
             plan,
             links,
-            under_way: DelayLine::new(),
+            under_way: DelayLine::default(),
             buffer: vec![0; MTU],
         };
         let stopping = stop.clone();
@@ -109,7 +109,7 @@ impl Carrier {
         drop(links);
         if arrives {
             // A full or removed device loses it, as any network may.
-            let _ = self.wires[to.index()].device.send(bytes);
+            let _ = self.wires[to.0].device.send(bytes);
         }
     }
 
@@ -130,14 +130,14 @@ impl Carrier {
         let ready = waiting.iter().enumerate();
         ready
             .filter(|(_, descriptor)| descriptor.revents().contains(PollFlags::IN))
-            .map(|(index, _)| Place::at_index(index))
+            .map(|(index, _)| Place(index))
             .collect()
     }
 
     /// Reads a wire's packets, up to its turn.
     fn take(&mut self, from: Place) {
         for _ in 0..TURN {
-            let Ok(len) = self.wires[from.index()].device.recv(&mut self.buffer) else {
+            let Ok(len) = self.wires[from.0].device.recv(&mut self.buffer) else {
                 return; // no packets left
             };
             let now = Instant::now();

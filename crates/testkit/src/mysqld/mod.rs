@@ -15,14 +15,14 @@ use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
-use crate::bounded_run;
+use crate::bounded_run::{self, KilledOnDrop};
 use crate::mysql_tree::MysqlTree;
 pub use crate::mysqld::client::{MysqlClient, PendingSql, Rows, TableChecksums};
 pub use crate::mysqld::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
@@ -40,7 +40,7 @@ pub struct Mysqld {
     tree: MysqlTree,
     options: MysqldOptions,
     address: SocketAddr,
-    child: Option<Child>,
+    child: Option<KilledOnDrop>,
     data_dir: PathBuf,
     /// Holds the socket and the logs, and the data directory too unless the options name another place.
     home: TempDir,
@@ -151,7 +151,7 @@ impl Mysqld {
             .stderr(log)
             .spawn()
             .with_context(|| format!("cannot start {}", words[0]))?;
-        self.child = Some(child);
+        self.child = Some(KilledOnDrop(child));
         Ok(())
     }
 
@@ -182,13 +182,10 @@ impl Mysqld {
         match bounded_run::wait_within(&mut child, STOP_LIMIT)? {
             Some(status) if status.success() => Ok(()),
             Some(status) => bail!("mysqld stopped with {status}:\n{}", self.error_log_end()),
-            None => {
-                end(child);
-                bail!(
-                    "mysqld did not stop within {STOP_LIMIT:?} and was killed:\n{}",
-                    self.error_log_end()
-                )
-            }
+            None => bail!(
+                "mysqld did not stop within {STOP_LIMIT:?} and is killed:\n{}",
+                self.error_log_end()
+            ),
         }
     }
 
@@ -197,8 +194,8 @@ impl Mysqld {
     /// # Errors
     /// When it does not run.
     pub fn kill(&mut self) -> Result<()> {
-        end(self.child.take().context("this mysqld does not run")?);
-        Ok(())
+        let child = self.child.take().context("this mysqld does not run");
+        child.map(drop)
     }
 
     /// Stops with SIGTERM and starts again.
@@ -236,7 +233,7 @@ impl Mysqld {
     /// The process id of the server that this fixture started.
     #[must_use]
     pub fn process_id(&self) -> Option<u32> {
-        self.child.as_ref().map(Child::id)
+        self.child.as_ref().map(|child| child.id())
     }
 
     /// Adds arguments for the next start, after the existing ones.
@@ -304,21 +301,6 @@ impl Mysqld {
         let child = self.child.as_ref().context("this mysqld does not run")?;
         signals::send(Pid::from_child(child), signal).context("cannot signal mysqld")
     }
-}
-
-impl Drop for Mysqld {
-    fn drop(&mut self) {
-        if let Some(child) = self.child.take() {
-            end(child);
-        }
-    }
-}
-
-/// Kills a child and waits for it. SIGKILL ends a frozen one too.
-fn end(mut child: Child) {
-    // Both fail only for a child that was already waited for.
-    let _ = child.kill();
-    let _ = child.wait();
 }
 
 // Data directories: initialised once per tree and version, then copied, because a copy takes a tenth of the time.
@@ -396,14 +378,7 @@ fn initialise(tree: &MysqlTree, data_dir: &Path) -> Result<()> {
         "--secure-file-priv=",
         TEMPLATE_REDO_LOG,
     ]);
-    bounded_run::run(
-        "mysqld --initialize-insecure",
-        command,
-        Vec::new(),
-        INITIALISE_LIMIT,
-    )?
-    .into_text("mysqld --initialize-insecure")?;
-    Ok(())
+    bounded_run::text("mysqld --initialize-insecure", command, INITIALISE_LIMIT).map(drop)
 }
 
 // Start options of a test's mysqld.

@@ -2,6 +2,7 @@
 //! and inserts with schema changes. Each makes its tables, then runs transactions from a few concurrent clients. The same seed gives the
 //! same statements.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -63,11 +64,7 @@ impl Workload {
     pub fn schema(self) -> &'static str {
         match self {
             Self::OltpWriteOnly => Sysbench::schema(),
-            Self::InsertOnly => "insert_only",
-            Self::HotRow => "hot_row",
-            Self::Adversarial => "adversarial",
-            Self::NewOrderPayment => "new_order_payment",
-            Self::SchemaChanges => "schema_changes",
+            other => other.key(),
         }
     }
 
@@ -149,9 +146,8 @@ impl Workload {
 
     /// One client's script.
     fn script(self, load: Load, client: u32) -> String {
-        let body = load
-            .of(client)
-            .transactions(|at, dice| self.transaction(at, dice));
+        let (numbers, mut dice) = load.part(client);
+        let body: String = numbers.map(|at| self.transaction(at, &mut dice)).collect();
         format!("USE {};\n{body}", self.schema())
     }
 }
@@ -307,31 +303,14 @@ pub struct Load {
     pub seed: u64,
 }
 
-/// One client's part.
-pub(super) struct Part {
-    transactions: std::ops::Range<u64>,
-    dice: Rng,
-}
-
 impl Load {
-    /// The part of one client: transactions that no other client runs.
-    pub(super) fn of(self, client: u32) -> Part {
+    /// The transactions of one client, and its dice.
+    fn part(self, client: u32) -> (Range<u64>, Rng) {
         let clients = u64::from(self.clients.max(1));
         let at = |client: u64| self.transactions * client / clients;
         let client = u64::from(client);
-        Part {
-            transactions: at(client)..at(client + 1),
-            dice: Rng::with_seed(self.seed ^ (client << 32)),
-        }
-    }
-}
-
-impl Part {
-    /// The statements of all its transactions.
-    pub(super) fn transactions(mut self, statements: impl Fn(u64, &mut Rng) -> String) -> String {
-        self.transactions
-            .map(|at| statements(at, &mut self.dice))
-            .collect()
+        let dice = Rng::with_seed(self.seed ^ (client << 32));
+        (at(client)..at(client + 1), dice)
     }
 }
 
@@ -346,9 +325,7 @@ mod tests {
             clients: 3,
             seed: 1,
         };
-        let parts: Vec<u64> = (0..3)
-            .flat_map(|client| load.of(client).transactions)
-            .collect();
+        let parts: Vec<u64> = (0..3).flat_map(|client| load.part(client).0).collect();
         assert_eq!(parts, (0..10).collect::<Vec<_>>());
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::client::verified_sql;
-use testkit::mysqld::sysbench::{IgnoredErrors, Sysbench};
+use testkit::mysqld::sysbench::Sysbench;
 use testkit::mysqld::{Mysqld, MysqldOptions};
 
 #[test]
@@ -22,21 +22,18 @@ fn mysqld_under_sysbench_commits_the_reported_transactions() {
     let report = load.run().unwrap();
     let after = committed(&server).unwrap();
     assert_eq!(after - before, report.transactions, "{report:?}");
-    assert!(report.latency_min_ms <= report.latency_p50_ms, "{report:?}");
     assert!(
         report.latency_p50_ms <= report.latency_p95_ms
             && report.latency_p95_ms <= report.latency_p99_ms
     );
-    assert!(!report.intervals.is_empty());
 }
 
 #[test]
 fn mysqld_that_dies_under_sysbench_is_an_error_of_the_run() {
     let mut server = Mysqld::launch(&MysqlTree::require()).unwrap();
-    let mut load = Sysbench::on(&server)
+    let load = Sysbench::on(&server)
         .tables(1, 500)
         .duration(Duration::from_secs(30));
-    load.ignored_errors = IgnoredErrors::Conflicts;
     load.prepare(&server).unwrap();
     let mut run = load.start().unwrap();
     thread::sleep(Duration::from_secs(1));

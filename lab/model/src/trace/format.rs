@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 pub struct Line {
     /// Time in milliseconds since the beginning of the run.
     pub at_ms: u64,
+    /// The acting member; `None` for an operator's order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member: Option<MemberId>,
     /// The action.
     #[serde(flatten)]
     pub seen: Seen,
@@ -65,50 +68,36 @@ pub struct SeenEntry {
 pub enum Seen {
     /// It stored a vote.
     Voted {
-        /// The member.
-        member: MemberId,
         /// The vote.
         vote: SeenVote,
     },
     /// It appended entries to its log.
     Appended {
-        /// The member.
-        member: MemberId,
         /// The entries.
         entries: Vec<SeenEntry>,
     },
     /// Its log is on disk up to here.
     Durable {
-        /// The member.
-        member: MemberId,
         /// The last durable entry.
         upto: OpId,
     },
     /// It truncated the entries after `keep`.
     Truncated {
-        /// The member.
-        member: MemberId,
         /// The last entry that stays.
         keep: Option<OpId>,
     },
     /// It rejoined after a repair, and cut its log.
     CutBack {
-        /// The member.
-        member: MemberId,
         /// The last entry that stays.
         keep: Option<OpId>,
     },
     /// Its log begins again after a committed entry.
     Began {
-        /// The member.
-        member: MemberId,
         /// That entry.
         before: OpId,
     },
     /// It started, and found this on its disk.
     Opened {
-        /// The member.
-        member: MemberId,
         /// The last entry before the first present one.
         floor: Option<OpId>,
         /// The entries.
@@ -120,22 +109,16 @@ pub enum Seen {
     },
     /// It considers its log committed up to here.
     Committed {
-        /// The member.
-        member: MemberId,
         /// The last committed entry.
         upto: OpId,
     },
     /// It acknowledged a client's transaction as committed.
     Acknowledged {
-        /// The member.
-        member: MemberId,
         /// The transaction's entry.
         op_id: OpId,
     },
     /// It reports that it serves, and was read from.
     Served {
-        /// The member.
-        member: MemberId,
         /// Its commit mark.
         mark: Option<OpId>,
     },

@@ -70,18 +70,12 @@ pub struct Replay {
 type Verdict = Result<(), String>;
 
 impl Replay {
-    /// A replay before its first line.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Replays the next line of a trace.
     ///
     /// # Errors
     /// [`Refusal`]: the model does not allow the step.
     pub fn take(&mut self, line: &Line) -> Result<(), Refusal> {
-        let verdict = self.step(line.at_ms, &line.seen);
+        let verdict = self.step(line);
         verdict.map_err(|words| Refusal {
             at_ms: line.at_ms,
             words,
@@ -93,7 +87,7 @@ impl Replay {
     /// # Errors
     /// The first step that the model does not allow, or a line that cannot be read.
     pub fn of(lines: &str) -> Result<Counts, Refusal> {
-        let mut replay = Self::new();
+        let mut replay = Self::default();
         for text in lines.lines() {
             let line: Line = serde_json::from_str(text).map_err(|error| Refusal {
                 at_ms: 0,
@@ -102,12 +96,6 @@ impl Replay {
             replay.take(&line)?;
         }
         Ok(replay.counts)
-    }
-
-    /// The steps checked so far.
-    #[must_use]
-    pub fn counts(&self) -> &Counts {
-        &self.counts
     }
 
     fn held(&mut self, what: &'static str) -> Verdict {
@@ -141,48 +129,41 @@ impl Replay {
         name.map_or_else(|| "no member".to_owned(), |name| format!("member {name}"))
     }
 
-    fn step(&mut self, at_ms: u64, seen: &Seen) -> Verdict {
-        let id = match seen {
-            Seen::Repaired { after, term, loss } => {
-                self.ordered.push((*after, term_of(*term)?, *loss));
-                if *loss {
-                    // Acknowledged entries after that end are no longer required.
-                    let (last, (_, now)) = (&mut self.acknowledged, &mut self.acknowledged_now);
-                    (*last, *now) = ((*last).min(kept(*after)), (*now).min(kept(*after)));
-                }
-                return Ok(());
+    fn step(&mut self, line: &Line) -> Verdict {
+        let seen = &line.seen;
+        if let Seen::Repaired { after, term, loss } = seen {
+            self.ordered.push((*after, term_of(*term)?, *loss));
+            if *loss {
+                // Acknowledged entries after that end are no longer required.
+                let (last, (_, now)) = (&mut self.acknowledged, &mut self.acknowledged_now);
+                (*last, *now) = ((*last).min(kept(*after)), (*now).min(kept(*after)));
             }
-            Seen::Opened { member, .. } => self.id(*member),
-            Seen::Voted { member, .. }
-            | Seen::Appended { member, .. }
-            | Seen::Durable { member, .. }
-            | Seen::Truncated { member, .. }
-            | Seen::CutBack { member, .. }
-            | Seen::Began { member, .. }
-            | Seen::Committed { member, .. }
-            | Seen::Acknowledged { member, .. }
-            | Seen::Served { member, .. } => self.running(*member)?,
+            return Ok(());
+        }
+        let member = line.member.ok_or("a line names no member")?;
+        let id = match seen {
+            Seen::Opened { .. } => self.id(member),
+            _ => self.running(member)?,
         };
         let verdict = match seen {
-            Seen::Voted { vote, .. } => self.voted(id, *vote),
-            Seen::Appended { entries, .. } => {
+            Seen::Voted { vote } => self.voted(id, *vote),
+            Seen::Appended { entries } => {
                 let mut entries = entries.iter();
                 entries.try_for_each(|entry| self.appended(id, entry))
             }
-            Seen::Durable { upto, .. } => self.stored(id, *upto),
-            Seen::Truncated { keep, .. } => self.truncated(id, kept(*keep)),
-            Seen::CutBack { keep, .. } => self.cut_back(id, kept(*keep)),
-            Seen::Began { before, .. } => self.began(id, *before),
+            Seen::Durable { upto } => self.stored(id, *upto),
+            Seen::Truncated { keep } => self.truncated(id, kept(*keep)),
+            Seen::CutBack { keep } => self.cut_back(id, kept(*keep)),
+            Seen::Began { before } => self.began(id, *before),
             Seen::Opened {
                 floor,
                 entries,
                 vote,
                 damage,
-                ..
             } => self.opened(id, kept(*floor), entries, *vote, *damage),
-            Seen::Committed { upto, .. } => self.committed(id, *upto),
-            Seen::Acknowledged { op_id, .. } => self.acknowledged(at_ms, id, *op_id),
-            Seen::Served { mark, .. } => self.served(at_ms, id, *mark),
+            Seen::Committed { upto } => self.committed(id, *upto),
+            Seen::Acknowledged { op_id } => self.acknowledged(line.at_ms, id, *op_id),
+            Seen::Served { mark } => self.served(line.at_ms, id, *mark),
             Seen::Repaired { .. } => Ok(()),
         };
         verdict.map_err(|why| format!("{} {why}", self.name(id)))
@@ -244,20 +225,19 @@ impl Replay {
         self.held("votes")
     }
 
+    fn led_by(&self, leader: Id, term: Term) -> Option<&Leadership> {
+        let leadership = self.leaderships.get(&term)?;
+        (leadership.leader == leader).then_some(leadership)
+    }
+
     fn was_elected(&mut self, id: Id, term: Term) -> Verdict {
         let member = &self.ring.members[id];
         // It continues where it was stopped.
-        if self
-            .leaderships
-            .get(&term)
-            .is_some_and(|leadership| leadership.leader == id)
-        {
+        if self.led_by(id, term).is_some() {
             return Ok(());
         }
         let candidacy = self.candidates.get(&(term, id));
-        let votes = candidacy
-            .map(|candidacy| candidacy.votes)
-            .unwrap_or_default();
+        let votes = candidacy.map_or_else(Members::default, |one| one.votes);
         if member.term != term || !self.rules.is_elected(member, votes) {
             return Err(format!(
                 "leads term {term} with the votes of {votes:?}, of {:?}",
@@ -541,10 +521,8 @@ impl Replay {
             self.held("lost disks")?;
             return Ok(());
         }
-        let found: Vec<Entry> = entries
-            .iter()
-            .map(|seen| self.entry(seen))
-            .collect::<Result<_, _>>()?;
+        let found = entries.iter().map(|seen| self.entry(seen));
+        let found = found.collect::<Result<Vec<Entry>, _>>()?;
         let there = floor + found.len();
         let taken_back = std::mem::take(&mut self.taken_back[id]);
         let log = [&self.ring.members[id].log, &taken_back]
@@ -637,13 +615,8 @@ impl Replay {
             return self.left_out("reads of members abandoned by a repair");
         }
         let term = self.ring.members[id].term;
-        let leadership = self
-            .leaderships
-            .get(&term)
-            .filter(|leadership| leadership.leader == id);
-        let serves =
-            leadership.is_some_and(|leadership| self.rules.may_serve(id, &leadership.member));
-        if !serves {
+        let may = |led: &Leadership| self.rules.may_serve(id, &led.member);
+        if !self.led_by(id, term).is_some_and(may) {
             return Err(format!("must not serve in term {term}"));
         }
         let (moment, last) = self.acknowledged_now;

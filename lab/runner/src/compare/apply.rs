@@ -11,15 +11,14 @@ mod summary;
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use clap::{Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
+use clap::Args;
 use serde_json::json;
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::workload::{Load, Workload};
 
 use crate::compare::apply::bed::{Bed, Targets};
-use crate::compare::apply::contender::{Contender, Policy};
-use crate::compare::apply::summary::{Peer, Sample, Summary};
+use crate::compare::apply::contender::{Applier, Contender, Policy};
+use crate::compare::apply::summary::{Sample, Summary};
 use crate::compare::{begin, chosen, finish, rounds, set_all};
 
 const FIGURES: &str = "apply";
@@ -42,8 +41,8 @@ pub(crate) struct Options {
     #[arg(long, value_delimiter = ',', value_enum, default_values_t = [Policy::Rows, Policy::RowsOneByOne])]
     policies: Vec<Policy>,
     /// Workloads (default: all)
-    #[arg(long, value_delimiter = ',', value_enum)]
-    workloads: Vec<Named>,
+    #[arg(long, value_delimiter = ',', value_parser = workload)]
+    workloads: Vec<Workload>,
     /// This applier's targets write what is applied into their binlogs, as the promotable replica does
     #[arg(long)]
     target_binlog: bool,
@@ -53,31 +52,18 @@ pub(crate) struct Options {
 }
 
 /// A workload on the command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Named(Workload);
-
-impl Named {
-    pub(super) fn workload(self) -> Workload {
-        self.0
-    }
-}
-
-impl ValueEnum for Named {
-    fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [Named; 6] = [
-            Named(Workload::ALL[0]),
-            Named(Workload::ALL[1]),
-            Named(Workload::ALL[2]),
-            Named(Workload::ALL[3]),
-            Named(Workload::ALL[4]),
-            Named(Workload::ALL[5]),
-        ];
-        &ALL
-    }
-
-    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
-        Some(clap::builder::PossibleValue::new(self.0.key()))
-    }
+///
+/// # Errors
+/// With all keys, when it is none of them.
+pub(super) fn workload(key: &str) -> Result<Workload> {
+    let mut all = Workload::ALL.into_iter();
+    let found = all.find(|workload| workload.key() == key);
+    found.with_context(|| {
+        format!(
+            "the workloads are {}",
+            Workload::ALL.map(Workload::key).join(", ")
+        )
+    })
 }
 
 /// Runs the comparison, prints the table and writes the figures.
@@ -86,15 +72,10 @@ pub(super) fn run(options: &Options) -> Result<()> {
     let (witness, mut figures) = begin(FIGURES)?;
     let contenders = options.contenders();
     let workloads = chosen(&options.workloads, &Workload::ALL);
-    let runs = contenders.len() * workloads.len() * options.rounds as usize;
-    let bar = ProgressBar::new(runs as u64);
-    bar.set_style(ProgressStyle::with_template(
-        "{bar:30} {pos}/{len} {eta} {msg}",
-    )?);
     let mut samples = Vec::new();
     let mut settings = BTreeMap::new();
     for workload in workloads {
-        bar.set_message(format!("{}: writing the log", workload.key()));
+        eprintln!("compare: {}: writing the log", workload.key());
         let load = Load {
             transactions: options.transactions,
             clients: options.clients,
@@ -103,7 +84,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
         let bed = Bed::make(&tree, workload, load, options.targets())?;
         for order in rounds(&contenders, options.rounds as usize) {
             for contender in order {
-                bar.set_message(format!("{}: {}", workload.key(), contender.key()));
+                eprintln!("compare: {}: {}", workload.key(), contender.key());
                 let outcome = bed
                     .measure(contender, &witness)
                     .with_context(|| format!("{} on {}", contender.key(), workload.key()))?;
@@ -112,18 +93,16 @@ pub(super) fn run(options: &Options) -> Result<()> {
                     contender,
                     outcome,
                 });
-                bar.inc(1);
             }
         }
         settings.insert(workload.key(), bed.settings()?);
     }
-    bar.finish_and_clear();
     let summary = Summary::of(&samples);
     let entries = json!({
         "transactions": options.transactions, "clients": options.clients, "target_binlog": options.target_binlog,
         "relaxed": options.relaxed, "settings": settings, "workloads": summary.figures(),
-        "best_ratio_to_promotable_native": summary.best_ratios(Peer::Native),
-        "best_ratio_to_native_unlogged": summary.best_ratios(Peer::NativeUnlogged),
+        "best_ratio_to_promotable_native": summary.best_ratios(Applier::Native),
+        "best_ratio_to_native_unlogged": summary.best_ratios(Applier::NativeUnlogged),
     });
     set_all(&mut figures, &entries)?;
     println!("{}", summary.table());
@@ -140,15 +119,14 @@ impl Options {
 
     /// All members: for each number of workers the native replica, logged and not, next to this applier.
     fn contenders(&self) -> Vec<Contender> {
-        let of = |&workers: &u32| {
-            let own = self.policies.iter();
-            let own = own.map(move |&policy| Contender::Own { policy, workers });
-            [
-                Contender::Native { workers },
-                Contender::NativeUnlogged { workers },
-            ]
+        let own = self.policies.iter().copied().map(Applier::Own);
+        let appliers: Vec<Applier> = [Applier::Native, Applier::NativeUnlogged]
             .into_iter()
             .chain(own)
+            .collect();
+        let of = |&workers: &u32| {
+            let appliers = appliers.iter();
+            appliers.map(move |&applier| Contender { applier, workers })
         };
         self.workers.iter().flat_map(of).collect()
     }

@@ -5,19 +5,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::figures::load_average;
 use testkit::mysql_tree::MysqlTree;
+use testkit::mysqld::Mysqld;
 use testkit::mysqld::sysbench::Sysbench;
-use testkit::mysqld::{MysqlClient, Mysqld};
 use testkit::statistics::Percentiles;
 
-use crate::compare::data::{LoadedData, TableSizes};
 use crate::compare::disk;
 use crate::compare::processor_time::ProcessorTime;
+use crate::compare::servers::{Template, settings_of};
 use crate::compare::setup::{Bed, Setup};
 use crate::compare::summary::{Sample, Summary};
 use crate::compare::{begin, finish, rounds, set_all, spread, work_folder};
@@ -74,18 +73,13 @@ pub(super) fn run(options: &Options) -> Result<()> {
         "compare: loading {} tables of {} rows",
         options.tables, options.rows
     );
-    let sizes = TableSizes {
-        tables: options.tables,
-        rows: options.rows,
-    };
-    let data = LoadedData::load(&tree, work.path().join("data"), sizes)?;
+    let data = Template::with_tables(&tree, work.path(), options.tables, options.rows)?;
 
     let mut run = Run {
         options,
         data,
         work,
         witness,
-        bar: options.bar(setups.len())?,
         settings: BTreeMap::new(),
     };
     let (mut samples, mut syncs) = (Vec::new(), Vec::new());
@@ -101,7 +95,6 @@ pub(super) fn run(options: &Options) -> Result<()> {
             );
         }
     }
-    run.bar.finish_and_clear();
 
     let summary = Summary::of(&samples);
     let entries = entries(options, &tree, &summary, &syncs, &run.settings);
@@ -127,10 +120,9 @@ pub(super) fn run(options: &Options) -> Result<()> {
 /// A comparison that is going on.
 struct Run<'a> {
     options: &'a Options,
-    data: LoadedData,
+    data: Template,
     work: TempDir,
     witness: PathBuf,
-    bar: ProgressBar,
     /// Settings of each setup's primary.
     settings: BTreeMap<Setup, Value>,
 }
@@ -141,22 +133,15 @@ impl Run<'_> {
         let home = tempfile::Builder::new()
             .prefix("setup-")
             .tempdir_in(self.work.path())?;
-        self.say(format!(
-            "round {round} of {}: starting {}",
-            self.options.rounds,
-            setup.key()
-        ));
+        let turn = format!("round {round} of {}: {}", self.options.rounds, setup.key());
+        eprintln!("compare: {turn}: starting");
         let bed = Bed::make(setup, &self.data, &home.path().join("bed"), &self.witness)?;
         let warmest = self.options.threads.iter().copied().max().unwrap_or(1);
         self.load(bed.primary(), warmest).duration(WARM_UP).run()?;
         let mut samples = Vec::new();
         for &threads in &self.options.threads {
             bed.settle()?;
-            self.say(format!(
-                "round {round} of {}: {}, {threads} threads",
-                self.options.rounds,
-                setup.key()
-            ));
+            eprintln!("compare: {turn}, {threads} threads");
             let acknowledged = bed.acknowledgements()?;
             let before = ProcessorTime::now();
             let report = self.load(bed.primary(), threads).run()?;
@@ -168,10 +153,9 @@ impl Run<'_> {
                 report,
                 cores,
             });
-            self.bar.inc(1);
         }
-        self.settings
-            .insert(setup, settings_of(&bed.primary().client())?);
+        let settings = settings_of(&bed.primary().client(), &RECORDED_SETTINGS)?;
+        self.settings.insert(setup, settings);
         Ok(samples)
     }
 
@@ -181,29 +165,14 @@ impl Run<'_> {
             .threads(threads)
             .duration(Duration::from_secs(self.options.seconds))
     }
-
-    /// Says what continues: in the progress bar, or as a line where there is no terminal.
-    fn say(&self, what: String) {
-        if self.bar.is_hidden() {
-            eprintln!("compare: {what}");
-        } else {
-            self.bar.set_message(what);
-        }
-    }
 }
 
 impl Options {
     fn setups(&self) -> Vec<Setup> {
-        Setup::ALL
-            .into_iter()
-            .filter(|setup| self.setups.is_empty() || self.setups.contains(setup))
-            .collect()
-    }
-
-    fn bar(&self, setups: usize) -> Result<ProgressBar> {
-        let runs = setups * self.threads.len() * self.rounds as usize;
-        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} ({eta} left)")?;
-        Ok(ProgressBar::new(runs as u64).with_style(style))
+        match self.setups.as_slice() {
+            [] => Setup::value_variants().to_vec(),
+            chosen => chosen.to_vec(),
+        }
     }
 }
 
@@ -217,7 +186,7 @@ fn entries(
 ) -> Value {
     let of_syncs = |value: fn(&Percentiles) -> f64| spread(syncs.iter().map(value));
     let mut setups = json!({});
-    for setup in Setup::ALL {
+    for &setup in Setup::value_variants() {
         if let Some(by_threads) = summary.of_setup(setup) {
             setups[setup.key()] = json!({
                 "description": setup.description(), "primary_settings": settings.get(&setup), "by_threads": by_threads,
@@ -243,12 +212,4 @@ fn entries(
         entries[name] = json!(summary.ratios(Setup::RingFsync, other));
     }
     entries
-}
-
-fn settings_of(client: &MysqlClient) -> Result<Value> {
-    let settings: Result<serde_json::Map<String, Value>> = RECORDED_SETTINGS
-        .into_iter()
-        .map(|name| Ok((name.to_owned(), client.variable(name)?.into())))
-        .collect();
-    Ok(settings?.into())
 }

@@ -16,7 +16,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use testkit::cluster::{Profile, embedded_member, primary_clients};
 use testkit::distance::check_needs;
@@ -48,12 +47,10 @@ pub(super) fn run(options: &Options) -> Result<()> {
         false => embedded_member(Profile::Dist)?,
     };
     let programs = Programs { witness, database };
-    let bar = bar(options)?;
     let mut measured = Vec::new();
     for &place in &options.places {
         for &heartbeat_ms in &options.timers {
-            let (stop, bar) = (stop.clone(), bar.clone());
-            let scene = Scene::set(options, &programs, place, heartbeat_ms, stop, bar)?;
+            let scene = Scene::set(options, &programs, place, heartbeat_ms, stop.clone())?;
             let done = measure(options, place, heartbeat_ms, scene);
             let what = || format!("{place:?}, with a heartbeat of {heartbeat_ms} ms");
             measured.push(done.with_context(what)?);
@@ -63,7 +60,6 @@ pub(super) fn run(options: &Options) -> Result<()> {
         true => group_replication::measure(options.group_kills, &stop)?,
         false => BTreeMap::new(),
     };
-    bar.finish_and_clear();
     let summary = Summary::of(&measured, &peers);
     println!("{}", summary.table());
     summary.put_into(&mut figures)?;
@@ -91,12 +87,10 @@ fn measure(
         if number < options.crashes {
             for &death in &options.deaths {
                 crashes.push((death, crash::measure(&mut scene, death)?));
-                scene.done();
             }
         }
         if number < options.promotions {
             promotions.push(promotion::measure(&mut scene, number)?);
-            scene.done();
         }
     }
     let soak = Duration::from_secs(60 * u64::from(options.soak_minutes));
@@ -112,13 +106,4 @@ fn measure(
         promotions,
         verdict: scene.end()?,
     })
-}
-
-fn bar(options: &Options) -> Result<ProgressBar> {
-    let deaths = options.crashes * u32::try_from(options.deaths.len())?;
-    let settings = options.timers.len() * options.places.len();
-    let steps = u64::from(deaths + options.promotions) * settings as u64;
-    let style =
-        ProgressStyle::with_template("{bar:30} {pos}/{len}  {elapsed} of about {duration}  {msg}")?;
-    Ok(ProgressBar::new(steps).with_style(style))
 }

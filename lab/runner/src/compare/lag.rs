@@ -15,15 +15,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use testkit::figures::target_folder;
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::workload::Workload;
 
-use crate::compare::apply::Named;
+use crate::compare::apply::workload;
 use crate::compare::lag::pair::{Bed, Pair};
-use crate::compare::lag::search::{Rate, Search};
+use crate::compare::lag::search::{Point, Rate, Search};
 use crate::compare::lag::summary::{Run, Summary};
 use crate::compare::{begin, chosen, finish, set_all};
 
@@ -50,8 +49,8 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..))]
     rates: u32,
     /// Workloads (default: uniform writes, one hot row, C5's adversarial one, NewOrder and Payment)
-    #[arg(long, value_delimiter = ',', value_enum)]
-    workloads: Vec<Named>,
+    #[arg(long, value_delimiter = ',', value_parser = workload)]
+    workloads: Vec<Workload>,
 }
 
 /// Who follows.
@@ -79,22 +78,24 @@ pub(super) fn run(options: &Options) -> Result<()> {
     let tree = MysqlTree::locate()?;
     let (witness, mut figures) = begin(FIGURES)?;
     let workloads = chosen(&options.workloads, &WORKLOADS);
-    let bar = ProgressBar::no_length();
-    bar.set_style(ProgressStyle::with_template("{elapsed_precise} {msg}")?);
     let mut runs = Vec::new();
     for (turn, &workload) in workloads.iter().enumerate() {
-        bar.set_message(format!("{}: making the tables", workload.key()));
+        eprintln!("compare: {}: making the tables", workload.key());
         let bed = Bed::make(&tree, workload)?;
         let mut order = Follower::ALL;
         order.rotate_left(turn % Follower::ALL.len());
         for follower in order {
             let pair = bed.pair(follower, options.workers, &witness)?;
-            let run = measure(&pair, options, workload, follower, &bar);
             let what = || format!("{} on {}", follower.key(), workload.key());
-            runs.push(run.with_context(what)?);
+            let (points, at_half) = measure(&pair, options, &what()).with_context(what)?;
+            runs.push(Run {
+                workload,
+                follower,
+                points,
+                at_half,
+            });
         }
     }
-    bar.finish_and_clear();
     let summary = Summary::of(runs);
     let entries = json!({
         "seconds": options.seconds, "clients": options.clients, "workers": options.workers,
@@ -111,38 +112,24 @@ pub(super) fn run(options: &Options) -> Result<()> {
 }
 
 /// One follower under one load: rates until the highest that it keeps up with is known, and half of that.
-fn measure(
-    pair: &Pair<'_>,
-    options: &Options,
-    workload: Workload,
-    follower: Follower,
-    bar: &ProgressBar,
-) -> Result<Run> {
+fn measure(pair: &Pair<'_>, options: &Options, what: &str) -> Result<(Vec<Point>, Option<Point>)> {
     let mut search = Search::new(options.rates);
+    let duration = Duration::from_secs(options.seconds);
     let mut seed = 0;
     let mut point = |rate: Rate| {
         seed += 1;
-        bar.set_message(format!("{} {}: {rate}", workload.key(), follower.key()));
-        pair.hold(
-            rate,
-            options.clients,
-            Duration::from_secs(options.seconds),
-            seed,
-        )
+        match rate {
+            None => eprintln!("compare: {what}: all that the primary takes"),
+            Some(rate) => eprintln!("compare: {what}: {rate:.0} transactions/s"),
+        }
+        pair.hold(rate, options.clients, duration, seed)
     };
     while let Some(rate) = search.next() {
         let point = point(rate)?;
-        bar.println(format!("{} {}: {point}", workload.key(), follower.key()));
-        search.measured(point);
+        eprintln!("compare: {what}: {point}");
+        search.points.push(point);
     }
-    let at_half = match search.highest_kept() {
-        Some(highest) => Some(point(Rate::PerSecond(highest / 2.0))?),
-        None => None,
-    };
-    Ok(Run {
-        workload,
-        follower,
-        points: search.into_points(),
-        at_half,
-    })
+    let at_half = search.highest_kept();
+    let at_half = at_half.map(|highest| point(Some(highest / 2.0)));
+    Ok((search.points, at_half.transpose()?))
 }

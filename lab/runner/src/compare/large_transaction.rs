@@ -17,7 +17,7 @@ use serde_json::json;
 use testkit::figures::{Figures, load_average, private_memory};
 use testkit::mysql_tree::MysqlTree;
 
-use crate::compare::data::{LoadedData, TableSizes};
+use crate::compare::servers::Template;
 use crate::compare::setup::{Bed, Setup};
 use crate::compare::{begin, finish, rounds, set_all, spread, work_folder};
 
@@ -62,8 +62,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
     let tree = MysqlTree::locate()?;
     let (witness, mut figures) = begin(FIGURES)?;
     let work = work_folder(options.folder.as_deref())?;
-    let sizes = TableSizes { tables: 1, rows: 1 };
-    let data = LoadedData::load(&tree, work.path().join("data"), sizes)?;
+    let data = Template::with_tables(&tree, work.path(), 1, 1)?;
     let mut samples = Vec::new();
     for order in rounds(&options.setups, options.rounds as usize) {
         for setup in order {

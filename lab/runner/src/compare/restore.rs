@@ -22,8 +22,8 @@ use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::workload::{Load, Workload};
 use testkit::mysqld::{Mysqld, MysqldOptions, TableChecksums};
 
-use crate::compare::apply::Named;
-use crate::compare::servers::{SETTINGS, count};
+use crate::compare::apply::workload;
+use crate::compare::servers::{SETTINGS, count, executed_since};
 use crate::compare::{begin, chosen, finish, spread};
 
 const FIGURES: &str = "restore";
@@ -50,8 +50,8 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     clients: u32,
     /// Workloads (default: all)
-    #[arg(long, value_delimiter = ',', value_enum)]
-    workloads: Vec<Named>,
+    #[arg(long, value_delimiter = ',', value_parser = workload)]
+    workloads: Vec<Workload>,
 }
 
 /// What `witness archive restore` says of a run; it says more.
@@ -202,18 +202,13 @@ impl Bed {
         // The member's configuration says where the archive is.
         let mut backup = Command::new(witness);
         backup.args(["archive", "backup", "--on-primary", "--copy-directory"]);
-        backup
-            .arg(&copies)
-            .arg("--config")
-            .arg(ring.config(PRIMARY));
-        let done = bounded_run::run("witness archive backup", backup, Vec::new(), LIMIT)?;
-        done.into_text("witness archive backup")?;
+        backup.arg(&copies).arg("--config");
+        backup.arg(ring.config(PRIMARY));
+        bounded_run::text("witness archive backup", backup, LIMIT)?;
         let client = server.client();
         let before = client.gtid_executed()?;
         workload.run(&server, load)?;
-        let written =
-            format!("SELECT REPLACE(GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{before}'), '\\n', '')");
-        bed.transactions = count(&client.value(&written)?)?;
+        bed.transactions = count(&executed_since(&client, &before)?)?;
         bed.checksums = client.table_checksums(workload.schema())?;
         ring.eventually("everything is archived", LIMIT, || {
             let lag =
@@ -224,8 +219,7 @@ impl Bed {
         let log = bed.home.path().join("log");
         let mut fetch = bed.archive_verb("fetch");
         fetch.arg("--directory").arg(&log);
-        let done = bounded_run::run("witness archive fetch", fetch, Vec::new(), LIMIT)?;
-        done.into_text("witness archive fetch")?;
+        bounded_run::text("witness archive fetch", fetch, LIMIT)?;
         let mut files: Vec<PathBuf> = fs::read_dir(&log)?
             .map(|entry| Ok(entry?.path()))
             .collect::<Result<_>>()?;
@@ -259,8 +253,7 @@ impl Bed {
         let options = options.chain(SETTINGS.map(str::to_owned));
         let options = options.chain(as_root.then(|| "--user=root".to_owned()));
         command.args(options.map(|option| format!("--mysqld-option={option}")));
-        let done = bounded_run::run("witness archive restore", command, Vec::new(), LIMIT)?;
-        let text = done.into_text("witness archive restore")?;
+        let text = bounded_run::text("witness archive restore", command, LIMIT)?;
         let report: Report =
             serde_json::from_str(&text).with_context(|| format!("unexpected report: {text}"))?;
         Ok(report.restored)
@@ -311,9 +304,8 @@ impl Bed {
         pipe.args([OsStr::new("sh"), reader.as_os_str(), client.as_os_str()]);
         pipe.arg(server.socket()).args(&self.log_files);
         let began = Instant::now();
-        let done = bounded_run::run("mysqlbinlog | mysql", pipe, Vec::new(), LIMIT)?;
+        bounded_run::text("mysqlbinlog | mysql", pipe, LIMIT)?;
         let seconds = began.elapsed().as_secs_f64();
-        done.into_text("mysqlbinlog | mysql")?;
         self.assert_equal(&server)?;
         Ok(seconds)
     }

@@ -1,13 +1,16 @@
-//! The servers of the comparisons of followers: what they start from, and how much they have.
+//! The servers of the comparisons: what they start from, and how much they have.
 
-use std::path::PathBuf;
+use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use serde_json::{Map, Value};
 use tempfile::TempDir;
 use testkit::mysql_tree::MysqlTree;
-use testkit::mysqld::{Mysqld, MysqldOptions};
+use testkit::mysqld::sysbench::Sysbench;
+use testkit::mysqld::{MysqlClient, Mysqld, MysqldOptions};
 
-/// Settings of all of them beyond those that the fixture states (`sync_binlog=1`, `innodb_flush_log_at_trx_commit=1`).
+/// Settings of all of them beyond those that the fixture states (`sync_binlog=1`, `innodb_flush_log_at_trx_commit=1`); the last one is for
+/// the comparisons of followers only.
 pub(super) const SETTINGS: [&str; 3] = [
     "--innodb-buffer-pool-size=256M",
     "--innodb-redo-log-capacity=256M",
@@ -17,47 +20,98 @@ pub(super) const SETTINGS: [&str; 3] = [
 /// The data of a stopped server, of which each gets a copy.
 pub(super) struct Template {
     tree: MysqlTree,
-    folder: PathBuf,
-    _work: TempDir,
+    settings: &'static [&'static str],
+    home: TempDir,
 }
 
 impl Template {
-    /// Makes it: the account of replicas, and what `prepare` adds.
-    pub(super) fn make(
+    /// For comparisons of followers: the account of replicas, and what `prepare` adds.
+    pub(super) fn of_followers(
         tree: &MysqlTree,
         prepare: impl FnOnce(&Mysqld) -> Result<()>,
     ) -> Result<Self> {
-        let work = TempDir::new()?;
-        let folder = work.path().join("template");
-        let mut server = Mysqld::launch_with(
-            tree,
-            MysqldOptions {
-                data_dir: Some(folder.clone()),
-                ..options(1)
-            },
-        )?;
+        Self::make(tree, &SETTINGS, TempDir::new()?, &[], prepare)
+    }
+
+    /// For comparisons of commits: sysbench's tables, the account of replicas and the plugin for semi-sync, in a folder below `work`.
+    pub(super) fn with_tables(
+        tree: &MysqlTree,
+        work: &Path,
+        tables: u32,
+        rows: u32,
+    ) -> Result<Self> {
+        // Without a binlog the load adds no GTID: every setup starts from an empty history, and no acknowledger has
+        // anything to fetch before the first measured transaction.
+        let home = TempDir::new_in(work)?;
+        Self::make(tree, &SETTINGS[..2], home, &["--skip-log-bin"], |server| {
+            let client = server.client();
+            client.install_plugin("rpl_semi_sync_source", "semisync_source.so")?;
+            Sysbench::on(server).tables(tables, rows).prepare(server)?;
+            let gtids = client.gtid_executed()?;
+            ensure!(gtids.is_empty(), "the loaded data has a history: {gtids}");
+            Ok(())
+        })
+    }
+
+    fn make(
+        tree: &MysqlTree,
+        settings: &'static [&'static str],
+        home: TempDir,
+        arguments: &[&str],
+        prepare: impl FnOnce(&Mysqld) -> Result<()>,
+    ) -> Result<Self> {
+        let template = Self {
+            tree: tree.clone(),
+            settings,
+            home,
+        };
+        let options = MysqldOptions {
+            data_dir: Some(template.home.path().join("data")),
+            ..template.options(1, arguments)
+        };
+        let mut server = Mysqld::launch_with(tree, options)?;
         server.client().create_replication_user()?;
         prepare(&server)?;
         server.stop()?;
-        Ok(Self {
-            tree: tree.clone(),
-            folder,
-            _work: work,
-        })
+        Ok(template)
+    }
+
+    fn options(&self, server_id: u32, arguments: &[&str]) -> MysqldOptions {
+        let arguments = self.settings.iter().chain(arguments).copied();
+        MysqldOptions::with_server_id(server_id).with_arguments(arguments)
     }
 
     /// A server that runs on a copy.
     pub(super) fn launch(&self, server_id: u32, arguments: &[&str]) -> Result<Mysqld> {
         let options = MysqldOptions {
-            copy_of: Some(self.folder.clone()),
-            ..options(server_id).with_arguments(arguments.iter().copied())
+            copy_of: Some(self.home.path().join("data")),
+            ..self.options(server_id, arguments)
         };
         Mysqld::launch_with(&self.tree, options)
     }
+
+    /// A stopped server on a copy in `folder`.
+    pub(super) fn copy(&self, server_id: u32, folder: &Path) -> Result<Mysqld> {
+        let options = MysqldOptions {
+            data_dir: Some(folder.to_owned()),
+            copy_of: Some(self.home.path().join("data")),
+            ..self.options(server_id, &[])
+        };
+        Mysqld::prepare(&self.tree, options)
+    }
 }
 
-fn options(server_id: u32) -> MysqldOptions {
-    MysqldOptions::with_server_id(server_id).with_arguments(SETTINGS)
+/// Settings as a server has them.
+pub(super) fn settings_of(client: &MysqlClient, names: &[&str]) -> Result<Value> {
+    let settings = names.iter();
+    let settings = settings.map(|name| Ok(((*name).to_owned(), client.variable(name)?.into())));
+    Ok(settings.collect::<Result<Map<_, _>>>()?.into())
+}
+
+/// The transactions that a server has executed since it had executed those.
+pub(super) fn executed_since(client: &MysqlClient, before: &str) -> Result<String> {
+    let subtract = "SELECT REPLACE(GTID_SUBTRACT(@@GLOBAL.gtid_executed";
+    client.value(&format!("{subtract}, '{before}'), '\\n', '')"))
 }
 
 /// How many transactions a set has.

@@ -13,7 +13,7 @@ use testkit::cluster::{Cluster, ClusterOptions, MemberDatabase, MemberOptions};
 use testkit::mysqld::Mysqld;
 use testkit::mysqld::group_replication::Group;
 
-use super::data::LoadedData;
+use super::servers::Template;
 
 /// The default of the configuration.
 const HEARTBEAT: Duration = Duration::from_millis(500);
@@ -44,18 +44,6 @@ pub(super) enum Setup {
 }
 
 impl Setup {
-    /// All of them, in the order of the printed table.
-    pub(super) const ALL: [Self; 8] = [
-        Self::StockAsync,
-        Self::SemiSync,
-        Self::LeanSemiSync,
-        Self::SyncedSemiSync,
-        Self::GroupReplication,
-        Self::RingFsync,
-        Self::RingOs,
-        Self::RingApplies,
-    ];
-
     /// The setups that the ring is compared with.
     pub(super) const OF_OTHERS: [Self; 4] = [
         Self::SemiSync,
@@ -171,7 +159,7 @@ impl Bed {
     /// Starts `setup` on fresh copies of the data in `folder`, which must not exist. `witness` is the binary of the ring.
     pub(super) fn make(
         setup: Setup,
-        data: &LoadedData,
+        data: &Template,
         folder: &Path,
         witness: &Path,
     ) -> Result<Self> {
@@ -316,7 +304,7 @@ mod tests {
             let_through,
         };
         let before = counted(10, 3);
-        for setup in Setup::ALL {
+        for &setup in Setup::value_variants() {
             let waits = setup != Setup::StockAsync;
             assert_eq!(
                 counted(20, 3).check(before, setup).is_ok(),

@@ -169,7 +169,7 @@ fn to_others<T>(relate: &dyn Fn(Setup) -> Option<T>) -> BTreeMap<Setup, T> {
         .collect()
 }
 
-fn ratio_text(ratio: Option<f64>) -> String {
+pub(super) fn ratio_text(ratio: Option<f64>) -> String {
     ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))
 }
 
@@ -181,15 +181,11 @@ mod tests {
         let report = SysbenchReport {
             transactions: 100,
             transactions_per_second: 1000.0 / mean_ms,
-            ignored_errors: 0,
-            reconnects: 0,
-            latency_min_ms: mean_ms,
             latency_mean_ms: mean_ms,
             latency_p50_ms: mean_ms,
             latency_p95_ms: mean_ms,
             latency_p99_ms: mean_ms,
             latency_max_ms: mean_ms,
-            intervals: Vec::new(),
         };
         let cores = Some(CoresUsed {
             ours: 1.5,

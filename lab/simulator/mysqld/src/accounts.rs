@@ -33,14 +33,12 @@ impl Server {
                 if self.account(user).is_some() {
                     return Err(failed("CREATE USER", user));
                 }
-                self.accounts
-                    .push(Account::new(user, password, Rights::Login));
+                let account = Account::new(user, password, Rights::Login);
+                self.accounts.push(account);
             }
             AccountChange::GrantBackup { user } => {
-                let account = self
-                    .accounts
-                    .iter_mut()
-                    .find(|account| account.user == *user);
+                let mut accounts = self.accounts.iter_mut();
+                let account = accounts.find(|account| account.user == *user);
                 let account = account.ok_or_else(|| {
                     let message = "You are not allowed to create a user with GRANT";
                     SqlError::new(code::NO_USER_BY_GRANT, message)
@@ -67,22 +65,16 @@ impl Server {
     }
 
     pub(crate) fn accounts_like(&self, pattern: &str) -> Rows {
-        let mut names: Vec<&str> = self
-            .accounts
-            .iter()
-            .map(|account| &account.user[..])
-            .filter(|name| is_like(name, pattern))
-            .collect();
+        let names = self.accounts.iter().map(|account| &account.user[..]);
+        let mut names: Vec<&str> = names.filter(|name| is_like(name, pattern)).collect();
         names.sort_unstable();
-        names
-            .into_iter()
-            .fold(Rows::of(&["user"]), |rows, name| rows.row([name]))
+        Rows::of(&["user"]).rows(names.into_iter().map(|name| [name]))
     }
 }
 
 fn failed(operation: &str, user: &str) -> SqlError {
     let message = format!("Operation {operation} failed for '{user}'@'%'");
-    SqlError::new(code::ACCOUNT_OPERATION_FAILED, message)
+    SqlError::new(1396, message)
 }
 
 /// SQL's LIKE: `%` for any text, `_` for one character, both literal after a `\`.

@@ -28,27 +28,16 @@ pub(crate) mod code {
     pub(crate) const TABLE_ACCESS_DENIED: u16 = 1142;
     pub(crate) const NO_SUCH_TABLE: u16 = 1146;
     pub(crate) const UNKNOWN_VARIABLE: u16 = 1193;
-    pub(crate) const NOT_A_REPLICA: u16 = 1200;
     pub(crate) const LOCK_WAIT_TIMEOUT: u16 = 1205;
     pub(crate) const SPECIFIC_ACCESS_DENIED: u16 = 1227;
     pub(crate) const WRONG_VALUE: u16 = 1231;
     pub(crate) const FATAL_READING_BINLOG: u16 = 1236;
-    pub(crate) const READ_ONLY_VARIABLE: u16 = 1238;
-    pub(crate) const OPTION_PREVENTS: u16 = 1290;
     pub(crate) const QUERY_INTERRUPTED: u16 = 1317;
     pub(crate) const UNKNOWN_FILE: u16 = 1373;
-    pub(crate) const ACCOUNT_OPERATION_FAILED: u16 = 1396;
     pub(crate) const NO_USER_BY_GRANT: u16 = 1410;
-    pub(crate) const PLUGIN_NOT_LOADED: u16 = 1524;
     pub(crate) const MALFORMED_PACKET: u16 = 1835;
-    pub(crate) const OFFLINE: u16 = 3032;
-    pub(crate) const NO_SUCH_CHANNEL: u16 = 3074;
-    pub(crate) const CHANNEL_RUNS: u16 = 3081;
     pub(crate) const HOOK_FAILED: u16 = 3100;
-    pub(crate) const COPIES_ALREADY: u16 = 3634;
     pub(crate) const RESTART_FAILED: u16 = 3707;
-    pub(crate) const CLONE_DONOR: u16 = 3862;
-    pub(crate) const NO_VALID_DONOR: u16 = 3869;
     /// The client's own: no server listens.
     pub(crate) const CANNOT_CONNECT: u16 = 2002;
     /// The client's own: the connection ended before the answer.
@@ -71,7 +60,7 @@ impl SqlError {
         let message = format!(
             "The MySQL server is running with the {option} option so it cannot execute this statement"
         );
-        Self::new(code::OPTION_PREVENTS, message)
+        Self::new(1290, message)
     }
 
     pub(crate) fn lacks(privilege: &str) -> Self {
@@ -152,6 +141,13 @@ impl Rows {
         let values = values.into_iter().map(|value| value.into().0);
         self.rows.push(values.collect());
         self
+    }
+
+    pub(crate) fn rows<V: Into<Cell>>(
+        self,
+        rows: impl IntoIterator<Item = impl IntoIterator<Item = V>>,
+    ) -> Self {
+        rows.into_iter().fold(self, Self::row)
     }
 }
 

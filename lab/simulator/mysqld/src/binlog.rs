@@ -155,9 +155,10 @@ fn read_content(path: &Path, whole: bool) -> io::Result<Content> {
 pub(crate) struct Binlog {
     folder: PathBuf,
     identity: Identity,
-    files: Vec<LogFile>,
+    pub(crate) files: Vec<LogFile>,
     current: File,
-    end: Position,
+    /// Position of the next transaction.
+    pub(crate) end: Position,
     /// The part that survives a power loss.
     forced: Position,
     /// All GTIDs in it.
@@ -165,9 +166,9 @@ pub(crate) struct Binlog {
     /// Executed at the start and in no file: from a data copy.
     unlogged: GtidSet,
     /// Transactions in the current file.
-    sequence: i64,
+    pub(crate) sequence: i64,
     /// Since the start.
-    bytes_written: u64,
+    pub(crate) bytes_written: u64,
     buffer: Vec<u8>,
 }
 
@@ -289,23 +290,6 @@ impl Binlog {
         };
         let kept = self.end.offset.saturating_sub(bytes).max(least);
         self.current.set_len(kept)
-    }
-
-    /// Position of the next transaction.
-    pub(crate) fn end(&self) -> Position {
-        self.end
-    }
-
-    pub(crate) fn sequence(&self) -> i64 {
-        self.sequence
-    }
-
-    pub(crate) fn bytes_written(&self) -> u64 {
-        self.bytes_written
-    }
-
-    pub(crate) fn files(&self) -> &[LogFile] {
-        &self.files
     }
 
     /// The GTIDs that are in no file any longer.

@@ -51,9 +51,9 @@ impl Server {
         let rights = account.rights;
         if !rights.administers() && running.variables.is_on("offline_mode") {
             let message = "The server is currently in offline mode";
-            return Err(SqlError::new(code::OFFLINE, message));
+            return Err(SqlError::new(3032, message));
         }
-        if !rights.administers() && self.is_crowded(0) {
+        if !rights.administers() && self.is_crowded() {
             return Err(too_many());
         }
         Ok(rights)
@@ -74,11 +74,8 @@ impl Server {
             return self.finish(id, Err(SqlError::no_schema()));
         }
         if transaction.appends.is_empty() {
-            let read = transaction
-                .reads
-                .iter()
-                .map(|list| (*list, self.engine.list(*list)));
-            let read: Reads = read.collect();
+            let lists = transaction.reads.iter();
+            let read: Reads = lists.map(|list| (*list, self.engine.list(*list))).collect();
             if let Some(session) = self.session(id) {
                 session.reads = read;
             }
@@ -130,15 +127,13 @@ impl Server {
     }
 
     /// Whether more than `max_connections` plus this many sessions are connected.
-    pub(crate) fn is_crowded(&self, further: u64) -> bool {
+    pub(crate) fn is_crowded(&self) -> bool {
         let Some(running) = &self.running else {
             return false;
         };
-        let connected = running
-            .sessions
-            .values()
-            .filter(|session| !session.is_replica_thread());
-        connected.count() as u64 > running.variables.number("max_connections") + further
+        let sessions = running.sessions.values();
+        let connected = sessions.filter(|session| !session.is_replica_thread());
+        connected.count() as u64 > running.variables.number("max_connections")
     }
 }
 
@@ -235,7 +230,6 @@ impl ClientSession {
     }
 
     /// The server's session id.
-    #[must_use]
     pub fn id(&self) -> u32 {
         self.seat.id
     }

@@ -37,27 +37,19 @@ struct Written {
 /// Transactions between their COMMIT statement and the engine's commit.
 #[derive(Debug, Default)]
 pub(crate) struct Commits {
-    entering: VecDeque<Commit>,
+    pub(crate) entering: VecDeque<Commit>,
     queued: Vec<Written>,
     group: Vec<Written>,
     /// Sessions that request a new file. The first one holds LOCK_log.
-    flushes: VecDeque<SessionId>,
+    pub(crate) flushes: VecDeque<SessionId>,
     acknowledged: Position,
     /// The last ACK of each server id, including former replicas.
     acks: BTreeMap<u32, Position>,
     /// The server stops, and completes waiting commits.
-    through: bool,
+    pub(crate) through: bool,
 }
 
 impl Commits {
-    pub(crate) fn enter(&mut self, commit: Commit) {
-        self.entering.push_back(commit);
-    }
-
-    pub(crate) fn want_new_file(&mut self, session: SessionId) {
-        self.flushes.push_back(session);
-    }
-
     /// Whether LOCK_log is held for some time.
     pub(crate) fn log_is_locked(&self) -> bool {
         !self.flushes.is_empty()
@@ -74,9 +66,8 @@ impl Commits {
 
     /// True if a session is in the group that waits for its ACK.
     pub(crate) fn is_in_group(&self, session: SessionId) -> bool {
-        self.group
-            .first()
-            .is_some_and(|first| first.commit.session == session)
+        let first = self.group.first();
+        first.is_some_and(|first| first.commit.session == session)
     }
 
     /// Transactions in the log that are not committed.
@@ -115,14 +106,6 @@ impl Commits {
     pub(crate) fn forget_acks(&mut self) {
         self.acknowledged = Position::default();
         self.acks.clear();
-    }
-
-    pub(crate) fn let_through(&mut self) {
-        self.through = true;
-    }
-
-    pub(crate) fn lets_through(&self) -> bool {
-        self.through
     }
 
     pub(crate) fn holds_accounts(&self) -> bool {
@@ -216,10 +199,8 @@ impl Server {
     }
 
     fn events(&self, gtid: Gtid, commit: &Commit) -> Bytes {
-        let sequence = self
-            .running
-            .as_ref()
-            .map_or(0, |running| running.binlog.sequence());
+        let running = self.running.as_ref();
+        let sequence = running.map_or(0, |running| running.binlog.sequence);
         let version = self.options.version.split('.');
         let version = version.filter_map(|part| part.parse::<u32>().ok());
         let head = TransactionHead {

@@ -1,15 +1,12 @@
 //! One connection: the login, then commands until the client or the server ends it.
 
-use std::io;
-
 use bytes::Bytes;
 use mysql_common::auth::plugins::caching_sha2_password::scramble_sha256;
 use mysql_common::constants::{CapabilityFlags, StatusFlags};
 use mysql_common::io::ParseBuf;
 use mysql_common::packets::{HandshakePacket, HandshakeResponse};
 use mysql_common::proto::MySerialize;
-use mysql_link::wire::{Outgoing, Packet, PacketReader, WireError};
-use thiserror::Error;
+use mysql_link::wire::{Outgoing, Packet, PacketReader};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 
 use crate::answers::{Answer, SqlError, code, eof_packet, ok_packet, put_answer};
@@ -36,28 +33,8 @@ mod command {
     pub(super) const BINLOG_DUMP_GTID: u8 = 0x1e;
 }
 
-/// Why a connection ended.
-#[derive(Debug, Error)]
-pub(crate) enum Over {
-    #[error("the client left")]
-    Left,
-    #[error("the server ended it")]
-    Ended,
-    #[error("the login was refused")]
-    Refused,
-    #[error(transparent)]
-    Lost(#[from] WireError),
-}
-
-impl From<io::Error> for Over {
-    fn from(error: io::Error) -> Self {
-        Self::Lost(WireError::Io(error))
-    }
-}
-
 /// A logged-in connection.
 pub(crate) struct Connection<S> {
-    pub(crate) server: Mysqld,
     pub(crate) seat: Seat,
     pub(crate) reader: PacketReader<ReadHalf<S>>,
     pub(crate) writer: WriteHalf<S>,
@@ -99,22 +76,19 @@ impl Mysqld {
     {
         let server = self.clone();
         async move {
-            let (reader, writer) = tokio::io::split(stream);
+            let (reader, mut writer) = tokio::io::split(stream);
             let mut reader = PacketReader::new(reader, MAX_COMMAND);
-            let mut writer = writer;
-            if let Some(seat) = accept(&server, &mut writer).await {
-                let entering = enter(&server, &seat, &mut reader, &mut writer).await;
-                if let Ok(deprecate_eof) = entering {
-                    let connection = Connection {
-                        server: server.clone(),
-                        seat,
-                        reader,
-                        writer,
-                        deprecate_eof,
-                    };
-                    // After any end, the other side gets the end of the stream.
-                    drop(connection.commands().await);
-                }
+            if let Some(seat) = accept(&server, &mut writer).await
+                && let Some(deprecate_eof) = enter(&seat, &mut reader, &mut writer).await
+            {
+                let connection = Connection {
+                    seat,
+                    reader,
+                    writer,
+                    deprecate_eof,
+                };
+                // After any end, the other side gets the end of the stream.
+                connection.commands().await;
             }
         }
     }
@@ -133,7 +107,7 @@ where
             return None;
         }
         let start = state.starts;
-        if state.is_crowded(0) {
+        if state.is_crowded() {
             return Some(Some(Err(too_many())));
         }
         let id = state.open_session("unauthenticated user", Rights::Client)?;
@@ -148,70 +122,64 @@ where
         Err(error) => {
             let mut out = Outgoing::default();
             out.push(&error.packet());
-            drop(writer.write_all(&out.bytes).await);
-            drop(writer.flush().await);
+            send(writer, &out.bytes).await;
             None
         }
     }
 }
 
-/// The login; returns whether the client expects an OK packet at the end of results.
+/// `None` if the connection is lost.
+pub(crate) async fn send<S: AsyncWrite>(writer: &mut WriteHalf<S>, bytes: &[u8]) -> Option<()> {
+    writer.write_all(bytes).await.ok()?;
+    writer.flush().await.ok()
+}
+
+/// The login; returns whether the client expects an OK packet at the end of results. `None` if it is refused, or the connection over.
 async fn enter<S>(
-    server: &Mysqld,
     seat: &Seat,
     reader: &mut PacketReader<ReadHalf<S>>,
     writer: &mut WriteHalf<S>,
-) -> Result<bool, Over>
+) -> Option<bool>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let challenge = challenge(seat.id);
-    let version = server.act(|state| state.options.version.clone());
+    let version = seat.server.act(|state| state.options.version.clone());
     let mut out = Outgoing::default();
     out.push(&greeting(&version, seat.id, &challenge));
-    writer.write_all(&out.bytes).await?;
-    writer.flush().await?;
-    let packet = receive(server, seat, reader).await?;
+    send(writer, &out.bytes).await?;
+    let packet = receive(seat, reader).await?;
     let mut out = Outgoing::answer_to(packet.last_sequence);
     let login = ParseBuf(&packet.payload).parse::<HandshakeResponse<'_>>(());
     let Ok(login) = login else {
         out.push(&SqlError::new(code::HANDSHAKE, "Bad handshake").packet());
-        writer.write_all(&out.bytes).await?;
-        writer.flush().await?;
-        return Err(Over::Refused);
+        send(writer, &out.bytes).await?;
+        return None;
     };
     let user = String::from_utf8_lossy(login.user()).into_owned();
     let answer = login.scramble_buf().to_vec();
     let deprecate_eof = login
         .capabilities()
         .contains(CapabilityFlags::CLIENT_DEPRECATE_EOF);
-    let judged = server.until(|state| {
+    let judged = seat.server.until(|state| {
         if seat.is_lost(state) {
-            return Some(Err(None));
+            return Some(None);
         }
         if state.paused || state.accounts_are_locked() {
             return None;
         }
-        Some(judge(state, seat.id, &user, &answer, &challenge).map_err(Some))
+        Some(Some(judge(state, seat.id, &user, &answer, &challenge)))
     });
-    let judged = judged.await;
-    let entered = match judged {
-        Ok(with_password) => {
-            if with_password {
-                out.push(FAST_SUCCESS);
-            }
-            out.push(&ok_packet(0, 0));
-            Ok(deprecate_eof)
-        }
-        Err(Some(error)) => {
-            out.push(&error.packet());
-            Err(Over::Refused)
-        }
-        Err(None) => return Err(Over::Ended),
-    };
-    writer.write_all(&out.bytes).await?;
-    writer.flush().await?;
-    entered
+    let judged = judged.await?;
+    if let Ok(true) = judged {
+        out.push(FAST_SUCCESS);
+    }
+    out.push(&match &judged {
+        Ok(_) => ok_packet(0, 0),
+        Err(error) => error.packet(),
+    });
+    send(writer, &out.bytes).await?;
+    judged.is_ok().then_some(deprecate_eof)
 }
 
 /// Checks a login; returns whether it used a password.
@@ -225,12 +193,9 @@ fn judge(
     let account = server.account(user);
     let password = account.map(|account| account.password.clone());
     let password = password.ok_or_else(|| denied(user))?;
-    let expected = match password.is_empty() {
-        true => Vec::new(),
-        false => {
-            scramble_sha256(challenge, password.as_bytes()).map_or(Vec::new(), |hash| hash.to_vec())
-        }
-    };
+    // Nothing for an empty password.
+    let expected = scramble_sha256(challenge, password.as_bytes());
+    let expected = expected.map_or(Vec::new(), |hash| hash.to_vec());
     // Some clients send a single zero without a password.
     if answer != expected && !(password.is_empty() && answer == [0]) {
         return Err(denied(user));
@@ -287,46 +252,38 @@ fn greeting(version: &str, id: SessionId, challenge: &[u8; 20]) -> Vec<u8> {
 }
 
 /// The next packet, unless the session ends first.
-async fn receive<S>(
-    server: &Mysqld,
+async fn receive<S: AsyncRead>(
     seat: &Seat,
     reader: &mut PacketReader<ReadHalf<S>>,
-) -> Result<Packet, Over>
-where
-    S: AsyncRead + AsyncWrite,
-{
-    let over = server.until(|state| seat.is_lost(state).then_some(()));
+) -> Option<Packet> {
+    let over = seat.server.until(|state| seat.is_lost(state).then_some(()));
     let packet = tokio::select! {
         biased;
-        () = over => return Err(Over::Ended),
-        packet = reader.read() => packet?,
+        () = over => return None,
+        packet = reader.read() => packet.ok()?,
     };
     // A paused process has not read it yet.
-    let lost = server.until(|state| match seat.is_lost(state) {
-        true => Some(true),
-        false => (!state.paused).then_some(false),
+    let is_lost = seat.server.until(|state| {
+        let is_lost = seat.is_lost(state);
+        (is_lost || !state.paused).then_some(is_lost)
     });
-    match lost.await {
-        true => Err(Over::Ended),
-        false => Ok(packet),
-    }
+    (!is_lost.await).then_some(packet)
 }
 
 impl<S> Connection<S>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    async fn commands(mut self) -> Result<(), Over> {
+    /// Runs commands; ends with `None`.
+    async fn commands(mut self) -> Option<()> {
         loop {
-            let packet = receive(&self.server, &self.seat, &mut self.reader).await?;
+            let packet = receive(&self.seat, &mut self.reader).await?;
             let mut body = packet.payload;
             let mut out = Outgoing::answer_to(packet.last_sequence);
-            let Some(kind) = body.first().copied() else {
-                return Err(Over::Left);
-            };
+            let kind = body.first().copied()?;
             let body = body.split_off(1);
             match kind {
-                command::QUIT => return Err(Over::Left),
+                command::QUIT => return None,
                 command::QUERY => {
                     let answer = self.query(&body).await?;
                     put_answer(&mut out, &answer, self.deprecate_eof);
@@ -339,44 +296,40 @@ where
                 }
                 command::BINLOG_DUMP_GTID => return self.dump(&body, out.sequence).await,
                 other => {
-                    self.server
+                    self.seat
+                        .server
                         .act(|state| state.unknown.push(format!("command {other:#04x}")));
                     out.push(&SqlError::new(code::UNKNOWN_COMMAND, "Unknown command").packet());
                 }
             }
-            self.send(&out.bytes).await?;
+            send(&mut self.writer, &out.bytes).await?;
             if kind == command::PING {
-                self.server.act(|state| state.has_pinged(self.seat.id));
+                let seat = &self.seat;
+                seat.server.act(|state| state.has_pinged(seat.id));
             }
         }
     }
 
-    pub(crate) async fn send(&mut self, bytes: &[u8]) -> Result<(), Over> {
-        self.writer.write_all(bytes).await?;
-        Ok(self.writer.flush().await?)
-    }
-
-    /// The inner error is the statement's.
-    async fn query(&mut self, text: &Bytes) -> Result<Result<Answer, SqlError>, Over> {
+    async fn query(&mut self, text: &Bytes) -> Option<Result<Answer, SqlError>> {
         let text = String::from_utf8_lossy(text);
-        let Seat { id, start, .. } = self.seat;
-        self.server.act(|state| state.run(id, &text));
-        let outcome = self.server.until(|state| state.outcome(id, start)).await;
+        let Seat { server, id, start } = &self.seat;
+        server.act(|state| state.run(*id, &text));
+        let outcome = server.until(|state| state.outcome(*id, *start)).await;
         match outcome {
-            Err(error) if error.code == code::LOST => Err(Over::Ended),
-            outcome => Ok(outcome.map(|(answer, _)| answer)),
+            Err(error) if error.code == code::LOST => None,
+            outcome => Some(outcome.map(|(answer, _)| answer)),
         }
     }
 
     /// Registering acquires the account lock, for an account without all privileges.
-    async fn wait_for_accounts(&mut self) -> Result<(), Over> {
-        let waited = self.server.until(|state| {
+    async fn wait_for_accounts(&mut self) -> Option<()> {
+        let waited = self.seat.server.until(|state| {
             if self.seat.is_lost(state) {
-                return Some(Err(Over::Ended));
+                return Some(None);
             }
             let session = state.session(self.seat.id);
             let all = session.is_some_and(|session| session.rights == Rights::All);
-            (all || !state.accounts_are_locked()).then_some(Ok(()))
+            (all || !state.accounts_are_locked()).then_some(Some(()))
         });
         waited.await
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::answers::{Answer, Rows, SqlError, code};
+use crate::answers::{Rows, SqlError, code};
 use crate::engine::Engine;
 use crate::options::{Account, Rights};
 use crate::process::Mysqld;
@@ -22,7 +22,7 @@ use crate::statement::CopyRequest;
 /// Interval of checks of the donor. A real recipient retries a lost one for minutes; this one fails immediately.
 const LOOK: Duration = Duration::from_millis(100);
 /// Bytes of a server's files, as in the tables.
-const FILES: u64 = 73_635_949;
+pub(crate) const FILES: u64 = 73_635_949;
 /// The stages in order.
 const STAGES: [&str; 7] = [
     "DROP DATA",
@@ -174,16 +174,15 @@ impl Server {
                 report.continues_to(1);
                 self.drop_data();
                 let takes = self.options.copy_takes;
-                if let Some(session) = self.session(id) {
-                    session.work = Work::Copy(Copy {
-                        request,
-                        start,
-                        _lent: lent,
-                        takes,
-                        ends: now + takes,
-                        looks: now + LOOK.min(takes),
-                    });
-                }
+                let copy = Copy {
+                    request,
+                    start,
+                    _lent: lent,
+                    takes,
+                    ends: now + takes,
+                    looks: now + LOOK.min(takes),
+                };
+                self.set_work(id, Work::Copy(copy));
                 self.changed();
             }
         }
@@ -197,7 +196,7 @@ impl Server {
         };
         if !self.clone_plugin {
             let message = "Plugin 'clone' is not loaded";
-            return Err(SqlError::new(code::PLUGIN_NOT_LOADED, message));
+            return Err(SqlError::new(1524, message));
         }
         let donor = format!("{}:{}", request.host, request.port);
         let donors = running.variables.selected("clone_valid_donor_list")?;
@@ -205,7 +204,7 @@ impl Server {
             let message = format!(
                 "Clone system configuration: {donor} is not found in clone_valid_donor_list: {donors}"
             );
-            return Err(SqlError::new(code::NO_VALID_DONOR, message));
+            return Err(SqlError::new(3869, message));
         }
         if self.copying().is_some() {
             return Err(too_many());
@@ -278,21 +277,12 @@ impl Server {
 
     pub(crate) fn advance_copy(&mut self, id: SessionId) {
         let now = self.now();
-        let Some(session) = self.session(id) else {
+        let Some(copy) = self.copy(id).filter(|copy| now >= copy.looks) else {
             return;
         };
-        let Work::Copy(copy) = &session.work else {
-            return;
-        };
-        if now < copy.looks {
-            return;
-        }
         let (request, start) = (copy.request.clone(), copy.start);
         let donor = self.donor(&request);
-        let Some(session) = self.session(id) else {
-            return;
-        };
-        let Work::Copy(copy) = &mut session.work else {
+        let Some(copy) = self.copy(id) else {
             return;
         };
         match donor {
@@ -316,6 +306,13 @@ impl Server {
                 self.fail_copy(id, of_donor(why));
             }
             Donor::Refuses(why) => self.fail_copy(id, of_donor(&why)),
+        }
+    }
+
+    fn copy(&mut self, id: SessionId) -> Option<&mut Copy> {
+        match &mut self.session(id)?.work {
+            Work::Copy(copy) => Some(copy),
+            _ => None,
         }
     }
 
@@ -442,29 +439,13 @@ impl Server {
         }
         Ok(self.copy_report.as_ref())
     }
-
-    /// Bytes of its files.
-    pub(crate) fn file_bytes(&self) -> u64 {
-        FILES
-    }
-
-    pub(crate) fn install_clone_plugin(&mut self) -> Result<Answer, SqlError> {
-        if std::mem::replace(&mut self.clone_plugin, true) {
-            let message = "Function 'clone' already exists";
-            return Err(SqlError::new(code::PLUGIN_EXISTS, message));
-        }
-        if let Some(running) = &mut self.running {
-            running.variables.has_clone = true;
-        }
-        Ok(Answer::Done(0))
-    }
 }
 
 fn too_many() -> SqlError {
     let message = "Too many concurrent clone operations. Maximum allowed - 1.";
-    SqlError::new(code::COPIES_ALREADY, message)
+    SqlError::new(3634, message)
 }
 
 fn of_donor(why: &str) -> SqlError {
-    SqlError::new(code::CLONE_DONOR, format!("Clone Donor Error: {why}"))
+    SqlError::new(3862, format!("Clone Donor Error: {why}"))
 }

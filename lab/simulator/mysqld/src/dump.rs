@@ -1,5 +1,6 @@
 //! `COM_BINLOG_DUMP_GTID`: the transactions missing at the replica, and its ACKs.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use binlog_format::checksum::ChecksumAlgorithm;
@@ -10,12 +11,11 @@ use bytes::Bytes;
 use mysql_common::io::ParseBuf;
 use mysql_common::packets::SemiSyncAckPacket;
 use mysql_link::wire::{PacketReader, encode_packet};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf};
 
 use crate::answers::{SqlError, code, eof_packet};
 use crate::binlog::{Position, file_name, file_number};
-use crate::connection::{Connection, Over, Seat};
-use crate::process::Mysqld;
+use crate::connection::{Connection, Seat, send};
 use crate::server::{Running, Server};
 use crate::sessions::{Dump, SessionId};
 use crate::variables::REPLICA_COUNT;
@@ -30,10 +30,11 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     /// Runs a dump, which is a connection's last command.
-    pub(crate) async fn dump(mut self, request: &Bytes, sequence: u8) -> Result<(), Over> {
+    pub(crate) async fn dump(mut self, request: &Bytes, sequence: u8) -> Option<()> {
         let id = self.seat.id;
         let begun = match server_id_of(request).zip(have_of(request)) {
             Some((server_id, have)) => self
+                .seat
                 .server
                 .act(|state| Sending::begin(state, id, server_id, have, sequence)),
             None => Err(SqlError::new(
@@ -46,38 +47,28 @@ where
             Err(error) => {
                 let mut bytes = Vec::new();
                 encode_packet(sequence, &error.packet(), &mut bytes);
-                return self.send(&bytes).await;
+                return send(&mut self.writer, &bytes).await;
             }
         };
         let Self {
-            server,
             seat,
             mut reader,
             mut writer,
             ..
         } = self;
-        let over = tokio::select! {
+        tokio::select! {
             biased;
-            over = take_acks(&server, &seat, &mut reader) => over,
-            over = send_events(&server, &seat, sending, &mut writer) => over,
-        };
-        Err(over)
+            () = take_acks(&seat, &mut reader) => None,
+            () = send_events(&seat, sending, &mut writer) => None,
+        }
     }
 }
 
 /// Reads replies to the end of the connection.
-async fn take_acks<S: AsyncRead>(
-    server: &Mysqld,
-    seat: &Seat,
-    reader: &mut PacketReader<ReadHalf<S>>,
-) -> Over {
-    loop {
-        let packet = match reader.read().await {
-            Ok(packet) => packet,
-            Err(error) => return Over::Lost(error),
-        };
+async fn take_acks<S: AsyncRead>(seat: &Seat, reader: &mut PacketReader<ReadHalf<S>>) {
+    while let Ok(packet) = reader.read().await {
         // A paused process reads it when it resumes.
-        let taken = server.until(|state| {
+        let taken = seat.server.until(|state| {
             if state.paused {
                 return None;
             }
@@ -94,58 +85,44 @@ async fn take_acks<S: AsyncRead>(
     }
 }
 
-async fn send_events<S: AsyncWrite>(
-    server: &Mysqld,
-    seat: &Seat,
-    mut sending: Sending,
-    writer: &mut WriteHalf<S>,
-) -> Over {
+async fn send_events<S: AsyncWrite>(seat: &Seat, mut sending: Sending, writer: &mut WriteHalf<S>) {
     loop {
         let heartbeat = sending.heartbeat;
-        let next = server.until(|state| {
+        // Events, or the last packet, if any.
+        let next = seat.server.until(|state| {
             if state.paused {
                 return None;
             }
             if seat.is_lost(state) {
-                return Some(Next::End(farewell(state, seat)));
+                return Some(Err(farewell(state, seat)));
             }
-            sending.next(state).map(Next::Events)
+            sending.next(state).map(Ok)
         });
         let next = match heartbeat {
             None => next.await,
             Some(period) => match tokio::time::timeout(period, next).await {
                 Ok(next) => next,
-                Err(_) => server.act(|state| match state.paused {
-                    true => Next::Events(Vec::new()),
-                    false => Next::Events(sending.sign_of_life(state)),
-                }),
+                Err(_) => Ok(seat.server.act(|state| match state.paused {
+                    true => Vec::new(),
+                    false => sending.sign_of_life(state),
+                })),
             },
         };
-        let (bytes, ends) = match next {
-            Next::Events(bytes) => (bytes, false),
-            Next::End(Some(payload)) => {
+        let bytes = match next {
+            Ok(bytes) => bytes,
+            Err(last) => {
                 let mut bytes = Vec::new();
-                encode_packet(sending.sequence, &payload, &mut bytes);
-                (bytes, true)
+                if let Some(payload) = last {
+                    encode_packet(sending.sequence, &payload, &mut bytes);
+                }
+                send(writer, &bytes).await;
+                return;
             }
-            Next::End(None) => return Over::Ended,
         };
-        if let Err(error) = writer.write_all(&bytes).await {
-            return error.into();
-        }
-        if let Err(error) = writer.flush().await {
-            return error.into();
-        }
-        if ends {
-            return Over::Ended;
+        if send(writer, &bytes).await.is_none() {
+            return;
         }
     }
-}
-
-enum Next {
-    Events(Vec<u8>),
-    /// The last packet, if any.
-    End(Option<Vec<u8>>),
 }
 
 fn farewell(server: &mut Server, seat: &Seat) -> Option<Vec<u8>> {
@@ -209,17 +186,12 @@ impl Sending {
         let Some(running) = &mut server.running else {
             return Err(SqlError::lost());
         };
-        let variables = running
-            .sessions
-            .get(&id)
-            .map(|session| session.variables.clone());
-        let variables = variables.unwrap_or_default();
-        let uuid = variables
-            .get("replica_uuid")
-            .or(variables.get("slave_uuid"))
-            .cloned();
+        let session = running.sessions.get(&id);
+        let variables = session.map_or_else(BTreeMap::new, |session| session.variables.clone());
+        let uuid = variables.get("replica_uuid");
+        let uuid = uuid.or(variables.get("slave_uuid")).cloned();
         let is_one = |name: &str| variables.get(name).is_some_and(|value| value == "1");
-        let plugin = running.variables.has_plugin();
+        let plugin = running.variables.semi_sync_source;
         let semi_sync =
             plugin && (is_one("rpl_semi_sync_replica") || is_one("rpl_semi_sync_slave"));
         for (other, session) in &mut running.sessions {
@@ -252,11 +224,9 @@ impl Sending {
                  elsewhere, or provision a new replica from backup",
             ));
         }
-        let files = running.binlog.files();
-        let first = files
-            .iter()
-            .rev()
-            .find(|file| have.contains_set(&file.previous));
+        let files = &running.binlog.files;
+        let mut from_the_end = files.iter().rev();
+        let first = from_the_end.find(|file| have.contains_set(&file.previous));
         let file = first.or(files.first()).map_or(1, |file| file.number);
         if let Some(session) = running.sessions.get_mut(&id) {
             session.dump = Some(Dump {
@@ -266,10 +236,9 @@ impl Sending {
                 replaced: false,
             });
         }
-        let nanoseconds = variables
-            .get("source_heartbeat_period")
-            .and_then(|period| period.parse().ok())
-            .unwrap_or(0);
+        let period = variables.get("source_heartbeat_period");
+        let nanoseconds = period.and_then(|period| period.parse().ok()).unwrap_or(0);
+        let checksum = variables.get("source_binlog_checksum");
         server.changed();
         Ok(Self {
             at: Position {
@@ -281,9 +250,7 @@ impl Sending {
             skipped: false,
             announces: true,
             semi_sync,
-            checksum: variables
-                .get("source_binlog_checksum")
-                .is_some_and(|name| name != "NONE"),
+            checksum: checksum.is_some_and(|name| name != "NONE"),
             heartbeat: (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds)),
             sequence,
         })
@@ -305,7 +272,7 @@ impl Sending {
                 // An unreadable file stalls the stream; the replica detects the silence.
                 self.events(running, read.unwrap_or_default(), &mut out);
             }
-            if self.at.file >= running.binlog.end().file {
+            if self.at.file >= running.binlog.end.file {
                 break;
             }
             self.at = Position {
@@ -387,33 +354,21 @@ impl Sending {
 
 impl Server {
     /// A replica's ACK: releases commits up to its position. Invalid ones are ignored.
-    fn acknowledge(&mut self, id: SessionId, reply: &[u8]) {
-        let Ok(reply) = ParseBuf(reply).parse::<SemiSyncAckPacket<'_>>(()) else {
-            return;
-        };
-        let name = String::from_utf8_lossy(reply.filename_raw()).into_owned();
-        let Some(running) = self.running.as_mut() else {
-            return;
-        };
-        let session = running.sessions.get(&id);
-        let dump = session.and_then(|session| session.dump.as_ref());
-        let Some(server_id) = dump
-            .filter(|dump| dump.semi_sync)
-            .map(|dump| dump.server_id)
-        else {
-            return;
-        };
-        let Some(file) = file_number(&name) else {
-            return;
-        };
+    fn acknowledge(&mut self, id: SessionId, reply: &[u8]) -> Option<()> {
+        let reply = ParseBuf(reply).parse::<SemiSyncAckPacket<'_>>(()).ok()?;
+        let name = String::from_utf8_lossy(reply.filename_raw());
+        let running = self.running.as_mut()?;
+        let dump = running.sessions.get(&id)?.dump.as_ref();
+        let server_id = dump.filter(|dump| dump.semi_sync)?.server_id;
         let position = Position {
-            file,
+            file: file_number(&name)?,
             offset: reply.position(),
         };
-        if position <= running.binlog.end() {
+        if position <= running.binlog.end {
             let needed = running.variables.number(REPLICA_COUNT);
             running.commits.acknowledge(server_id, position, needed);
             self.changed();
         }
+        Some(())
     }
 }

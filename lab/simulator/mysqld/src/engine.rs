@@ -13,7 +13,7 @@ pub(crate) struct Engine {
     dropped: bool,
     lists: BTreeMap<u64, BTreeMap<u64, u64>>,
     /// Committed here, and durable.
-    executed: GtidSet,
+    pub(crate) executed: GtidSet,
     /// Prepared, and named in the binlog.
     prepared: BTreeMap<Gtid, Vec<ListRow>>,
     /// Committed since the last force of the redo log: a power loss makes them prepared again.
@@ -41,10 +41,6 @@ impl Engine {
 
     pub(crate) fn has_table(&self) -> bool {
         !self.dropped
-    }
-
-    pub(crate) fn executed(&self) -> &GtidSet {
-        &self.executed
     }
 
     pub(crate) fn lists(&self) -> Lists {
@@ -149,6 +145,6 @@ mod tests {
         engine.lose_commits(2);
         engine.roll_back_prepared();
         assert_eq!(engine.lists(), Lists::from([(1, vec![10])]));
-        assert!(engine.executed().contains(&gtid(1)) && !engine.executed().contains(&gtid(2)));
+        assert!(engine.executed.contains(&gtid(1)) && !engine.executed.contains(&gtid(2)));
     }
 }

@@ -50,10 +50,7 @@ impl Server {
         };
         let rights = session.rights;
         if self.waits_for_accounts(&statement, rights) {
-            if let Some(session) = self.session(id) {
-                session.work = Work::Later(statement);
-            }
-            return;
+            return self.set_work(id, Work::Later(statement));
         }
         if let Some(privilege) = lacking(&statement, rights) {
             return self.finish(id, Err(SqlError::lacks(privilege)));
@@ -75,9 +72,8 @@ impl Server {
                 self.finish(id, Ok(Answer::Done(0)));
             }
             Statement::Append { list, value } => {
-                let explicit = self
-                    .session(id)
-                    .is_some_and(|session| session.transaction.explicit);
+                let session = self.session(id);
+                let explicit = session.is_some_and(|session| session.transaction.explicit);
                 let write = Write {
                     locks: lock_order([list]),
                     appends: vec![(list, value)],
@@ -104,17 +100,13 @@ impl Server {
             Statement::Copy(request) => self.begin_copy(id, request),
             Statement::FlushBinaryLogs => {
                 if let Some(running) = &mut self.running {
-                    running.commits.want_new_file(id);
+                    running.commits.flushes.push_back(id);
                 }
-                if let Some(session) = self.session(id) {
-                    session.work = Work::FlushLogs;
-                }
+                self.set_work(id, Work::FlushLogs);
                 self.changed();
             }
             Statement::ShowBinaryLogStatus => {
-                if let Some(session) = self.session(id) {
-                    session.work = Work::BinlogStatus;
-                }
+                self.set_work(id, Work::BinlogStatus);
                 self.advance_binlog_status(id);
             }
             Statement::Kill { query, session } => self.kill(id, query, session),
@@ -122,8 +114,8 @@ impl Server {
                 self.finish(id, Ok(Answer::Done(0)));
                 self.begin_stop();
             }
-            Statement::StopReplica { threads, channel } => {
-                self.begin_stop_replica(id, threads, channel.as_deref());
+            Statement::StopReplica(receiver_only, channel) => {
+                self.begin_stop_replica(id, receiver_only, channel.as_deref());
             }
             other => {
                 let answer = self.at_once(id, other);
@@ -136,10 +128,9 @@ impl Server {
     fn waits_for_accounts(&self, statement: &Statement, rights: Rights) -> bool {
         self.accounts_are_locked()
             && match statement {
-                Statement::ShowGrants
-                | Statement::ShowVariables(_)
-                | Statement::ShowTables
-                | Statement::Accounts(_) => true,
+                Statement::ShowGrants | Statement::ShowVariables(_) | Statement::Accounts(_) => {
+                    true
+                }
                 Statement::Set(assignments) => {
                     let global = |scope| !matches!(scope, Scope::User | Scope::Session);
                     rights != Rights::All
@@ -191,7 +182,7 @@ impl Server {
         if running.commits.log_is_locked() {
             return;
         }
-        let end = running.binlog.end();
+        let end = running.binlog.end;
         let executed = running.executed.to_string();
         let columns = "File Position Binlog_Do_DB Binlog_Ignore_DB Executed_Gtid_Set";
         let (file, offset) = (file_name(end.file), end.offset.to_string());
@@ -213,9 +204,6 @@ impl Server {
             Statement::ShowGrants => Ok(Answer::Rows(self.grants(id))),
             Statement::ShowProcesslist => Ok(Answer::Rows(self.processes())),
             Statement::ShowBinaryLogs => Ok(Answer::Rows(self.binary_logs())),
-            Statement::ShowTables => Ok(Answer::Rows(
-                Rows::of(&["Tables_in_sim"]).row([crate::TABLE]),
-            )),
             Statement::ShowReplicaStatus => Ok(Answer::Rows(self.replica_status())),
             Statement::PurgeTo(name) => self.purge_to(&name),
             Statement::InstallPlugin(name) => self.install_plugin(&name),
@@ -224,10 +212,10 @@ impl Server {
                 Ok(Answer::Done(0))
             }
             Statement::ChangeSource(change) => self.change_source(change),
-            Statement::StartReplica { threads, channel } => {
-                self.start_replica(threads, channel.as_deref())
+            Statement::StartReplica(receiver_only, channel) => {
+                self.start_replica(receiver_only, channel.as_deref())
             }
-            Statement::ResetReplica { all, channel } => self.reset_replica(channel.as_deref(), all),
+            Statement::ResetReplica(all, channel) => self.reset_replica(channel.as_deref(), all),
             Statement::GetLock(name) => Ok(Answer::Rows(self.get_lock(id, name))),
             Statement::Look(look) => self.look(id, look),
             // The others leave work.
@@ -238,10 +226,8 @@ impl Server {
     fn select(&mut self, id: SessionId, values: &[Value]) -> Result<Answer, SqlError> {
         let names: Vec<String> = values.iter().map(shown).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let row = values
-            .iter()
-            .map(|value| self.value(id, value))
-            .collect::<Result<Vec<_>, _>>()?;
+        let row = values.iter().map(|value| self.value(id, value));
+        let row = row.collect::<Result<Vec<_>, _>>()?;
         Ok(Answer::Rows(Rows::of(&names).row(row)))
     }
 
@@ -250,13 +236,15 @@ impl Server {
             Value::Number(number) => Some(number.to_string()),
             Value::Text(text) => Some(text.clone()),
             Value::Global(name) | Value::Session(name) => Some(self.variable(id, name)?),
-            Value::User(name) => self
-                .session(id)
-                .and_then(|session| session.variables.get(name).cloned()),
+            Value::User(name) => {
+                let session = self.session(id);
+                session.and_then(|session| session.variables.get(name).cloned())
+            }
             Value::Version => Some(self.options.version.clone()),
-            Value::CurrentUser => self
-                .session(id)
-                .map(|session| format!("{}@%", session.user)),
+            Value::CurrentUser => {
+                let session = self.session(id);
+                session.map(|session| format!("{}@%", session.user))
+            }
             Value::ConnectionId => Some(id.to_string()),
             Value::Word(word) => {
                 let message = format!("Unknown column '{word}' in 'field list'");
@@ -268,16 +256,11 @@ impl Server {
     fn read_list(&mut self, id: SessionId, list: u64) -> Rows {
         let mut values = self.engine.list(list);
         if let Some(session) = self.session(id) {
-            let own = session
-                .transaction
-                .rows
-                .iter()
-                .filter(|row| row.list == list);
+            let own = session.transaction.rows.iter();
+            let own = own.filter(|row| row.list == list);
             values.extend(own.map(|row| row.value));
         }
-        values
-            .into_iter()
-            .fold(Rows::of(&["value"]), |rows, value| rows.row([value]))
+        Rows::of(&["value"]).rows(values.into_iter().map(|value| [value]))
     }
 
     fn purge_to(&mut self, name: &str) -> Result<Answer, SqlError> {
@@ -300,26 +283,19 @@ impl Server {
         if running.super_read_only {
             return Err(SqlError::read_only("--super-read-only"));
         }
-        if name.eq_ignore_ascii_case("clone") {
-            return self.install_clone_plugin();
-        }
-        let of_replica = name.eq_ignore_ascii_case("rpl_semi_sync_replica");
-        let is_there = match of_replica {
-            true => running.variables.has_replica_plugin(),
-            false => running.variables.has_plugin(),
+        let loaded = match &name.to_ascii_lowercase()[..] {
+            "clone" => &mut running.variables.clone,
+            "rpl_semi_sync_replica" => &mut running.variables.semi_sync_replica,
+            _ => &mut running.variables.semi_sync_source,
         };
-        if is_there {
+        if std::mem::replace(loaded, true) {
             let message = format!("Function '{name}' already exists");
             return Err(SqlError::new(code::PLUGIN_EXISTS, message));
         }
-        match of_replica {
-            true => running.variables.load_replica_plugin(),
-            false => running.variables.load_plugin(),
-        }
+        self.clone_plugin |= running.variables.clone;
         Ok(Answer::Done(0))
     }
 
-    /// A user-level lock, released with its session: acquired or not, immediately.
     fn get_lock(&mut self, id: SessionId, name: String) -> Rows {
         let column = format!("GET_LOCK('{name}', 0)");
         let is_anothers = self.running.as_ref().is_some_and(|running| {
@@ -344,9 +320,9 @@ fn lacking(statement: &Statement, rights: Rights) -> Option<&'static str> {
         Statement::Kill { .. } => "SUPER or CONNECTION_ADMIN",
         Statement::InstallPlugin(_) => "INSERT",
         Statement::ChangeSource(_)
-        | Statement::StartReplica { .. }
-        | Statement::StopReplica { .. }
-        | Statement::ResetReplica { .. } => "SUPER or REPLICATION_SLAVE_ADMIN",
+        | Statement::StartReplica(..)
+        | Statement::StopReplica(..)
+        | Statement::ResetReplica(..) => "SUPER or REPLICATION_SLAVE_ADMIN",
         Statement::Accounts(_) => "CREATE USER",
         Statement::Copy(_) => "CLONE_ADMIN",
         Statement::CountAccounts(_) | Statement::AccountsLike(_) => "SELECT",

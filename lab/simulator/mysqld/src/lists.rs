@@ -18,7 +18,6 @@ pub const TABLE: &str = "lists";
 pub type Lists = BTreeMap<u64, Vec<u64>>;
 
 /// The statements that create the table in a real server.
-#[must_use]
 pub fn table_statements() -> [String; 2] {
     [
         format!("CREATE DATABASE {SCHEMA}"),

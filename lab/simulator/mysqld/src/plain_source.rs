@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 use crate::options::FindServer;
 use crate::process::Mysqld;
-use crate::replica::{Carried, ReplicaSource, SourceSettings};
+use crate::replica::{ReplicaSource, SourceSettings};
 use crate::server::Server;
 
 /// Bytes in flight between a client and a server.
@@ -194,6 +194,6 @@ impl Mysqld {
     /// [`MysqldOptions::donors`](crate::MysqldOptions::donors). Once dropped, nothing more is received.
     pub async fn run_plain_replication(&self) {
         let source = OtherServer(self.clone());
-        self.carry_threads(Carried::Plain, &source).await;
+        self.carry_threads(true, &source).await;
     }
 }

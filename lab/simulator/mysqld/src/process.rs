@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
@@ -15,18 +15,12 @@ use crate::lists::Lists;
 use crate::options::MysqldOptions;
 use crate::replica::Receiver;
 use crate::server::{Running, Server};
-use crate::statement::Threads;
 use crate::variables::{CommandLine, Variables};
 
 /// A server. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Mysqld {
-    shared: Arc<Shared>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    server: Mutex<Server>,
+    server: Arc<Mutex<Server>>,
     /// The server's version: waiters check again when it changes.
     changed: watch::Sender<u64>,
 }
@@ -79,10 +73,8 @@ impl Mysqld {
             starts: 0,
         };
         Ok(Self {
-            shared: Arc::new(Shared {
-                server: Mutex::new(server),
-                changed: watch::Sender::new(0),
-            }),
+            server: Arc::new(Mutex::new(server)),
+            changed: watch::Sender::new(0),
         })
     }
 
@@ -145,25 +137,21 @@ impl Mysqld {
     }
 
     /// Whether its process exists.
-    #[must_use]
     pub fn is_running(&self) -> bool {
-        self.act(|server| server.running.is_some())
+        self.runs(|_| true)
     }
 
     /// Whether it accepts connections: not while it is stopping.
-    #[must_use]
     pub fn listens(&self) -> bool {
         self.act(|server| server.listens())
     }
 
     /// Number of its starts.
-    #[must_use]
     pub fn starts(&self) -> u64 {
         self.act(|server| server.starts)
     }
 
     /// Whether ordinary accounts may write, and it is not paused.
-    #[must_use]
     pub fn takes_writes(&self) -> bool {
         self.act(|server| {
             let open = |running: &Running| !running.read_only && running.stopping.is_none();
@@ -172,49 +160,39 @@ impl Mysqld {
     }
 
     /// Whether ordinary accounts may write, even while it is paused or stopping.
-    #[must_use]
     pub fn is_open(&self) -> bool {
-        self.act(|server| {
-            let running = server.running.as_ref();
-            running.is_some_and(|running| !running.read_only)
-        })
+        self.runs(|running| !running.read_only)
     }
 
     /// The engine's committed transactions.
-    #[must_use]
     pub fn lists(&self) -> Lists {
         self.act(|server| server.engine.lists())
     }
 
     /// `@@gtid_executed`; of a stopped server, its engine's.
-    #[must_use]
     pub fn gtid_executed(&self) -> GtidSet {
         self.act(|server| match &server.running {
             Some(running) => running.executed.clone(),
-            None => server.engine.executed().clone(),
+            None => server.engine.executed.clone(),
         })
     }
 
     /// Statements and arguments unknown to the model, verbatim.
-    #[must_use]
     pub fn unknown_statements(&self) -> Vec<String> {
         self.act(|server| server.unknown.clone())
     }
 
     /// True if a copy has removed its rows and none has completed since.
-    #[must_use]
     pub fn lacks_its_data(&self) -> bool {
         self.act(|server| !server.engine.has_table() && server.arrived.is_none())
     }
 
     /// True if a copy is running.
-    #[must_use]
     pub fn copies(&self) -> bool {
         self.act(|server| server.copying().is_some())
     }
 
     /// Whether its replica threads apply.
-    #[must_use]
     pub fn applies(&self) -> bool {
         self.act(|server| {
             let channel = server.channel.as_ref();
@@ -223,16 +201,11 @@ impl Mysqld {
     }
 
     /// Whether commits wait for an ACK, by its settings.
-    #[must_use]
     pub fn waits_for_acks(&self) -> bool {
-        self.act(|server| {
-            let running = server.running.as_ref();
-            running.is_some_and(|running| running.variables.is_on("rpl_semi_sync_source_enabled"))
-        })
+        self.runs(|running| running.variables.is_on("rpl_semi_sync_source_enabled"))
     }
 
     /// Its channel's name and source host, and whether it is connected.
-    #[must_use]
     pub fn channel(&self) -> Option<(String, String, bool)> {
         self.act(|server| {
             let channel = server.channel.as_ref()?;
@@ -242,27 +215,30 @@ impl Mysqld {
     }
 
     /// Accounts by their names.
-    #[must_use]
     pub fn account_names(&self) -> Vec<String> {
         self.act(|server| {
-            let names = server.accounts.iter().map(|account| account.user.clone());
-            names.collect()
+            let accounts = server.accounts.iter();
+            accounts.map(|account| account.user.clone()).collect()
         })
     }
 
     /// Inspects the server without advancing it: another task may be in the middle of its work.
+    /// True if it runs, and `is` so.
+    fn runs(&self, is: impl FnOnce(&Running) -> bool) -> bool {
+        self.act(|server| server.running.as_ref().is_some_and(is))
+    }
+
     pub(crate) fn peek<R>(&self, look: impl FnOnce(&Server) -> R) -> R {
-        let server = self.shared.server.lock();
-        look(&server.unwrap_or_else(PoisonError::into_inner))
+        look(&self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Server> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Acts on the server, advances it, and wakes waiters.
     pub(crate) fn act<R>(&self, work: impl FnOnce(&mut Server) -> R) -> R {
-        let mut server = self
-            .shared
-            .server
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut server = self.lock();
         let before = server.version;
         if server.is_due() {
             server.advance();
@@ -274,14 +250,14 @@ impl Mysqld {
         let version = server.version;
         drop(server);
         if version != before {
-            self.shared.changed.send_replace(version);
+            self.changed.send_replace(version);
         }
         done
     }
 
     /// Waits until the server has a result for the caller, whose `ask` runs after each change.
     pub(crate) async fn until<R>(&self, mut ask: impl FnMut(&mut Server) -> Option<R>) -> R {
-        let mut changed = self.shared.changed.subscribe();
+        let mut changed = self.changed.subscribe();
         loop {
             changed.mark_unchanged();
             let (found, wait) = self.act(|server| {
@@ -315,7 +291,7 @@ impl Server {
         self.unknown.extend(line.unknown.iter().cloned());
         self.take_in_what_has_come();
         let mut variables = Variables::at_start(&line, &self.persisted);
-        variables.has_clone = self.clone_plugin;
+        variables.clone = self.clone_plugin;
         let folder = self.options.data_dir.clone();
         for (name, value) in [
             ("server_id", self.options.server_id.to_string()),
@@ -327,23 +303,23 @@ impl Server {
                 folder.join("binlog.index").display().to_string(),
             ),
         ] {
-            variables.put(name, &value, crate::variables::Source::CommandLine);
+            variables.put(name, &value, None);
         }
         if variables.is_on("super_read_only") {
-            variables.put("read_only", "ON", crate::variables::Source::CommandLine);
+            variables.put("read_only", "ON", None);
         }
         let found = binlog::recover(&folder).map_err(told)?;
         for gtid in &found.to_recover {
             self.engine.commit(*gtid);
         }
         self.engine.roll_back_prepared();
-        let executed = self.engine.executed().union(&found.logged);
+        let executed = self.engine.executed.union(&found.logged);
         let identity = Identity {
             server_id: self.options.server_id,
             version: self.options.version.clone(),
         };
         let now = self.epoch_seconds();
-        let unlogged = self.engine.executed().difference(&found.logged);
+        let unlogged = self.engine.executed.difference(&found.logged);
         let binlog = Binlog::begin(&folder, identity, found, unlogged, now).map_err(told)?;
         self.running = Some(Running {
             started: self.now(),
@@ -365,7 +341,7 @@ impl Server {
         self.changed();
         if self.channel.is_some() && !line.skip_replica_start {
             // With a configured channel, it starts.
-            drop(self.start_replica(Threads::Both, None));
+            drop(self.start_replica(false, None));
         }
         Ok(())
     }

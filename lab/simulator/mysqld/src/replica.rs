@@ -15,7 +15,7 @@ use crate::options::Rights;
 use crate::process::Mysqld;
 use crate::server::Server;
 use crate::sessions::{Content, Session, SessionId, Work, Write};
-use crate::statement::{SourceChange, Threads};
+use crate::statement::{SourceChange, Value};
 use crate::writing::lock_order;
 
 /// Source of a named channel's threads, instead of the host and port of `CHANGE REPLICATION SOURCE`.
@@ -51,6 +51,12 @@ pub(crate) struct Channel {
     run: u64,
 }
 
+impl Channel {
+    fn is_plain(&self) -> bool {
+        self.name.is_empty()
+    }
+}
+
 /// A channel's source in `CHANGE REPLICATION SOURCE`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SourceSettings {
@@ -61,19 +67,19 @@ pub(crate) struct SourceSettings {
 }
 
 impl SourceSettings {
-    fn change(&mut self, change: SourceChange) {
-        let SourceChange {
-            channel: _,
-            host,
-            port,
-            user,
-            password,
-        } = change;
-        self.host = host.unwrap_or_else(|| std::mem::take(&mut self.host));
-        let port = port.map(|port| u16::try_from(port).unwrap_or(u16::MAX));
-        self.port = port.unwrap_or(self.port);
-        self.user = user.unwrap_or_else(|| std::mem::take(&mut self.user));
-        self.password = password.unwrap_or_else(|| std::mem::take(&mut self.password));
+    /// Options other than those for the login are ignored: a channel follows by GTIDs, and retries every second.
+    fn change(&mut self, options: Vec<(String, Value)>) {
+        for (name, value) in options {
+            match (&name[..], value) {
+                ("SOURCE_HOST", Value::Text(host)) => self.host = host,
+                ("SOURCE_PORT", Value::Number(port)) => {
+                    self.port = u16::try_from(port).unwrap_or(u16::MAX);
+                }
+                ("SOURCE_USER", Value::Text(user)) => self.user = user,
+                ("SOURCE_PASSWORD", Value::Text(password)) => self.password = password,
+                _ => {}
+            }
+        }
     }
 }
 
@@ -101,12 +107,15 @@ impl Server {
         let found = self.channel.as_mut().filter(|channel| channel.name == name);
         found.map(Some).ok_or_else(|| {
             let message = format!("Replica channel '{name}' does not exist.");
-            SqlError::new(code::NO_SUCH_CHANNEL, message)
+            SqlError::new(3074, message)
         })
     }
 
     pub(crate) fn change_source(&mut self, change: SourceChange) -> Result<Answer, SqlError> {
-        let name = change.channel.clone();
+        let SourceChange {
+            channel: name,
+            options,
+        } = change;
         let mut source = SourceSettings::default();
         match &self.channel {
             Some(channel) if channel.name != name => {
@@ -120,7 +129,7 @@ impl Server {
             Some(channel) => source = channel.source.clone(),
             None => {}
         }
-        source.change(change);
+        source.change(options);
         self.put_channel(Some((name, source)));
         Ok(Answer::Done(0))
     }
@@ -138,19 +147,19 @@ impl Server {
 
     pub(crate) fn start_replica(
         &mut self,
-        threads: Threads,
+        receiver_only: bool,
         name: Option<&str>,
     ) -> Result<Answer, SqlError> {
         let Some(channel) = self.channel(name)? else {
             let message = "The server is not configured as replica; fix in config file or with CHANGE REPLICATION SOURCE TO";
-            return Err(SqlError::new(code::NOT_A_REPLICA, message));
+            return Err(SqlError::new(1200, message));
         };
         channel.run += 1;
         channel.receiver_error = None;
         if channel.receiver == Receiver::Off {
             channel.receiver = Receiver::Connecting;
         }
-        if threads == Threads::Receiver {
+        if receiver_only {
             let applies = channel.applies;
             if !applies {
                 // Received transactions would have no reader.
@@ -178,7 +187,7 @@ impl Server {
     pub(crate) fn begin_stop_replica(
         &mut self,
         id: SessionId,
-        threads: Threads,
+        receiver_only: bool,
         name: Option<&str>,
     ) {
         match self.channel(name) {
@@ -188,12 +197,10 @@ impl Server {
                 channel.receiver = Receiver::Off;
                 channel.receiver_error = None;
                 channel.run += 1;
-                if threads == Threads::Receiver {
+                if receiver_only {
                     return self.finish(id, Ok(Answer::Done(0)));
                 }
-                if let Some(session) = self.session(id) {
-                    session.work = Work::StopReplica;
-                }
+                self.set_work(id, Work::StopReplica);
                 self.changed();
                 self.advance_stop_replica(id);
             }
@@ -240,15 +247,13 @@ impl Server {
 
     /// The process has ended; the channel remains.
     pub(crate) fn end_replication(&mut self) {
-        if let Some(channel) = &mut self.channel {
-            channel.receiver = Receiver::Off;
-            channel.receiver_error = None;
-            channel.applies = false;
-            channel.applier_error = None;
-            channel.in_hand = None;
-            channel.session = None;
-            channel.run += 1;
-        }
+        self.channel = self.channel.take().map(|channel| Channel {
+            name: channel.name,
+            source: channel.source,
+            source_uuid: channel.source_uuid,
+            run: channel.run + 1,
+            ..Channel::default()
+        });
     }
 
     /// The applier's result, when idle: its error ends the replica threads.
@@ -311,7 +316,7 @@ fn must_stop(name: &str) -> SqlError {
     let message = format!(
         "This operation cannot be performed with running replication threads; run STOP REPLICA FOR CHANNEL '{name}' first"
     );
-    SqlError::new(code::CHANNEL_RUNS, message)
+    SqlError::new(3081, message)
 }
 
 /// A transaction's GTID, and its original commit time in microseconds since 1970.
@@ -328,29 +333,14 @@ fn head(payload: &Bytes) -> Result<(Gtid, u64), String> {
     ))
 }
 
-/// Which channel's threads a task runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Carried {
-    /// The unnamed one.
-    Plain,
-    /// A named one.
-    Named,
-}
-
-impl Carried {
-    fn is(self, channel: &Channel) -> bool {
-        channel.name.is_empty() == (self == Self::Plain)
-    }
-}
-
 /// When dropped, marks the source as gone.
-struct Away<'a>(&'a Mysqld, Carried);
+struct Away<'a>(&'a Mysqld, bool);
 
 impl Drop for Away<'_> {
     fn drop(&mut self) {
         self.0.act(|server| {
             if let Some(channel) = &mut server.channel
-                && self.1.is(channel)
+                && channel.is_plain() == self.1
                 && channel.receiver == Receiver::On
             {
                 channel.receiver = Receiver::Connecting;
@@ -368,20 +358,17 @@ impl Mysqld {
     /// Runs the threads of a named channel while the source exists: whenever the channel is started, it reads from `source` and applies.
     /// Once dropped, the source is unreachable.
     pub async fn run_replica_threads(&self, source: std::sync::Arc<dyn ReplicaSource>) {
-        self.carry_threads(Carried::Named, &*source).await;
+        self.carry_threads(false, &*source).await;
     }
 
-    pub(crate) async fn carry_threads(&self, carried: Carried, source: &dyn ReplicaSource) {
+    pub(crate) async fn carry_threads(&self, plain: bool, source: &dyn ReplicaSource) {
         loop {
             let begun = self.until(|server| {
                 if server.paused {
                     return None;
                 }
-                let channel = server
-                    .channel
-                    .as_ref()
-                    .filter(|channel| carried.is(channel));
-                let run = channel?.run;
+                let channel = server.channel.as_ref();
+                let run = channel.filter(|channel| channel.is_plain() == plain)?.run;
                 server.runs(run)?;
                 // The current transaction completes first.
                 server.applied()?.ok()?;
@@ -393,7 +380,7 @@ impl Mysqld {
                 Some((run, have))
             });
             let (run, have) = begun.await;
-            let away = Away(self, carried);
+            let away = Away(self, plain);
             let ended = self.follow(run, source.open(have)).await;
             self.act(|server| {
                 if server.runs(run).is_some()
@@ -406,23 +393,26 @@ impl Mysqld {
             });
             drop(away);
             if ended.is_some() {
-                let over = self.until(|server| server.runs(run).is_none().then_some(()));
-                drop(tokio::time::timeout(RETRY, over).await);
+                drop(tokio::time::timeout(RETRY, self.until_over(run)).await);
             }
         }
     }
 
     /// Applies transactions until the threads are stopped; returns the reason for any other end.
+    async fn until_over(&self, run: u64) {
+        self.until(|server| server.runs(run).is_none().then_some(()))
+            .await
+    }
+
     async fn follow(
         &self,
         run: u64,
         mut stream: BoxStream<'static, Result<Bytes, String>>,
     ) -> Option<String> {
         loop {
-            let over = self.until(|server| server.runs(run).is_none().then_some(()));
             let next = tokio::select! {
                 biased;
-                () = over => return None,
+                () = self.until_over(run) => return None,
                 next = stream.next() => next,
             };
             let payload = match next {
@@ -451,8 +441,7 @@ impl Mysqld {
             });
             if !goes_on.await {
                 // After an applier error the receiver stays, and nothing more is applied.
-                let over = self.until(|server| server.runs(run).is_none().then_some(()));
-                over.await;
+                self.until_over(run).await;
                 return None;
             }
         }

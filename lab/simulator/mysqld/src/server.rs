@@ -141,15 +141,13 @@ impl Server {
     /// Time of the next event that happens by itself.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         let running = self.running.as_ref().filter(|_| !self.paused)?;
-        let of_sessions = running
-            .sessions
-            .values()
-            .filter_map(|session| match &session.work {
-                Work::Write(write) if write.holds_global => Some(write.until),
-                Work::Set(set) => Some(set.until),
-                Work::Copy(copy) => Some(copy.looks),
-                _ => None,
-            });
+        let sessions = running.sessions.values();
+        let of_sessions = sessions.filter_map(|session| match &session.work {
+            Work::Write(write) if write.holds_global => Some(write.until),
+            Work::Set(set) => Some(set.until),
+            Work::Copy(copy) => Some(copy.looks),
+            _ => None,
+        });
         of_sessions.chain(running.stop_deadline(self.now())).min()
     }
 
@@ -162,6 +160,12 @@ impl Server {
 
     pub(crate) fn session(&mut self, id: SessionId) -> Option<&mut Session> {
         self.running.as_mut()?.sessions.get_mut(&id)
+    }
+
+    pub(crate) fn set_work(&mut self, id: SessionId, work: Work) {
+        if let Some(session) = self.session(id) {
+            session.work = work;
+        }
     }
 
     pub(crate) fn open_session(&mut self, user: &str, rights: Rights) -> Option<SessionId> {
@@ -204,10 +208,8 @@ impl Server {
 
     fn end_session(&mut self, id: SessionId) {
         self.roll_back(id);
-        let ended = self
-            .running
-            .as_mut()
-            .and_then(|running| running.sessions.remove(&id));
+        let running = self.running.as_mut();
+        let ended = running.and_then(|running| running.sessions.remove(&id));
         if let Some(session) = ended.filter(Session::was_replaced) {
             self.parting.insert(id, session);
         }
@@ -279,10 +281,12 @@ impl Server {
         };
         let is_over = |linger: Duration| now >= since + linger;
         // Replica threads end; idle clients get some time.
-        let force = match running.has_dumps() {
-            true => is_over(SESSIONS_LINGER_WITH_DUMPS),
-            false => is_over(SESSIONS_LINGER),
-        };
+        let force = is_over(
+            match running.sessions.values().any(|one| one.dump.is_some()) {
+                true => SESSIONS_LINGER_WITH_DUMPS,
+                false => SESSIONS_LINGER,
+            },
+        );
         let mut clients = false;
         let mut changed = false;
         for session in running.sessions.values_mut() {
@@ -300,8 +304,8 @@ impl Server {
         }
         let replicas = running.sessions.values().any(Session::is_semi_sync_dump);
         let through = !replicas || is_over(COMMITS_LINGER);
-        if through && !running.commits.lets_through() {
-            running.commits.let_through();
+        if through && !running.commits.through {
+            running.commits.through = true;
             changed = true;
         }
         if changed {
@@ -334,23 +338,22 @@ impl Running {
         moments.filter(|moment| *moment > now).min()
     }
 
-    fn has_dumps(&self) -> bool {
-        self.sessions.values().any(|session| session.dump.is_some())
+    /// Semi-sync dumps that are attached.
+    pub(crate) fn rights(&self, id: SessionId) -> Rights {
+        let session = self.sessions.get(&id);
+        session.map_or(Rights::Client, |session| session.rights)
     }
 
-    /// Semi-sync dumps that are attached.
     pub(crate) fn semi_sync_clients(&self) -> u64 {
-        let sessions = self.sessions.values();
-        sessions
-            .filter(|session| session.is_semi_sync_dump())
-            .count() as u64
+        let dumps = self.sessions.values().filter(|one| one.is_semi_sync_dump());
+        dumps.count() as u64
     }
 
     /// Whether commits wait for an ACK.
     pub(crate) fn waits_for_acks(&self) -> bool {
         let is_on = |name: &str| self.variables.is_on(name);
         is_on("rpl_semi_sync_source_enabled")
-            && !self.commits.lets_through()
+            && !self.commits.through
             && (is_on("rpl_semi_sync_source_wait_no_replica") || self.semi_sync_clients() > 0)
     }
 

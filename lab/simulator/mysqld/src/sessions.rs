@@ -131,6 +131,16 @@ pub(crate) struct Closing {
     pub(crate) statements_over: bool,
 }
 
+impl Closing {
+    pub(crate) fn begin(step: ClosingStep) -> Self {
+        let statements_over = false;
+        Self {
+            step,
+            statements_over,
+        }
+    }
+}
+
 /// `super_read_only` sets `read_only` first, and acquires the lock for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClosingStep {
@@ -165,6 +175,13 @@ impl Session {
 
     pub(crate) fn is_semi_sync_dump(&self) -> bool {
         self.dump.as_ref().is_some_and(|dump| dump.semi_sync)
+    }
+
+    pub(crate) fn closing(&self) -> Option<Closing> {
+        match &self.work {
+            Work::Set(set) => set.closing,
+            _ => None,
+        }
     }
 
     /// True if a newer dump has ended its own.

@@ -9,7 +9,6 @@ use crate::replica::Receiver;
 use crate::server::Server;
 use crate::sessions::{Session, SessionId, Work};
 use crate::statement::{Filter, Look};
-use crate::variables::Source;
 
 /// Workers of replica threads: `replica_parallel_workers`.
 const WORKERS: usize = 4;
@@ -28,25 +27,21 @@ impl Server {
             "gtid_purged" => running.binlog.purged().to_string(),
             "gtid_owned" => self.owned(),
             "lock_wait_timeout" => {
-                let own = running
-                    .sessions
-                    .get(&id)
-                    .map(|session| session.lock_wait.to_string());
-                return own.map_or_else(|| running.variables.selected(name), Ok);
+                let own = running.sessions.get(&id);
+                return match own {
+                    Some(session) => Ok(session.lock_wait.to_string()),
+                    None => running.variables.selected(name),
+                };
             }
             _ => return running.variables.selected(name),
         })
     }
 
     fn owned(&self) -> String {
-        let owned = self
-            .running
-            .iter()
-            .flat_map(|running| running.commits.owned());
-        let texts: Vec<String> = owned
-            .map(|(gtid, session)| format!("{gtid}#{session}"))
-            .collect();
-        texts.join(",")
+        let running = self.running.iter();
+        let owned = running.flat_map(|running| running.commits.owned());
+        let texts = owned.map(|(gtid, session)| format!("{gtid}#{session}"));
+        texts.collect::<Vec<_>>().join(",")
     }
 
     pub(crate) fn variables_shown(&self, filter: &Filter) -> Rows {
@@ -56,49 +51,38 @@ impl Server {
         };
         let computed = ["gtid_executed", "gtid_owned", "gtid_purged"];
         let computed = computed.map(|name| (name, self.variable(0, name).unwrap_or_default()));
-        let stored = running
-            .variables
-            .shown()
-            .map(|(name, value)| (name, value.to_owned()));
+        let stored = running.variables.shown();
+        let stored = stored.map(|(name, value)| (name, value.to_owned()));
         let all: BTreeMap<&str, String> = stored.chain(computed).collect();
-        all.into_iter()
-            .filter(|(name, _)| filter.takes(name))
-            .fold(rows, |rows, (name, value)| {
-                rows.row([name.to_owned(), value])
-            })
+        let wanted = all.into_iter().filter(|(name, _)| filter.takes(name));
+        rows.rows(wanted.map(|(name, value)| [name.to_owned(), value]))
     }
 
     pub(crate) fn status_shown(&self, filter: &Filter) -> Rows {
         let rows = Rows::of(&["Variable_name", "Value"]);
         let status = self.status();
         let wanted = status.into_iter().filter(|(name, _)| filter.takes(name));
-        wanted.fold(rows, |rows, (name, value)| {
-            rows.row([name.to_owned(), value])
-        })
+        rows.rows(wanted.map(|(name, value)| [name.to_owned(), value]))
     }
 
     fn status(&self) -> BTreeMap<&'static str, String> {
         let Some(running) = &self.running else {
             return BTreeMap::new();
         };
-        let clients = running
-            .sessions
-            .values()
-            .filter(|session| !session.is_replica_thread());
+        let sessions = running.sessions.values();
+        let clients = sessions.filter(|session| !session.is_replica_thread());
         let mut all = BTreeMap::from([
             ("Threads_connected", clients.count().to_string()),
             ("Uptime", self.uptime().to_string()),
         ]);
-        if running.variables.has_plugin() {
+        if running.variables.semi_sync_source {
             let on = |on| if on { "ON" } else { "OFF" }.to_owned();
             let waiting = match running.waits_for_acks() {
                 true => running.commits.waiting(),
                 false => 0,
             };
-            all.insert(
-                "Rpl_semi_sync_source_clients",
-                running.semi_sync_clients().to_string(),
-            );
+            let clients = running.semi_sync_clients().to_string();
+            all.insert("Rpl_semi_sync_source_clients", clients);
             all.insert("Rpl_semi_sync_source_status", on(running.waits_for_acks()));
             all.insert("Rpl_semi_sync_source_wait_sessions", waiting.to_string());
         }
@@ -107,11 +91,9 @@ impl Server {
 
     /// The difference of two times truncated to seconds.
     fn uptime(&self) -> u64 {
-        let started = self
-            .running
-            .as_ref()
-            .map(|running| running.started.as_secs());
-        self.now().as_secs().saturating_sub(started.unwrap_or(0))
+        let running = self.running.as_ref();
+        let started = running.map_or(0, |running| running.started.as_secs());
+        self.now().as_secs().saturating_sub(started)
     }
 
     pub(crate) fn grants(&mut self, id: SessionId) -> Rows {
@@ -136,13 +118,13 @@ impl Server {
             Rights::Backup => &["BACKUP_ADMIN ON *.*"],
             Rights::Login => &["USAGE ON *.*"],
         };
-        grants.iter().fold(Rows::of(&[&column]), |rows, grant| {
+        Rows::of(&[&column]).rows(grants.iter().map(|grant| {
             let option = match (rights, *grant) {
                 (Rights::All, _) | (_, "BACKUP_ADMIN ON *.*") => " WITH GRANT OPTION",
                 _ => "",
             };
-            rows.row([format!("GRANT {grant} TO `{user}`@`%`{option}")])
-        })
+            [format!("GRANT {grant} TO `{user}`@`%`{option}")]
+        }))
     }
 
     pub(crate) fn processes(&self) -> Rows {
@@ -196,7 +178,7 @@ impl Server {
             Work::Commit => "waiting for handler commit",
             Work::Write(write) if !write.holds_global => "Waiting for global read lock",
             Work::Write(_) => "executing",
-            Work::Set(set) => match set.closing {
+            Work::Set(_) => match session.closing() {
                 Some(closing) if closing.statements_over => "Waiting for commit lock",
                 Some(_) => "Waiting for global read lock",
                 None => "",
@@ -211,10 +193,10 @@ impl Server {
         let Some(running) = &self.running else {
             return rows;
         };
-        running.binlog.files().iter().fold(rows, |rows, file| {
+        rows.rows(running.binlog.files.iter().map(|file| {
             let size = running.binlog.size(file.number).to_string();
-            rows.row([file_name(file.number), size, "No".to_owned()])
-        })
+            [file_name(file.number), size, "No".to_owned()]
+        }))
     }
 
     pub(crate) fn look(&mut self, id: SessionId, look: Look) -> Result<Answer, SqlError> {
@@ -227,33 +209,28 @@ impl Server {
         let said = |column: &str, truth: bool| one(column, Some(u8::from(truth).to_string()));
         Ok(Answer::Rows(match look {
             Look::SemiSyncDumps => {
-                let dumps = running
-                    .sessions
-                    .iter()
-                    .filter(|(_, session)| session.is_semi_sync_dump());
-                dumps.fold(Rows::of(&["id", "uuid"]), |rows, (id, session)| {
+                let sessions = running.sessions.iter();
+                let dumps = sessions.filter(|(_, session)| session.is_semi_sync_dump());
+                Rows::of(&["id", "uuid"]).rows(dumps.map(|(id, session)| {
                     let uuid = session.dump.as_ref().and_then(|dump| dump.uuid.clone());
-                    rows.row([Some(id.to_string()), uuid])
-                })
+                    [Some(id.to_string()), uuid]
+                }))
             }
             Look::Committing => {
-                let mut found: Vec<(u64, SessionId)> = running
-                    .sessions
-                    .iter()
-                    .filter(|(id, session)| {
-                        self.state(**id, session) == "waiting for handler commit"
-                    })
+                let waiting = running.sessions.iter().filter(|(id, session)| {
+                    self.state(**id, session) == "waiting for handler commit"
+                });
+                let mut found: Vec<(u64, SessionId)> = waiting
                     .map(|(id, session)| (self.seconds(session), *id))
                     .collect();
                 found.sort_by_key(|(seconds, id)| (std::cmp::Reverse(*seconds), *id));
-                let rows = found.into_iter().take(20);
-                rows.fold(Rows::of(&["id", "seconds"]), |rows, (seconds, id)| {
-                    rows.row([u64::from(id), seconds])
-                })
+                let first = found.into_iter().take(20);
+                let first = first.map(|(seconds, id)| [u64::from(id), seconds]);
+                Rows::of(&["id", "seconds"]).rows(first)
             }
             Look::Committed => Rows::of(&["executed", "bytes"]).row([
                 running.executed.to_string(),
-                running.binlog.bytes_written().to_string(),
+                running.binlog.bytes_written.to_string(),
             ]),
             Look::RefusedForRoom => one("refused", Some("0".to_owned())),
             Look::OwnTimer => {
@@ -266,11 +243,9 @@ impl Server {
                 Rows::of(&["@@GLOBAL.event_scheduler", "persisted"]).row([Some(value), persisted])
             }
             Look::Persisted => {
-                let rows = Rows::of(&["variable_name", "variable_value"]);
                 let all = self.persisted.iter();
-                all.fold(rows, |rows, (name, value)| {
-                    rows.row([name.clone(), value.clone()])
-                })
+                let all = all.map(|(name, value)| [&name[..], value]);
+                Rows::of(&["variable_name", "variable_value"]).rows(all)
             }
             // Passwords never expire here.
             Look::PasswordLifetime => one("password_lifetime", Some("0".to_owned())),
@@ -290,44 +265,26 @@ impl Server {
                     **other != id && session.holds_global() && !session.is_replica_thread()
                 };
                 let holders = running.sessions.iter().filter(holds);
-                holders.fold(Rows::named(HOLDER), |rows, (id, session)| {
-                    let (seconds, user) = (self.seconds(session), session.user.clone());
-                    let here = "localhost".to_owned();
-                    rows.row([
-                        id.to_string(),
-                        seconds.to_string(),
-                        user,
-                        here,
-                        "GLOBAL".to_owned(),
-                    ])
-                })
+                Rows::named(HOLDER).rows(holders.map(|(id, session)| {
+                    let (id, seconds) = (id.to_string(), self.seconds(session).to_string());
+                    let [here, global] = ["localhost", "GLOBAL"].map(str::to_owned);
+                    [id, seconds, session.user.clone(), here, global]
+                }))
             }
             Look::WhoSetOfflineMode => {
-                let source = running.variables.source("offline_mode");
-                said(
-                    "ours",
-                    user.is_some_and(|user| source == Source::Dynamic(user)),
-                )
+                let by = running.variables.assigned_by("offline_mode");
+                said("ours", by.is_some() && by == user.as_deref())
             }
             Look::BootedOpen => {
-                let dynamic = matches!(
-                    running.variables.source("super_read_only"),
-                    Source::Dynamic(_)
-                );
-                said(
-                    "open",
-                    !running.variables.is_on("super_read_only") && !dynamic,
-                )
+                let dynamic = running.variables.assigned_by("super_read_only").is_some();
+                let closed = running.variables.is_on("super_read_only");
+                said("open", !closed && !dynamic)
             }
             Look::Uptime => one("variable_value", Some(self.uptime().to_string())),
             Look::MayShutDown => {
-                let all = self
-                    .accounts
-                    .iter()
-                    .filter(|account| account.rights == Rights::All);
-                all.fold(Rows::of(&["grantee"]), |rows, account| {
-                    rows.row([format!("'{}'@'%'", account.user)])
-                })
+                let accounts = self.accounts.iter();
+                let all = accounts.filter(|account| account.rights == Rights::All);
+                Rows::of(&["grantee"]).rows(all.map(|account| [format!("'{}'@'%'", account.user)]))
             }
             Look::Events => Rows::of(&["event_schema", "event_name", "definer"]),
             Look::ClonePlugin => said("COUNT(*)", self.clone_plugin),
@@ -340,7 +297,7 @@ impl Server {
             Look::CopyStatus => self.copy_status()?,
             Look::CopyStages => self.copy_stages()?,
             Look::Encrypted => one("encrypted", Some("0".to_owned())),
-            Look::DataSize => one("bytes", Some(self.file_bytes().to_string())),
+            Look::DataSize => one("bytes", Some(crate::copying::FILES.to_string())),
             Look::SchemaSizes => {
                 let rows = Rows::of(&["schema_name", "bytes"]);
                 match self.engine.has_table() {
@@ -358,12 +315,6 @@ impl Server {
         let Some(channel) = &self.channel else {
             return rows;
         };
-        let row = |rows: Rows, thread: &str, state: &str, error: (u16, &str), in_hand| {
-            let (number, message) = (error.0.to_string(), error.1);
-            let values = [thread, state, &number, message];
-            let values = values.map(|value: &str| Some(value.to_owned()));
-            rows.row(values.into_iter().chain([in_hand]))
-        };
         let of = |error: &Option<SqlError>| match error {
             Some(error) => (error.code, error.message.clone()),
             None => (0, String::new()),
@@ -378,21 +329,27 @@ impl Server {
             Receiver::On => "ON",
         };
         let applier = if channel.applies { "ON" } else { "OFF" };
-        let (number, message) = of(&channel.receiver_error);
-        let rows = row(
-            rows,
-            "receiver",
-            receiver,
-            (number, &message),
-            in_hand.clone(),
-        );
-        let (number, message) = of(&channel.applier_error);
-        // The coordinator only reports that a worker failed.
-        let coordinator = if number == 0 { 0 } else { 1399 };
-        let rows = row(rows, "applier", applier, (coordinator, ""), None);
-        // The first worker does all the work.
-        let rows = row(rows, "worker", applier, (number, &message), in_hand);
-        (1..WORKERS).fold(rows, |rows, _| row(rows, "worker", applier, (0, ""), None))
+        let worker = of(&channel.applier_error);
+        // "The worker has an error".
+        let coordinator = if worker.0 == 0 { 0 } else { 1399 };
+        let none = None;
+        let mut threads = vec![
+            ("receiver", receiver, of(&channel.receiver_error), &in_hand),
+            ("applier", applier, (coordinator, String::new()), &none),
+            ("worker", applier, worker, &in_hand),
+        ];
+        threads.resize(2 + WORKERS, ("worker", applier, (0, String::new()), &none));
+        let threads = threads.into_iter();
+        rows.rows(threads.map(|(thread, state, (number, message), in_hand)| {
+            let [thread, state] = [thread, state].map(|text| Some(text.to_owned()));
+            [
+                thread,
+                state,
+                Some(number.to_string()),
+                Some(message),
+                in_hand.clone(),
+            ]
+        }))
     }
 
     pub(crate) fn replica_status(&self) -> Rows {

@@ -15,83 +15,62 @@ enum Kind {
     Text,
 }
 
-/// Whether it can be set at runtime.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Set {
-    Dynamic,
-    AtStart,
-}
-
 use Kind::{Number, Switch, Text};
-use Set::{AtStart, Dynamic};
 
 /// Every variable with its default.
-const DEFINITIONS: [(&str, Kind, Set, &str); 37] = [
-    ("binlog_checksum", Text, Dynamic, "CRC32"),
-    ("binlog_encryption", Switch, Dynamic, "OFF"),
-    ("binlog_error_action", Text, Dynamic, "ABORT_SERVER"),
-    ("binlog_format", Text, Dynamic, "ROW"),
-    ("binlog_row_image", Text, Dynamic, "FULL"),
-    ("enforce_gtid_consistency", Text, Dynamic, "ON"),
-    ("event_scheduler", Text, Dynamic, "ON"),
-    ("gtid_mode", Text, Dynamic, "ON"),
-    ("innodb_flush_log_at_trx_commit", Number, Dynamic, "1"),
-    ("innodb_lock_wait_timeout", Number, Dynamic, "50"),
-    ("lock_wait_timeout", Number, Dynamic, "31536000"),
-    ("log_bin", Switch, AtStart, "ON"),
-    ("log_replica_updates", Switch, AtStart, "ON"),
-    ("max_allowed_packet", Number, Dynamic, "67108864"),
-    (
-        "max_binlog_cache_size",
-        Number,
-        Dynamic,
-        "18446744073709547520",
-    ),
-    (
-        "max_binlog_stmt_cache_size",
-        Number,
-        Dynamic,
-        "18446744073709547520",
-    ),
-    ("max_connections", Number, Dynamic, "151"),
-    ("max_user_connections", Number, Dynamic, "0"),
-    ("offline_mode", Switch, Dynamic, "OFF"),
-    ("port", Number, AtStart, "3306"),
-    ("read_only", Switch, Dynamic, "OFF"),
-    ("server_id", Number, Dynamic, "1"),
-    ("server_uuid", Text, AtStart, ""),
-    ("super_read_only", Switch, Dynamic, "OFF"),
-    ("sync_binlog", Number, Dynamic, "1"),
-    ("version", Text, AtStart, ""),
-    (
-        "version_comment",
-        Text,
-        AtStart,
-        "MySQL Community Server - GPL",
-    ),
-    ("datadir", Text, AtStart, ""),
-    ("log_bin_index", Text, AtStart, ""),
+const DEFINITIONS: [(&str, Kind, &str); 37] = [
+    ("binlog_checksum", Text, "CRC32"),
+    ("binlog_encryption", Switch, "OFF"),
+    ("binlog_error_action", Text, "ABORT_SERVER"),
+    ("binlog_format", Text, "ROW"),
+    ("binlog_row_image", Text, "FULL"),
+    ("enforce_gtid_consistency", Text, "ON"),
+    ("event_scheduler", Text, "ON"),
+    ("gtid_mode", Text, "ON"),
+    ("innodb_flush_log_at_trx_commit", Number, "1"),
+    ("innodb_lock_wait_timeout", Number, "50"),
+    ("lock_wait_timeout", Number, "31536000"),
+    ("log_bin", Switch, "ON"),
+    ("log_replica_updates", Switch, "ON"),
+    ("max_allowed_packet", Number, "67108864"),
+    ("max_binlog_cache_size", Number, "18446744073709547520"),
+    ("max_binlog_stmt_cache_size", Number, "18446744073709547520"),
+    ("max_connections", Number, "151"),
+    ("max_user_connections", Number, "0"),
+    ("offline_mode", Switch, "OFF"),
+    ("port", Number, "3306"),
+    ("read_only", Switch, "OFF"),
+    ("server_id", Number, "1"),
+    ("server_uuid", Text, ""),
+    ("super_read_only", Switch, "OFF"),
+    ("sync_binlog", Number, "1"),
+    ("version", Text, ""),
+    ("version_comment", Text, "MySQL Community Server - GPL"),
+    ("datadir", Text, ""),
+    ("log_bin_index", Text, ""),
     // Only with its plugin.
-    ("clone_max_data_bandwidth", Number, Dynamic, "0"),
-    ("clone_valid_donor_list", Text, Dynamic, ""),
+    ("clone_max_data_bandwidth", Number, "0"),
+    ("clone_valid_donor_list", Text, ""),
     // Only with the replica's semi-sync plugin.
-    ("rpl_semi_sync_replica_enabled", Switch, Dynamic, "OFF"),
+    ("rpl_semi_sync_replica_enabled", Switch, "OFF"),
     // From here on, only with the source's semi-sync plugin.
-    ("rpl_semi_sync_source_enabled", Switch, Dynamic, "OFF"),
-    ("rpl_semi_sync_source_timeout", Number, Dynamic, "10000"),
-    (REPLICA_COUNT, Number, Dynamic, "1"),
-    (
-        "rpl_semi_sync_source_wait_no_replica",
-        Switch,
-        Dynamic,
-        "ON",
-    ),
-    (
-        "rpl_semi_sync_source_wait_point",
-        Text,
-        Dynamic,
-        "AFTER_SYNC",
-    ),
+    ("rpl_semi_sync_source_enabled", Switch, "OFF"),
+    ("rpl_semi_sync_source_timeout", Number, "10000"),
+    (REPLICA_COUNT, Number, "1"),
+    ("rpl_semi_sync_source_wait_no_replica", Switch, "ON"),
+    ("rpl_semi_sync_source_wait_point", Text, "AFTER_SYNC"),
+];
+
+/// Variables that only the command line sets.
+const AT_START: [&str; 8] = [
+    "log_bin",
+    "log_replica_updates",
+    "port",
+    "server_uuid",
+    "version",
+    "version_comment",
+    "datadir",
+    "log_bin_index",
 ];
 
 /// The number of ACKs that a commit needs.
@@ -109,32 +88,22 @@ const CLONE: &str = "clone_";
 const WITHOUT_MEANING: &str = "no-defaults log-bin log-error socket pid-file user bind-address mysqlx secure-file-priv skip-networking \
      skip-replica-start replicate-same-server-id plugin-load-add plugin-dir lc-messages-dir character-sets-dir basedir tmpdir innodb-redo-log-capacity transaction-isolation";
 
-/// Source of a value.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Source {
-    Compiled,
-    CommandLine,
-    Persisted,
-    /// Set at runtime by this user.
-    Dynamic(String),
-}
-
 #[derive(Debug, Clone)]
 struct Variable {
     kind: Kind,
-    set: Set,
     value: String,
-    source: Source,
+    /// The client that assigned it, if one did.
+    assigned_by: Option<String>,
 }
 
 /// The variables of a running server.
 #[derive(Debug, Default)]
 pub(crate) struct Variables {
     all: BTreeMap<&'static str, Variable>,
-    plugin: bool,
-    replica_plugin: bool,
-    /// True if the clone plugin is loaded.
-    pub(crate) has_clone: bool,
+    // Loaded plugins.
+    pub(crate) semi_sync_source: bool,
+    pub(crate) semi_sync_replica: bool,
+    pub(crate) clone: bool,
 }
 
 /// A parsed command line.
@@ -195,32 +164,31 @@ impl Variables {
     pub(crate) fn at_start(line: &CommandLine, persisted: &BTreeMap<String, String>) -> Self {
         let mut this = Self {
             all: BTreeMap::new(),
-            plugin: line.semi_sync,
-            replica_plugin: line.semi_sync_replica,
-            has_clone: false,
+            semi_sync_source: line.semi_sync,
+            semi_sync_replica: line.semi_sync_replica,
+            clone: false,
         };
-        for (name, kind, set, value) in DEFINITIONS {
+        for (name, kind, value) in DEFINITIONS {
             let variable = Variable {
                 kind,
-                set,
                 value: value.to_owned(),
-                source: Source::Compiled,
+                assigned_by: None,
             };
             this.all.insert(name, variable);
         }
         for (name, value) in &line.values {
-            this.put(name, value, Source::CommandLine);
+            this.put(name, value, None);
         }
         if line.loads_persisted {
             for (name, value) in persisted {
-                this.put(name, value, Source::Persisted);
+                this.put(name, value, None);
             }
         }
         this
     }
 
     /// Sets a value unconditionally.
-    pub(crate) fn put(&mut self, name: &str, value: &str, source: Source) {
+    pub(crate) fn put(&mut self, name: &str, value: &str, client: Option<&str>) {
         if let Some(variable) = self.all.get_mut(name) {
             variable.value = match (variable.kind, value) {
                 (Switch, "1" | "ON" | "on" | "TRUE") => "ON".to_owned(),
@@ -229,8 +197,15 @@ impl Variables {
                 (Text, "off" | "0") => "OFF".to_owned(),
                 (_, value) => value.to_owned(),
             };
-            variable.source = source;
+            variable.assigned_by = client.map(str::to_owned);
         }
+    }
+
+    fn known(&self, name: &str) -> Result<&Variable, SqlError> {
+        self.find(name).ok_or_else(|| {
+            let message = format!("Unknown system variable '{name}'");
+            SqlError::new(code::UNKNOWN_VARIABLE, message)
+        })
     }
 
     fn find(&self, name: &str) -> Option<&Variable> {
@@ -238,27 +213,9 @@ impl Variables {
     }
 
     fn is_there(&self, name: &str) -> bool {
-        (self.plugin || !name.starts_with(SEMI_SYNC))
-            && (self.replica_plugin || !name.starts_with(SEMI_SYNC_REPLICA))
-            && (self.has_clone || !name.starts_with(CLONE))
-    }
-
-    /// Whether the source's semi-sync plugin is loaded.
-    pub(crate) fn has_plugin(&self) -> bool {
-        self.plugin
-    }
-
-    pub(crate) fn load_plugin(&mut self) {
-        self.plugin = true;
-    }
-
-    /// Whether the replica's semi-sync plugin is loaded.
-    pub(crate) fn has_replica_plugin(&self) -> bool {
-        self.replica_plugin
-    }
-
-    pub(crate) fn load_replica_plugin(&mut self) {
-        self.replica_plugin = true;
+        (self.semi_sync_source || !name.starts_with(SEMI_SYNC))
+            && (self.semi_sync_replica || !name.starts_with(SEMI_SYNC_REPLICA))
+            && (self.clone || !name.starts_with(CLONE))
     }
 
     pub(crate) fn is_on(&self, name: &str) -> bool {
@@ -273,16 +230,13 @@ impl Variables {
         number.unwrap_or(0)
     }
 
-    pub(crate) fn source(&self, name: &str) -> Source {
-        let found = self.find(name);
-        found.map_or(Source::Compiled, |variable| variable.source.clone())
+    pub(crate) fn assigned_by(&self, name: &str) -> Option<&str> {
+        self.find(name)?.assigned_by.as_deref()
     }
 
     /// As in SELECT.
     pub(crate) fn selected(&self, name: &str) -> Result<String, SqlError> {
-        let Some(variable) = self.find(name) else {
-            return Err(unknown(name));
-        };
+        let variable = self.known(name)?;
         Ok(match (variable.kind, &variable.value[..]) {
             (Switch, "ON") => "1".to_owned(),
             (Switch, _) => "0".to_owned(),
@@ -301,12 +255,10 @@ impl Variables {
     /// # Errors
     /// When the name is unknown, the variable is read-only, or the value is invalid.
     pub(crate) fn checked(&self, name: &str, value: &Value) -> Result<String, SqlError> {
-        let Some(variable) = self.find(name) else {
-            return Err(unknown(name));
-        };
-        if variable.set == AtStart {
+        let variable = self.known(name)?;
+        if AT_START.contains(&name) {
             let message = format!("Variable '{name}' is a read only variable");
-            return Err(SqlError::new(code::READ_ONLY_VARIABLE, message));
+            return Err(SqlError::new(1238, message));
         }
         let text = match value {
             Value::Number(number) => number.to_string(),
@@ -330,12 +282,4 @@ impl Variables {
             _ => text,
         })
     }
-}
-
-/// The error for an unknown variable.
-pub(crate) fn unknown(name: &str) -> SqlError {
-    SqlError::new(
-        code::UNKNOWN_VARIABLE,
-        format!("Unknown system variable '{name}'"),
-    )
 }

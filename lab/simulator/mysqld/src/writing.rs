@@ -8,10 +8,10 @@ use crate::commits::Commit;
 use crate::lists::ListRow;
 use crate::server::Server;
 use crate::sessions::{
-    Closing, ClosingStep, Content, OpenTransaction, SessionId, SetWork, Work, Write,
+    Closing, ClosingStep, Content, OpenTransaction, Session, SessionId, SetWork, Work, Write,
 };
 use crate::statement::{Assignment, Scope, Value};
-use crate::variables::{REPLICA_COUNT, Source};
+use crate::variables::REPLICA_COUNT;
 
 impl Server {
     /// Begins a write. Lists are locked in numerical order, so that writes cannot deadlock.
@@ -21,7 +21,7 @@ impl Server {
             return;
         };
         let applied = matches!(write.content, Content::Applied { .. });
-        if let Some(option) = running.is_closed_to(session_rights(&running.sessions, id))
+        if let Some(option) = running.is_closed_to(running.rights(id))
             && !applied
         {
             return self.finish(id, Err(SqlError::read_only(option)));
@@ -35,9 +35,7 @@ impl Server {
         };
         let wait = running.variables.number("innodb_lock_wait_timeout");
         write.until = now + Duration::from_secs(wait);
-        if let Some(session) = running.sessions.get_mut(&id) {
-            session.work = Work::Write(write);
-        }
+        self.set_work(id, Work::Write(write));
         self.changed();
         self.advance_write(id);
     }
@@ -101,11 +99,8 @@ impl Server {
         else {
             return;
         };
-        session.reads = write
-            .reads
-            .iter()
-            .map(|list| (*list, engine.list(*list)))
-            .collect();
+        let reads = write.reads.iter();
+        session.reads = reads.map(|list| (*list, engine.list(*list))).collect();
         let rows = &mut session.transaction.rows;
         for (list, value) in &write.appends {
             let own = rows.iter().filter(|row| row.list == *list).count() as u64;
@@ -146,7 +141,7 @@ impl Server {
         let Some(running) = &mut self.running else {
             return;
         };
-        let rights = session_rights(&running.sessions, id);
+        let rights = running.rights(id);
         let commits_blocked = running.blocks_commits();
         let refused = running.is_closed_to(rights);
         let Some(session) = running.sessions.get_mut(&id) else {
@@ -179,7 +174,7 @@ impl Server {
             content,
         };
         session.work = Work::Commit;
-        running.commits.enter(commit);
+        running.commits.entering.push_back(commit);
         self.changed();
     }
 
@@ -203,11 +198,10 @@ impl Server {
         let Some(running) = &mut self.running else {
             return;
         };
-        let held = running
-            .sessions
-            .get(&id)
-            .map(|session| session.transaction.locks.clone());
-        let held: BTreeSet<u64> = held.unwrap_or_default();
+        let Some(session) = running.sessions.get(&id) else {
+            return;
+        };
+        let held = &session.transaction.locks;
         for (list, queue) in &mut running.row_locks {
             if !held.contains(list) {
                 queue.retain(|waiting| *waiting != id);
@@ -224,7 +218,7 @@ impl Server {
         };
         for Assignment { scope, name, value } in &assignments {
             let global = matches!(scope, Scope::Global | Scope::Persist | Scope::PersistOnly);
-            if global && !session_rights(&running.sessions, id).administers() {
+            if global && !running.rights(id).administers() {
                 let lacks = SqlError::lacks("SUPER or SYSTEM_VARIABLES_ADMIN");
                 return self.finish(id, Err(lacks));
             }
@@ -336,15 +330,10 @@ impl Server {
         };
         if let Some(step) = step {
             if step == ClosingStep::ReadOnlyForSuper {
-                running
-                    .variables
-                    .put("super_read_only", "ON", Source::Dynamic(user));
+                running.variables.put("super_read_only", "ON", Some(&user));
             }
             if let Work::Set(set) = &mut session.work {
-                set.closing = Some(Closing {
-                    step,
-                    statements_over: false,
-                });
+                set.closing = Some(Closing::begin(step));
             }
             return true;
         }
@@ -356,16 +345,12 @@ impl Server {
                 running.commits.forget_acks();
             }
         }
-        running
-            .variables
-            .put(name, &text, Source::Dynamic(user.clone()));
+        running.variables.put(name, &text, Some(&user));
         match &name[..] {
             "read_only" if !on => {
                 running.read_only = false;
                 running.super_read_only = false;
-                running
-                    .variables
-                    .put("super_read_only", "OFF", Source::Dynamic(user));
+                running.variables.put("super_read_only", "OFF", Some(&user));
             }
             "super_read_only" if !on => running.super_read_only = false,
             REPLICA_COUNT => {
@@ -384,12 +369,9 @@ impl Server {
         let Some(running) = &self.running else {
             return;
         };
-        let ordinary: Vec<SessionId> = running
-            .sessions
-            .iter()
-            .filter(|(_, session)| !session.rights.administers())
-            .map(|(id, _)| *id)
-            .collect();
+        let sessions = running.sessions.iter();
+        let ordinary = sessions.filter(|(_, session)| !session.rights.administers());
+        let ordinary: Vec<SessionId> = ordinary.map(|(id, _)| *id).collect();
         for id in ordinary {
             self.kill_session(id);
         }
@@ -400,10 +382,8 @@ impl Server {
         let Some(running) = &mut self.running else {
             return false;
         };
-        let writes = running
-            .sessions
-            .iter()
-            .any(|(other, session)| *other != id && session.holds_global());
+        let mut sessions = running.sessions.iter();
+        let writes = sessions.any(|(other, session)| *other != id && session.holds_global());
         if !closing.statements_over && writes {
             return false;
         }
@@ -416,41 +396,29 @@ impl Server {
         }
         // Until it holds the second lock, `super_read_only` reads the old value.
         let (next, values): (_, &[(&str, &str)]) = match (over, closing.step) {
-            (false, _) => {
-                let statements_over = true;
-                let next = Closing {
-                    statements_over,
-                    ..closing
-                };
-                (Some(next), &[])
-            }
-            (true, ClosingStep::ReadOnlyForSuper) => {
-                let next = Closing {
-                    step: ClosingStep::Super,
-                    statements_over: false,
-                };
-                (
-                    Some(next),
-                    &[("read_only", "ON"), ("super_read_only", "OFF")],
-                )
-            }
+            (false, step) => (
+                Some(Closing {
+                    step,
+                    statements_over: true,
+                }),
+                &[],
+            ),
+            (true, ClosingStep::ReadOnlyForSuper) => (
+                Some(Closing::begin(ClosingStep::Super)),
+                &[("read_only", "ON"), ("super_read_only", "OFF")],
+            ),
             (true, ClosingStep::ReadOnly) => (None, &[("read_only", "ON")]),
             (true, ClosingStep::Super) => (None, &[("super_read_only", "ON")]),
         };
-        let user = running
-            .sessions
-            .get(&id)
-            .map(|session| session.user.clone());
-        let source = Source::Dynamic(user.unwrap_or_default());
-        for (name, value) in values {
-            running.variables.put(name, value, source.clone());
-        }
-        if let Some(session) = running.sessions.get_mut(&id)
-            && let Work::Set(set) = &mut session.work
-        {
-            set.closing = next;
-            if next.is_none() {
-                set.left.pop_front();
+        if let Some(session) = running.sessions.get_mut(&id) {
+            for (name, value) in values {
+                running.variables.put(name, value, Some(&session.user));
+            }
+            if let Work::Set(set) = &mut session.work {
+                set.closing = next;
+                if next.is_none() {
+                    set.left.pop_front();
+                }
             }
         }
         if over || next != Some(closing) {
@@ -463,20 +431,15 @@ impl Server {
         if let Some(running) = &mut self.running
             && closing.step == ClosingStep::ReadOnlyForSuper
         {
-            running
-                .variables
-                .put("super_read_only", "OFF", Source::Compiled);
+            running.variables.put("super_read_only", "OFF", None);
         }
         self.finish(id, Err(SqlError::lock_wait()));
     }
 
     /// Kills a session that is closing.
     pub(crate) fn interrupt_closing(&mut self, id: SessionId) {
-        let closing = self.session(id).and_then(|session| match &session.work {
-            Work::Set(set) => set.closing,
-            _ => None,
-        });
-        if let Some(closing) = closing {
+        let session = self.session(id);
+        if let Some(closing) = session.and_then(|session| session.closing()) {
             self.give_up_closing(id, closing);
         }
     }
@@ -484,12 +447,7 @@ impl Server {
 
 impl crate::server::Running {
     fn closings(&self) -> impl Iterator<Item = Closing> + '_ {
-        self.sessions
-            .values()
-            .filter_map(|session| match &session.work {
-                Work::Set(set) => set.closing,
-                _ => None,
-            })
+        self.sessions.values().filter_map(Session::closing)
     }
 
     fn is_being_closed(&self) -> bool {
@@ -499,15 +457,6 @@ impl crate::server::Running {
     fn blocks_commits(&self) -> bool {
         self.closings().any(|closing| closing.statements_over)
     }
-}
-
-fn session_rights(
-    sessions: &std::collections::BTreeMap<SessionId, crate::sessions::Session>,
-    id: SessionId,
-) -> crate::options::Rights {
-    sessions
-        .get(&id)
-        .map_or(crate::options::Rights::Client, |session| session.rights)
 }
 
 /// Supported session variables, of which only `lock_wait_timeout` has an effect.

@@ -58,10 +58,8 @@ impl NothingAcknowledgedIsLost {
             ));
         }
         self.acknowledged.insert(index, acknowledged.clone());
-        match self.committed.get(&index) {
-            Some(committed) => acknowledged.compare(committed, &self.repairs),
-            None => Ok(()),
-        }
+        let committed = self.committed.get(&index);
+        committed.map_or(Ok(()), |entry| acknowledged.compare(entry, &self.repairs))
     }
 
     fn committed(&mut self, entry: &Seen) -> Result<(), String> {
@@ -78,26 +76,21 @@ impl NothingAcknowledgedIsLost {
                 "{entry:?} is committed, although its client received a definite refusal"
             ));
         }
-        match self.acknowledged.get(&index) {
-            Some(acknowledged) => acknowledged.compare(entry, &self.repairs),
-            None => Ok(()),
-        }
+        let acknowledged = self.acknowledged.get(&index);
+        acknowledged.map_or(Ok(()), |one| one.compare(entry, &self.repairs))
     }
 
     /// At the end, after a new commit: all acknowledged entries exist.
     fn finished(&self) -> Result<(), String> {
-        match self
-            .acknowledged
-            .iter()
-            .filter(|(_, acknowledged)| !self.repairs.gave_up(acknowledged.op_id))
-            .find(|(index, _)| !self.committed.contains_key(index))
-        {
-            Some((_, lost)) => Err(format!(
+        let lost = self.acknowledged.iter().find(|(index, acknowledged)| {
+            !self.repairs.gave_up(acknowledged.op_id) && !self.committed.contains_key(index)
+        });
+        lost.map_or(Ok(()), |(_, lost)| {
+            Err(format!(
                 "member {} acknowledged {}, which no log has as committed at the end",
                 lost.by, lost.op_id
-            )),
-            None => Ok(()),
-        }
+            ))
+        })
     }
 }
 
@@ -206,12 +199,11 @@ impl CommittedNeverChanges {
                 let excused = self.repairs.replaced(read, was) || self.repairs.replaced(was, read);
                 (first != entry && !excused).then_some((entry, first))
             });
-        match changed {
-            Some((entry, first)) => Err(format!(
+        changed.map_or(Ok(()), |(entry, first)| {
+            Err(format!(
                 "member {member} reads {entry:?} from its disk, where it had {first:?} as committed"
-            )),
-            None => Ok(()),
-        }
+            ))
+        })
     }
 }
 

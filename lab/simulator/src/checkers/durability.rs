@@ -34,9 +34,8 @@ impl Store {
 
     fn began(&mut self, before: OpId) {
         self.log.begin(before);
-        self.durable = self
-            .durable
-            .filter(|durable| self.log.get(durable.index).is_some());
+        let log = &self.log;
+        self.durable = self.durable.filter(|last| log.get(last.index).is_some());
     }
 
     fn opened(
@@ -95,18 +94,14 @@ impl Checker for DurableSurvives {
         match event {
             Event::Appended { member, entries } => {
                 let store = self.stores.entry(*member).or_default();
-                entries
-                    .iter()
-                    .for_each(|entry| store.log.push(entry.clone()));
+                let entries = entries.iter().cloned();
+                entries.for_each(|entry| store.log.push(entry));
             }
             Event::Durable { member, upto } => {
                 let store = self.stores.entry(*member).or_default();
                 // Truncated and rewritten before the callback arrived: the new entry has its own callback.
-                if store
-                    .log
-                    .get(upto.index)
-                    .is_some_and(|entry| entry.op_id == *upto)
-                {
+                let entry = store.log.get(upto.index);
+                if entry.is_some_and(|entry| entry.op_id == *upto) {
                     store.durable = store.durable.max(Some(*upto));
                 }
             }

@@ -23,12 +23,11 @@ impl Checker for OneLeaderPerTerm {
             _ => return Ok(()),
         };
         let first = *self.leaders.entry(term).or_insert(leader);
-        if first == leader {
-            Ok(())
-        } else {
-            Err(format!(
+        match first == leader {
+            true => Ok(()),
+            false => Err(format!(
                 "members {first} and {leader} both lead term {term}"
-            ))
+            )),
         }
     }
 }

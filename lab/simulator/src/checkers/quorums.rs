@@ -82,12 +82,12 @@ fn disjoint_quorums(
     let voters: BTreeSet<MemberId> = older.iter().chain(newer).flatten().copied().collect();
     let voters: Vec<MemberId> = voters.into_iter().collect();
     (0_u64..1 << voters.len()).find_map(|chosen| {
-        let (one, other): (Vec<_>, Vec<_>) = voters
-            .iter()
-            .enumerate()
-            .partition(|(at, _)| chosen & (1 << at) != 0);
-        let set = |part: Vec<(usize, &MemberId)>| part.into_iter().map(|(_, id)| *id).collect();
-        let (one, other): (BTreeSet<MemberId>, BTreeSet<MemberId>) = (set(one), set(other));
+        let part = |wanted: bool| -> BTreeSet<MemberId> {
+            let voters = voters.iter().enumerate();
+            let part = voters.filter(|(at, _)| (chosen & (1 << at) != 0) == wanted);
+            part.map(|(_, id)| *id).collect()
+        };
+        let (one, other) = (part(true), part(false));
         (is_quorum(older, &one) && is_quorum(newer, &other)).then_some((one, other))
     })
 }

@@ -21,8 +21,8 @@ pub(super) fn check(event: &Event, is_broken: bool) -> Result<(), (&'static str,
                 "member {by} adds a member {member} with another disk, although the number was used"
             ),
         )),
-        Event::BeyondItsProgram { .. } => {
-            Some(("programs speak the ring's format", event.to_string()))
+        Event::BeyondItsProgram { words } => {
+            Some(("programs speak the ring's format", words.clone()))
         }
         Event::Unexplained { words } => Some((
             "what clients of the servers saw has an order",

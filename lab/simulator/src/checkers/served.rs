@@ -37,12 +37,8 @@ impl NothingUncommittedIsServed {
             return;
         }
         let (moment, index) = self.acknowledged_now;
-        let index = if moment == at {
-            index.max(op_id.index)
-        } else {
-            op_id.index
-        };
-        self.acknowledged_now = (at, index);
+        let before = if moment == at { index } else { 0 };
+        self.acknowledged_now = (at, op_id.index.max(before));
     }
 
     fn read(&mut self, at: Tick, member: MemberId, mark: Option<OpId>) -> Result<(), String> {
@@ -114,17 +110,16 @@ impl Checker for NothingUncommittedIsServed {
                 }
                 Ok(())
             }
-            Event::Finished => match self
-                .served
-                .iter()
-                .filter(|(_, (served, _))| !self.repairs.gave_up(*served))
-                .find(|(index, _)| !self.committed.contains_key(index))
-            {
-                Some((_, (served, by))) => Err(format!(
-                    "member {by} served a read at {served}, which no log has as committed at the end"
-                )),
-                None => Ok(()),
-            },
+            Event::Finished => {
+                let lost = self.served.iter().find(|(index, (served, _))| {
+                    !self.repairs.gave_up(*served) && !self.committed.contains_key(index)
+                });
+                lost.map_or(Ok(()), |(_, (served, by))| {
+                    Err(format!(
+                        "member {by} served a read at {served}, which no log has as committed at the end"
+                    ))
+                })
+            }
             _ => Ok(()),
         }
     }

@@ -1,7 +1,6 @@
 //! Admin calls by members and operators' commands to members, with or without a ring. The world delivers a request; requests to unreachable
 //! members are dropped, and the end of a member's process drops its requests.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -15,6 +14,7 @@ use tokio::time::Instant;
 use transport::{AdminError, BootstrapCalls};
 
 use crate::member::neighbours::Neighbours;
+use crate::shared::Shared;
 
 /// Timeout of a member's answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
@@ -23,7 +23,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub(crate) struct AdminCalls {
     neighbours: Neighbours,
-    calls: Arc<Mutex<Vec<AdminCall>>>,
+    calls: Shared<Vec<AdminCall>>,
 }
 
 /// One request. Dropping it means that the member was unreachable.
@@ -57,33 +57,12 @@ pub(super) struct Status {
     pub(super) serves: Option<u64>,
 }
 
-/// Why there is no answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Silence {
-    /// The member was unreachable, or ended before the answer.
-    Gone,
-    Late,
-}
-
-impl Silence {
-    pub(super) fn words(self) -> &'static str {
-        match self {
-            Self::Gone => "no process answers there, or it ended before it had an answer",
-            Self::Late => "it did not end in time",
-        }
-    }
-}
-
 impl AdminCalls {
     pub(crate) fn new(neighbours: Neighbours) -> Self {
         Self {
             neighbours,
-            calls: Arc::default(),
+            calls: Shared::default(),
         }
-    }
-
-    fn calls(&self) -> MutexGuard<'_, Vec<AdminCall>> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) async fn ask<T>(
@@ -92,20 +71,20 @@ impl AdminCalls {
         to: MemberId,
         until: Instant,
         question: impl FnOnce(Answer<T>) -> Question,
-    ) -> Result<T, Silence> {
+    ) -> Result<T, &'static str> {
         let (answer, answered) = oneshot::channel();
         let question = question(answer);
-        self.calls().push(AdminCall { from, to, question });
+        self.calls.lock().push(AdminCall { from, to, question });
         match tokio::time::timeout_at(until, answered).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(_)) => Err(Silence::Gone),
-            Err(_) => Err(Silence::Late),
+            Ok(Err(_)) => Err("no process answers there, or it ended before it had an answer"),
+            Err(_) => Err("it did not end in time"),
         }
     }
 
     /// Requests to reachable members.
     pub(crate) fn due(&self) -> Vec<AdminCall> {
-        let calls = std::mem::take(&mut *self.calls());
+        let calls = std::mem::take(&mut *self.calls.lock());
         let reached =
             |call: &AdminCall| call.from == call.to || self.neighbours.reaches(call.from, call.to);
         calls.into_iter().filter(reached).collect()
@@ -113,7 +92,7 @@ impl AdminCalls {
 
     /// Requeues a request to a paused process.
     pub(crate) fn put_back(&self, call: AdminCall) {
-        self.calls().push(call);
+        self.calls.lock().push(call);
     }
 }
 
@@ -135,7 +114,7 @@ impl FoundingMember {
         let asked = self.calls.ask(self.own, MemberId(to), until, question);
         asked.await.map_err(|silence| AdminError::Unreachable {
             address: record.address.clone(),
-            reason: silence.words().to_owned(),
+            reason: silence.to_owned(),
         })
     }
 }

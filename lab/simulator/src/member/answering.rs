@@ -34,38 +34,18 @@ pub(super) struct Answering {
     setup: Arc<ProcessSetup>,
     directory: Directory,
     /// Receiver of orders, while the member waits for a ring.
-    orders: Option<mpsc::Sender<BootstrapOrder>>,
+    pub(super) orders: Option<mpsc::Sender<BootstrapOrder>>,
     /// The participating member, once it takes part.
-    takes_part: Option<(Member, Option<MysqldBeside>)>,
+    pub(super) takes_part: Option<(Member, Option<MysqldBeside>)>,
 }
 
 impl Answering {
-    /// For a member that waits for its ring.
-    pub(super) fn before(
-        setup: &ProcessSetup,
-        directory: &Directory,
-        orders: mpsc::Sender<BootstrapOrder>,
-    ) -> Self {
-        Self {
-            setup: Arc::new(setup.clone()),
-            directory: directory.clone(),
-            orders: Some(orders),
-            takes_part: None,
-        }
-    }
-
-    /// For one that takes part.
-    pub(super) fn within(
-        setup: &ProcessSetup,
-        directory: &Directory,
-        member: &Member,
-        local_mysqld: Option<&MysqldBeside>,
-    ) -> Self {
+    pub(super) fn new(setup: &ProcessSetup, directory: &Directory) -> Self {
         Self {
             setup: Arc::new(setup.clone()),
             directory: directory.clone(),
             orders: None,
-            takes_part: Some((member.clone(), local_mysqld.cloned())),
+            takes_part: None,
         }
     }
 
@@ -142,20 +122,15 @@ impl Answering {
     }
 
     async fn carry_out(&self, order: MysqldOrder) -> Result<MysqldAnswer, Refusal> {
-        let local_mysqld = self
-            .takes_part
-            .as_ref()
-            .and_then(|(_, local_mysqld)| local_mysqld.clone());
+        let takes_part = self.takes_part.as_ref();
+        let local_mysqld = takes_part.and_then(|(_, local_mysqld)| local_mysqld.clone());
         let Some(host) = &self.setup.host else {
             let what = "this member is a witness and has no mysqld";
             return Err(Refusal::new(RefusalKind::Refused, what, ""));
         };
+        let in_words = self.setup.mutation == Some(Mutation::ReleaseInWords);
         let order = match order {
-            MysqldOrder::ReleaseFollower
-                if self.setup.mutation == Some(Mutation::ReleaseInWords) =>
-            {
-                MysqldOrder::Look
-            }
+            MysqldOrder::ReleaseFollower if in_words => MysqldOrder::Look,
             order => order,
         };
         let mysqld = host.converted(&self.setup, &self.directory, local_mysqld);
@@ -205,9 +180,7 @@ impl Answering {
             return Err(refused("it does not lead".to_owned()));
         }
         let (progress, _) = watch::channel(PromotionProgress::default());
-        let promoted = member.promote(to, progress).await;
-        promoted
-            .map(drop)
-            .map_err(|error| refused(error.to_string()))
+        let promoted = member.promote(to, progress).await.map(drop);
+        promoted.map_err(|error| refused(error.to_string()))
     }
 }

@@ -109,16 +109,10 @@ pub(super) async fn come_back(
 ) -> Result<Returning, CutBackError> {
     let log = store.handle();
     let mut asking = returning(&log, watch.member, calls);
-    let writing = async {
-        loop {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            log.write_waiting();
-        }
-    };
     let rejoin = tokio::select! {
         biased;
         rejoin = asking.before_the_start(&log) => rejoin,
-        () = writing => Ok(Rejoin::AsItIs),
+        () = writing(&log) => Ok(Rejoin::AsItIs),
     };
     if let Some(found) = asking.put_back() {
         watch.saw(|member| Event::PutBack {
@@ -131,17 +125,19 @@ pub(super) async fn come_back(
     };
     // Recorded before: if the disk is cut off in between, a part may remain afterwards.
     watch.saw(|member| Event::CutBack { member, keep: to });
-    let writing = async {
-        loop {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            log.write_waiting();
-        }
-    };
     tokio::select! {
         cut = store.cut_back(to, "the quorum was repaired without this member", 0) => { cut?; }
-        () = writing => {}
+        () = writing(&log) => {}
     }
     Ok(asking.cut_back(recollection(&log)))
+}
+
+/// The log's writer, while the member asks.
+async fn writing(log: &LogHandle) {
+    loop {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        log.write_waiting();
+    }
 }
 
 fn returning(log: &LogHandle, own: MemberId, calls: Arc<dyn MemberCalls>) -> Returning {

@@ -1,7 +1,6 @@
 //! An operator's `witness enable-raft` or `disable-raft` on a host: the product's code, over simulated admin calls.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -15,9 +14,10 @@ use mysqld_server::SourceTls;
 use raft_types::MemberId;
 use tokio::time::Instant;
 
-use crate::member::admin_calls::{AdminCalls, Answer, PATIENCE, Question, Silence, Status};
+use crate::member::admin_calls::{AdminCalls, Answer, PATIENCE, Question, Status};
 use crate::member::without_folder_names;
 use crate::record::Record;
+use crate::shared::Shared;
 
 /// One run of the command.
 pub(crate) struct ConversionCommand {
@@ -39,29 +39,20 @@ impl ConversionCommand {
     /// # Errors
     /// Its error output, without its files' paths.
     pub(crate) async fn run(self) -> Result<(), String> {
-        let Self {
-            direction,
-            own,
-            data_dir,
-            connect,
-            places,
-            calls,
-            patience,
-            record,
-        } = self;
+        let folder = self.data_dir.display().to_string();
         let members = CalledMembers {
-            own: own.id,
-            places,
-            calls,
-            leader: Mutex::new(None),
+            own: self.own.id,
+            places: self.places,
+            calls: self.calls,
+            leader: Shared::default(),
         };
         let conversion = Conversion {
-            direction,
+            direction: self.direction,
             members: &members,
-            own: own.id,
-            name: own.name,
-            data_dir: data_dir.clone(),
-            connect,
+            own: self.own.id,
+            name: self.own.name,
+            data_dir: self.data_dir,
+            connect: self.connect,
             stock: Vec::new(),
             binlog_server: None,
             account: ReplicationAccount {
@@ -69,12 +60,11 @@ impl ConversionCommand {
                 login: Some(("root".to_owned(), "".into())),
             },
             source_tls: SourceTls::Off,
-            until: Instant::now() + patience,
+            until: Instant::now() + self.patience,
         };
-        go(&conversion, &record).await.map_err(|why| {
-            // Other members' messages contain their own directories.
-            without_folder_names(&why.replace(&data_dir.display().to_string(), "DIR"))
-        })
+        // Other members' messages contain their own directories.
+        let ended = go(&conversion, &self.record).await;
+        ended.map_err(|why| without_folder_names(&why.replace(&folder, "DIR")))
     }
 }
 
@@ -98,11 +88,11 @@ struct CalledMembers {
     places: Vec<MemberPlace>,
     calls: AdminCalls,
     /// The last known leader.
-    leader: Mutex<Option<MemberId>>,
+    leader: Shared<Option<MemberId>>,
 }
 
 impl CalledMembers {
-    async fn status(&self, place: &MemberPlace) -> Result<Status, Silence> {
+    async fn status(&self, place: &MemberPlace) -> Result<Status, &'static str> {
         let until = Instant::now() + PATIENCE;
         self.calls
             .ask(self.own, place.id, until, Question::Status)
@@ -117,10 +107,7 @@ impl CalledMembers {
     ) -> Result<T, Refusal> {
         match self.calls.ask(self.own, to, until, question).await {
             Ok(answer) => answer,
-            Err(silence) => {
-                let what = silence.words();
-                Err(Refusal::new(RefusalKind::Unknown, what, ""))
-            }
+            Err(why) => Err(Refusal::new(RefusalKind::Unknown, why, "")),
         }
     }
 }
@@ -129,22 +116,14 @@ impl ConversionMembers for CalledMembers {
     fn ring(&self) -> BoxFuture<'_, RingSeen> {
         async {
             let asked = join_all(self.places.iter().map(|place| self.status(place))).await;
-            let serving = self
-                .places
-                .iter()
-                .zip(&asked)
-                .filter_map(|(place, status)| {
-                    let term = status.as_ref().ok()?.serves?;
-                    Some((term, place.id))
-                });
+            let all = self.places.iter().zip(&asked);
+            let serving =
+                all.filter_map(|(place, status)| Some((status.as_ref().ok()?.serves?, place.id)));
             let leader = serving.max().map(|(_, id)| id);
-            *self.leader.lock().unwrap_or_else(PoisonError::into_inner) = leader;
+            *self.leader.lock() = leader;
             let said = asked.into_iter().map(|status| match status {
                 Ok(status) => Ok(status.said),
-                Err(silence) => {
-                    let what = silence.words();
-                    Err(Refusal::new(RefusalKind::NoQuorum, what, ""))
-                }
+                Err(why) => Err(Refusal::new(RefusalKind::NoQuorum, why, "")),
             });
             RingSeen {
                 leader,
@@ -178,14 +157,10 @@ impl ConversionMembers for CalledMembers {
 
     fn promote(&self, to: MemberId, until: Instant) -> BoxFuture<'_, Result<(), Refusal>> {
         async move {
-            let leader = *self.leader.lock().unwrap_or_else(PoisonError::into_inner);
-            match leader {
-                None => Err(Refusal::failed("no member leads", "")),
-                Some(leader) => {
-                    self.ask(leader, until, |answer| Question::Promote(to, answer))
-                        .await
-                }
-            }
+            let leader = *self.leader.lock();
+            let leader = leader.ok_or_else(|| Refusal::failed("no member leads", ""))?;
+            let question = |answer| Question::Promote(to, answer);
+            self.ask(leader, until, question).await
         }
         .boxed()
     }

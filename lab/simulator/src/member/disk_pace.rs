@@ -2,12 +2,14 @@
 //! that arrive in between. So the engine continues before its log is written, as with the product's writer thread, and a power cut may lose
 //! unwritten data.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use binlog_store::LogHandle;
 use tokio::time::Instant;
+
+use crate::shared::Shared;
 
 /// Clones share the disk.
 #[derive(Debug, Clone, Default)]
@@ -44,7 +46,7 @@ pub(super) struct DiskWork {
     log: LogHandle,
     pace: DiskPace,
     /// When the last pending answer is due; later ones are not earlier.
-    last_due: Arc<Mutex<Instant>>,
+    last_due: Shared<Instant>,
 }
 
 impl DiskWork {
@@ -52,13 +54,13 @@ impl DiskWork {
         Self {
             log,
             pace,
-            last_due: Arc::new(Mutex::new(Instant::now())),
+            last_due: Shared::new(Instant::now()),
         }
     }
 
     /// Work is queued, or will be before this task yields: the store does all queued work after the disk's time.
     pub(super) fn soon(&self) {
-        let mut last_due = self.last_due.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last_due = self.last_due.lock();
         *last_due = (*last_due).max(Instant::now() + self.pace.delay());
         let (due, log) = (*last_due, self.log.clone());
         tokio::spawn(async move {

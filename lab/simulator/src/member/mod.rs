@@ -30,7 +30,7 @@ pub(crate) use directory::Directory;
 pub(crate) use disk_pace::DiskPace;
 pub(crate) use file_repair::FileRepair;
 pub(crate) use hosts::Hosts;
-pub(crate) use mysqld::{Copies, Host, OptionFile, remove_folders, without_folder_names};
+pub(crate) use mysqld::{Host, remove_folders, without_folder_names};
 pub(crate) use neighbours::{Neighbours, recipient_in};
 pub(crate) use process::{Process, Started};
 pub(crate) use process_setup::{LogOptions, ProcessSetup};

@@ -1,7 +1,7 @@
 //! A database member's mysqld: a model of the server, which survives the member's kill, and the product's own watcher, which does not.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use std::{fs, io};
 
@@ -38,6 +38,7 @@ use crate::member::directory::Directory;
 use crate::member::process_setup::ProcessSetup;
 use crate::mutation::Mutation;
 use crate::record::Record;
+use crate::shared::Shared;
 
 /// The member's account.
 const ACCOUNT: &str = "witness";
@@ -49,13 +50,6 @@ const DEMOTE_AFTER: Duration = Duration::from_secs(5);
 /// A file and its contents.
 type KeptFile = (PathBuf, Vec<u8>);
 
-/// How a server gets a copy of another server's data.
-pub(crate) struct Copies {
-    pub(crate) donors: FindServer,
-    /// Time to copy its files.
-    pub(crate) take: Duration,
-}
-
 /// A database member's host without its Raft: the server, its data directory, and the member's own files next to its log.
 #[derive(Clone)]
 pub(crate) struct Host {
@@ -65,7 +59,7 @@ pub(crate) struct Host {
     /// Startup time of the server.
     start_takes: Duration,
     /// Binlog files as left by the last ended process, if its tail is kept deliberately.
-    kept: Option<Arc<Mutex<Vec<KeptFile>>>>,
+    kept: Option<Shared<Vec<KeptFile>>>,
     record: Record,
 }
 
@@ -78,7 +72,8 @@ impl Host {
         number: u64,
         rate: ClockRate,
         start_takes: Duration,
-        copies: Copies,
+        donors: FindServer,
+        copy_takes: Duration,
         mutation: Option<Mutation>,
         record: &Record,
     ) -> io::Result<Self> {
@@ -87,7 +82,7 @@ impl Host {
         let clock = Arc::new(HostClock {
             rate,
             record: record.clone(),
-            process: Mutex::default(),
+            process: Shared::default(),
         });
         let told = clock.clone();
         let mut options = MysqldOptions::new(
@@ -96,8 +91,8 @@ impl Host {
             u32::try_from(number).unwrap_or(u32::MAX),
             Arc::new(move || told.now()),
         );
-        options.donors = copies.donors;
-        options.copy_takes = copies.take;
+        options.donors = donors;
+        options.copy_takes = copy_takes;
         options.waits_for_acks = mutation != Some(Mutation::AnswerBeforeTheAck);
         options
             .accounts
@@ -107,7 +102,7 @@ impl Host {
             clock,
             folder: Arc::new(folder),
             start_takes,
-            kept: (mutation == Some(Mutation::KeepTheTail)).then(Arc::default),
+            kept: (mutation == Some(Mutation::KeepTheTail)).then(Shared::default),
             record: record.clone(),
         })
     }
@@ -165,8 +160,9 @@ impl Host {
     }
 
     /// The host's service manager starts it as an unmanaged server.
-    pub(crate) fn start_plainly(&self, option_file: OptionFile) {
-        let started = self.mysqld.start(&option_file.words(&self.log_bin()));
+    pub(crate) fn start_plainly(&self, is_primary: bool, semi_sync: bool) {
+        let words = option_file(is_primary, semi_sync, &self.log_bin());
+        let started = self.mysqld.start(&words);
         if let Err(why) = started {
             self.record.note(&format!("a server does not start: {why}"));
         }
@@ -346,36 +342,26 @@ impl Host {
     }
 }
 
-/// Options of an unmanaged server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct OptionFile {
-    /// It is the primary; otherwise a read-only replica.
-    pub(crate) is_primary: bool,
-    /// Commits wait for a replica's ACK.
-    pub(crate) semi_sync: bool,
-}
-
-impl OptionFile {
-    fn words(self, log_bin: &str) -> Vec<String> {
-        let mut words = vec![format!("--log-bin={log_bin}")];
-        let mut add = |options: &[&str]| words.extend(options.iter().map(|&word| word.to_owned()));
-        match (self.is_primary, self.semi_sync) {
-            (true, true) => add(&[
-                "--plugin-load-add=semisync_source.so",
-                "--rpl-semi-sync-source-enabled=ON",
-                "--rpl-semi-sync-source-timeout=1000000000000000000",
-            ]),
-            (false, true) => add(&[
-                "--plugin-load-add=semisync_replica.so",
-                "--rpl-semi-sync-replica-enabled=ON",
-            ]),
-            (_, false) => {}
-        }
-        if !self.is_primary {
-            add(&["--super-read-only=ON"]);
-        }
-        words
+/// Options of an unmanaged server: of the primary, or of a read-only replica; with semi-sync, commits wait for a replica's ACK.
+fn option_file(is_primary: bool, semi_sync: bool, log_bin: &str) -> Vec<String> {
+    let mut words = vec![format!("--log-bin={log_bin}")];
+    let mut add = |options: &[&str]| words.extend(options.iter().map(|&word| word.to_owned()));
+    match (is_primary, semi_sync) {
+        (true, true) => add(&[
+            "--plugin-load-add=semisync_source.so",
+            "--rpl-semi-sync-source-enabled=ON",
+            "--rpl-semi-sync-source-timeout=1000000000000000000",
+        ]),
+        (false, true) => add(&[
+            "--plugin-load-add=semisync_replica.so",
+            "--rpl-semi-sync-replica-enabled=ON",
+        ]),
+        (_, false) => {}
     }
+    if !is_primary {
+        add(&["--super-read-only=ON"]);
+    }
+    words
 }
 
 /// Prefix of a host's folder name; the rest differs in each run.
@@ -471,7 +457,7 @@ impl Host {
         let Some(kept) = &self.kept else {
             return;
         };
-        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = kept.lock();
         if kept.is_empty() {
             let files = std::fs::read_dir(self.data_dir()).into_iter().flatten();
             let paths = files.flatten().map(|file| file.path());
@@ -488,11 +474,7 @@ impl Host {
         let Some(kept) = &self.kept else {
             return;
         };
-        for (path, bytes) in kept
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .drain(..)
-        {
+        for (path, bytes) in kept.lock().drain(..) {
             if let Err(error) = std::fs::write(path, bytes) {
                 self.record
                     .note(&format!("the tail cannot be restored: {error}"));
@@ -538,12 +520,12 @@ impl ReplicaSource for OwnLog {
 struct HostClock {
     rate: ClockRate,
     record: Record,
-    process: Mutex<Option<Clock>>,
+    process: Shared<Option<Clock>>,
 }
 
 impl HostClock {
     fn runs_on(&self, clock: Option<Clock>) {
-        *self.process.lock().unwrap_or_else(PoisonError::into_inner) = clock;
+        *self.process.lock() = clock;
     }
 
     /// Time since the start of the world.
@@ -551,7 +533,7 @@ impl HostClock {
         if let Some(clock) = clock::of_no_member() {
             return clock.since_the_beginning(Instant::now());
         }
-        let process = *self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        let process = *self.process.lock();
         match (process, Handle::try_current()) {
             (Some(clock), Ok(_)) => clock.since_the_beginning(Instant::now()),
             _ => self.rate.of(self.record.now().elapsed()),

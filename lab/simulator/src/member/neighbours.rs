@@ -2,7 +2,7 @@
 //! cut link in either direction prevents it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -16,6 +16,7 @@ use raft_types::MemberId;
 use tokio::sync::oneshot;
 
 use crate::network::MessageQueue;
+use crate::shared::Shared;
 
 /// Timeout for another member's answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -24,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub(crate) struct Neighbours {
     queue: MessageQueue,
-    known: Arc<Mutex<Known>>,
+    known: Shared<Known>,
 }
 
 #[derive(Default)]
@@ -41,16 +42,13 @@ impl Neighbours {
     pub(crate) fn new(queue: MessageQueue) -> Self {
         Self {
             queue,
-            known: Arc::default(),
+            known: Shared::default(),
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn join(&self, host: &str, member: MemberId, server: Mysqld) {
-        self.known()
+        self.known
+            .lock()
             .servers
             .insert(host.to_owned(), (member, server));
     }
@@ -59,7 +57,7 @@ impl Neighbours {
     pub(crate) fn seen_by(&self, own: MemberId) -> FindServer {
         let this = self.clone();
         Arc::new(move |host, _| {
-            let (member, server) = this.known().servers.get(host).cloned()?;
+            let (member, server) = this.known.lock().servers.get(host).cloned()?;
             (member != own && this.reaches(own, member)).then_some(server)
         })
     }
@@ -82,14 +80,14 @@ impl Neighbours {
 
     /// Requests of members to reachable others; requests to unreachable ones are dropped.
     pub(crate) fn calls(&self) -> Vec<DonorCall> {
-        let calls = std::mem::take(&mut self.known().calls);
+        let calls = std::mem::take(&mut self.known.lock().calls);
         let reached = |call: &DonorCall| self.reaches(call.recipient, call.donor);
         calls.into_iter().filter(reached).collect()
     }
 
     /// Donors and recipients of copies for which the donor may have an account: one, made for the last attempt.
     pub(crate) fn accounts(&self) -> BTreeSet<(MemberId, MemberId)> {
-        self.known().accounts.clone()
+        self.known.lock().accounts.clone()
     }
 }
 
@@ -113,7 +111,7 @@ impl AskedDonor {
             question: question(answer),
             neighbours: self.neighbours.clone(),
         };
-        self.neighbours.known().calls.push(call);
+        self.neighbours.known.lock().calls.push(call);
         match tokio::time::timeout(PATIENCE, answered).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) | Err(_) => Err(Refusal::new(
@@ -172,13 +170,13 @@ impl DonorCall {
         let accounts = (self.donor, self.recipient);
         match self.question {
             Question::Offer(answer) => {
-                self.neighbours.known().accounts.insert(accounts);
+                self.neighbours.known.lock().accounts.insert(accounts);
                 drop(answer.send(local_mysqld.offer(self.recipient).await));
             }
             Question::Withdraw(account, answer) => {
                 let withdrawn = provision::withdraw(&connect, &account).await;
                 if withdrawn.is_ok() {
-                    self.neighbours.known().accounts.remove(&accounts);
+                    self.neighbours.known.lock().accounts.remove(&accounts);
                 }
                 drop(answer.send(withdrawn.map_err(refused)));
             }

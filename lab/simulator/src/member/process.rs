@@ -49,10 +49,6 @@ pub(crate) struct Outline {
     pub(crate) committed: Option<OpId>,
 }
 
-/// Why a running process's engine stopped by itself.
-#[derive(Debug, Clone)]
-pub(crate) struct Stopped(pub(crate) Fault);
-
 /// A started process.
 pub(crate) enum Started {
     /// It takes part in the ring.
@@ -235,41 +231,40 @@ impl Process {
             None
         });
         let answering = setup.directory.as_ref().map(|directory| {
-            let local_mysqld = local_mysqld.as_ref().map(|(_, local_mysqld)| local_mysqld);
-            Answering::within(&setup, directory, &member, local_mysqld)
+            let local_mysqld = local_mysqld.as_ref().map(|(_, own)| own.clone());
+            let mut answering = Answering::new(&setup, directory);
+            answering.takes_part = Some((member.clone(), local_mysqld));
+            answering
         });
-        let process = Self {
+        let commits = member.committed();
+        if setup.mutation == Some(Mutation::NarrowWithoutTheBarrier) {
+            runtime.spawn(broken_movers::narrow(member.clone()));
+        }
+        if setup.mutation == Some(Mutation::BelieveTheFile) {
+            let file = setup.rules.clone();
+            runtime.spawn(broken_movers::believe(member.clone(), file));
+        }
+        if let Some(wanted) = setup.file_repair {
+            let (log, record) = (log.clone(), record.clone());
+            runtime.spawn(file_repair::repair(member.clone(), log, record, wanted));
+        }
+        let id = setup.id;
+        runtime.spawn(clients::serve(setup, member.clone(), record.clone()));
+        Self {
             clock,
             answering,
             local_mysqld,
-            commits: member.committed(),
+            commits,
             member,
             log,
             reception,
-            record: record.clone(),
-            id: setup.id,
+            record,
+            id,
             told: None,
             fault,
             runtime,
             left: Arc::default(),
-        };
-        if setup.mutation == Some(Mutation::NarrowWithoutTheBarrier) {
-            process
-                .runtime
-                .spawn(broken_movers::narrow(process.member.clone()));
         }
-        if setup.mutation == Some(Mutation::BelieveTheFile) {
-            let (member, file) = (process.member.clone(), setup.rules.clone());
-            process.runtime.spawn(broken_movers::believe(member, file));
-        }
-        if let Some(wanted) = setup.file_repair {
-            let (member, log) = (process.member.clone(), process.log.clone());
-            let file_repair = file_repair::repair(member, log, record.clone(), wanted);
-            process.runtime.spawn(file_repair);
-        }
-        let clients = clients::serve(setup, process.member.clone(), record);
-        process.runtime.spawn(clients);
-        process
     }
 
     /// Opens the log and reads all of it.
@@ -360,7 +355,7 @@ impl Process {
                     .await
             }
         };
-        let member = started.map_err(|error| off_or(start_failure(&error)))?;
+        let member = started.map_err(|error| off_or(OpenFailure::Disk(error.to_string())))?;
         let ring = member.inbound();
         routes.know_the_ring(Arc::new(move |member| ring.record(member)));
         if let Some(ends) = ends {
@@ -423,8 +418,7 @@ impl Process {
         if !self.reception.pending.alive() || !self.commits.has_changed().unwrap_or(false) {
             return;
         }
-        let mark = *self.commits.borrow_and_update();
-        let Some(mark) = mark else {
+        let Some(mark) = *self.commits.borrow_and_update() else {
             return;
         };
         let first = self.log.bounds().map_or(0, |(first, _)| first.index);
@@ -433,10 +427,8 @@ impl Process {
             return;
         }
         let mut reader = self.log.reader();
-        let read = self
-            .runtime
-            .block_on(reader.try_get_log_entries(start..=mark.index));
-        match read {
+        let read = reader.try_get_log_entries(start..=mark.index);
+        match self.runtime.block_on(read) {
             Ok(entries) => {
                 let entries: Vec<Seen> = entries.iter().map(Seen::of).collect();
                 self.told = Some(mark);
@@ -491,9 +483,8 @@ impl Process {
     /// Its view of its server.
     pub(crate) fn mysqld(&self) -> Option<MysqlView> {
         let _inside = self.runtime.enter();
-        self.local_mysqld
-            .as_ref()
-            .map(|(_, local_mysqld)| local_mysqld.view())
+        let (_, local_mysqld) = self.local_mysqld.as_ref()?;
+        Some(local_mysqld.view())
     }
 
     pub(crate) fn log(&self) -> &LogHandle {
@@ -501,8 +492,8 @@ impl Process {
     }
 
     /// Why the engine stopped, if it did.
-    pub(crate) fn stopped(&self) -> Option<Stopped> {
-        self.fault.borrow().clone().map(Stopped)
+    pub(crate) fn stopped(&self) -> Option<Fault> {
+        self.fault.borrow().clone()
     }
 
     /// Copies a donor's data to its server, as an operator's command does; `theirs` is the donor's description. `tell` receives the
@@ -588,13 +579,8 @@ struct Over<'a> {
 
 impl Over<'_> {
     async fn start(self, network: impl MemberNetwork) -> Result<Member, StartError> {
-        let Self {
-            setup,
-            store,
-            watch,
-            calls,
-        } = self;
-        let log = store.handle();
+        let (setup, calls, mutation) = (self.setup, self.calls, self.setup.mutation);
+        let log = self.store.handle();
         let config = MemberConfig {
             timers: setup.timers,
             rules: setup.rules.clone(),
@@ -610,16 +596,15 @@ impl Over<'_> {
             membership,
         };
         let work = DiskWork::new(log.clone(), setup.pace.clone());
-        let mutation = setup.mutation;
         let starts = Arc::new(WatchedStarts {
             log: log.clone(),
-            watch: watch.clone(),
+            watch: self.watch.clone(),
             work: work.clone(),
             mutation,
         });
         let watched = WatchedLog {
-            store,
-            watch,
+            store: self.store,
+            watch: self.watch,
             work,
             mutation,
         };
@@ -666,10 +651,6 @@ fn open_failure(error: &OpenError) -> OpenFailure {
         OpenError::Io { .. } => OpenFailure::Disk(error.to_string()),
         refused => OpenFailure::Refused(refused.to_string()),
     }
-}
-
-fn start_failure(error: &StartError) -> OpenFailure {
-    OpenFailure::Disk(error.to_string())
 }
 
 async fn read_log(store: &mut BinlogStore) -> io::Result<OpenedLog> {

@@ -1,7 +1,7 @@
 //! A member that uses the real transport, gRPC over simulated connections, instead of messages.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use consensus::{Program, Timers};
@@ -20,6 +20,7 @@ use transport::{
 use crate::member::process_setup::ProcessSetup;
 use crate::mutation::Mutation;
 use crate::network::ByteStreams;
+use crate::shared::Shared;
 
 /// Formats of a program version with the next format.
 pub(crate) fn upgraded() -> FormatRange {
@@ -35,7 +36,7 @@ const NEVER: Duration = Duration::from_secs(86_400);
 pub(crate) struct RealTransport {
     streams: ByteStreams,
     identity: Identity,
-    directory: Arc<Mutex<Directory>>,
+    directory: Shared<Directory>,
 }
 
 /// State on its disk.
@@ -73,38 +74,32 @@ impl RealTransport {
         Self {
             streams,
             identity,
-            directory: Arc::new(Mutex::new(Directory {
+            directory: Shared::new(Directory {
                 installed: FormatRange::OF_THIS_PROGRAM,
                 started: FormatRange::OF_THIS_PROGRAM,
                 reached: FormatVersion::FIRST,
-            })),
+            }),
         }
-    }
-
-    fn directory(&self) -> MutexGuard<'_, Directory> {
-        self.directory
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Installs another program version, from the next start on.
     pub(crate) fn install(&self, formats: FormatRange) {
-        self.directory().installed = formats;
+        self.directory.lock().installed = formats;
     }
 
     /// Formats of the installed program.
     pub(crate) fn installed(&self) -> FormatRange {
-        self.directory().installed
+        self.directory.lock().installed
     }
 
     /// Formats of the last started program.
     pub(crate) fn runs(&self) -> FormatRange {
-        self.directory().started
+        self.directory.lock().started
     }
 
     /// Whether the installed program accepts this data directory.
     pub(crate) fn takes_its_directory(&self) -> bool {
-        let directory = self.directory();
+        let directory = self.directory.lock();
         directory.installed.has(directory.reached)
     }
 
@@ -129,8 +124,8 @@ impl RealTransport {
         let config = deadlines(&setup.timers, setup.mutation);
         let Directory {
             installed, reached, ..
-        } = *self.directory();
-        self.directory().started = installed;
+        } = *self.directory.lock();
+        self.directory.lock().started = installed;
         let book = IdentityBook::new(
             self.identity,
             LogOrigin::default(),
@@ -198,11 +193,11 @@ fn deadlines(timers: &Timers, mutation: Option<Mutation>) -> TransportConfig {
 }
 
 /// A simulated member never changes its ring. The file is replaced atomically.
-struct DirectoryFile(Arc<Mutex<Directory>>);
+struct DirectoryFile(Shared<Directory>);
 
 impl IdentityFile for DirectoryFile {
     fn write(&self, pages: &IdentityPages) -> io::Result<()> {
-        let mut directory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut directory = self.0.lock();
         directory.reached = pages.reached;
         Ok(())
     }

@@ -45,8 +45,10 @@ impl Waiting {
             // The receiver is gone together with the process.
             drop(come.send(join(own, &joining, ordered).await));
         });
+        let mut answering = Answering::new(&around.setup, directory);
+        answering.orders = Some(orders);
         Self {
-            answering: Answering::before(&around.setup, directory, orders),
+            answering,
             around,
             queue: queue.clone(),
             come: has_come,

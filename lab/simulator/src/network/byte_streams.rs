@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ use crate::dice::pick;
 use crate::network::links::{Fate, Links};
 use crate::network::message_queue::MessageQueue;
 use crate::record::Record;
+use crate::shared::Shared;
 use crate::tick::Tick;
 
 /// First retransmission delay in steps; it doubles each time.
@@ -30,19 +31,10 @@ const FIRST_RETRY: u64 = 40;
 /// Maximum delay, which bounds the time to notice a repaired link.
 const LONGEST_RETRY: u64 = 320;
 
-/// How a machine treats arriving packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Machine {
-    /// It runs; its system handles connections, whatever its process does.
-    Runs,
-    /// It is switched off.
-    IsOff,
-}
-
 /// Clones share the connections.
 #[derive(Clone)]
 pub(crate) struct ByteStreams {
-    state: Arc<Mutex<State>>,
+    state: Shared<State>,
     queue: MessageQueue,
     record: Record,
 }
@@ -59,14 +51,16 @@ struct State {
     listeners: BTreeMap<MemberId, mpsc::UnboundedSender<(ByteStream, SocketAddr)>>,
 }
 
+type Connected = io::Result<ByteStream>;
+
 /// A connection attempt, in either direction.
 struct Connecting {
     from: MemberId,
     to: MemberId,
     at: Tick,
     tries: u32,
-    answer: Option<io::Result<ByteStream>>,
-    caller: oneshot::Sender<io::Result<ByteStream>>,
+    answer: Option<Connected>,
+    caller: oneshot::Sender<Connected>,
     given_up_after: Option<Duration>,
 }
 
@@ -78,6 +72,7 @@ struct Connection {
 }
 
 /// One direction of a connection.
+#[derive(Default)]
 struct Direction {
     from: MemberId,
     to: MemberId,
@@ -106,6 +101,15 @@ enum Content {
     Reset,
 }
 
+impl Content {
+    fn length(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::End | Self::Reset => 0,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Over {
     Ended,
@@ -117,23 +121,15 @@ impl Direction {
         Self {
             from,
             to,
-            abandoned: false,
-            under_way: VecDeque::new(),
-            moved: Tick::default(),
             given_up_after,
-            arrived: BytesMut::new(),
-            over: None,
-            reader: None,
-            writer: None,
+            ..Self::default()
         }
     }
 
     /// Bytes that count for the window.
     fn held(&self) -> usize {
-        let under_way = self.under_way.iter().map(|segment| match &segment.content {
-            Content::Bytes(bytes) => bytes.len(),
-            Content::End | Content::Reset => 0,
-        });
+        let under_way = self.under_way.iter();
+        let under_way = under_way.map(|segment| segment.content.length());
         under_way.sum::<usize>() + self.arrived.len()
     }
 
@@ -154,15 +150,17 @@ impl Direction {
         if let Some(lost) = self.under_way.iter().position(is_lost) {
             self.under_way.truncate(lost);
         }
+        self.push(at, 0, Content::Reset, now);
+    }
+
+    /// Adds a segment after those in flight.
+    fn push(&mut self, at: Tick, tries: u32, content: Content, now: Tick) {
         if self.under_way.is_empty() {
             self.moved = now;
         }
         let last = self.under_way.back().map_or(at, |last| last.at);
-        self.under_way.push_back(Segment {
-            at: at.max(last),
-            tries: 0,
-            content: Content::Reset,
-        });
+        let at = at.max(last);
+        self.under_way.push_back(Segment { at, tries, content });
     }
 }
 
@@ -171,27 +169,23 @@ impl ByteStreams {
         let window = *pick(&mut dice, &[16 << 10, 128 << 10, 4 << 20]);
         record.note(&format!("a connection holds {window} bytes"));
         Self {
-            state: Arc::new(Mutex::new(State {
+            state: Shared::new(State {
                 dice,
                 window,
                 next: 1,
                 connections: BTreeMap::new(),
                 connecting: Vec::new(),
                 listeners: BTreeMap::new(),
-            })),
+            }),
             queue,
             record,
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The listener of a member's process, until dropped.
     pub(crate) fn listen(&self, member: MemberId) -> Listening {
         let (listener, callers) = mpsc::unbounded_channel();
-        self.state().listeners.insert(member, listener);
+        self.state.lock().listeners.insert(member, listener);
         let callers = stream::unfold(callers, |mut callers| async {
             Some((callers.recv().await?, callers))
         });
@@ -211,7 +205,7 @@ impl ByteStreams {
 
     /// A machine is switched off: its ends disappear without notice.
     pub(crate) fn switch_off(&self, member: MemberId) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.listeners.remove(&member);
         for connection in state.connections.values_mut() {
             for direction in &mut connection.directions {
@@ -225,7 +219,7 @@ impl ByteStreams {
 
     /// A device between two members, as a firewall, drops their connections' state. Both ends still consider them open.
     pub(crate) fn forget(&self, one: MemberId, other: MemberId) {
-        for connection in self.state().connections.values_mut() {
+        for connection in self.state.lock().connections.values_mut() {
             let [to_called, _] = &connection.directions;
             let ends = [to_called.from, to_called.to];
             connection.forgotten |= ends == [one, other] || ends == [other, one];
@@ -233,12 +227,12 @@ impl ByteStreams {
     }
 
     /// Delivers everything due.
-    pub(crate) fn step(&self, now: Tick, machine: impl Fn(MemberId) -> Machine) {
+    pub(crate) fn step(&self, now: Tick, runs: impl Fn(MemberId) -> bool) {
         let mut woken = Vec::new();
         let mut answered = Vec::new();
         self.queue.links(|links| {
-            let mut state = self.state();
-            self.step_connecting(&mut state, links, now, &machine, &mut answered);
+            let mut state = self.state.lock();
+            self.step_connecting(&mut state, links, now, &runs, &mut answered);
             let state = &mut *state;
             for (&id, connection) in &mut state.connections {
                 for side in 0..2 {
@@ -247,7 +241,7 @@ impl ByteStreams {
                         dice: &mut state.dice,
                         now,
                     };
-                    connection.arrive(id, side, wire, &machine, &mut woken);
+                    connection.arrive(id, side, wire, &runs, &mut woken);
                 }
             }
             let both_gone = |connection: &Connection| {
@@ -271,11 +265,8 @@ impl ByteStreams {
         state: &mut State,
         links: &Links,
         now: Tick,
-        machine: &impl Fn(MemberId) -> Machine,
-        answered: &mut Vec<(
-            oneshot::Sender<io::Result<ByteStream>>,
-            io::Result<ByteStream>,
-        )>,
+        runs: &impl Fn(MemberId) -> bool,
+        answered: &mut Vec<(oneshot::Sender<Connected>, Connected)>,
     ) {
         for mut attempt in std::mem::take(&mut state.connecting) {
             if attempt.caller.is_closed() {
@@ -296,8 +287,7 @@ impl ByteStreams {
             let (from, to) = (attempt.from, attempt.to);
             let there = links.fate(from, to, false, &mut state.dice);
             let back = links.fate(to, from, false, &mut state.dice);
-            let (Fate::Arrives(_), Fate::Arrives(back), Machine::Runs) = (there, back, machine(to))
-            else {
+            let (Fate::Arrives(_), Fate::Arrives(back), true) = (there, back, runs(to)) else {
                 attempt.at = now + retry(attempt.tries);
                 attempt.tries += 1;
                 state.connecting.push(attempt);
@@ -392,7 +382,7 @@ impl Connection {
         id: u64,
         side: usize,
         mut wire: Wire<'_>,
-        machine: &impl Fn(MemberId) -> Machine,
+        runs: &impl Fn(MemberId) -> bool,
         woken: &mut Vec<Waker>,
     ) {
         let other_is_gone = self.directions[1 - side].abandoned;
@@ -404,7 +394,7 @@ impl Connection {
             }
             let (from, to) = (direction.from, direction.to);
             let gets_through = wire.links.lets_through(from, to, is_stalled_kind(id))
-                && machine(to) == Machine::Runs
+                && runs(to)
                 && !self.forgotten;
             if !gets_through {
                 segment.at = now + retry(segment.tries);
@@ -465,24 +455,22 @@ impl Streams for OfOne {
             return std::future::ready(Err(io::ErrorKind::AddrNotAvailable.into())).boxed();
         };
         let from = self.member;
-        let refused = self
-            .streams
-            .queue
-            .links(|links| links.alarmed().contains(&from));
+        let queue = &self.streams.queue;
+        let refused = queue.links(|links| links.alarmed.contains(&from));
         if refused {
             // By a device between it and the address.
             return std::future::ready(Err(io::ErrorKind::ConnectionRefused.into())).boxed();
         }
         let (caller, answer) = oneshot::channel();
         let now = self.streams.record.now();
-        let arrives = self.streams.queue.links(|links| {
-            let dice = &mut self.streams.state().dice;
+        let arrives = queue.links(|links| {
+            let dice = &mut self.streams.state.lock().dice;
             match links.fate(from, to, false, dice) {
                 Fate::Arrives(after) => now + after.first().copied().unwrap_or(1),
                 Fate::Lost => now + FIRST_RETRY,
             }
         });
-        self.streams.state().connecting.push(Connecting {
+        self.streams.state.lock().connecting.push(Connecting {
             from,
             to,
             at: arrives,
@@ -507,12 +495,9 @@ impl End {
     /// Sends a segment.
     fn send(&self, content: Content) {
         let now = self.streams.record.now();
-        let length = match &content {
-            Content::Bytes(bytes) => bytes.len(),
-            Content::End | Content::Reset => 0,
-        };
+        let length = content.length();
         self.streams.queue.links(|links| {
-            let mut guard = self.streams.state();
+            let mut guard = self.streams.state.lock();
             let state = &mut *guard;
             let Some(connection) = state.connections.get_mut(&self.connection) else {
                 return;
@@ -526,15 +511,7 @@ impl End {
             };
             let arrival = wire.arrival(self.connection, from, to);
             let (at, tries) = arrival.map_or((now + FIRST_RETRY, 1), |at| (at, 0));
-            let last = direction.under_way.back().map_or(at, |last| last.at);
-            if direction.under_way.is_empty() {
-                direction.moved = now;
-            }
-            direction.under_way.push_back(Segment {
-                at: at.max(last),
-                tries,
-                content,
-            });
+            direction.push(at, tries, content, now);
             let numbers = [now.0, from.0, to.0, 91, self.connection, length as u64];
             self.streams.record.message(&numbers, || {
                 format!(
@@ -552,7 +529,7 @@ impl AsyncRead for End {
         context: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let mut state = self.streams.state();
+        let mut state = self.streams.state.lock();
         let Some(connection) = state.connections.get_mut(&self.connection) else {
             return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
         };
@@ -584,7 +561,7 @@ impl AsyncWrite for End {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let length = {
-            let mut state = self.streams.state();
+            let mut state = self.streams.state.lock();
             let window = state.window;
             let Some(connection) = state.connections.get_mut(&self.connection) else {
                 return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
@@ -621,7 +598,7 @@ impl Drop for End {
     /// Like a closed socket: sent bytes still arrive, followed by the end.
     fn drop(&mut self) {
         let is_gone = {
-            let state = self.streams.state();
+            let state = self.streams.state.lock();
             let connection = state.connections.get(&self.connection);
             connection.is_none_or(|connection| connection.directions[self.side].abandoned)
         };
@@ -629,7 +606,7 @@ impl Drop for End {
             return;
         }
         self.send(Content::End);
-        let mut state = self.streams.state();
+        let mut state = self.streams.state.lock();
         if let Some(connection) = state.connections.get_mut(&self.connection) {
             connection.directions[self.side].abandoned = true;
         }
@@ -681,10 +658,7 @@ mod tests {
             for _ in 0..steps {
                 let now = self.record.now() + 1;
                 self.record.set_now(now);
-                self.streams.step(now, |_| match self.off {
-                    true => Machine::IsOff,
-                    false => Machine::Runs,
-                });
+                self.streams.step(now, |_| !self.off);
             }
         }
 
@@ -725,14 +699,14 @@ mod tests {
         assert_eq!(read(&mut two).expect("the end").expect("the end"), b"");
         drop(two);
         net.steps(1);
-        assert!(net.streams.state().connections.is_empty());
+        assert!(net.streams.state.lock().connections.is_empty());
     }
 
     #[test]
     fn a_receiver_that_does_not_read_blocks_the_sender() {
         let mut net = Net::new();
         let (mut one, mut two) = net.connect(None);
-        let window = net.streams.state().window;
+        let window = net.streams.state.lock().window;
         now(one.write_all(&vec![7; window])).expect("there is room");
         net.steps(1);
         assert!(one.write(b"x").now_or_never().is_none());
@@ -775,7 +749,7 @@ mod tests {
         assert_eq!(written, Err(io::ErrorKind::ConnectionReset));
         drop(one);
         net.steps(1);
-        assert!(net.streams.state().connections.is_empty());
+        assert!(net.streams.state.lock().connections.is_empty());
     }
 
     #[test]

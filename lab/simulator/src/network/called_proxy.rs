@@ -1,7 +1,6 @@
 //! The requesting end of a session with a proxy: sends requests as they arrive, and returns the proxy's answers in order. Dropping the
 //! answers ends the session.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -15,28 +14,25 @@ use tokio::time::{Instant, timeout_at};
 use super::message::{Body, CallId};
 use super::pending_calls::PendingCalls;
 use super::session_part::SessionPart;
+use crate::shared::Shared;
 
 /// Since when something is in flight, including the end of the requests, without an answer.
 #[derive(Clone, Default)]
-struct Unheard(Arc<Mutex<Option<Instant>>>);
+struct Unheard(Shared<Option<Instant>>);
 
 impl Unheard {
-    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Something was sent.
     fn waits(&self) {
-        self.lock().get_or_insert_with(Instant::now);
+        self.0.lock().get_or_insert_with(Instant::now);
     }
 
     /// Something was received.
     fn heard(&self) {
-        *self.lock() = None;
+        *self.0.lock() = None;
     }
 
     fn since(&self) -> Option<Instant> {
-        *self.lock()
+        *self.0.lock()
     }
 }
 
@@ -53,7 +49,7 @@ struct Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.sender.abort();
-        self.pending.sessions().hang_up(self.id);
+        self.pending.sessions.lock().hang_up(self.id);
         let dropped = Body::Session(self.id, SessionPart::Dropped);
         self.pending.send(self.proxy, dropped);
     }
@@ -68,7 +64,7 @@ pub(super) fn call(
     requests: BoxStream<'static, ProxyRequest>,
 ) -> ProxyAnswers {
     let id = pending.new_call();
-    let news = pending.sessions().call(id);
+    let news = pending.sessions.lock().call(id);
     let unheard = Unheard::default();
     let sending = send_all(
         pending.clone(),

@@ -6,7 +6,7 @@ use fastrand::Rng;
 use raft_types::{MemberId, Region};
 
 /// One-way latencies, in steps of the world.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Distances {
     /// Inside a region.
     pub(crate) inside: u64,
@@ -45,8 +45,9 @@ pub(crate) struct StandIn {
 }
 
 /// See the module documentation.
+#[derive(Default)]
 pub(crate) struct Links {
-    regions: BTreeMap<MemberId, Region>,
+    pub(crate) regions: BTreeMap<MemberId, Region>,
     distances: Distances,
     pub(crate) weather: Weather,
     /// Directed: the first does not reach the second, with the number of reasons.
@@ -56,9 +57,9 @@ pub(crate) struct Links {
     /// Members whose entries take this many steps longer; everything else is as fast as usual.
     lagging: BTreeMap<MemberId, u64>,
     /// Members for which every address refuses and leaders seem to hang up.
-    alarmed: BTreeSet<MemberId>,
+    pub(crate) alarmed: BTreeSet<MemberId>,
     /// `None`, unless the ring is deliberately broken.
-    stand_in: Option<StandIn>,
+    pub(crate) stand_in: Option<StandIn>,
 }
 
 /// Delay of a retransmitted stream message, in steps.
@@ -69,18 +70,8 @@ impl Links {
         Self {
             regions,
             distances,
-            weather: Weather::default(),
-            cut: BTreeMap::new(),
-            stalled: BTreeSet::new(),
-            lagging: BTreeMap::new(),
-            alarmed: BTreeSet::new(),
-            stand_in: None,
+            ..Self::default()
         }
-    }
-
-    /// Sets or removes a learner's substitution for voters.
-    pub(crate) fn stand_in(&mut self, stand_in: Option<StandIn>) {
-        self.stand_in = stand_in;
     }
 
     /// The receiver of a leader's messages for a voter.
@@ -88,11 +79,6 @@ impl Links {
         let stand_in = self.stand_in.as_ref();
         let stand_in = stand_in.filter(|one| one.leader == from && one.voters.contains(&to));
         stand_in.map_or(to, |one| one.learner)
-    }
-
-    /// One more member, in this region.
-    pub(crate) fn join(&mut self, member: MemberId, region: Region) {
-        self.regions.insert(member, region);
     }
 
     /// Cuts one direction.
@@ -123,12 +109,9 @@ impl Links {
         };
     }
 
-    /// Sets or removes the delay of this member's entries.
-    pub(crate) fn lag(&mut self, member: MemberId, steps: Option<u64>) {
-        match steps {
-            Some(steps) => self.lagging.insert(member, steps),
-            None => self.lagging.remove(&member),
-        };
+    /// Delays this member's entries.
+    pub(crate) fn lag(&mut self, member: MemberId, steps: u64) {
+        self.lagging.insert(member, steps);
     }
 
     /// The additional delay of this member's entries.
@@ -144,19 +127,9 @@ impl Links {
         };
     }
 
-    /// Members that every address refuses.
-    pub(crate) fn alarmed(&self) -> &BTreeSet<MemberId> {
-        &self.alarmed
-    }
-
     /// Removes all faults.
     pub(crate) fn heal(&mut self) {
-        self.cut.clear();
-        self.stalled.clear();
-        self.lagging.clear();
-        self.alarmed.clear();
-        self.stand_in = None;
-        self.weather = Weather::default();
+        *self = Self::new(std::mem::take(&mut self.regions), self.distances);
     }
 
     fn open(&self, from: MemberId, to: MemberId) -> bool {

@@ -2,7 +2,6 @@
 //! lost message, they deliver nothing more.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fastrand::Rng;
 use raft_types::{MemberId, Vote};
@@ -13,12 +12,13 @@ use crate::network::links::{Fate, Links};
 use crate::network::message::{Body, CallId, Message};
 use crate::network::session_part::SessionPart;
 use crate::record::Record;
+use crate::shared::Shared;
 use crate::tick::Tick;
 
 /// Clones share the queue.
 #[derive(Clone)]
 pub(crate) struct MessageQueue {
-    state: Arc<Mutex<State>>,
+    state: Shared<State>,
     record: Record,
 }
 
@@ -48,7 +48,7 @@ impl State {
 impl MessageQueue {
     pub(crate) fn new(links: Links, dice: Rng, record: Record) -> Self {
         Self {
-            state: Arc::new(Mutex::new(State {
+            state: Shared::new(State {
                 dice,
                 links,
                 next_call: 1,
@@ -56,24 +56,20 @@ impl MessageQueue {
                 under_way: BTreeMap::new(),
                 streams: BTreeMap::new(),
                 dead: BTreeSet::new(),
-            })),
+            }),
             record,
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn new_call(&self) -> CallId {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.next_call += 1;
         CallId(state.next_call)
     }
 
     /// Accesses the links.
     pub(crate) fn links<T>(&self, change: impl FnOnce(&mut Links) -> T) -> T {
-        change(&mut self.state().links)
+        change(&mut self.state.lock().links)
     }
 
     /// Sends a message.
@@ -85,10 +81,10 @@ impl MessageQueue {
             _ => {}
         }
         let now = self.record.now();
-        let mut guard = self.state();
+        let mut guard = self.state.lock();
         let state = &mut *guard;
         if let Body::Call(id, Call::Knock) = message.body
-            && state.links.alarmed().contains(&message.from)
+            && state.links.alarmed.contains(&message.from)
         {
             // By a device between it and the address: the ring's links do not matter.
             (message.to, message.body) = (message.from, Body::Reply(id, Reply::Refused));
@@ -144,7 +140,7 @@ impl MessageQueue {
 
     /// The due messages for listening members; others stay queued.
     pub(crate) fn due(&self, now: Tick, listens: impl Fn(MemberId) -> bool) -> Vec<Message> {
-        let mut guard = self.state();
+        let mut guard = self.state.lock();
         let state = &mut *guard;
         let due: Vec<(Tick, u64)> = state
             .under_way

@@ -19,7 +19,7 @@ mod sessions;
 mod term_blind_log;
 
 pub(crate) use answers::dead_after;
-pub(crate) use byte_streams::{ByteStreams, Machine};
+pub(crate) use byte_streams::ByteStreams;
 pub(crate) use links::{Distances, Links, StandIn, Weather};
 pub(crate) use message::{Body, Message};
 pub(crate) use message_queue::MessageQueue;

@@ -1,7 +1,6 @@
 //! Waits of one member process: for answers to its calls and streams, for incoming streams, and for sessions. It ends with the process.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use consensus::log_probe::{Answered, Asked};
 use raft_types::MemberId;
@@ -12,6 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::message::{Body, CallId, Message};
 use super::message_queue::MessageQueue;
 use super::sessions::{Relayed, Sessions};
+use crate::shared::Shared;
 
 /// An event for a stream's requesting end.
 pub(crate) enum StreamNews {
@@ -38,8 +38,8 @@ pub(crate) struct PendingCalls {
     queue: MessageQueue,
     /// A process whose disk lost power sends nothing more.
     disk: FaultyDisk,
-    state: Arc<Mutex<State>>,
-    sessions: Arc<Mutex<Sessions>>,
+    state: Shared<State>,
+    pub(super) sessions: Shared<Sessions>,
 }
 
 #[derive(Default)]
@@ -55,13 +55,9 @@ impl PendingCalls {
             own,
             queue,
             disk,
-            state: Arc::default(),
-            sessions: Arc::default(),
+            state: Shared::default(),
+            sessions: Shared::default(),
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the process still runs; it may have been cut off in the middle of a step.
@@ -76,13 +72,9 @@ impl PendingCalls {
         }
     }
 
-    pub(super) fn sessions(&self) -> MutexGuard<'_, Sessions> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The sessions that this process serves as a proxy.
     pub(crate) fn relayed(&self) -> Vec<Relayed> {
-        self.sessions().relayed(self.own)
+        self.sessions.lock().relayed(self.own)
     }
 
     pub(super) fn new_call(&self) -> CallId {
@@ -93,16 +85,16 @@ impl PendingCalls {
     pub(crate) fn open_call(&self) -> (CallId, oneshot::Receiver<Reply>) {
         let call = self.queue.new_call();
         let (sender, receiver) = oneshot::channel();
-        self.state().calls.insert(call, sender);
+        self.state.lock().calls.insert(call, sender);
         (call, receiver)
     }
 
     pub(crate) fn close_call(&self, call: CallId) {
-        self.state().calls.remove(&call);
+        self.state.lock().calls.remove(&call);
     }
 
     pub(crate) fn replied(&self, call: CallId, reply: Reply) {
-        let waits = self.state().calls.remove(&call);
+        let waits = self.state.lock().calls.remove(&call);
         if let Some(waits) = waits {
             // Its caller may have stopped waiting.
             let _ = waits.send(reply);
@@ -116,16 +108,16 @@ impl PendingCalls {
         let stream = self.queue.new_call();
         // Every request in the window, the end, and the failure.
         let (sender, receiver) = mpsc::channel(WINDOW + 2);
-        self.state().outgoing.insert(stream, sender.clone());
+        self.state.lock().outgoing.insert(stream, sender.clone());
         (stream, sender, receiver)
     }
 
     pub(crate) fn close_stream(&self, stream: CallId) {
-        self.state().outgoing.remove(&stream);
+        self.state.lock().outgoing.remove(&stream);
     }
 
     pub(crate) fn news(&self, stream: CallId, news: StreamNews) {
-        if let Some(outgoing) = self.state().outgoing.get(&stream) {
+        if let Some(outgoing) = self.state.lock().outgoing.get(&stream) {
             // There is room for everything that can be in flight; nothing else is sent.
             let _ = outgoing.try_send(news);
         }
@@ -138,7 +130,7 @@ impl PendingCalls {
         number: u64,
         asked: Asked,
     ) -> Result<Option<mpsc::Receiver<Asked>>, String> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if number == 0 {
             let (requests, receiver) = mpsc::channel(WINDOW + 1);
             let _ = requests.try_send(asked);
@@ -159,6 +151,6 @@ impl PendingCalls {
     }
 
     pub(crate) fn closed(&self, stream: CallId) {
-        self.state().incoming.remove(&stream);
+        self.state.lock().incoming.remove(&stream);
     }
 }

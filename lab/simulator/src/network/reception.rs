@@ -1,7 +1,6 @@
 //! Delivery of messages to a member's process: calls and requests go to the engine, answers to their waiters.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use consensus::Inbound;
 use consensus::log_probe::{Answered, Asked};
@@ -16,6 +15,7 @@ use testkit::network::{Call, Reply, receive};
 use tokio::sync::mpsc;
 
 use crate::mutation::Mutation;
+use crate::shared::Shared;
 
 use super::message::{Body, CallId, Message};
 use super::pending_calls::{PendingCalls, StreamNews};
@@ -64,7 +64,7 @@ impl Reception {
     }
 
     fn session(&self, from: MemberId, session: CallId, part: SessionPart) {
-        let mut sessions = self.pending.sessions();
+        let mut sessions = self.pending.sessions.lock();
         let reply = match part {
             SessionPart::Request {
                 number,
@@ -114,7 +114,7 @@ impl Reception {
         }
         self.pending
             .send(from, Body::Session(session, SessionPart::Over));
-        self.pending.sessions().forget(session);
+        self.pending.sessions.lock().forget(session);
     }
 
     async fn answer(self, from: MemberId, id: CallId, call: Call) {
@@ -125,17 +125,16 @@ impl Reception {
         };
         let engine = self.member.engine();
         let stopped = |error: RaftError<TypeConfig>| Reply::Unreachable(error.to_string());
-        let reply = match (self.relaying.mutation, call) {
-            (Some(Mutation::ForgetTheLease), Call::Vote(request)) => {
-                let answer = engine.vote(request).await;
-                answer.map_or_else(stopped, Reply::Vote)
+        let forgets = self.relaying.mutation == Some(Mutation::ForgetTheLease);
+        let answer = match call {
+            Call::Vote(request) if forgets => engine.vote(request).await,
+            Call::PreVote(request) if forgets => engine.pre_vote(request).await,
+            call => {
+                let reply = receive(&self.inbound, from, call).await;
+                return self.pending.send(from, Body::Reply(id, reply));
             }
-            (Some(Mutation::ForgetTheLease), Call::PreVote(request)) => {
-                let answer = engine.pre_vote(request).await;
-                answer.map_or_else(stopped, Reply::Vote)
-            }
-            (_, call) => receive(&self.inbound, from, call).await,
         };
+        let reply = answer.map_or_else(stopped, Reply::Vote);
         self.pending.send(from, Body::Reply(id, reply));
     }
 
@@ -151,12 +150,12 @@ impl Reception {
     }
 
     async fn append(self, from: MemberId, stream: CallId, mut requests: mpsc::Receiver<Asked>) {
-        let wishes: Wishes = Arc::default();
+        let wishes = Wishes::default();
         let asked = wishes.clone();
         let requests = stream::poll_fn(move |context| {
             requests.poll_recv(context).map(|next| {
                 next.map(|next| {
-                    lock(&asked).push_back(next.wants_report);
+                    asked.lock().push_back(next.wants_report);
                     next.request
                 })
             })
@@ -165,7 +164,7 @@ impl Reception {
         let mut answers = self.inbound.append(requests);
         let mut number = 0;
         while let Some(answer) = answers.next().await {
-            let wanted = lock(&wishes).pop_front().unwrap_or(false);
+            let wanted = wishes.lock().pop_front().unwrap_or(false);
             match answer {
                 Ok(result) => {
                     let over = result.is_err();
@@ -194,8 +193,4 @@ impl Reception {
 }
 
 /// For the unanswered requests at the engine: whether a report is requested.
-type Wishes = Arc<Mutex<VecDeque<bool>>>;
-
-fn lock(wishes: &Mutex<VecDeque<bool>>) -> MutexGuard<'_, VecDeque<bool>> {
-    wishes.lock().unwrap_or_else(PoisonError::into_inner)
-}
+type Wishes = Shared<VecDeque<bool>>;

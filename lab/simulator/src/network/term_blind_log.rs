@@ -3,7 +3,7 @@
 //! [`Mutation::ProxyIgnoresTheTerm`]: crate::mutation::Mutation::ProxyIgnoresTheTerm
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -11,8 +11,10 @@ use proxy::ProxyRequest;
 use raft_types::{LogReport, OpId, OwnLog, ReadingEntries};
 use tokio::sync::watch;
 
+use crate::shared::Shared;
+
 /// The session's request being assembled.
-type Asked = Arc<Mutex<Option<ProxyRequest>>>;
+type Asked = Shared<Option<ProxyRequest>>;
 
 struct TermBlindLog {
     log: Arc<dyn OwnLog>,
@@ -26,12 +28,8 @@ pub(super) fn term_blind(
 ) -> (Arc<dyn OwnLog>, BoxStream<'static, ProxyRequest>) {
     let asked = Asked::default();
     let noted = asked.clone();
-    let requests = requests.inspect(move |request| *lock(&noted) = Some(request.clone()));
+    let requests = requests.inspect(move |request| *noted.lock() = Some(request.clone()));
     (Arc::new(TermBlindLog { log, asked }), requests.boxed())
-}
-
-fn lock(asked: &Asked) -> MutexGuard<'_, Option<ProxyRequest>> {
-    asked.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl OwnLog for TermBlindLog {
@@ -42,7 +40,7 @@ impl OwnLog for TermBlindLog {
     fn entries(&self, range: Range<u64>) -> ReadingEntries<'_> {
         Box::pin(async move {
             let mut entries = self.log.entries(range).await?;
-            if let Some(request) = &*lock(&self.asked) {
+            if let Some(request) = &*self.asked.lock() {
                 for entry in &mut entries {
                     let index = entry.log_id.index;
                     if let Some(term) = request.term_at(index) {

@@ -38,20 +38,6 @@ enum Absence {
     Paused,
 }
 
-/// An additional fault until the damaged file is replaced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Disturbance {
-    Nothing,
-    /// The leadership is transferred.
-    Transfer,
-    /// Another member with a good copy is killed, and returns soon.
-    LoseACopy,
-    /// The damaged member is disconnected for a while.
-    CutOff,
-    /// It loses power after this many disk calls: during the repair, or next to it.
-    PowerCut(u64),
-}
-
 /// Progress of a member's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Front {
@@ -132,25 +118,21 @@ impl World {
         let before = self.record.counts().acknowledged;
         let allowed = time_to_commit(&self.shape) + TIME_TO_MEND;
         let otherwise = format!(
-            "member {lacking} lacks what is in a damaged file of member {leader} ({disturbance:?}), or no member commits"
+            "member {lacking} lacks what is in a damaged file of member {leader} ({disturbance}), or no member commits"
         );
         self.wait_until(&otherwise, allowed, |world| {
             let front = world.front(lacking);
             let has = front.is_some_and(|front| front.committed >= goal);
             has && world.record.counts().acknowledged > before
         });
-        for slot in self.slots.values_mut() {
-            slot.forget_replaced_files();
-        }
+        let slots = self.slots.values_mut();
+        slots.for_each(Slot::forget_replaced_files);
     }
 
     /// A member that the ring can lose, and whose own files are intact.
     fn one_to_spare(&mut self, but: &[MemberId]) -> Option<MemberId> {
         let mut may = self.may_lose_bits();
-        may.retain(|id| {
-            let slot = self.slots.get(id);
-            !but.contains(id) && slot.is_some_and(|slot| !slot.has_cold_damage())
-        });
+        may.retain(|id| !but.contains(id) && !self.slots[id].has_cold_damage());
         pick_some(&mut self.dice, &may)
     }
 
@@ -196,20 +178,22 @@ impl World {
 
     fn take_away(&mut self, member: MemberId, absence: Absence) {
         self.record.fault(&format!("FAULT {member} is {absence:?}"));
-        match (absence, self.slots.get_mut(&member)) {
-            (Absence::Killed, Some(slot)) => slot.fall_by(Crash::Kill, Some(FOR_GOOD)),
-            (Absence::Paused, Some(slot)) => slot.pause(),
-            _ => self.cut_links(&both_ways(&[member], &self.others_of(member))),
+        match absence {
+            Absence::Killed => self.slot(member).fall_by(Crash::Kill, Some(FOR_GOOD)),
+            Absence::Paused => self.pause(member),
+            Absence::CutOff => self.cut_links(&both_ways(&[member], &self.others_of(member))),
         }
     }
 
     fn bring_it_back(&mut self, member: MemberId, absence: Absence) {
         self.record.note(&format!("ENDS {member} is {absence:?}"));
         let now = self.now;
-        match (absence, self.slots.get_mut(&member)) {
-            (Absence::Killed, Some(slot)) => slot.start_at = Some(now),
-            (Absence::Paused, Some(slot)) => slot.resume(now),
-            _ => self.restore_links_between(&both_ways(&[member], &self.others_of(member))),
+        match absence {
+            Absence::Killed => self.slot(member).start_at = Some(now),
+            Absence::Paused => self.resume(member),
+            Absence::CutOff => {
+                self.restore_links_between(&both_ways(&[member], &self.others_of(member)))
+            }
         }
     }
 
@@ -231,10 +215,7 @@ impl World {
             return;
         }
         let path = pick(&mut self.dice, &paths).clone();
-        let Some(slot) = self.slots.get_mut(&member) else {
-            return;
-        };
-        let good = slot.setup.disk.contents(&path);
+        let good = self.slots[&member].setup.disk.contents(&path);
         let Some(good) = good.filter(|bytes| !bytes.is_empty()) else {
             return;
         };
@@ -245,43 +226,42 @@ impl World {
             path.display(),
             good.len()
         ));
+        let slot = self.slot(member);
         slot.setup.disk.set_contents(&path, bad);
         slot.cold.push(ColdFile { path, good });
     }
 
-    fn disturb(&mut self, leader: MemberId, lacking: MemberId) -> Disturbance {
-        let chosen = match self.dice.u32(0..8) {
-            0 => Disturbance::Transfer,
-            1 => Disturbance::LoseACopy,
-            2 => Disturbance::CutOff,
-            3 => Disturbance::PowerCut(self.dice.u64(1..60)),
-            _ => return Disturbance::Nothing,
-        };
+    /// Injects another fault until the damaged file is replaced, or none; returns it as text.
+    fn disturb(&mut self, leader: MemberId, lacking: MemberId) -> String {
+        let kind = self.dice.u32(0..8);
+        if kind > 3 {
+            return "no other fault".to_owned();
+        }
+        let after_calls = if kind == 3 { self.dice.u64(1..60) } else { 0 };
         let after = millis(&mut self.dice, 0..2_000);
         self.steps(after);
         let time = millis(&mut self.dice, 100..2_000);
         let primaries = self.primaries();
-        let fault = match chosen {
-            Disturbance::Nothing => None,
-            Disturbance::Transfer => pick_some(&mut self.dice, &primaries).map(Fault::Transfer),
-            Disturbance::LoseACopy => self
+        let fault = match kind {
+            0 => pick_some(&mut self.dice, &primaries).map(Fault::Transfer),
+            // Another member with a good copy.
+            1 => self
                 .one_to_spare(&[leader, lacking])
                 .map(|member| Fault::crash(member, Crash::Kill, time)),
-            Disturbance::CutOff => {
-                let others = self.all_but(&[leader]);
-                Some(Fault::Cut(vec![leader], others, time))
-            }
-            Disturbance::PowerCut(after_calls) => {
+            2 => Some(Fault::Cut(vec![leader], self.all_but(&[leader]), time)),
+            // During the repair, or next to it.
+            _ => {
                 let crash = Crash::PowerCut(Survival::Seeded(self.dice.u64(..)));
                 let fault = Fault::Crash(leader, crash, after_calls, time);
                 // It may have to be excused: see `Slot::start`.
                 self.may_lose_bits().contains(&leader).then_some(fault)
             }
         };
+        let words = format!("{fault:?}");
         if let Some(fault) = fault {
             self.play(fault);
         }
-        chosen
+        words
     }
 }
 

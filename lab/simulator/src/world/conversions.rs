@@ -10,7 +10,6 @@
 //! [`Scenario::Conversions`]: crate::scenario::Scenario::Conversions
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -22,9 +21,10 @@ use tokio::task::AbortHandle;
 use crate::dice::{millis, pick};
 use crate::event::Event;
 use crate::faults::{self, Crash, Fault, MysqldFault};
-use crate::member::{AdminCalls, ConversionCommand, Hosts, OptionFile};
+use crate::member::{AdminCalls, ConversionCommand, Hosts};
 use crate::mutation::Mutation;
 use crate::operations::Operation;
+use crate::shared::Shared;
 use crate::tick::{STEP, Tick};
 use crate::world::World;
 use crate::world::mysqlds::TIME_FOR_SERVERS;
@@ -66,7 +66,7 @@ struct Run {
 }
 
 /// Outcome of a run, once ended.
-type Outcome = Arc<Mutex<Option<Result<(), String>>>>;
+type Outcome = Shared<Option<Result<(), String>>>;
 
 impl Conversions {
     pub(super) fn new(calls: AdminCalls, dice: &mut Rng) -> Self {
@@ -129,26 +129,14 @@ impl World {
     }
 
     fn name_of(&self, member: MemberId) -> String {
-        let slot = self.slots.get(&member);
-        slot.map(|slot| slot.setup.record.name.clone())
-            .unwrap_or_default()
+        self.slots[&member].setup.record.name.clone()
     }
 
     fn start_plainly(&self, member: MemberId) {
         if let (Some(host), Some(conversions)) = (self.host(member), &self.conversions) {
-            host.start_plainly(OptionFile {
-                is_primary: member == conversions.primary,
-                semi_sync: conversions.semi_sync && conversions.at_first,
-            });
+            let semi_sync = conversions.semi_sync && conversions.at_first;
+            host.start_plainly(member == conversions.primary, semi_sync);
         }
-    }
-
-    pub(super) fn enable_raft(&mut self) {
-        self.convert(Direction::EnableRaft);
-    }
-
-    pub(super) fn disable_raft(&mut self) {
-        self.convert(Direction::DisableRaft);
     }
 
     pub(super) fn enable_raft_again_perhaps(&mut self) {
@@ -173,7 +161,7 @@ impl World {
     }
 
     /// An operator begins, faults occur for a while and are fixed, and the command completes.
-    fn convert(&mut self, direction: Direction) {
+    pub(super) fn convert(&mut self, direction: Direction) {
         self.record
             .note(&format!("an operator is to {}", direction.name()));
         let now = self.now;
@@ -289,8 +277,7 @@ impl World {
         };
         conversions.hosts.run_until(self.now);
         for call in conversions.calls.due() {
-            let slot = self.slots.get(&call.to);
-            if let Some(call) = slot.and_then(|slot| slot.answer(call)) {
+            if let Some(call) = self.slots[&call.to].answer(call) {
                 conversions.calls.put_back(call);
             }
         }
@@ -337,9 +324,7 @@ impl World {
             return;
         };
         if let Some(run) = &conversions.run {
-            let told = run.outcome.lock();
-            let told = told.unwrap_or_else(PoisonError::into_inner).take();
-            let Some(ended) = told else {
+            let Some(ended) = run.outcome.lock().take() else {
                 return;
             };
             let own = run.own;
@@ -404,7 +389,7 @@ impl World {
         let tell = outcome.clone();
         let task = conversions.hosts.begin(async move {
             let ended = command.run().await;
-            *tell.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
+            *tell.lock() = Some(ended);
         });
         conversions.run = Some(Run { own, task, outcome });
     }

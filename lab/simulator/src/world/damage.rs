@@ -4,7 +4,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use openraft::ChangeMembers;
@@ -18,6 +17,7 @@ use crate::faults::Crash;
 use crate::member::{DiskPace, ProcessSetup, RealTransport};
 use crate::mutation::Mutation;
 use crate::record::Record;
+use crate::shared::Shared;
 use crate::world::slot::Slot;
 use crate::world::{World, empty_disk};
 
@@ -36,7 +36,7 @@ struct Replacement {
     lost: MemberId,
     new: MemberId,
     tries: u32,
-    done: Arc<Mutex<Done>>,
+    done: Shared<Done>,
 }
 
 #[derive(Default)]
@@ -45,12 +45,6 @@ struct Done {
     listed: bool,
     removed: bool,
     added: bool,
-}
-
-impl Replacement {
-    fn done(&self) -> MutexGuard<'_, Done> {
-        self.done.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl World {
@@ -63,9 +57,8 @@ impl World {
         // It will be removed.
         self.removals = true;
         let leader = self.leader();
-        if let Some(slot) = self.slots.get_mut(&member) {
-            slot.wipe(&self.record);
-        }
+        let record = self.record.clone();
+        self.slot(member).wipe(&record);
         if let Some(down) = leader_down {
             self.another_loses_power(leader, member, down);
         }
@@ -73,17 +66,16 @@ impl World {
             lost: member,
             new: MemberId(member.0 + NEXT_NUMBERS),
             tries: TRIES,
-            done: Arc::default(),
+            done: Shared::default(),
         };
         let noticed = millis(&mut self.dice, 200..3_000);
         self.later(noticed, |world| world.replace(replacement));
     }
 
     fn another_loses_power(&mut self, leader: Option<MemberId>, but: MemberId, down: Duration) {
-        if let Some(leader) = leader.filter(|leader| *leader != but)
-            && let Some(slot) = self.slots.get_mut(&leader)
-        {
-            slot.fall_by(Crash::PowerCut(Survival::Nothing), Some(down));
+        if let Some(leader) = leader.filter(|leader| *leader != but) {
+            let cut = Crash::PowerCut(Survival::Nothing);
+            self.slot(leader).fall_by(cut, Some(down));
         }
     }
 
@@ -93,7 +85,7 @@ impl World {
             return;
         };
         replacement.tries -= 1;
-        if replacement.tries > 0 && !replacement.done().added {
+        if replacement.tries > 0 && !replacement.done.lock().added {
             let again = replacement.clone();
             self.later(AGAIN, |world| world.replace(again));
         }
@@ -107,9 +99,9 @@ impl World {
             // A member being added may never have become one.
             let lists = leading.status().ring_view.members;
             let lists = lists.iter().any(|standing| standing.id == lost);
-            replacement.done().listed |= lists;
-            let was_a_member = replacement.done().listed;
-            if was_a_member && !replacement.done().removed {
+            replacement.done.lock().listed |= lists;
+            let was_a_member = replacement.done.lock().listed;
+            if was_a_member && !replacement.done.lock().removed {
                 use_again(&leading, lost, &new, false, &record).await;
                 let outcome = leading.remove_member(lost, "anna").await;
                 record.note(&format!(
@@ -119,9 +111,8 @@ impl World {
                 if outcome.is_err() {
                     return;
                 }
-                replacement.done().removed = true;
-                let mut removed = removed.lock().unwrap_or_else(PoisonError::into_inner);
-                removed.push(lost);
+                replacement.done.lock().removed = true;
+                removed.lock().push(lost);
             }
             if was_a_member {
                 use_again(&leading, lost, &new, forgets, &record).await;
@@ -132,7 +123,7 @@ impl World {
                 "member {} adds {id} in the place of {lost}: {outcome:?}",
                 leading.id()
             ));
-            replacement.done().added |= outcome.is_ok();
+            replacement.done.lock().added |= outcome.is_ok();
         });
     }
 
@@ -163,7 +154,7 @@ impl World {
             ..lost.clone()
         };
         let (record, region) = (shape.record.clone(), shape.record.region.clone());
-        self.queue.links(|links| links.join(id, region));
+        self.queue.links(|links| links.regions.insert(id, region));
         self.shape.members.insert(id, shape);
         let mut slot = Slot::new(setup);
         slot.start(&self.queue, &self.record, self.now);
@@ -241,28 +232,9 @@ impl World {
 
     /// Those of them with old parts of a log.
     pub(super) fn with_closed_files(&self, mut members: Vec<MemberId>) -> Vec<MemberId> {
-        members.retain(|id| {
-            let slot = self.slots.get(id);
-            // Without the last file, which may end in a torn write.
-            slot.is_some_and(|slot| self.log_files(slot).len() > 2)
-        });
+        // Without the last file, which may end in a torn write.
+        members.retain(|id| log_files(&self.slots[id]).len() > 2);
         members
-    }
-
-    /// The log's files in order, as named by its index. A file purged while being read still exists, but no longer belongs to the log.
-    fn log_files(&self, slot: &Slot) -> Vec<PathBuf> {
-        let index = slot.setup.disk.contents(&Path::new(LOG_DIR).join(INDEX));
-        let index = String::from_utf8_lossy(&index.unwrap_or_default()).into_owned();
-        let named: BTreeSet<&str> = index
-            .lines()
-            .map(|line| line.trim_start_matches("./"))
-            .collect();
-        let files = slot.setup.disk.files(Path::new(LOG_DIR));
-        let belongs = |file: &PathBuf| {
-            let name = file.file_name().map(|name| name.to_string_lossy());
-            name.is_some_and(|name| named.contains(&*name))
-        };
-        files.into_iter().filter(belongs).collect()
     }
 
     /// Kills the member, flips a bit of its last write, and kills the leader.
@@ -279,13 +251,9 @@ impl World {
 
     /// Kills the member; returns its log's files.
     fn kill_and_list(&mut self, member: MemberId) -> Vec<PathBuf> {
-        let Some(slot) = self.slots.get_mut(&member) else {
-            return Vec::new();
-        };
+        let slot = self.slot(member);
         slot.fall_by(Crash::Kill, None);
-        self.slots
-            .get(&member)
-            .map_or_else(Vec::new, |slot| self.log_files(slot))
+        log_files(slot)
     }
 
     /// Flips a bit of a file, whose place follows from the file's size.
@@ -322,4 +290,20 @@ impl World {
             (bit / 8, (bit % 8) as u8)
         });
     }
+}
+
+/// The log's files in order, as named by its index. A file purged while being read still exists, but no longer belongs to the log.
+fn log_files(slot: &Slot) -> Vec<PathBuf> {
+    let index = slot.setup.disk.contents(&Path::new(LOG_DIR).join(INDEX));
+    let index = String::from_utf8_lossy(&index.unwrap_or_default()).into_owned();
+    let named: BTreeSet<&str> = index
+        .lines()
+        .map(|line| line.trim_start_matches("./"))
+        .collect();
+    let files = slot.setup.disk.files(Path::new(LOG_DIR));
+    let belongs = |file: &PathBuf| {
+        let name = file.file_name().map(|name| name.to_string_lossy());
+        name.is_some_and(|name| named.contains(&*name))
+    };
+    files.into_iter().filter(belongs).collect()
 }

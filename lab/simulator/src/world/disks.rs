@@ -263,9 +263,7 @@ impl World {
 
     /// Each sync of a member's disk takes this much longer from now on.
     pub(super) fn slow_down(&self, member: MemberId, by: Duration) {
-        if let Some(slot) = self.slots.get(&member) {
-            slot.setup.pace.set(by);
-        }
+        self.slots[&member].setup.pace.set(by);
     }
 
     /// The leader fails while the disks of all other voters but one save a vote more slowly than a candidate waits.

@@ -308,10 +308,10 @@ impl World {
                 voters,
                 learner,
             };
-            self.queue.links(|links| links.stand_in(Some(stand_in)));
+            self.queue.links(|links| links.stand_in = Some(stand_in));
         }
         self.steps(alone);
-        self.queue.links(|links| links.stand_in(None));
+        self.queue.links(|links| links.stand_in = None);
         let crash = Crash::PowerCut(Survival::Everything);
         let down = millis(&mut self.dice, 500..3_000);
         self.play(Fault::crash(leader, crash, down));

@@ -3,7 +3,6 @@
 //! the missing members. Lost members return some time after the repair, as the product's members do ([`Asking`](crate::member::Asking)).
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use raft_types::MemberId;
@@ -18,6 +17,7 @@ use crate::event::{Event, Repair};
 use crate::faults::{Crash, Stress};
 use crate::mutation::Mutation;
 use crate::record::News;
+use crate::shared::Shared;
 
 /// The operator's timeout for the members' evidence: each waits at most for a heartbeat of its leader.
 const EVIDENCE: Duration = Duration::from_millis(550);
@@ -29,7 +29,7 @@ const BACK: Duration = Duration::from_secs(4);
 /// Number of the operator's checks.
 const LOOKS: u32 = 12;
 /// The members' evidence so far.
-type Given = Arc<Mutex<Vec<MemberEvidence>>>;
+type Given = Shared<Vec<MemberEvidence>>;
 
 impl World {
     /// In a run of this scenario, the quorum is lost once, at some time.
@@ -73,8 +73,8 @@ impl World {
         let lost = self.dice.usize(majority..=set.len());
         let lost: BTreeSet<MemberId> = std::iter::once(leader).chain(others).take(lost).collect();
         let left = self.slots.keys().copied().filter(|id| !lost.contains(id));
-        let (left, alone): (Vec<MemberId>, Vec<MemberId>) =
-            (left.collect(), lost.iter().copied().collect());
+        let left: Vec<MemberId> = left.collect();
+        let alone: Vec<MemberId> = lost.iter().copied().collect();
         self.record
             .fault(&format!("FAULT {lost:?} are alone, and will be lost"));
         let time = millis(&mut self.dice, 20..800);
@@ -90,9 +90,7 @@ impl World {
                 true => Survival::Everything,
                 false => Survival::Seeded(self.dice.u64(..)),
             };
-            if let Some(slot) = self.slots.get_mut(id) {
-                slot.fall_permanently(Crash::PowerCut(survival));
-            }
+            self.slot(*id).fall_permanently(Crash::PowerCut(survival));
         }
         let looks = millis(&mut self.dice, 100..2_000);
         self.later(looks, |world| world.look(LOOKS));
@@ -113,10 +111,7 @@ impl World {
             let given = given.clone();
             process.spawn(|member| async move {
                 let evidence = member.evidence().await;
-                given
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .push(evidence);
+                given.lock().push(evidence);
             });
         }
         self.later(EVIDENCE, move |world| world.decide(&given, looks));
@@ -124,7 +119,7 @@ impl World {
 
     /// The operator checks the plan.
     fn decide(&mut self, given: &Given, looks: u32) {
-        let given = given.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let given = given.lock().clone();
         match plan_repair(&given) {
             Ok(_) if self.now < self.repairs_until => {}
             Ok(plan) if !self.are_lost(&plan.missing) => {
@@ -196,7 +191,7 @@ impl World {
 
     /// If requested, the first repair's survivor fails before it has contacted others, and returns after the second repair.
     fn lose_the_survivor(&mut self, survivor: MemberId) {
-        let wanted = self.mutation.is_some_and(Mutation::concerns_second_repairs);
+        let wanted = self.mutation == Some(Mutation::RepairWithoutAClock);
         if !wanted || std::mem::replace(&mut self.survivor_was_lost, true) {
             return;
         }
@@ -216,11 +211,11 @@ impl World {
     }
 
     fn bring_back(&mut self, missing: &BTreeSet<MemberId>) {
+        let now = self.now;
         for id in missing {
-            if let Some(slot) = self.slots.get_mut(id)
-                && slot.is_down()
-            {
-                slot.start_at = Some(self.now);
+            let slot = self.slot(*id);
+            if slot.is_down() {
+                slot.start_at = Some(now);
             }
         }
     }

@@ -23,6 +23,7 @@ mod slot;
 mod upgrades;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,11 +38,11 @@ use crate::event::Event;
 use crate::faults;
 use crate::faults::{Fault, Intensity, Stress, View};
 use crate::member::{
-    AdminCalls, Copies, Directory, DiskPace, FileRepair, Host, Neighbours, Process, ProcessSetup,
+    AdminCalls, Directory, DiskPace, FileRepair, Host, Neighbours, Process, ProcessSetup,
     RealTransport,
 };
 use crate::mutation::Mutation;
-use crate::network::{Body, ByteStreams, Links, Machine, Message, MessageQueue, Relayed};
+use crate::network::{Body, ByteStreams, Links, Message, MessageQueue, Relayed};
 use crate::record::{Record, Trace};
 use crate::scenario::Scenario;
 use crate::shape::{MemberShape, Shape};
@@ -82,7 +83,7 @@ pub(crate) struct World {
     /// Ends of faults and later steps of operators, by their time.
     deferred: BTreeMap<(Tick, u64), Deferred>,
     deferred_number: u64,
-    removed: Arc<Removed>,
+    removed: Removed,
     siege: Option<Siege>,
     /// An operator has removed a member. No disk rots in such a run: a removal together with another failure may remove the majority, which
     /// no ring can detect.
@@ -169,7 +170,7 @@ impl World {
             intensity,
             deferred: BTreeMap::new(),
             deferred_number: 0,
-            removed: Arc::default(),
+            removed: Removed::default(),
             siege: None,
             removals: false,
             quorum_was_lost: false,
@@ -247,18 +248,16 @@ impl World {
             return None;
         }
         let start_takes = millis(&mut self.dice, 20..1_500);
-        let copies = Copies {
-            donors: self.neighbours.seen_by(id),
-            take: match self.scenario {
-                Some(Scenario::Provisioning) => millis(&mut self.dice, 200..6_000),
-                _ => Duration::ZERO,
-            },
+        let copy_takes = match self.scenario {
+            Some(Scenario::Provisioning) => millis(&mut self.dice, 200..6_000),
+            _ => Duration::ZERO,
         };
         let made = Host::new(
             id.0,
             member.rate,
             start_takes,
-            copies,
+            self.neighbours.seen_by(id),
+            copy_takes,
             self.mutation,
             &self.record,
         );
@@ -313,7 +312,8 @@ impl World {
         }
     }
 
-    fn go_wrong(&mut self, chaos: Duration) {
+    fn go_wrong(&mut self, chaos: Range<u64>) {
+        let chaos = millis(&mut self.dice, chaos);
         self.record.take_news();
         self.plan_the_loss();
         let end = self.now.after(chaos);
@@ -397,6 +397,11 @@ impl World {
         there
     }
 
+    /// Every member has a slot.
+    fn slot(&mut self, member: MemberId) -> &mut Slot {
+        self.slots.get_mut(&member).expect("a member has a slot")
+    }
+
     fn process(&self, member: MemberId) -> Option<&Process> {
         self.slots.get(&member)?.process()
     }
@@ -456,9 +461,7 @@ impl World {
         self.alarm();
         self.connect();
         for message in due {
-            if let Some(slot) = self.slots.get(&message.to) {
-                slot.deliver(message, &self.queue);
-            }
+            self.slots[&message.to].deliver(message, &self.queue);
         }
         for slot in self.slots.values_mut() {
             slot.run_until(self.now, &self.record);
@@ -476,7 +479,7 @@ impl World {
 
     /// Members under a false alarm see leaders hang up.
     fn alarm(&mut self) {
-        let alarmed = self.queue.links(|links| links.alarmed().clone());
+        let alarmed = self.queue.links(|links| links.alarmed.clone());
         for to in alarmed {
             if self.dice.u32(0..FALSE_ALARMS) == 0
                 && let Some(from) = self.leader().filter(|leader| *leader != to)
@@ -495,7 +498,7 @@ impl World {
         };
         let slots = &self.slots;
         streams.step(self.now, |member| {
-            slots.get(&member).map_or(Machine::IsOff, Slot::machine)
+            slots.get(&member).is_some_and(Slot::machine_runs)
         });
         for (&leader, slot) in slots {
             let led = slot.process().map(Process::outline);
@@ -539,8 +542,10 @@ fn shape_for(mutation: Option<Mutation>, stress: Stress, dice: &mut Rng) -> Shap
     while mutation.is_some_and(Mutation::concerns_narrowing) && !two_quorums(&shape) {
         shape = Shape::choose(stress, dice);
     }
-    shape.searches_itself &= !mutation.is_some_and(Mutation::needs_the_engines_search);
-    if mutation.is_some_and(Mutation::concerns_proxies) {
+    if mutation == Some(Mutation::ProxyIgnoresTheTerm) {
+        // The engine's own search first asks a member without entries: the answer may be a proxy's, which still has entries that will be
+        // replaced.
+        shape.searches_itself = false;
         shape.proxy(dice);
     }
     if mutation.is_some_and(Mutation::concerns_primaries) {

@@ -5,7 +5,6 @@
 //! [`Scenario::MysqldOperations`]: crate::scenario::Scenario::MysqldOperations
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use mysqld_model::Mysqld;
@@ -18,6 +17,7 @@ use crate::faults::{Crash, Fault, MysqldFault};
 use crate::member::Process;
 use crate::mutation::Mutation;
 use crate::operations::{Operation, Stopped};
+use crate::shared::Shared;
 use crate::tick::Tick;
 use crate::world::World;
 use crate::world::mysqlds::TIME_FOR_SERVERS;
@@ -69,12 +69,7 @@ enum PauseEnd {
 }
 
 /// A leader's answer, once given.
-type Answer<T> = Arc<Mutex<Option<Result<T, ReconfigurationError>>>>;
-
-fn told<T: Clone>(answer: &Answer<T>) -> Option<Result<T, ReconfigurationError>> {
-    let answer = answer.lock().unwrap_or_else(PoisonError::into_inner);
-    answer.clone()
-}
+type Answer<T> = Shared<Option<Result<T, ReconfigurationError>>>;
 
 impl World {
     /// One action without faults.
@@ -141,7 +136,9 @@ impl World {
     fn paused_outage(&mut self) {
         self.pause_failover(None);
         self.steps(TRY_AGAIN);
-        let Some((pinned, _)) = self.serving().filter(|_| self.is_paused()) else {
+        let order = self.operations.pause.as_ref();
+        let is_paused = order.is_some_and(|order| order.in_force);
+        let Some((pinned, _)) = self.serving().filter(|_| is_paused) else {
             return;
         };
         if self.mutation == Some(Mutation::ResumeUnasked) {
@@ -226,27 +223,22 @@ impl World {
 
     /// An operator pauses failover at the leader, unless it is paused.
     fn pause_failover(&mut self, length: Option<Duration>) {
-        if self.operations.pause.is_some() {
+        if self.operations.pause.is_some() || self.leader().is_none() {
             return;
         }
-        let Some(leader) = self.leader_process() else {
-            return;
-        };
         let request = PauseRequest {
             for_seconds: length.map(|length| length.as_secs()),
             by: OPERATOR.to_owned(),
             reason: "the host is under maintenance".to_owned(),
         };
-        let answer = Answer::default();
-        let (record, tell) = (self.record.clone(), answer.clone());
-        leader.spawn(|member| async move {
+        let record = self.record.clone();
+        let answer = self.ask_leader(|member| async move {
             let outcome = member.pause(&request).await;
             record.note(&format!(
                 "member {} pauses failover: {outcome:?}",
                 member.id()
             ));
-            let outcome = outcome.map(|(paused, _)| paused.primary);
-            *tell.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+            outcome.map(|(paused, _)| paused.primary)
         });
         self.record.saw(&Event::Operation(Operation::AsksForAPause));
         let end = |length: Duration| self.now.after(length.saturating_sub(SECONDS_ARE_WHOLE));
@@ -258,47 +250,30 @@ impl World {
         });
     }
 
-    fn is_paused(&self) -> bool {
-        let order = self.operations.pause.as_ref();
-        order.is_some_and(|order| order.in_force)
-    }
-
     /// Requests the leader to resume failover.
     fn ask_to_resume(&self, by: &'static str) -> Answer<()> {
-        let answer = Answer::default();
-        let (record, tell) = (self.record.clone(), answer.clone());
-        if let Some(leader) = self.leader_process() {
-            leader.spawn(move |member| async move {
-                let outcome = member.resume(by).await;
-                record.note(&format!("{by} resumes failover: {outcome:?}"));
-                let outcome = outcome.map(drop);
-                *tell.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
-            });
-        }
-        answer
+        let record = self.record.clone();
+        self.ask_leader(move |member| async move {
+            let outcome = member.resume(by).await;
+            record.note(&format!("{by} resumes failover: {outcome:?}"));
+            outcome.map(drop)
+        })
     }
 
     // Checks after each step.
 
     /// Notifies the checkers of servers and stopped members, and ends pauses.
     pub(super) fn check_operations(&mut self) {
-        let open: BTreeSet<MemberId> = self
-            .servers()
-            .into_iter()
-            .filter(|(_, server)| server.is_open())
-            .map(|(id, _)| id)
-            .collect();
-        for by in open.difference(&self.operations.open) {
-            let by = *by;
+        let servers = self.servers();
+        let open = servers.iter().filter(|(_, server)| server.is_open());
+        let open: BTreeSet<MemberId> = open.map(|(id, _)| *id).collect();
+        for &by in open.difference(&self.operations.open) {
             self.record.saw(&Event::Operation(Operation::Opens { by }));
         }
         self.operations.open = open;
-        let stopped: Vec<MemberId> = self
-            .slots
-            .iter_mut()
-            .filter_map(|(id, slot)| std::mem::take(&mut slot.left).then_some(*id))
-            .collect();
-        let servers = self.servers();
+        let left =
+            |(id, slot): (&MemberId, &mut Slot)| std::mem::take(&mut slot.left).then_some(*id);
+        let stopped: Vec<MemberId> = self.slots.iter_mut().filter_map(left).collect();
         for member in stopped {
             let stopped = Stopped {
                 member,
@@ -318,7 +293,7 @@ impl World {
 
     /// Tracks a pause; returns whether nothing remains to be done.
     fn is_over(&self, order: &mut PauseOrder) -> bool {
-        match told(&order.answer) {
+        match order.answer.lock().clone() {
             // If it takes effect nevertheless, it stays to the end.
             Some(Err(_)) => return true,
             Some(Ok(primary)) if !order.in_force && order.resumes.is_none() => {
@@ -341,7 +316,7 @@ impl World {
 
     /// The operator repeats the request until failover is resumed. Returns whether it is.
     fn is_resumed(&self, order: &mut PauseOrder) -> bool {
-        match order.resumes.as_ref().map(told) {
+        match order.resumes.as_ref().map(|told| told.lock().clone()) {
             Some(Some(Ok(()) | Err(ReconfigurationError::NotPaused))) => return true,
             Some(_) => {}
             None => self.record.saw(&Event::Operation(Operation::Resumes)),

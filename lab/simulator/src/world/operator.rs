@@ -2,10 +2,10 @@
 //! member's process, and the outcome is recorded in the trace.
 
 use std::fmt::Debug;
-use std::sync::{Mutex, PoisonError};
 
 use binlog_store::LogHandle;
 use consensus::quorum::QuorumPolicy;
+use futures::FutureExt;
 use raft_types::{FileStarts, MemberId, MemberKind, MemberRecord, OpId};
 use ring_admin::{Member, PromotionProgress};
 use tokio::sync::watch;
@@ -17,13 +17,14 @@ use crate::member::{Process, RealTransport};
 use crate::operations::Operation;
 use crate::record::Record;
 use crate::scenario::Scenario;
+use crate::shared::Shared;
 
 /// Removed members that are to be switched off.
-pub(super) type Removed = Mutex<Vec<MemberId>>;
+pub(super) type Removed = Shared<Vec<MemberId>>;
 
 impl World {
     pub(super) fn leader_process(&self) -> Option<&Process> {
-        self.leader().and_then(|id| self.slots.get(&id)?.process())
+        self.process(self.leader()?)
     }
 
     /// Runs an order at the leader, if there is one, and notes its outcome.
@@ -43,6 +44,20 @@ impl World {
                 record.note(&format!("member {id} {what}: {outcome:?}"));
             }
         });
+    }
+
+    /// Asks the leader, if there is one; the answer comes later.
+    pub(super) fn ask_leader<T, F>(&self, order: impl FnOnce(Member) -> F) -> Shared<Option<T>>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let answer: Shared<Option<T>> = Shared::default();
+        if let Some(leader) = self.leader_process() {
+            let tell = answer.clone();
+            leader.spawn(|member| order(member).map(move |told| *tell.lock() = Some(told)));
+        }
+        answer
     }
 
     pub(super) fn transfer(&mut self, to: MemberId) {
@@ -94,10 +109,7 @@ impl World {
 
     /// Members that never existed.
     pub(super) fn spares(&self) -> Vec<MemberId> {
-        let is_new = |id: &MemberId| {
-            let slot = self.slots.get(id);
-            slot.is_some_and(|slot| slot.absent && slot.is_new())
-        };
+        let is_new = |id: &MemberId| self.slots[id].absent && self.slots[id].is_new();
         let spares = self.shape.members.iter();
         let spares = spares.filter(|(id, member)| member.spare && is_new(id));
         spares.map(|(id, _)| *id).collect()
@@ -120,7 +132,7 @@ impl World {
     /// Voting database members that do not lead; of other regions than the leader's, if there are any.
     pub(super) fn primaries(&self) -> Vec<MemberId> {
         let leader = self.leader();
-        let home = leader.and_then(|id| Some(self.slots.get(&id)?.setup.record.region.clone()));
+        let home = leader.map(|id| self.slots[&id].setup.record.region.clone());
         let fit = self.slots.iter().filter(|(id, slot)| {
             let record = &slot.setup.record;
             let can_lead = record.kind == MemberKind::Database && record.votes && !slot.absent;
@@ -167,8 +179,7 @@ impl World {
         self.order(format!("removes {member}"), move |leader| async move {
             let outcome = leader.remove_member(member, "anna").await;
             if outcome.is_ok() {
-                let mut removed = removed.lock().unwrap_or_else(PoisonError::into_inner);
-                removed.push(member);
+                removed.lock().push(member);
             }
             outcome
         });
@@ -176,12 +187,9 @@ impl World {
 
     /// Switches off removed members.
     pub(super) fn switch_off_removed(&mut self) {
-        let removed =
-            std::mem::take(&mut *self.removed.lock().unwrap_or_else(PoisonError::into_inner));
+        let removed = std::mem::take(&mut *self.removed.lock());
         for member in removed {
-            if let Some(slot) = self.slots.get_mut(&member) {
-                slot.leave();
-            }
+            self.slot(member).leave();
         }
     }
 

@@ -47,9 +47,8 @@ impl World {
             }
             Fault::Pause(member, time) => {
                 self.pause(member);
-                self.ends_later(time, format!("pause of {member}"), move |world| {
-                    world.resume(member);
-                });
+                let what = format!("pause of {member}");
+                self.ends_later(time, what, move |world| world.resume(member));
             }
             Fault::Cut(from, to, time) => self.cut_for(both_ways(&from, &to), time),
             Fault::CutOneWay(from, to, time) => self.cut_for(one_way(&from, &to), time),
@@ -61,9 +60,8 @@ impl World {
             Fault::Weather(weather, time) => {
                 self.queue.links(|links| links.weather = weather);
                 self.ends_later(time, "weather".to_owned(), |world| {
-                    world
-                        .queue
-                        .links(|links| links.weather = Weather::default());
+                    let calm = Weather::default();
+                    world.queue.links(|links| links.weather = calm);
                 });
             }
             Fault::Mysqld(member, fault) => self.play_at_server(member, fault),
@@ -75,51 +73,43 @@ impl World {
             }
             Fault::Lag(member, delay, time) => {
                 let steps = Tick::steps(delay);
-                self.queue.links(|links| links.lag(member, Some(steps)));
+                self.queue.links(|links| links.lag(member, steps));
                 self.ends_later(time, format!("lag of {member}"), move |world| {
-                    world.queue.links(|links| links.lag(member, None));
+                    world.queue.links(|links| links.lag(member, 0));
                 });
             }
             Fault::FullDisk(member, room, time) => {
-                if let Some(slot) = self.slots.get_mut(&member) {
-                    (slot.disk_fails, slot.full) = (true, true);
-                    slot.setup.disk.leave_room(room);
-                }
+                let slot = self.slot(member);
+                (slot.disk_fails, slot.full) = (true, true);
+                slot.setup.disk.leave_room(room);
                 self.ends_later(time, format!("full disk of {member}"), move |world| {
-                    if let Some(slot) = world.slots.get_mut(&member) {
-                        slot.full = false;
-                        slot.setup.disk.set_capacity(None);
-                    }
+                    let slot = world.slot(member);
+                    slot.full = false;
+                    slot.setup.disk.set_capacity(None);
                 });
             }
             Fault::BadCall(member, after_calls, fault) => {
-                if let Some(slot) = self.slots.get_mut(&member) {
-                    slot.disk_fails = true;
-                    let call = slot.setup.disk.calls() + after_calls;
-                    slot.setup.disk.fail_call(call, fault);
-                }
+                let slot = self.slot(member);
+                slot.disk_fails = true;
+                let call = slot.setup.disk.calls() + after_calls;
+                slot.setup.disk.fail_call(call, fault);
             }
             Fault::Rot(member, place) => self.rot(member, place),
-            Fault::RotTail {
-                member,
-                place,
-                after,
-                down,
-            } => self.alone_with_the_leader(member, after, move |world| {
-                // Another disk may have rotted in the meantime.
-                if world.may_lose_bits().contains(&member) {
-                    world.rot_tail(member, place, down);
-                }
-            }),
-            Fault::Wipe {
-                member,
-                alone: Some(after),
-                down,
-            } => self.alone_with_the_leader(member, after, move |world| {
-                world.wipe(member, Some(down));
-            }),
-            Fault::Wipe { member, .. } => self.wipe(member, None),
-            Fault::Relapse { which, alone, time } => self.relapse_soon(which, alone, time),
+            Fault::RotTail(member, place, after, down) => {
+                self.alone_with_the_leader(member, after, move |world| {
+                    // Another disk may have rotted in the meantime.
+                    if world.may_lose_bits().contains(&member) {
+                        world.rot_tail(member, place, down);
+                    }
+                })
+            }
+            Fault::Wipe(member, Some(after), down) => {
+                self.alone_with_the_leader(member, after, move |world| {
+                    world.wipe(member, Some(down));
+                })
+            }
+            Fault::Wipe(member, None, _) => self.wipe(member, None),
+            Fault::Relapse(which, alone, time) => self.relapse_soon(which, alone, time),
             Fault::FalseAlarm(member, time) => {
                 let term = self.latest_term();
                 if self.false_alarms.may_come(member, term) {
@@ -146,13 +136,8 @@ impl World {
             MysqldFault::Terminate => host.mysqld.terminate(),
             MysqldFault::Pause(time) => {
                 host.mysqld.pause();
-                self.ends_later(
-                    time,
-                    format!("pause of the server of {member}"),
-                    move |_| {
-                        host.mysqld.resume();
-                    },
-                );
+                let what = format!("pause of the server of {member}");
+                self.ends_later(time, what, move |_| host.mysqld.resume());
             }
             MysqldFault::LosePowerBehindAHangingMember(time) => {
                 self.pause(member);
@@ -171,16 +156,12 @@ impl World {
     }
 
     pub(super) fn pause(&mut self, member: MemberId) {
-        if let Some(slot) = self.slots.get_mut(&member) {
-            slot.pause();
-        }
+        self.slot(member).pause();
     }
 
     pub(super) fn resume(&mut self, member: MemberId) {
         let now = self.now;
-        if let Some(slot) = self.slots.get_mut(&member) {
-            slot.resume(now);
-        }
+        self.slot(member).resume(now);
     }
 
     pub(super) fn cut_links(&self, pairs: &[(MemberId, MemberId)]) {
@@ -189,11 +170,9 @@ impl World {
     }
 
     pub(super) fn restore_links_between(&self, pairs: &[(MemberId, MemberId)]) {
-        self.queue.links(|links| {
-            pairs
-                .iter()
-                .for_each(|(from, to)| links.restore(*from, *to))
-        });
+        let pairs = pairs.iter();
+        self.queue
+            .links(|links| pairs.for_each(|(from, to)| links.restore(*from, *to)));
     }
 
     pub(super) fn cut_for(&mut self, pairs: Vec<(MemberId, MemberId)>, time: Duration) {
@@ -286,11 +265,10 @@ impl World {
     }
 
     fn crash(&mut self, member: MemberId, crash: Crash, after_calls: u64, down: Duration) {
-        let Some(slot) = self.slots.get_mut(&member) else {
-            return;
-        };
+        let stops = crash == Crash::Stop && self.scenario == Some(Scenario::MysqldOperations);
+        let slot = self.slot(member);
         slot.down_for = Some(down);
-        if crash == Crash::Stop && self.scenario == Some(Scenario::MysqldOperations) {
+        if stops {
             slot.stop();
             return;
         }
@@ -301,17 +279,13 @@ impl World {
         }
         let last = slot.setup.disk.calls() + after_calls;
         slot.setup.disk.cut_power_after(last);
-        self.ends_later(
-            CRASH_PATIENCE,
-            format!("patience of {member}"),
-            move |world| {
-                if let Some(slot) = world.slots.get_mut(&member)
-                    && slot.crash.is_some()
-                {
-                    slot.fall();
-                }
-            },
-        );
+        let what = format!("patience of {member}");
+        self.ends_later(CRASH_PATIENCE, what, move |world| {
+            let slot = world.slot(member);
+            if slot.crash.is_some() {
+                slot.fall();
+            }
+        });
     }
 
     /// A deferred event without a note.

@@ -4,8 +4,6 @@
 //! [`Scenario::Policies`]: crate::scenario::Scenario::Policies
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use consensus::quorum::{QuorumPolicy, RingRules, VoterSets};
@@ -19,6 +17,7 @@ use crate::event::Event;
 use crate::faults::{Crash, Fault, Stress};
 use crate::mutation::Mutation;
 use crate::shape::Shape;
+use crate::shared::Shared;
 use crate::world::World;
 use crate::world::healing::time_to_commit;
 
@@ -71,11 +70,11 @@ impl World {
 
     /// The operator requests a policy from the current leader until it is in force.
     pub(super) fn set_policy(&mut self, policy: QuorumPolicy) {
-        self.ask_for_policy(policy, TRIES, Arc::default());
+        self.ask_for_policy(policy, TRIES, Shared::default());
     }
 
-    fn ask_for_policy(&mut self, policy: QuorumPolicy, tries: u32, done: Arc<AtomicBool>) {
-        if done.load(Ordering::Relaxed) {
+    fn ask_for_policy(&mut self, policy: QuorumPolicy, tries: u32, done: Shared<bool>) {
+        if *done.lock() {
             return;
         }
         if tries > 1 {
@@ -91,7 +90,7 @@ impl World {
             };
             let outcome = leader.set_rules(&rules, false, "anna").await;
             let is_done = matches!(&outcome, Ok(_) | Err(ReconfigurationError::AsItIs));
-            done.fetch_or(is_done, Ordering::Relaxed);
+            *done.lock() |= is_done;
             outcome.map(|done| (done.after.policy, done.entry))
         });
     }
@@ -197,7 +196,7 @@ const PATIENCE: Duration = Duration::from_secs(8);
 const BROKEN_PATIENCE: Duration = Duration::from_millis(400);
 
 /// Outcome of a removal, once known.
-type Outcome = Arc<Mutex<Option<Result<OpId, ReconfigurationError>>>>;
+type Outcome = Shared<Option<Result<OpId, ReconfigurationError>>>;
 
 /// A ring over three equal regions, in which a majority of all voters decides and every member may lead.
 pub(super) fn with_a_majority(shape: &mut Shape, dice: &mut Rng) {
@@ -245,9 +244,7 @@ impl World {
         for member in others.into_iter().take(dying) {
             self.record
                 .fault(&format!("FAULT member {member} dies permanently"));
-            if let Some(slot) = self.slots.get_mut(&member) {
-                slot.fall_permanently(Crash::Kill);
-            }
+            self.slot(member).fall_permanently(Crash::Kill);
         }
     }
 
@@ -267,12 +264,9 @@ impl World {
             true => self.remove_by_region(&view, leaving),
             false => self.remove_and_report(leaving),
         };
-        let told = |outcome: &Outcome| {
-            let outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
-            outcome.clone()
-        };
-        self.happens_within(PATIENCE, |_| told(&outcome).is_some());
-        let let_go = match told(&outcome) {
+        self.happens_within(PATIENCE, |_| outcome.lock().is_some());
+        let told = outcome.lock().take();
+        let let_go = match told {
             // It is in the log, and counts from then on.
             Some(Ok(_) | Err(ReconfigurationError::Move(MoveError::Uncommitted { .. }))) => true,
             Some(Err(refusal)) => {
@@ -292,41 +286,32 @@ impl World {
     }
 
     fn remove_and_report(&mut self, leaving: MemberId) -> Outcome {
-        let outcome = Outcome::default();
-        let (told, removed) = (outcome.clone(), self.removed.clone());
-        if let Some(leader) = self.leader_process() {
-            leader.spawn(|leading| async move {
-                let result = leading.remove_member(leaving, "anna").await;
-                if result.is_ok() {
-                    let mut removed = removed.lock().unwrap_or_else(PoisonError::into_inner);
-                    removed.push(leaving);
-                }
-                *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-            });
-        }
-        outcome
+        let removed = self.removed.clone();
+        self.ask_leader(move |leading| async move {
+            let result = leading.remove_member(leaving, "anna").await;
+            if result.is_ok() {
+                removed.lock().push(leaving);
+            }
+            result
+        })
     }
 
     /// As in [`Mutation::RemoveByRegion`]: only the other voters of its region are checked.
     fn remove_by_region(&mut self, view: &RingView, leaving: MemberId) -> Outcome {
-        let outcome = Outcome::default();
         if !its_region_can_do_without(view, leaving, self.shape.timers.lease) {
-            return outcome;
+            return Outcome::default();
         }
         let voters = view.voter_sets.iter().flatten().copied();
         let left: BTreeSet<MemberId> = voters.filter(|id| *id != leaving).collect();
-        let (told, patience) = (outcome.clone(), BROKEN_PATIENCE);
-        if let Some(leader) = self.leader_process() {
-            leader.spawn(move |leading| async move {
-                let change = leading.engine().change_membership(left, false);
-                // The outcome is in the log.
-                let _ = tokio::time::timeout(patience, change).await;
-                let waited =
-                    ReconfigurationError::Move(MoveError::Uncommitted { waited: patience });
-                *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(Err(waited));
-            });
-        }
-        outcome
+        self.ask_leader(move |leading| async move {
+            let change = leading.engine().change_membership(left, false);
+            // The outcome is in the log.
+            let waited = BROKEN_PATIENCE;
+            let _ = tokio::time::timeout(waited, change).await;
+            Err(ReconfigurationError::Move(MoveError::Uncommitted {
+                waited,
+            }))
+        })
     }
 
     /// The leader, and its view of the ring.

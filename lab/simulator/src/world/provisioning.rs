@@ -5,7 +5,6 @@
 //! [`Scenario::Provisioning`]: crate::scenario::Scenario::Provisioning
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use member::protocol::{Provisioned, Refusal};
@@ -17,6 +16,7 @@ use crate::event::Event;
 use crate::faults::{self, Crash, Fault, MysqldFault};
 use crate::member::{Process, recipient_in, without_folder_names};
 use crate::operations::Operation;
+use crate::shared::Shared;
 use crate::tick::Tick;
 use crate::world::World;
 
@@ -55,7 +55,7 @@ struct Attempt {
 }
 
 /// Outcome of the command, set by the member that executes it; the member's end drops it.
-type Answer = Arc<Mutex<Option<Result<Provisioned, Refusal>>>>;
+type Answer = Shared<Option<Result<Provisioned, Refusal>>>;
 
 impl World {
     /// A follower gets a copy without faults.
@@ -186,9 +186,8 @@ impl World {
     fn continue_with_order(&mut self, recipient: MemberId, mut order: Order) -> Option<Order> {
         if let Some(attempt) = &order.attempt {
             // The executing member is alive while another owner exists.
-            let is_lost = Arc::strong_count(&attempt.answer) == 1;
-            let told = attempt.answer.lock();
-            let told = told.unwrap_or_else(PoisonError::into_inner).take();
+            let is_lost = attempt.answer.is_last();
+            let told = attempt.answer.lock().take();
             match told {
                 Some(Ok(done)) if done.follows => return None,
                 None if !is_lost => return Some(order),
@@ -246,7 +245,7 @@ impl World {
             // The same text each time: folder names depend on the run.
             let told = without_folder_names(&format!("{outcome:?}"));
             record.note(&format!("{recipient} is provisioned: {told}"));
-            *tell.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+            *tell.lock() = Some(outcome);
         });
         Some(Attempt { donor, answer })
     }

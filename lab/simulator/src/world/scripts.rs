@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use fastrand::Rng;
+use member::conversion::Direction;
 
-use crate::dice::millis;
 use crate::faults::{Fault, Stress};
 use crate::scenario::Scenario;
 use crate::shape::Shape;
@@ -40,7 +40,7 @@ const MIXED: Script = Script {
     stress: None,
     setting: |_, _, _| {},
     begin: World::found,
-    acts: &[World::mixed_faults],
+    acts: &[|world| world.go_wrong(4_000..14_000)],
     checks: &[],
     own_faults: None,
     recovery: &[],
@@ -89,11 +89,7 @@ impl Script {
             },
             Scenario::Learners => Self {
                 setting: |shape, _, _| failovers::without_proxies(shape),
-                acts: &[
-                    World::leave_with_learners,
-                    World::leave_with_learners,
-                    World::leave_with_learners,
-                ],
+                acts: &[World::leave_with_learners as Act; 3],
                 ..MOVES
             },
             Scenario::Removals => Self {
@@ -141,15 +137,6 @@ impl Script {
                 acts: &[World::slow_leader, World::slow_voters],
                 ..MOVES
             },
-            Scenario::Mysqlds
-            | Scenario::MysqldOperations
-            | Scenario::Provisioning
-            | Scenario::Conversions => Self::with_servers(scenario),
-        }
-    }
-
-    fn with_servers(scenario: Scenario) -> Self {
-        match scenario {
             Scenario::MysqldOperations => Self {
                 acts: &[
                     World::clients_begin,
@@ -178,11 +165,11 @@ impl Script {
                 acts: &[
                     World::until_replicas_follow,
                     World::clients_begin,
-                    World::enable_raft,
+                    |world| world.convert(Direction::EnableRaft),
                     World::until_servers_follow,
-                    World::short_faults,
+                    |world| world.go_wrong(2_000..12_000),
                     World::restore_links,
-                    World::disable_raft,
+                    |world| world.convert(Direction::DisableRaft),
                     World::enable_raft_again_perhaps,
                 ],
                 checks: &[World::check_conversions],
@@ -192,7 +179,7 @@ impl Script {
                 ],
                 ..WITH_SERVERS
             },
-            _ => Self {
+            Scenario::Mysqlds => Self {
                 acts: &[World::clients_begin, World::everything_goes_wrong],
                 ..WITH_SERVERS
             },
@@ -210,20 +197,9 @@ impl World {
         }
     }
 
-    fn mixed_faults(&mut self) {
-        let chaos = millis(&mut self.dice, 4_000..14_000);
-        self.go_wrong(chaos);
-    }
-
-    fn short_faults(&mut self) {
-        let chaos = millis(&mut self.dice, 2_000..12_000);
-        self.go_wrong(chaos);
-    }
-
     /// Faults of servers take longer to show.
     fn everything_goes_wrong(&mut self) {
-        let chaos = millis(&mut self.dice, 10_000..40_000);
-        self.go_wrong(chaos);
+        self.go_wrong(10_000..40_000);
     }
 
     fn a_member_serves(&mut self) {

@@ -59,10 +59,9 @@ impl SingleLinks {
 impl World {
     /// A starting member may have other timers than before.
     pub(super) fn change_timers(&mut self, member: MemberId) {
-        let longest = self.shape.timers;
-        if let Some(slot) = self.slots.get_mut(&member) {
-            slot.setup.timers = self.single_links.timers(longest, slot.setup.timers);
-        }
+        let (longest, before) = (self.shape.timers, self.slots[&member].setup.timers);
+        let timers = self.single_links.timers(longest, before);
+        self.slot(member).setup.timers = timers;
     }
 
     /// A single link fails now and then.
@@ -109,10 +108,8 @@ impl World {
         };
         let voters: BTreeSet<MemberId> = sets.iter().flatten().copied().collect();
         let runs = |id: &MemberId| self.runs(*id);
-        let may_lead = voters.iter().filter(|id| **id != leader).any(|id| {
-            let slot = self.slots.get(id);
-            slot.is_some_and(|slot| slot.setup.record.kind == MemberKind::Database)
-        });
+        let is_database = |id: &MemberId| self.slots[id].setup.record.kind == MemberKind::Database;
+        let may_lead = voters.iter().any(|id| *id != leader && is_database(id));
         if !may_lead || !sets.iter().all(do_without) || !voters.iter().all(runs) {
             return;
         }

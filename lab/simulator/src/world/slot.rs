@@ -14,7 +14,7 @@ use crate::member::{
     AdminCall, Asking, OpenFailure, Process, ProcessSetup, Started, Waiting, upgraded,
 };
 use crate::mutation::Mutation;
-use crate::network::{Body, Machine, Message, MessageQueue, SessionPart};
+use crate::network::{Body, Message, MessageQueue, SessionPart};
 use crate::panics;
 use crate::record::Record;
 use crate::tick::Tick;
@@ -200,11 +200,8 @@ impl Slot {
     }
 
     /// How its machine treats arriving packets.
-    pub(super) fn machine(&self) -> Machine {
-        match &self.state {
-            State::Down { refuses: false } | State::Lost => Machine::IsOff,
-            _ => Machine::Runs,
-        }
+    pub(super) fn machine_runs(&self) -> bool {
+        !matches!(self.state, State::Down { refuses: false } | State::Lost)
     }
 
     /// Whether messages reach it or its machine; a paused process's messages wait.
@@ -300,7 +297,7 @@ impl Slot {
         } else if let Some(fault) = process.stopped() {
             record.saw(&Event::EngineStopped {
                 member: self.setup.id,
-                why: fault.0.to_string(),
+                why: fault.to_string(),
                 excused: self.disk_fails || self.repaired,
             });
             self.fall_by(Crash::Kill, None);

@@ -45,11 +45,8 @@ impl World {
             };
             let speaks = transport.runs();
             if !speaks.has(format) {
-                self.record.saw(&Event::BeyondItsProgram {
-                    member,
-                    format,
-                    speaks,
-                });
+                let words = format!("member {member} supports {speaks:?}, its log has {format:?}");
+                self.record.saw(&Event::BeyondItsProgram { words });
             }
         }
     }

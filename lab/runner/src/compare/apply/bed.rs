@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use testkit::bounded_run;
 use testkit::figures::peak_memory;
 use testkit::mysql_tree::MysqlTree;
@@ -14,8 +14,8 @@ use testkit::mysqld::workload::{Load, Workload};
 use testkit::mysqld::{Mysqld, REPLICATION_PASSWORD, REPLICATION_USER, TableChecksums};
 use testkit::wait::try_eventually;
 
-use super::contender::{Contender, Policy};
-use crate::compare::servers::{Template, count};
+use super::contender::{Applier, Contender, Policy};
+use crate::compare::servers::{Template, count, executed_since, settings_of};
 
 /// Longer than anybody needs.
 const LIMIT: Duration = Duration::from_secs(900);
@@ -73,15 +73,13 @@ impl Bed {
         load: Load,
         targets: Targets,
     ) -> Result<Self> {
-        let template = Template::make(tree, |server| workload.prepare(server))?;
+        let template = Template::of_followers(tree, |server| workload.prepare(server))?;
         let source = template.launch(1, &[])?;
         let client = source.client();
         let before = client.gtid_executed()?;
         workload.run(&source, load)?;
         client.sql("FLUSH BINARY LOGS")?;
-        let subtract =
-            format!("SELECT REPLACE(GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{before}'), '\\n', '')");
-        let gtids = client.value(&subtract)?;
+        let gtids = executed_since(&client, &before)?;
         let checksums = client.table_checksums(workload.schema())?;
         Ok(Self {
             workload,
@@ -96,22 +94,20 @@ impl Bed {
 
     /// The settings of a target, as it has them.
     pub(super) fn settings(&self) -> Result<Value> {
-        let target = self.target(Contender::Native { workers: 1 })?;
-        let client = target.client();
-        let mut settings = json!({});
-        for name in RECORDED_SETTINGS {
-            settings[name] = client.variable(name)?.into();
-        }
-        Ok(settings)
+        let target = self.target(Contender {
+            applier: Applier::Native,
+            workers: 1,
+        })?;
+        settings_of(&target.client(), &RECORDED_SETTINGS)
     }
 
     /// A server with a binlog, as every follower is one.
     fn target(&self, contender: Contender) -> Result<Mysqld> {
-        let logged = match contender {
-            Contender::NativeUnlogged { .. } => "--log-replica-updates=OFF",
-            Contender::Native { .. } | Contender::Own { .. } => "--log-replica-updates=ON",
+        let logged = match contender.applier {
+            Applier::NativeUnlogged => "--log-replica-updates=OFF",
+            Applier::Native | Applier::Own(_) => "--log-replica-updates=ON",
         };
-        let workers = format!("--replica-parallel-workers={}", contender.workers());
+        let workers = format!("--replica-parallel-workers={}", contender.workers);
         let mut arguments = vec![
             logged,
             &workers,
@@ -127,12 +123,10 @@ impl Bed {
     /// Applies the log to a fresh target.
     pub(super) fn measure(&self, contender: Contender, witness: &Path) -> Result<Outcome> {
         let target = self.target(contender)?;
-        let (seconds, own_memory) = match contender {
-            Contender::Native { .. } | Contender::NativeUnlogged { .. } => {
-                (self.native(&target)?, 0)
-            }
-            Contender::Own { policy, workers } => {
-                let applied = self.own(&target, witness, policy, workers)?;
+        let (seconds, own_memory) = match contender.applier {
+            Applier::Native | Applier::NativeUnlogged => (self.native(&target)?, 0),
+            Applier::Own(policy) => {
+                let applied = self.own(&target, witness, policy, contender.workers)?;
                 ensure!(
                     applied.transactions == self.transactions,
                     "{} of {} transactions were applied",
@@ -210,8 +204,7 @@ impl Bed {
             command.arg("--target-binlog");
         }
         command.args(self.source.binlog_files()?);
-        let done = bounded_run::run("witness apply", command, Vec::new(), LIMIT)?;
-        let text = done.into_text("witness apply")?;
+        let text = bounded_run::text("witness apply", command, LIMIT)?;
         serde_json::from_str(&text).with_context(|| format!("unexpected report: {text}"))
     }
 }

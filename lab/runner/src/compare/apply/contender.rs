@@ -33,31 +33,30 @@ impl Policy {
     }
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Applier {
+    /// MySQL's replica as one that may be promoted: it logs what it applies. Commit order preserved, dependencies by WRITESET.
+    Native,
+    /// The same with `log_replica_updates = OFF`: it applies faster, and no replica can follow it.
+    NativeUnlogged,
+    /// This applier.
+    Own(Policy),
+}
+
 /// One way to apply a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Contender {
-    /// MySQL's replica as one that may be promoted: it logs what it applies. Commit order preserved, dependencies by WRITESET.
-    Native { workers: u32 },
-    /// The same with `log_replica_updates = OFF`: it applies faster, and no replica can follow it.
-    NativeUnlogged { workers: u32 },
-    /// This applier.
-    Own { policy: Policy, workers: u32 },
+pub(super) struct Contender {
+    pub(super) applier: Applier,
+    pub(super) workers: u32,
 }
 
 impl Contender {
     pub(super) fn key(self) -> String {
-        match self {
-            Self::Native { workers } => format!("native_{workers}"),
-            Self::NativeUnlogged { workers } => format!("native_unlogged_{workers}"),
-            Self::Own { policy, workers } => format!("{}_{workers}", policy.key()),
-        }
-    }
-
-    pub(super) fn workers(self) -> u32 {
-        match self {
-            Self::Native { workers }
-            | Self::NativeUnlogged { workers }
-            | Self::Own { workers, .. } => workers,
-        }
+        let applier = match self.applier {
+            Applier::Native => "native",
+            Applier::NativeUnlogged => "native_unlogged",
+            Applier::Own(policy) => policy.key(),
+        };
+        format!("{applier}_{}", self.workers)
     }
 }

@@ -1,6 +1,6 @@
 //! The medians of a comparison, as a table and as figures.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
@@ -8,15 +8,9 @@ use testkit::mysqld::workload::Workload;
 use testkit::statistics::Spread;
 
 use super::bed::Outcome;
-use super::contender::Contender;
+use super::contender::{Applier, Contender};
 use crate::compare::spread;
-
-/// The other contenders.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Peer {
-    Native,
-    NativeUnlogged,
-}
+use crate::compare::summary::ratio_text;
 
 /// One measurement.
 #[derive(Clone, Copy, Debug)]
@@ -34,65 +28,45 @@ struct Cell {
 }
 
 /// See the module.
-pub(super) struct Summary(BTreeMap<Workload, BTreeMap<Contender, Cell>>);
+pub(super) struct Summary(BTreeMap<(Workload, Contender), Cell>);
 
 impl Summary {
     pub(super) fn of(samples: &[Sample]) -> Self {
-        let mut outcomes: BTreeMap<Workload, BTreeMap<Contender, Vec<Outcome>>> = BTreeMap::new();
-        for sample in samples {
-            let workload = outcomes.entry(sample.workload).or_default();
-            let of_contender = workload.entry(sample.contender).or_default();
-            of_contender.push(sample.outcome);
-        }
-        let cell = |outcomes: &[Outcome]| {
-            let all = outcomes.iter();
-            Some(Cell {
-                transactions_per_second: spread(
-                    all.clone().map(|one| one.transactions_per_second),
-                )?,
-                peak_memory_mib: spread(all.map(|one| one.peak_memory_mib))?,
-            })
+        let cell = |sample: &Sample| {
+            let key = (sample.workload, sample.contender);
+            let same = samples.iter();
+            let same = same.filter(|other| (other.workload, other.contender) == key);
+            let of =
+                |value: fn(&Outcome) -> f64| spread(same.clone().map(|one| value(&one.outcome)));
+            let cell = Cell {
+                transactions_per_second: of(|one| one.transactions_per_second)?,
+                peak_memory_mib: of(|one| one.peak_memory_mib)?,
+            };
+            Some((key, cell))
         };
-        let cells = |of: BTreeMap<Contender, Vec<Outcome>>| {
-            of.into_iter()
-                .filter_map(|(contender, outcomes)| Some((contender, cell(&outcomes)?)))
-                .collect()
-        };
-        let outcomes = outcomes.into_iter();
-        Self(
-            outcomes
-                .map(|(workload, of)| (workload, cells(of)))
-                .collect(),
-        )
+        Self(samples.iter().filter_map(cell).collect())
     }
 
     /// Transactions per second of this applier at its best number of workers, to those of a peer at its own best.
-    fn best_ratio(&self, workload: Workload, peer: Peer) -> Option<f64> {
-        let best = |is: fn(Contender) -> bool| {
-            let of = self.0.get(&workload)?.iter();
-            let of = of.filter(|(contender, _)| is(**contender));
+    fn best_ratio(&self, workload: Workload, peer: Applier) -> Option<f64> {
+        let best = |is: &dyn Fn(Applier) -> bool| {
+            let of = self.0.iter();
+            let of = of.filter(|((on, by), _)| *on == workload && is(by.applier));
             of.map(|(_, cell)| cell.transactions_per_second.median)
                 .max_by(f64::total_cmp)
         };
-        let own = best(|one| matches!(one, Contender::Own { .. }))?;
-        let peer = match peer {
-            Peer::Native => best(|one| matches!(one, Contender::Native { .. }))?,
-            Peer::NativeUnlogged => best(|one| matches!(one, Contender::NativeUnlogged { .. }))?,
-        };
-        Some(own / peer)
+        let own = best(&|one| matches!(one, Applier::Own(_)))?;
+        Some(own / best(&|one| one == peer)?)
     }
 
-    fn cells(&self) -> impl Iterator<Item = (Workload, Contender, Cell)> + '_ {
-        self.0.iter().flat_map(|(workload, of)| {
-            of.iter()
-                .map(|(contender, cell)| (*workload, *contender, *cell))
-        })
+    fn workloads(&self) -> BTreeSet<Workload> {
+        self.0.keys().map(|(workload, _)| *workload).collect()
     }
 
     /// Transactions per second and memory by workload and contender.
     pub(super) fn figures(&self) -> Value {
         let mut figures = Map::new();
-        for (workload, contender, cell) in self.cells() {
+        for ((workload, contender), cell) in &self.0 {
             let of = figures.entry(workload.key()).or_insert_with(|| json!({}));
             of[contender.key()] = json!({
                 "transactions_per_second": cell.transactions_per_second,
@@ -103,16 +77,13 @@ impl Summary {
     }
 
     /// By workload: the best of this applier to the best of a peer.
-    pub(super) fn best_ratios(&self, peer: Peer) -> Value {
-        let ratio = |workload: &Workload| {
-            let ratio = self.best_ratio(*workload, peer)?;
+    pub(super) fn best_ratios(&self, peer: Applier) -> Value {
+        let ratio = |workload: Workload| {
+            let ratio = self.best_ratio(workload, peer)?;
             Some((workload.key().to_owned(), Value::from(ratio)))
         };
-        self.0
-            .keys()
-            .filter_map(ratio)
-            .collect::<Map<_, _>>()
-            .into()
+        let ratios = self.workloads().into_iter().filter_map(ratio);
+        ratios.collect::<Map<_, _>>().into()
     }
 
     pub(super) fn table(&self) -> String {
@@ -120,7 +91,7 @@ impl Summary {
             "{:<18} {:<18} {:>9} {:>19} {:>9}\n",
             "workload", "applier", "tx/s", "[min max]", "MiB"
         );
-        for (workload, contender, cell) in self.cells() {
+        for ((workload, contender), cell) in &self.0 {
             let speed = cell.transactions_per_second;
             // Writing to a string does not fail.
             let _ = writeln!(
@@ -134,17 +105,14 @@ impl Summary {
             );
         }
         table.push_str("\nbest of this applier / best of MySQL's own replica\n");
-        for workload in self.0.keys() {
-            let ratio = |peer| {
-                let ratio = self.best_ratio(*workload, peer);
-                ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))
-            };
+        for workload in self.workloads() {
+            let ratio = |peer| ratio_text(self.best_ratio(workload, peer));
             let _ = writeln!(
                 table,
                 "{:<18} {} of one that may be promoted, {} of one that does not log",
                 workload.key(),
-                ratio(Peer::Native),
-                ratio(Peer::NativeUnlogged),
+                ratio(Applier::Native),
+                ratio(Applier::NativeUnlogged),
             );
         }
         table

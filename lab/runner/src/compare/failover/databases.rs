@@ -4,14 +4,14 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use serde_json::Value;
-use testkit::bounded_run;
+use testkit::bounded_run::{self, KilledOnDrop};
 use testkit::cluster::{CLIENT, CLIENT_PASSWORD, ChildServer, Cluster, MemberDatabase};
 use testkit::mysql_tree::MysqlTree;
 
@@ -31,7 +31,7 @@ pub(super) struct Databases {
     program: PathBuf,
     commits_per_second: u32,
     /// They run, where the databases are mysqlds.
-    clients: Option<Child>,
+    clients: Option<KilledOnDrop>,
 }
 
 impl Databases {
@@ -97,7 +97,8 @@ impl Databases {
             .arg("--commits-per-second")
             .arg(self.commits_per_second.to_string())
             .stdin(Stdio::null());
-        self.clients = Some(command.spawn().context("cannot start the clients")?);
+        let clients = command.spawn().context("cannot start the clients")?;
+        self.clients = Some(KilledOnDrop(clients));
         Ok(())
     }
 
@@ -117,8 +118,6 @@ impl Databases {
         let pid = Pid::from_child(&clients);
         kill_process(pid, Signal::TERM).context("the clients had ended")?;
         let Some(status) = bounded_run::wait_within(&mut clients, END_LIMIT)? else {
-            clients.kill()?;
-            clients.wait()?;
             bail!("the clients did not end within {END_LIMIT:?}");
         };
         ensure!(status.success(), "the clients ended with {status}");
@@ -126,7 +125,7 @@ impl Databases {
     }
 
     /// Compares the mysqlds' tables, while they run; how many binlogs' ends were cut off in the meantime.
-    pub(super) fn compare(&self, accounts: &Accounts, ring: &Cluster) -> Result<Option<Equal>> {
+    pub(super) fn compare(&self, accounts: &Accounts, ring: &Cluster) -> Result<Option<Verdict>> {
         if !self.mysql {
             return Ok(None);
         }
@@ -156,23 +155,17 @@ impl Databases {
                 .filter(|entry| entry.path().extension().is_some_and(|end| end == "json"))
                 .count();
         }
-        Ok(Some(Equal {
+        Ok(Some(Verdict {
             acknowledged: acknowledged.len() as u64,
-            lost,
-            trimmed,
+            lost: lost.into_iter().map(Value::from).collect(),
+            // They were found equal while the members ran.
+            log_ends: Vec::new(),
+            trimmed: Some(trimmed),
         }))
     }
 
     /// Holds every acknowledged commit against every log, after the members' end.
-    pub(super) fn verdict(
-        &self,
-        accounts: &Accounts,
-        ring: &Cluster,
-        equal: Option<Equal>,
-    ) -> Result<Verdict> {
-        if let Some(equal) = equal {
-            return Ok(equal.into());
-        }
+    pub(super) fn verdict(&self, accounts: &Accounts, ring: &Cluster) -> Result<Verdict> {
         let mut command = Command::new(&self.program);
         command.arg("lost");
         for path in accounts.paths().filter(|path| path.exists()) {
@@ -182,39 +175,8 @@ impl Databases {
             // The folder of a process also holds its configuration.
             command.arg("--data-dir").arg(ring.directory(index));
         }
-        let done = bounded_run::run("embedded_member lost", command, Vec::new(), VERIFY_LIMIT)?;
-        Ok(serde_json::from_str(
-            &done.into_text("embedded_member lost")?,
-        )?)
-    }
-}
-
-impl Drop for Databases {
-    fn drop(&mut self) {
-        if let Some(mut clients) = self.clients.take() {
-            // It may have ended.
-            let _ = clients.kill();
-            let _ = clients.wait();
-        }
-    }
-}
-
-/// What a comparison of the mysqlds found; their tables were the same.
-pub(super) struct Equal {
-    acknowledged: u64,
-    lost: BTreeSet<u64>,
-    trimmed: usize,
-}
-
-impl From<Equal> for Verdict {
-    fn from(equal: Equal) -> Self {
-        Self {
-            acknowledged: equal.acknowledged,
-            lost: equal.lost.into_iter().map(Value::from).collect(),
-            // They were found equal while the members ran.
-            log_ends: Vec::new(),
-            trimmed: Some(equal.trimmed),
-        }
+        let text = bounded_run::text("embedded_member lost", command, VERIFY_LIMIT)?;
+        Ok(serde_json::from_str(&text)?)
     }
 }
 

@@ -7,7 +7,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use indicatif::ProgressBar;
 use testkit::bounded_run::Finished;
 use testkit::cluster::{Cluster, ClusterOptions, Level, MemberDatabase, MemberOptions};
 use testkit::distance;
@@ -31,7 +30,6 @@ pub(super) struct Scene {
     place: Place,
     heartbeat_ms: u64,
     stop: Arc<AtomicBool>,
-    bar: ProgressBar,
 }
 
 impl Scene {
@@ -42,7 +40,6 @@ impl Scene {
         place: Place,
         heartbeat_ms: u64,
         stop: Arc<AtomicBool>,
-        bar: ProgressBar,
     ) -> Result<Self> {
         let databases = Databases::new(options, programs);
         let mut databases_of_members = Vec::new();
@@ -66,7 +63,6 @@ impl Scene {
             place,
             heartbeat_ms,
             stop,
-            bar,
         };
         scene.lose(options.loss_percent / 100.0);
         scene.say("starting the members");
@@ -83,25 +79,10 @@ impl Scene {
         Ok(scene)
     }
 
-    /// One more of the measurements is done.
-    pub(super) fn done(&self) {
-        self.bar.inc(1);
-    }
-
+    /// Reports what happens.
     pub(super) fn say(&self, what: &str) {
-        self.bar.set_message(format!(
-            "{:?}, heartbeat {} ms: {what}",
-            self.place, self.heartbeat_ms
-        ));
-        // Without a terminal the bar is invisible.
-        if self.bar.is_hidden() {
-            eprintln!(
-                "{}: {:?}, heartbeat {} ms: {what}",
-                self.bar.position(),
-                self.place,
-                self.heartbeat_ms
-            );
-        }
+        let (place, heartbeat) = (self.place, self.heartbeat_ms);
+        eprintln!("compare: {place:?}, heartbeat {heartbeat} ms: {what}");
     }
 
     pub(super) fn name(&self, index: usize) -> &str {
@@ -278,12 +259,15 @@ impl Scene {
         self.wait_until("everything is equal", |scene| {
             Ok(scene.ring.logs_are_level() && scene.ring.same_executed().is_ok())
         })?;
-        let equal = self.databases.compare(&self.accounts, &self.ring);
-        let equal = equal.map_err(|error| self.failure(&format!("{error:#}")))?;
+        let compared = self.databases.compare(&self.accounts, &self.ring);
+        let compared = compared.map_err(|error| self.failure(&format!("{error:#}")))?;
         for index in 0..self.ring.size() {
             self.kill(index, Death::ProcessKilled)?;
         }
-        let verdict = self.databases.verdict(&self.accounts, &self.ring, equal)?;
+        let verdict = match compared {
+            Some(verdict) => verdict,
+            None => self.databases.verdict(&self.accounts, &self.ring)?,
+        };
         if !verdict.lost.is_empty() {
             let folder = self.ring.keep_folder().display().to_string();
             eprintln!("the members' files are kept in {folder}");

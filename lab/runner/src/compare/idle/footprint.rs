@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 pub(super) struct Footprint {
     pub(super) memory: Memory,
     /// Of each of its threads, by its number.
-    threads: BTreeMap<u32, Thread>,
+    threads: BTreeMap<u32, Activity>,
 }
 
 /// Memory in kibibytes.
@@ -22,13 +22,6 @@ pub(super) struct Memory {
     pub(super) own: u64,
     /// Shared pages divided by those that share them.
     pub(super) proportional: u64,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Thread {
-    ran_nanos: u64,
-    /// How often it waited for something, and so was woken.
-    waits: u64,
 }
 
 /// What a process did between two moments.
@@ -63,16 +56,6 @@ impl Footprint {
         Ok(Self { memory, threads })
     }
 
-    /// Of a process with one thread, which takes so much memory and has done so much.
-    #[cfg(test)]
-    pub(super) fn made(memory: Memory, ran_nanos: u64, waits: u64) -> Self {
-        let thread = Thread { ran_nanos, waits };
-        Self {
-            memory,
-            threads: BTreeMap::from([(1, thread)]),
-        }
-    }
-
     /// How many threads it has.
     pub(super) fn threads(&self) -> usize {
         self.threads.len()
@@ -104,14 +87,26 @@ fn memory(rollup: &str) -> Option<Memory> {
 }
 
 /// `schedstat` and `status` of a thread.
-fn parse(schedstat: &str, status: &str) -> Option<Thread> {
+fn parse(schedstat: &str, status: &str) -> Option<Activity> {
     let waits = status
         .lines()
         .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-    Some(Thread {
+    Some(Activity {
         ran_nanos: schedstat.split_whitespace().next()?.parse().ok()?,
         waits: waits?.trim().parse().ok()?,
     })
+}
+
+#[cfg(test)]
+impl Footprint {
+    /// Of a process with one thread, which takes so much memory and has done so much.
+    pub(super) fn made(memory: Memory, ran_nanos: u64, waits: u64) -> Self {
+        let thread = Activity { ran_nanos, waits };
+        Self {
+            memory,
+            threads: BTreeMap::from([(1, thread)]),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -132,7 +127,7 @@ mod tests {
         assert_eq!(memory(rollup), Some(expected));
         assert_eq!(memory("Rss: what\n"), None);
         let status = "Name:\tx\nvoluntary_ctxt_switches:\t7\nnonvoluntary_ctxt_switches:\t9\n";
-        let thread = Thread {
+        let thread = Activity {
             ran_nanos: 12,
             waits: 7,
         };

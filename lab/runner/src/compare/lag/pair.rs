@@ -42,7 +42,7 @@ pub(super) struct Pair<'a> {
 
 impl Bed {
     pub(super) fn make(tree: &MysqlTree, workload: Workload) -> Result<Self> {
-        let template = Template::make(tree, |server| {
+        let template = Template::of_followers(tree, |server| {
             server.client().sql(
                 "CREATE DATABASE probe; CREATE TABLE probe.written (id INT PRIMARY KEY, at DATETIME(6) NOT NULL); \
                  INSERT INTO probe.written VALUES (1, SYSDATE(6))",
@@ -101,15 +101,11 @@ impl Pair<'_> {
     /// Has the primary take a load of this rate for so long, and reads the lag in the meantime; then the follower catches up.
     pub(super) fn hold(
         &self,
-        rate: Rate,
+        per_second: Rate,
         clients: u32,
         duration: Duration,
         seed: u32,
     ) -> Result<Point> {
-        let per_second = match rate {
-            Rate::All => None,
-            Rate::PerSecond(rate) => Some(rate),
-        };
         let before = self.executed()?;
         let began = Instant::now();
         let pace = |interval, from| Pace {

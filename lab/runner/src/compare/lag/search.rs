@@ -11,14 +11,8 @@ const KEEPS_UP: Duration = Duration::from_secs(1);
 /// The search ends when the highest rate that is kept is known to this factor.
 const CLOSE: f64 = 1.1;
 
-/// How much a primary is asked to take.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Rate {
-    /// As much as it can.
-    All,
-    /// So many transactions a second.
-    PerSecond(f64),
-}
+/// Transactions per second; without a number, all that the primary takes.
+pub(super) type Rate = Option<f64>;
 
 /// A rate that was held.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -43,7 +37,7 @@ impl Point {
 #[derive(Debug)]
 pub(super) struct Search {
     left: u32,
-    points: Vec<Point>,
+    pub(super) points: Vec<Point>,
 }
 
 impl Search {
@@ -64,23 +58,15 @@ impl Search {
         let not_kept = self.points.iter().filter(|point| !point.is_kept());
         let Some(too_high) = not_kept.map(|point| point.per_second).reduce(f64::min) else {
             // Everything was kept, or nothing was tried yet.
-            return self.points.is_empty().then_some(Rate::All);
+            return self.points.is_empty().then_some(None);
         };
         let kept = self.highest_kept().unwrap_or(0.0);
-        (too_high > kept * CLOSE).then_some(Rate::PerSecond((kept + too_high) / 2.0))
-    }
-
-    pub(super) fn measured(&mut self, point: Point) {
-        self.points.push(point);
+        (too_high > kept * CLOSE).then_some(Some((kept + too_high) / 2.0))
     }
 
     /// The highest rate that was kept so far.
     pub(super) fn highest_kept(&self) -> Option<f64> {
         highest_kept(&self.points)
-    }
-
-    pub(super) fn into_points(self) -> Vec<Point> {
-        self.points
     }
 }
 
@@ -88,15 +74,6 @@ impl Search {
 pub(super) fn highest_kept(points: &[Point]) -> Option<f64> {
     let kept = points.iter().filter(|point| point.is_kept());
     kept.map(|point| point.per_second).reduce(f64::max)
-}
-
-impl fmt::Display for Rate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::All => write!(f, "all that the primary takes"),
-            Self::PerSecond(rate) => write!(f, "{rate:.0} transactions/s"),
-        }
-    }
 }
 
 impl fmt::Display for Point {
@@ -116,21 +93,17 @@ mod tests {
     /// A follower that keeps up with so many a second, of a primary that takes 4000.
     fn highest(keeps: f64, rates: u32) -> (Option<f64>, usize) {
         let mut search = Search::new(rates);
-        while let Some(rate) = search.next() {
-            let asked = match rate {
-                Rate::All => None,
-                Rate::PerSecond(rate) => Some(rate),
-            };
+        while let Some(asked) = search.next() {
             let per_second = asked.unwrap_or(4000.0);
             let lag = if per_second <= keeps { 30.0 } else { 9000.0 };
-            search.measured(Point {
+            search.points.push(Point {
                 asked,
                 per_second,
                 lag_ms: Percentiles::of([lag]).unwrap(),
                 caught_up_after_s: 0.0,
             });
         }
-        (search.highest_kept(), search.into_points().len())
+        (search.highest_kept(), search.points.len())
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! Account statements, and the copy of another server's data, which logs in with an account.
 
 use crate::accounts::AccountChange;
-use crate::statement::tokens::Token;
 use crate::statement::{Parser, Statement};
 
 /// `CLONE INSTANCE FROM`: the donor's address and account.
@@ -15,16 +14,16 @@ pub(crate) struct CopyRequest {
 
 impl Parser<'_> {
     /// After `CREATE USER` or `DROP USER`. Other options are ignored.
-    pub(super) fn account(&mut self, creates: bool) -> Statement {
-        let change = match creates {
-            true => self.created_account(),
-            false => self.dropped_account(),
-        };
+    pub(super) fn account(
+        &mut self,
+        change: fn(&mut Self) -> Option<AccountChange>,
+    ) -> Option<Statement> {
+        let change = change(self).unwrap_or(AccountChange::Other);
         self.rest = &[];
-        Statement::Accounts(change.unwrap_or(AccountChange::Other))
+        Some(Statement::Accounts(change))
     }
 
-    fn created_account(&mut self) -> Option<AccountChange> {
+    pub(super) fn created_account(&mut self) -> Option<AccountChange> {
         let user = self.user_of_any_host()?;
         let password = match self.words("IDENTIFIED BY") {
             true => self.text()?,
@@ -33,7 +32,7 @@ impl Parser<'_> {
         Some(AccountChange::Create { user, password })
     }
 
-    fn dropped_account(&mut self) -> Option<AccountChange> {
+    pub(super) fn dropped_account(&mut self) -> Option<AccountChange> {
         let if_exists = self.words("IF EXISTS");
         let user = self.user_of_any_host()?;
         Some(AccountChange::Drop { user, if_exists })
@@ -42,59 +41,31 @@ impl Parser<'_> {
     /// `'name'@'%'`.
     fn user_of_any_host(&mut self) -> Option<String> {
         let user = self.text()?;
-        (self.take_sign('@') && self.text()? == "%").then_some(user)
+        (self.words("@") && self.text()? == "%").then_some(user)
     }
 
     /// After `GRANT`.
     pub(super) fn grant(&mut self) -> Option<Statement> {
-        self.words("BACKUP_ADMIN ON").then_some(())?;
-        (self.take_sign('*') && self.take_sign('.') && self.take_sign('*')).then_some(())?;
-        self.words("TO").then_some(())?;
+        self.phrase("BACKUP_ADMIN ON * . * TO")?;
         let user = self.user_of_any_host()?;
         Some(Statement::Accounts(AccountChange::GrantBackup { user }))
     }
 
-    /// After `SELECT`: the two queries about accounts.
-    pub(super) fn question_about_accounts(&mut self) -> Option<Statement> {
-        if self.words("COUNT") {
-            (self.take_sign('(') && self.take_sign('*') && self.take_sign(')')).then_some(())?;
-            self.accounts_table("user")?;
-            self.take_sign('=').then_some(())?;
-            return Some(Statement::CountAccounts(self.text()?));
-        }
-        self.words("user").then_some(())?;
-        self.accounts_table("host")?;
-        (self.take_sign('=') && self.text()? == "%").then_some(())?;
-        self.words("AND user LIKE").then_some(())?;
-        Some(Statement::AccountsLike(self.text()?))
-    }
-
-    /// `FROM mysql.user WHERE`, and a column.
-    fn accounts_table(&mut self, column: &str) -> Option<()> {
-        self.words("FROM mysql").then_some(())?;
-        (self.take_sign('.') && self.words("user WHERE") && self.words(column)).then_some(())
-    }
-
     /// After `CLONE`.
     pub(super) fn copy(&mut self) -> Option<Statement> {
-        self.words("INSTANCE FROM").then_some(())?;
+        self.phrase("INSTANCE FROM")?;
         let user = self.text()?;
-        self.take_sign('@').then_some(())?;
+        self.phrase("@")?;
         let host = self.text()?;
-        self.take_sign(':').then_some(())?;
+        self.phrase(":")?;
         let port = u16::try_from(self.number()?).ok()?;
-        self.words("IDENTIFIED BY").then_some(())?;
+        self.phrase("IDENTIFIED BY")?;
         Some(Statement::Copy(CopyRequest {
             user,
             password: self.text()?,
             host,
             port,
         }))
-    }
-
-    /// True if a query about accounts is next.
-    pub(super) fn asks_for_accounts(&self) -> bool {
-        matches!(self.rest.first(), Some(Token::Word(word)) if ["COUNT", "user"].contains(&&word[..]))
     }
 }
 

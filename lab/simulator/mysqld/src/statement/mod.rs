@@ -6,7 +6,7 @@ mod tokens;
 
 use crate::accounts::AccountChange;
 pub(crate) use crate::statement::accounts::CopyRequest;
-pub(crate) use crate::statement::replication::{SourceChange, Threads};
+pub(crate) use crate::statement::replication::SourceChange;
 use crate::statement::tokens::{Token, tokens};
 
 /// A session's statement.
@@ -23,7 +23,6 @@ pub(crate) enum Statement {
     ShowBinaryLogs,
     ShowBinaryLogStatus,
     ShowReplicaStatus,
-    ShowTables,
     FlushBinaryLogs,
     PurgeTo(String),
     Kill {
@@ -33,19 +32,12 @@ pub(crate) enum Statement {
     InstallPlugin(String),
     ChangeSource(SourceChange),
     /// The channel of this name, or all of them; also in the following variants.
-    StartReplica {
-        threads: Threads,
-        channel: Option<String>,
-    },
-    StopReplica {
-        threads: Threads,
-        channel: Option<String>,
-    },
+    /// True for the receiver alone; and the channel.
+    StartReplica(bool, Option<String>),
+    StopReplica(bool, Option<String>),
     /// Completely with the channel, or only its relay log.
-    ResetReplica {
-        all: bool,
-        channel: Option<String>,
-    },
+    /// True for `ALL`; and the channel.
+    ResetReplica(bool, Option<String>),
     /// `SELECT GET_LOCK('name', 0)`.
     GetLock(String),
     Begin,
@@ -193,7 +185,7 @@ impl Statement {
         let all = tokens(text)?;
         let mut rest = Parser { rest: &all };
         let statement = rest.statement()?;
-        rest.take_sign(';');
+        rest.words(";");
         rest.rest.is_empty().then_some(statement)
     }
 }
@@ -216,7 +208,7 @@ impl Parser<'_> {
                 .words("BINARY LOGS")
                 .then_some(Statement::FlushBinaryLogs),
             "PURGE" => {
-                self.words("BINARY LOGS TO").then_some(())?;
+                self.phrase("BINARY LOGS TO")?;
                 Some(Statement::PurgeTo(self.text()?))
             }
             "KILL" => {
@@ -226,29 +218,29 @@ impl Parser<'_> {
                 Some(Statement::Kill { query, session })
             }
             "INSTALL" => {
-                self.words("PLUGIN").then_some(())?;
+                self.phrase("PLUGIN")?;
                 let name = self.word()?;
-                self.words("SONAME").then_some(())?;
+                self.phrase("SONAME")?;
                 self.text()?;
                 Some(Statement::InstallPlugin(name))
             }
             "CHANGE" => self.change_source(),
             "START" if self.words("TRANSACTION") => Some(Statement::Begin),
             "START" => {
-                let (threads, channel) = self.replica_threads()?;
-                Some(Statement::StartReplica { threads, channel })
+                let (receiver_only, channel) = self.replica_threads()?;
+                Some(Statement::StartReplica(receiver_only, channel))
             }
             "STOP" => {
-                let (threads, channel) = self.replica_threads()?;
-                Some(Statement::StopReplica { threads, channel })
+                let (receiver_only, channel) = self.replica_threads()?;
+                Some(Statement::StopReplica(receiver_only, channel))
             }
             "BEGIN" => Some(Statement::Begin),
             "COMMIT" => Some(Statement::Commit),
             "ROLLBACK" => Some(Statement::Rollback),
             "SHUTDOWN" => Some(Statement::Shutdown),
             "INSERT" => self.append(),
-            "CREATE" if self.words("USER") => Some(self.account(true)),
-            "DROP" if self.words("USER") => Some(self.account(false)),
+            "CREATE" if self.words("USER") => self.account(Self::created_account),
+            "DROP" if self.words("USER") => self.account(Self::dropped_account),
             "GRANT" => self.grant(),
             "CLONE" => self.copy(),
             _ => None,
@@ -257,73 +249,64 @@ impl Parser<'_> {
 
     /// `SELECT value FROM sim.lists WHERE id = 1 ORDER BY position`, or values without a table.
     fn select(&mut self) -> Option<Statement> {
-        if self.words("value FROM sim") {
-            self.take_sign('.').then_some(())?;
-            self.words("lists WHERE id").then_some(())?;
-            self.take_sign('=').then_some(())?;
+        if self.words("value FROM sim . lists WHERE id =") {
             let list = self.number()?;
-            self.words("ORDER BY position").then_some(())?;
+            self.phrase("ORDER BY position")?;
             return Some(Statement::ReadList(list));
         }
-        if self.asks_for_accounts() {
-            return self.question_about_accounts();
+        if self.words("COUNT ( * ) FROM mysql . user WHERE user =") {
+            return Some(Statement::CountAccounts(self.text()?));
         }
-        if self.words("GET_LOCK") {
-            self.take_sign('(').then_some(())?;
+        if self.words("user FROM mysql . user WHERE host =") {
+            (self.text()? == "%" && self.words("AND user LIKE")).then_some(())?;
+            return Some(Statement::AccountsLike(self.text()?));
+        }
+        if self.words("GET_LOCK (") {
             let name = self.text()?;
             // A wait is not supported.
-            (self.take_sign(',') && self.number()? == 0 && self.take_sign(')')).then_some(())?;
+            self.phrase(", 0 )")?;
             return Some(Statement::GetLock(name));
         }
-        let mut values = vec![self.value()?];
-        while self.take_sign(',') {
-            values.push(self.value()?);
-        }
-        Some(Statement::Select(values))
+        Some(Statement::Select(self.listed(Self::value)?))
     }
 
     /// `INSERT INTO sim.lists SELECT 1, COUNT(*) + 1, 5 FROM sim.lists WHERE id = 1 FOR UPDATE`: appends 5 to list 1.
     fn append(&mut self) -> Option<Statement> {
-        let table =
-            |this: &mut Self| this.words("sim") && this.take_sign('.') && this.words("lists");
-        (self.words("INTO") && table(self) && self.words("SELECT")).then_some(())?;
+        self.phrase("INTO sim . lists SELECT")?;
         let list = self.number()?;
-        (self.take_sign(',') && self.words("COUNT")).then_some(())?;
-        (self.take_sign('(') && self.take_sign('*') && self.take_sign(')')).then_some(())?;
-        (self.take_sign('+') && self.number()? == 1 && self.take_sign(',')).then_some(())?;
+        self.phrase(", COUNT ( * ) + 1 ,")?;
         let value = self.number()?;
-        (self.words("FROM") && table(self) && self.words("WHERE id")).then_some(())?;
-        (self.take_sign('=') && self.number()? == list && self.words("FOR UPDATE")).then_some(())?;
+        self.phrase("FROM sim . lists WHERE id =")?;
+        (self.number()? == list && self.words("FOR UPDATE")).then_some(())?;
         Some(Statement::Append { list, value })
     }
 
     fn set(&mut self) -> Option<Statement> {
-        let mut assignments = Vec::new();
         let mut scope = Scope::Session;
-        loop {
+        let assignments = self.listed(|this| {
             // A keyword applies up to the next one.
-            scope = self.scope().unwrap_or(scope);
-            let (scope, name) = match self.take_sign('@') {
-                false => (scope, self.word()?),
-                true if self.take_sign('@') => {
-                    let named = self.scope();
-                    let _ = named.is_some() && self.take_sign('.');
-                    (named.unwrap_or(Scope::Session), self.word()?)
-                }
-                true => (Scope::User, self.word()?),
+            scope = this.scope().unwrap_or(scope);
+            let (scope, name) = match this.words("@") {
+                false => (scope, this.word()?),
+                true if this.words("@") => this.system_variable()?,
+                true => (Scope::User, this.word()?),
             };
-            let _ = self.take_sign(':');
-            self.take_sign('=').then_some(())?;
-            let value = self.value()?;
-            assignments.push(Assignment {
+            this.words(":");
+            this.phrase("=")?;
+            Some(Assignment {
                 scope,
                 name: name.to_lowercase(),
-                value,
-            });
-            if !self.take_sign(',') {
-                return Some(Statement::Set(assignments));
-            }
-        }
+                value: this.value()?,
+            })
+        });
+        Some(Statement::Set(assignments?))
+    }
+
+    /// After `@@`.
+    fn system_variable(&mut self) -> Option<(Scope, String)> {
+        let scope = self.scope();
+        let _ = scope.is_some() && self.words(".");
+        Some((scope.unwrap_or(Scope::Session), self.word()?))
     }
 
     fn scope(&mut self) -> Option<Scope> {
@@ -342,18 +325,13 @@ impl Parser<'_> {
         match self.next()? {
             Token::Number(number) => Some(Value::Number(number)),
             Token::Text(text) => Some(Value::Text(text)),
-            Token::Sign('@') if self.take_sign('@') => {
-                let scope = self.scope();
-                let _ = scope.is_some() && self.take_sign('.');
-                let name = self.word()?.to_lowercase();
-                Some(match scope {
-                    Some(Scope::Global) => Value::Global(name),
-                    _ => Value::Session(name),
-                })
-            }
+            Token::Sign('@') if self.words("@") => Some(match self.system_variable()? {
+                (Scope::Global, name) => Value::Global(name.to_lowercase()),
+                (_, name) => Value::Session(name.to_lowercase()),
+            }),
             Token::Sign('@') => Some(Value::User(self.word()?.to_lowercase())),
             Token::Word(word) => {
-                if !(self.take_sign('(') && self.take_sign(')')) {
+                if !self.words("( )") {
                     return Some(Value::Word(word));
                 }
                 match &word.to_ascii_uppercase()[..] {
@@ -379,15 +357,11 @@ impl Parser<'_> {
         if let Some((_, statement)) = plain.into_iter().find(|(words, _)| self.words(words)) {
             return Some(statement);
         }
-        if self.words("TABLES") {
-            self.rest = &[];
-            return Some(Statement::ShowTables);
-        }
-        let _ = self.words("GLOBAL");
+        self.words("GLOBAL");
         if self.words("VARIABLES") {
             return Some(Statement::ShowVariables(self.filter()?));
         }
-        self.words("STATUS").then_some(())?;
+        self.phrase("STATUS")?;
         Some(Statement::ShowStatus(self.filter()?))
     }
 
@@ -398,27 +372,22 @@ impl Parser<'_> {
         if self.words("LIKE") {
             return Some(Filter::Like(self.text()?));
         }
-        self.words("WHERE Variable_name").then_some(())?;
-        if self.take_sign('=') {
+        self.phrase("WHERE Variable_name")?;
+        if self.words("=") {
             return Some(Filter::In(vec![self.text()?]));
         }
-        (self.words("IN") && self.take_sign('(')).then_some(())?;
-        let mut names = vec![self.text()?];
-        while self.take_sign(',') {
-            names.push(self.text()?);
-        }
-        self.take_sign(')').then_some(Filter::In(names))
+        self.phrase("IN (")?;
+        let names = self.listed(Self::text)?;
+        self.words(")").then_some(Filter::In(names))
     }
 
     fn reset(&mut self) -> Option<Statement> {
         if self.words("PERSIST") {
-            let _ = self.words("IF EXISTS");
+            self.words("IF EXISTS");
             return Some(Statement::ResetPersist(self.word()?.to_lowercase()));
         }
-        self.words("REPLICA").then_some(())?;
-        let all = self.words("ALL");
-        let channel = self.channel()?;
-        Some(Statement::ResetReplica { all, channel })
+        self.phrase("REPLICA")?;
+        Some(Statement::ResetReplica(self.words("ALL"), self.channel()?))
     }
 
     fn next(&mut self) -> Option<Token> {
@@ -427,27 +396,31 @@ impl Parser<'_> {
         Some(first.clone())
     }
 
-    /// Consumes these words if they are next.
+    /// Items with commas between them.
+    fn listed<T>(&mut self, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        let mut items = vec![item(self)?];
+        while self.words(",") {
+            items.push(item(self)?);
+        }
+        Some(items)
+    }
+
+    /// Consumes these words, which must be next.
+    fn phrase(&mut self, words: &str) -> Option<()> {
+        self.words(words).then_some(())
+    }
+
+    /// Consumes these words, numbers and signs if they are next.
     fn words(&mut self, words: &str) -> bool {
         let mut rest = self.rest;
         for word in words.split(' ') {
             match rest.split_first() {
-                Some((first, after)) if first.is_word(word) => rest = after,
+                Some((first, after)) if first.is(word) => rest = after,
                 _ => return false,
             }
         }
         self.rest = rest;
         true
-    }
-
-    fn take_sign(&mut self, sign: char) -> bool {
-        match self.rest.split_first() {
-            Some((Token::Sign(own), rest)) if *own == sign => {
-                self.rest = rest;
-                true
-            }
-            _ => false,
-        }
     }
 
     fn word(&mut self) -> Option<String> {
@@ -526,25 +499,16 @@ mod tests {
                 "CHANGE REPLICATION SOURCE TO SOURCE_HOST = 'h', SOURCE_PORT = 1 FOR CHANNEL 'witness'",
                 Statement::ChangeSource(SourceChange {
                     channel: "witness".to_owned(),
-                    host: Some("h".to_owned()),
-                    port: Some(1),
-                    user: None,
-                    password: None,
+                    options: vec![
+                        ("SOURCE_HOST".to_owned(), Value::Text("h".to_owned())),
+                        ("SOURCE_PORT".to_owned(), Value::Number(1)),
+                    ],
                 }),
             ),
-            (
-                "STOP REPLICA IO_THREAD",
-                Statement::StopReplica {
-                    threads: Threads::Receiver,
-                    channel: None,
-                },
-            ),
+            ("STOP REPLICA IO_THREAD", Statement::StopReplica(true, None)),
             (
                 "START REPLICA FOR CHANNEL 'witness'",
-                Statement::StartReplica {
-                    threads: Threads::Both,
-                    channel: Some("witness".to_owned()),
-                },
+                Statement::StartReplica(false, Some("witness".to_owned())),
             ),
             (
                 "SELECT GET_LOCK('x', 0)",

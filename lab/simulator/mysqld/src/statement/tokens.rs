@@ -14,8 +14,14 @@ pub(super) enum Token {
 }
 
 impl Token {
-    pub(super) fn is_word(&self, word: &str) -> bool {
-        matches!(self, Self::Word(own) if own.eq_ignore_ascii_case(word))
+    /// True if it is this word, number or sign.
+    pub(super) fn is(&self, piece: &str) -> bool {
+        match self {
+            Self::Word(own) => own.eq_ignore_ascii_case(piece),
+            Self::Number(own) => piece == own.to_string(),
+            Self::Sign(own) => piece == own.to_string(),
+            Self::Text(_) => false,
+        }
     }
 }
 
