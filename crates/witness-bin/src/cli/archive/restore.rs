@@ -195,10 +195,8 @@ pub(super) async fn until_a_signal(
     watching: Arc<dyn Watching>,
 ) -> Result<Restored, RestoreError> {
     let stop = CancellationToken::new();
-    let signals = StopSignals::new().map_err(|source| ServerError::Io {
-        what: "cannot receive signals".to_owned(),
-        source,
-    })?;
+    let signals = StopSignals::new()
+        .map_err(|source| ServerError::Io("cannot receive signals".to_owned(), source))?;
     let listening = tokio::spawn({
         let (mut signals, stop) = (signals, stop.clone());
         async move {
