@@ -34,21 +34,11 @@ pub enum ArchiveError {
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// The log's bytes are invalid, or cannot be read or stored.
-    #[error("{piece}: {error}")]
-    Seal {
-        /// The piece.
-        piece: PieceName,
-        /// The cause.
-        error: SealError,
-    },
+    #[error("{0}: {1}")]
+    Seal(PieceName, SealError),
     /// A manifest in the archive is unusable.
-    #[error("the archive's manifest {name}: {error}")]
-    Manifest {
-        /// Its name.
-        name: String,
-        /// The cause.
-        error: ManifestError,
-    },
+    #[error("the archive's manifest {0}: {1}")]
+    Manifest(String, ManifestError),
     /// The archive and this log have different entries at one index.
     #[error(
         "the archive has entry {archived} where this log has {here}: this member has missed a repair of the quorum, or the file in which they part is purged, or it is the archive of another log"
@@ -72,10 +62,8 @@ impl ArchiveError {
     fn is_of_no_manifest(&self) -> bool {
         matches!(
             self,
-            Self::Manifest {
-                error: ManifestError::Unreadable(_) | ManifestError::NoHash,
-                ..
-            } | Self::Storage(StorageError::NotFound(_))
+            Self::Manifest(_, ManifestError::Unreadable(_) | ManifestError::NoHash)
+                | Self::Storage(StorageError::NotFound(_))
         )
     }
 }
@@ -121,7 +109,6 @@ struct Known {
 
 impl Archiver {
     /// Does not access the storage yet.
-    #[must_use]
     pub fn new(storage: Storage, log: LogHandle, ring: RingId, member: MemberId) -> Self {
         Self {
             storage,
@@ -145,14 +132,12 @@ impl Archiver {
     }
 
     /// The member that archived the last piece, as last read.
-    #[must_use]
     pub fn last_archived_by(&self) -> Option<MemberId> {
         Some(self.known.as_ref()?.last.as_ref()?.archived_by)
     }
 
     /// End of the archive's gapless part in this log, as last read: the log before it may be purged. `None` also where a committed entry
     /// shows that the archive is not this log's.
-    #[must_use]
     pub fn archived(&self, mark: Option<OpId>) -> Option<LogPlace> {
         let known = self.known.as_ref();
         let known = known.filter(|known| self.assert_same(known.ends_with, mark).is_ok())?;
@@ -410,8 +395,8 @@ impl Archiver {
     async fn manifest_of(&self, piece: PieceName) -> Result<Manifest, ArchiveError> {
         let name = piece.manifest();
         let bytes = self.storage.read(&name, MAX_MANIFEST_BYTES).await?;
-        Manifest::read(&bytes, piece, self.ring)
-            .map_err(|error| ArchiveError::Manifest { name, error })
+        Manifest::read(&bytes, piece, Some(self.ring))
+            .map_err(|error| ArchiveError::Manifest(name, error))
     }
 
     async fn store_bytes(
@@ -429,7 +414,7 @@ impl Archiver {
             _hold: hold,
         };
         let new = NewObject::of(piece, self.recipients.clone());
-        let upload = (self.storage).upload(new.name(), runtime, self.bytes_per_second);
+        let upload = (self.storage).upload(&new.name, runtime, self.bytes_per_second);
         let sealed = spawn_blocking(move || {
             let mut upload = upload;
             let sealed = seal(new, from, &mut upload)?;
@@ -440,7 +425,7 @@ impl Archiver {
             let stopped = io::Error::other(format!("it was stopped: {panic}"));
             Err(SealError::Io(stopped))
         });
-        sealed.map_err(|error| ArchiveError::Seal { piece, error })
+        sealed.map_err(|error| ArchiveError::Seal(piece, error))
     }
 }
 

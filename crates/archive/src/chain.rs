@@ -16,13 +16,11 @@ pub struct Run {
 
 impl Run {
     /// Start of its first piece.
-    #[must_use]
     pub fn begins(&self) -> Option<LogPlace> {
         self.pieces.first().map(PieceName::begins)
     }
 
     /// Where the log continues after its last piece.
-    #[must_use]
     pub fn continues_at(&self) -> Option<LogPlace> {
         self.pieces.last().map(PieceName::continues_at)
     }
@@ -33,16 +31,6 @@ impl Run {
 pub struct Pieces {
     by_timeline: BTreeMap<Timeline, BTreeMap<FileNumber, BTreeSet<PieceName>>>,
     begins: BTreeSet<Begin>,
-}
-
-impl FromIterator<PieceName> for Pieces {
-    fn from_iter<I: IntoIterator<Item = PieceName>>(names: I) -> Self {
-        let mut pieces = Self::default();
-        for name in names {
-            pieces.add(name);
-        }
-        pieces
-    }
 }
 
 impl Pieces {
@@ -66,7 +54,6 @@ impl Pieces {
 
     /// The first file of a history since the archive was pruned; `None` if it never was. A repair may fall back to before the begin of the
     /// history that it ends; the new history then begins earlier.
-    #[must_use]
     pub fn begin(&self, timeline: Timeline) -> Option<FileNumber> {
         self.until(timeline).into_iter().fold(None, |begin, of| {
             let own = self.by_timeline.get(&of);
@@ -122,7 +109,6 @@ impl Pieces {
     }
 
     /// The newest history, in which the ring's log continues.
-    #[must_use]
     pub fn newest(&self) -> Option<Timeline> {
         let begins = self.begins.last().map(|begin| begin.timeline);
         self.timelines().last().max(begins)
@@ -130,7 +116,6 @@ impl Pieces {
 
     /// A history as archived: one run if it has no gap. It includes the previous history's files up to its own first file, without pruned
     /// files.
-    #[must_use]
     pub fn history(&self, timeline: Timeline) -> Vec<Run> {
         let mut files: BTreeMap<FileNumber, Vec<PieceName>> = BTreeMap::new();
         for of in self.until(timeline) {
@@ -149,7 +134,6 @@ impl Pieces {
     }
 
     /// Where archiving continues: after the last run of the newest history. `None` if the archive is empty.
-    #[must_use]
     pub fn continues_at(&self) -> Option<LogPlace> {
         self.history(self.newest()?).last()?.continues_at()
     }
@@ -157,7 +141,6 @@ impl Pieces {
     /// Pieces of files that are also archived whole. They may be deleted: every history stays the same, and an archiver that continues
     /// after one of them, by an older listing, adds no new bytes. Without a whole file, no piece may be deleted, even if another has its
     /// bytes: an archiver may be continuing after it.
-    #[must_use]
     pub fn superfluous(&self) -> Vec<PieceName> {
         let mut superfluous = Vec::new();
         for pieces in self.by_timeline.values().flat_map(BTreeMap::values) {
@@ -247,10 +230,7 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn at(file: u64, offset: u64) -> LogPlace {
-        LogPlace {
-            file: number(file),
-            offset,
-        }
+        LogPlace::new(number(file), offset)
     }
 
     /// `2/7:0-90!`: history 2, file 7, bytes 0 to 90, closed.
@@ -264,6 +244,16 @@ pub(crate) mod tests {
             start: start.parse().unwrap(),
             end: end.parse().unwrap(),
             closed: text.ends_with('!'),
+        }
+    }
+
+    impl FromIterator<PieceName> for Pieces {
+        fn from_iter<I: IntoIterator<Item = PieceName>>(names: I) -> Self {
+            let mut pieces = Self::default();
+            for name in names {
+                pieces.add(name);
+            }
+            pieces
         }
     }
 

@@ -59,7 +59,6 @@ pub struct Hash(pub [u8; 32]);
 
 impl Hash {
     /// Hashes bytes.
-    #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
@@ -235,7 +234,6 @@ impl Event {
 
 impl ContentsReader {
     /// For a piece with this start offset in its file.
-    #[must_use]
     pub fn from(begin: u64) -> Self {
         Self {
             offset: begin,

@@ -33,13 +33,8 @@ pub enum Encryption {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EncryptionError {
     /// A recipients or identities file is unusable.
-    #[error("{}: {why}", file.display())]
-    KeyFile {
-        /// The file.
-        file: PathBuf,
-        /// The cause.
-        why: KeyFileError,
-    },
+    #[error("{}: {}", .0.display(), .1)]
+    KeyFile(PathBuf, KeyFileError),
     /// It is encrypted, and no identity is given.
     #[error("it is encrypted, and no identity is given")]
     NoIdentity,
@@ -105,10 +100,7 @@ impl From<io::Error> for KeyFileError {
 
 impl KeyFileError {
     fn of(self, file: &Path) -> EncryptionError {
-        EncryptionError::KeyFile {
-            file: file.to_owned(),
-            why: self,
-        }
+        EncryptionError::KeyFile(file.to_owned(), self)
     }
 }
 
@@ -193,7 +185,6 @@ impl Identities {
     }
 
     /// True if there is no identity.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -493,7 +484,7 @@ mod tests {
 
     fn why_of(error: &EncryptionError) -> KeyFileError {
         match error {
-            EncryptionError::KeyFile { why, .. } => why.clone(),
+            EncryptionError::KeyFile(_, why) => why.clone(),
             other => panic!("{other}"),
         }
     }

@@ -159,7 +159,6 @@ pub struct Archiving {
 
 impl Manifest {
     /// The manifest of a stored piece.
-    #[must_use]
     pub fn of(piece: PieceName, contents: &Contents, object: Object, archiving: Archiving) -> Self {
         let micros = |CommitTimestamp(micros): CommitTimestamp| micros;
         let since_1970 = archiving.now.duration_since(SystemTime::UNIX_EPOCH);
@@ -188,21 +187,24 @@ impl Manifest {
     }
 
     /// The bytes to store.
-    #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         json(self)
     }
 
-    /// Parses the manifest of this piece and ring.
+    /// Parses the manifest of this piece, and checks the ring, if one is given.
     ///
     /// # Errors
     /// When the bytes are not that manifest.
-    pub fn read(bytes: &[u8], piece: PieceName, ring: RingId) -> Result<Self, ManifestError> {
+    pub fn read(
+        bytes: &[u8],
+        piece: PieceName,
+        ring: Option<RingId>,
+    ) -> Result<Self, ManifestError> {
         let manifest: Self = parse(bytes, MANIFEST_VERSION)?;
         if manifest.piece != piece {
             return Err(ManifestError::Other(manifest.piece.to_string()));
         }
-        if manifest.ring != ring {
+        if ring.is_some_and(|ring| ring != manifest.ring) {
             return Err(ManifestError::OtherRing(manifest.ring));
         }
         if manifest.sha256.is_none() && manifest.object.encryption.is_none() {
@@ -225,13 +227,11 @@ impl Manifest {
     }
 
     /// The GTIDs of the log up to its end.
-    #[must_use]
     pub fn gtids_after(&self) -> GtidSet {
         self.gtids_before.union(&self.gtids)
     }
 
     /// The reference to it in the next manifest.
-    #[must_use]
     pub fn as_before(&self) -> Before {
         Before {
             manifest: self.piece.manifest(),
@@ -240,7 +240,6 @@ impl Manifest {
     }
 
     /// Whether it refers to this manifest, with another hash. A reference to another piece's manifest does not count.
-    #[must_use]
     pub fn contradicts(&self, before: &Self) -> bool {
         let expected = match self.version {
             ..=1 => Hash::of(&before.to_bytes()),
@@ -257,7 +256,6 @@ impl Manifest {
     ///
     /// # Panics
     /// Never: everything in it has a form in JSON.
-    #[must_use]
     pub fn sha256_of_the_log(&self) -> Hash {
         #[derive(Serialize)]
         struct OfTheLog {

@@ -26,7 +26,6 @@ pub struct Malformed {
 
 impl Malformed {
     /// For a text, and a description of the right form.
-    #[must_use]
     pub fn new(text: &str, expected: &'static str) -> Self {
         Self {
             text: text.to_owned(),
@@ -46,7 +45,6 @@ impl Timeline {
     pub const FIRST: Self = Self(1);
 
     /// The next history.
-    #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
@@ -75,63 +73,46 @@ pub struct PieceName {
 
 impl PieceName {
     /// True if it has its whole file.
-    #[must_use]
     pub const fn is_whole_file(&self) -> bool {
         self.start == 0 && self.closed
     }
 
     /// Where it begins.
-    #[must_use]
     pub const fn begins(&self) -> LogPlace {
-        LogPlace {
-            file: self.file,
-            offset: self.start,
-        }
+        LogPlace::new(self.file, self.start)
     }
 
     /// Where the log continues after it.
-    #[must_use]
     pub const fn continues_at(&self) -> LogPlace {
         if self.closed {
-            LogPlace {
-                file: self.file.next(),
-                offset: 0,
-            }
+            LogPlace::new(self.file.next(), 0)
         } else {
-            LogPlace {
-                file: self.file,
-                offset: self.end,
-            }
+            LogPlace::new(self.file, self.end)
         }
     }
 
     /// The name of its manifest, below the ring's folder.
-    #[must_use]
     pub fn manifest(&self) -> String {
         format!("{self}{MANIFEST}")
     }
 
     /// The piece of a manifest name; `None` unless [`Self::manifest`] produces exactly that name.
-    #[must_use]
     pub fn of_manifest(name: &str) -> Option<Self> {
         Self::of_stem(name.strip_suffix(MANIFEST)?)
     }
 
     /// The name of its bytes' object, below the ring's folder.
-    #[must_use]
     pub fn object(&self) -> String {
         format!("{self}{COMPRESSED}")
     }
 
     /// The name of its object with encrypted bytes. Each encryption yields other bytes, so each object has its own number. Concurrent
     /// archivers of one piece, or a delayed write, then replace no object that a manifest names.
-    #[must_use]
     pub fn encrypted_object(&self, number: u128) -> String {
         format!("{self}-{number:0NUMBER_DIGITS$x}{COMPRESSED}{ENCRYPTED}")
     }
 
     /// The piece of an object name; `None` for names that are not exactly one of these forms.
-    #[must_use]
     pub fn of_object(name: &str) -> Option<Self> {
         let Some(name) = name.strip_suffix(ENCRYPTED) else {
             return Self::of_stem(name.strip_suffix(COMPRESSED)?);
@@ -192,13 +173,11 @@ pub struct Begin {
 
 impl Begin {
     /// The name of its object, below the ring's folder.
-    #[must_use]
     pub fn name(&self) -> String {
         format!("{LOG_FOLDER}{}/{}/{BEGINS}", self.timeline, self.file)
     }
 
     /// Parses an object name; `None` unless [`Self::name`] produces exactly that name.
-    #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
         let mut parts = name.strip_prefix(LOG_FOLDER)?.split('/');
         let (timeline, file) = (parts.next()?, parts.next()?);
@@ -223,7 +202,6 @@ pub enum Named {
 
 impl Named {
     /// Parses an object name; `None` for names outside an archive's log.
-    #[must_use]
     pub fn of(name: &str) -> Option<Self> {
         let manifest = PieceName::of_manifest(name).map(Self::Manifest);
         manifest
@@ -232,7 +210,6 @@ impl Named {
     }
 
     /// Its history and file.
-    #[must_use]
     pub const fn file(&self) -> (Timeline, FileNumber) {
         match self {
             Self::Manifest(piece) | Self::Object(piece) => (piece.timeline, piece.file),

@@ -35,7 +35,6 @@ pub enum Next {
 }
 
 /// What to archive next in this history of the log.
-#[must_use]
 pub fn next(archive: &Pieces, timeline: Timeline, log: &Log) -> Next {
     let history = archive.history(timeline);
     let Some(&(first, _)) = log.files.first() else {
@@ -67,7 +66,6 @@ pub fn next(archive: &Pieces, timeline: Timeline, log: &Log) -> Next {
 
 /// The first piece of a history that diverges from the previous one in this file. `None` if the log does not have it, or nothing of it is
 /// committed.
-#[must_use]
 pub fn first_of_history(timeline: Timeline, file: FileNumber, log: &Log) -> Option<PieceName> {
     piece_from(timeline, LogPlace { file, offset: 0 }, log)
 }
@@ -95,10 +93,7 @@ fn in_a_gap(history: &[Run], timeline: Timeline, log: &Log) -> Option<PieceName>
             return None;
         }
         let &(first, _) = log.files.first()?;
-        let from = last.continues_at().max(LogPlace {
-            file: first,
-            offset: 0,
-        });
+        let from = last.continues_at().max(LogPlace::new(first, 0));
         let piece = piece_from(timeline, from, log)?;
         (from < next.begins()).then_some(piece)
     })

@@ -31,13 +31,8 @@ pub enum PruneError {
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// The archive belongs to another ring.
-    #[error("nothing is deleted: {piece} belongs to ring {ring}")]
-    OtherRing {
-        /// One of its pieces.
-        piece: PieceName,
-        /// Its ring.
-        ring: RingId,
-    },
+    #[error("nothing is deleted: {0} belongs to ring {1}")]
+    OtherRing(PieceName, RingId),
 }
 
 /// Prunes one archive.
@@ -50,7 +45,6 @@ pub struct Pruner {
 
 impl Pruner {
     /// For a member, which has its ring's id, or without a ring.
-    #[must_use]
     pub fn new(storage: Storage, by: Option<(RingId, MemberId)>) -> Self {
         Self {
             storage,
@@ -152,7 +146,7 @@ async fn manifest(log: &mut ArchivedLog, piece: PieceName) -> Result<Option<Mani
     match log.manifest(piece).await {
         Ok(manifest) => Ok(Some(manifest)),
         Err(PieceFault::Manifest(ManifestError::OtherRing(ring))) => {
-            Err(PruneError::OtherRing { piece, ring })
+            Err(PruneError::OtherRing(piece, ring))
         }
         Err(PieceFault::Storage(error)) if !matches!(error, StorageError::NotFound(_)) => {
             Err(error.into())
@@ -178,7 +172,6 @@ pub struct Pruning {
 
 impl Pruning {
     /// True if all steps are done.
-    #[must_use]
     pub fn is_done(&self) -> bool {
         self.done == self.plan.acts.len()
     }

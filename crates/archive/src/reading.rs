@@ -3,9 +3,7 @@
 use std::io::Write;
 
 use binlog_store::LogPlace;
-use bytes::Bytes;
 use raft_types::RingId;
-use serde::Deserialize;
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 
@@ -30,18 +28,12 @@ pub enum PieceFault {
     #[error("{0}")]
     Seal(#[from] SealError),
     /// It does not continue the previous piece.
-    #[error("it does not follow {before}: {what}")]
-    Chain {
-        /// The previous piece.
-        before: PieceName,
-        /// The difference.
-        what: &'static str,
-    },
+    #[error("it does not follow {0}: {1}")]
+    Chain(PieceName, &'static str),
 }
 
 impl PieceFault {
     /// The storage's error, if a request failed or the object is missing.
-    #[must_use]
     pub fn of_storage(&self) -> Option<&StorageError> {
         match self {
             Self::Storage(error) => Some(error),
@@ -51,13 +43,11 @@ impl PieceFault {
     }
 
     /// True if one of its objects is missing.
-    #[must_use]
     pub fn is_missing(&self) -> bool {
         matches!(self.of_storage(), Some(StorageError::NotFound(_)))
     }
 
     /// Whether none of the given identities decrypts it; its contents remain unknown.
-    #[must_use]
     pub fn lacks_an_identity(&self) -> bool {
         use EncryptionError::{NoIdentity, OtherRecipients};
         matches!(
@@ -100,7 +90,6 @@ impl ArchivedLog {
     }
 
     /// As [`Self::look`], from a listing.
-    #[must_use]
     pub fn of_listing(storage: Storage, ring: Option<RingId>, listing: &Listing) -> Option<Self> {
         let pieces = Pieces::of_names(listing.keys());
         let timeline = pieces.newest()?;
@@ -123,14 +112,12 @@ impl ArchivedLog {
     }
 
     /// The log's ring, once a manifest was read.
-    #[must_use]
     pub fn ring(&self) -> Option<RingId> {
         self.ring
     }
 
     /// The range missing before its first piece, given that piece's manifest. `None` if the archive was pruned up to there, or was never
     /// archived before it.
-    #[must_use]
     pub fn missing_before(&self, first: &Manifest) -> Option<(LogPlace, LogPlace)> {
         let begun = first.piece.begins();
         let from = match self.begins {
@@ -160,12 +147,8 @@ impl ArchivedLog {
         let bytes = (self.storage)
             .read(&piece.manifest(), MAX_MANIFEST_BYTES)
             .await?;
-        let ring = match self.ring {
-            Some(ring) => ring,
-            None => ring_of(&bytes)?,
-        };
-        let manifest = Manifest::read(&bytes, piece, ring)?;
-        self.ring = Some(ring);
+        let manifest = Manifest::read(&bytes, piece, self.ring)?;
+        self.ring = Some(manifest.ring);
         Ok(manifest)
     }
 
@@ -204,24 +187,9 @@ impl ArchivedLog {
     }
 }
 
-fn ring_of(bytes: &Bytes) -> Result<RingId, ManifestError> {
-    #[derive(Deserialize)]
-    struct OfRing {
-        ring: RingId,
-    }
-    let read: Result<OfRing, _> = serde_json::from_slice(bytes);
-    let read = read.map_err(|error| ManifestError::Unreadable(error.to_string()))?;
-    Ok(read.ring)
-}
-
 /// Whether a manifest continues another whose piece ends where its own begins.
 fn follows(manifest: &Manifest, before: &Manifest) -> Result<(), PieceFault> {
-    let differs = |what| {
-        Err(PieceFault::Chain {
-            before: before.piece,
-            what,
-        })
-    };
+    let differs = |what| Err(PieceFault::Chain(before.piece, what));
     if manifest.gtids_before != before.gtids_after() {
         return differs("the GTIDs of the log before it are others");
     }

@@ -35,7 +35,6 @@ pub struct Keep {
 impl Keep {
     /// Keeps transactions committed within this time before now; `None`: all. In addition keeps this many of the newest base backups,
     /// whatever their age; without a time, nothing older than these.
-    #[must_use]
     pub fn for_the_last(
         time: Option<Duration>,
         base_backups: Option<usize>,
@@ -87,7 +86,6 @@ pub struct FileAge {
 
 /// Upper bound for a piece's last commit, in microseconds since 1970: the median of three clocks, of which one may be wrong (the primary's,
 /// the archiving member's, the storage's). Without a transaction, the later of two clocks.
-#[must_use]
 pub fn committed_by(manifest: &Manifest, written: SystemTime) -> u64 {
     let committed = manifest.committed_to_us.unwrap_or(u64::MAX);
     let archived = manifest.archived_at.saturating_mul(1_000_000);
@@ -98,7 +96,6 @@ pub fn committed_by(manifest: &Manifest, written: SystemTime) -> u64 {
 
 /// The archive's new first file, if later than the first of `files`, which are all files of the newest history, in order. Unknown ages do
 /// not block: the log is in commit order, so every file before a deletable one may be deleted as well.
-#[must_use]
 pub fn may_begin_with(files: &[FileAge], keep: &Keep) -> Option<FileNumber> {
     let since = keep.until_us()?;
     let mut begin = None;
@@ -173,7 +170,6 @@ impl Plan {
 
 /// Plans the pruning of an archive with these objects and this new begin. `wholes` are the whole files' objects, by their manifests. Only
 /// those stored with the right size replace anything.
-#[must_use]
 pub fn plan(
     listing: &Listing,
     wholes: &BTreeMap<PieceName, Object>,
@@ -209,7 +205,6 @@ pub fn plan(
 }
 
 /// Whole files of some age that coexist with more of the same file: pieces that they replace, or another object.
-#[must_use]
 pub fn that_replace(listing: &Listing, now: SystemTime) -> Vec<PieceName> {
     let archive = Objects::of(listing);
     let pieces = Pieces::of_names(listing.keys());
@@ -326,7 +321,6 @@ impl<'a> Objects<'a> {
 ///
 /// Backups with data in the archive are compared only with each other, since a restore needs one of them. A registered one also expires by
 /// both kinds, so that the log is not kept for a backup that the operator has long deleted.
-#[must_use]
 pub fn may_go(
     bases: &[BaseManifest],
     since_us: Option<u64>,

@@ -73,13 +73,13 @@ impl From<io::Error> for SealError {
 #[derive(Debug, Clone)]
 pub struct NewObject {
     piece: PieceName,
-    name: String,
+    /// Its name, below the ring's folder.
+    pub name: String,
     recipients: Option<Recipients>,
 }
 
 impl NewObject {
     /// The object of a piece, encrypted for these recipients, if any.
-    #[must_use]
     pub fn of(piece: PieceName, recipients: Option<Recipients>) -> Self {
         let name = match recipients {
             None => piece.object(),
@@ -90,12 +90,6 @@ impl NewObject {
             name,
             recipients,
         }
-    }
-
-    /// Its name, below the ring's folder.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
     }
 }
 

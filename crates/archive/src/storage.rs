@@ -17,7 +17,7 @@ use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt};
 use tokio::runtime::Handle;
 use url::Url;
 
-use crate::storage_settings::{Connected, without_secrets};
+use crate::storage_settings::without_secrets;
 pub use crate::storage_settings::{StorageError, StorageSettings};
 
 /// Part size of larger objects, which is an upload's memory use. Services allow 10,000 parts.
@@ -51,13 +51,9 @@ impl Storage {
     /// # Errors
     /// When this program does not support the URL or an option, or the directory does not exist.
     pub fn open(settings: &StorageSettings) -> Result<Self, StorageError> {
-        let Connected {
-            objects,
-            folder,
-            secrets,
-        } = settings.connect()?;
+        let (objects, folder) = settings.connect()?;
         Ok(Self {
-            secrets: Arc::new(secrets),
+            secrets: Arc::new(settings.secrets()),
             ..Self::over(objects, folder, settings.call_limit)
         })
     }
@@ -79,7 +75,6 @@ impl Storage {
     }
 
     /// A folder of an open storage.
-    #[must_use]
     pub fn over(objects: Arc<dyn ObjectStore>, folder: Path, call_limit: Duration) -> Self {
         Self {
             objects,
@@ -193,7 +188,6 @@ impl Storage {
     }
 
     /// Stores a large object while it is produced, in a thread that may block. `bytes_per_second` limits the rate.
-    #[must_use]
     pub fn upload(&self, name: &str, runtime: Handle, bytes_per_second: Option<u64>) -> Upload {
         Upload {
             storage: self.clone(),
@@ -239,14 +233,11 @@ impl Storage {
             Ok(Err(object_store::Error::NotFound { path, .. })) => {
                 Err(StorageError::NotFound(path))
             }
-            Ok(Err(error)) => Err(StorageError::Failed {
-                what: what(),
-                why: without_secrets(&with_causes(&error), &self.secrets),
-            }),
-            Err(_) => Err(StorageError::Silent {
-                what: what(),
-                limit: self.call_limit,
-            }),
+            Ok(Err(error)) => Err(StorageError::Failed(
+                what(),
+                without_secrets(&with_causes(&error), &self.secrets),
+            )),
+            Err(_) => Err(StorageError::Silent(what(), self.call_limit)),
         }
     }
 }

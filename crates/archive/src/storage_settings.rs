@@ -35,9 +35,17 @@ impl StorageSettings {
     ) -> Result<Self, StorageError> {
         let mut options = BTreeMap::new();
         if let Some(file) = file {
-            let wrong = |why: String| StorageError::Settings(format!("{}: {why}", file.display()));
-            let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
-            options = options_in(&text).map_err(wrong)?;
+            let wrong = |why: &dyn fmt::Display| {
+                StorageError::Settings(format!("{}: {why}", file.display()))
+            };
+            let text = std::fs::read_to_string(file).map_err(|error| wrong(&error))?;
+            // The lines, as `aws_endpoint = "https://…"`, may be secret, so that no message quotes them.
+            options = toml::from_str(&text).map_err(|error: toml::de::Error| {
+                let before = error.span().and_then(|span| text.get(..span.start));
+                let line = before.map_or(0, |before| before.matches('\n').count()) + 1;
+                let what = "is no `option = \"text\"`, with an option only once";
+                wrong(&format_args!("line {line} {what}"))
+            })?;
         }
         Ok(Self {
             url,
@@ -46,9 +54,13 @@ impl StorageSettings {
         })
     }
 
-    /// Connects without a request.
-    pub(crate) fn connect(&self) -> Result<Connected, StorageError> {
-        let secrets: Vec<String> = self.options.values().cloned().collect();
+    /// What no message may contain.
+    pub(crate) fn secrets(&self) -> Vec<String> {
+        self.options.values().cloned().collect()
+    }
+
+    /// Connects without a request. Returns the objects and the folder of the ring in them.
+    pub(crate) fn connect(&self) -> Result<(Arc<dyn ObjectStore>, Path), StorageError> {
         let elsewhere = || {
             StorageError::Settings(format!(
                 "{} is no place for an archive; it is one of s3://, gs://, az:// and file:///",
@@ -74,33 +86,11 @@ impl StorageSettings {
             }
             ObjectStoreScheme::AmazonS3
             | ObjectStoreScheme::GoogleCloudStorage
-            | ObjectStoreScheme::MicrosoftAzure => open_cloud(&scheme, self, &secrets)?,
+            | ObjectStoreScheme::MicrosoftAzure => open_cloud(&scheme, self)?,
             _ => return Err(elsewhere()),
         };
-        Ok(Connected {
-            objects,
-            folder,
-            secrets,
-        })
+        Ok((objects, folder))
     }
-}
-
-/// Storage that [`StorageSettings::connect`] has opened.
-pub(crate) struct Connected {
-    pub(crate) objects: Arc<dyn ObjectStore>,
-    /// The folder of the ring in it.
-    pub(crate) folder: Path,
-    /// What no message may contain.
-    pub(crate) secrets: Vec<String>,
-}
-
-/// Parses lines as `aws_endpoint = "https://…"`. They may be secret, so that no message quotes them.
-fn options_in(text: &str) -> Result<BTreeMap<String, String>, String> {
-    toml::from_str(text).map_err(|error: toml::de::Error| {
-        let before = error.span().and_then(|span| text.get(..span.start));
-        let line = before.map_or(0, |before| before.matches('\n').count()) + 1;
-        format!("line {line} is no `option = \"text\"`, with an option only once")
-    })
 }
 
 /// Omits the options, which may be secret.
@@ -125,21 +115,11 @@ pub enum StorageError {
     #[error("the archive has no {0}")]
     NotFound(String),
     /// The storage refused, or is unreachable.
-    #[error("cannot {what}: {why}")]
-    Failed {
-        /// The request.
-        what: String,
-        /// The storage's message.
-        why: String,
-    },
+    #[error("cannot {0}: {1}")]
+    Failed(String, String),
     /// The storage did not answer in time.
-    #[error("cannot {what}: the storage did not answer within {limit:?}")]
-    Silent {
-        /// The request.
-        what: String,
-        /// The timeout.
-        limit: Duration,
-    },
+    #[error("cannot {0}: the storage did not answer within {1:?}")]
+    Silent(String, Duration),
     /// The storage acknowledged an object, but it is missing or has another size.
     #[error("the storage took {name} with {expected} bytes, and has {found:?}")]
     Lost {
@@ -203,7 +183,6 @@ pub(crate) fn without_secrets(words: &str, secrets: &[String]) -> String {
 fn open_cloud(
     _: &ObjectStoreScheme,
     settings: &StorageSettings,
-    _: &[String],
 ) -> Result<Arc<dyn ObjectStore>, StorageError> {
     Err(StorageError::Settings(format!(
         "this program was built without object storage and cannot use {}; use a released package, build with `--features cloud`, or name \
@@ -238,10 +217,9 @@ mod with_cloud {
     pub(super) fn open(
         scheme: &ObjectStoreScheme,
         settings: &StorageSettings,
-        secrets: &[String],
     ) -> Result<Arc<dyn ObjectStore>, StorageError> {
         let wrong = |error: object_store::Error| {
-            StorageError::Settings(without_secrets(&error.to_string(), secrets))
+            StorageError::Settings(without_secrets(&error.to_string(), &settings.secrets()))
         };
         // The builders have the same methods, but no common trait.
         macro_rules! service {

@@ -27,18 +27,11 @@ pub(crate) fn eof_packet() -> Vec<u8> {
     packet
 }
 
-/// How many packets a result of `columns` columns begins with.
-pub(super) fn count_packet(columns: usize) -> Vec<u8> {
-    let mut packet = Vec::new();
-    put_integer(&mut packet, columns as u64);
-    packet
-}
-
 /// Events of any size as packets: a packet's length is known when it begins, its bytes may come piece by piece.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct EventPackets {
     bytes: BytesMut,
-    sequence: u8,
+    pub(crate) sequence: u8,
     /// Bytes of the packet that are still to come.
     left: u64,
     /// Where the bytes of the last packet begin, and its number, while none of them was taken.
@@ -53,18 +46,9 @@ impl EventPackets {
     /// Packets from this number on.
     pub(crate) fn from(sequence: u8) -> Self {
         Self {
-            bytes: BytesMut::new(),
             sequence,
-            left: 0,
-            begun: None,
-            chunk_left: 0,
-            chunk_full: false,
+            ..Self::default()
         }
-    }
-
-    /// The number of the next packet.
-    pub(crate) fn sequence(&self) -> u8 {
-        self.sequence
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -208,7 +192,9 @@ impl ResultSet {
         deprecate_eof: bool,
         columns: impl ExactSizeIterator<Item = (&'a str, ColumnKind)>,
     ) -> Self {
-        out.push(&count_packet(columns.len()));
+        let mut count = Vec::new();
+        put_integer(&mut count, columns.len() as u64);
+        out.push(&count);
         for (name, kind) in columns {
             out.push(&column_packet(name, kind));
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use raft_types::OpId;
 use serde::{Deserialize, Serialize};
 
-use crate::file_system::{FileSystem, StorageFile, copy_bytes, read_file, write_file};
+use crate::file_system::{FileSystem, StorageFile, copy_bytes, list_if_any, read_file, write_file};
 use crate::format::FileNumber;
 
 /// The largest document accepted.
@@ -56,10 +56,7 @@ impl CutTail {
     /// Disk errors, and unreadable documents.
     pub fn list(fs: &dyn FileSystem, data_dir: &Path) -> io::Result<Vec<Self>> {
         let dir = directory(data_dir);
-        let names = match fs.list(&dir) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            other => other?,
-        };
+        let names = list_if_any(fs, &dir)?;
         let mut tails: Vec<Self> = Vec::new();
         for name in names.iter().filter(|name| name.ends_with(SUFFIX)) {
             let document = read_file(fs, &dir.join(name), MAX_DOCUMENT_BYTES);

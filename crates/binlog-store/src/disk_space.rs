@@ -9,6 +9,7 @@ use raft_types::LogRoom;
 use spilling_bytes::SpillFolder;
 
 use crate::file_system::FileSystem;
+use crate::options::StoreOptions;
 use crate::stats::Counters;
 
 /// The disk of one log: its budget, and other data written to it.
@@ -24,23 +25,32 @@ pub(crate) struct DiskSpace {
 }
 
 impl DiskSpace {
-    pub(crate) fn new(
-        fs: Arc<dyn FileSystem>,
-        dir: PathBuf,
-        budget: DiskBudget,
-        spill: SpillFolder,
-        counters: Arc<Counters>,
-    ) -> Self {
+    /// Queries the free space of the disk.
+    pub(crate) fn of(
+        options: &StoreOptions,
+        fs: &Arc<dyn FileSystem>,
+        log_bytes: u64,
+        counters: &Arc<Counters>,
+    ) -> io::Result<Self> {
+        let dir = options.log_dir();
+        let budget = DiskBudget {
+            limit: options.disk_limit_bytes,
+            reserve: options.disk_reserve_bytes,
+            alarm_percent: options.disk_alarm_percent,
+            log_bytes,
+            free: fs.free_space(&dir)?,
+            ..DiskBudget::default()
+        };
         let space = Self {
-            fs,
+            fs: fs.clone(),
             dir,
             budget: Mutex::new(budget),
-            spill,
+            spill: options.spill.clone(),
             refused: Mutex::new(None),
-            counters,
+            counters: counters.clone(),
         };
         space.publish(&space.lock());
-        space
+        Ok(space)
     }
 
     /// Records that the writer is about to write this many bytes.

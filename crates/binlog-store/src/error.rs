@@ -6,7 +6,6 @@ use std::{fmt, io};
 use raft_types::{OpId, RingId};
 
 use crate::format::{FileNumber, InvalidEntry};
-use crate::options::OptionsError;
 use crate::scan::Corruption;
 
 /// Why an operation on an open log failed. All but [`StoreError::InvalidEntry`] are final: the store stops, so that the disk keeps
@@ -18,38 +17,19 @@ pub enum StoreError {
     InvalidEntry(#[from] InvalidEntry),
     /// The disk was full where waiting is impossible: during a sync, or while the log was closing.
     #[error(
-        "the disk is full while {doing}; nothing acknowledged is lost. Free space on it (for instance by purging \
+        "the disk is full while {0}; nothing acknowledged is lost. Free space on it (for instance by purging \
          old files of the log), then start this member again"
     )]
-    DiskFull {
-        /// The failed operation.
-        doing: String,
-    },
+    DiskFull(String),
     /// The disk or the hard state reported an error.
     #[error(
-        "{doing} failed: {message}. The member stops writing, because what the disk has is no longer certain; \
-         check the machine's disk, then start this member again, which verifies the log"
+        "{0}. The member stops writing, because what the disk has is no longer certain; check the machine's disk, then \
+         start this member again, which verifies the log"
     )]
-    Io {
-        /// The failed operation.
-        doing: String,
-        /// The kind of the operating system's error.
-        kind: io::ErrorKind,
-        /// The text of the operating system's error.
-        message: String,
-    },
+    Io(DiskError),
     /// The disk cannot return the requested bytes. The log continues to write.
-    #[error(
-        "{doing} failed: {message}. Check the machine's disk; the other members have what cannot be read here"
-    )]
-    Unreadable {
-        /// The failed operation.
-        doing: String,
-        /// The kind of the operating system's error.
-        kind: io::ErrorKind,
-        /// The text of the operating system's error.
-        message: String,
-    },
+    #[error("{0}. Check the machine's disk; the other members have what cannot be read here")]
+    Unreadable(DiskError),
     /// Bytes that were intact are now damaged.
     #[error("{0}. Do not purge the other members, which have it whole")]
     Corrupt(Corruption),
@@ -80,20 +60,30 @@ pub enum StoreError {
 impl StoreError {
     /// An error of the disk or the hard state in the writer.
     pub(crate) fn io(doing: impl Into<String>, error: &io::Error) -> Self {
-        let doing = doing.into();
         if is_full(error) {
-            return Self::DiskFull { doing };
+            return Self::DiskFull(doing.into());
         }
-        Self::Io {
-            doing,
-            kind: error.kind(),
-            message: error.to_string(),
-        }
+        Self::Io(DiskError::of(doing, error))
     }
 
     /// A disk error in a reader.
     pub(crate) fn unreadable(doing: impl Into<String>, error: &io::Error) -> Self {
-        Self::Unreadable {
+        Self::Unreadable(DiskError::of(doing, error))
+    }
+}
+
+/// A failed operation on the disk or the hard state.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{doing} failed: {message}")]
+pub struct DiskError {
+    doing: String,
+    kind: io::ErrorKind,
+    message: String,
+}
+
+impl DiskError {
+    fn of(doing: impl Into<String>, error: &io::Error) -> Self {
+        Self {
             doing: doing.into(),
             kind: error.kind(),
             message: error.to_string(),
@@ -129,7 +119,7 @@ impl From<StoreError> for io::Error {
             StoreError::DiskFull { .. } => io::ErrorKind::StorageFull,
             StoreError::Corrupt(_) => io::ErrorKind::InvalidData,
             StoreError::Closed => io::ErrorKind::BrokenPipe,
-            StoreError::Io { kind, .. } | StoreError::Unreadable { kind, .. } => *kind,
+            StoreError::Io(error) | StoreError::Unreadable(error) => error.kind,
         };
         Self::new(kind, error)
     }
@@ -163,77 +153,44 @@ const REPLACE: &str = "Restore the whole data directory from a copy made while t
 /// Why a log cannot be opened. The disk is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// An option is invalid.
-    #[error(transparent)]
-    Options(#[from] OptionsError),
     /// The disk or the hard state reported an error.
-    #[error("{doing} failed: {source}")]
-    Io {
-        /// The failed operation, as text.
-        doing: String,
-        /// The error of the operating system or the hard state.
-        source: io::Error,
-    },
+    #[error("{0} failed: {1}")]
+    Io(String, io::Error),
     /// A file is damaged where a torn write is impossible.
     #[error(
-        "{} is damaged: {corruption}. This is not a torn write at the log's end, so it is not cut off",
-        path.display()
+        "{} is damaged: {}. This is not a torn write at the log's end, so it is not cut off",
+        .0.display(), .1
     )]
-    Corrupt {
-        /// Path of the damaged file.
-        path: PathBuf,
-        /// The damage and its position.
-        corruption: Corruption,
-    },
+    Corrupt(PathBuf, Corruption),
     /// A file of the log is missing.
-    #[error("{} is missing, although the log had it: acknowledged entries are gone. {REPLACE}", path.display())]
-    FileMissing {
-        /// Path of the missing file.
-        path: PathBuf,
-    },
+    #[error("{} is missing, although the log had it: acknowledged entries are gone. {REPLACE}", .0.display())]
+    FileMissing(PathBuf),
     /// All files of the log are missing.
-    #[error("{} has no log files, although this member has acknowledged entries. {REPLACE}", dir.display())]
-    LogMissing {
-        /// The directory that should hold the log files.
-        dir: PathBuf,
-    },
+    #[error("{} has no log files, although this member has acknowledged entries. {REPLACE}", .0.display())]
+    LogMissing(PathBuf),
     /// All files of the log and the hard state are missing.
     #[error(
         "{} no longer has a log (`log/`) or a hard state (`meta/`), although this member has had both: it does not know how it \
          has voted and what it has acknowledged, so that transactions could be lost if it took part. {REPLACE}",
-        dir.display()
+        .0.display()
     )]
-    AllMissing {
-        /// The data directory.
-        dir: PathBuf,
-    },
+    AllMissing(PathBuf),
     /// The hard state is missing.
     #[error(
         "the log in {} is there, but the hard state next to it (`meta/`) is gone, and with it the vote: this member \
          could vote twice in one term. {REPLACE}",
-        dir.display()
+        .0.display()
     )]
-    MetaMissing {
-        /// The directory of the log files.
-        dir: PathBuf,
-    },
+    MetaMissing(PathBuf),
     /// The hard state is damaged.
-    #[error("{what}. {REPLACE}")]
-    MetaDamaged {
-        /// The damaged record and its damage, as text.
-        what: String,
-    },
+    #[error("{0}. {REPLACE}")]
+    MetaDamaged(String),
     /// The hard state is older than the log.
     #[error(
-        "the last entry {last} of the log is of a later term than the stored vote (term {vote_term}): the hard state \
+        "the last entry {0} of the log is of a later term than the stored vote (term {1}): the hard state \
          next to the log (`meta/`) is an old copy, and this member could vote twice in one term. {REPLACE}"
     )]
-    VoteOlderThanLog {
-        /// The last entry of the log.
-        last: OpId,
-        /// The term of the stored vote.
-        vote_term: u64,
-    },
+    VoteOlderThanLog(OpId, u64),
     /// Committed or durable entries are missing.
     #[error(
         "entry {known} was {what} on this member, but the log ends {}: acknowledged entries are gone. {REPLACE}",
@@ -273,23 +230,17 @@ pub enum OpenError {
 
 impl OpenError {
     /// True for damage or loss, false for a configuration mistake or a transient error.
-    #[must_use]
     pub fn is_corruption(&self) -> bool {
-        !matches!(
-            self,
-            Self::Options(_) | Self::Io { .. } | Self::ForeignRing { .. }
-        )
+        !matches!(self, Self::Io { .. } | Self::ForeignRing { .. })
     }
 
     pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let doing = doing.into();
-        move |source| Self::Io { doing, source }
+        move |source| Self::Io(doing, source)
     }
 
     pub(crate) fn file_missing(dir: &std::path::Path, file: FileNumber) -> Self {
-        Self::FileMissing {
-            path: dir.join(file.name()),
-        }
+        Self::FileMissing(dir.join(file.name()))
     }
 }
 

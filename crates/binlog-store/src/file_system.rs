@@ -227,6 +227,14 @@ pub(crate) fn write_file(
     Ok(file)
 }
 
+/// The names in a directory; none if it does not exist.
+pub(crate) fn list_if_any(fs: &dyn FileSystem, dir: &Path) -> io::Result<Vec<String>> {
+    match fs.list(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        other => other,
+    }
+}
+
 /// The first bytes of a file, `at_most` of them.
 pub(crate) fn read_file(fs: &dyn FileSystem, path: &Path, at_most: u64) -> io::Result<Vec<u8>> {
     let file = fs.open_read_only(path)?;

@@ -12,15 +12,15 @@ use raft_types::{
     LogReport, LogRoom, OpId, OwnLog, REPORTED_RUNS, ReadingEntries, Standing, StoredMembership,
     TermRun, WaitingForLog,
 };
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use crate::error::StoreError;
-use crate::file_handles::ReadFault;
 use crate::file_system::read_bytes;
 use crate::format::{FileHeader, FileNumber};
-use crate::log::{LogFile, LogPlace};
+use crate::log::{LogFile, LogPlace, file_of};
 use crate::options::Durability;
 use crate::purge::{PurgeCandidate, PurgeHold, PurgePlan, PurgePolicy, StillNeeded, plan_purge};
+use crate::read_faults::ReadFault;
 use crate::reader::LogReader;
 use crate::scan::scan_start;
 use crate::shared::Shared;
@@ -46,34 +46,30 @@ pub struct LogHandle {
 
 impl LogHandle {
     /// All GTIDs of the log: in purged files, present files, and entries being written.
-    #[must_use]
     pub fn gtid_set(&self) -> GtidSet {
         self.shared.view.lock().gtids.clone()
     }
 
     /// The sequence number, assigned by the writing server, of the last transaction in the next entry's file; 0 if the file has none.
     /// Includes entries being written.
-    #[must_use]
     pub fn sequence_number(&self) -> i64 {
         self.shared.view.lock().sequence_number
     }
 
     /// The canonical format description of the current file, with a zero timestamp. It differs from an upstream's, also zeroed, if a
     /// rotation is due.
-    #[must_use]
     pub fn format_description(&self) -> Bytes {
         let view = self.shared.view.lock();
         view.files
-            .current()
+            .back()
             .map(|file| file.header.format_description.clone())
             .unwrap_or_default()
     }
 
     /// The file being written.
-    #[must_use]
     pub fn current_file(&self) -> CurrentFile {
         let view = self.shared.view.lock();
-        let current = view.files.current();
+        let current = view.files.back();
         CurrentFile {
             number: current.map_or(FileNumber::FIRST, |file| file.number()),
             size: current.map_or(0, |file| file.end),
@@ -83,34 +79,29 @@ impl LogHandle {
 
     /// The file that begins directly after a rotate entry. `None` until the entry is durable and its successor has a header, and after that
     /// file is purged.
-    #[must_use]
     pub fn file_after(&self, rotate: OpId) -> Option<FileNumber> {
         let view = self.shared.view.lock();
-        let mut newest_first = view.files.files().rev();
+        let mut newest_first = view.files.iter().rev();
         let file = newest_first.find(|file| file.header.before == Some(rotate))?;
         Some(file.number())
     }
 
     /// The first and the last entry available to readers.
-    #[must_use]
     pub fn bounds(&self) -> Option<(OpId, OpId)> {
-        self.shared.view.lock().bounds()
+        self.shared.view.lock().terms.bounds()
     }
 
     /// The last durable entry.
-    #[must_use]
     pub fn durable(&self) -> Option<OpId> {
         self.shared.view.lock().durable
     }
 
     /// The op id of the entry at an index, without reading it.
-    #[must_use]
     pub fn op_id_at(&self, index: u64) -> Option<OpId> {
         self.shared.view.lock().terms.op_id(index)
     }
 
     /// The runs of terms of all durable entries that are not purged, oldest first.
-    #[must_use]
     pub fn term_runs(&self) -> Vec<TermRun> {
         let view = self.shared.view.lock();
         let durable = view.durable.map(|durable| durable.index);
@@ -118,32 +109,26 @@ impl LogHandle {
     }
 
     /// The membership in effect at the highest committed entry.
-    #[must_use]
     pub fn committed_membership(&self) -> StoredMembership {
         self.shared.view.lock().committed_membership()
     }
 
     /// The applied state when the log was opened: the stored committed op id, which the log has, and the membership in effect there.
-    #[must_use]
     pub fn applied_at_open(&self) -> (Option<OpId>, StoredMembership) {
-        let at_open = self.shared.at_open.lock();
-        at_open.unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.view.lock().at_open.clone()
     }
 
     /// The highest entry that the log itself proves committed: the stored committed op id, or a later membership that another one follows.
-    #[must_use]
     pub fn settled(&self) -> Option<OpId> {
         self.shared.view.lock().settled()
     }
 
     /// When this log reports an entry as durable.
-    #[must_use]
     pub fn durability(&self) -> Durability {
         self.shared.options.durability
     }
 
     /// A snapshot of the counters and levels of this log.
-    #[must_use]
     pub fn stats(&self) -> StoreStats {
         StoreStats {
             read_failures: self.shared.read_faults.count(),
@@ -153,17 +138,15 @@ impl LogHandle {
     }
 
     /// Why the store has stopped; `None` while it works.
-    #[must_use]
     pub fn failure(&self) -> Option<StoreError> {
         self.shared.view.lock().failure.clone()
     }
 
     /// The files that could not be read for a receiver, or are damaged. Only that receiver waits until they are readable again.
-    #[must_use]
     pub fn read_faults(&self) -> Vec<ReadFault> {
         let view = self.shared.view.lock();
         let mut faults = self.shared.read_faults.now();
-        faults.retain(|fault| view.files.files().any(|file| file.number() == fault.file));
+        faults.retain(|fault| view.files.iter().any(|file| file.number() == fault.file));
         faults
     }
 
@@ -177,7 +160,6 @@ impl LogHandle {
     }
 
     /// A separate reader.
-    #[must_use]
     pub fn reader(&self) -> LogReader {
         LogReader::new(self.shared.clone(), false)
     }
@@ -189,10 +171,9 @@ impl LogHandle {
 
     /// The files that a purge by this policy would remove, given the current holds and the others' needs; changes nothing. To carry it out,
     /// make the engine purge up to the plan's floor.
-    #[must_use]
     pub fn plan_purge(&self, policy: &PurgePolicy, needed: &StillNeeded) -> PurgePlan {
         let view = self.shared.view.lock();
-        let files: Vec<_> = view.files.files().collect();
+        let files: Vec<_> = view.files.iter().collect();
         let executed = |next: Option<&&LogFile>| match (&needed.executed, next) {
             (Some(executed), Some(next)) => executed.contains_set(&next.header.previous_gtids),
             (Some(_), None) => false,
@@ -324,7 +305,6 @@ pub struct LogBegin {
 
 impl LogHandle {
     /// The start of the unpurged part of the log; `None` while it has no file.
-    #[must_use]
     pub fn begin(&self) -> Option<LogBegin> {
         let view = self.shared.view.lock();
         let first = view.unpurged_files().next()?;
@@ -336,7 +316,6 @@ impl LogHandle {
     }
 
     /// The unpurged files, oldest first.
-    #[must_use]
     pub fn files(&self) -> Vec<FileSize> {
         let view = self.shared.view.lock();
         let size = |file: &crate::log::LogFile| FileSize {
@@ -348,33 +327,28 @@ impl LogHandle {
 
     /// The end of the log's committed part that is written here. `mark` is the caller's commit mark; the engine may have reported a later
     /// one to the log.
-    #[must_use]
     pub fn committed_end(&self, mark: Option<OpId>) -> LogPlace {
         self.shared.view.lock().committed_end(mark)
     }
 
     /// The GTIDs of purged files and of the part up to [`Self::committed_end`].
-    #[must_use]
     pub fn committed_gtids(&self, mark: Option<OpId>) -> GtidSet {
         self.shared.view.lock().committed_gtids(mark)
     }
 
     /// The GTIDs of all committed entries according to `mark` and the engine's reports, including entries that are not on this member's
     /// disk yet. Readers of the files may see only [`Self::committed_gtids`].
-    #[must_use]
     pub fn gtids_committed_in_ring(&self, mark: Option<OpId>) -> GtidSet {
         self.shared.view.lock().gtids_committed_in_ring(mark)
     }
 
     /// The GTIDs before the first file.
-    #[must_use]
     pub fn purged_gtids(&self) -> GtidSet {
         self.begin().map(|begin| begin.gtids).unwrap_or_default()
     }
 
     /// The last file preceded only by transactions in `have`: a client with those needs no earlier file. `None` if the log begins after
     /// other transactions.
-    #[must_use]
     pub fn last_file_within(&self, have: &GtidSet) -> Option<FileWithin> {
         let view = self.shared.view.lock();
         let within = view
@@ -390,13 +364,13 @@ impl LogHandle {
     /// Keeps a file and all later ones until the hold is dropped. `None` if it is no longer there.
     #[must_use]
     pub fn hold_file(&self, number: FileNumber) -> Option<PurgeHold> {
-        let mut view = self.shared.view.lock();
-        let file = view.files.get_mut(number)?;
+        let view = self.shared.view.lock();
+        let file = file_of(&view.files, number)?;
         let first = file.header.before.map_or(0, |before| before.index + 1);
         drop(view);
         let hold = self.hold(first);
         // A purge may have removed it in between.
-        let there = self.shared.view.lock().files.get_mut(number).is_some();
+        let there = file_of(&self.shared.view.lock().files, number).is_some();
         there.then_some(hold)
     }
 
@@ -413,7 +387,7 @@ impl LogHandle {
     pub async fn read_file(&self, place: LogPlace, at_most: usize) -> io::Result<Bytes> {
         let log = self.clone();
         let read = move || {
-            let file = log.shared.handles.get(place.file)?;
+            let file = log.shared.open_to_read(place.file)?;
             Ok(read_bytes(&*file, place.offset, at_most)?.into())
         };
         let done: io::Result<Bytes> = self.shared.off_thread(read).await?;
@@ -424,8 +398,6 @@ impl LogHandle {
                 Ok(read)
             }
             Err(error) if self.has_file(place.file) => {
-                // Another file may have got its name.
-                self.shared.handles.forget(place.file);
                 let fault = ReadFault::of_bytes(place.file, wanted, &error);
                 let told = io::Error::other(fault.why.clone());
                 self.shared.read_faults.failed(fault);
@@ -446,7 +418,7 @@ impl LogHandle {
     fn wanted(&self, from: Option<OpId>) -> Option<(Arc<FileHeader>, OpId)> {
         let view = self.shared.view.lock();
         let from = from.max(view.floor_op_id())?;
-        view.files.files().find_map(|file| {
+        view.files.iter().find_map(|file| {
             let before = file.header.before?;
             (before.index >= from.index).then(|| (file.header.clone(), before))
         })
@@ -454,7 +426,7 @@ impl LogHandle {
 
     /// Reads a file's start from the disk; blocks.
     fn read_start(&self, header: &FileHeader, before: OpId) -> io::Result<FileStart> {
-        let file = self.shared.handles.get(header.number)?;
+        let file = self.shared.open_to_read(header.number)?;
         let size = usize::try_from(header.end).unwrap_or(usize::MAX);
         let start = FileStart {
             before,
@@ -463,6 +435,14 @@ impl LogHandle {
         };
         scan_start(&start, self.shared.options.ring)?;
         Ok(start)
+    }
+
+    /// Passes a command to the writer and waits until it is done.
+    fn ask<T: Send + 'static>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> Command + Send + 'static,
+    ) -> FileStartAnswer<'_, T> {
+        Box::pin(async move { Ok(self.shared.ask(command).await?) })
     }
 
     /// The start of a file at or after `from`; blocks.
@@ -497,17 +477,11 @@ impl FileStarts for LogHandle {
     }
 
     fn settle_tail(&self, from: OpId) -> FileStartAnswer<'_, bool> {
-        Box::pin(async move {
-            let settle = |done| Command::SettleTail { from, done };
-            Ok(self.shared.ask(settle).await?)
-        })
+        self.ask(move |done| Command::SettleTail(from, done))
     }
 
     fn note_doubt(&self, doubt: DoubtedTail) -> FileStartAnswer<'_, ()> {
-        Box::pin(async move {
-            let note = |done| Command::NoteDoubt { doubt, done };
-            Ok(self.shared.ask(note).await?)
-        })
+        self.ask(move |done| Command::NoteDoubt(doubt, done))
     }
 
     fn election_notes(&self) -> ElectionNotes {
@@ -515,10 +489,7 @@ impl FileStarts for LogHandle {
     }
 
     fn note_elections(&self, notes: ElectionNotes) -> FileStartAnswer<'_, ()> {
-        Box::pin(async move {
-            let note = |done| Command::NoteElections { notes, done };
-            Ok(self.shared.ask(note).await?)
-        })
+        self.ask(move |done| Command::NoteElections(notes, done))
     }
 
     fn standing(&self) -> Option<Standing> {
@@ -547,7 +518,7 @@ impl FileStarts for LogHandle {
     fn begin_at(&self, start: FileStart) -> FileStartAnswer<'_, ()> {
         Box::pin(async move {
             let start = Box::new(scan_start(&start, self.shared.options.ring)?);
-            let begin = |done| Command::Begin { start, done };
+            let begin = |done| Command::Begin(start, done);
             Ok(self.shared.ask(begin).await?)
         })
     }

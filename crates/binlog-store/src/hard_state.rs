@@ -173,22 +173,13 @@ pub(crate) struct SavedState {
     pub(crate) elections: ElectionNotes,
 }
 
-/// The records in a [`MetaStore`]. A `put` is durable after the next [`HardState::flush`].
+/// The records in a [`MetaStore`]. A `put` is durable after the next [`MetaStore::flush`].
 #[derive(Clone)]
 pub(crate) struct HardState {
     pub(crate) meta: Arc<dyn MetaStore>,
 }
 
 impl HardState {
-    pub(crate) fn new(meta: Arc<dyn MetaStore>) -> Self {
-        Self { meta }
-    }
-
-    /// Ensures that there is room for the next records. Each `put` does so before it changes any data.
-    pub(crate) fn reserve(&self) -> io::Result<()> {
-        self.meta.reserve()
-    }
-
     pub(crate) fn read(&self) -> io::Result<SavedState> {
         Ok(SavedState {
             log: self.get(LOG)?,
@@ -204,9 +195,9 @@ impl HardState {
         })
     }
 
-    /// Sets or clears a record.
+    /// Sets or clears a record. Ensures that there is room for it before it changes any data.
     pub(crate) fn put<T: Serialize>(&self, key: Key<T>, record: Option<&T>) -> io::Result<()> {
-        self.reserve()?;
+        self.meta.reserve()?;
         match record {
             Some(record) => self.meta.put(key.name, &encode(record)?),
             None => self.meta.remove(key.name),
@@ -216,10 +207,6 @@ impl HardState {
     /// Durably sets or clears a record.
     pub(crate) fn store<T: Serialize>(&self, key: Key<T>, record: Option<&T>) -> io::Result<()> {
         self.put(key, record)?;
-        self.flush()
-    }
-
-    pub(crate) fn flush(&self) -> io::Result<()> {
         self.meta.flush()
     }
 

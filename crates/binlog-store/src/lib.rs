@@ -8,7 +8,6 @@ mod cut_tail;
 mod directory;
 mod disk_space;
 mod error;
-mod file_handles;
 mod file_system;
 mod format;
 #[cfg(feature = "fuzzing")]
@@ -20,6 +19,7 @@ mod hard_state;
 mod log;
 mod options;
 mod purge;
+mod read_faults;
 mod reader;
 mod recovery;
 mod scan;
@@ -34,8 +34,7 @@ pub use crate::directory::{
     DirectoryError, EntryCursor, EntryRecord, FileDifference, FileListing, Followed, Follower,
     LogDirectory, Side, Sought, VerifyReport,
 };
-pub use crate::error::{CutBackError, OpenError, StoreError};
-pub use crate::file_handles::ReadFault;
+pub use crate::error::{CutBackError, DiskError, OpenError, StoreError};
 pub use crate::file_system::{DiskFileSystem, FileSystem, StorageFile};
 pub use crate::format::{
     ContentFault, FileHeader, FileNumber, InvalidEntry, InvalidFileNumber, MARKER_BODY_LEN,
@@ -45,10 +44,10 @@ pub use crate::handle::{CurrentFile, FileSize, FileWithin, LogBegin, LogHandle};
 pub use crate::hard_state::{MetaStore, SledMeta};
 pub use crate::log::LogPlace;
 pub use crate::options::{
-    Durability, OptionsError, ProgressCallback, StoreOptions, VerifyAtStart, VerifyProgress,
-    WriterMode,
+    Durability, ProgressCallback, StoreOptions, VerifyAtStart, VerifyProgress, WriterMode,
 };
 pub use crate::purge::{NotArchived, PurgeHold, PurgeLimit, PurgePlan, PurgePolicy, StillNeeded};
+pub use crate::read_faults::ReadFault;
 pub use crate::reader::LogReader;
 pub use crate::recovery::{
     IndexState, MetaState, RECOVERY_CASES, RecoveryCase, RecoveryReport, TailCut, TailState,

@@ -115,23 +115,8 @@ pub struct StoreOptions {
     pub progress: Option<ProgressCallback>,
 }
 
-/// An invalid option.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum OptionsError {
-    /// A size is zero; the text names the option.
-    #[error("{0} must be greater than zero")]
-    Zero(&'static str),
-    /// `disk_alarm_percent` is not between 1 and 100.
-    #[error("disk_alarm_percent is {0}; it must be from 1 to 100")]
-    Percentage(u8),
-    /// `data_dir` is empty.
-    #[error("data_dir must name a directory")]
-    NoDirectory,
-}
-
 impl StoreOptions {
     /// The defaults for a data directory and a ring.
-    #[must_use]
     pub fn new(data_dir: impl Into<PathBuf>, ring: RingId) -> Self {
         Self {
             data_dir: data_dir.into(),
@@ -155,71 +140,12 @@ impl StoreOptions {
     }
 
     /// The directory of the log's files.
-    #[must_use]
     pub fn log_dir(&self) -> PathBuf {
         log_dir(&self.data_dir)
-    }
-
-    /// Checks the options.
-    ///
-    /// # Errors
-    /// [`OptionsError`] names the first invalid one.
-    pub fn validate(&self) -> Result<(), OptionsError> {
-        if self.data_dir.as_os_str().is_empty() {
-            return Err(OptionsError::NoDirectory);
-        }
-        let sizes = [
-            ("cache_bytes", self.cache_bytes),
-            ("queue_bytes", self.queue_bytes),
-            ("read_batch_bytes", self.read_batch_bytes),
-            ("disk_limit_bytes", self.disk_limit_bytes.unwrap_or(1)),
-        ];
-        if let Some((name, _)) = sizes.iter().find(|(_, size)| *size == 0) {
-            return Err(OptionsError::Zero(name));
-        }
-        if !(1..=100).contains(&self.disk_alarm_percent) {
-            return Err(OptionsError::Percentage(self.disk_alarm_percent));
-        }
-        Ok(())
     }
 }
 
 /// The directory of the log's files in a member's data directory.
 pub(crate) fn log_dir(data_dir: &Path) -> PathBuf {
     data_dir.join("log")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn defaults_are_valid_and_mistakes_are_named() {
-        let options = StoreOptions::new("data", RingId::default());
-        assert_eq!(options.validate(), Ok(()));
-        type Mistake = fn(&mut StoreOptions);
-        let mistakes: [(Mistake, OptionsError); 4] = [
-            (
-                |options| options.data_dir = PathBuf::new(),
-                OptionsError::NoDirectory,
-            ),
-            (
-                |options| options.queue_bytes = 0,
-                OptionsError::Zero("queue_bytes"),
-            ),
-            (
-                |options| options.disk_limit_bytes = Some(0),
-                OptionsError::Zero("disk_limit_bytes"),
-            ),
-            (
-                |options| options.disk_alarm_percent = 101,
-                OptionsError::Percentage(101),
-            ),
-        ];
-        for (mistake, error) in mistakes {
-            let mut options = options.clone();
-            mistake(&mut options);
-            assert_eq!(options.validate(), Err(error));
-        }
-    }
 }

@@ -81,19 +81,13 @@ pub enum PurgeLimit {
     /// Its rotate entry is not committed yet.
     NotCommitted,
     /// The ring needs entry `index` and later ones.
-    NeededByRing {
-        /// The lowest needed index.
-        index: u64,
-    },
+    NeededByRing(u64),
     /// The member's mysqld has not executed all of it.
     NotExecuted,
     /// It is not archived yet.
     NotArchived,
     /// A hold keeps entry `index` and later ones.
-    Held {
-        /// The lowest held index.
-        index: u64,
-    },
+    Held(u64),
 }
 
 /// The files that a purge would remove, and the first that it keeps.
@@ -110,7 +104,6 @@ pub struct PurgePlan {
 }
 
 /// Decides which of the files, oldest first, to remove.
-#[must_use]
 pub(crate) fn plan_purge(
     files: &[PurgeCandidate],
     policy: &PurgePolicy,
@@ -167,7 +160,7 @@ fn limit(
         return Some(PurgeLimit::NotCommitted);
     }
     if let Some(index) = needed_by_ring.filter(|needed| *needed <= last.index) {
-        return Some(PurgeLimit::NeededByRing { index });
+        return Some(PurgeLimit::NeededByRing(index));
     }
     if !file.executed {
         return Some(PurgeLimit::NotExecuted);
@@ -176,7 +169,7 @@ fn limit(
         return Some(PurgeLimit::NotArchived);
     }
     let index = lowest_hold.filter(|hold| *hold <= last.index)?;
-    Some(PurgeLimit::Held { index })
+    Some(PurgeLimit::Held(index))
 }
 
 // A guard that keeps entries while it exists.
@@ -276,7 +269,7 @@ mod tests {
     #[test]
     fn table_of_policies_and_limits() {
         let all = Some(OpId::new(1, 39));
-        let held = |index| Some(PurgeLimit::Held { index });
+        let held = |index| Some(PurgeLimit::Held(index));
         #[rustfmt::skip]
         type Row = (PurgePolicy, Option<OpId>, Option<u64>, u64, Option<PurgeLimit>);
         let rows: [Row; 14] = [
@@ -353,7 +346,7 @@ mod tests {
             assert_eq!(plan.remove.len(), removed, "from {needed} on");
             let limit = match removed {
                 3 => PurgeLimit::Open,
-                _ => PurgeLimit::NeededByRing { index: needed },
+                _ => PurgeLimit::NeededByRing(needed),
             };
             assert_eq!(plan.kept.map(|(_, limit)| limit), Some(limit));
         }
@@ -371,12 +364,7 @@ mod tests {
 
     #[test]
     fn unarchived_files_stay_up_to_a_limit() {
-        let from = |number| {
-            Some(LogPlace {
-                file: number,
-                offset: 5,
-            })
-        };
+        let from = |number| Some(LogPlace::new(number, 5));
         let keeps = |from, file, bytes| {
             let not_archived = NotArchived {
                 from,

@@ -12,8 +12,8 @@ use openraft::{OptionalSend, RaftLogReader};
 use raft_types::{Entry, LogId, OpId, TypeConfig, Vote};
 
 use crate::error::StoreError;
-use crate::file_handles::ReadFault;
-use crate::log::{DiskRead, Point, Points, ReadHint, ReadPlan};
+use crate::log::{DiskRead, Point, Points, ReadHint, ReadPlan, locate};
+use crate::read_faults::ReadFault;
 use crate::scan::{Corruption, Depth, EntryScanner, ScanError, Window};
 use crate::shared::Shared;
 
@@ -80,7 +80,10 @@ impl LogReader {
             match found {
                 Ok(found) => {
                     if let Some(points) = found.points
-                        && let Some(file) = view.files.get_mut(read.place.file)
+                        && let Some(file) = view
+                            .files
+                            .iter_mut()
+                            .find(|file| file.number() == read.place.file)
                     {
                         file.points.get_or_insert(points);
                     }
@@ -109,11 +112,9 @@ impl LogReader {
     fn note(&self, start: u64, error: &StoreError) {
         let (place, failed) = {
             let view = self.shared.view.lock();
-            (view.files.locate(start), view.failure.is_some())
+            (locate(&view.files, start), view.failure.is_some())
         };
         if let Some(place) = place.filter(|_| !failed) {
-            // Another file may have got its name.
-            self.shared.handles.forget(place.file);
             let fault = ReadFault::new(place.file, start, error);
             self.shared.read_faults.failed(fault);
         }
@@ -180,10 +181,8 @@ fn read_disk(shared: &Shared, read: DiskRead) -> Result<DiskEntries, StoreError>
             StoreError::unreadable(format!("reading {number}"), &source)
         }
     };
-    let file = shared
-        .handles
-        .get(number)
-        .map_err(|error| StoreError::unreadable(format!("opening {number}"), &error))?;
+    let file = shared.open_to_read(number);
+    let file = file.map_err(|error| StoreError::unreadable(format!("opening {number}"), &error))?;
     let scanner = |point: Point, size| {
         let window = Window::new(&file, read.place.end, size);
         let mut scanner = EntryScanner::new(window, number, point.offset, None);

@@ -4,7 +4,6 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use raft_types::{OpId, StoredMembership};
 use tokio::sync::{oneshot, watch};
 
 use crate::error::StoreError;
@@ -26,8 +25,6 @@ pub(crate) struct Shared {
     pub(crate) writer: Arc<Mutex<LogWriter>>,
     /// The writer's thread; `None` in the other writer modes and after the log was closed.
     pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
-    /// The committed op id and its membership when the log was opened.
-    pub(crate) at_open: Mutex<(Option<OpId>, StoredMembership)>,
     /// The index after the newest entry, updated at each append.
     pub(crate) appended: watch::Sender<u64>,
 }

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::ops::Deref;
-use std::sync::PoisonError;
 
 use openraft::OptionalSend;
 use openraft::entry::RaftEntry;
@@ -28,7 +27,6 @@ pub struct BinlogStore {
 
 impl BinlogStore {
     /// A handle for all components except the engine.
-    #[must_use]
     pub fn handle(&self) -> LogHandle {
         self.handle.clone()
     }
@@ -60,11 +58,8 @@ impl BinlogStore {
             done,
         };
         let tail = self.shared.ask(cut_back).await?;
-        let view = self.shared.view.lock();
-        let now = (view.committed, view.committed_membership());
-        drop(view);
-        let at_open = self.shared.at_open.lock();
-        *at_open.unwrap_or_else(PoisonError::into_inner) = now;
+        let mut view = self.shared.view.lock();
+        view.at_open = (view.committed, view.committed_membership());
         Ok(tail)
     }
 
@@ -105,7 +100,7 @@ impl RaftLogStorage<TypeConfig> for BinlogStore {
     async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {
         self.check()?;
         let vote = *vote;
-        Ok(self.shared.ask(|done| Command::Vote { vote, done }).await?)
+        Ok(self.shared.ask(|done| Command::Vote(vote, done)).await?)
     }
 
     async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), io::Error> {
@@ -159,12 +154,9 @@ impl RaftLogStorage<TypeConfig> for BinlogStore {
             let next = newest.op_id.index + 1;
             self.shared.appended.send_replace(next);
         }
-        let submitted = self.shared.submit(Command::Append {
-            entries: prepared,
-            callback,
-        });
+        let submitted = self.shared.submit(Command::Append(prepared, callback));
         if let Err(refused) = submitted
-            && let Command::Append { callback, .. } = *refused
+            && let Command::Append(_, callback) = *refused
         {
             callback.io_completed(Err(StoreError::Closed.into()));
             return Err(StoreError::Closed.into());
@@ -177,7 +169,7 @@ impl RaftLogStorage<TypeConfig> for BinlogStore {
         let keep = last_log_id.map(OpId::from);
         Ok(self
             .shared
-            .ask(|done| Command::Truncate { keep, done })
+            .ask(|done| Command::Truncate(keep, done))
             .await?)
     }
 
@@ -188,12 +180,9 @@ impl RaftLogStorage<TypeConfig> for BinlogStore {
         if within && self.shared.queue.bytes() >= PURGED_LATER_FROM {
             // Until the writer processes it, the log has more than it needs, which is also possible after a crash.
             let (done, _) = oneshot::channel();
-            let submitted = self.shared.submit(Command::Purge { upto, done });
+            let submitted = self.shared.submit(Command::Purge(upto, done));
             return submitted.map_err(|_| StoreError::Closed.into());
         }
-        Ok(self
-            .shared
-            .ask(|done| Command::Purge { upto, done })
-            .await?)
+        Ok(self.shared.ask(|done| Command::Purge(upto, done)).await?)
     }
 }

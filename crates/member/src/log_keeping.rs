@@ -177,8 +177,8 @@ fn kept_because(limit: PurgeLimit, needed_by: Option<NeededBy>) -> Option<String
             "is not archived yet; it goes when it is, or when more than `archive.hold_bytes` would be kept for that"
                 .to_owned(),
         ),
-        PurgeLimit::Held { index } => Some(format!("is being read from entry {index} on")),
-        PurgeLimit::NeededByRing { index } => Some(match needed_by {
+        PurgeLimit::Held(index) => Some(format!("is being read from entry {index} on")),
+        PurgeLimit::NeededByRing(index) => Some(match needed_by {
             Some(NeededBy::Region(region)) => format!(
                 "is needed from entry {index} on by a majority of region `{region}`; if its members are permanently lost, remove them \
                  with `witness members remove`"
@@ -417,14 +417,11 @@ mod tests {
             report.kept.unwrap().because
         };
         assert_eq!(
-            why(PurgeLimit::NeededByRing { index: 42 }),
+            why(PurgeLimit::NeededByRing(42)),
             "is needed from entry 42 on by a majority of region `south`; if its members are permanently lost, remove them with \
              `witness members remove`"
         );
-        assert_eq!(
-            why(PurgeLimit::Held { index: 35 }),
-            "is being read from entry 35 on"
-        );
+        assert_eq!(why(PurgeLimit::Held(35)), "is being read from entry 35 on");
         assert_eq!(why(PurgeLimit::Open), "is being written to");
     }
 

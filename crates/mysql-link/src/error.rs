@@ -191,15 +191,10 @@ pub enum LinkError {
     },
     /// TLS is demanded here and not offered there.
     #[error(
-        "mysqld at {endpoint} offers no TLS, and the TLS mode is `{mode}`: give mysqld a certificate \
+        "mysqld at {0} offers no TLS, and the TLS mode is `{1}`: give mysqld a certificate \
          (its ssl_cert and ssl_key), connect by its unix socket, or set the mode to `preferred`"
     )]
-    TlsNotOffered {
-        /// The address of the server.
-        endpoint: Endpoint,
-        /// The TLS mode of the options.
-        mode: TlsMode,
-    },
+    TlsNotOffered(Endpoint, TlsMode),
     /// The TLS handshake failed, or the certificate was refused.
     #[error("TLS with mysqld at {endpoint} failed in mode `{mode}`: {source}. {advice}")]
     Tls {
@@ -239,50 +234,27 @@ pub enum LinkError {
     },
     /// The account wants a way of authentication that we do not have.
     #[error(
-        "mysqld at {endpoint} asks for the authentication plugin `{plugin}`, which is not supported: use \
+        "mysqld at {0} asks for the authentication plugin `{1}`, which is not supported: use \
          ALTER USER … IDENTIFIED WITH caching_sha2_password BY …"
     )]
-    UnsupportedPlugin {
-        /// The address of the server.
-        endpoint: Endpoint,
-        /// Name of the authentication plugin.
-        plugin: String,
-    },
+    UnsupportedPlugin(Endpoint, String),
     /// The RSA exchange cannot be done.
-    #[error("the RSA exchange with mysqld at {endpoint} is not possible: {reason}")]
-    PublicKey {
-        /// The address of the server.
-        endpoint: Endpoint,
-        /// Why, and what to do.
-        reason: String,
-    },
+    #[error("the RSA exchange with mysqld at {0} is not possible: {1}")]
+    PublicKey(Endpoint, String),
     /// A server of another product with MySQL's protocol.
-    #[error("{endpoint} is no MySQL: {}", crate::foreign(product))]
-    OtherProduct {
-        /// The address of the server.
-        endpoint: Endpoint,
-        /// Name of the product.
-        product: &'static str,
-    },
+    #[error("{} is no MySQL: {}", .0, crate::foreign(.1))]
+    OtherProduct(Endpoint, &'static str),
     /// The server answered a statement with an error. The connection stays usable.
     #[error("{0}")]
     Server(#[from] ServerError),
     /// The peer does not speak the protocol.
-    #[error("mysqld at {endpoint} broke the protocol: {error}")]
-    Protocol {
-        /// The address of the server.
-        endpoint: Endpoint,
-        /// What is wrong with the bytes.
-        error: ProtocolError,
-    },
+    #[error("mysqld at {0} broke the protocol: {1}")]
+    Protocol(Endpoint, ProtocolError),
     /// The connection was given up earlier, in the middle of an exchange.
     #[error(
-        "the connection to mysqld at {endpoint} was given up after an earlier failure: make a new one"
+        "the connection to mysqld at {0} was given up after an earlier failure: make a new one"
     )]
-    GivenUp {
-        /// The address of the server.
-        endpoint: Endpoint,
-    },
+    GivenUp(Endpoint),
 }
 
 impl LinkError {

@@ -103,15 +103,9 @@ impl SpillingBytes {
     /// Adds the next piece. During a write to the file, the thread's other tasks continue, as in [`long_work`].
     pub fn push(&mut self, piece: &[u8]) {
         self.crc32c = crc32c::crc32c_append(self.crc32c, piece);
-        if self.in_memory {
-            self.buffer.extend_from_slice(piece);
-            return;
-        }
-        if self.file.is_none() && !self.is_large(self.buffer.len() + piece.len()) {
-            self.buffer.extend_from_slice(piece);
-            return;
-        }
-        if self.buffer.len() + piece.len() < WRITTEN_AT {
+        let waiting = self.buffer.len() + piece.len();
+        let is_small = self.file.is_none() && !self.is_large(waiting);
+        if self.in_memory || is_small || waiting < WRITTEN_AT {
             self.buffer.extend_from_slice(piece);
             return;
         }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
+use std::ops::ControlFlow;
 use std::time::SystemTime;
 
 use binlog_format::gtid::GtidSet;
 use binlog_store::{FileNumber, LogPlace};
 use raft_types::{MemberId, RingId};
 
-use crate::base_backup::BaseManifest;
-pub use crate::base_backup::read_tar;
+use crate::base_backup::{BaseManifest, Extent, Nowhere, unpack};
 use crate::chain::Pieces;
 use crate::contents::{Contents, Hash};
 use crate::encryption::{Encryption, Identities, Recipients};
@@ -22,7 +22,7 @@ use crate::sealed::{NewObject, SealError, seal, unseal};
 pub fn manifest(bytes: &[u8]) -> Option<Vec<u8>> {
     let named: Manifest = serde_json::from_slice(bytes).ok()?;
     let (piece, ring) = (PieceName::of_manifest(&named.piece.manifest())?, named.ring);
-    let Ok(read) = Manifest::read(bytes, piece, ring) else {
+    let Ok(read) = Manifest::read(bytes, piece, Some(ring)) else {
         let says_nothing_of_its_bytes = named.sha256.is_none() && named.object.encryption.is_none();
         assert!(named.version > MANIFEST_VERSION || says_nothing_of_its_bytes);
         return None;
@@ -32,7 +32,7 @@ pub fn manifest(bytes: &[u8]) -> Option<Vec<u8>> {
         closed: !piece.closed,
         ..piece
     };
-    assert!(Manifest::read(bytes, another, ring).is_err());
+    assert!(Manifest::read(bytes, another, Some(ring)).is_err());
     Some(read.to_bytes())
 }
 
@@ -81,12 +81,18 @@ pub fn listing(text: &str) -> usize {
     panic!("there is always something to archive");
 }
 
+fn pieces_of<'a>(names: impl Iterator<Item = &'a PieceName>) -> Pieces {
+    let mut pieces = Pieces::default();
+    names.for_each(|name| pieces.add(*name));
+    pieces
+}
+
 /// The pieces of these names; they must be consistent.
 fn hold_together(names: &BTreeSet<PieceName>) -> Pieces {
-    let pieces: Pieces = names.iter().copied().collect();
+    let pieces = pieces_of(names.iter());
     let superfluous = pieces.superfluous();
     let needed = names.iter().filter(|name| !superfluous.contains(name));
-    let left: Pieces = needed.copied().collect();
+    let left = pieces_of(needed);
     assert_eq!(left.superfluous(), []);
     for timeline in pieces.timelines() {
         let history = pieces.history(timeline);
@@ -235,6 +241,24 @@ pub fn decrypted(object: &[u8], bytes: u64) -> bool {
     let unpacked = unseal(&manifest, &identities, object, &mut to);
     assert!(to.0 <= bytes);
     !matches!(unpacked, Err(SealError::Encryption(_)))
+}
+
+/// Returns whether this is a tar stream of `files` files and `of_bytes` bytes.
+///
+/// # Panics
+/// When it yields more.
+pub fn read_tar(bytes: &[u8], files: u64, of_bytes: u64) -> bool {
+    let expected = Extent {
+        files,
+        bytes: of_bytes,
+    };
+    let mut told = 0;
+    let mut progress = |done| {
+        assert!(done > told && done <= of_bytes);
+        told = done;
+        ControlFlow::Continue(())
+    };
+    unpack(bytes, expected, &mut Nowhere, &mut progress).is_ok()
 }
 
 /// Reads a file of public or secret keys; no error message may contain its contents. Returns whether it is valid.

@@ -56,7 +56,7 @@ pub fn log_file(bytes: &[u8]) -> Option<usize> {
     }
     // The header holds the file's number.
     let number = (1..=2).filter_map(FileNumber::new);
-    let mut headers = number.filter_map(|number| scan_header(&mut window(), number).ok());
+    let mut headers = number.filter_map(|number| scan_header(&mut window(), Some(number)).ok());
     let header = headers.next()?;
     let scanner = || EntryScanner::new(window(), header.number, header.end, header.before);
 
@@ -110,7 +110,7 @@ pub fn record(which: usize, value: &[u8]) -> Option<Vec<u8>> {
     let key = KEYS[which % RECORDS];
     let meta = Arc::new(MemoryMeta::default());
     meta.lock().insert(key.to_owned(), value.to_vec());
-    let state = HardState::new(meta.clone());
+    let state = HardState { meta: meta.clone() };
     let saved = state.read().ok()?;
     meta.lock().clear();
     let puts = [

@@ -526,9 +526,6 @@ mod tests {
             Outcome::Unknown
         );
         let endpoint = Endpoint::unix("/x");
-        assert_eq!(
-            outcome_of(&LinkError::GivenUp { endpoint }),
-            Outcome::Unknown
-        );
+        assert_eq!(outcome_of(&LinkError::GivenUp(endpoint)), Outcome::Unknown);
     }
 }

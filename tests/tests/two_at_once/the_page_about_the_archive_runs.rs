@@ -311,7 +311,7 @@ fn one_file_is_read(
     let piece = object.replace(".zst", ".json");
     let piece = PieceName::of_manifest(&piece).context("a piece")?;
     let new = NewObject::of(piece, Some(recipient.clone()));
-    let encrypted = new.name().to_owned();
+    let encrypted = new.name.clone();
     let mut object = fs::File::create(downloaded.join(&encrypted))?;
     seal(new, &bytes[..], &mut object)?;
     let name = encrypted.rsplit('/').next().context("a name")?;

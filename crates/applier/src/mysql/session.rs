@@ -157,7 +157,7 @@ impl MysqlSession {
             }
         };
         let statements = &mut self.script.statements;
-        let run = self.connection.run_all_noting(statements, limit, note);
+        let run = self.connection.run_all(statements, limit, note);
         let ran = run.await;
         ran.map_err(|error| self.packet_error(error))
     }

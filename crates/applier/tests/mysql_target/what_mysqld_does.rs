@@ -51,9 +51,9 @@ fn begin(transaction: &Transaction) -> String {
 }
 
 async fn run(connection: &mut Connection, statements: &[&str]) -> Result<Ran> {
-    let mut list = Statements::new();
+    let mut list = Statements::default();
     statements.iter().for_each(|sql| list.push(sql));
-    Ok(connection.run_all(&mut list, LIMIT).await?)
+    Ok(connection.run_all(&mut list, LIMIT, |_, _| ()).await?)
 }
 
 /// A pair with a table of rows 1 and 2, and a source that has inserted 3, 4 and 5 since.

@@ -84,12 +84,7 @@ fn list_below(data_dir: &Path, below: &Path, to: &mut Vec<Entry>) -> Result<(), 
         let path = one.path();
         // The metadata of a link itself, not of its target.
         let meta = one.metadata().map_err(BaseError::disk(&path))?;
-        let unfit = |what| {
-            Err(BaseError::Unfit {
-                path: path.clone(),
-                what,
-            })
-        };
+        let unfit = |what| Err(BaseError::Unfit(path.clone(), what));
         let name = one.file_name();
         let Some(name) = name.to_str() else {
             return unfit("mysqld gives no file such a name");
@@ -157,10 +152,7 @@ pub fn assert_whole(data_dir: &Path, entries: &[Entry]) -> Result<(), BaseError>
     ];
     match missing.into_iter().find(|(has, _)| !has) {
         None => Ok(()),
-        Some((_, what)) => Err(BaseError::Unfit {
-            path: data_dir.to_owned(),
-            what,
-        }),
+        Some((_, what)) => Err(BaseError::Unfit(data_dir.to_owned(), what)),
     }
 }
 

@@ -64,10 +64,10 @@ fn tar_of(manifest: &BaseManifest) -> Result<Tar, BaseError> {
             place: place.clone(),
         }),
         (BaseForm::DataDirectory, Some(tar)) => Ok(tar),
-        (BaseForm::DataDirectory, None) => Err(BaseError::Damaged {
-            object: manifest.name.manifest(),
-            what: "it names no data".to_owned(),
-        }),
+        (BaseForm::DataDirectory, None) => Err(BaseError::Damaged(
+            manifest.name.manifest(),
+            "it names no data".to_owned(),
+        )),
     }
 }
 
@@ -108,10 +108,7 @@ fn read_into(
     to: &mut impl Place,
     progress: &mut impl FnMut(u64) -> ControlFlow<()>,
 ) -> Result<(), BaseError> {
-    let damaged = |what: String| BaseError::Damaged {
-        object: manifest.name.folder(),
-        what,
-    };
+    let damaged = |what: String| BaseError::Damaged(manifest.name.folder(), what);
     // One excess byte shows that the stream differs, however long it is.
     let most = tar.bytes.saturating_add(1);
     let mut stream = Hashed::new(objects.take(most));
@@ -227,15 +224,9 @@ fn unreadable(object: &Object, error: &io::Error) -> BaseError {
     let name = object.name.clone();
     match EncryptionError::of_io(error) {
         Some(error @ (EncryptionError::NoIdentity | EncryptionError::OtherRecipients)) => {
-            BaseError::Encryption {
-                object: name,
-                error: error.clone(),
-            }
+            BaseError::Encryption(name, error.clone())
         }
-        _ => BaseError::Damaged {
-            object: name,
-            what: error.to_string(),
-        },
+        _ => BaseError::Damaged(name, error.to_string()),
     }
 }
 
@@ -252,12 +243,7 @@ impl OpenObject {
         let stored = stored.ok_or_else(|| io::Error::other("another reader is still using it"));
         let read = stored.and_then(Hashed::finish_reading);
         let (bytes, found) = read.map_err(|error| unreadable(&object, &error))?;
-        let damaged = |what| {
-            Err(BaseError::Damaged {
-                object: object.name.clone(),
-                what,
-            })
-        };
+        let damaged = |what| Err(BaseError::Damaged(object.name.clone(), what));
         if bytes != object.bytes {
             return damaged(format!(
                 "{bytes} bytes of it were read, and it should have {}",
@@ -288,10 +274,10 @@ pub fn make_empty(directory: &Path, mode: u32) -> Result<(), BaseError> {
     let first = made.and_then(|()| fs::read_dir(directory)?.next().transpose());
     match first.map_err(BaseError::disk(directory))? {
         None => Ok(()),
-        Some(_) => Err(BaseError::Unfit {
-            path: directory.to_owned(),
-            what: "it is not empty; name another directory, or an empty one",
-        }),
+        Some(_) => Err(BaseError::Unfit(
+            directory.to_owned(),
+            "it is not empty; name another directory, or an empty one",
+        )),
     }
 }
 

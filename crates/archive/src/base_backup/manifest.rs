@@ -40,7 +40,6 @@ pub struct BaseName {
 
 impl BaseName {
     /// For a start time, in seconds since 1970, and a member. `None` after the year 9999.
-    #[must_use]
     pub const fn new(began_at: u64, member: MemberId) -> Option<Self> {
         match began_at <= LAST {
             true => Some(Self { began_at, member }),
@@ -49,31 +48,26 @@ impl BaseName {
     }
 
     /// Start time, in seconds since 1970.
-    #[must_use]
     pub const fn began_at(&self) -> u64 {
         self.began_at
     }
 
     /// The member that took or registered it.
-    #[must_use]
     pub const fn member(&self) -> MemberId {
         self.member
     }
 
     /// Prefix of all its objects' names, below the ring's folder.
-    #[must_use]
     pub fn folder(&self) -> String {
         format!("{BASE_FOLDER}{self}/")
     }
 
     /// The name of its manifest, below the ring's folder.
-    #[must_use]
     pub fn manifest(&self) -> String {
         format!("{}{MANIFEST}", self.folder())
     }
 
     /// The base backup to which an object's name belongs; `None` for other objects.
-    #[must_use]
     pub fn of_object(object: &str) -> Option<Self> {
         let (name, rest) = object.strip_prefix(BASE_FOLDER)?.split_once('/')?;
         (!rest.is_empty()).then(|| name.parse().ok())?
@@ -195,7 +189,6 @@ pub enum BaseForm {
 }
 
 /// The name of a data object, counted from 1, below the ring's folder.
-#[must_use]
 pub fn data_object(name: &BaseName, number: usize, encryption: Option<Encryption>) -> String {
     let encrypted = encryption.map_or("", |Encryption::Age| ENCRYPTED);
     format!("{}{DATA}{number:06}{COMPRESSED}{encrypted}", name.folder())
@@ -203,7 +196,6 @@ pub fn data_object(name: &BaseName, number: usize, encryption: Option<Encryption
 
 impl BaseManifest {
     /// The bytes to store.
-    #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         json(self)
     }
@@ -258,13 +250,11 @@ impl BaseManifest {
     }
 
     /// True if its data are in the archive, so that a restore can start from it.
-    #[must_use]
     pub fn has_data(&self) -> bool {
         matches!(self.form, BaseForm::DataDirectory)
     }
 
     /// Stored bytes of all its objects.
-    #[must_use]
     pub fn stored_bytes(&self) -> u64 {
         let bytes = self.objects.iter().map(|object| object.bytes);
         bytes.fold(0, u64::saturating_add)

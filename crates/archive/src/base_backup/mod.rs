@@ -21,9 +21,8 @@ pub use self::manifest::{
     BASE_FOLDER, BASE_VERSION, BaseForm, BaseManifest, BaseName, Tar, data_object,
 };
 pub use self::survey::{DamagedBase, Survey, free_name, remove_unfinished, survey};
-#[doc(hidden)]
 #[cfg(feature = "fuzzing")]
-pub use self::unpack::read_tar;
+pub(crate) use self::unpack::{Extent, Nowhere, unpack};
 pub use self::upload::{OBJECT_BYTES, Packed, UploadOptions, finish, upload};
 use crate::encryption::EncryptionError;
 use crate::manifest::ManifestError;
@@ -36,48 +35,23 @@ pub enum BaseError {
     #[error(transparent)]
     Storage(StorageError),
     /// A failure of this host's disk.
-    #[error("{}: {error}", .path.display())]
-    Disk {
-        /// The file or directory.
-        path: PathBuf,
-        /// The system's error.
-        error: io::Error,
-    },
-    /// The directory cannot be backed up, or cannot be restored into.
-    #[error("{}: {what}", .path.display())]
-    Unfit {
-        /// The directory, or the entry in it.
-        path: PathBuf,
-        /// The reason.
-        what: &'static str,
-    },
+    #[error("{}: {}", .0.display(), .1)]
+    Disk(PathBuf, io::Error),
+    /// The directory cannot be backed up, or cannot be restored into: the directory, or the entry in it, and the reason.
+    #[error("{}: {}", .0.display(), .1)]
+    Unfit(PathBuf, &'static str),
     /// The caller stopped it.
     #[error("it was stopped")]
     Stopped,
-    /// An object of the archive is damaged or missing.
-    #[error("{object}: {what}")]
-    Damaged {
-        /// The object, or the base backup where the object is unknown.
-        object: String,
-        /// The cause.
-        what: String,
-    },
+    /// An object of the archive is damaged or missing: the object, or the base backup where the object is unknown, and the cause.
+    #[error("{0}: {1}")]
+    Damaged(String, String),
     /// It is encrypted, and no matching identity is available.
-    #[error("{object}: {error}")]
-    Encryption {
-        /// The object.
-        object: String,
-        /// What is missing.
-        error: EncryptionError,
-    },
+    #[error("{0}: {1}")]
+    Encryption(String, EncryptionError),
     /// A manifest is unusable.
-    #[error("{}: {error}", .name.manifest())]
-    Manifest {
-        /// Its base backup.
-        name: BaseName,
-        /// The cause.
-        error: ManifestError,
-    },
+    #[error("{}: {}", .0.manifest(), .1)]
+    Manifest(BaseName, ManifestError),
     /// A complete base backup of this name exists already.
     #[error("the archive has a base backup {0} already")]
     Taken(BaseName),
@@ -95,15 +69,14 @@ pub enum BaseError {
 
 impl BaseError {
     /// True if a part of the archive is damaged or missing, which a retry does not fix.
-    #[must_use]
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Damaged { .. } | Self::Manifest { .. })
     }
 
     /// Adds the path on this host's disk.
-    fn disk(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn disk(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
-        move |error| Self::Disk { path, error }
+        move |error| Self::Disk(path, error)
     }
 }
 
@@ -111,10 +84,9 @@ impl BaseError {
 impl From<StorageError> for BaseError {
     fn from(error: StorageError) -> Self {
         match error {
-            StorageError::NotFound(object) => Self::Damaged {
-                object,
-                what: "the archive does not have it".to_owned(),
-            },
+            StorageError::NotFound(object) => {
+                Self::Damaged(object, "the archive does not have it".to_owned())
+            }
             error => Self::Storage(error),
         }
     }

@@ -63,7 +63,7 @@ async fn read(
 ) -> Result<BaseManifest, BaseError> {
     let bytes = storage.read(&name.manifest(), MAX_MANIFEST_BYTES).await?;
     let read = BaseManifest::read(&bytes, name, ring);
-    read.map_err(|error| BaseError::Manifest { name, error })
+    read.map_err(|error| BaseError::Manifest(name, error))
 }
 
 /// The first object of a base backup that is missing or has another size.
@@ -79,7 +79,7 @@ fn lost(manifest: &BaseManifest, listed: &Listing) -> Option<BaseError> {
             None => "it is missing".to_owned(),
         };
         let object = object.name.clone();
-        Some(BaseError::Damaged { object, what })
+        Some(BaseError::Damaged(object, what))
     })
 }
 

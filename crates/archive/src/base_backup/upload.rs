@@ -134,10 +134,10 @@ fn pack(
     let (objects, tar) = stored.map_err(|error| storing(data_dir, error))?;
     // A server that ran on the directory in the meantime has changed it.
     if list(data_dir)? != entries {
-        return Err(BaseError::Unfit {
-            path: data_dir.to_owned(),
-            what: "something in it was changed while it was read",
-        });
+        return Err(BaseError::Unfit(
+            data_dir.to_owned(),
+            "something in it was changed while it was read",
+        ));
     }
     Ok(Packed {
         objects,
@@ -211,10 +211,8 @@ impl<P: FnMut(u64) -> ControlFlow<()>> Read for Reading<'_, P> {
         }
         let read = match file.read(&mut to[..most]) {
             Ok(0) => {
-                let unfit = BaseError::Unfit {
-                    path: self.path.clone(),
-                    what: "it became shorter while it was read",
-                };
+                let unfit =
+                    BaseError::Unfit(self.path.clone(), "it became shorter while it was read");
                 return Err(unfit.into());
             }
             Ok(read) => read,
@@ -318,10 +316,7 @@ mod tests {
     #[test]
     fn errors_keep_their_type_through_tar() {
         let limit = std::time::Duration::from_secs(1);
-        let silent = StorageError::Silent {
-            what: "store".to_owned(),
-            limit,
-        };
+        let silent = StorageError::Silent("store".to_owned(), limit);
         let error = storing(Path::new("/d"), silent.clone().into());
         assert!(matches!(error, BaseError::Storage(error) if error == silent));
         let error = storing(Path::new("/d"), BaseError::Stopped.into());

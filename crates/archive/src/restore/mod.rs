@@ -90,21 +90,11 @@ pub enum RestoreError {
     #[error("{} of the log is needed, and its manifest cannot be used: {}", .0.piece, .0.why)]
     Unread(Unread),
     /// A piece of the log is damaged or missing.
-    #[error("{piece} of the log cannot be used: {fault}")]
-    Piece {
-        /// The piece.
-        piece: String,
-        /// Its fault.
-        fault: PieceFault,
-    },
+    #[error("{0} of the log cannot be used: {1}")]
+    Piece(String, PieceFault),
     /// A base backup is damaged or missing, or cannot be written.
-    #[error("base backup {name} cannot be used: {error}")]
-    Base {
-        /// The backup.
-        name: BaseName,
-        /// The reason.
-        error: BaseError,
-    },
+    #[error("base backup {0} cannot be used: {1}")]
+    Base(BaseName, BaseError),
     /// A directory on this host is unsuitable.
     #[error(transparent)]
     Directory(BaseError),
@@ -187,13 +177,11 @@ impl Archive {
     }
 
     /// The archive's ring.
-    #[must_use]
     pub fn ring(&self) -> Option<RingId> {
         self.log.ring()
     }
 
     /// The point at which its log ends.
-    #[must_use]
     pub fn end(&self) -> Option<Point> {
         at_the_end(&self.pieces)
     }
@@ -308,10 +296,7 @@ impl Archive {
         if stop.is_cancelled() {
             return Err(RestoreError::Cancelled);
         }
-        base.map_err(|error| RestoreError::Base {
-            name: plan.base.name,
-            error,
-        })?;
+        base.map_err(|error| RestoreError::Base(plan.base.name, error))?;
         let files = self
             .fetch_log(plan, &restore.work_dir, &**watching, stop)
             .await?;
@@ -361,12 +346,8 @@ impl Archive {
         for manifest in &plan.log {
             let path = into.join(manifest.piece.file.name());
             let opened = (OpenOptions::new().create(true).append(true).mode(0o600)).open(&path);
-            let file: File = opened.map_err(|error| {
-                RestoreError::Directory(BaseError::Disk {
-                    path: path.clone(),
-                    error,
-                })
-            })?;
+            let opened = opened.map_err(BaseError::disk(&path));
+            let file: File = opened.map_err(RestoreError::Directory)?;
             let reading = self.log.read(manifest, before, file);
             let read = until_stopped(stop, reading).await?;
             read.map_err(|fault| damaged(manifest.piece, fault))?;
@@ -532,7 +513,6 @@ pub enum Stage {
 
 impl Stage {
     /// Its display name.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Base => "base backup",
@@ -546,10 +526,7 @@ impl Stage {
 }
 
 fn damaged(piece: PieceName, fault: PieceFault) -> RestoreError {
-    RestoreError::Piece {
-        piece: piece.to_string(),
-        fault,
-    }
+    RestoreError::Piece(piece.to_string(), fault)
 }
 
 async fn until_stopped<T>(

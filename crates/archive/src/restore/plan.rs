@@ -64,13 +64,10 @@ pub enum Unfit {
     Later(GtidSet),
     /// It belongs to another history of the ring: a repair discarded entries that it may have, and their GTIDs may have been reused.
     #[error(
-        "it was taken when entry {base} was committed, and the log that is restored does not have that entry: a repair of the quorum has \
+        "it was taken when entry {0} was committed, and the log that is restored does not have that entry: a repair of the quorum has \
          given it up"
     )]
-    OtherHistory {
-        /// The last committed entry at the end of its copy.
-        base: OpId,
-    },
+    OtherHistory(OpId),
     /// The archive, or a file in it, begins later than the backup ends.
     #[error("the archive lacks {gtids} between it and the point")]
     Missing {
@@ -86,7 +83,6 @@ pub enum Unfit {
 
 impl Unfit {
     /// The index of the piece before which the log that the backup needs is missing.
-    #[must_use]
     pub fn lacks_before(&self, pieces: &[Manifest]) -> Option<usize> {
         match self {
             Self::NotNamed | Self::Elsewhere(_) | Self::Later(_) | Self::OtherHistory { .. } => {
@@ -156,7 +152,7 @@ fn needed(base: &BaseManifest, log: &[Manifest], point: &Point) -> Result<Range<
         .committed
         .filter(|committed| !may_have(log, *committed))
     {
-        return Err(Unfit::OtherHistory { base: committed });
+        return Err(Unfit::OtherHistory(committed));
     }
     let later = base.gtids_at_most.difference(&point.gtids);
     if !later.is_empty() {
@@ -319,7 +315,7 @@ mod tests {
             &Target::End,
         );
         let refused = refused.unwrap_err();
-        assert_eq!(refused.0[0].1, Unfit::OtherHistory { base: op(2, 18) });
+        assert_eq!(refused.0[0].1, Unfit::OtherHistory(op(2, 18)));
         assert_eq!(refused.0[0].1.lacks_before(&log), None);
         // Manifests from before terms were recorded, and a base without a term.
         log.iter_mut().for_each(|piece| piece.terms.clear());

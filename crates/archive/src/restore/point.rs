@@ -70,7 +70,6 @@ pub enum NoPoint {
 impl NoPoint {
     /// The index of the piece before which the point may be, if a piece there could not be read. Equal to the number of pieces if it
     /// may be after all of them.
-    #[must_use]
     pub fn may_lie_before(&self, pieces: &[Manifest]) -> Option<usize> {
         match self {
             Self::NoLog | Self::BeforeTheLog(_) => Some(0),
@@ -144,7 +143,6 @@ pub fn place(pieces: &[Manifest], target: &Target) -> Result<Place, NoPoint> {
 }
 
 /// The point at the end of pieces.
-#[must_use]
 pub fn at_the_end(pieces: &[Manifest]) -> Option<Point> {
     let last = pieces.last()?;
     Some(Point {
@@ -183,7 +181,6 @@ impl PointFinder {
     ///
     /// # Panics
     /// When there is no such piece.
-    #[must_use]
     pub fn new(target: Target, pieces: &[Manifest], number: usize) -> Self {
         let before = pieces[number].gtids_before.clone();
         let missing = match &target {
@@ -252,7 +249,6 @@ impl PointFinder {
     }
 
     /// The point, after the piece has been read.
-    #[must_use]
     pub fn point(&self) -> Point {
         Point {
             gtids: self.found.clone(),
@@ -282,7 +278,6 @@ pub struct Unread {
 
 /// The first of these between the piece of this index and its predecessor. If the index equals the number of pieces, the first one
 /// after all of them.
-#[must_use]
 pub fn unread_before<'a>(
     unread: &'a [Unread],
     pieces: &[Manifest],

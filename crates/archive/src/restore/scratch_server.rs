@@ -43,13 +43,8 @@ pub struct ServerProgram {
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// One of its files cannot be written or read.
-    #[error("{what}: {source}")]
-    Io {
-        /// The file.
-        what: String,
-        /// The reason.
-        source: io::Error,
-    },
+    #[error("{0}: {1}")]
+    Io(String, io::Error),
     /// It ended unexpectedly, or does not start.
     #[error("mysqld {what}; the end of {log}: {said}", log = .log.display())]
     Ended {
@@ -61,13 +56,8 @@ pub enum ServerError {
         said: String,
     },
     /// It refuses a statement.
-    #[error("mysqld refuses `{statement}`: {source}")]
-    Refused {
-        /// The statement.
-        statement: String,
-        /// Its error.
-        source: Box<LinkError>,
-    },
+    #[error("mysqld refuses `{0}`: {1}")]
+    Refused(String, Box<LinkError>),
     /// It reports an invalid GTID set.
     #[error("mysqld reports an invalid gtid_executed: `{0}`")]
     NoGtids(String),
@@ -240,15 +230,12 @@ impl ScratchServer {
 
 fn failed(what: impl ToString) -> impl FnOnce(io::Error) -> ServerError {
     let what = what.to_string();
-    move |source| ServerError::Io { what, source }
+    move |source| ServerError::Io(what, source)
 }
 
 fn refused(statement: &str) -> impl FnOnce(LinkError) -> ServerError {
     let statement = statement.to_owned();
-    move |source| ServerError::Refused {
-        statement,
-        source: Box::new(source),
-    }
+    move |source| ServerError::Refused(statement, Box::new(source))
 }
 
 /// The statements that create the account; one per line, as mysqld requires.

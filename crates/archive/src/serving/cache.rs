@@ -44,7 +44,6 @@ pub struct CacheOptions {
 
 impl CacheOptions {
     /// With the default times.
-    #[must_use]
     pub fn new(
         directory: impl Into<PathBuf>,
         most_bytes: u64,
@@ -327,7 +326,7 @@ impl FileCache {
                 return Ok(room);
             }
             let waited = timeout_at(deadline, left).await;
-            waited.map_err(|_| ServingError::Full { file, most })?;
+            waited.map_err(|_| ServingError::Full(file, most))?;
         }
     }
 
@@ -436,10 +435,7 @@ impl FileCache {
 }
 
 fn disk_of(file: FileNumber) -> impl FnOnce(io::Error) -> ServingError {
-    move |error| ServingError::Disk {
-        file,
-        why: error.to_string(),
-    }
+    move |error| ServingError::Disk(file, error.to_string())
 }
 
 /// A file being written, for which the disk has room.

@@ -15,13 +15,8 @@ pub enum ServingError {
     #[error("the archive cannot be read: {0}")]
     Storage(#[from] StorageError),
     /// This host's disk failed.
-    #[error("{file} of the archive cannot be written to this member's disk: {why}")]
-    Disk {
-        /// The file being fetched.
-        file: FileNumber,
-        /// The disk's error.
-        why: String,
-    },
+    #[error("{0} of the archive cannot be written to this member's disk: {1}")]
+    Disk(FileNumber, String),
     /// The disk has no room beyond the log's reserve.
     #[error(
         "{file} of the archive has {bytes} bytes, for which this member's disk has no room: {free} are free, and {stays_free} stay free"
@@ -38,14 +33,9 @@ pub enum ServingError {
     },
     /// Files in use by other consumers fill the bound.
     #[error(
-        "{file} of the archive has to wait for other consumers, whose files take the {most} bytes of archive.serve_bytes; a larger number lets more of them read concurrently"
+        "{0} of the archive has to wait for other consumers, whose files take the {1} bytes of archive.serve_bytes; a larger number lets more of them read concurrently"
     )]
-    Full {
-        /// The file to be fetched.
-        file: FileNumber,
-        /// The bound.
-        most: u64,
-    },
+    Full(FileNumber, u64),
     /// The file alone exceeds the bound.
     #[error(
         "{file} of the archive has {bytes} bytes, more than archive.serve_bytes ({most}) lets this member fetch"
@@ -59,32 +49,17 @@ pub enum ServingError {
         most: u64,
     },
     /// This member cannot decrypt it.
-    #[error("{file} is in the archive alone, and this member cannot decrypt it: {why}")]
-    Encrypted {
-        /// The file.
-        file: FileNumber,
-        /// What is missing.
-        why: String,
-    },
+    #[error("{0} is in the archive alone, and this member cannot decrypt it: {1}")]
+    Encrypted(FileNumber, String),
     /// The identities file is unusable.
     #[error("the identity for the archive (archive.identity_file): {0}")]
     IdentityFile(EncryptionError),
     /// A piece or its manifest is missing.
-    #[error("{piece} of the archive is missing: {why}")]
-    Missing {
-        /// The piece.
-        piece: PieceName,
-        /// The storage's error.
-        why: String,
-    },
+    #[error("{0} of the archive is missing: {1}")]
+    Missing(PieceName, String),
     /// A piece or its manifest is damaged.
-    #[error("{piece} of the archive is damaged: {why}")]
-    Damaged {
-        /// The piece.
-        piece: PieceName,
-        /// The cause.
-        why: String,
-    },
+    #[error("{0} of the archive is damaged: {1}")]
+    Damaged(PieceName, String),
     /// The archive lacks the file, or part of the log after it.
     #[error("neither this member nor its archive has {0} and all that follows it")]
     Gone(FileNumber),
@@ -95,41 +70,32 @@ pub enum ServingError {
 
 impl ServingError {
     /// Whether a retry a little later may succeed without an operator's action.
-    #[must_use]
     pub fn may_pass(&self) -> bool {
-        match self {
-            Self::Storage(_)
-            | Self::Disk { .. }
-            | Self::DiskFull { .. }
-            | Self::Full { .. }
-            | Self::BrokenOff(_) => true,
-            Self::TooLarge { .. }
-            | Self::Encrypted { .. }
-            | Self::IdentityFile(_)
-            | Self::Missing { .. }
-            | Self::Damaged { .. }
-            | Self::Gone(_) => false,
-        }
+        use ServingError::{BrokenOff, Disk, DiskFull, Full, Storage};
+        matches!(
+            self,
+            Storage(_) | Disk { .. } | DiskFull { .. } | Full { .. } | BrokenOff(_)
+        )
     }
 
     /// Classifies a failure to read a piece.
     pub(super) fn of(piece: PieceName, fault: &PieceFault) -> Self {
         let (file, why) = (piece.file, fault.to_string());
         if fault.lacks_an_identity() {
-            return Self::Encrypted { file, why };
+            return Self::Encrypted(file, why);
         }
         if fault.is_missing() {
-            return Self::Missing { piece, why };
+            return Self::Missing(piece, why);
         }
         if let Some(error) = fault.of_storage() {
             return match error {
-                StorageError::TooLarge { .. } => Self::Damaged { piece, why },
+                StorageError::TooLarge { .. } => Self::Damaged(piece, why),
                 _ => Self::Storage(error.clone()),
             };
         }
         if let PieceFault::Seal(SealError::Write(_)) = fault {
-            return Self::Disk { file, why };
+            return Self::Disk(file, why);
         }
-        Self::Damaged { piece, why }
+        Self::Damaged(piece, why)
     }
 }

@@ -65,7 +65,6 @@ struct Seen {
 
 impl ServedArchive {
     /// Makes no request yet.
-    #[must_use]
     pub fn new(ring: RingId, opens: Opens, cache: CacheOptions) -> Self {
         Self {
             ring,
@@ -77,25 +76,24 @@ impl ServedArchive {
     }
 
     /// Files before a log with this begin, oldest first, by the last listing; none if that was for another begin.
-    #[must_use]
     pub fn older_files(&self, log_begin: &LogBegin) -> Vec<ArchivedFile> {
         let seen = self.last(log_begin);
-        seen.map_or_else(Vec::new, |seen| seen.older.iter().cloned().collect())
+        seen.map_or_else(Vec::new, |seen| {
+            seen.older.files.values().cloned().collect()
+        })
     }
 
     /// The GTIDs before these files; `None` without such files.
-    #[must_use]
     pub fn gtids_before(&self, log_begin: &LogBegin) -> Option<GtidSet> {
         let seen = self.last(log_begin)?;
-        (!seen.older.is_empty()).then(|| seen.gtids_before.clone())
+        (!seen.older.files.is_empty()).then(|| seen.gtids_before.clone())
     }
 
     /// Statistics for a log with this begin.
-    #[must_use]
     pub fn figures(&self, log_begin: Option<&LogBegin>) -> ServingFigures {
         let seen = log_begin.and_then(|log_begin| self.last(log_begin));
         ServingFigures {
-            first: seen.and_then(|seen| Some(seen.older.iter().next()?.number)),
+            first: seen.and_then(|seen| Some(seen.older.files.values().next()?.number)),
             ..self.cache.figures()
         }
     }
@@ -135,12 +133,12 @@ impl ServedArchive {
         let seen = self.seen(log_begin, now.checked_sub(FRESH).unwrap_or(now));
         let seen = seen.await?;
         if !have.contains_set(&seen.gtids_before) {
-            return match seen.older.stops() {
-                Stops::Encrypted(file) => Err(ServingError::Encrypted {
+            return match seen.older.stops {
+                Stops::Encrypted(file) => Err(ServingError::Encrypted(
                     file,
-                    why: "it is encrypted, and archive.identity_file names nothing to decrypt it with"
+                    "it is encrypted, and archive.identity_file names nothing to decrypt it with"
                         .to_owned(),
-                }),
+                )),
                 _ => Ok(None),
             };
         }
@@ -148,7 +146,7 @@ impl ServedArchive {
             return Ok(None);
         };
         // Each file's preceding GTIDs include those of the file before, so the matching files are the first ones.
-        let files: Vec<&ArchivedFile> = seen.older.iter().collect();
+        let files: Vec<&ArchivedFile> = seen.older.files.values().collect();
         let (mut fits, mut not) = (0, files.len());
         while not.saturating_sub(fits) > 1 {
             let middle = fits + (not - fits) / 2;
@@ -183,10 +181,10 @@ impl ServedArchive {
         };
         // Pieces disappear when a whole file replaces them or the archive is pruned; and the log purges more.
         let again = self.seen(log_begin, Instant::now()).await?;
-        match again.older.get(number) {
-            Some(file) if seen.older.get(number) == Some(file) => Err(failed),
+        match again.older.files.get(&number) {
+            Some(file) if seen.older.files.get(&number) == Some(file) => Err(failed),
             // It was not pruned: a part of it is lost.
-            None if again.older.stops() != Stops::Begins => Err(failed),
+            None if again.older.stops != Stops::Begins => Err(failed),
             _ => self.fetch_as_seen(&again, number).await,
         }
     }
@@ -207,7 +205,7 @@ impl ServedArchive {
     }
 
     async fn fetch_as_seen(&self, seen: &Seen, number: FileNumber) -> Result<Held, ServingError> {
-        let (file, archived) = match (seen.older.get(number), &seen.archived) {
+        let (file, archived) = match (seen.older.files.get(&number), &seen.archived) {
             (Some(file), Some(archived)) => (file.clone(), archived.clone()),
             _ => return Err(ServingError::Gone(number)),
         };
@@ -280,10 +278,10 @@ impl ServedArchive {
             return Ok(nothing(Stops::Begins));
         };
         let mut older = OlderFiles::before(log_begin.file, &archived.runs, &listing, decrypts);
-        let last = older.iter().next_back();
+        let last = older.files.values().next_back();
         let last = last.and_then(|last| last.pieces.last().copied());
         let Some(last) = last else {
-            return Ok(nothing(older.stops()));
+            return Ok(nothing(older.stops));
         };
         // The log's header names the entry and the GTIDs that it follows.
         let ends = manifest(&archived, last).await?;
@@ -291,7 +289,7 @@ impl ServedArchive {
             return Ok(nothing(Stops::OtherHistory(last.file)));
         }
         for _ in 0..MOST_DAMAGED {
-            let first = older.iter().next();
+            let first = older.files.values().next();
             let Some(first) = first.and_then(|first| first.pieces.first().copied()) else {
                 break;
             };
@@ -310,7 +308,7 @@ impl ServedArchive {
                 Err(error) => return Err(error),
             }
         }
-        Ok(nothing(older.stops()))
+        Ok(nothing(older.stops))
     }
 }
 

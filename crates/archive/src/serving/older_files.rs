@@ -52,8 +52,8 @@ pub(super) enum Stops {
 /// The files that can be served, gapless up to the member's first file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct OlderFiles {
-    files: BTreeMap<FileNumber, ArchivedFile>,
-    stops: Stops,
+    pub(super) files: BTreeMap<FileNumber, ArchivedFile>,
+    pub(super) stops: Stops,
 }
 
 impl OlderFiles {
@@ -114,29 +114,9 @@ impl OlderFiles {
         }
     }
 
-    /// What precedes them.
-    pub(super) fn stops(&self) -> Stops {
-        self.stops
-    }
-
-    /// All of them, oldest first.
-    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &ArchivedFile> {
-        self.files.values()
-    }
-
-    /// True if there are none.
-    pub(super) fn is_empty(&self) -> bool {
-        self.files.is_empty()
-    }
-
-    /// One of them.
-    pub(super) fn get(&self, number: FileNumber) -> Option<&ArchivedFile> {
-        self.files.get(&number)
-    }
-
     /// The last piece before a file, if its file is one of these.
     pub(super) fn piece_before(&self, number: FileNumber) -> Option<PieceName> {
-        let before = self.get(FileNumber::new(number.get() - 1)?)?;
+        let before = self.files.get(&FileNumber::new(number.get() - 1)?)?;
         before.pieces.last().copied()
     }
 }
@@ -174,8 +154,8 @@ mod tests {
         let pieces = Pieces::of_names(listing.keys());
         let runs = (pieces.newest()).map_or_else(Vec::new, |newest| pieces.history(newest));
         let older = OlderFiles::before(number(kept), &runs, listing, decrypts);
-        let files = older.iter().map(|file| file.number.get()).collect();
-        (files, older.stops())
+        let files = older.files.values().map(|file| file.number.get()).collect();
+        (files, older.stops)
     }
 
     #[test]
@@ -244,7 +224,7 @@ mod tests {
         let pieces = Pieces::of_names(listing.keys());
         let runs = pieces.history(pieces.newest().unwrap());
         let older = OlderFiles::before(number(4), &runs, &listing, false);
-        let of = |file| older.get(number(file)).map(|file| file.bytes);
+        let of = |file| older.files.get(&number(file)).map(|file| file.bytes);
         assert_eq!((of(1), of(2), of(3)), (Some(9), Some(7), Some(7)));
         assert_eq!(older.piece_before(number(3)), Some(piece("2/2:0-7!")));
         assert_eq!(older.piece_before(number(1)), None);

@@ -57,7 +57,7 @@ async fn restored_of(storage: &Storage, timeline: Timeline) -> BTreeMap<FileNumb
     let mut files: BTreeMap<FileNumber, Vec<u8>> = BTreeMap::new();
     for piece in &history[0].pieces {
         let manifest = storage.read(&piece.manifest(), MAX_MANIFEST_BYTES).await;
-        let manifest = Manifest::read(&manifest.unwrap(), *piece, ring()).unwrap();
+        let manifest = Manifest::read(&manifest.unwrap(), *piece, Some(ring())).unwrap();
         let object = storage.download(&manifest.object.name, Handle::current());
         let object = object.await.unwrap();
         let bytes = spawn_blocking(move || {

@@ -443,7 +443,7 @@ async fn missing_and_changed_objects_are_named() {
             downloaded,
             verify(&storage, &base, &no_identities(), go_on).await,
         ] {
-            let Err(BaseError::Damaged { object, .. }) = &refused else {
+            let Err(BaseError::Damaged(object, _)) = &refused else {
                 panic!("{refused:?}");
             };
             assert!(
@@ -473,7 +473,7 @@ async fn unusable_manifests_are_reported_and_others_count() {
         .unwrap();
     let refused = look(&storage).await;
     assert!(
-        matches!(refused, Err(BaseError::Manifest { name, .. }) if name == damaged),
+        matches!(refused, Err(BaseError::Manifest(name, _)) if name == damaged),
         "{refused:?}"
     );
     let known = survey(&storage, Some(ring())).await.unwrap();
@@ -755,7 +755,7 @@ async fn encrypted_base_backup_needs_a_matching_identity() {
         let refused = verify(&storage, &base, &identities, go_on).await;
         let refused = refused.unwrap_err();
         let found = match &refused {
-            BaseError::Encryption { error, .. } => error,
+            BaseError::Encryption(_, error) => error,
             _ => panic!("{refused}"),
         };
         assert_eq!(*found, expected);

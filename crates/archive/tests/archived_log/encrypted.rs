@@ -76,7 +76,7 @@ async fn manifests(storage: &Storage) -> Vec<Manifest> {
         .filter_map(|name| PieceName::of_manifest(name))
     {
         let bytes = storage.read(&piece.manifest(), 1 << 20).await.unwrap();
-        manifests.push(Manifest::read(&bytes, piece, ring()).unwrap());
+        manifests.push(Manifest::read(&bytes, piece, Some(ring())).unwrap());
     }
     manifests
 }

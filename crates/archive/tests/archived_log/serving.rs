@@ -387,13 +387,7 @@ async fn cache_is_bounded_and_keeps_files_in_use() {
     let first = served.fetch(&of, 1).await.unwrap();
     let second = served.fetch(&of, 2).await.unwrap();
     let error = served.fetch(&of, 3).await.unwrap_err();
-    assert_eq!(
-        error,
-        ServingError::Full {
-            file: number(3),
-            most
-        }
-    );
+    assert_eq!(error, ServingError::Full(number(3), most));
     assert!(error.may_pass());
     of.is_read(&served, 1).await;
     drop(second);

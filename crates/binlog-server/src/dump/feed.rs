@@ -105,16 +105,16 @@ enum Decision {
 pub(super) struct Feed<'a> {
     log: &'a dyn CommittedFiles,
     /// The next byte of the file.
-    offset: u64,
-    /// Bytes of the event under way that are still to be passed on.
-    passing: u64,
+    pub(super) offset: u64,
+    /// Bytes of the event under way that are still to be passed on; 0 if the last event is complete.
+    pub(super) passing: u64,
     /// Where that event begins, and the CRC32 of what was passed on of it.
     begun: u64,
     crc: u32,
     /// True if the consumer has the current transaction.
     known: bool,
     /// The end of skipped events, of which the consumer has not been notified.
-    skipped_to: Option<u64>,
+    pub(super) skipped_to: Option<u64>,
 }
 
 impl<'a> Feed<'a> {
@@ -129,21 +129,6 @@ impl<'a> Feed<'a> {
             known: false,
             skipped_to: None,
         }
-    }
-
-    /// The next byte that is wanted.
-    pub(super) fn offset(&self) -> u64 {
-        self.offset
-    }
-
-    /// True if the last event is complete.
-    pub(super) fn is_between(&self) -> bool {
-        self.passing == 0
-    }
-
-    /// The end of skipped events, once: the consumer should be notified of it.
-    pub(super) fn take_skipped(&mut self) -> Option<u64> {
-        self.skipped_to.take()
     }
 
     /// Takes bytes from [`Self::offset`] on until they or the room are used up, and returns how many bytes it must be
@@ -253,7 +238,8 @@ impl<'a> Feed<'a> {
             }
             (Some(Decoded::Ignorable(true)), Rule::All { registered_as }) => {
                 match (registered_as, whole) {
-                    (Some(id), Some(whole)) => Decision::Becomes(as_own_of(*id, whole)),
+                    // As if the consumer had written it: it counts the event's bytes, and ignores it otherwise.
+                    (Some(id), Some(whole)) => Decision::Becomes(rewritten(whole, SERVER_ID, *id)),
                     _ => Decision::Passes,
                 }
             }
@@ -323,11 +309,6 @@ pub(super) fn out_of_place(stored: &[u8]) -> Vec<u8> {
     rewritten(stored, LOG_POS, 0)
 }
 
-/// A stored event as if the consumer had written it: the consumer counts its bytes, and ignores it otherwise.
-pub(super) fn as_own_of(server_id: u32, stored: &[u8]) -> Vec<u8> {
-    rewritten(stored, SERVER_ID, server_id)
-}
-
 fn rewritten(stored: &[u8], field: std::ops::Range<usize>, value: u32) -> Vec<u8> {
     let mut event = stored.to_vec();
     put(&mut event, field, value);
@@ -395,7 +376,7 @@ mod tests {
         let event = EventRef::new(&moved).unwrap();
         let event = event.verified(ChecksumAlgorithm::Crc32).unwrap();
         assert_eq!(event.header().log_pos, 0);
-        let own = as_own_of(77, &stored);
+        let own = rewritten(&stored, SERVER_ID, 77);
         let event = EventRef::new(&own).unwrap();
         let event = event.verified(ChecksumAlgorithm::Crc32).unwrap();
         assert_eq!(event.header().server_id, 77);

@@ -79,7 +79,7 @@ pub(crate) async fn run(client: &mut Client<'_>, request: Request, sequence: u8)
         return Ended::DumpOver(why);
     }
     let mut bytes = out.take().to_vec();
-    mysql_link::wire::encode_packet(out.sequence(), &last, &mut bytes);
+    mysql_link::wire::encode_packet(out.sequence, &last, &mut bytes);
     match client.send(&bytes).await {
         Ok(()) => Ended::DumpOver(why),
         Err(ended) => ended,
@@ -188,7 +188,7 @@ impl Dump<'_, '_> {
         // How many bytes the feed has to be given at least.
         let mut need = 1;
         loop {
-            self.at.offset = feed.offset();
+            self.at.offset = feed.offset;
             self.attached.progress.reached(self.at);
             let end = *self.committed.borrow_and_update();
             let closed = end.file > self.at.file;
@@ -200,13 +200,13 @@ impl Dump<'_, '_> {
             }
             let left = usize::try_from(left).unwrap_or(usize::MAX);
             let chunk = self.read(left.min(READ_BYTES.max(need))).await?;
-            if chunk.is_empty() && closed && feed.is_between() {
+            if chunk.is_empty() && closed && feed.passing == 0 {
                 return Ok(());
             }
             // What is committed, and what a closed file has, ends where an event does.
             if chunk.len() < need {
                 let why = "it ends in the middle of an event";
-                return Err(self.bad(feed.offset(), why).into());
+                return Err(self.bad(feed.offset, why).into());
             }
             need = self.pass_on(&mut feed, &chunk).await?;
         }
@@ -214,10 +214,10 @@ impl Dump<'_, '_> {
 
     /// Passes a chunk to the feed, and its output to the consumer. Returns how many bytes the next chunk needs at least.
     async fn pass_on(&mut self, feed: &mut Feed<'_>, chunk: &[u8]) -> Result<usize, Stop> {
-        let begin = feed.offset();
+        let begin = feed.offset;
         let room = self.client.shared.options.queue_bytes;
         loop {
-            let used = usize::try_from(feed.offset() - begin).unwrap_or(usize::MAX);
+            let used = usize::try_from(feed.offset - begin).unwrap_or(usize::MAX);
             let Some(rest) = chunk.get(used..).filter(|rest| !rest.is_empty()) else {
                 return Ok(1);
             };
@@ -306,7 +306,7 @@ impl Dump<'_, '_> {
 
     /// Everything committed was read: sends the queue, then waits for more or for the time of a heartbeat.
     async fn wait_for_more(&mut self, feed: &mut Feed<'_>) -> Result<(), Stop> {
-        if let Some(skipped) = feed.take_skipped() {
+        if let Some(skipped) = feed.skipped_to.take() {
             self.beat(skipped);
         }
         self.flush().await?;
@@ -324,7 +324,7 @@ impl Dump<'_, '_> {
             stop = self.attached.interrupted(shared) => return Err(stop),
             ended = self.client.disconnects() => return Err(ended.into()),
         }
-        self.beat(feed.offset());
+        self.beat(feed.offset);
         self.flush().await
     }
 
@@ -334,9 +334,9 @@ impl Dump<'_, '_> {
             .heartbeat
             .is_some_and(|period| self.last_sent.elapsed() >= period);
         if due
-            && feed.is_between()
+            && feed.passing == 0
             && self.out.len() == 0
-            && let Some(skipped) = feed.take_skipped()
+            && let Some(skipped) = feed.skipped_to.take()
         {
             self.beat(skipped);
             self.flush().await?;

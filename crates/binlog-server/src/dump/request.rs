@@ -127,20 +127,12 @@ pub(super) async fn find(
     registered_as: Option<u32>,
     patience: Duration,
 ) -> Result<Beginning, ErrorAnswer> {
-    match wanted {
-        Wanted::From { file, offset } => {
-            let rule = Rule::All { registered_as };
-            let (at, kept) = at_place(log, &file, offset, patience).await?;
-            Ok(Beginning { at, rule, kept })
-        }
+    let (rule, place) = match wanted {
+        Wanted::From { file, offset } => (Rule::All { registered_as }, (file, offset)),
         Wanted::Without {
             have,
-            file: Some((file, offset)),
-        } => {
-            let (at, kept) = at_place(log, &file, offset, patience).await?;
-            let rule = Rule::Without(have);
-            Ok(Beginning { at, rule, kept })
-        }
+            file: Some(place),
+        } => (Rule::Without(have), place),
         Wanted::Without { have, file: None } => {
             check_not_ahead(log, &have, patience).await?;
             let here = log.begin_for(&have);
@@ -154,13 +146,15 @@ pub(super) async fn find(
                 }
             };
             let offset = FIRST_EVENT;
-            Ok(Beginning {
+            return Ok(Beginning {
                 at: Position { file, offset },
                 rule: Rule::Without(have),
                 kept,
-            })
+            });
         }
-    }
+    };
+    let (at, kept) = at_place(log, &place.0, place.1, patience).await?;
+    Ok(Beginning { at, rule, kept })
 }
 
 /// Refuses a consumer that has transactions of the ring's own sources which the ring does not have. Transactions of other sources are

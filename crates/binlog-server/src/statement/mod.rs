@@ -191,26 +191,25 @@ impl Parser<'_> {
         there
     }
 
+    /// Takes the next token if `read` returns a value for it.
+    fn take<T>(&mut self, read: impl FnOnce(&TokenKind) -> Option<T>) -> Option<T> {
+        let value = read(&self.peek()?.kind)?;
+        self.at += 1;
+        Some(value)
+    }
+
     fn string(&mut self) -> Option<String> {
-        match &self.peek()?.kind {
-            TokenKind::Text(text) => {
-                let text = text.clone();
-                self.at += 1;
-                Some(text)
-            }
+        self.take(|kind| match kind {
+            TokenKind::Text(text) => Some(text.clone()),
             _ => None,
-        }
+        })
     }
 
     fn number(&mut self) -> Option<u64> {
-        match &self.peek()?.kind {
-            TokenKind::Number(number) => {
-                let number = number.parse().ok()?;
-                self.at += 1;
-                Some(number)
-            }
+        self.take(|kind| match kind {
+            TokenKind::Number(number) => number.parse().ok(),
             _ => None,
-        }
+        })
     }
 
     fn known(&mut self) -> Option<Statement> {
@@ -307,14 +306,12 @@ impl Parser<'_> {
         }
         let mut names = Vec::new();
         loop {
-            match &self.peek()?.kind {
-                TokenKind::Word(name) | TokenKind::Name(name)
-                    if name.eq_ignore_ascii_case("variable_name") =>
-                {
-                    self.at += 1;
+            self.take(|kind| match kind {
+                TokenKind::Word(name) | TokenKind::Name(name) => {
+                    name.eq_ignore_ascii_case("variable_name").then_some(())
                 }
-                _ => return None,
-            }
+                _ => None,
+            })?;
             if self.symbol(b'=') {
                 names.push(Named::Is(self.string()?.to_lowercase()));
             } else if self.word("like") {

@@ -43,7 +43,7 @@ impl EntryRecord {
             payload_len: scanned.marker.payload_len,
             event_count: scanned.marker.event_count,
             timestamp: scanned.timestamp,
-            gtid: scanned.gtid(),
+            gtid: scanned.content.gtid(),
         }
     }
 }
@@ -135,7 +135,7 @@ impl EntryCursor {
                 Ok(true)
             }
             // The file that a running member is creating.
-            Err(DirectoryError::Corrupt { corruption, .. })
+            Err(DirectoryError::Corrupt(_, corruption))
                 if self.files.len() == 0 && corruption.fault.kind.is_cut_off() =>
             {
                 Ok(false)
@@ -187,7 +187,6 @@ pub struct Follower {
 
 impl LogDirectory {
     /// Follows the log starting at an index.
-    #[must_use]
     pub fn follow(&self, from: u64) -> Follower {
         Follower {
             directory: self.clone(),
@@ -298,7 +297,7 @@ impl LogDirectory {
         for number in &numbers {
             let header = match self.header(*number) {
                 Ok(header) => header,
-                Err(DirectoryError::Corrupt { corruption, .. })
+                Err(DirectoryError::Corrupt(_, corruption))
                     if corruption.fault.kind.is_cut_off() =>
                 {
                     break;

@@ -13,7 +13,7 @@ use raft_types::{Entry, OpId};
 
 pub use crate::directory::cursor::{EntryCursor, EntryRecord, Followed, Follower, Sought};
 pub use crate::directory::verify::{FileDifference, Side, VerifyReport};
-use crate::file_system::{DiskFileSystem, FileSystem, StorageFile};
+use crate::file_system::{DiskFileSystem, FileSystem, StorageFile, list_if_any};
 use crate::format::{FileHeader, FileNumber, MarkerKind};
 use crate::options::log_dir;
 use crate::scan::{
@@ -24,24 +24,14 @@ use crate::scan::{
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
     /// The disk reported an error.
-    #[error("{doing} failed: {source}")]
-    Io {
-        /// The failed operation, as text.
-        doing: String,
-        /// The operating system's error.
-        source: io::Error,
-    },
+    #[error("{0} failed: {1}")]
+    Io(String, io::Error),
     /// The directory has no log file.
     #[error("{} has no log files: name a member's data directory, or the directory of its binlog files", .0.display())]
     NoLog(PathBuf),
     /// A file is damaged before its end.
-    #[error("{}: {corruption}", path.display())]
-    Corrupt {
-        /// Path of the damaged file.
-        path: PathBuf,
-        /// The damage and its position.
-        corruption: Corruption,
-    },
+    #[error("{}: {}", .0.display(), .1)]
+    Corrupt(PathBuf, Corruption),
     /// A mysqld wrote the file.
     #[error("{} is mysqld's own binlog, not a file of a member's log", .0.display())]
     MysqldsBinlog(PathBuf),
@@ -52,7 +42,6 @@ pub enum DirectoryError {
 
 impl DirectoryError {
     /// True for damage, false for a missing or unreadable log.
-    #[must_use]
     pub fn is_corruption(&self) -> bool {
         matches!(self, Self::Corrupt { .. })
     }
@@ -116,13 +105,13 @@ impl LogDirectory {
     pub fn of_file(path: &Path) -> Result<Self, DirectoryError> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let Some(number) = FileNumber::from_name(&name) else {
-            return Err(DirectoryError::Io {
-                doing: format!("opening {}", path.display()),
-                source: io::Error::new(
+            return Err(DirectoryError::Io(
+                format!("opening {}", path.display()),
+                io::Error::new(
                     io::ErrorKind::InvalidInput,
                     "a file of a log is named as in binlog.000001",
                 ),
-            });
+            ));
         };
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
         Ok(Self {
@@ -133,22 +122,17 @@ impl LogDirectory {
     }
 
     /// The directory of the log files, which may differ from the path given to open.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.dir
     }
 
     /// Whether a mysqld wrote this file, under any name. False for unreadable or damaged files.
-    #[must_use]
     pub fn is_mysqlds_binlog(path: &Path) -> bool {
         let Ok(file) = DiskFileSystem.open_read_only(path) else {
             return false;
         };
         let size = file.size().unwrap_or(0);
-        let header = scan_header(
-            &mut Window::new(&file, size, Window::LOOKUP_BYTES),
-            FileNumber::FIRST,
-        );
+        let header = scan_header(&mut Window::new(&file, size, Window::LOOKUP_BYTES), None);
         matches!(header, Err(ScanError::Fault(fault)) if fault.kind == FaultKind::MysqldsOwn)
     }
 
@@ -160,18 +144,12 @@ impl LogDirectory {
         if let Some(only) = self.only {
             return Ok(vec![only]);
         }
-        let names = match self.fs.list(&self.dir) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        let names = match list_if_any(&*self.fs, &self.dir) {
             // A path to a file contains no log files either.
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => Vec::new(),
             other => other.map_err(self.io(format!("listing {}", self.dir.display())))?,
         };
-        let mut numbers: Vec<FileNumber> = names
-            .iter()
-            .filter_map(|name| FileNumber::from_name(name))
-            .collect();
-        numbers.sort_unstable();
-        Ok(numbers)
+        Ok(FileNumber::sorted(&names))
     }
 
     /// A file's header.
@@ -229,13 +207,14 @@ impl LogDirectory {
 
     fn open_file_at(&self, number: FileNumber, path: &Path) -> Result<OpenFile, DirectoryError> {
         let (file, size) = self.open_raw_at(path)?;
-        let header = scan_header(&mut Window::new(&file, size, Window::LOOKUP_BYTES), number);
+        let mut window = Window::new(&file, size, Window::LOOKUP_BYTES);
+        let header = scan_header(&mut window, Some(number));
         let header = header.map_err(|error| self.scan_error(number, error))?;
         Ok(OpenFile { file, header, size })
     }
 
     fn io(&self, doing: String) -> impl FnOnce(io::Error) -> DirectoryError + use<> {
-        move |source| DirectoryError::Io { doing, source }
+        move |source| DirectoryError::Io(doing, source)
     }
 
     fn scan_error(&self, file: FileNumber, error: ScanError) -> DirectoryError {
@@ -243,10 +222,9 @@ impl LogDirectory {
             ScanError::Fault(fault) if fault.kind == FaultKind::MysqldsOwn => {
                 DirectoryError::MysqldsBinlog(self.path_of(file))
             }
-            ScanError::Fault(fault) => DirectoryError::Corrupt {
-                path: self.path_of(file),
-                corruption: Corruption { file, fault },
-            },
+            ScanError::Fault(fault) => {
+                DirectoryError::Corrupt(self.path_of(file), Corruption { file, fault })
+            }
             ScanError::Io { source, .. } => self.io(format!("reading {file}"))(source),
         }
     }
@@ -329,7 +307,7 @@ impl LogDirectory {
                 let first = listing.times.map_or(entry.timestamp, |(first, _)| first);
                 listing.times = Some((first, entry.timestamp));
             }
-            listing.gtids.extend(entry.gtid());
+            listing.gtids.extend(entry.content.gtid());
         }
     }
 }

@@ -60,7 +60,7 @@ impl LogDirectory {
             let is_last = at + 1 == numbers.len();
             let open = match self.open_file(*number) {
                 Ok(open) => open,
-                Err(DirectoryError::Corrupt { corruption, .. }) => {
+                Err(DirectoryError::Corrupt(_, corruption)) => {
                     let unfinished = is_last && at > 0 && corruption.fault.kind.is_cut_off();
                     report.note(corruption, unfinished);
                     before = None;
@@ -102,19 +102,9 @@ impl LogDirectory {
         Ok(report)
     }
 
-    /// Verifies every byte of a closed file. `proceeds` receives the number of bytes read; if it returns false, reading ends without a
-    /// result.
+    /// Verifies every byte of a closed file, which may have a temporary path. `proceeds` receives the number of bytes read; if it returns
+    /// false, reading ends without a result.
     pub(crate) fn verify_closed(
-        &self,
-        number: FileNumber,
-        proceeds: &mut dyn FnMut(u64) -> bool,
-    ) -> Result<Option<FileState>, DirectoryError> {
-        let verified = self.verify_closed_at(number, &self.path_of(number), proceeds)?;
-        Ok(verified.map(|(_, state)| state))
-    }
-
-    /// The same for a file at a temporary path; returns its header as well.
-    pub(crate) fn verify_closed_at(
         &self,
         number: FileNumber,
         path: &Path,

@@ -44,7 +44,6 @@ pub struct FileHeader {
 
 impl FileHeader {
     /// The membership in effect at the file's start; the default one if there was none.
-    #[must_use]
     pub fn membership(&self) -> StoredMembership {
         self.membership
             .as_ref()
@@ -75,7 +74,7 @@ pub(crate) fn encode_file_header(header: &mut FileHeader) -> Vec<u8> {
     let payload = encode_body(header);
     let marker = Marker::holding(MarkerKind::FileHeader, header.before, &payload);
     let origin = (header.timestamp, server_id);
-    header.end = encode_marker(&marker, &payload, origin, end, &mut Vec::new(), &mut out);
+    header.end = encode_marker(&marker, &payload, origin, end, &mut out);
     out
 }
 
@@ -97,14 +96,6 @@ fn encode_body(header: &FileHeader) -> Vec<u8> {
         body.extend_from_slice(&membership.json);
     }
     body
-}
-
-/// The payload of a file header's marker.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct FileHeaderBody {
-    pub(crate) ring: RingId,
-    pub(crate) number: FileNumber,
-    pub(crate) membership: Option<LoggedMembership>,
 }
 
 /// Why a part of a marker's payload cannot be read.
@@ -130,20 +121,18 @@ pub enum ContentFault {
     AfterHeader,
 }
 
-impl FileHeaderBody {
-    pub(crate) fn decode(payload: &[u8]) -> Result<Self, ContentFault> {
-        let (ring, rest) = split_array(payload)?;
-        let (number, rest) = split_array(rest)?;
-        let membership = match rest.is_empty() {
-            true => None,
-            false => Some(decode_membership(rest)?),
-        };
-        Ok(Self {
-            ring: RingId(Uuid::from_bytes(ring)),
-            number: FileNumber::try_from(u64::from_le_bytes(number))?,
-            membership,
-        })
-    }
+/// The payload of a file header's marker.
+pub(crate) fn decode_body(
+    payload: &[u8],
+) -> Result<(RingId, FileNumber, Option<LoggedMembership>), ContentFault> {
+    let (ring, rest) = split_array(payload)?;
+    let (number, rest) = split_array(rest)?;
+    let membership = match rest.is_empty() {
+        true => None,
+        false => Some(decode_membership(rest)?),
+    };
+    let number = FileNumber::try_from(u64::from_le_bytes(number))?;
+    Ok((RingId(Uuid::from_bytes(ring)), number, membership))
 }
 
 fn decode_membership(bytes: &[u8]) -> Result<LoggedMembership, ContentFault> {
@@ -240,13 +229,13 @@ mod tests {
         let membership = membership();
         for membership in [None, Some(&membership)] {
             let payload = encode_body(&header(membership));
-            let body = FileHeaderBody::decode(&payload).unwrap();
-            assert_eq!(body.ring, RingId(Uuid::from_u128(7)));
-            assert_eq!(body.number.get(), 2);
-            assert_eq!(body.membership.as_ref(), membership);
+            let (ring, number, decoded) = decode_body(&payload).unwrap();
+            assert_eq!(ring, RingId(Uuid::from_u128(7)));
+            assert_eq!(number.get(), 2);
+            assert_eq!(decoded.as_ref(), membership);
         }
-        assert!(FileHeaderBody::decode(&[0; 23]).is_err());
-        assert!(FileHeaderBody::decode(&[0; 24]).is_err());
-        assert!(FileHeaderBody::decode(&[1; 30]).is_err());
+        assert!(decode_body(&[0; 23]).is_err());
+        assert!(decode_body(&[0; 24]).is_err());
+        assert!(decode_body(&[1; 30]).is_err());
     }
 }

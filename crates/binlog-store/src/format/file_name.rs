@@ -23,7 +23,6 @@ impl FileNumber {
     pub const FIRST: Self = Self(1);
 
     /// The file of this number. 0 is invalid, and so is `u64::MAX`, which would have no successor.
-    #[must_use]
     pub const fn new(number: u64) -> Option<Self> {
         match number {
             0 | u64::MAX => None,
@@ -32,25 +31,21 @@ impl FileNumber {
     }
 
     /// The number, at least 1.
-    #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
     /// The file after this one.
-    #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
     }
 
     /// The file's name, without a directory: `binlog.000001`.
-    #[must_use]
     pub fn name(self) -> String {
         self.to_string()
     }
 
     /// The number of a file name; `None` for names that differ from the result of [`Self::name`].
-    #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         let digits = name.strip_prefix(STEM)?;
         if digits.len() < MIN_DIGITS || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -58,6 +53,14 @@ impl FileNumber {
         }
         let number = Self::new(digits.parse().ok()?)?;
         (number.name() == name).then_some(number)
+    }
+
+    /// The numbers of the log files among these names, in order.
+    pub(crate) fn sorted(names: &[String]) -> Vec<Self> {
+        let numbers = names.iter().filter_map(|name| Self::from_name(name));
+        let mut numbers: Vec<Self> = numbers.collect();
+        numbers.sort_unstable();
+        numbers
     }
 }
 

@@ -61,13 +61,11 @@ impl MarkerKind {
     }
 
     /// True if the payload is the events after the marker, not bytes in it.
-    #[must_use]
     pub const fn has_events(self) -> bool {
         matches!(self, Self::Transaction)
     }
 
     /// Its name on the command line.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::FileHeader => "file-header",
@@ -124,7 +122,6 @@ pub enum MarkerError {
 
 impl Marker {
     /// The marker of an entry with its payload in the marker, or without one.
-    #[must_use]
     pub fn holding(kind: MarkerKind, op_id: Option<OpId>, payload: &[u8]) -> Self {
         Self {
             kind,
@@ -136,7 +133,6 @@ impl Marker {
     }
 
     /// The marker's first [`MARKER_BODY_LEN`] bytes; a payload in the marker follows them.
-    #[must_use]
     pub fn encode(&self) -> [u8; MARKER_BODY_LEN] {
         let op_id = self.op_id.unwrap_or_default();
         let flags = if self.op_id.is_some() { HAS_OP_ID } else { 0 };
@@ -214,7 +210,6 @@ impl Marker {
     }
 
     /// Bytes of the events after the marker in a file: each has a CRC32, which the canonical form omits.
-    #[must_use]
     pub fn stored_payload_len(&self) -> u64 {
         if self.kind.has_events() {
             self.payload_len
@@ -225,22 +220,19 @@ impl Marker {
     }
 }
 
-/// Appends the marker's event for position `offset`, and returns its end offset. `payload` is the marker's content; `scratch` is working
-/// memory.
+/// Appends the marker's event for position `offset`, and returns its end offset. `payload` is the marker's content.
 pub(crate) fn encode_marker(
     marker: &Marker,
     payload: &[u8],
     (timestamp, server_id): (u32, u32),
     offset: u64,
-    scratch: &mut Vec<u8>,
     out: &mut Vec<u8>,
 ) -> u64 {
     let mut body = Vec::with_capacity(MARKER_BODY_LEN + payload.len());
     body.extend_from_slice(&marker.encode());
     body.extend_from_slice(payload);
-    scratch.clear();
-    Ignorable { body: body.into() }.encode_into(Ignorable::origin(timestamp, server_id), scratch);
-    stamp(scratch, offset, out).expect("an event that was just encoded is one whole event")
+    let event = Ignorable { body: body.into() }.encode(Ignorable::origin(timestamp, server_id));
+    stamp(&event, offset, out).expect("an event that was just encoded is one whole event")
 }
 
 fn array_at<const N: usize>(bytes: &[u8; MARKER_BODY_LEN], at: usize) -> [u8; N] {
@@ -294,7 +286,7 @@ mod tests {
     fn whole_event_of_version_1_never_changes() {
         let marker = Marker::holding(MarkerKind::Blank, Some(OpId::new(2, 9)), b"");
         let mut out = Vec::new();
-        let end = encode_marker(&marker, b"", (0, 0), 400, &mut Vec::new(), &mut out);
+        let end = encode_marker(&marker, b"", (0, 0), 400, &mut out);
         #[rustfmt::skip]
         let golden = [
             0, 0, 0, 0, 28, 0, 0, 0, 0, 63, 0, 0, 0, 0xcf, 1, 0, 0, 0x80, 0,

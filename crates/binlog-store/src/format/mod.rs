@@ -7,7 +7,7 @@ mod stored_entry;
 
 pub use crate::format::file_header::{ContentFault, FileHeader};
 pub(crate) use crate::format::file_header::{
-    FileHeaderBody, LoggedMembership, encode_file_header, with_timestamp,
+    LoggedMembership, decode_body, encode_file_header, with_timestamp,
 };
 pub use crate::format::file_name::{FileNumber, InvalidFileNumber};
 pub(crate) use crate::format::file_name::{
@@ -19,5 +19,5 @@ pub use crate::format::marker::{
 pub(crate) use crate::format::marker::{MAX_MARKER_EVENT_BYTES, encode_marker};
 pub use crate::format::stored_entry::InvalidEntry;
 pub(crate) use crate::format::stored_entry::{
-    FirstEvent, PreparedContent, PreparedEntry, RotateBody, prepare,
+    Content, FirstEvent, PreparedEntry, decode_rotate, prepare,
 };

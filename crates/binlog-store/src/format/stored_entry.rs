@@ -18,39 +18,19 @@ const ENTRY_OVERHEAD_BYTES: u64 = 192;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidEntry {
     /// The payload does not consist of whole events.
-    #[error("entry {op_id} is not a valid transaction: {source}")]
-    Payload {
-        /// The rejected entry.
-        op_id: OpId,
-        /// Why its events cannot be read.
-        source: DecodeError,
-    },
+    #[error("entry {0} is not a valid transaction: {1}")]
+    Payload(OpId, DecodeError),
     /// The payload differs from the one sealed at ingest.
-    #[error("entry {op_id}: {source}; it was damaged on its way")]
-    Damaged {
-        /// The rejected entry.
-        op_id: OpId,
-        /// The sealed and the actual checksum.
-        source: PayloadChecksumError,
-    },
+    #[error("entry {0}: {1}; it was damaged on its way")]
+    Damaged(OpId, PayloadChecksumError),
     /// The payload's events are whole but not canonical.
-    #[error("entry {op_id} is not in canonical form: {what}")]
-    NotCanonical {
-        /// The rejected entry.
-        op_id: OpId,
-        /// The violated rule of the canonical form.
-        what: &'static str,
-    },
+    #[error("entry {0} is not in canonical form: {1}")]
+    NotCanonical(OpId, &'static str),
     /// The membership or format description does not fit into a marker.
     #[error(
-        "entry {op_id} has {bytes} bytes in addition to its events, more than the {MAX_MARKER_EVENT_BYTES} that a marker holds"
+        "entry {0} has {1} bytes in addition to its events, more than the {MAX_MARKER_EVENT_BYTES} that a marker holds"
     )]
-    TooLarge {
-        /// The rejected entry.
-        op_id: OpId,
-        /// Bytes required in the marker.
-        bytes: usize,
-    },
+    TooLarge(OpId, usize),
     /// The entry does not follow the previous one.
     #[error("entry {op_id} does not follow {last}, the last one in the log")]
     NotNext {
@@ -72,17 +52,30 @@ pub(crate) struct PreparedEntry {
     pub(crate) origin: (u32, u32),
     /// Bytes after the marker's fixed part; empty for a transaction.
     pub(crate) in_marker: Bytes,
-    pub(crate) content: PreparedContent,
+    /// A transaction's events.
+    pub(crate) events: Bytes,
+    pub(crate) content: Content,
     /// Approximate memory of the entry in bytes.
     pub(crate) memory: u64,
 }
 
+/// The content of an entry, except for a transaction's events.
 #[derive(Debug, Clone)]
-pub(crate) enum PreparedContent {
+pub(crate) enum Content {
     Blank,
     Membership(LoggedMembership),
-    Transaction { events: Bytes, first: FirstEvent },
+    /// Its first event, if it was read.
+    Transaction(FirstEvent),
     Rotate(Rotate),
+}
+
+impl Content {
+    pub(crate) fn gtid(&self) -> Option<Gtid> {
+        match self {
+            Self::Transaction(first) => first.gtid,
+            _ => None,
+        }
+    }
 }
 
 impl PreparedEntry {
@@ -92,46 +85,30 @@ impl PreparedEntry {
     /// # Errors
     /// As [`prepare`]; none of the entry is written then.
     pub(crate) fn checked_marker(&self) -> Result<Marker, InvalidEntry> {
-        match &self.content {
-            PreparedContent::Transaction { events, .. } if !self.checked => {
-                let event_count = check_events(self.op_id, events, self.marker.payload_crc32c)?;
-                Ok(Marker {
-                    event_count,
-                    ..self.marker
-                })
-            }
-            _ => Ok(self.marker),
+        let mut marker = self.marker;
+        if !self.checked {
+            marker.event_count = check_events(self.op_id, &self.events, marker.payload_crc32c)?;
         }
-    }
-
-    pub(crate) fn gtid(&self) -> Option<Gtid> {
-        match self.content {
-            PreparedContent::Transaction { first, .. } => first.gtid,
-            _ => None,
-        }
+        Ok(marker)
     }
 }
 
 /// The content of a rotate entry's marker: u32 timestamp, then the next file's format description.
-pub(crate) struct RotateBody;
+fn encode_rotate(rotate: &Rotate) -> Bytes {
+    let mut body = rotate.timestamp.to_le_bytes().to_vec();
+    body.extend_from_slice(&rotate.format_description);
+    body.into()
+}
 
-impl RotateBody {
-    fn encode(rotate: &Rotate) -> Bytes {
-        let mut body = rotate.timestamp.to_le_bytes().to_vec();
-        body.extend_from_slice(&rotate.format_description);
-        body.into()
-    }
-
-    /// Decodes the payload of a rotate entry's marker; `None` if invalid.
-    pub(crate) fn decode(payload: &Bytes) -> Option<Rotate> {
-        let timestamp = payload.first_chunk::<4>()?;
-        let format_description = payload.slice(4..);
-        check_format_description(&format_description).ok()?;
-        Some(Rotate {
-            format_description,
-            timestamp: u32::from_le_bytes(*timestamp),
-        })
-    }
+/// Decodes the payload of a rotate entry's marker; `None` if invalid.
+pub(crate) fn decode_rotate(payload: &Bytes) -> Option<Rotate> {
+    let timestamp = payload.first_chunk::<4>()?;
+    let format_description = payload.slice(4..);
+    check_format_description(&format_description).ok()?;
+    Some(Rotate {
+        format_description,
+        timestamp: u32::from_le_bytes(*timestamp),
+    })
 }
 
 /// Checks an entry and computes everything that does not depend on its position.
@@ -141,27 +118,22 @@ impl RotateBody {
 pub(crate) fn prepare(entry: &Entry) -> Result<PreparedEntry, InvalidEntry> {
     let op_id = OpId::from(entry.log_id);
     let (kind, origin, in_marker, content) = match &entry.payload {
-        EntryPayload::Blank => (
-            MarkerKind::Blank,
-            (0, 0),
-            Bytes::new(),
-            PreparedContent::Blank,
-        ),
+        EntryPayload::Blank => (MarkerKind::Blank, (0, 0), Bytes::new(), Content::Blank),
         EntryPayload::Membership(payload) => (
             MarkerKind::Membership,
             (0, 0),
             payload.json().clone(),
-            PreparedContent::Membership(LoggedMembership::new(op_id, payload)),
+            Content::Membership(LoggedMembership::new(op_id, payload)),
         ),
         EntryPayload::Normal(AppEntry::Rotate(rotate)) => {
             let server_id = check_format_description(&rotate.format_description)
-                .map_err(|what| InvalidEntry::NotCanonical { op_id, what })?;
-            let body = RotateBody::encode(rotate);
+                .map_err(|what| InvalidEntry::NotCanonical(op_id, what))?;
+            let body = encode_rotate(rotate);
             (
                 MarkerKind::Rotate,
                 (rotate.timestamp, server_id),
                 body,
-                PreparedContent::Rotate(rotate.clone()),
+                Content::Rotate(rotate.clone()),
             )
         }
         EntryPayload::Normal(AppEntry::Transaction(payload)) => {
@@ -169,10 +141,7 @@ pub(crate) fn prepare(entry: &Entry) -> Result<PreparedEntry, InvalidEntry> {
         }
     };
     if in_marker.len() > MAX_MARKER_EVENT_BYTES / 2 {
-        return Err(InvalidEntry::TooLarge {
-            op_id,
-            bytes: in_marker.len(),
-        });
+        return Err(InvalidEntry::TooLarge(op_id, in_marker.len()));
     }
     let marker = Marker::holding(kind, Some(op_id), &in_marker);
     let memory = in_marker.len() as u64 + ENTRY_OVERHEAD_BYTES;
@@ -182,6 +151,7 @@ pub(crate) fn prepare(entry: &Entry) -> Result<PreparedEntry, InvalidEntry> {
         checked: true,
         origin,
         in_marker,
+        events: Bytes::new(),
         content,
         memory,
     })
@@ -202,13 +172,13 @@ fn prepare_transaction(
     } else {
         0
     };
-    let invalid = |source| InvalidEntry::Payload { op_id, source };
+    let invalid = |source| InvalidEntry::Payload(op_id, source);
     let mut rest: &[u8] = events;
     let Some(first) = EventRef::split_from(&mut rest).map_err(invalid)? else {
-        return Err(InvalidEntry::NotCanonical {
+        return Err(InvalidEntry::NotCanonical(
             op_id,
-            what: "a transaction without events",
-        });
+            "a transaction without events",
+        ));
     };
     let origin = (first.header().timestamp, first.header().server_id);
     let first = FirstEvent::read(first).map_err(invalid)?;
@@ -226,10 +196,8 @@ fn prepare_transaction(
         origin,
         in_marker: Bytes::new(),
         memory: events.len() as u64 + ENTRY_OVERHEAD_BYTES,
-        content: PreparedContent::Transaction {
-            events: events.clone(),
-            first,
-        },
+        events: events.clone(),
+        content: Content::Transaction(first),
     })
 }
 
@@ -242,18 +210,18 @@ fn check_events(op_id: OpId, events: &Bytes, crc32c: u32) -> Result<u32, Invalid
             expected: crc32c,
             found,
         };
-        return Err(InvalidEntry::Damaged { op_id, source });
+        return Err(InvalidEntry::Damaged(op_id, source));
     }
     let mut rest: &[u8] = events;
     let mut event_count = 0_u32;
-    let invalid = |source| InvalidEntry::Payload { op_id, source };
+    let invalid = |source| InvalidEntry::Payload(op_id, source);
     while let Some(event) = EventRef::split_from(&mut rest).map_err(invalid)? {
         let header = event.header();
         if header.log_pos != 0 {
-            return Err(InvalidEntry::NotCanonical {
+            return Err(InvalidEntry::NotCanonical(
                 op_id,
-                what: "an event has an end position",
-            });
+                "an event has an end position",
+            ));
         }
         event_count += 1;
     }
@@ -327,13 +295,13 @@ mod tests {
     #[test]
     fn rotate_body_round_trips() {
         let prepared = prepare(&rotate(FormatDescription::built_in_event())).unwrap();
-        let rotate = RotateBody::decode(&prepared.in_marker).unwrap();
+        let rotate = decode_rotate(&prepared.in_marker).unwrap();
         assert_eq!(rotate.timestamp, 7);
         assert_eq!(
             rotate.format_description,
             FormatDescription::built_in_event()
         );
-        assert!(RotateBody::decode(&Bytes::from_static(b"abc")).is_none());
+        assert!(decode_rotate(&Bytes::from_static(b"abc")).is_none());
     }
 
     #[test]

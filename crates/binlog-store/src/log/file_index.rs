@@ -8,6 +8,7 @@ use binlog_format::gtid::Gtid;
 use raft_types::OpId;
 
 use crate::format::{FileHeader, FileNumber};
+use crate::hard_state::DurableMark;
 
 /// Minimum distance between two points in bytes.
 const POINT_EVERY_BYTES: u64 = 64 << 10;
@@ -41,10 +42,6 @@ impl Points {
     fn before(&self, index: u64) -> Option<Point> {
         let count = self.points.partition_point(|point| point.index <= index);
         self.points.get(count.checked_sub(1)?).copied()
-    }
-
-    fn truncate(&mut self, from: u64) {
-        self.points.retain(|point| point.index < from);
     }
 }
 
@@ -95,6 +92,28 @@ impl LogFile {
             points.note(op_id.index, offset);
         }
     }
+
+    /// Its last entry with its end.
+    pub(crate) fn durable_mark(&self) -> Option<DurableMark> {
+        Some(DurableMark {
+            op_id: self.last?,
+            file: self.number(),
+            end: self.end,
+        })
+    }
+
+    /// Drops the entries with an index of `from` or more; the file then ends at `end` with entry `last`.
+    pub(crate) fn truncate(&mut self, from: u64, last: Option<OpId>, end: u64) {
+        self.closed = false;
+        self.end = end;
+        self.last = last;
+        if last.is_none() {
+            self.first = None;
+        }
+        if let Some(points) = &mut self.points {
+            points.points.retain(|point| point.index < from);
+        }
+    }
 }
 
 /// The position from which to read for an entry.
@@ -109,80 +128,30 @@ pub(crate) struct ReadStart {
 }
 
 /// All files, oldest first. There is always at least one; the last is being written.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct FileIndex {
-    files: VecDeque<LogFile>,
+pub(crate) type LogFiles = VecDeque<LogFile>;
+
+pub(crate) fn file_of(files: &LogFiles, number: FileNumber) -> Option<&LogFile> {
+    files.iter().find(|file| file.number() == number)
 }
 
-impl FileIndex {
-    pub(crate) fn push(&mut self, file: LogFile) {
-        self.files.push_back(file);
+/// The read position for an entry; `None` if no file has it.
+pub(crate) fn locate(files: &LogFiles, index: u64) -> Option<ReadStart> {
+    let count = files.partition_point(|file| file.first.is_some_and(|first| first <= index));
+    let file = files.get(count.checked_sub(1)?)?;
+    if file.last.is_none_or(|last| last.index < index) {
+        return None;
     }
-
-    pub(crate) fn files(&self) -> impl DoubleEndedIterator<Item = &LogFile> + Clone {
-        self.files.iter()
-    }
-
-    pub(crate) fn current(&self) -> Option<&LogFile> {
-        self.files.back()
-    }
-
-    pub(crate) fn current_mut(&mut self) -> Option<&mut LogFile> {
-        self.files.back_mut()
-    }
-
-    pub(crate) fn get_mut(&mut self, number: FileNumber) -> Option<&mut LogFile> {
-        self.files.iter_mut().find(|file| file.number() == number)
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.end).sum()
-    }
-
-    /// The read position for an entry; `None` if no file has it.
-    pub(crate) fn locate(&self, index: u64) -> Option<ReadStart> {
-        let count = self
-            .files
-            .partition_point(|file| file.first.is_some_and(|first| first <= index));
-        let file = self.files.get(count.checked_sub(1)?)?;
-        if file.last.is_none_or(|last| last.index < index) {
-            return None;
-        }
-        let begin = Point {
-            index: file.first?,
-            offset: file.header.end,
-        };
-        let known = file.points.as_ref().map(|points| points.before(index));
-        Some(ReadStart {
-            file: file.number(),
-            point: known.flatten().unwrap_or(begin),
-            end: file.end,
-            unexplored: known.is_none(),
-        })
-    }
-
-    /// Drops entries with an index of `from` or more from the last file, which then ends at `end` with entry `last`.
-    pub(crate) fn truncate_current(&mut self, from: u64, last: Option<OpId>, end: u64) {
-        if let Some(file) = self.files.back_mut() {
-            file.closed = false;
-            file.end = end;
-            file.last = last;
-            if last.is_none() {
-                file.first = None;
-            }
-            if let Some(points) = &mut file.points {
-                points.truncate(from);
-            }
-        }
-    }
-
-    pub(crate) fn pop_current(&mut self) -> Option<LogFile> {
-        self.files.pop_back()
-    }
-
-    pub(crate) fn pop_oldest(&mut self) -> Option<LogFile> {
-        self.files.pop_front()
-    }
+    let begin = Point {
+        index: file.first?,
+        offset: file.header.end,
+    };
+    let known = file.points.as_ref().map(|points| points.before(index));
+    Some(ReadStart {
+        file: file.number(),
+        point: known.flatten().unwrap_or(begin),
+        end: file.end,
+        unexplored: known.is_none(),
+    })
 }
 
 // The end of the committed part of the files. The engine counts in indexes; a server of files counts in offsets, and an entry may be
@@ -195,6 +164,13 @@ pub struct LogPlace {
     pub file: FileNumber,
     /// Offset in the file at which the entry ends.
     pub offset: u64,
+}
+
+impl LogPlace {
+    /// This offset in this file.
+    pub const fn new(file: FileNumber, offset: u64) -> Self {
+        Self { file, offset }
+    }
 }
 
 /// As in `binlog.000007:1234`.
@@ -222,7 +198,7 @@ struct Waiting {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct WrittenTail {
     /// The index and the end of the last committed and written entry; `None` without one.
-    settled: Option<(u64, LogPlace)>,
+    pub(crate) settled: Option<(u64, LogPlace)>,
     /// In index order, without gaps.
     waiting: VecDeque<Waiting>,
 }
@@ -276,17 +252,7 @@ impl WrittenTail {
         }
     }
 
-    /// Index and end of the last settled entry.
-    pub(crate) fn settled(&self) -> Option<(u64, LogPlace)> {
-        self.settled
-    }
-
-    /// The GTIDs of unsettled entries.
-    pub(crate) fn unsettled(&self) -> impl Iterator<Item = &Gtid> {
-        self.waiting.iter().filter_map(|entry| entry.gtid.as_ref())
-    }
-
-    /// The GTIDs of uncommitted entries, if the log is committed up to this index.
+    /// The GTIDs of unsettled entries after this index.
     pub(crate) fn uncommitted(&self, committed: Option<u64>) -> impl Iterator<Item = &Gtid> {
         let entries = self.waiting.iter();
         let uncommitted = entries.filter(move |entry| Some(entry.index) > committed);
@@ -317,8 +283,8 @@ mod tests {
         LogFile::begin(Arc::new(header))
     }
 
-    fn index() -> FileIndex {
-        let mut index = FileIndex::default();
+    fn index() -> LogFiles {
+        let mut index = LogFiles::default();
         let (mut one, mut two) = (file(1, None), file(2, Some(OpId::new(1, 9))));
         for at in 0..10 {
             one.note(
@@ -329,15 +295,15 @@ mod tests {
         }
         one.closed = true;
         two.note(OpId::new(1, 10), 500, 600);
-        index.push(one);
-        index.push(two);
+        index.push_back(one);
+        index.push_back(two);
         index
     }
 
     #[test]
     fn an_entry_is_found_from_the_point_before_it() {
         let index = index();
-        let place = index.locate(5).unwrap();
+        let place = locate(&index, 5).unwrap();
         assert_eq!(place.file, FileNumber::FIRST);
         assert_eq!(
             place.point,
@@ -347,26 +313,29 @@ mod tests {
             }
         );
         assert_eq!(
-            index.locate(10).unwrap().point,
+            locate(&index, 10).unwrap().point,
             Point {
                 index: 10,
                 offset: 500
             }
         );
-        assert_eq!(index.locate(11), None);
+        assert_eq!(locate(&index, 11), None);
     }
 
     #[test]
     fn the_tail_can_be_cut() {
         let mut index = index();
-        assert_eq!(index.pop_current().map(|file| file.number().get()), Some(2));
-        index.truncate_current(7, Some(OpId::new(1, 6)), 281_000);
-        assert_eq!(index.locate(7), None);
-        assert_eq!(index.locate(6).unwrap().end, 281_000);
-        assert_eq!(index.bytes(), 281_000);
-        index.truncate_current(0, None, 300);
-        assert_eq!(index.locate(0), None);
-        assert_eq!(index.current().unwrap().first, None);
+        assert_eq!(index.pop_back().map(|file| file.number().get()), Some(2));
+        index
+            .back_mut()
+            .unwrap()
+            .truncate(7, Some(OpId::new(1, 6)), 281_000);
+        assert_eq!(locate(&index, 7), None);
+        assert_eq!(locate(&index, 6).unwrap().end, 281_000);
+        assert_eq!(index[0].end, 281_000);
+        index.back_mut().unwrap().truncate(0, None, 300);
+        assert_eq!(locate(&index, 0), None);
+        assert_eq!(index.back().unwrap().first, None);
     }
 }
 
@@ -375,10 +344,7 @@ mod written_tail_tests {
     use super::*;
 
     fn place(offset: u64) -> LogPlace {
-        LogPlace {
-            file: FileNumber::FIRST,
-            offset,
-        }
+        LogPlace::new(FileNumber::FIRST, offset)
     }
 
     fn gtid(gno: u64) -> Gtid {
@@ -394,19 +360,19 @@ mod written_tail_tests {
             tail.append(index, Some(gtid(index)));
         }
         tail.settle(8);
-        assert_eq!(tail.settled(), None);
+        assert_eq!(tail.settled, None);
         tail.written(5, place(100));
         tail.written(6, place(200));
         tail.settle(5);
-        assert_eq!(tail.settled(), Some((5, place(100))));
-        assert_eq!(tail.unsettled().count(), 3);
+        assert_eq!(tail.settled, Some((5, place(100))));
+        assert_eq!(tail.uncommitted(None).count(), 3);
         tail.settle(8);
-        assert_eq!(tail.settled(), Some((6, place(200))));
+        assert_eq!(tail.settled, Some((6, place(200))));
         tail.truncate(8);
-        assert_eq!(tail.unsettled().collect::<Vec<_>>(), [&gtid(7)]);
+        assert_eq!(tail.uncommitted(None).collect::<Vec<_>>(), [&gtid(7)]);
         tail.written(7, place(300));
         tail.settle(7);
-        assert_eq!(tail.settled(), Some((7, place(300))));
+        assert_eq!(tail.settled, Some((7, place(300))));
     }
 
     #[test]
@@ -418,8 +384,8 @@ mod written_tail_tests {
         tail.written(1, place(200));
         tail.settle(1);
         tail.cut_back(1, place(100));
-        assert_eq!(tail.settled(), Some((0, place(100))));
+        assert_eq!(tail.settled, Some((0, place(100))));
         tail.cut_back(0, place(50));
-        assert_eq!(tail.settled(), None);
+        assert_eq!(tail.settled, None);
     }
 }

@@ -14,16 +14,16 @@ use raft_types::{DoubtedTail, ElectionNotes, Entry, OpId, StoredMembership, Vote
 
 use crate::disk_space::DiskSpace;
 use crate::error::StoreError;
-use crate::file_handles::{FileHandles, ReadFaults};
-use crate::file_system::FileSystem;
-use crate::format::{FileHeader, FileNumber, InvalidEntry, PreparedContent, PreparedEntry};
+use crate::file_system::{FileSystem, StorageFile};
+use crate::format::{Content, FileHeader, FileNumber, InvalidEntry, PreparedEntry};
 use crate::hard_state::{HardState, PurgeFloor};
 pub use crate::log::file_index::LogPlace;
 pub(crate) use crate::log::file_index::{
-    FileIndex, LogFile, Point, Points, ReadStart, WrittenTail,
+    LogFile, LogFiles, Point, Points, ReadStart, WrittenTail, file_of, locate,
 };
 pub(crate) use crate::log::recent::{Memberships, RecentEntries, TermRuns};
 use crate::options::{StoreOptions, WriterMode};
+use crate::read_faults::ReadFaults;
 use crate::stats::Counters;
 
 // The state that writer and readers share. Every method is short and does no I/O.
@@ -40,7 +40,7 @@ pub(crate) struct LogView {
     /// The last entry that survives a power cut. Later ones were written without a sync, which counts as durable if so configured.
     pub(crate) synced: Option<OpId>,
     pub(crate) recent: RecentEntries,
-    pub(crate) files: FileIndex,
+    pub(crate) files: LogFiles,
     pub(crate) memberships: Memberships,
     pub(crate) terms: TermRuns,
     /// All GTIDs of the log, including the newest entries and purged ones.
@@ -59,6 +59,8 @@ pub(crate) struct LogView {
     pub(crate) doubt: Option<DoubtedTail>,
     /// The record for the next election.
     pub(crate) elections: ElectionNotes,
+    /// The committed op id and its membership when the log was opened.
+    pub(crate) at_open: (Option<OpId>, StoredMembership),
 }
 
 /// How to read entries.
@@ -89,11 +91,6 @@ pub(crate) struct ReadHint {
 }
 
 impl LogView {
-    /// The first and the last present entry.
-    pub(crate) fn bounds(&self) -> Option<(OpId, OpId)> {
-        self.terms.bounds()
-    }
-
     /// The purge floor's op id.
     pub(crate) fn floor_op_id(&self) -> Option<OpId> {
         self.floor.as_ref().map(|floor| floor.op_id)
@@ -101,7 +98,10 @@ impl LogView {
 
     /// The last entry, or the purge floor without one.
     pub(crate) fn last(&self) -> Option<OpId> {
-        self.bounds().map(|(_, last)| last).or(self.floor_op_id())
+        self.terms
+            .bounds()
+            .map(|(_, last)| last)
+            .or(self.floor_op_id())
     }
 
     /// Checks that an entry may follow the last one. A log that never had an entry accepts any index.
@@ -118,15 +118,16 @@ impl LogView {
     pub(crate) fn append(&mut self, entry: Entry, prepared: &PreparedEntry) {
         self.terms.push(prepared.op_id);
         match &prepared.content {
-            PreparedContent::Blank => {}
-            PreparedContent::Membership(logged) => self.memberships.push(logged.clone()),
-            PreparedContent::Transaction { first, .. } => {
+            Content::Blank => {}
+            Content::Membership(logged) => self.memberships.0.push(logged.clone()),
+            Content::Transaction(first) => {
                 self.gtids.extend(first.gtid);
                 self.sequence_number = first.sequence_number;
             }
-            PreparedContent::Rotate(_) => self.sequence_number = 0,
+            Content::Rotate(_) => self.sequence_number = 0,
         }
-        self.tail.append(prepared.op_id.index, prepared.gtid());
+        self.tail
+            .append(prepared.op_id.index, prepared.content.gtid());
         self.recent.push(entry, prepared.memory);
     }
 
@@ -137,7 +138,7 @@ impl LogView {
             let before = file.header.before.map(|before| before.index);
             floor.is_some() && before < floor
         };
-        self.files.files().filter(move |file| !purged(file))
+        self.files.iter().filter(move |file| !purged(file))
     }
 
     /// The end of the part that is committed according to the engine or `mark`, and written here.
@@ -145,9 +146,9 @@ impl LogView {
         if let Some(committed) = mark.max(self.committed) {
             self.tail.settle(committed.index);
         }
-        let settled = self.tail.settled().map(|(_, place)| place);
+        let settled = self.tail.settled.map(|(_, place)| place);
         // After a rotate entry, the log continues with the next file's header.
-        let next = self.files.files().find(|file| match settled {
+        let next = self.files.iter().find(|file| match settled {
             Some(place) => {
                 file.number() >= place.file
                     && (file.number() > place.file || file.end > place.offset || !file.closed)
@@ -156,30 +157,26 @@ impl LogView {
         });
         match (settled, next) {
             (Some(place), Some(next)) if next.number() == place.file => place,
-            (_, Some(next)) => LogPlace {
-                file: next.number(),
-                offset: next.header.end,
-            },
-            (settled, None) => settled.unwrap_or(LogPlace {
-                file: crate::format::FileNumber::FIRST,
-                offset: 0,
-            }),
+            (_, Some(next)) => LogPlace::new(next.number(), next.header.end),
+            (settled, None) => {
+                settled.unwrap_or(LogPlace::new(crate::format::FileNumber::FIRST, 0))
+            }
         }
     }
 
     /// The GTIDs of the part up to [`Self::committed_end`].
     pub(crate) fn committed_gtids(&mut self, mark: Option<OpId>) -> GtidSet {
         self.committed_end(mark);
-        let mut gtids = self.gtids.clone();
-        for gtid in self.tail.unsettled() {
-            gtids.remove(gtid);
-        }
-        gtids
+        self.gtids_upto(None)
     }
 
     /// The GTIDs of committed entries, whether or not written here.
     pub(crate) fn gtids_committed_in_ring(&self, mark: Option<OpId>) -> GtidSet {
-        let committed = mark.max(self.committed).map(|committed| committed.index);
+        self.gtids_upto(mark.max(self.committed).map(|committed| committed.index))
+    }
+
+    /// The GTIDs of settled entries, and of others up to this index.
+    fn gtids_upto(&self, committed: Option<u64>) -> GtidSet {
         let mut gtids = self.gtids.clone();
         for gtid in self.tail.uncommitted(committed) {
             gtids.remove(gtid);
@@ -230,10 +227,7 @@ impl LogView {
         self.generation += 1;
         self.terms.truncate(0);
         self.recent.truncate(0);
-        self.memberships = Memberships::default();
-        if let Some(membership) = &header.membership {
-            self.memberships.push(membership.clone());
-        }
+        self.memberships = Memberships(header.membership.clone().into_iter().collect());
         self.gtids = header.previous_gtids.clone();
         self.sequence_number = 0;
         self.tail = WrittenTail::default();
@@ -241,8 +235,7 @@ impl LogView {
         self.synced = self.durable;
         self.committed = self.committed.max(Some(floor.op_id));
         self.floor = Some(floor);
-        self.files = FileIndex::default();
-        self.files.push(LogFile::begin(header));
+        self.files = [LogFile::begin(header)].into();
     }
 
     /// Plans a read of the entries from `start` to before `end`, or the first of them that fit into `budget`.
@@ -254,7 +247,7 @@ impl LogView {
         hint: Option<ReadHint>,
     ) -> Result<ReadPlan, StoreError> {
         let nothing = Ok(ReadPlan::Entries(Vec::new()));
-        let Some((first, last)) = self.bounds() else {
+        let Some((first, last)) = self.terms.bounds() else {
             return nothing;
         };
         let (start, end) = (start.max(first.index), end.min(last.index + 1));
@@ -265,7 +258,7 @@ impl LogView {
         if in_memory.is_some_and(|oldest| oldest <= start) {
             return Ok(ReadPlan::Entries(self.recent.range(start, end, budget)));
         }
-        let Some(mut place) = self.files.locate(start) else {
+        let Some(mut place) = locate(&self.files, start) else {
             let error = std::io::Error::other(format!("no file has entry {start}"));
             return Err(StoreError::unreadable("reading the log", &error));
         };
@@ -317,13 +310,17 @@ pub(crate) struct OpenLog {
     pub(crate) dir: PathBuf,
     pub(crate) hard: HardState,
     pub(crate) view: SharedView,
-    pub(crate) handles: FileHandles,
     pub(crate) counters: Arc<Counters>,
     pub(crate) space: DiskSpace,
     pub(crate) read_faults: ReadFaults,
 }
 
 impl OpenLog {
+    /// Opens a log file for reading.
+    pub(crate) fn open_to_read(&self, number: FileNumber) -> io::Result<Arc<dyn StorageFile>> {
+        self.fs.open_read_only(&self.dir.join(number.name()))
+    }
+
     /// Runs blocking work off the async threads, if there are any.
     pub(crate) async fn off_thread<T: Send + 'static>(
         &self,

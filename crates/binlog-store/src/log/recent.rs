@@ -189,28 +189,18 @@ impl TermRuns {
 
 /// Memberships in log order; the first one may precede the first present entry.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Memberships {
-    logged: Vec<LoggedMembership>,
-}
+pub(crate) struct Memberships(pub(crate) Vec<LoggedMembership>);
 
 impl Memberships {
-    pub(crate) fn push(&mut self, membership: LoggedMembership) {
-        self.logged.push(membership);
-    }
-
-    pub(crate) fn last(&self) -> Option<&LoggedMembership> {
-        self.logged.last()
-    }
-
     /// The op id of the second last one.
     pub(crate) fn before_last(&self) -> Option<OpId> {
-        let before = self.logged.iter().rev().nth(1);
+        let before = self.0.iter().rev().nth(1);
         before.map(|logged| logged.op_id)
     }
 
     /// The last one at or before an index.
     pub(crate) fn at(&self, index: u64) -> Option<&LoggedMembership> {
-        self.logged
+        self.0
             .iter()
             .rev()
             .find(|logged| logged.op_id.index <= index)
@@ -224,17 +214,17 @@ impl Memberships {
 
     /// Drops those with an index of `from` or more.
     pub(crate) fn truncate(&mut self, from: u64) {
-        self.logged.retain(|logged| logged.op_id.index < from);
+        self.0.retain(|logged| logged.op_id.index < from);
     }
 
     /// Drops those up to `index` except the last of them, which is in effect there.
     pub(crate) fn purge(&mut self, index: u64) {
         let up_to = self
-            .logged
+            .0
             .iter()
             .filter(|logged| logged.op_id.index <= index)
             .count();
-        self.logged.drain(..up_to.saturating_sub(1));
+        self.0.drain(..up_to.saturating_sub(1));
     }
 }
 
@@ -373,7 +363,9 @@ mod memberships_tests {
         let mut memberships = Memberships::default();
         for index in [3, 7, 9] {
             let payload = MembershipPayload::seal(Membership::default());
-            memberships.push(LoggedMembership::new(OpId::new(1, index), &payload));
+            memberships
+                .0
+                .push(LoggedMembership::new(OpId::new(1, index), &payload));
         }
         let index_at = |memberships: &Memberships, index| {
             memberships.at(index).map(|logged| logged.op_id.index)
@@ -389,6 +381,9 @@ mod memberships_tests {
             (None, Some(7))
         );
         memberships.truncate(9);
-        assert_eq!(memberships.last().map(|logged| logged.op_id.index), Some(7));
+        assert_eq!(
+            memberships.0.last().map(|logged| logged.op_id.index),
+            Some(7)
+        );
     }
 }

@@ -3,18 +3,17 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use binlog_format::gtid::{Gtid, GtidSet};
+use binlog_format::gtid::GtidSet;
 use raft_types::{OpId, Rotate};
 
 use crate::error::OpenError;
 use crate::file_system::{FileSystem, StorageFile};
-use crate::format::{FileHeader, FileNumber, LoggedMembership};
+use crate::format::{Content, FileHeader, FileNumber};
 use crate::hard_state::VerifiedMark;
-use crate::log::{FileIndex, LogFile, LogPlace, Memberships, Points, TermRuns, WrittenTail};
+use crate::log::{LogFile, LogFiles, LogPlace, Memberships, Points, TermRuns, WrittenTail};
 use crate::options::{ProgressCallback, VerifyAtStart, VerifyProgress};
 use crate::scan::{
-    Depth, EntryScanner, Fault, FaultKind, FileState, ScanError, ScannedContent, Window,
-    find_entry_after,
+    Depth, EntryScanner, Fault, FaultKind, FileState, ScanError, Window, find_entry_after,
 };
 
 use super::recovery_cases::TailState;
@@ -26,7 +25,7 @@ const PROGRESS_EVERY_BYTES: u64 = 8 << 20;
 /// The log as read from its files.
 #[derive(Default)]
 pub(super) struct ScannedLog {
-    pub(super) files: FileIndex,
+    pub(super) files: LogFiles,
     pub(super) terms: TermRuns,
     pub(super) memberships: Memberships,
     pub(super) gtids: GtidSet,
@@ -47,7 +46,7 @@ pub(super) struct ScannedLog {
 impl ScannedLog {
     /// The last complete entry of the files, or the one before the first file.
     pub(super) fn end(&self) -> Option<OpId> {
-        self.files.current().and_then(LogFile::last_or_before)
+        self.files.back().and_then(LogFile::last_or_before)
     }
 }
 
@@ -107,14 +106,10 @@ pub(super) fn scan_log(
     }
     scan.log.verified = match whole_from <= unverified {
         true => last_closed(&survey.files, survey.saved.committed),
-        false => still_verified(survey.saved.scrub.verified, unverified),
+        // The mark still holds, unless it names none of the files.
+        false => (survey.saved.scrub.verified).filter(|_| unverified > 0),
     };
     Ok(scan.log)
-}
-
-/// The valid part of a mark if fewer files were read than are new: all of it, unless it names none of the files.
-fn still_verified(mark: Option<VerifiedMark>, unverified: usize) -> Option<VerifiedMark> {
-    mark.filter(|_| unverified > 0)
 }
 
 /// The most bytes that a start reads in addition to the recent files.
@@ -214,7 +209,7 @@ impl LogScan<'_> {
         }
         log_file.end = file.size;
         log_file.closed = true;
-        self.log.files.push(log_file);
+        self.log.files.push_back(log_file);
         Ok(())
     }
 
@@ -226,10 +221,11 @@ impl LogScan<'_> {
             && self
                 .log
                 .memberships
+                .0
                 .last()
                 .is_none_or(|last| last.op_id != membership.op_id)
         {
-            self.log.memberships.push(membership.clone());
+            self.log.memberships.0.push(membership.clone());
         }
     }
 
@@ -244,7 +240,7 @@ impl LogScan<'_> {
         let open = open_file(self.fs, self.dir, file.number)?;
         let (state, fault) = self.entries(file, &open, &mut log_file)?;
         log_file.closed = state.rotate.is_some();
-        self.log.files.push(log_file);
+        self.log.files.push_back(log_file);
         if let Some(Ok(next)) = next {
             self.check_junction(file.number, &state, fault, next)?;
             self.log.gtids = state.gtids;
@@ -274,7 +270,7 @@ impl LogScan<'_> {
         let header = log_file.header.clone();
         let mut scanner = EntryScanner::of_file(open, file.size, &header);
         let mut state = FileState::begin(&header);
-        state.membership = self.log.memberships.last().cloned();
+        state.membership = self.log.memberships.0.last().cloned();
         let mut reported = 0;
         let fault = loop {
             let entry = match scanner.next(Depth::Full) {
@@ -286,11 +282,16 @@ impl LogScan<'_> {
             log_file.note(entry.op_id, entry.offset, entry.end);
             self.log.terms.push(entry.op_id);
             self.log.verified_entries += 1;
-            self.note_written(entry.op_id, entry.gtid(), file.number, entry.end);
+            let (index, written) = (entry.op_id.index, &mut self.log.written);
+            let end = LogPlace::new(file.number, entry.end);
+            written.append(index, entry.content.gtid());
+            written.written(index, end);
+            if let Some(committed) = self.committed {
+                written.settle(committed.index);
+            }
             state.add(&entry);
-            if let ScannedContent::Membership(payload) = &entry.content {
-                let logged = LoggedMembership::new(entry.op_id, payload);
-                self.log.memberships.push(logged);
+            if let Content::Membership(logged) = entry.content {
+                self.log.memberships.0.push(logged);
             }
             if entry.end >= reported + PROGRESS_EVERY_BYTES {
                 reported = entry.end;
@@ -302,15 +303,6 @@ impl LogScan<'_> {
         self.done_bytes += file.size;
         self.report_progress(0);
         Ok((state, fault))
-    }
-
-    fn note_written(&mut self, op_id: OpId, gtid: Option<Gtid>, file: FileNumber, end: u64) {
-        let written = &mut self.log.written;
-        written.append(op_id.index, gtid);
-        written.written(op_id.index, LogPlace { file, offset: end });
-        if let Some(committed) = self.committed {
-            written.settle(committed.index);
-        }
     }
 
     fn report_progress(&self, in_file: u64) {
@@ -341,7 +333,7 @@ impl LogScan<'_> {
     /// The last file has no good header and no entries. It was being created after a rotate entry, or after a purge floor beyond the log's
     /// end. Anything else is a fault.
     fn half_made(&mut self, number: FileNumber, header_fault: &Fault) {
-        let first_of_all = self.log.files.current().is_none();
+        let first_of_all = self.log.files.back().is_none();
         let rotated = self.log.rotate.is_some() && self.log.tail_fault.is_none();
         let behind_floor = self
             .floor

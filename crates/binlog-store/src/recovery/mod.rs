@@ -13,17 +13,17 @@ use std::sync::{Arc, Mutex};
 
 use raft_types::{DoubtedTail, OpId};
 
-use crate::disk_space::{DiskBudget, DiskSpace};
+use crate::disk_space::DiskSpace;
 use crate::error::{OpenError, StoreError};
-use crate::file_handles::{FileHandles, ReadFaults};
 use crate::file_system::FileSystem;
 use crate::format::FileNumber;
 use crate::handle::LogHandle;
 use crate::hard_state::{
-    DURABLE, DurableMark, HardState, LogStage, MetaStore, SCRUB, SavedState, UNSYNCED, UnsyncedRun,
+    DURABLE, HardState, LogStage, MetaStore, SCRUB, SavedState, UNSYNCED, UnsyncedRun,
 };
 use crate::log::{LogFile, LogView, OpenLog, RecentEntries, SharedView};
 use crate::options::{Durability, StoreOptions, WriterMode};
+use crate::read_faults::ReadFaults;
 use crate::recovery::log_scan::{ScannedLog, scan_log};
 use crate::recovery::recovery_cases::Unsynced;
 pub use crate::recovery::recovery_cases::{
@@ -54,8 +54,7 @@ impl BinlogStore {
         fs: Arc<dyn FileSystem>,
         meta: Arc<dyn MetaStore>,
     ) -> Result<(Self, RecoveryReport), OpenError> {
-        options.validate()?;
-        let hard = HardState::new(meta);
+        let hard = HardState { meta };
         let (saved, log, report) = recover(&options, &*fs, &hard)?;
         let handle = start(options, fs, hard, saved, log)?;
         Ok((Self { handle }, report))
@@ -93,8 +92,7 @@ fn recover(
         match (case.verdict, &survey.saved.floor) {
             (Verdict::StartOver, _) => repair.start_over(survey.saved.start)?,
             (Verdict::CreateLog, _) if options.begun => {
-                let dir = options.data_dir.clone();
-                return Err(OpenError::AllMissing { dir });
+                return Err(OpenError::AllMissing(options.data_dir.clone()));
             }
             (Verdict::CreateLog, _) => repair.create_log()?,
             (Verdict::BeginBehindFloor, Some(floor)) => repair.begin_after_floor(&log, floor)?,
@@ -167,13 +165,11 @@ fn meta_state(saved: &SavedState, log: &ScannedLog) -> MetaState {
 fn refusal(verdict: Verdict, dir: &Path, saved: &SavedState, log: &ScannedLog) -> OpenError {
     let end = log.end();
     match verdict {
-        Verdict::RefuseLogMissing => OpenError::LogMissing {
-            dir: dir.to_path_buf(),
-        },
-        Verdict::RefuseVoteOlder => OpenError::VoteOlderThanLog {
-            last: end.unwrap_or_default(),
-            vote_term: saved.vote.map_or(0, |vote| vote.leader_id.term),
-        },
+        Verdict::RefuseLogMissing => OpenError::LogMissing(dir.to_path_buf()),
+        Verdict::RefuseVoteOlder => OpenError::VoteOlderThanLog(
+            end.unwrap_or_default(),
+            saved.vote.map_or(0, |vote| vote.leader_id.term),
+        ),
         Verdict::RefuseEntriesMissing => {
             let (known, what) = match (saved.committed, saved.durable) {
                 (Some(committed), _) if Some(committed.index) > end.map(|end| end.index) => {
@@ -195,14 +191,12 @@ fn refusal(verdict: Verdict, dir: &Path, saved: &SavedState, log: &ScannedLog) -
             None => {
                 let file = log
                     .files
-                    .current()
+                    .back()
                     .map_or(crate::format::FileNumber::FIRST, LogFile::number);
                 corrupt(dir, file, Fault::wrong_header("place in the log"))
             }
         },
-        _ => OpenError::MetaMissing {
-            dir: dir.to_path_buf(),
-        },
+        _ => OpenError::MetaMissing(dir.to_path_buf()),
     }
 }
 
@@ -230,7 +224,7 @@ fn finish(
     let mut cut = settle_last_file(repair, &survey.files, &mut saved, &log, &ending, doubt)?;
     let mut made_file = None;
     if ending.verdict == Verdict::MakeNextFile {
-        let next = log.files.current().map(|file| file.number().next());
+        let next = log.files.back().map(|file| file.number().next());
         let half_made = survey.files.iter().find(|file| Some(file.number) == next);
         let bytes = half_made.map_or(0, |file| file.size);
         let (file, doubted) = repair.make_next_file(&mut log, bytes, &doubt)?;
@@ -268,7 +262,7 @@ fn finish(
     let report = RecoveryReport {
         cases,
         index_case: survey.index.name(),
-        files: log.files.files().count(),
+        files: log.files.len(),
         bounds: served.bounds(),
         floor,
         verified_entries: log.verified_entries,
@@ -291,7 +285,7 @@ fn settle_last_file(
     ending: &Ending,
     doubt: DoubtedTail,
 ) -> Result<Option<TailCut>, OpenError> {
-    let Some(last) = log.files.current() else {
+    let Some(last) = log.files.back() else {
         return Ok(None);
     };
     let (number, end) = (last.number(), last.end);
@@ -307,14 +301,9 @@ fn settle_last_file(
         .filter(|mark| mark.file == number && mark.end <= end);
     repair.settle_tail(number, known.map_or(0, |mark| mark.end), end)?;
     // Present entries count as durable from now on, including a membership whose acknowledgement a stop prevented.
-    let newest = log.memberships.last().map(|membership| membership.op_id);
+    let newest = log.memberships.0.last().map(|membership| membership.op_id);
     let unmarked = newest.map(|id| id.index) > saved.durable.map(|mark| mark.op_id.index);
-    if let Some(op_id) = last.last.filter(|_| unmarked) {
-        let mark = DurableMark {
-            op_id,
-            file: number,
-            end,
-        };
+    if let Some(mark) = last.durable_mark().filter(|_| unmarked) {
         // As the writer does for its own; durable with `note_in_use`.
         let noted = repair.hard.put(DURABLE, Some(&mark));
         noted.map_err(OpenError::io("storing that a membership is durable"))?;
@@ -337,7 +326,7 @@ fn start(
     log: ScannedLog,
 ) -> Result<LogHandle, OpenError> {
     let dir = options.log_dir();
-    let Some(current) = log.files.current().cloned() else {
+    let Some(current) = log.files.back().cloned() else {
         let error = std::io::Error::other("the log has no file");
         return Err(OpenError::io("opening the log")(error));
     };
@@ -354,16 +343,16 @@ fn start(
         unsynced_run: saved.unsynced.is_some(),
     };
     let counters = Arc::new(Counters::default());
-    let space = disk_space(&options, &fs, log.files.bytes(), &counters)?;
+    let log_bytes = log.files.iter().map(|file| file.end).sum();
+    let space = DiskSpace::of(&options, &fs, log_bytes, &counters);
+    let space = space.map_err(OpenError::io("asking for the free space of the log's disk"))?;
     let scrub = Scrub {
         record: Mutex::new(saved.scrub),
         ..Scrub::default()
     };
     let view = log_view(saved, log, options.cache_bytes);
-    let at_open = (view.committed, view.committed_membership());
     let next_index = view.last().map_or(0, |last| last.index + 1);
     let log = Arc::new(OpenLog {
-        handles: FileHandles::new(fs.clone(), dir.clone()),
         options: StoreOptions {
             progress: None,
             ..options
@@ -406,7 +395,6 @@ fn start(
             queue,
             writer,
             thread: Mutex::new(thread),
-            at_open: Mutex::new(at_open),
             appended: tokio::sync::watch::Sender::new(next_index),
         }),
     };
@@ -415,27 +403,6 @@ fn start(
     handle
         .failure()
         .map_or(Ok(handle), |failure| Err(failed(failure)))
-}
-
-fn disk_space(
-    options: &StoreOptions,
-    fs: &Arc<dyn FileSystem>,
-    log_bytes: u64,
-    counters: &Arc<Counters>,
-) -> Result<DiskSpace, OpenError> {
-    let dir = options.log_dir();
-    let free = fs.free_space(&dir);
-    let free = free.map_err(OpenError::io("asking for the free space of the log's disk"))?;
-    let budget = DiskBudget {
-        limit: options.disk_limit_bytes,
-        reserve: options.disk_reserve_bytes,
-        alarm_percent: options.disk_alarm_percent,
-        log_bytes,
-        free,
-        ..DiskBudget::default()
-    };
-    let (spill, counters) = (options.spill.clone(), counters.clone());
-    Ok(DiskSpace::new(fs.clone(), dir, budget, spill, counters))
 }
 
 fn log_view(saved: SavedState, log: ScannedLog, cache_bytes: u64) -> LogView {
@@ -463,10 +430,12 @@ fn log_view(saved: SavedState, log: ScannedLog, cache_bytes: u64) -> LogView {
         holds: Default::default(),
         doubt: saved.doubt,
         elections: saved.elections,
+        at_open: Default::default(),
     };
     if let Some(floor) = saved.floor {
         view.purge(floor);
     }
+    view.at_open = (committed, view.committed_membership());
     view
 }
 

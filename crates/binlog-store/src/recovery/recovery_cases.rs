@@ -187,7 +187,6 @@ pub const RECOVERY_CASES: &[RecoveryCase] = &[
 ];
 
 /// The row for a combination.
-#[must_use]
 pub fn judge(tail: TailState, meta: MetaState) -> &'static RecoveryCase {
     let fits = |case: &&RecoveryCase| case.tails.contains(&tail) && case.metas.contains(&meta);
     RECOVERY_CASES
@@ -225,7 +224,6 @@ impl IndexState {
     ];
 
     /// Its name in reports and tests.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Agrees => "index agrees",
@@ -315,7 +313,6 @@ impl Unsynced {
 }
 
 /// Identifies the machine's current boot: memory not written to a disk is lost between two boots. `None` if the system does not provide it.
-#[must_use]
 pub fn boot_id() -> Option<String> {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let id = id.trim();

@@ -69,7 +69,7 @@ impl Repair<'_> {
         half_made: u64,
         doubt: &DoubtedTail,
     ) -> Result<(FileNumber, bool), OpenError> {
-        let (Some(rotate), Some(last_file)) = (log.rotate.take(), log.files.current()) else {
+        let (Some(rotate), Some(last_file)) = (log.rotate.take(), log.files.back()) else {
             let error = io::Error::other("the log does not end with a rotate entry");
             return Err(OpenError::io("making the next log file")(error));
         };
@@ -78,7 +78,7 @@ impl Repair<'_> {
             number,
             ring: self.options.ring,
             before: log.end(),
-            membership: log.memberships.last().cloned(),
+            membership: log.memberships.0.last().cloned(),
             previous_gtids: log.gtids.clone(),
             format_description: rotate.format_description,
             timestamp: rotate.timestamp,
@@ -90,7 +90,7 @@ impl Repair<'_> {
         }
         let (_, header) = begin_file(self.fs, self.dir, header)
             .map_err(OpenError::io(format!("making {number}")))?;
-        log.files.push(LogFile::begin(header));
+        log.files.push_back(LogFile::begin(header));
         Ok((number, doubted))
     }
 
@@ -100,7 +100,7 @@ impl Repair<'_> {
         log: &ScannedLog,
         floor: &PurgeFloor,
     ) -> Result<(), OpenError> {
-        let Some(last_file) = log.files.current() else {
+        let Some(last_file) = log.files.back() else {
             return Ok(());
         };
         let number = last_file.number().next();
@@ -159,7 +159,7 @@ impl Repair<'_> {
     ) -> Result<(), OpenError> {
         let tidy = || -> io::Result<()> {
             if rewrite_index {
-                write_index(self.fs, self.dir, log.files.files().map(LogFile::number))?;
+                write_index(self.fs, self.dir, log.files.iter().map(LogFile::number))?;
             } else if survey.has_temporary_index {
                 self.fs.remove(&self.dir.join(INDEX_TEMPORARY_NAME))?;
             }
@@ -181,7 +181,7 @@ impl Repair<'_> {
                 self.hard.put(LOG, Some(&record))?;
             }
             // Values read from the hard state count from now on, so they must be durable.
-            self.hard.flush()
+            self.hard.meta.flush()
         };
         note().map_err(OpenError::io("storing that the log is in use"))
     }

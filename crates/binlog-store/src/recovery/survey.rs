@@ -7,7 +7,7 @@ use std::sync::Arc;
 use raft_types::{OpId, RingId};
 
 use crate::error::OpenError;
-use crate::file_system::{FileSystem, StorageFile, read_file};
+use crate::file_system::{FileSystem, StorageFile, list_if_any, read_file};
 use crate::format::{FileHeader, FileNumber, INDEX_NAME, INDEX_TEMPORARY_NAME, parse_index};
 use crate::hard_state::{HardState, LogStage, SavedState};
 use crate::recovery::recovery_cases::{IndexState, index_state};
@@ -54,9 +54,7 @@ pub(super) fn survey(
     ring: RingId,
 ) -> Result<Survey, OpenError> {
     let saved = hard.read().map_err(|source| match source.kind() {
-        io::ErrorKind::InvalidData => OpenError::MetaDamaged {
-            what: source.to_string(),
-        },
+        io::ErrorKind::InvalidData => OpenError::MetaDamaged(source.to_string()),
         _ => OpenError::io("reading the hard state")(source),
     })?;
     if let Some(found) = saved.log.map(|log| log.ring).filter(|found| *found != ring) {
@@ -65,34 +63,20 @@ pub(super) fn survey(
             expected: ring,
         });
     }
-    let names = match fs.list(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        other => other.map_err(OpenError::io(format!("listing {}", dir.display())))?,
-    };
+    let names = list_if_any(fs, dir);
+    let mut names = names.map_err(OpenError::io(format!("listing {}", dir.display())))?;
     if saved.start.is_some() {
         // All files will be removed, whatever they are.
-        return Ok(Survey {
-            saved,
-            files: Vec::new(),
-            leftovers: Vec::new(),
-            index: IndexState::Missing,
-            has_temporary_index: false,
-            unfinished: Vec::new(),
-        });
+        names.clear();
     }
-    let mut numbers: Vec<FileNumber> = names
-        .iter()
-        .filter_map(|name| FileNumber::from_name(name))
-        .collect();
-    numbers.sort_unstable();
-    let index = if names.iter().any(|name| name == INDEX_NAME) {
-        Some(read_index(fs, dir)?)
-    } else {
-        None
+    let has = |wanted: &str| names.iter().any(|name| name == wanted);
+    let index = match has(INDEX_NAME) {
+        true => Some(read_index(fs, dir)?),
+        false => None,
     };
 
-    let mut files = Vec::with_capacity(numbers.len());
-    for number in numbers {
+    let mut files = Vec::new();
+    for number in FileNumber::sorted(&names) {
         let file = survey_file(fs, dir, number, files.last())?;
         files.push(file);
     }
@@ -106,17 +90,15 @@ pub(super) fn survey(
     if let Some(missing) = missing {
         return Err(OpenError::file_missing(dir, missing));
     }
-    let has_temporary_index = names.iter().any(|name| name == INDEX_TEMPORARY_NAME);
+    let has_temporary_index = has(INDEX_TEMPORARY_NAME);
+    names.retain(|name| name.ends_with(UNFINISHED));
     Ok(Survey {
         saved,
         files,
         leftovers,
         index,
         has_temporary_index,
-        unfinished: names
-            .into_iter()
-            .filter(|name| name.ends_with(UNFINISHED))
-            .collect(),
+        unfinished: names,
     })
 }
 
@@ -138,7 +120,8 @@ fn survey_file(
     let failed = || OpenError::io(format!("reading {number}"));
     let file = open_file(fs, dir, number)?;
     let size = file.size().map_err(failed())?;
-    let header = match scan_header(&mut Window::new(&file, size, Window::LOOKUP_BYTES), number) {
+    let mut window = Window::new(&file, size, Window::LOOKUP_BYTES);
+    let header = match scan_header(&mut window, Some(number)) {
         Ok(mut header) => {
             if let Some(Ok(before)) = before.map(|before| &before.header) {
                 header.previous_gtids.share_with(&before.previous_gtids);
@@ -236,10 +219,7 @@ fn check_headers(
 }
 
 pub(super) fn corrupt(dir: &Path, file: FileNumber, fault: Fault) -> OpenError {
-    OpenError::Corrupt {
-        path: dir.join(file.name()),
-        corruption: Corruption { file, fault },
-    }
+    OpenError::Corrupt(dir.join(file.name()), Corruption { file, fault })
 }
 
 pub(super) fn scan_error(dir: &Path, file: FileNumber, error: ScanError) -> OpenError {

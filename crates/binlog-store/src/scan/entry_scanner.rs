@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use binlog_format::event::{EventHeader, EventType, HEADER_LEN};
 use binlog_format::events::Rotate as RotateEvent;
-use binlog_format::gtid::{Gtid, GtidSet};
+use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
 use raft_types::{
     AppEntry, Entry, EntryPayload, LogId, MembershipPayload, OpId, PayloadChecksumError, Rotate,
@@ -15,8 +15,8 @@ use spilling_bytes::{SpillFolder, SpillingBytes};
 
 use crate::file_system::StorageFile;
 use crate::format::{
-    ContentFault, FileHeader, FileNumber, FirstEvent, LoggedMembership, MARKER_MAGIC,
-    MAX_MARKER_EVENT_BYTES, Marker, MarkerKind, RotateBody, with_timestamp,
+    Content, ContentFault, FileHeader, FileNumber, FirstEvent, LoggedMembership, MARKER_MAGIC,
+    MAX_MARKER_EVENT_BYTES, Marker, MarkerKind, decode_rotate, with_timestamp,
 };
 use crate::scan::event_reader::{
     Window, decoded, decoded_marker, event_header, fault, read_event, unexpected, whole_event,
@@ -46,29 +46,12 @@ pub(crate) struct Scanned {
     pub(crate) op_id: OpId,
     pub(crate) marker: Marker,
     pub(crate) timestamp: u32,
-    pub(crate) content: ScannedContent,
-}
-
-#[derive(Debug, Clone)]
-pub(crate) enum ScannedContent {
-    Blank,
-    Membership(MembershipPayload),
-    /// Its first event is not read at [`Depth::Marker`].
-    Transaction(FirstEvent),
-    Rotate(Rotate),
-}
-
-impl Scanned {
-    pub(crate) fn gtid(&self) -> Option<Gtid> {
-        match &self.content {
-            ScannedContent::Transaction(first) => first.gtid,
-            _ => None,
-        }
-    }
+    /// A transaction's first event is not read at [`Depth::Marker`].
+    pub(crate) content: Content,
 }
 
 /// The log up to the last entry read of a file.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct FileState {
     pub(crate) end: u64,
     /// The last entry of the file; `None` while none was read.
@@ -86,12 +69,10 @@ impl FileState {
     pub(crate) fn begin(header: &FileHeader) -> Self {
         Self {
             end: header.end,
-            last: None,
             before: header.before,
             gtids: header.previous_gtids.clone(),
-            sequence_number: 0,
             membership: header.membership.clone(),
-            rotate: None,
+            ..Self::default()
         }
     }
 
@@ -99,15 +80,13 @@ impl FileState {
         self.end = entry.end;
         self.last = Some(entry.op_id);
         match &entry.content {
-            ScannedContent::Blank => {}
-            ScannedContent::Membership(payload) => {
-                self.membership = Some(LoggedMembership::new(entry.op_id, payload));
-            }
-            ScannedContent::Transaction(first) => {
+            Content::Blank => {}
+            Content::Membership(logged) => self.membership = Some(logged.clone()),
+            Content::Transaction(first) => {
                 self.gtids.extend(first.gtid);
                 self.sequence_number = first.sequence_number;
             }
-            ScannedContent::Rotate(rotate) => {
+            Content::Rotate(rotate) => {
                 self.sequence_number = 0;
                 self.rotate = Some(rotate.clone());
             }
@@ -116,11 +95,8 @@ impl FileState {
 
     /// The fault of a file that has a successor but no rotate entry.
     pub(crate) fn missing_rotate(&self) -> Option<Fault> {
-        self.rotate.is_none().then_some(Fault {
-            offset: self.end,
-            kind: FaultKind::NoRotate,
-            entry_offset: self.end,
-        })
+        let fault = Fault::at(self.end, FaultKind::NoRotate);
+        self.rotate.is_none().then_some(fault)
     }
 
     /// The fault of the next file if its header does not follow from the log before it.
@@ -201,12 +177,10 @@ impl EntryScanner {
             return Ok(None);
         };
         let carried = match &scanned.content {
-            ScannedContent::Blank => EntryPayload::Blank,
-            ScannedContent::Membership(payload) => EntryPayload::Membership(payload.clone()),
-            ScannedContent::Rotate(rotate) => {
-                EntryPayload::Normal(AppEntry::Rotate(rotate.clone()))
-            }
-            ScannedContent::Transaction(_) => {
+            Content::Blank => EntryPayload::Blank,
+            Content::Membership(logged) => EntryPayload::Membership(logged.payload()),
+            Content::Rotate(rotate) => EntryPayload::Normal(AppEntry::Rotate(rotate.clone())),
+            Content::Transaction(_) => {
                 let none = || SpillingBytes::begin(&SpillFolder::default(), 0);
                 let gathered = payload.unwrap_or_else(none).finish();
                 let gathered = gathered.map_err(|lost| ScanError::Io {
@@ -217,7 +191,7 @@ impl EntryScanner {
                 let payload =
                     TransactionPayload::verify_gathered(gathered, expected).map_err(|source| {
                         let op_id = scanned.op_id;
-                        fault(begin, FaultKind::Payload { op_id, source }).in_entry(begin)
+                        fault(begin, FaultKind::Payload(op_id, source)).in_entry(begin)
                     })?;
                 EntryPayload::Normal(AppEntry::Transaction(payload))
             }
@@ -235,7 +209,7 @@ impl EntryScanner {
         payload: &mut Option<SpillingBytes>,
     ) -> Result<Option<Scanned>, ScanError> {
         let begin = self.offset;
-        if self.rotated && begin < self.window.end() {
+        if self.rotated && begin < self.window.end {
             return Err(fault(begin, FaultKind::AfterRotate));
         }
         let Some(header) = event_header(&mut self.window, begin)? else {
@@ -250,16 +224,17 @@ impl EntryScanner {
         let after = begin + u64::from(header.event_size);
         let content = |what| fault(begin, FaultKind::Content(what));
         let (content, end) = match marker.kind {
-            MarkerKind::Blank => (ScannedContent::Blank, after),
+            MarkerKind::Blank => (Content::Blank, after),
             MarkerKind::Membership => {
                 let payload = MembershipPayload::read(held)
                     .map_err(|error| content(ContentFault::Membership(error.to_string())))?;
-                (ScannedContent::Membership(payload), after)
+                let logged = LoggedMembership::new(op_id, &payload);
+                (Content::Membership(logged), after)
             }
             MarkerKind::Rotate => {
-                let rotate = RotateBody::decode(&held).ok_or(content(ContentFault::Rotate))?;
+                let rotate = decode_rotate(&held).ok_or(content(ContentFault::Rotate))?;
                 let end = self.rotate_event(op_id, after)?;
-                (ScannedContent::Rotate(rotate), end)
+                (Content::Rotate(rotate), end)
             }
             MarkerKind::Transaction => {
                 let (first, end) = match depth {
@@ -268,7 +243,7 @@ impl EntryScanner {
                         self.glance_at_payload(&marker, op_id, after, depth)?
                     }
                 };
-                (ScannedContent::Transaction(first), end)
+                (Content::Transaction(first), end)
             }
             MarkerKind::FileHeader => return Err(unexpected(begin, "an entry's marker", &header)),
         };
@@ -307,8 +282,8 @@ impl EntryScanner {
     ) -> Result<EventHeader, ScanError> {
         match event_header(&mut self.window, offset)? {
             Some(header) => Ok(header),
-            None if offset == begin => Err(fault(offset, FaultKind::PayloadMissing { op_id })),
-            None => Err(fault(offset, FaultKind::HeaderCut { available: 0 })),
+            None if offset == begin => Err(fault(offset, FaultKind::PayloadMissing(op_id))),
+            None => Err(fault(offset, FaultKind::HeaderCut(0))),
         }
     }
 
@@ -344,7 +319,7 @@ impl EntryScanner {
             // At most the rest of the file: the marker's size is not trusted for the allocation.
             let at_most = marker
                 .payload_len
-                .min(self.window.end().saturating_sub(begin));
+                .min(self.window.end.saturating_sub(begin));
             buffer.announce(usize::try_from(at_most).unwrap_or_default());
         }
         for at in 0..marker.event_count {
@@ -375,7 +350,7 @@ impl EntryScanner {
                 expected: marker.payload_crc32c,
                 found: checksum,
             };
-            return Err(fault(begin, FaultKind::Payload { op_id, source }));
+            return Err(fault(begin, FaultKind::Payload(op_id, source)));
         }
         Ok((first, offset))
     }
@@ -389,9 +364,9 @@ impl EntryScanner {
         depth: Depth,
     ) -> Result<(FirstEvent, u64), ScanError> {
         let needed = marker.stored_payload_len();
-        let available = self.window.end().saturating_sub(begin);
+        let available = self.window.end.saturating_sub(begin);
         if available == 0 {
-            return Err(fault(begin, FaultKind::PayloadMissing { op_id }));
+            return Err(fault(begin, FaultKind::PayloadMissing(op_id)));
         }
         if needed > available {
             return Err(fault(begin, FaultKind::EventCut { needed, available }));
@@ -465,12 +440,12 @@ mod tests {
 
     /// Blank entries, the first of which follows this many bytes.
     fn blanks(before: usize, ids: &[(u64, u64)]) -> Vec<u8> {
-        let (mut bytes, mut scratch) = (vec![0; before], Vec::new());
+        let mut bytes = vec![0; before];
         for (term, index) in ids {
             let id = OpId::new(*term, *index);
             let marker = Marker::holding(MarkerKind::Blank, Some(id), &[]);
             let offset = bytes.len() as u64;
-            encode_marker(&marker, &[], (0, 0), offset, &mut scratch, &mut bytes);
+            encode_marker(&marker, &[], (0, 0), offset, &mut bytes);
         }
         bytes
     }

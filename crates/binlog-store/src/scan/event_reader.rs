@@ -17,14 +17,14 @@ pub(crate) fn event_header(
     window: &mut Window,
     offset: u64,
 ) -> Result<Option<EventHeader>, ScanError> {
-    let end = window.end();
+    let end = window.end;
     let bytes = window.bytes(offset, HEADER_LEN)?;
     if bytes.is_empty() {
         return Ok(None);
     }
     if bytes.len() < HEADER_LEN {
         let available = bytes.len() as u64;
-        return Err(fault(offset, FaultKind::HeaderCut { available }));
+        return Err(fault(offset, FaultKind::HeaderCut(available)));
     }
     let header =
         EventHeader::parse(bytes).map_err(|error| fault(offset, FaultKind::Event(error)))?;
@@ -141,15 +141,11 @@ pub(crate) fn decoded_marker(offset: u64, event: &[u8]) -> Result<(Marker, Bytes
 /// The fault of an event of another kind.
 pub(crate) fn unexpected(offset: u64, expected: &'static str, header: &EventHeader) -> ScanError {
     let found = header.event_type;
-    fault(offset, FaultKind::Unexpected { expected, found })
+    fault(offset, FaultKind::Unexpected(expected, found))
 }
 
 pub(crate) fn fault(offset: u64, kind: FaultKind) -> ScanError {
-    ScanError::Fault(Fault {
-        offset,
-        kind,
-        entry_offset: offset,
-    })
+    ScanError::Fault(Fault::at(offset, kind))
 }
 
 // A window of bounded size over a file that is read sequentially.
@@ -158,7 +154,7 @@ pub(crate) fn fault(offset: u64, kind: FaultKind) -> ScanError {
 pub(crate) struct Window {
     file: Arc<dyn StorageFile>,
     /// The end of the file for this reader.
-    end: u64,
+    pub(crate) end: u64,
     buffer: Vec<u8>,
     filled: usize,
     start: u64,
@@ -180,11 +176,6 @@ impl Window {
             filled: 0,
             start: 0,
         }
-    }
-
-    /// Readable bytes of the file, set at creation.
-    pub(crate) fn end(&self) -> u64 {
-        self.end
     }
 
     /// At most `wanted` bytes starting at `offset`; fewer at the file's end or if the window is smaller. Empty only at the file's end.
@@ -280,7 +271,7 @@ mod tests {
             match there {
                 0 => assert!(read.unwrap().is_none()),
                 1..19 => {
-                    let expected = FaultKind::HeaderCut { available: there };
+                    let expected = FaultKind::HeaderCut(there);
                     assert_eq!(kind(read), expected);
                 }
                 _ if there < needed => {

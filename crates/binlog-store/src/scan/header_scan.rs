@@ -12,30 +12,22 @@ use raft_types::{FileStart, OpId, RingId};
 
 use crate::file_system::StorageFile;
 use crate::format::{
-    ContentFault, FileHeader, FileHeaderBody, FileNumber, MAX_MARKER_EVENT_BYTES, MarkerKind,
+    ContentFault, FileHeader, FileNumber, MAX_MARKER_EVENT_BYTES, MarkerKind, decode_body,
     with_timestamp,
 };
 use crate::scan::event_reader::{
     Window, decoded, decoded_marker, event_header, fault, unexpected, whole_event,
 };
-use crate::scan::{FaultKind, ScanError};
+use crate::scan::{Fault, FaultKind, ScanError};
 
 /// The largest accepted PREVIOUS_GTIDS event; a set of millions of intervals fits.
 const MAX_GTIDS_EVENT_BYTES: usize = 64 << 20;
-
-/// Reads the header of file `number` and verifies its checksums.
-pub(crate) fn scan_header(
-    window: &mut Window,
-    number: FileNumber,
-) -> Result<FileHeader, ScanError> {
-    read_header(window, Some(number))
-}
 
 /// Reads a received header as if it were in a file; no bytes may follow it.
 pub(crate) fn scan_header_bytes(bytes: &Bytes) -> Result<FileHeader, ScanError> {
     let file: Arc<dyn StorageFile> = Arc::new(InMemory(bytes.clone()));
     let end = bytes.len() as u64;
-    let header = read_header(&mut Window::new(&file, end, Window::LOOKUP_BYTES), None)?;
+    let header = scan_header(&mut Window::new(&file, end, Window::LOOKUP_BYTES), None)?;
     if header.end != end {
         let kind = FaultKind::Content(ContentFault::AfterHeader);
         return Err(fault(header.end, kind));
@@ -43,8 +35,11 @@ pub(crate) fn scan_header_bytes(bytes: &Bytes) -> Result<FileHeader, ScanError> 
     Ok(header)
 }
 
-/// Reads a header; checks the file's number if it is known.
-fn read_header(window: &mut Window, expected: Option<FileNumber>) -> Result<FileHeader, ScanError> {
+/// Reads a header and verifies its checksums, and the file's number if it is known.
+pub(crate) fn scan_header(
+    window: &mut Window,
+    expected: Option<FileNumber>,
+) -> Result<FileHeader, ScanError> {
     match read_members_header(window, expected) {
         Err(ScanError::Fault(found)) if mysqld_wrote(window).unwrap_or(false) => {
             Err(fault(found.offset, FaultKind::MysqldsOwn))
@@ -57,7 +52,7 @@ fn read_members_header(
     window: &mut Window,
     expected: Option<FileNumber>,
 ) -> Result<FileHeader, ScanError> {
-    let end = window.end();
+    let end = window.end;
     let magic = window.bytes(0, MAGIC.len())?;
     if magic.len() < MAGIC.len() && MAGIC.starts_with(magic) {
         let (needed, available) = (MAGIC.len() as u64, end);
@@ -85,20 +80,20 @@ fn read_members_header(
     if marker.kind != MarkerKind::FileHeader {
         return Err(unexpected(at, what, &header));
     }
-    let body =
-        FileHeaderBody::decode(&payload).map_err(|what| fault(at, FaultKind::Content(what)))?;
-    if expected.is_some_and(|expected| expected != body.number) {
-        return Err(fault(at, FaultKind::WrongFile { found: body.number }));
+    let body = decode_body(&payload).map_err(|what| fault(at, FaultKind::Content(what)));
+    let (ring, number, membership) = body?;
+    if expected.is_some_and(|expected| expected != number) {
+        return Err(fault(at, FaultKind::WrongFile(number)));
     }
     Ok(FileHeader {
-        number: body.number,
-        ring: body.ring,
+        number,
+        ring,
         before: marker.op_id,
         previous_gtids,
         format_description,
         timestamp,
         end: at + u64::from(header.event_size),
-        membership: body.membership,
+        membership,
     })
 }
 
@@ -176,7 +171,7 @@ fn expect(
     limit: usize,
 ) -> Result<(EventHeader, Vec<u8>), ScanError> {
     let Some(header) = event_header(window, offset)? else {
-        return Err(fault(offset, FaultKind::HeaderCut { available: 0 }));
+        return Err(fault(offset, FaultKind::HeaderCut(0)));
     };
     if header.event_type != event_type {
         return Err(unexpected(offset, expected, &header));
@@ -197,48 +192,28 @@ pub(crate) struct ReceivedStart {
     pub(crate) bytes: Bytes,
 }
 
-/// Why a log cannot begin with a start.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-enum StartFault {
-    #[error("it belongs to ring {found}, and this log to ring {own}")]
-    ForeignRing { found: RingId, own: RingId },
-    #[error("its header is that of {}, after {}; it should begin after {before}", .header.number, match .header.before {
-        Some(found) => found.to_string(),
-        None => "no entry".to_owned(),
-    })]
-    WrongPlace {
-        before: OpId,
-        header: Box<FileHeader>,
-    },
-    #[error("the membership that comes with it is not the one in its header")]
-    WrongMembership,
-}
-
-impl From<StartFault> for io::Error {
-    fn from(fault: StartFault) -> Self {
-        Self::new(io::ErrorKind::InvalidData, fault)
-    }
-}
-
 // Reads a file start from another member or from the hard state.
 
 /// Reads a start from another member and verifies its checksums.
 pub(crate) fn scan_start(start: &FileStart, own: RingId) -> io::Result<ReceivedStart> {
-    let header = scan_header_bytes(&start.header).map_err(unreadable)?;
-    let before = start.before;
-    if header.ring != own {
-        let found = header.ring;
-        return Err(StartFault::ForeignRing { found, own }.into());
+    let header = scan_header_bytes(&start.header).map_err(unusable)?;
+    let (found, expected) = (header.ring, own);
+    if found != expected {
+        return Err(unusable(fault(
+            0,
+            FaultKind::ForeignRing { found, expected },
+        )));
     }
-    if header.before != Some(before) {
-        let header = Box::new(header);
-        return Err(StartFault::WrongPlace { before, header }.into());
+    if header.before != Some(start.before) {
+        return Err(unusable(
+            Fault::wrong_header("entry before the file").into(),
+        ));
     }
     if header.membership() != start.membership {
-        return Err(StartFault::WrongMembership.into());
+        return Err(unusable(Fault::wrong_header("membership").into()));
     }
     Ok(ReceivedStart {
-        before,
+        before: start.before,
         header,
         bytes: start.header.clone(),
     })
@@ -246,7 +221,7 @@ pub(crate) fn scan_start(start: &FileStart, own: RingId) -> io::Result<ReceivedS
 
 /// Reads the start in the hard state, which was checked before it was recorded.
 pub(crate) fn scan_noted_start(bytes: Bytes) -> io::Result<ReceivedStart> {
-    let header = scan_header_bytes(&bytes).map_err(unreadable)?;
+    let header = scan_header_bytes(&bytes).map_err(unusable)?;
     let Some(before) = header.before else {
         let what = "the noted header is that of a log's first file";
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
@@ -258,10 +233,10 @@ pub(crate) fn scan_noted_start(bytes: Bytes) -> io::Result<ReceivedStart> {
     })
 }
 
-fn unreadable(error: ScanError) -> io::Error {
+fn unusable(error: ScanError) -> io::Error {
     match error {
         ScanError::Fault(fault) => {
-            let what = format!("the header of the file cannot be read: {fault}");
+            let what = format!("the header of the file cannot be used: {fault}");
             io::Error::new(io::ErrorKind::InvalidData, what)
         }
         ScanError::Io { source, .. } => source,
@@ -315,7 +290,7 @@ mod tests {
     fn read(bytes: &[u8], number: FileNumber) -> Result<FileHeader, Fault> {
         let file: Arc<dyn StorageFile> = Arc::new(InMemory(bytes.to_vec().into()));
         let mut window = Window::new(&file, bytes.len() as u64, Window::LOOKUP_BYTES);
-        scan_header(&mut window, number).map_err(|error| match error {
+        scan_header(&mut window, Some(number)).map_err(|error| match error {
             ScanError::Fault(fault) => fault,
             ScanError::Io { .. } => panic!("{error}"),
         })
@@ -368,7 +343,7 @@ mod tests {
         let fault = read(&bytes, NUMBER.next()).unwrap_err();
         let found = NUMBER;
         let wrong = (fault.offset, fault.kind);
-        assert_eq!(wrong, (places[2], FaultKind::WrongFile { found }));
+        assert_eq!(wrong, (places[2], FaultKind::WrongFile(found)));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use raft_types::{OpId, PayloadChecksumError, RingId};
 
 use crate::format::{ContentFault, FileNumber, MarkerError};
 pub(crate) use crate::scan::entry_scanner::{
-    Depth, EntryScanner, FileState, Scanned, ScannedContent, find_entry_after,
+    Depth, EntryScanner, FileState, Scanned, find_entry_after,
 };
 pub(crate) use crate::scan::event_reader::Window;
 #[cfg(feature = "fuzzing")]
@@ -28,11 +28,8 @@ pub(crate) use crate::scan::header_scan::{
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FaultKind {
     /// The file ends within an event's header.
-    #[error("the file ends {available} bytes into an event's header")]
-    HeaderCut {
-        /// Bytes from the header's start to the file's end.
-        available: u64,
-    },
+    #[error("the file ends {0} bytes into an event's header")]
+    HeaderCut(u64),
     /// The file ends within an event.
     #[error("the file ends {available} bytes into an event of {needed} bytes")]
     EventCut {
@@ -42,11 +39,8 @@ pub enum FaultKind {
         available: u64,
     },
     /// The file ends between a marker and its payload.
-    #[error("the file ends after the marker of entry {op_id}, before its payload")]
-    PayloadMissing {
-        /// The entry of the marker.
-        op_id: OpId,
-    },
+    #[error("the file ends after the marker of entry {0}, before its payload")]
+    PayloadMissing(OpId),
     /// The bytes are not a valid event.
     #[error("{0}")]
     Event(DecodeError),
@@ -75,24 +69,14 @@ pub enum FaultKind {
     #[error("this is mysqld's own binlog, not a file of a member's log")]
     MysqldsOwn,
     /// An event of another type was expected here.
-    #[error("a {found} event is where {expected} is expected")]
-    Unexpected {
-        /// The expected kind of event.
-        expected: &'static str,
-        /// The actual type.
-        found: EventType,
-    },
+    #[error("a {1} event is where {0} is expected")]
+    Unexpected(&'static str, EventType),
     /// The marker cannot be read.
     #[error("the marker cannot be read: {0}")]
     Marker(MarkerError),
     /// The payload differs from the one sealed at ingest.
-    #[error("entry {op_id}: {source}")]
-    Payload {
-        /// The entry with the damaged payload.
-        op_id: OpId,
-        /// The sealed and the actual checksum.
-        source: PayloadChecksumError,
-    },
+    #[error("entry {0}: {1}")]
+    Payload(OpId, PayloadChecksumError),
     /// The payload's events do not have the length in the marker.
     #[error("entry {op_id} has {found} bytes of payload, but its marker says {expected}")]
     PayloadLength {
@@ -118,11 +102,8 @@ pub enum FaultKind {
     #[error("the file has a successor, but does not end with a rotate event")]
     NoRotate,
     /// The header belongs to another file.
-    #[error("the header is that of {found}")]
-    WrongFile {
-        /// The file in the header.
-        found: FileNumber,
-    },
+    #[error("the header is that of {0}")]
+    WrongFile(FileNumber),
     /// The file belongs to another ring's log.
     #[error("the file belongs to ring {found}, but this member to ring {expected}")]
     ForeignRing {
@@ -132,11 +113,8 @@ pub enum FaultKind {
         expected: RingId,
     },
     /// The header does not follow from the previous files.
-    #[error("the header's {what} are not those that follow from the file before")]
-    WrongHeader {
-        /// The differing part of the header.
-        what: &'static str,
-    },
+    #[error("the header's {0} are not those that follow from the file before")]
+    WrongHeader(&'static str),
     /// A part of a marker's payload cannot be read.
     #[error("{0}")]
     Content(ContentFault),
@@ -144,7 +122,6 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// Whether the file ends too early.
-    #[must_use]
     pub fn is_cut_off(&self) -> bool {
         matches!(
             self,
@@ -166,13 +143,18 @@ pub struct Fault {
 }
 
 impl Fault {
+    /// A fault at an offset, where an entry begins as far as known.
+    pub(crate) fn at(offset: u64, kind: FaultKind) -> Self {
+        Self {
+            offset,
+            kind,
+            entry_offset: offset,
+        }
+    }
+
     /// A header that does not follow from the log before it.
     pub(crate) fn wrong_header(what: &'static str) -> Self {
-        Self {
-            offset: 0,
-            kind: FaultKind::WrongHeader { what },
-            entry_offset: 0,
-        }
+        Self::at(0, FaultKind::WrongHeader(what))
     }
 }
 

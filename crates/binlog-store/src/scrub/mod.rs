@@ -15,12 +15,12 @@ use raft_types::{FilePart, LogIntake};
 
 use crate::directory::LogDirectory;
 use crate::error::{StoreError, is_full};
-use crate::file_handles::ReadFault;
 use crate::file_system::StorageFile;
 use crate::format::FileNumber;
 use crate::handle::LogHandle;
 use crate::hard_state::{SCRUB, ScrubRecord};
-use crate::log::LogPlace;
+use crate::log::{LogPlace, file_of};
+use crate::read_faults::ReadFault;
 pub(crate) use crate::scrub::record::ClosedFile;
 pub use crate::scrub::record::{ScrubProgress, ScrubStep};
 use crate::scrub::record::{choose, ended, good};
@@ -76,10 +76,7 @@ impl LogHandle {
     pub fn verify_again(&self, number: FileNumber) -> ScrubStep {
         let closed = self.closed_files();
         match closed.iter().find(|file| file.number == number) {
-            Some(file) => {
-                self.shared.handles.forget(number);
-                self.verify_closed(file, u64::MAX)
-            }
+            Some(file) => self.verify_closed(file, u64::MAX),
             None => {
                 if !self.has_file(number) {
                     self.shared.read_faults.forget(number);
@@ -90,7 +87,6 @@ impl LogHandle {
     }
 
     /// Progress of the scrub.
-    #[must_use]
     pub fn scrub_progress(&self) -> ScrubProgress {
         let scrub = &self.shared.scrub;
         let closed = self.closed_files();
@@ -147,16 +143,19 @@ impl LogHandle {
             }
             !self.shared.queue.is_closed()
         };
-        let verified = self.directory().verify_closed(file.number, &mut proceeds);
+        let path = self.shared.dir.join(file.number.name());
+        let verified = (self.directory()).verify_closed(file.number, &path, &mut proceeds);
         let (number, why) = match verified {
-            Ok(Some(verified)) if (verified.last, verified.end) == (Some(file.last), file.end) => {
+            Ok(Some((_, verified)))
+                if (verified.last, verified.end) == (Some(file.last), file.end) =>
+            {
                 self.shared.read_faults.forget(file.number);
                 match self.directory().fault_of_successor(&verified, file.number) {
                     None => return ScrubStep::Good(file.number),
                     Some(error) => (file.number.next(), error.to_string()),
                 }
             }
-            Ok(Some(verified)) => {
+            Ok(Some((_, verified))) => {
                 let (last, end) = (verified.last.unwrap_or_default(), verified.end);
                 let (was, was_end) = (file.last, file.end);
                 let why = format!(
@@ -234,10 +233,7 @@ impl LogHandle {
         };
         let file = self.closed_files().into_iter().find(wanted);
         let file = file.ok_or(io::ErrorKind::NotFound)?;
-        let place = LogPlace {
-            file: file.number,
-            offset: part.offset,
-        };
+        let place = LogPlace::new(file.number, part.offset);
         let at_most = PART_BYTES.min(file.end.saturating_sub(part.offset));
         self.read_file(place, at_most as usize).await
     }
@@ -245,7 +241,6 @@ impl LogHandle {
 
 impl FileRepair {
     /// The next part to fetch; `None` when all bytes are here.
-    #[must_use]
     pub fn next_part(&self) -> Option<FilePart> {
         (self.written < self.closed.end).then_some(FilePart {
             file: self.closed.number.get(),
@@ -289,7 +284,7 @@ impl FileRepair {
         let verified = self
             .log
             .directory()
-            .verify_closed_at(number, &self.path, &mut |_| true);
+            .verify_closed(number, &self.path, &mut |_| true);
         let verified = verified.map_err(|error| invalid(error.to_string()))?;
         let (header, verified) = verified.ok_or_else(|| invalid("it was not read".to_owned()))?;
         if (verified.last, verified.end) != (Some(last), end) {
@@ -299,17 +294,17 @@ impl FileRepair {
             // The writer purges, truncates and restarts the log; it is paused here.
             let _writer = lock(&shared.writer);
             let same = {
-                let mut view = shared.view.lock();
+                let view = shared.view.lock();
                 let committed = view.committed;
                 // From memory, verified when the file was written or opened: the header on the disk may be damaged as well.
-                let next = view.files.get_mut(number.next());
+                let next = file_of(&view.files, number.next());
                 if let Some(fault) = next.and_then(|next| verified.fault_of_next(&next.header)) {
                     return Err(invalid(format!(
                         "{} does not follow from it: {fault}",
                         number.next()
                     )));
                 }
-                view.files.get_mut(number).is_some_and(|file| {
+                file_of(&view.files, number).is_some_and(|file| {
                     ClosedFile::of(file, committed).as_ref() == Some(&self.closed)
                         && *file.header == header
                 })
@@ -319,7 +314,6 @@ impl FileRepair {
             }
             let path = shared.dir.join(number.name());
             shared.fs.rename(&self.path, &path)?;
-            shared.handles.forget(number);
             shared.fs.sync_dir(&shared.dir)?;
         }
         shared.read_faults.forget(number);
@@ -338,14 +332,5 @@ impl Drop for FileRepair {
                 tracing::warn!(%error, "a file that was to repair the log stays until the next start")
             }
         }
-    }
-}
-
-impl std::fmt::Debug for FileRepair {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FileRepair")
-            .field("file", &self.closed.number)
-            .field("written", &self.written)
-            .finish_non_exhaustive()
     }
 }

@@ -5,11 +5,11 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use std::{io, panic};
 
-use bytes::Bytes;
 use raft_types::OpId;
 
 use crate::error::{Doing, StoreError};
 use crate::hard_state::{COMMITTED, DURABLE, DurableMark, UNSYNCED};
+use crate::log::LogFile;
 use crate::options::Durability;
 use crate::writer::log_writer::{LogWriter, lock};
 use crate::writer::queue::{CommandQueue, Taken};
@@ -25,19 +25,12 @@ impl LogWriter {
             return Ok(());
         };
         if beyond_end {
-            self.begin_behind(upto)?;
+            // A new file begins after an entry that the log does not have; the files before it are removed.
+            self.state.last = Some(upto);
+            let header = self.state.header.clone();
+            self.begin_next(&header.format_description, header.timestamp)?;
         }
         self.purger.drop_files()
-    }
-
-    /// Begins a new file after an entry that the log does not have; removes the files before it.
-    fn begin_behind(&mut self, floor: OpId) -> Result<(), StoreError> {
-        self.state.last = Some(floor);
-        let (description, timestamp): (Bytes, u32) = (
-            self.state.header.format_description.clone(),
-            self.state.header.timestamp,
-        );
-        self.begin_next(Some(floor), &description, timestamp)
     }
 }
 
@@ -203,14 +196,7 @@ impl LogWriter {
             .committed
             .min(view.synced)
             .max(self.state.saved_committed);
-        let durable = view.files.current().and_then(|file| {
-            let op_id = file.last?;
-            Some(DurableMark {
-                op_id,
-                file: file.number(),
-                end: file.end,
-            })
-        });
+        let durable = view.files.back().and_then(LogFile::durable_mark);
         (
             committed,
             durable
@@ -247,7 +233,7 @@ impl LogWriter {
             changed = true;
         }
         if changed {
-            self.hard.flush().doing(doing)?;
+            self.hard.meta.flush().doing(doing)?;
         }
         Ok(())
     }

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 use crate::error::{Doing, StoreError};
 use crate::file_system::{FileSystem, StorageFile};
-use crate::format::{FileHeader, Marker, PreparedContent, PreparedEntry, encode_marker};
+use crate::format::{Content, FileHeader, Marker, PreparedEntry, encode_marker};
 use crate::hard_state::{DOUBT, DURABLE, DurableMark, ELECTIONS, HardState, VOTE};
 use crate::log::{LogPlace, OpenLog};
 use crate::options::Durability;
@@ -62,7 +62,6 @@ pub(crate) struct LogWriter {
     pub(super) state: WriterState,
     /// Bytes after those in the file, ending at `state.end`.
     buffer: Vec<u8>,
-    scratch: Vec<u8>,
     staged: Vec<Staged>,
     waiting: Vec<IOFlushed<TypeConfig>>,
     /// Time spent writing the staged entries.
@@ -91,7 +90,7 @@ impl LogWriter {
         if let Some(waiting) = &room {
             state.file = waiting.wrap(state.header.number.name(), state.file);
             fs = Arc::new(WaitingFileSystem(fs, waiting.clone()));
-            hard = HardState::new(Arc::new(WaitingMeta(hard.meta, waiting.clone())));
+            hard.meta = Arc::new(WaitingMeta(hard.meta, waiting.clone()));
         }
         Self {
             log,
@@ -101,7 +100,6 @@ impl LogWriter {
             purger,
             state,
             buffer: Vec::new(),
-            scratch: Vec::new(),
             staged: Vec::new(),
             waiting: Vec::new(),
             write_time: Duration::ZERO,
@@ -127,19 +125,19 @@ impl LogWriter {
         }
         for command in commands {
             match command {
-                Command::Append { entries, callback } => self.append(&entries, callback),
-                Command::Vote { vote, done } => self.answer(done, |writer| writer.save_vote(vote)),
-                Command::Truncate { keep, done } => {
+                Command::Append(entries, callback) => self.append(&entries, callback),
+                Command::Vote(vote, done) => self.answer(done, |writer| writer.save_vote(vote)),
+                Command::Truncate(keep, done) => {
                     self.answer_alone(done, |writer| writer.truncate(keep));
                 }
-                Command::Purge { upto, done } => self.answer(done, |writer| writer.purge(upto)),
-                Command::NoteDoubt { doubt, done } => {
+                Command::Purge(upto, done) => self.answer(done, |writer| writer.purge(upto)),
+                Command::NoteDoubt(doubt, done) => {
                     self.answer(done, |writer| writer.note_doubt(doubt));
                 }
-                Command::NoteElections { notes, done } => {
+                Command::NoteElections(notes, done) => {
                     self.answer(done, |writer| writer.note_elections(notes));
                 }
-                Command::SettleTail { from, done } => {
+                Command::SettleTail(from, done) => {
                     self.answer(done, |writer| writer.settle_tail(from));
                 }
                 Command::CutBack {
@@ -148,7 +146,7 @@ impl LogWriter {
                     at,
                     done,
                 } => self.answer_alone(done, |writer| writer.cut_back(to, reason, at)),
-                Command::Begin { start, done } => {
+                Command::Begin(start, done) => {
                     self.answer_alone(done, |writer| writer.begin_at(&start));
                 }
             }
@@ -180,11 +178,7 @@ impl LogWriter {
     ) {
         self.answer(done, |writer| {
             let room = writer.room.clone();
-            let allow_purges = |allowed| {
-                if let Some(room) = &room {
-                    room.allow_purges(allowed);
-                }
-            };
+            let allow_purges = |allowed| room.iter().for_each(|room| room.allow_purges(allowed));
             allow_purges(false);
             let done = work(writer);
             allow_purges(true);
@@ -310,14 +304,11 @@ impl LogWriter {
         let mut bytes = 0;
         for staged in &self.staged {
             bytes += staged.end - staged.offset;
-            let Some(file) = view.files.current_mut() else {
+            let Some(file) = view.files.back_mut() else {
                 continue;
             };
             file.note(staged.op_id, staged.offset, staged.end);
-            let end = LogPlace {
-                file: file.number(),
-                offset: staged.end,
-            };
+            let end = LogPlace::new(file.number(), staged.end);
             view.tail.written(staged.op_id.index, end);
         }
         if let Some(last) = self.staged.last() {
@@ -387,16 +378,15 @@ impl LogWriter {
             &entry.in_marker,
             entry.origin,
             offset,
-            &mut self.scratch,
             &mut self.buffer,
         );
         match &entry.content {
-            PreparedContent::Blank | PreparedContent::Membership(_) => {}
-            PreparedContent::Transaction { events, first } => {
-                self.stage_events(events)?;
+            Content::Blank | Content::Membership(_) => {}
+            Content::Transaction(first) => {
+                self.stage_events(&entry.events)?;
                 self.state.gtids.extend(first.gtid);
             }
-            PreparedContent::Rotate(_) => {
+            Content::Rotate(_) => {
                 let (timestamp, server_id) = entry.origin;
                 let origin = EventOrigin {
                     timestamp,
@@ -414,9 +404,9 @@ impl LogWriter {
             op_id: entry.op_id,
             offset,
             end: self.state.end,
-            is_membership: matches!(entry.content, PreparedContent::Membership(_)),
+            is_membership: matches!(entry.content, Content::Membership(_)),
         });
-        if let PreparedContent::Rotate(rotate) = &entry.content {
+        if let Content::Rotate(rotate) = &entry.content {
             self.rotate(rotate)?;
         } else if self.buffer.len() >= WRITE_AT_BYTES {
             self.write_out()?;
@@ -451,7 +441,7 @@ impl LogWriter {
             self.buffer.extend_from_slice(&header);
             self.state.end += HEADER_LEN as u64;
             self.write_out()?;
-            self.write_at_end(body)?;
+            self.write(body, self.state.end)?;
             self.buffer
                 .extend_from_slice(&checksum.finalize().to_le_bytes());
             self.state.end = end;
@@ -459,13 +449,10 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Writes bytes after those in the file; the buffer is empty.
-    fn write_at_end(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        let offset = self.state.end;
+    fn write(&mut self, bytes: &[u8], offset: u64) -> Result<(), StoreError> {
         let begun = Instant::now();
         let written = self.state.file.write_at(bytes, offset);
         self.write_time += begun.elapsed();
-        self.state.end += bytes.len() as u64;
         written.doing(format_args!("writing {}", self.state.header.number))
     }
 
@@ -474,15 +461,14 @@ impl LogWriter {
         if self.buffer.is_empty() {
             return Ok(());
         }
-        let offset = self.state.end - self.buffer.len() as u64;
-        let begun = Instant::now();
-        let written = self.state.file.write_at(&self.buffer, offset);
-        self.write_time += begun.elapsed();
-        self.buffer.clear();
-        if self.buffer.capacity() > 2 * WRITE_AT_BYTES {
-            self.buffer = Vec::with_capacity(WRITE_AT_BYTES);
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let offset = self.state.end - buffer.len() as u64;
+        let written = self.write(&buffer, offset);
+        if buffer.capacity() <= 2 * WRITE_AT_BYTES {
+            buffer.clear();
+            self.buffer = buffer;
         }
-        written.doing(format_args!("writing {}", self.state.header.number))
+        written
     }
 
     /// Counts an entry against the disk budget. It is written with or without room: see [`crate::disk_space`].

@@ -59,7 +59,11 @@ impl Purger {
 
     /// True if the hard state's disk is full.
     pub(super) fn hard_state_is_full(&self) -> bool {
-        self.log.hard.reserve().is_err_and(|error| is_full(&error))
+        self.log
+            .hard
+            .meta
+            .reserve()
+            .is_err_and(|error| is_full(&error))
     }
 
     /// Number of files to remove, and whether to write the index.
@@ -117,15 +121,15 @@ impl Purger {
     fn removable(&self) -> (Vec<FileNumber>, Vec<FileNumber>) {
         let view = self.log.view.lock();
         let hold = view.holds.values().min().copied();
-        let count = count_removable(view.files.files(), view.floor_op_id(), hold);
-        let mut numbers: Vec<FileNumber> = view.files.files().map(LogFile::number).collect();
+        let count = count_removable(view.files.iter(), view.floor_op_id(), hold);
+        let mut numbers: Vec<FileNumber> = view.files.iter().map(LogFile::number).collect();
         let stay = numbers.split_off(count);
         (numbers, stay)
     }
 
     fn forget_files(&self, gone: Vec<FileNumber>) {
         for _ in &gone {
-            if let Some(file) = self.log.view.lock().files.pop_oldest() {
+            if let Some(file) = self.log.view.lock().files.pop_front() {
                 self.log.space.removed(file.end);
             }
         }
@@ -137,7 +141,6 @@ impl Purger {
         let Some(number) = self.left_over().removals.first().copied() else {
             return Ok(false);
         };
-        self.log.handles.forget(number);
         match self.log.fs.remove(&self.log.dir.join(number.name())) {
             // A copy-on-write file system may need room to remove a file.
             Err(error) if is_full(&error) => return Ok(false),
@@ -154,7 +157,7 @@ impl Purger {
     /// Frees room while the writer waits for some: serves queued purges, and immediately removes unneeded files. The index has to wait, and
     /// lists purged files in the meantime.
     pub(super) fn make_room(&self, queue: &CommandQueue) -> Result<(), StoreError> {
-        if self.log.hard.reserve().is_ok() {
+        if self.log.hard.meta.reserve().is_ok() {
             let synced = self.log.view.lock().synced;
             for (upto, done) in queue.take_purges(synced) {
                 let forgotten = self.forget(&self.log.hard, upto).map(|_| ());

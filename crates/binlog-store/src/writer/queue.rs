@@ -40,6 +40,7 @@ enum Parked {
 }
 
 /// Commands for the writer's thread.
+#[derive(Default)]
 pub(crate) struct CommandQueue {
     state: Mutex<QueueState>,
     wake: Condvar,
@@ -63,11 +64,8 @@ pub(crate) enum Taken {
 impl CommandQueue {
     pub(crate) fn new(limit: u64) -> Self {
         Self {
-            state: Mutex::default(),
-            wake: Condvar::new(),
-            hurry: Condvar::new(),
-            room: Notify::new(),
             limit,
+            ..Self::default()
         }
     }
 
@@ -230,39 +228,18 @@ pub(crate) type Done = oneshot::Sender<Result<(), StoreError>>;
 
 pub(crate) enum Command {
     /// Write entries; the callback is called when they are durable.
-    Append {
-        entries: Vec<PreparedEntry>,
-        callback: IOFlushed<TypeConfig>,
-    },
-    Vote {
-        vote: Vote,
-        done: Done,
-    },
-    /// Drop the entries after `keep`; all of them for `None`.
-    Truncate {
-        keep: Option<OpId>,
-        done: Done,
-    },
-    /// Purge the entries up to `upto`.
-    Purge {
-        upto: OpId,
-        done: Done,
-    },
+    Append(Vec<PreparedEntry>, IOFlushed<TypeConfig>),
+    Vote(Vote, Done),
+    /// Drop the entries after this one; all of them for `None`.
+    Truncate(Option<OpId>, Done),
+    /// Purge the entries up to this one.
+    Purge(OpId, Done),
     /// Record that acknowledged entries may be missing.
-    NoteDoubt {
-        doubt: DoubtedTail,
-        done: Done,
-    },
+    NoteDoubt(DoubtedTail, Done),
     /// Store the record for the next election.
-    NoteElections {
-        notes: ElectionNotes,
-        done: Done,
-    },
-    /// Clear the doubt about the tail if the log ends at or after `from`.
-    SettleTail {
-        from: OpId,
-        done: oneshot::Sender<Result<bool, StoreError>>,
-    },
+    NoteElections(ElectionNotes, Done),
+    /// Clear the doubt about the tail if the log ends at or after this entry.
+    SettleTail(OpId, oneshot::Sender<Result<bool, StoreError>>),
     /// Truncate the log below its commit index.
     CutBack {
         /// The last remaining entry.
@@ -273,17 +250,14 @@ pub(crate) enum Command {
         done: oneshot::Sender<Result<Option<CutTail>, StoreError>>,
     },
     /// Begin with a later file.
-    Begin {
-        start: Box<ReceivedStart>,
-        done: Done,
-    },
+    Begin(Box<ReceivedStart>, Done),
 }
 
 impl Command {
     /// Approximate memory of the command in bytes.
     pub(crate) fn memory(&self) -> u64 {
         match self {
-            Self::Append { entries, .. } => entries.iter().map(|entry| entry.memory).sum(),
+            Self::Append(entries, _) => entries.iter().map(|entry| entry.memory).sum(),
             _ => 0,
         }
     }
@@ -296,7 +270,7 @@ pub(super) fn take_purges(commands: &mut Vec<Command>, durable: Option<OpId>) ->
     let mut takes_back = false;
     for command in commands.drain(..) {
         match command {
-            Command::Purge { upto, done }
+            Command::Purge(upto, done)
                 if !takes_back && durable.is_some_and(|durable| upto.index <= durable.index) =>
             {
                 taken.push((upto, done));
@@ -320,18 +294,10 @@ mod tests {
 
     #[test]
     fn purges_of_durable_entries_precede_all_but_truncations() {
-        let purge = |index: u64| Command::Purge {
-            upto: OpId::new(1, index),
-            done: tokio::sync::oneshot::channel().0,
-        };
-        let vote = || Command::Vote {
-            vote: raft_types::Vote::new(7, raft_types::MemberId(1)),
-            done: tokio::sync::oneshot::channel().0,
-        };
-        let truncate = || Command::Truncate {
-            keep: None,
-            done: tokio::sync::oneshot::channel().0,
-        };
+        let done = || oneshot::channel().0;
+        let purge = |index: u64| Command::Purge(OpId::new(1, index), done());
+        let vote = || Command::Vote(Vote::new(7, raft_types::MemberId(1)), done());
+        let truncate = || Command::Truncate(None, done());
         let taken = |durable: Option<u64>, mut commands: Vec<Command>| {
             let durable = durable.map(|index| OpId::new(1, index));
             let taken = take_purges(&mut commands, durable);

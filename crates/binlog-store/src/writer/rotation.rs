@@ -21,22 +21,18 @@ impl LogWriter {
         // end.
         self.flush(Durability::Fsync)?;
         self.notify_waiting();
-        self.begin_next(
-            self.state.last,
-            &rotate.format_description,
-            rotate.timestamp,
-        )
+        self.begin_next(&rotate.format_description, rotate.timestamp)
     }
 
-    /// Creates the file after the current one and makes it the current one.
+    /// Creates the file after the current one, which the next entry begins, and makes it the current one.
     pub(super) fn begin_next(
         &mut self,
-        before: Option<OpId>,
         format_description: &bytes::Bytes,
         timestamp: u32,
     ) -> Result<(), StoreError> {
         let number = self.state.header.number.next();
         let doing = format!("beginning {number}");
+        let before = self.state.last;
         let index = before.map_or(0, |before| before.index);
         let header = FileHeader {
             number,
@@ -53,7 +49,7 @@ impl LogWriter {
         let files: Vec<FileNumber> = {
             let view = self.log.view.lock();
             view.files
-                .files()
+                .iter()
                 .map(LogFile::number)
                 .chain([number])
                 .collect()
@@ -61,10 +57,10 @@ impl LogWriter {
         write_index(&*self.fs, &self.log.dir, files).doing(&doing)?;
 
         let mut view = self.log.view.lock();
-        if let Some(file) = view.files.current_mut() {
+        if let Some(file) = view.files.back_mut() {
             file.closed = true;
         }
-        view.files.push(LogFile::begin(header.clone()));
+        view.files.push_back(LogFile::begin(header.clone()));
         drop(view);
         self.log.space.wrote(header.end);
         self.state.end = header.end;
@@ -128,17 +124,9 @@ impl LogWriter {
 
         // Active readers detect by the generation that their data is gone.
         let header = Arc::new(start.header.clone());
-        let gone: Vec<FileNumber> = {
-            let mut view = self.log.view.lock();
-            let gone = view.files.files().map(LogFile::number).collect();
-            view.begin_at(header, start.floor());
-            gone
-        };
+        self.log.view.lock().begin_at(header, start.floor());
         let (file, header) =
             start_over(&*self.fs, &self.log.dir, &self.hard, start).doing(&doing)?;
-        for number in gone.into_iter().chain([start.header.number]) {
-            self.log.handles.forget(number);
-        }
         self.purger.forget_leftovers();
 
         let state = &mut self.state;

@@ -11,43 +11,18 @@ use crate::error::{Doing, StoreError};
 use crate::file_system::StorageFile;
 use crate::format::FileNumber;
 use crate::hard_state::{COMMITTED, DURABLE, DurableMark};
-use crate::log::{FileIndex, LogFile, LogPlace};
+use crate::log::{LogFile, LogFiles, LogPlace};
 use crate::scan::{Corruption, Depth, EntryScanner, FileState, ScanError};
 use crate::writer::log_writer::LogWriter;
 use crate::writer::new_file::write_index;
 
-/// The files to remove and the one to truncate.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct TruncationPlan {
-    /// Files to remove, the last one first.
-    pub(super) remove: Vec<FileNumber>,
-    /// The file that becomes the current one.
-    pub(super) keep: FileNumber,
-    /// True if entries of the kept file are dropped.
-    pub(super) cut: bool,
-}
-
-/// The plan for dropping the entries with an index of `from` or more.
-pub(super) fn plan_truncation(files: &FileIndex, from: u64) -> Option<TruncationPlan> {
-    let mut remove = Vec::new();
-    let oldest = files.files().next()?.number();
-    for file in files.files().rev() {
-        let begins_behind = file
-            .header
-            .before
-            .is_some_and(|before| before.index >= from);
-        if begins_behind && file.number() != oldest {
-            remove.push(file.number());
-            continue;
-        }
-        let cut = file.last.is_some_and(|last| last.index >= from);
-        return Some(TruncationPlan {
-            remove,
-            keep: file.number(),
-            cut,
-        });
-    }
-    None
+/// The file that becomes the current one when the entries with an index of `from` or more are dropped; later ones are removed.
+fn kept_file(files: &LogFiles, from: u64) -> Option<&LogFile> {
+    let begins_before = |file: &&LogFile| {
+        let before = file.header.before;
+        before.is_none_or(|before| before.index < from)
+    };
+    files.iter().rev().find(begins_before).or(files.front())
 }
 
 /// Scans a file's entries up to before index `from`.
@@ -80,7 +55,7 @@ fn scan_failure(file: FileNumber, error: ScanError) -> StoreError {
 impl LogWriter {
     /// Drops the entries after `keep`.
     pub(super) fn truncate(&mut self, keep: Option<OpId>) -> Result<(), StoreError> {
-        let (plan, kept, from) = {
+        let (removed, kept, from) = {
             let view = self.log.view.lock();
             let floor = view.floor_op_id();
             let from = keep.max(floor).map_or(0, |keep| keep.index + 1);
@@ -91,64 +66,57 @@ impl LogWriter {
             if let Some(committed) = committed.filter(|committed| committed.index >= from) {
                 return Err(StoreError::TruncateCommitted { keep, committed });
             }
-            let Some(plan) = plan_truncation(&view.files, from) else {
+            let Some(kept) = kept_file(&view.files, from).cloned() else {
                 return Ok(());
             };
-            let kept = view
-                .files
-                .files()
-                .find(|file| file.number() == plan.keep)
-                .cloned();
-            let Some(kept) = kept else { return Ok(()) };
-            (plan, kept, from)
+            let last_first = view.files.iter().rev().map(LogFile::number);
+            let removed: Vec<_> = last_first
+                .take_while(|file| *file > kept.number())
+                .collect();
+            (removed, kept, from)
         };
-        let file = self.fs.open(&self.log.dir.join(plan.keep.name()));
-        let file = file.doing(format_args!("opening {}", plan.keep))?;
-        let part = scan_kept(&file, &kept, from).map_err(|error| scan_failure(plan.keep, error))?;
-        self.lower_durable_mark(from, &part, plan.keep)?;
+        let number = kept.number();
+        let file = self.fs.open(&self.log.dir.join(number.name()));
+        let file = file.doing(format_args!("opening {number}"))?;
+        let part = scan_kept(&file, &kept, from).map_err(|error| scan_failure(number, error))?;
+        self.lower_durable_mark(from, &part, number)?;
 
         // Active readers detect by the generation that their data may be gone.
         self.log.view.lock().truncate(from);
-        if !plan.remove.is_empty() {
+        if !removed.is_empty() {
             let stay: Vec<FileNumber> = {
                 let view = self.log.view.lock();
-                view.files
-                    .files()
-                    .map(LogFile::number)
-                    .filter(|number| *number <= plan.keep)
-                    .collect()
+                let all = view.files.iter().map(LogFile::number);
+                all.take_while(|file| *file <= number).collect()
             };
             write_index(&*self.fs, &self.log.dir, stay).doing("writing the index")?;
         }
-        for number in &plan.remove {
-            let removed = self.fs.remove(&self.log.dir.join(number.name()));
+        for file in removed {
+            let removed = self.fs.remove(&self.log.dir.join(file.name()));
             removed
                 .and_then(|()| self.fs.sync_dir(&self.log.dir))
-                .doing(format_args!("removing {number}"))?;
-            self.log.handles.forget(*number);
-            if let Some(removed) = self.log.view.lock().files.pop_current() {
+                .doing(format_args!("removing {file}"))?;
+            if let Some(removed) = self.log.view.lock().files.pop_back() {
                 self.log.space.removed(removed.end);
             }
         }
-        if plan.cut {
+        let is_cut = kept.last.is_some_and(|last| last.index >= from);
+        if is_cut {
             file.truncate(part.end)
                 .and_then(|()| file.sync_data())
-                .doing(format_args!("cutting {}", plan.keep))?;
+                .doing(format_args!("cutting {number}"))?;
             self.log.space.removed(kept.end.saturating_sub(part.end));
         }
 
         let mut view = self.log.view.lock();
-        if plan.cut {
-            view.files.truncate_current(from, part.last, part.end);
+        if let Some(current) = view.files.back_mut().filter(|_| is_cut) {
+            current.truncate(from, part.last, part.end);
         }
         view.gtids = part.gtids.clone();
         view.sequence_number = part.sequence_number;
         // The truncated file was synced with that, the others when they were closed.
         view.synced = view.durable;
-        let end = LogPlace {
-            file: plan.keep,
-            offset: part.end,
-        };
+        let end = LogPlace::new(number, part.end);
         view.tail.cut_back(from, end);
         drop(view);
         self.state.file = file;
@@ -166,21 +134,14 @@ impl LogWriter {
         part: &FileState,
         file: FileNumber,
     ) -> Result<(), StoreError> {
-        if self
-            .state
-            .saved_mark
-            .is_none_or(|mark| mark.op_id.index < from)
-        {
-            return Ok(());
+        let saved = self.state.saved_mark;
+        if saved.is_some_and(|mark| mark.op_id.index >= from) {
+            let end = part.end;
+            let mark = part.last.map(|op_id| DurableMark { op_id, file, end });
+            let stored = self.hard.store(DURABLE, mark.as_ref());
+            stored.doing("lowering the durable mark")?;
+            self.state.saved_mark = mark;
         }
-        let mark = part.last.map(|op_id| DurableMark {
-            op_id,
-            file,
-            end: part.end,
-        });
-        let saved = self.hard.store(DURABLE, mark.as_ref());
-        saved.doing("lowering the durable mark")?;
-        self.state.saved_mark = mark;
         Ok(())
     }
 }
@@ -216,24 +177,24 @@ impl LogWriter {
     ) -> Result<Option<CutTail>, StoreError> {
         let from = to.map_or(0, |to| to.index + 1);
         let view = self.log.view.lock();
-        let Some((first, last)) = view.bounds().filter(|(_, last)| last.index >= from) else {
+        let Some((first, last)) = view.terms.bounds().filter(|(_, last)| last.index >= from) else {
             return Ok(None);
         };
         let first = view.terms.op_id(from.max(first.index)).unwrap_or(first);
         let committed = view.committed.max(self.state.saved_committed);
         let gtids = view.gtids.clone();
-        let files: FileIndex = view.files.clone();
+        let files = view.files.clone();
         drop(view);
 
-        let Some(plan) = plan_truncation(&files, from) else {
+        let Some(first_cut) = kept_file(&files, from).map(LogFile::number) else {
             return Ok(None);
         };
         let (mut parts, mut kept_gtids) = (Vec::new(), Default::default());
-        for file in files.files().filter(|file| file.number() >= plan.keep) {
+        for file in files.iter().filter(|file| file.number() >= first_cut) {
             let number = file.number();
             let open = self.fs.open_read_only(&self.log.dir.join(number.name()));
             let open = open.doing(format_args!("opening {number}"))?;
-            let stays = if number == plan.keep {
+            let stays = if number == first_cut {
                 let kept = scan_kept(&open, file, from);
                 let kept = kept.map_err(|error| scan_failure(number, error))?;
                 kept_gtids = kept.gtids;
@@ -265,10 +226,8 @@ impl LogWriter {
 
     /// Lowers the committed op id to `to`.
     fn lower_committed(&mut self, to: Option<OpId>) -> Result<(), StoreError> {
-        let lowered = |committed: Option<OpId>| {
-            committed.filter(|committed| Some(committed.index) <= to.map(|to| to.index))
-        };
-        let beyond = |committed: Option<OpId>| committed != lowered(committed);
+        let index = |op_id: Option<OpId>| op_id.map(|op_id| op_id.index);
+        let beyond = |committed| index(committed) > index(to);
         let mut view = self.log.view.lock();
         if beyond(view.committed) {
             view.committed = to;
@@ -289,15 +248,14 @@ pub(crate) fn can_keep(
     floor: Option<OpId>,
     there: impl FnOnce(u64) -> Option<OpId>,
 ) -> Result<(), Option<OpId>> {
-    match (to, floor) {
-        (to, floor) if to == floor => Ok(()),
-        (None, Some(floor)) => Err(Some(floor)),
-        (Some(to), floor) if floor.is_some_and(|floor| floor.index >= to.index) => Err(floor),
-        (Some(to), _) => match there(to.index) {
-            Some(found) if found == to => Ok(()),
-            found => Err(found),
-        },
-        (None, None) => Ok(()),
+    let found = match to {
+        to if to == floor => return Ok(()),
+        Some(to) if floor.is_none_or(|floor| floor.index < to.index) => there(to.index),
+        _ => floor,
+    };
+    match found == to {
+        true => Ok(()),
+        false => Err(found),
     }
 }
 

@@ -234,16 +234,16 @@ fn a_start_that_is_not_the_rings_is_refused() {
     longer.push(0);
     let first_file = leader_first_header(&leader);
     let wrong: [(FileStart, &str); 6] = [
-        (with_header(&good, damaged), "cannot be read"),
+        (with_header(&good, damaged), "cannot be used"),
         (with_header(&good, longer), "bytes follow"),
-        (with_header(&good, Vec::new()), "cannot be read"),
-        (with_header(&good, first_file), "after no entry"),
+        (with_header(&good, Vec::new()), "cannot be used"),
+        (with_header(&good, first_file), "entry before the file"),
         (
             FileStart {
                 before: id(2, 11),
                 ..good.clone()
             },
-            "should begin after 2.11",
+            "entry before the file",
         ),
         (
             FileStart {

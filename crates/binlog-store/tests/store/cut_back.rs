@@ -185,9 +185,8 @@ fn a_full_disk_stops_a_truncation_before_any_removal() {
     let (mut store, _) = open(&disk).unwrap();
     disk.leave_room(100);
     let failed = block_on(store.cut_back(Some(id(1, 2)), "no room", 0)).unwrap_err();
-    let full = CutBackError::Store(StoreError::DiskFull {
-        doing: "keeping the bytes that are to be cut off".to_owned(),
-    });
+    let doing = "keeping the bytes that are to be cut off".to_owned();
+    let full = CutBackError::Store(StoreError::DiskFull(doing));
     assert_eq!(failed, full);
     drop(store);
     disk.set_capacity(None);

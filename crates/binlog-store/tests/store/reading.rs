@@ -316,7 +316,7 @@ fn a_hold_keeps_files_until_it_is_dropped() {
     assert_eq!(plan.floor, Some(id(1, 59)));
     assert_eq!(
         plan.kept.map(|(file, limit)| (file.get(), limit)),
-        Some((3, PurgeLimit::Held { index: 65 }))
+        Some((3, PurgeLimit::Held(65)))
     );
 
     // Even if the engine purges further, the held files stay; the entries are no longer served.

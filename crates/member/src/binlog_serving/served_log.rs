@@ -466,18 +466,12 @@ mod tests {
     #[test]
     fn only_temporary_failures_of_the_archive_advise_a_retry() {
         let number = binlog_store::FileNumber::FIRST;
-        let silent = StorageError::Silent {
-            what: "read log/x".to_owned(),
-            limit: Duration::from_secs(1),
-        };
+        let silent = StorageError::Silent("read log/x".to_owned(), Duration::from_secs(1));
         let passes = read_error(ServingError::Storage(silent));
         assert!(
             matches!(&passes, ReadError::Unavailable(words) if words.contains("did not answer"))
         );
-        let stays = read_error(ServingError::Encrypted {
-            file: number,
-            why: "no key".to_owned(),
-        });
+        let stays = read_error(ServingError::Encrypted(number, "no key".to_owned()));
         assert!(matches!(&stays, ReadError::Unusable(words) if words.contains("binlog.000001")));
         assert_eq!(read_error(ServingError::Gone(number)), ReadError::Gone);
     }

@@ -31,7 +31,7 @@ pub(crate) struct TransportSecurity {
 
 /// The plugin in use and what it needs.
 pub(crate) struct Authentication {
-    plugin: AuthPlugin<'static>,
+    pub(crate) plugin: AuthPlugin<'static>,
     procedure: AuthProc,
     secrets: Secrets,
     may_request_key: bool,
@@ -123,11 +123,6 @@ impl Authentication {
             secrets,
             may_request_key,
         })
-    }
-
-    /// The authentication plugin that the exchange has come to.
-    pub(crate) fn plugin(&self) -> &AuthPlugin<'static> {
-        &self.plugin
     }
 
     /// The answer to the challenge at hand, which goes out with the handshake response.

@@ -65,7 +65,7 @@ async fn look_up(names: &Names, options: &ConnectOptions) -> Result<Vec<SocketAd
     let Endpoint::Tcp { host, port } = endpoint else {
         return Ok(Vec::new());
     };
-    if options.dialer.instead_of_sockets().is_some() {
+    if options.dialer.0.is_some() {
         return Ok(Vec::new());
     }
     let found = names.find(host, *port, options.timeouts.lookup).await;
@@ -117,7 +117,7 @@ async fn negotiate(
 
 async fn open(options: &ConnectOptions, found: &[SocketAddr]) -> Result<ByteStream, LinkError> {
     let endpoint = &options.endpoint;
-    let opened = match (options.dialer.instead_of_sockets(), endpoint) {
+    let opened = match (&options.dialer.0, endpoint) {
         (Some(dial), _) => dial.dial(endpoint).await,
         (None, Endpoint::Tcp { .. }) => open_tcp(found).await.map(ByteStream::Tcp),
         (None, Endpoint::Unix(path)) => UnixStream::connect(path).await.map(ByteStream::Unix),
@@ -150,10 +150,10 @@ impl<'a> Negotiation<'a> {
             return Err(refused(self.options, &packet.payload));
         }
         if let Some(product) = foreign_in(&packet.payload) {
-            return Err(LinkError::OtherProduct {
-                endpoint: self.options.endpoint.clone(),
+            return Err(LinkError::OtherProduct(
+                self.options.endpoint.clone(),
                 product,
-            });
+            ));
         }
         parse_greeting(&packet).map_err(|error| protocol(self.options, error))
     }
@@ -173,7 +173,7 @@ impl<'a> Negotiation<'a> {
             (_, true) => {}
             (_, false) => {
                 let endpoint = self.options.endpoint.clone();
-                return Err(LinkError::TlsNotOffered { endpoint, mode });
+                return Err(LinkError::TlsNotOffered(endpoint, mode));
             }
         }
         // Files are checked before the server is asked, so that their errors differ from the handshake's.
@@ -205,7 +205,7 @@ impl<'a> Negotiation<'a> {
         greeting: &Greeting,
         mut sequence: u8,
     ) -> Result<(), LinkError> {
-        let stream = self.reader.stream();
+        let stream = &self.reader.stream;
         let security = TransportSecurity {
             tls: stream.is_tls(),
             local_socket: stream.is_local_socket(),
@@ -227,7 +227,7 @@ impl<'a> Negotiation<'a> {
             (8, 0, 0), // chooses utf8mb4
             Some(self.options.user.as_bytes()),
             None::<&[u8]>,
-            Some(authentication.plugin().clone()),
+            Some(authentication.plugin.clone()),
             in_force,
             Some(self.attributes()),
             MAX_PAYLOAD_LEN as u32,
@@ -294,7 +294,7 @@ impl<'a> Negotiation<'a> {
         self.begin(step);
         let mut bytes = Vec::new();
         let next = encode_packet(sequence, payload, &mut bytes);
-        let stream = self.reader.stream_mut();
+        let stream = &mut self.reader.stream;
         let write = async {
             stream.write_all(&bytes).await?;
             stream.flush().await
@@ -350,9 +350,9 @@ fn authentication_error(options: &ConnectOptions, error: AuthenticationError) ->
     let endpoint = options.endpoint.clone();
     match error {
         AuthenticationError::UnsupportedPlugin(plugin) => {
-            LinkError::UnsupportedPlugin { endpoint, plugin }
+            LinkError::UnsupportedPlugin(endpoint, plugin)
         }
-        AuthenticationError::PublicKey(reason) => LinkError::PublicKey { endpoint, reason },
+        AuthenticationError::PublicKey(reason) => LinkError::PublicKey(endpoint, reason),
         AuthenticationError::Challenge(reason) => {
             malformed(options, "the server's challenge", &reason)
         }
@@ -364,10 +364,7 @@ fn malformed(options: &ConnectOptions, what: &'static str, reason: &str) -> Link
 }
 
 fn protocol(options: &ConnectOptions, error: ProtocolError) -> LinkError {
-    LinkError::Protocol {
-        endpoint: options.endpoint.clone(),
-        error,
-    }
+    LinkError::Protocol(options.endpoint.clone(), error)
 }
 
 fn serialized(packet: &impl MySerialize) -> Vec<u8> {
@@ -384,7 +381,7 @@ pub(crate) fn wire_error(endpoint: &Endpoint, step: Step, error: WireError) -> L
             step,
             source,
         },
-        WireError::Protocol(error) => LinkError::Protocol { endpoint, error },
+        WireError::Protocol(error) => LinkError::Protocol(endpoint, error),
     }
 }
 

@@ -184,26 +184,14 @@ impl Connection {
     /// an error.
     ///
     /// The answers are counted, because mysqld reports of a `BINLOG` statement that nothing follows it even when something
-    /// does. `limit` is for all of them together.
+    /// does. `limit` is for all of them together. `note` is called for each statement as soon as its answer is there, while later
+    /// ones run: with its place among `statements`, and how many rows it changed.
     ///
     /// # Errors
     /// A statement's own error is no error here, and neither is a statement that is larger than the server takes: it is
     /// not sent, and fails as if the server had refused it ([`server_code::PACKET_TOO_LARGE`]). After an error the
     /// connection is not usable.
     pub async fn run_all(
-        &mut self,
-        statements: &mut Statements,
-        limit: Duration,
-    ) -> Result<Ran, LinkError> {
-        self.run_all_noting(statements, limit, |_, _| ()).await
-    }
-
-    /// The same; `note` is called for each statement as soon as its answer is there, while later ones run: with
-    /// its place among `statements`, and how many rows it changed.
-    ///
-    /// # Errors
-    /// As [`Connection::run_all`].
-    pub async fn run_all_noting(
         &mut self,
         statements: &mut Statements,
         limit: Duration,
@@ -255,9 +243,11 @@ impl Connection {
         }
         let answer = self.query("SELECT @@max_allowed_packet").await?;
         let limit = answer.value().and_then(|limit| limit.parse().ok());
-        let limit = limit.ok_or_else(|| LinkError::Protocol {
-            endpoint: self.endpoint.clone(),
-            error: ProtocolError::malformed("max_allowed_packet", "it is no number"),
+        let limit = limit.ok_or_else(|| {
+            LinkError::Protocol(
+                self.endpoint.clone(),
+                ProtocolError::malformed("max_allowed_packet", "it is no number"),
+            )
         })?;
         self.packet_limit = Some(limit);
         Ok(limit)
@@ -321,9 +311,7 @@ impl Connection {
 
     fn begin(&mut self) -> Result<(), LinkError> {
         if !self.in_step {
-            return Err(LinkError::GivenUp {
-                endpoint: self.endpoint.clone(),
-            });
+            return Err(LinkError::GivenUp(self.endpoint.clone()));
         }
         self.in_step = false;
         Ok(())
@@ -543,11 +531,6 @@ impl Default for Statements {
 }
 
 impl Statements {
-    /// A packet without statements.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// The number of statements.
     pub fn len(&self) -> usize {
         self.starts.len()
@@ -662,7 +645,7 @@ mod statements_tests {
 
     #[test]
     fn statements_share_a_packet_as_long_as_they_fit() {
-        let mut statements = Statements::new();
+        let mut statements = Statements::default();
         for sql in ["A1", "B22", "C", "D"] {
             statements.push(sql);
         }
@@ -685,7 +668,7 @@ mod statements_tests {
             limit in 1_usize..40,
         ) {
             let all: Vec<String> = sizes.iter().enumerate().map(|(at, size)| char::from(b'a' + at as u8).to_string().repeat(*size)).collect();
-            let mut statements = Statements::new();
+            let mut statements = Statements::default();
             all.iter().for_each(|sql| statements.push(sql));
             let sent = texts(&mut statements, limit);
             for (run, text) in &sent {

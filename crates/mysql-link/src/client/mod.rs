@@ -188,16 +188,12 @@ pub trait Dial: Send + Sync {
 
 /// How a server is reached: by the system's sockets, unless something else was given. Clones share it.
 #[derive(Clone, Default)]
-pub struct Dialer(Option<Arc<dyn Dial>>);
+pub struct Dialer(pub(crate) Option<Arc<dyn Dial>>);
 
 impl Dialer {
     /// By this in the place of sockets.
     pub fn new(dial: Arc<dyn Dial>) -> Self {
         Self(Some(dial))
-    }
-
-    pub(crate) fn instead_of_sockets(&self) -> Option<&Arc<dyn Dial>> {
-        self.0.as_ref()
     }
 }
 

@@ -91,39 +91,23 @@ pub enum DumpError {
         error: ServerError,
     },
     /// The source ended the dump in good order: it shuts down, or the dump was killed.
-    #[error("{endpoint} ended the dump: it shuts down, or the dump was killed there")]
-    Ended {
-        /// The address of the source.
-        endpoint: Endpoint,
-    },
+    #[error("{0} ended the dump: it shuts down, or the dump was killed there")]
+    Ended(Endpoint),
     /// The source has sent neither events nor heartbeats for too long.
     #[error(
-        "{endpoint} has sent neither an event nor a heartbeat for {limit:?}: it hangs, or the network does"
+        "{0} has sent neither an event nor a heartbeat for {1:?}: it hangs, or the network does"
     )]
-    Silent {
-        /// The address of the source.
-        endpoint: Endpoint,
-        /// How long it was waited for.
-        limit: Duration,
-    },
+    Silent(Endpoint, Duration),
     /// The source does not treat the dump as semi-sync, so that acknowledgements would not count.
     #[error(
-        "{endpoint} does not treat this as a semi-sync dump: its semi-sync source plugin is not loaded. Load it: \
+        "{0} does not treat this as a semi-sync dump: its semi-sync source plugin is not loaded. Load it: \
          INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so' (before 8.0.26: rpl_semi_sync_master, \
          semisync_master.so)"
     )]
-    NotSemiSync {
-        /// The address of the source.
-        endpoint: Endpoint,
-    },
+    NotSemiSync(Endpoint),
     /// An event that cannot be one.
-    #[error("{endpoint} sent what is no binlog event: {error}")]
-    BadEvent {
-        /// The address of the source.
-        endpoint: Endpoint,
-        /// What is wrong with it.
-        error: DecodeError,
-    },
+    #[error("{0} sent what is no binlog event: {1}")]
+    BadEvent(Endpoint, DecodeError),
     /// The options cannot be sent.
     #[error("the dump cannot be asked for: {0}")]
     BadOptions(&'static str),

@@ -77,7 +77,7 @@ impl ReplicationStream {
         let first = reader.receive(START_LIMIT).await?;
         reader.semi_sync = ack_wanted(&first).is_some();
         if options.semi_sync && !reader.semi_sync {
-            return Err(DumpError::NotSemiSync { endpoint });
+            return Err(DumpError::NotSemiSync(endpoint));
         }
         reader.first = Some(first);
         let acker = Acker {
@@ -183,9 +183,7 @@ impl EventReader {
     fn body(&self, mut payload: Bytes) -> Result<Bytes, DumpError> {
         match payload.first() {
             Some(&EVENT) => Ok(payload.split_off(1)),
-            Some(&END) => Err(DumpError::Ended {
-                endpoint: self.endpoint.clone(),
-            }),
+            Some(&END) => Err(DumpError::Ended(self.endpoint.clone())),
             Some(&ERROR) => {
                 let error = ServerError::parse(&payload)
                     .map_err(|error| self.broken(WireError::Protocol(error)))?;
@@ -207,10 +205,8 @@ impl EventReader {
                 header.ok_or_else(|| self.malformed("an event without its semi-sync header"))?;
             body = body.split_off(SEMI_SYNC_HEADER);
         }
-        let event = RawEvent::new(body).map_err(|error| DumpError::BadEvent {
-            endpoint: self.endpoint.clone(),
-            error,
-        })?;
+        let event = RawEvent::new(body)
+            .map_err(|error| DumpError::BadEvent(self.endpoint.clone(), error))?;
         Ok(DumpEvent {
             event,
             ack_wanted: wanted,
@@ -223,10 +219,7 @@ impl EventReader {
     }
 
     fn silent(&self, limit: Duration) -> DumpError {
-        DumpError::Silent {
-            endpoint: self.endpoint.clone(),
-            limit,
-        }
+        DumpError::Silent(self.endpoint.clone(), limit)
     }
 
     fn broken(&self, error: WireError) -> DumpError {
@@ -274,9 +267,7 @@ impl Acker {
     /// When the connection is broken.
     pub async fn ack(&mut self, position: &SourcePosition) -> Result<(), LinkError> {
         if std::mem::replace(&mut self.broken, true) {
-            return Err(LinkError::GivenUp {
-                endpoint: self.endpoint.clone(),
-            });
+            return Err(LinkError::GivenUp(self.endpoint.clone()));
         }
         // Each reply is a conversation of its own and has number 0.
         let packet = ack_packet(position);

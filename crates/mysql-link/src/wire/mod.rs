@@ -15,7 +15,7 @@ pub use crate::wire::packets::{
     encode_packet, put_integer, put_string,
 };
 
-// The transports: TCP, TCP with TLS, unix socket, memory. One enum, no dynamic dispatch on the hot path.
+// The transports: TCP, TCP with TLS, unix socket, memory.
 
 /// The connection under the packets: TCP, TLS over TCP, a unix socket, or memory.
 #[derive(Debug)]
@@ -52,18 +52,30 @@ pub type ByteReader = ReadHalf<ByteStream>;
 /// The writing half of a [`ByteStream`].
 pub type ByteWriter = WriteHalf<ByteStream>;
 
+/// Both directions of a stream.
+trait Transport: AsyncRead + AsyncWrite + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Transport for T {}
+
+impl ByteStream {
+    fn transport(&mut self) -> Pin<&mut dyn Transport> {
+        let stream: &mut dyn Transport = match self {
+            Self::Tcp(stream) => stream,
+            Self::Tls(stream) => stream,
+            Self::Unix(stream) => stream,
+            Self::Memory(stream) => stream,
+        };
+        Pin::new(stream)
+    }
+}
+
 impl AsyncRead for ByteStream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
-            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
-            Self::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
-            Self::Memory(stream) => Pin::new(stream).poll_read(cx, buf),
-        }
+        self.get_mut().transport().poll_read(cx, buf)
     }
 }
 
@@ -73,29 +85,14 @@ impl AsyncWrite for ByteStream {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
-            Self::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
-            Self::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
-            Self::Memory(stream) => Pin::new(stream).poll_write(cx, buf),
-        }
+        self.get_mut().transport().poll_write(cx, buf)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Unix(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Memory(stream) => Pin::new(stream).poll_flush(cx),
-        }
+        self.get_mut().transport().poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Memory(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
+        self.get_mut().transport().poll_shutdown(cx)
     }
 }

@@ -31,7 +31,7 @@ pub struct Packet {
 /// ```text
 ///  joined (chunks of an unfinished packet)  |  buffer: [header|payload][header|pay…
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct PacketDecoder {
     buffer: BytesMut,
     unfinished: Option<Unfinished>,
@@ -53,10 +53,8 @@ impl PacketDecoder {
     /// A decoder that refuses packets with a payload of more than `max_packet` bytes.
     pub fn new(max_packet: usize) -> Self {
         Self {
-            buffer: BytesMut::new(),
-            unfinished: None,
-            spill: SpillFolder::default(),
             max_packet,
+            ..Self::default()
         }
     }
 
@@ -230,7 +228,7 @@ pub enum WireError {
 /// Reads whole packets from a stream.
 #[derive(Debug)]
 pub struct PacketReader<R> {
-    stream: R,
+    pub(crate) stream: R,
     decoder: PacketDecoder,
 }
 
@@ -293,16 +291,6 @@ impl<R: AsyncRead + Unpin> PacketReader<R> {
         self.decoder.buffer_mut().clear();
         self.read_more().await?;
         Ok(self.decoder.buffer_mut().len())
-    }
-
-    /// The stream, for questions about it.
-    pub fn stream(&self) -> &R {
-        &self.stream
-    }
-
-    /// The stream, for writing to one that is not split.
-    pub fn stream_mut(&mut self) -> &mut R {
-        &mut self.stream
     }
 
     /// Gives the stream back, and whether no unrequested bytes were left.

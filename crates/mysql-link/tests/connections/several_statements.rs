@@ -16,7 +16,7 @@ async fn connect(server: &Mysqld, several_statements: bool) -> Result<Connection
 }
 
 fn list<S: AsRef<[u8]>>(statements: impl IntoIterator<Item = S>) -> Statements {
-    let mut list = Statements::new();
+    let mut list = Statements::default();
     statements.into_iter().for_each(|sql| list.push(sql));
     list
 }
@@ -40,7 +40,9 @@ async fn what_was_run_is_counted_and_a_failure_stops_the_rest_in_mysqld() -> Res
             "INSERT INTO d.t VALUES (2, '')",
         ]);
         assert_eq!(
-            connection.run_all(&mut statements, LIMIT).await?,
+            connection
+                .run_all(&mut statements, LIMIT, |_, _| ())
+                .await?,
             Ran {
                 done: 3,
                 error: None
@@ -53,7 +55,9 @@ async fn what_was_run_is_counted_and_a_failure_stops_the_rest_in_mysqld() -> Res
             "INSERT INTO d.t VALUES (1, '')",
             "DELETE FROM d.t",
         ]);
-        let ran = connection.run_all(&mut statements, LIMIT).await?;
+        let ran = connection
+            .run_all(&mut statements, LIMIT, |_, _| ())
+            .await?;
         assert_eq!(
             (ran.done, ran.error.map(|error| error.code)),
             (1, Some(1062))
@@ -73,11 +77,15 @@ async fn more_than_mysqld_takes_goes_in_several_packets() -> Result<()> {
     let mut connection = connect(&server, true).await?;
     let insert = |id: usize| format!("INSERT INTO d.t VALUES ({id}, '{}')", "x".repeat(9000));
     let mut statements = list((0..100).map(insert));
-    let ran = connection.run_all(&mut statements, LIMIT).await?;
+    let ran = connection
+        .run_all(&mut statements, LIMIT, |_, _| ())
+        .await?;
     assert_eq!((ran.done, ran.error), (100, None));
     // A failure in one packet holds back the later ones.
     let mut statements = list((150..160).chain([5]).chain(200..220).map(insert));
-    let ran = connection.run_all(&mut statements, LIMIT).await?;
+    let ran = connection
+        .run_all(&mut statements, LIMIT, |_, _| ())
+        .await?;
     assert_eq!(
         (ran.done, ran.error.map(|error| error.code)),
         (10, Some(1062))
@@ -89,7 +97,9 @@ async fn more_than_mysqld_takes_goes_in_several_packets() -> Result<()> {
         "x".repeat(41_000),
         "DELETE FROM d.t".to_owned(),
     ]);
-    let ran = connection.run_all(&mut statements, LIMIT).await?;
+    let ran = connection
+        .run_all(&mut statements, LIMIT, |_, _| ())
+        .await?;
     let error = ran.error.expect("too large");
     assert_eq!((ran.done, error.code), (1, 1153));
     assert!(
@@ -125,15 +135,17 @@ async fn a_list_that_was_given_up_ends_the_connection_to_mysqld() -> Result<()> 
     let mut connection = connect(&server, true).await?;
     let mut statements = list(["DO 1", "DO SLEEP(3)", "DELETE FROM d.t"]);
     let given_up = connection
-        .run_all(&mut statements, Duration::from_millis(100))
+        .run_all(&mut statements, Duration::from_millis(100), |_, _| ())
         .await;
     assert!(matches!(given_up, Err(LinkError::Timeout { .. })));
-    let again = connection.run_all(&mut list(["DO 1"]), LIMIT).await;
+    let again = connection
+        .run_all(&mut list(["DO 1"]), LIMIT, |_, _| ())
+        .await;
     assert!(matches!(again, Err(LinkError::GivenUp { .. })));
 
     let mut connection = connect(&server, true).await?;
     let mut statements = list(["DO 1", "SELECT 1"]);
-    let rows = connection.run_all(&mut statements, LIMIT).await;
+    let rows = connection.run_all(&mut statements, LIMIT, |_, _| ()).await;
     assert!(matches!(rows, Err(LinkError::Protocol { .. })));
     assert!(!connection.is_usable());
     Ok(())

@@ -221,7 +221,7 @@ fn damage_advice(error: &binlog_store::OpenError) -> &'static str {
         | binlog_store::OpenError::MetaMissing { .. } => {
             return "first check that its volume is mounted, and see the runbook lost-member";
         }
-        binlog_store::OpenError::Corrupt { path, corruption } => {
+        binlog_store::OpenError::Corrupt(path, corruption) => {
             let next = path.with_file_name(corruption.file.next().name());
             next.exists()
         }
@@ -359,10 +359,10 @@ mod tests {
         said(io::ErrorKind::InvalidData, "under a new number");
         said(io::ErrorKind::ResourceBusy, "stop that process");
         said(io::ErrorKind::PermissionDenied, "permission denied");
-        let unreadable = failure(&MemberError::Open(binlog_store::OpenError::Io {
-            doing: "reading binlog.000001".to_owned(),
-            source: io::Error::other("input/output error"),
-        }));
+        let unreadable = failure(&MemberError::Open(binlog_store::OpenError::Io(
+            "reading binlog.000001".to_owned(),
+            io::Error::other("input/output error"),
+        )));
         let said = unreadable.to_string();
         assert!(said.contains("put another member's file"), "{said}");
         // Wherever in a start it occurs.

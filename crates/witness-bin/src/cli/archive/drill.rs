@@ -129,10 +129,10 @@ impl Room {
 fn unfit(path: &Path, error: io::Error) -> BaseError {
     let path = path.to_owned();
     match error.kind() {
-        ErrorKind::AlreadyExists => BaseError::Unfit {
+        ErrorKind::AlreadyExists => BaseError::Unfit(
             path,
-            what: "it is there already, and a drill removes only what it has made; remove it where another drill was killed, or name another directory",
-        },
-        _ => BaseError::Disk { path, error },
+            "it is there already, and a drill removes only what it has made; remove it where another drill was killed, or name another directory",
+        ),
+        _ => BaseError::Disk(path, error),
     }
 }

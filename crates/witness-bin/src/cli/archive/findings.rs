@@ -266,7 +266,7 @@ impl VerifiedBases {
                 }
                 Err(BaseError::Registered { .. }) => verified.registered_base_backups += 1,
                 Err(BaseError::Storage(error)) => return Err(error.into()),
-                Err(BaseError::Encryption { object, error }) => {
+                Err(BaseError::Encryption(object, error)) => {
                     return Err(no_identity(&object, &error));
                 }
                 Err(error) => verified.damaged_base_backups.push(Damage {

@@ -1,61 +1,13 @@
-//! Read handles of log files, a bounded number of them open at a time.
+//! Failed reads of log files for a receiver, with their alarm, until the reads succeed.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::error::StoreError;
-use crate::file_system::{FileSystem, StorageFile};
 use crate::format::FileNumber;
-
-/// The most files open for reading.
-const OPEN_AT_MOST: usize = 32;
-
-/// Opens files for readers and caches the handles, most recently used last.
-pub(crate) struct FileHandles {
-    fs: Arc<dyn FileSystem>,
-    dir: PathBuf,
-    open: Mutex<Vec<(FileNumber, Arc<dyn StorageFile>)>>,
-}
-
-impl FileHandles {
-    pub(crate) fn new(fs: Arc<dyn FileSystem>, dir: PathBuf) -> Self {
-        Self {
-            fs,
-            dir,
-            open: Mutex::new(Vec::new()),
-        }
-    }
-
-    pub(crate) fn get(&self, number: FileNumber) -> io::Result<Arc<dyn StorageFile>> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = open.iter().position(|(open, _)| *open == number) {
-            let found = open.remove(at);
-            let file = found.1.clone();
-            open.push(found);
-            return Ok(file);
-        }
-        let file = self.fs.open_read_only(&self.dir.join(number.name()))?;
-        if open.len() >= OPEN_AT_MOST {
-            open.remove(0);
-        }
-        open.push((number, file.clone()));
-        Ok(file)
-    }
-
-    /// Drops the handle of a removed file; another file may get its number.
-    pub(crate) fn forget(&self, number: FileNumber) {
-        self.open
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .retain(|(open, _)| *open != number);
-    }
-}
-
-// Failed reads of log files for a receiver, with their alarm, until the reads succeed.
 
 /// A file that could not be read the last time.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,7 +27,7 @@ impl ReadFault {
         // The reporting code adds the remedy.
         let why = match error {
             StoreError::Corrupt(corruption) => corruption.to_string(),
-            StoreError::Unreadable { doing, message, .. } => format!("{doing} failed: {message}"),
+            StoreError::Unreadable(error) => error.to_string(),
             other => other.to_string(),
         };
         Self {
