@@ -230,7 +230,7 @@ async fn tables_of_other_engines_stand_in_the_way() -> Result<()> {
     let look = look(&account, &requirements()).await?;
     let mut found = look.obstacles.iter();
     ensure!(
-        found.any(|found| found.contains("not InnoDB, d.isam and others: ")),
+        found.any(|found| found.contains("engines than InnoDB, d.isam and others: ")),
         "{look:?}"
     );
     Ok(())
