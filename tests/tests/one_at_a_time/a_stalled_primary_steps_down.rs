@@ -179,7 +179,7 @@ fn moves(
     assert!(read.is_err(), "{what}: it continues to answer its readers");
     let said = set.output(from);
     assert!(
-        said.contains("mysqld is killed, because it stands still"),
+        said.contains("mysqld is killed, because it has stalled"),
         "{what}:\n{said}"
     );
 }

@@ -7,8 +7,8 @@ use witness_tests::{Scene, assert_nothing_lost_or_doubled};
 
 use crate::SCENES;
 
-/// With heartbeats of 100 ms an election takes at most 1.6 s (a lease of 800 ms and a random wait of up to as much). Two seconds allow for
-/// a busy machine. No election should be needed.
+/// With heartbeats of 300 ms an election takes at most 1 s (a lease of 480 ms and a random wait of up to as much). Two seconds allow for a
+/// busy machine. No election should be needed.
 const AN_ELECTION: Duration = Duration::from_secs(2);
 
 #[test]

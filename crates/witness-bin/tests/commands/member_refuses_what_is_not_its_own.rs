@@ -171,7 +171,7 @@ fn a_log_that_is_gone_with_its_hard_state() {
     configure(&scratch, 2, &copy);
     let run = refused(&scratch);
     assert_eq!(run.code, 7, "{run}");
-    assert!(run.stderr.contains("has neither a log"), "{run}");
+    assert!(run.stderr.contains("no longer has a log"), "{run}");
     assert!(run.stderr.contains("under a new number"), "{run}");
     assert!(!copy.join("log").exists(), "no new log is made");
 }

@@ -25,7 +25,7 @@ fn a_shattered_quorum_is_repaired_when_the_loss_is_accepted() {
     assert_eq!(led.code, 3, "{led}");
     assert!(
         led.stderr
-            .contains("no member leads with a quorum behind it: 1 of 3 voters"),
+            .contains("no member leads with a quorum: 1 of 3 voters"),
         "{led}"
     );
 
