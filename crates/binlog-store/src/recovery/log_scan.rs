@@ -412,18 +412,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_stays_where_new_files_were_not_read_unless_it_names_none() {
-        let mark = Some(VerifiedMark {
-            file: FileNumber::FIRST,
-            last: OpId::new(1, 7),
-        });
-        assert_eq!(still_verified(mark, 1), mark);
-        assert_eq!(still_verified(mark, 2), mark);
-        assert_eq!(still_verified(mark, 0), None);
-        assert_eq!(still_verified(None, 1), None);
-    }
-
-    #[test]
     fn as_many_new_files_are_read_as_the_bytes_hold() {
         for (most, files) in [
             (0, 0),

@@ -99,7 +99,7 @@ async fn a_request_without_entries_takes_the_same_route() {
 
 #[tokio::test(start_paused = true)]
 async fn heartbeats_are_never_proxied() {
-    let mut ring = Ring::with_proxy(1, 6).await;
+    let ring = Ring::with_proxy(1, 6).await;
     let heartbeat = request(&ring.log(1), 0..0);
     let mut client = ring.client(Lane::Heartbeats, 3);
     let option = RPCOption::new(std::time::Duration::from_secs(1));

@@ -246,7 +246,7 @@ async fn an_answer_is_known_before_it_is_handed_on() {
 
 #[tokio::test(start_paused = true)]
 async fn no_answer_is_given_after_the_window() {
-    let mut leader = Leader::plain();
+    let leader = Leader::plain();
     let mut client = leader.client();
     let answers = {
         let option = RPCOption::new(TIMERS.heartbeat);
@@ -338,7 +338,7 @@ async fn a_snapshot_makes_it_forget_and_is_not_contradicted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_widened_request_is_answered_as_asked() {
-    let mut leader = Leader::over(Arc::new(disk()));
+    let leader = Leader::over(Arc::new(disk()));
     let mut client = leader.client();
     // Entries sent ahead are refused.
     leader.script.answers(told(report(20)));
@@ -366,7 +366,7 @@ async fn a_widened_request_is_answered_as_asked() {
 /// Entries may take several round trips to arrive, a query only one.
 #[tokio::test(start_paused = true)]
 async fn the_matching_point_is_known_before_the_entries_sent_ahead_arrive() {
-    let mut leader = Leader::over(Arc::new(disk()));
+    let leader = Leader::over(Arc::new(disk()));
     let mut client = leader.client();
     leader.script.answers(told(report(70)));
     let steps = [(40, Some(Ok(47))), (90, Some(Err(89))), (71, None)];
@@ -398,7 +398,7 @@ async fn entries_sent_ahead_fit_the_first_flight_except_a_single_one() {
             ))),
         };
         disk.preload(vote(), (0..=110).map(transaction));
-        let mut leader = Leader::over(Arc::new(disk));
+        let leader = Leader::over(Arc::new(disk));
         let mut client = leader.client();
         leader.script.answers(told(report(110)));
         ask(&mut client, [request(0..8)]).await;
@@ -410,7 +410,7 @@ async fn entries_sent_ahead_fit_the_first_flight_except_a_single_one() {
 #[tokio::test(start_paused = true)]
 async fn entries_appended_in_the_meantime_are_sent_ahead_too() {
     let own = disk();
-    let mut leader = Leader::over(Arc::new(own.clone()));
+    let leader = Leader::over(Arc::new(own.clone()));
     let mut client = leader.client();
     leader.script.answers(told(None));
     let option = RPCOption::new(TIMERS.heartbeat);

@@ -122,7 +122,7 @@ fn exit_of(kind: RefusalKind) -> Exit {
 
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
-        Self::new(exit_of(refusal.kind), refusal.what, refusal.advice)
+        exit_of(refusal.kind).because(refusal.what, refusal.advice)
     }
 }
 

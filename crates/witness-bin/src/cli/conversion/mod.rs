@@ -19,7 +19,7 @@ use crate::cli::conversion::asked_members::AskedMembers;
 use crate::cli::conversion::screen::Screen;
 use crate::cli::session::{Consent, block_on};
 use crate::config::duration_of;
-use crate::terminal::{Attempt, Failure, Format};
+use crate::terminal::{Attempt, Exit, Failure, Format};
 
 /// Arguments of `witness enable-raft`.
 #[derive(Debug, clap::Args)]
