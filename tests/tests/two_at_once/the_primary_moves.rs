@@ -333,8 +333,13 @@ fn an_administrators_writes_to_a_follower_never_enter_the_ring() {
     let insert = |id| format!("INSERT INTO acked.rows VALUES ({id}, 0, 'row')");
     set.client(0).sql(&insert(1)).unwrap();
     set.follows(3, SOON).unwrap();
-    set.kill(3).unwrap();
     let follower = set.client(3);
+    eventually("it has the row of the primary", SOON, || {
+        let rows = follower.value("SELECT COUNT(*) FROM acked.rows");
+        rows.is_ok_and(|rows| rows == "1")
+    })
+    .unwrap();
+    set.kill(3).unwrap();
     follower.sql(&insert(2)).unwrap();
     let errant = format!("{}:1", follower.variable("server_uuid").unwrap());
     set.kill_host(0).unwrap();

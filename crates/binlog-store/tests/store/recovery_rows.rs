@@ -169,7 +169,7 @@ fn a_directory_that_has_had_a_log_gets_no_new_one() {
         );
         let message = error.to_string();
         for word in [
-            "/data has neither a log",
+            "/data no longer has a log",
             "whole data directory",
             "new number",
         ] {
