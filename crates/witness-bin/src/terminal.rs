@@ -31,10 +31,10 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// Ends a command with this code, and without a message, unless `ok`.
+    /// Ends a command with this code and without a message if a condition does not hold.
     ///
     /// # Errors
-    /// Where it is not.
+    /// A silent failure with this code, unless `ok`.
     pub fn unless(self, ok: bool) -> Result<(), Failure> {
         match ok {
             true => Ok(()),
