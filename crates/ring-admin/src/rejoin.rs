@@ -141,8 +141,8 @@ impl Returning {
         }
         let rejoin = self.judge();
         if let (Rejoin::CutBack { .. }, Some(standing)) = (&rejoin, log.standing()) {
-            // Before the cut: others may still have on record what is cut, and the term of a repair need not be a leap above it, where the
-            // operator did not reach this member. Without the doubt, the cut looks like a restored data directory.
+            // Stored before the cut: other members may have recorded the entries that are cut. Where the operator did not reach this member,
+            // the term of the repair can be less than a leap above its own, and the cut would look like a restored data directory.
             let term = standing.term;
             let put_back = false;
             log.note_doubt(DoubtedTail { term, put_back }).await?;
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_truncated_member_keeps_the_answers() {
+    async fn a_truncated_member_keeps_the_answers_and_doubts_its_log() {
         let run = |term, first, last| TermRun { term, first, last };
         let own = Recollection {
             runs: vec![run(3, 0, 22), run(9, 23, 25)],
@@ -464,7 +464,7 @@ mod tests {
             panic!("it holds what the ring has given up");
         };
         let noted = log.noted.lock().unwrap().map(|doubt| doubt.term);
-        assert_eq!(noted, Some(9), "no member accuses it of the cut");
+        assert_eq!(noted, Some(9), "the cut is explained");
         let returning = returning.cut_back(Recollection {
             runs: vec![run(3, 0, 22)],
             committed: to,

@@ -41,10 +41,10 @@ impl Exit {
         }
     }
 
-    /// Ends a command with this code, and without a message, unless `ok`.
+    /// Ends a command with this code and without a message if a condition does not hold.
     ///
     /// # Errors
-    /// Where it is not.
+    /// A silent failure with this code, unless `ok`.
     pub fn unless(self, ok: bool) -> Attempt {
         match ok {
             true => Ok(()),

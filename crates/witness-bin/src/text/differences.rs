@@ -208,7 +208,7 @@ fn ring_format(views: &[&MemberView]) -> String {
     let newest = views.iter().map(|view| speaks(view).newest()).max();
     match newest.is_some_and(|newest| newest > ring) {
         true => format!(
-            "The ring's format is {ring}, and rises when all members speak {}",
+            "The ring's format is {ring}, and rises when all members support {}",
             ring.next()
         ),
         false => format!("The ring's format is {ring}"),
@@ -375,7 +375,7 @@ mod version_tests {
         assert_eq!(
             versions_differ(under_way.iter()).unwrap(),
             "members run different versions (0.1.0, formats 1: `db-1`; 0.2.0, formats 1-2: `witness-1`): finish the upgrade. \
-             The ring's format is 1, and rises when all members speak 2"
+             The ring's format is 1, and rises when all members support 2"
         );
         let done = [of(database_leader(), "0.2.0", "1-2", 2), new("0.2.0", 2)];
         assert_eq!(versions_differ(done.iter()), None);

@@ -190,7 +190,7 @@ fn a_ring_is_upgraded_member_by_member_under_writes() {
             assert_eq!(ring.formats(), [1, 1, 1], "before member {id}");
             if id == 1 {
                 let status = answers(&ring, "status");
-                let warning = "Warning: members run different versions (0.1.0, formats 1: `m1`; 0.2.0, formats 1-2: `m2`, `m3`): finish the upgrade. The ring's format is 1, and rises when all members speak 2";
+                let warning = "Warning: members run different versions (0.1.0, formats 1: `m1`; 0.2.0, formats 1-2: `m2`, `m3`): finish the upgrade. The ring's format is 1, and rises when all members support 2";
                 assert!(status.stdout.contains(warning), "{status}");
             }
             ring.stop(id).await;
