@@ -224,8 +224,6 @@ pub(crate) fn payload_bytes(entries: &[Entry]) -> usize {
     entries.iter().map(|entry| of_entry(entry) + EACH).sum()
 }
 
-/// Requests of one leader's third term.
-
 // A commit notice has few bytes, and a frame for it is costly on a long link. For a member behind a proxy the notice
 // waits a moment for the next request, which includes it. A notice omitted here was never sent and gets no answer,
 // so this runs before a session records its requests.

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use consensus::{FormatError, Program, RingView};
 use openraft::raft::AppendEntriesRequest;
 use raft_types::{
-    EntryPayload, FormatMismatch, FormatVersion, MemberId, MemberRecord,
-    StoredMembership, TypeConfig, lock,
+    EntryPayload, FormatMismatch, FormatVersion, MemberId, MemberRecord, StoredMembership,
+    TypeConfig, lock,
 };
 use serde_json::Value;
 

@@ -387,32 +387,34 @@ mod tests {
             ..at(0, 1, &[append(1, 9)])
         };
         let two = at(0, 1, &[append(1, 7), append(1, 8)]);
-        let table: [(Vec<Transaction>, (&[usize], &str)); 5] = [
+        let table: [(Vec<Transaction>, &[usize], &str); 5] = [
             (
                 vec![at(0, 1, &[append(1, 5)]), at(2, 3, &[read(1, &[5, 5])])],
-                (&[1], "5 is twice in what 1 read"),
+                &[1],
+                "5 is twice in what 1 read",
             ),
             (
                 vec![at(0, 1, &[append(2, 5)]), at(2, 3, &[read(1, &[5])])],
-                (
-                    &[1],
-                    "5 was read by 1, and no transaction appended it there",
-                ),
+                &[1],
+                "5 was read by 1, and no transaction appended it there",
             ),
             (
                 vec![failed, at(2, 3, &[read(1, &[9])])],
-                (&[1], "9 is in what 1 read, and was refused"),
+                &[1],
+                "9 is in what 1 read, and was refused",
             ),
             (
                 vec![two, at(0, 3, &[read(1, &[7])])],
-                (&[0, 1], "1 read a part of what 0 appended"),
+                &[0, 1],
+                "1 read a part of what 0 appended",
             ),
             (
                 vec![at(0, 1, &[append(1, 5), read(1, &[])])],
-                (&[0], "0 does not read what it appended"),
+                &[0],
+                "0 does not read what it appended",
             ),
         ];
-        for (history, (transactions, words)) in table {
+        for (history, transactions, words) in table {
             let expected = Anomaly::of(transactions, words.to_owned());
             assert!(check(&history).contains(&expected), "{words}");
         }

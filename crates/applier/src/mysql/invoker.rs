@@ -137,10 +137,8 @@ fn meant(mut tokens: Tokens<'_>) -> Result<Vec<Place>, Unclear> {
     let mut places = Vec::new();
     let mut before = None;
     while let Some(token) = tokens.next()? {
-        if token.kind == Kind::Executable {
-            if mentions_current_user(token.place.text(tokens.text)) {
-                return Err("has CURRENT_USER in a comment that is executed");
-            }
+        if token.kind == Kind::Executable && mentions_current_user(token.place.text(tokens.text)) {
+            return Err("has CURRENT_USER in a comment that is executed");
         }
         places.extend(tokens.meant_by(token, before)?);
         before = Some(token.kind);

@@ -33,7 +33,7 @@ pub enum ProvisionError {
         /// The purpose of the statement.
         what: &'static str,
         /// The error of the statement or connection.
-        source: LinkError,
+        source: Box<LinkError>,
     },
     /// mysqld's answer is invalid.
     #[error("{what} cannot be read from mysqld's answer")]
@@ -71,6 +71,9 @@ trait At<T> {
 
 impl<T> At<T> for Result<T, LinkError> {
     fn at(self, what: &'static str) -> Result<T, ProvisionError> {
-        self.map_err(|source| ProvisionError::Server { what, source })
+        self.map_err(|source| ProvisionError::Server {
+            what,
+            source: Box::new(source),
+        })
     }
 }

@@ -106,7 +106,7 @@ pub async fn make_ready(
             StopWaitingError::CommitsWait(_) => ProvisionError::CommitsWait,
             StopWaitingError::Link(error) => ProvisionError::Server {
                 what,
-                source: error,
+                source: Box::new(error),
             },
         })?;
     let made = async {

@@ -38,7 +38,7 @@ impl DistanceNetwork {
     /// Makes a network of `members` places, plus the harness's own. No link has a delay yet.
     ///
     /// # Errors
-    /// [`Lacking`] with what to do, when the machine lacks something; or the output of `ip`.
+    /// What the machine lacks, with what to do; or the output of `ip`.
     pub fn build(members: usize) -> Result<Self> {
         check_needs()?;
         namespace::remove_stale()?;

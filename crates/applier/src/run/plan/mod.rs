@@ -184,7 +184,7 @@ impl Plan {
             Some(running) => Some(running.ask_at),
             None => slot.held.as_ref().map(|held| held.not_before),
         });
-        let some_wait = !self.ready.is_empty() || self.gathering.first().is_some();
+        let some_wait = !self.ready.is_empty() || !self.gathering.is_empty();
         let pace = self.pace.next().filter(|_| some_wait);
         pauses.chain(pace).filter(|moment| *moment > now).min()
     }

@@ -243,4 +243,3 @@ fn host_and_port(text: &str) -> Attempt<(String, u16)> {
         .map_err(|mistake| Exit::Usage.because(mistake, "write HOST:PORT, as in 10.0.0.7:3306"))?;
     Ok((host.to_owned(), port))
 }
-
