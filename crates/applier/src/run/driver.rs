@@ -218,8 +218,9 @@ impl<B: Backend> Driver<B> {
             Event::Failed(error) => return Err(error),
             Event::Blockers(seq, Ok(sessions)) => {
                 self.asks_blockers = false;
-                let workers = sessions.iter().filter_map(|one| self.sessions.get(one));
-                let workers: Vec<WorkerId> = workers.copied().collect();
+                let is_one = |id: &SessionId| sessions.as_ref().is_none_or(|ids| ids.contains(id));
+                let workers = self.sessions.iter().filter(|(id, _)| is_one(*id));
+                let workers: Vec<WorkerId> = workers.map(|(_, worker)| *worker).collect();
                 self.plan.blocked_by(seq, &workers);
             }
             Event::Blockers(_, Err(error)) => {
