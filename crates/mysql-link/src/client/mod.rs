@@ -21,7 +21,7 @@ use tokio::sync::watch;
 pub use crate::client::authentication::PublicKeyError;
 #[cfg(feature = "fuzzing")]
 pub(crate) use crate::client::authentication::{
-    Authentication, AuthenticationError, TransportSecurity, check as check_public_key,
+    Authentication, TransportSecurity, check as check_public_key,
 };
 pub(crate) use crate::client::connect::wire_error;
 #[cfg(feature = "fuzzing")]
