@@ -152,7 +152,7 @@ fn read_shape(
         let referenced = key.columns.iter().map(|(_, referenced)| referenced);
         Some(ParentShape {
             columns: columns.collect::<Option<_>>()?,
-            table: (*key.parent).clone(),
+            table: key.parent.clone(),
             referenced: referenced.cloned().collect(),
         })
     });
