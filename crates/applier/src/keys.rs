@@ -8,7 +8,7 @@ use thiserror::Error;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 pub use crate::schema::Fold;
-use crate::schema::{ColumnShape, KeyPart, KeyShape, TableName, TableShape};
+use crate::schema::{ColumnShape, TableName, TableShape};
 
 /// How a write uses a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -331,9 +331,18 @@ impl TableKeys {
         for (key, is_primary) in primary.chain(others.map(|key| (key, false))) {
             if key.parts.is_empty() {
                 is_serial = true;
-            } else {
-                own.push(own_key(shape, key, is_primary, in_log)?);
+                continue;
             }
+            let parts = key.parts.iter();
+            let parts = parts.map(|one| part(shape, one.column, one.prefix, in_log));
+            let parts: Vec<Part> = parts.collect::<Result<_, _>>()?;
+            let names = parts.iter();
+            let names = names.map(|part| (&*shape.columns[part.column].name, part.prefix));
+            own.push(OwnKey {
+                seed: seed_of(&shape.name, names),
+                parts,
+                is_primary,
+            });
         }
         let parents = shape.parents.iter().map(|parent| {
             // The seed of the parent's own key over the same columns.
@@ -378,26 +387,6 @@ impl TableKeys {
             && is_whole(before)
             && parts.all(|part| before.value(part.column) == after.value(part.column))
     }
-}
-
-fn own_key(
-    shape: &TableShape,
-    key: &KeyShape,
-    is_primary: bool,
-    in_log: usize,
-) -> Result<OwnKey, KeyColumnMissing> {
-    let parts = key.parts.iter();
-    let parts = parts.map(|KeyPart { column, prefix }| part(shape, *column, *prefix, in_log));
-    let parts: Vec<Part> = parts.collect::<Result<_, _>>()?;
-    let names = parts.iter().filter_map(|part| {
-        let column = shape.columns.get(part.column)?;
-        Some((&*column.name, part.prefix))
-    });
-    Ok(OwnKey {
-        seed: seed_of(&shape.name, names),
-        parts,
-        is_primary,
-    })
 }
 
 fn part(

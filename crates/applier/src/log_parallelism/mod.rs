@@ -15,7 +15,7 @@ use binlog_format::framing::FramedTransaction;
 use serde::Serialize;
 
 use crate::decode::{DecodeCause, DecodeFailure, Decoder};
-use crate::log_parallelism::writesets::{GroupCounts, PrimaryKey, Writesets, shape_of};
+use crate::log_parallelism::writesets::{GroupCounts, Writesets, shape_of};
 pub use crate::log_parallelism::writesets::{GroupSize, Groups};
 use crate::schema::{TableName, TableShape};
 use crate::transaction::{Body, Transaction};
@@ -111,16 +111,15 @@ impl Analysis {
         let parsed = self.decoder.parse(framed)?;
         let mut shapes: HashMap<TableName, Arc<TableShape>> = HashMap::new();
         for table in parsed.logged_tables() {
-            let (shape, primary_key) = shape_of(table).map_err(|error| {
+            let (shape, is_full) = shape_of(table).map_err(|error| {
                 let (gtid, table) = (parsed.transaction.gtid, table.name.clone());
                 DecodeFailure::new(gtid, Some(table), DecodeCause::Unreadable(error))
             })?;
-            let named = match primary_key {
-                PrimaryKey::Logged => None,
-                PrimaryKey::None => Some(&mut self.without_primary_key),
-                PrimaryKey::Unknown => Some(&mut self.unknown_primary_key),
-            };
-            if let Some(named) = named {
+            if shape.primary_key.is_none() {
+                let named = match is_full {
+                    true => &mut self.without_primary_key,
+                    false => &mut self.unknown_primary_key,
+                };
                 named.insert(table.name.clone());
             }
             shapes.insert(table.name.clone(), Arc::new(shape));

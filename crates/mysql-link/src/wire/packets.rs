@@ -4,6 +4,7 @@
 use std::io;
 
 use bytes::{Buf, Bytes, BytesMut};
+use mysql_common::io::BufMutExt;
 use spilling_bytes::{SpillFolder, SpillingBytes};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -187,27 +188,12 @@ impl Outgoing {
 
 /// Appends a length-encoded integer.
 pub fn put_integer(out: &mut Vec<u8>, value: u64) {
-    match value {
-        0..=0xfa => out.push(value as u8),
-        0xfb..=0xffff => {
-            out.push(0xfc);
-            out.extend_from_slice(&(value as u16).to_le_bytes());
-        }
-        0x1_0000..=0xff_ffff => {
-            out.push(0xfd);
-            out.extend_from_slice(&(value as u32).to_le_bytes()[..3]);
-        }
-        _ => {
-            out.push(0xfe);
-            out.extend_from_slice(&value.to_le_bytes());
-        }
-    }
+    out.put_lenenc_int(value);
 }
 
 /// Appends a length-encoded string.
 pub fn put_string(out: &mut Vec<u8>, text: &[u8]) {
-    put_integer(out, text.len() as u64);
-    out.extend_from_slice(text);
+    out.put_lenenc_str(text);
 }
 
 // Packets over an asynchronous byte stream. Reading is safe to cancel: what was read stays in the
