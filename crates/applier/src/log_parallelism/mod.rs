@@ -128,7 +128,8 @@ impl Analysis {
     }
 
     /// The report on all transactions so far.
-    pub fn report(&self) -> Report {
+    pub fn report(mut self) -> Report {
+        self.clock.close_group();
         let end = self.writesets.end;
         let chains = [
             ("serial", self.writes),
@@ -146,7 +147,7 @@ impl Analysis {
             transactions: self.transactions,
             barriers: self.barriers,
             row_writes: self.writes,
-            by_log: self.clock.groups().table(),
+            by_log: self.clock.counts.table(),
             by_writesets: self.writesets.groups().table(),
             chains: chains.map(chain).into(),
             tables_without_primary_key: names(&self.without_primary_key),
@@ -207,13 +208,6 @@ impl ClockedLog {
     fn close_group(&mut self) {
         self.counts.add(self.size);
         self.size = 0;
-    }
-
-    /// The groups, the open one included.
-    fn groups(&self) -> GroupCounts {
-        let mut counts = self.counts.clone();
-        counts.add(self.size);
-        counts
     }
 }
 

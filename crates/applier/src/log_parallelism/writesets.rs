@@ -220,7 +220,7 @@ pub(super) fn shape_of(table: &LoggedTable) -> Result<(TableShape, bool), Decode
 // The sizes of transaction groups.
 
 /// The number of groups of each size.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(super) struct GroupCounts(BTreeMap<u64, u64>);
 
 /// Groups of transactions that could proceed at the same moment.

@@ -68,8 +68,6 @@ impl MysqlSession {
         transaction: &Transaction,
         barrier: &Barrier,
     ) -> Result<(), WriteError> {
-        // Before the transaction is named: a query would use its GTID up where no BEGIN follows.
-        self.learn_collations(barrier).await?;
         // Under autocommit, with a BEGIN where it is needed: without it, XA START would use the GTID up on a server without a
         // binlog.
         self.script.context = None;
@@ -86,6 +84,8 @@ impl MysqlSession {
             BarrierEnd::ByItself => vec![RELEASE.to_vec(), begin(transaction)],
             BarrierEnd::Commit | BarrierEnd::Rollback | BarrierEnd::Xa(_) => Vec::new(),
         };
+        // A query after SET gtid_next would use up the GTID where no BEGIN follows.
+        self.learn_collations(barrier, &mut prepare).await?;
         prepare.push(begin(transaction));
         if matches!(barrier.end, BarrierEnd::Commit | BarrierEnd::Rollback) {
             prepare.push(b"BEGIN".to_vec());
@@ -247,9 +247,13 @@ impl MysqlSession {
         })
     }
 
-    /// Queries the character sets and names of the collations of the barrier's user variables. They are constant while the server
-    /// runs.
-    async fn learn_collations(&mut self, barrier: &Barrier) -> Result<(), WriteError> {
+    /// Queries the character sets and names of the collations of the barrier's user variables, after running `prepare`. They are
+    /// constant while the server runs.
+    async fn learn_collations(
+        &mut self,
+        barrier: &Barrier,
+        prepare: &mut Vec<Vec<u8>>,
+    ) -> Result<(), WriteError> {
         for event in statements(barrier).flat_map(|statement| &statement.variables) {
             let event = EventRef::new(event).map_err(unreadable)?;
             if event.event_type() != EventType::UserVar {
@@ -263,7 +267,8 @@ impl MysqlSession {
             let query = format!(
                 "SELECT character_set_name, collation_name FROM information_schema.collations WHERE id = {number}"
             );
-            let answer = self.asked(&query).await?;
+            self.run(prepare.drain(..)).await?;
+            let answer = self.connection.query(query).await.map_err(link_error)?;
             let row = answer.first();
             let names = row.and_then(|row| Some((row.text_at(0)?.into(), row.text_at(1)?.into())));
             self.collations.insert(number, names);

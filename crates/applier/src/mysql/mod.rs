@@ -36,7 +36,7 @@ use spilling_bytes::long_work;
 
 use crate::backend::{Backend, BackendError, SessionId};
 use crate::locked;
-use crate::mysql::blockers::{blockers_query, read_blockers};
+use crate::mysql::blockers::blockers_query;
 use crate::mysql::checkpoint::{Begun, Checkpoint, RIGHTS, TABLE};
 use crate::mysql::foreign_keys::{ForeignKeys, cascading, key_columns};
 use crate::mysql::options::{
@@ -422,10 +422,12 @@ impl Backend for MysqlBackend {
 
     async fn blockers(&self, waiting: SessionId) -> Result<Option<Vec<SessionId>>, BackendError> {
         let query = blockers_query(waiting);
-        let blockers = match ask(&self.locks, self.options(), &query).await {
+        let answer = match ask(&self.locks, self.options(), &query).await {
             Err(error) if is_denied(&error) => return Ok(None),
-            answer => read_blockers(&answer.map_err(backend_error)?),
+            answer => answer.map_err(backend_error)?,
         };
+        let ids = answer.values().filter_map(|id| id.parse().ok());
+        let blockers: Vec<SessionId> = ids.map(SessionId).collect();
         if !blockers.is_empty() {
             return Ok(Some(blockers));
         }

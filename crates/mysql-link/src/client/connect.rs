@@ -264,8 +264,20 @@ impl<'a> Negotiation<'a> {
         Err(malformed(self.options, "the login", reason))
     }
 
+    /// The wanted capabilities that the server has.
     fn capabilities(&self, greeting: &Greeting) -> CapabilityFlags {
-        capabilities(greeting.capabilities, self.options.several_statements)
+        let mut wanted = CapabilityFlags::CLIENT_LONG_PASSWORD
+            | CapabilityFlags::CLIENT_LONG_FLAG
+            | CapabilityFlags::CLIENT_PROTOCOL_41
+            | CapabilityFlags::CLIENT_TRANSACTIONS
+            | CapabilityFlags::CLIENT_SECURE_CONNECTION
+            | CapabilityFlags::CLIENT_PLUGIN_AUTH
+            | CapabilityFlags::CLIENT_PLUGIN_AUTH_LENENC_CLIENT_DATA
+            | CapabilityFlags::CLIENT_CONNECT_ATTRS
+            | CapabilityFlags::CLIENT_DEPRECATE_EOF;
+        let several = self.options.several_statements;
+        wanted.set(CapabilityFlags::CLIENT_MULTI_STATEMENTS, several);
+        wanted & greeting.capabilities
     }
 
     fn attributes(&self) -> HashMap<String, String> {
@@ -356,7 +368,7 @@ pub(crate) fn wire_error(endpoint: &Endpoint, step: Step, error: WireError) -> L
     }
 }
 
-// A server's greeting, read with care, and the capabilities of it that are used. Pure.
+// A server's greeting, read with care. Pure.
 
 /// The server's greeting.
 #[derive(Debug)]
@@ -368,21 +380,6 @@ pub(crate) struct Greeting {
     pub(crate) scramble: Vec<u8>,
     pub(crate) plugin: Option<Vec<u8>>,
     pub(crate) sequence: u8,
-}
-
-/// The wanted capabilities that the server has.
-pub(crate) fn capabilities(offered: CapabilityFlags, several_statements: bool) -> CapabilityFlags {
-    let mut wanted = CapabilityFlags::CLIENT_LONG_PASSWORD
-        | CapabilityFlags::CLIENT_LONG_FLAG
-        | CapabilityFlags::CLIENT_PROTOCOL_41
-        | CapabilityFlags::CLIENT_TRANSACTIONS
-        | CapabilityFlags::CLIENT_SECURE_CONNECTION
-        | CapabilityFlags::CLIENT_PLUGIN_AUTH
-        | CapabilityFlags::CLIENT_PLUGIN_AUTH_LENENC_CLIENT_DATA
-        | CapabilityFlags::CLIENT_CONNECT_ATTRS
-        | CapabilityFlags::CLIENT_DEPRECATE_EOF;
-    wanted.set(CapabilityFlags::CLIENT_MULTI_STATEMENTS, several_statements);
-    wanted & offered
 }
 
 /// Reads a greeting, and refuses a server that lacks what every MySQL since 5.7 has.
