@@ -496,11 +496,10 @@ impl BarrierParts {
 
 /// The statement that the server generates from an XA_PREPARE event.
 fn second_phase(prepare: &XaPrepare<'_>) -> String {
-    let hex = |bytes: &[u8]| -> String {
-        let digits = bytes.iter().map(|byte| format!("{byte:02x}"));
-        digits.collect()
-    };
-    let (global, branch) = (hex(&prepare.global_id), hex(&prepare.branch));
+    let (global, branch) = (
+        hex::encode(&prepare.global_id),
+        hex::encode(&prepare.branch),
+    );
     let id = format!("X'{global}',X'{branch}',{}", prepare.format_id);
     match prepare.one_phase {
         true => format!("XA COMMIT {id} ONE PHASE"),

@@ -1,5 +1,6 @@
 //! Options for applying to a MySQL, and the settings of its sessions.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
@@ -55,13 +56,13 @@ impl MysqlOptions {
 /// Privileges on any object, without distinguishing which.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Grants {
-    held: Vec<String>,
+    held: BTreeSet<String>,
 }
 
 impl Grants {
     /// Reads the lines of SHOW GRANTS.
     pub(super) fn parse<'a>(lines: impl IntoIterator<Item = &'a str>) -> Self {
-        let mut held = Vec::new();
+        let mut held = BTreeSet::new();
         for line in lines {
             let rest = line.strip_prefix("GRANT ");
             if let Some((list, _)) = rest.and_then(|rest| rest.split_once(" ON ")) {
@@ -73,13 +74,10 @@ impl Grants {
 
     /// Those privileges that it has on no object.
     pub(super) fn lacks<'a>(&self, wanted: &[&'a str]) -> Vec<&'a str> {
-        let all = ["ALL PRIVILEGES", "ALL"].iter().any(|all| self.has(all));
-        let missing = wanted.iter().filter(|one| !all && !self.has(one));
+        let has = |privilege: &str| self.held.contains(privilege);
+        let all = has("ALL PRIVILEGES") || has("ALL");
+        let missing = wanted.iter().filter(|one| !all && !has(one));
         missing.copied().collect()
-    }
-
-    fn has(&self, privilege: &str) -> bool {
-        self.held.iter().any(|held| held == privilege)
     }
 }
 
