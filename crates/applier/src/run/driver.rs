@@ -228,8 +228,9 @@ impl<B: Backend> Driver<B> {
             Event::Failed(error) => return Err(error),
             Event::Blockers(seq, Ok(sessions)) => {
                 self.asks_blockers = false;
-                let is_one = |id: &SessionId| sessions.as_ref().is_none_or(|ids| ids.contains(id));
-                let workers = self.sessions.iter().filter(|(id, _)| is_one(*id));
+                let known = sessions.as_ref();
+                let workers = self.sessions.iter();
+                let workers = workers.filter(|(id, _)| known.is_none_or(|ids| ids.contains(id)));
                 let workers: Vec<WorkerId> = workers.map(|(_, worker)| *worker).collect();
                 self.plan.blocked_by(seq, &workers);
             }
