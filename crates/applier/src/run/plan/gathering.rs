@@ -68,7 +68,7 @@ impl Plan {
     /// wait for its end.
     fn batch_limit(&self) -> BatchSize {
         let alone =
-            self.passing.on || self.slots.len() == 1 || self.pacing.mode() == PacingMode::Alone;
+            self.passing.on || self.slots.len() == 1 || self.pacing.mode == PacingMode::Alone;
         let most = if alone { self.pace.at_once() } else { 1 };
         BatchSize {
             transactions: self.batch.transactions.min(most),
