@@ -168,11 +168,9 @@ pub(super) fn again(
     options: &MysqlOptions,
 ) -> Vec<String> {
     let lock_wait = options.lock_wait_seconds();
-    let has_replica_names = version >= ServerVersion::SOURCE_REPLICA_NAMES;
-    let replica = if has_replica_names {
-        "replica"
-    } else {
-        "slave"
+    let replica = match version >= ServerVersion::SOURCE_REPLICA_NAMES {
+        true => "replica",
+        false => "slave",
     };
     let mut set = format!(
         "SET pseudo_{replica}_mode=1,rbr_exec_mode=STRICT,autocommit=0,completion_type=0,transaction_isolation='READ-COMMITTED',\
