@@ -224,11 +224,12 @@ mod tests {
             };
             log.add(clock, 10);
         }
+        log.close_group();
         log
     }
 
     fn sizes(log: &ClockedLog) -> Vec<(u64, u64)> {
-        let sizes = log.groups().table().sizes;
+        let sizes = log.counts.table().sizes;
         sizes.iter().map(|size| (size.size, size.groups)).collect()
     }
 
@@ -244,7 +245,7 @@ mod tests {
             (1784, 1791),
         ]);
         assert_eq!(sizes(&log), [(1, 1), (2, 1), (3, 1)]);
-        assert_eq!(log.groups().table().average_size, 2.0);
+        assert_eq!(log.counts.table().average_size, 2.0);
         assert_eq!(log.end, 30);
     }
 
