@@ -77,8 +77,8 @@ impl Backend for TakesEverything {
         Ok(answer.collect())
     }
 
-    async fn blockers(&self, _: SessionId) -> Result<Vec<SessionId>, BackendError> {
-        Ok(Vec::new())
+    async fn blockers(&self, _: SessionId) -> Result<Option<Vec<SessionId>>, BackendError> {
+        Ok(Some(Vec::new()))
     }
 }
 

@@ -74,11 +74,11 @@ pub trait Backend: Send + Sync + 'static {
     }
 
     /// The sessions that block `waiting`, a session with a long write: those with locks of transactions later in the log,
-    /// which must be rolled back.
+    /// which must be rolled back. `None`: they are unknown, and any other session may be one.
     fn blockers(
         &self,
         waiting: SessionId,
-    ) -> impl Future<Output = Result<Vec<SessionId>, BackendError>> + Send;
+    ) -> impl Future<Output = Result<Option<Vec<SessionId>>, BackendError>> + Send;
 }
 
 /// A session's id in its database (MySQL's connection id).

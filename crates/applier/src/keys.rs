@@ -1,14 +1,14 @@
 //! Keys of row writes: two writes whose order matters share a key.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 
 use binlog_format::row_image::{Image, Row, Value};
+use foldhash::fast::FixedState;
 use thiserror::Error;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 pub use crate::schema::Fold;
-use crate::schema::{ColumnShape, KeyPart, KeyShape, TableName, TableShape};
+use crate::schema::{ColumnShape, TableName, TableShape};
 
 /// How a write uses a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,33 +67,8 @@ fn hash_names<const N: usize>(names: [&str; N]) -> u64 {
     xxh3_64(&bytes)
 }
 
-/// A map by key hash.
-pub(crate) type KeyMap<V> = HashMap<KeyHash, V, BuildHasherDefault<KeyHasher>>;
-
-/// 2^64 divided by the golden ratio.
-const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// Keys are hashes already: this only spreads them, for hashes that are small numbers.
-#[derive(Debug, Default)]
-pub(crate) struct KeyHasher(u64);
-
-impl Hasher for KeyHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        // The product, folded, so that high and low bits both depend on all input bits.
-        let product = u128::from(self.0 ^ number) * u128::from(GOLDEN_RATIO);
-        self.0 = (product as u64) ^ ((product >> 64) as u64);
-    }
-}
+/// A map by key hash. Keys are hashes already: they are only spread, for hashes that are small numbers.
+pub(crate) type KeyMap<V> = HashMap<KeyHash, V, FixedState>;
 
 // The keys of one row write, from its images.
 //
@@ -356,9 +331,18 @@ impl TableKeys {
         for (key, is_primary) in primary.chain(others.map(|key| (key, false))) {
             if key.parts.is_empty() {
                 is_serial = true;
-            } else {
-                own.push(own_key(shape, key, is_primary, in_log)?);
+                continue;
             }
+            let parts = key.parts.iter();
+            let parts = parts.map(|one| part(shape, one.column, one.prefix, in_log));
+            let parts: Vec<Part> = parts.collect::<Result<_, _>>()?;
+            let names = parts.iter();
+            let names = names.map(|part| (&*shape.columns[part.column].name, part.prefix));
+            own.push(OwnKey {
+                seed: seed_of(&shape.name, names),
+                parts,
+                is_primary,
+            });
         }
         let parents = shape.parents.iter().map(|parent| {
             // The seed of the parent's own key over the same columns.
@@ -405,26 +389,6 @@ impl TableKeys {
     }
 }
 
-fn own_key(
-    shape: &TableShape,
-    key: &KeyShape,
-    is_primary: bool,
-    in_log: usize,
-) -> Result<OwnKey, KeyColumnMissing> {
-    let parts = key.parts.iter();
-    let parts = parts.map(|KeyPart { column, prefix }| part(shape, *column, *prefix, in_log));
-    let parts: Vec<Part> = parts.collect::<Result<_, _>>()?;
-    let names = parts.iter().filter_map(|part| {
-        let column = shape.columns.get(part.column)?;
-        Some((&*column.name, part.prefix))
-    });
-    Ok(OwnKey {
-        seed: seed_of(&shape.name, names),
-        parts,
-        is_primary,
-    })
-}
-
 fn part(
     shape: &TableShape,
     column: usize,
@@ -443,54 +407,4 @@ fn part(
     let name = known.map(|known| known.name.to_string());
     let column = name.unwrap_or_else(|| (column + 1).to_string());
     Err(KeyColumnMissing { column, in_log })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    fn hash(numbers: &[u64]) -> u64 {
-        let mut hasher = KeyHasher::default();
-        for number in numbers {
-            hasher.write_u64(*number);
-        }
-        hasher.finish()
-    }
-
-    fn different(hashes: impl Iterator<Item = u64>) -> usize {
-        hashes.collect::<BTreeSet<_>>().len()
-    }
-
-    #[test]
-    fn any_number_may_be_a_key() {
-        let numbers = [0, 1, 2, u64::MAX, u64::MAX / 2];
-        assert_eq!(different(numbers.iter().map(|number| hash(&[*number]))), 5);
-    }
-
-    /// The standard library's map uses the lowest bits for the bucket, and the highest for its tags.
-    #[test]
-    fn all_hash_bits_depend_on_all_key_bits() {
-        for shift in [0, 20, 57] {
-            let hashes = || (0..128).map(move |number| hash(&[number << shift]));
-            for bits in [0, 57] {
-                let places = different(hashes().map(|hash| (hash >> bits) & 127));
-                assert!(
-                    places > 40,
-                    "{places} of 128 places, keys from bit {shift}, places from {bits}"
-                );
-            }
-        }
-        for bit in 0..64 {
-            let ones = (0..1024).filter(|number| hash(&[*number]) >> bit & 1 == 1);
-            let ones = ones.count();
-            assert!(
-                (400..624).contains(&ones),
-                "bit {bit} is set in {ones} of 1024"
-            );
-        }
-        // The first number does not hide a second one.
-        assert_eq!(different((0..128).map(|number| hash(&[7, number]))), 128);
-    }
 }

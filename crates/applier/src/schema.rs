@@ -1,15 +1,15 @@
 //! Properties of a table that determine which row writes conflict.
 
-use std::fmt;
-
 pub use binlog_format::row_image::KeyPart;
 use binlog_format::row_image::{CollationId, ColumnType};
+use derive_more::Display;
 
 /// The applier's own schema in a target, private to that target.
 pub(crate) const OWN_SCHEMA: &str = "witness_applier";
 
 /// A table by its names in the log.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Display, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[display("{schema}.{table}")]
 pub struct TableName {
     /// Name of the schema (database).
     pub schema: Box<str>,
@@ -24,12 +24,6 @@ impl TableName {
             schema: schema.into(),
             table: table.into(),
         }
-    }
-}
-
-impl fmt::Display for TableName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.schema, self.table)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 use std::{fmt, io};
 
+use derive_more::Display;
 use spilling_bytes::SpillLost;
 use thiserror::Error;
 
@@ -10,39 +11,32 @@ use crate::client::Endpoint;
 use crate::tls::{TlsConfigError, TlsMode};
 
 /// The step in which a connection waited when something happened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Display, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Opening the TCP connection or the unix socket.
+    #[display("connecting")]
     Connect,
     /// Waiting for the server's greeting.
+    #[display("waiting for the server's greeting")]
     Greeting,
     /// The TLS handshake, after the server's greeting.
+    #[display("the TLS handshake")]
     TlsHandshake,
     /// Logging in with user and password.
+    #[display("authentication")]
     Authentication,
     /// A statement and its answer.
+    #[display("a statement")]
     Statement,
     /// Registering as a replica and asking for the binlog.
+    #[display("asking for the binlog")]
     DumpRequest,
     /// Waiting for the next event of the binlog.
+    #[display("reading the replication stream")]
     ReplicationStream,
     /// Sending a semi-sync acknowledgement.
+    #[display("sending an ACK")]
     Ack,
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Connect => "connecting",
-            Self::Greeting => "waiting for the server's greeting",
-            Self::TlsHandshake => "the TLS handshake",
-            Self::Authentication => "authentication",
-            Self::Statement => "a statement",
-            Self::DumpRequest => "asking for the binlog",
-            Self::ReplicationStream => "reading the replication stream",
-            Self::Ack => "sending an ACK",
-        })
-    }
 }
 
 /// An error packet of the server.

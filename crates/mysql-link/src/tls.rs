@@ -1,10 +1,11 @@
 //! TLS towards a mysqld, by rustls: which mode, which files, and how a handshake failure is explained.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
-use std::{fmt, io};
 
+use derive_more::Display;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{
@@ -19,31 +20,24 @@ use thiserror::Error;
 use tokio_rustls::TlsConnector;
 
 /// How much of TLS is demanded; the names and meanings are those of MySQL's own `--ssl-mode`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Display, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TlsMode {
     /// Never, even when the server offers it.
+    #[display("disabled")]
     Disabled,
     /// When the server offers it and the handshake succeeds; the certificate is not checked.
     #[default]
+    #[display("preferred")]
     Preferred,
     /// Always; the certificate is not checked.
+    #[display("required")]
     Required,
     /// Always; the certificate must come from the CA file.
+    #[display("verify_ca")]
     VerifyCa,
     /// Always; the certificate must come from the CA file and be that of the host we connect to.
+    #[display("verify_identity")]
     VerifyIdentity,
-}
-
-impl fmt::Display for TlsMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Disabled => "disabled",
-            Self::Preferred => "preferred",
-            Self::Required => "required",
-            Self::VerifyCa => "verify_ca",
-            Self::VerifyIdentity => "verify_identity",
-        })
-    }
 }
 
 /// A text is not a TLS mode.

@@ -1,9 +1,10 @@
 //! Which servers this project was proven with, and which it refuses: the one table of versions and products. Pure.
 //! `docs/versions.md` shows it, and a test compares the two.
 
-use std::fmt;
+use std::cmp::Ordering;
 use std::str::FromStr;
 
+use derive_more::Display;
 use thiserror::Error;
 
 /// The mechanisms of a server that the ring relies on, as the table shows them: a crashed primary's binlog tail is cut before mysqld
@@ -137,7 +138,8 @@ pub fn cannot_apply(source: ServerVersion, target: ServerVersion) -> Option<Stri
 // A MySQL version as numbers, so that 10.x and 26.x come after 9.x.
 
 /// `major.minor.patch` of a server. Suffixes as in `9.7.4-2` or `8.0.36-log` are ignored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Display, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[display("{major}.{minor}.{patch}")]
 pub struct ServerVersion {
     /// First number: 8, 9, or a year as in 26.
     pub major: u16,
@@ -173,12 +175,6 @@ impl ServerVersion {
     pub const fn series(self) -> (u16, u16) {
         (self.major, self.minor)
     }
-
-    /// Whether it belongs to a long-term series, with fixes only: MySQL calls those LTS and replicates between their
-    /// releases in both directions. 8.0 is none of them, its patch releases brought new statements and events.
-    const fn is_long_term(self) -> bool {
-        matches!(self.series(), (8, 4) | (9, 7))
-    }
 }
 
 /// Whether a server of version `to` may become the primary after one of version `from`: the primary moves from older to newer
@@ -187,20 +183,13 @@ impl ServerVersion {
 /// release may follow any other.
 ///
 /// It answers for the two servers alone; that further followers are older than a new primary is for whoever chooses to weigh.
-pub const fn may_take_over(from: ServerVersion, to: ServerVersion) -> bool {
-    let ((from_major, from_minor), (to_major, to_minor)) = (from.series(), to.series());
-    if from_major != to_major {
-        return from_major < to_major;
-    }
-    if from_minor != to_minor {
-        return from_minor < to_minor;
-    }
-    from.is_long_term() || from.patch <= to.patch
-}
-
-impl fmt::Display for ServerVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
+pub fn may_take_over(from: ServerVersion, to: ServerVersion) -> bool {
+    match from.series().cmp(&to.series()) {
+        Ordering::Less => true,
+        // The long-term series have fixes only: MySQL calls them LTS and replicates between their releases in both directions.
+        // 8.0 is none of them, its patch releases brought new statements and events.
+        Ordering::Equal => matches!(from.series(), (8, 4) | (9, 7)) || from.patch <= to.patch,
+        Ordering::Greater => false,
     }
 }
 

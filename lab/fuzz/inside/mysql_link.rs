@@ -10,10 +10,10 @@ use mysql_common::packets::AuthPlugin;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use crate::client::{
-    Answer, Authentication, AuthenticationError, TransportSecurity, check_public_key, connect,
-    foreign_in, parse_answer, parse_column_name, parse_greeting, parse_row, parse_switch,
+    Answer, Authentication, TransportSecurity, check_public_key, connect, foreign_in, parse_answer,
+    parse_column_name, parse_greeting, parse_row, parse_switch,
 };
-use crate::error::ServerError;
+use crate::error::{LinkError, ServerError};
 use crate::replication::{SEMI_SYNC_HEADER, ack_wanted};
 use crate::tls::certificates_in;
 use crate::wire::{ByteStream, Packet, PacketDecoder, encode_packet};
@@ -184,7 +184,7 @@ fn is_let_in_over_a_plain_way(says: &[Vec<u8>]) -> bool {
     else {
         return false;
     };
-    let hidden = |answer: Result<Option<Vec<u8>>, AuthenticationError>| {
+    let hidden = |answer: Result<Option<Vec<u8>>, LinkError>| {
         let answer = answer.ok()?.unwrap_or_default();
         let mut windows = answer.windows(PASSWORD.len());
         assert!(windows.all(|window| window != PASSWORD.as_bytes()));

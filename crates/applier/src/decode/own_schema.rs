@@ -20,7 +20,7 @@ pub(super) struct OwnSchema {
     at: At,
     /// True if a change was left out.
     pub(super) left_out: bool,
-    /// Table maps of a statement, as long as all are of the own schema.
+    /// Table maps of a statement, as long as all are of the own schema, up to its first rows.
     held: Vec<RawEvent>,
     /// The events that are left.
     pub(super) kept: Vec<RawEvent>,
@@ -31,8 +31,6 @@ pub(super) struct OwnSchema {
 enum At {
     #[default]
     Between,
-    /// After table maps of the own schema alone, before the first rows.
-    Maps,
     /// Within a statement that is left out.
     Own,
     /// Within one that is kept.
@@ -46,8 +44,7 @@ impl OwnSchema {
             // All maps of a statement come before its rows.
             EventType::TableMap => {
                 let own = schema_of(&event) == Some(OWN_SCHEMA.as_bytes());
-                if own && matches!(self.at, At::Between | At::Maps) {
-                    self.at = At::Maps;
+                if own && self.at == At::Between {
                     self.held.push(event);
                     return Ok(());
                 }
@@ -73,8 +70,8 @@ impl OwnSchema {
 
     /// True if these rows are left out.
     fn rows(&mut self, event: &RawEvent) -> bool {
+        let own = !self.held.is_empty() || self.at == At::Own;
         self.held.clear();
-        let own = matches!(self.at, At::Maps | At::Own);
         self.at = match (ends_statement(event.bytes()), own) {
             (true, _) => At::Between,
             (false, true) => At::Own,

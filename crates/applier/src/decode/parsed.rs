@@ -149,12 +149,7 @@ impl Parsed {
         ready: &mut ReadyTables,
         lookup: impl Fn(&TableName) -> Option<Arc<TableShape>>,
     ) -> Result<Transaction, DecodeFailure> {
-        let Self {
-            mut transaction,
-            mut parts,
-            events,
-            max_key_bytes,
-        } = self;
+        let (mut transaction, mut parts) = (self.transaction, self.parts);
         if let Body::Barrier(barrier) = &mut transaction.body {
             if let Some(context) = &mut barrier.context {
                 ready.keep_time_zone(context);
@@ -162,38 +157,21 @@ impl Parsed {
             return Ok(transaction);
         }
         ready.keep_time_zone(&mut parts.context);
-        let finished = parts.finish(events, ready, lookup, max_key_bytes);
-        let failure = |(table, cause)| DecodeFailure::new(transaction.gtid, table, cause);
-        let (body, more) = finished.map_err(failure)?;
-        transaction.body = body;
-        transaction.bytes += more;
-        Ok(transaction)
-    }
-}
-
-/// A cause, and the affected table.
-type InTable = (Option<TableName>, DecodeCause);
-
-impl Parts {
-    /// The body, and its bytes in addition to the events.
-    fn finish(
-        self,
-        events: Vec<RawEvent>,
-        ready: &mut ReadyTables,
-        lookup: impl Fn(&TableName) -> Option<Arc<TableShape>>,
-        max_key_bytes: u64,
-    ) -> Result<(Body, usize), InTable> {
+        let gtid = transaction.gtid;
+        let in_table =
+            |table: &LoggedTable, cause| DecodeFailure::new(gtid, Some(table.name.clone()), cause);
         let mut changes = RowChanges {
-            context: self.context.clone(),
-            tables: Vec::with_capacity(self.tables.len()),
-            events: Vec::with_capacity(self.events.len()),
+            context: parts.context.clone(),
+            tables: Vec::with_capacity(parts.tables.len()),
+            events: Vec::with_capacity(parts.events.len()),
             ..RowChanges::default()
         };
-        let mut tables = Vec::with_capacity(self.tables.len());
-        for table in &self.tables {
-            let in_table = |cause| (Some(table.name.clone()), cause);
-            let shape = lookup(&table.name).ok_or_else(|| in_table(DecodeCause::NoSuchTable))?;
-            tables.push(ready.of(table, Arc::clone(&shape)).map_err(in_table)?);
+        let mut tables = Vec::with_capacity(parts.tables.len());
+        for table in &parts.tables {
+            let shape = lookup(&table.name);
+            let shape = shape.ok_or_else(|| in_table(table, DecodeCause::NoSuchTable))?;
+            let known = ready.of(table, Arc::clone(&shape));
+            tables.push(known.map_err(|cause| in_table(table, cause))?);
             changes.tables.push(MappedTable {
                 map: table.map.clone(),
                 shape,
@@ -203,32 +181,30 @@ impl Parts {
         let lacking = shapes.filter(|shape| shape.without_transactions.is_some());
         let without_transactions: Vec<TableName> =
             lacking.map(|shape| shape.name.clone()).collect();
-        let barrier = |without_transactions| -> Result<(Body, usize), InTable> {
-            let barrier = read_barrier(events).map_err(|cause| -> InTable { (None, cause) })?;
-            let barrier = Barrier {
-                context: Some(self.context),
-                without_transactions,
-                ..barrier
-            };
-            Ok((Body::Barrier(barrier), 0))
-        };
-        if !without_transactions.is_empty() {
-            return barrier(without_transactions);
-        }
-        for part in &self.events {
+        let mut fits = without_transactions.is_empty();
+        let mut all = parts.events.iter();
+        while fits && let Some(part) = all.next() {
             let place = part.table as usize;
-            let (Some(table), Some(logged)) = (tables.get(place), self.tables.get(place)) else {
+            let (Some(table), Some(logged)) = (tables.get(place), parts.tables.get(place)) else {
                 continue;
             };
             let row_keys = &mut ready.row_keys;
-            let fits = split(part, table, &mut changes, row_keys, max_key_bytes);
-            let fits = fits.map_err(|cause| (Some(logged.name.clone()), cause))?;
-            if !fits {
-                return barrier(Vec::new());
-            }
+            let split = split(part, table, &mut changes, row_keys, self.max_key_bytes);
+            fits = split.map_err(|cause| in_table(logged, cause))?;
         }
-        let more = bytes_of(&changes);
-        Ok((Body::Rows(changes), more))
+        if fits {
+            transaction.bytes += bytes_of(&changes);
+            transaction.body = Body::Rows(changes);
+            return Ok(transaction);
+        }
+        let barrier = read_barrier(self.events);
+        let barrier = barrier.map_err(|cause| DecodeFailure::new(gtid, None, cause))?;
+        transaction.body = Body::Barrier(Barrier {
+            context: Some(parts.context),
+            without_transactions,
+            ..barrier
+        });
+        Ok(transaction)
     }
 }
 
@@ -496,11 +472,10 @@ impl BarrierParts {
 
 /// The statement that the server generates from an XA_PREPARE event.
 fn second_phase(prepare: &XaPrepare<'_>) -> String {
-    let hex = |bytes: &[u8]| -> String {
-        let digits = bytes.iter().map(|byte| format!("{byte:02x}"));
-        digits.collect()
-    };
-    let (global, branch) = (hex(&prepare.global_id), hex(&prepare.branch));
+    let (global, branch) = (
+        hex::encode(&prepare.global_id),
+        hex::encode(&prepare.branch),
+    );
     let id = format!("X'{global}',X'{branch}',{}", prepare.format_id);
     match prepare.one_phase {
         true => format!("XA COMMIT {id} ONE PHASE"),

@@ -15,7 +15,7 @@ use binlog_format::framing::FramedTransaction;
 use serde::Serialize;
 
 use crate::decode::{DecodeCause, DecodeFailure, Decoder};
-use crate::log_parallelism::writesets::{GroupCounts, PrimaryKey, Writesets, shape_of};
+use crate::log_parallelism::writesets::{GroupCounts, Writesets, shape_of};
 pub use crate::log_parallelism::writesets::{GroupSize, Groups};
 use crate::schema::{TableName, TableShape};
 use crate::transaction::{Body, Transaction};
@@ -111,16 +111,15 @@ impl Analysis {
         let parsed = self.decoder.parse(framed)?;
         let mut shapes: HashMap<TableName, Arc<TableShape>> = HashMap::new();
         for table in parsed.logged_tables() {
-            let (shape, primary_key) = shape_of(table).map_err(|error| {
+            let (shape, is_full) = shape_of(table).map_err(|error| {
                 let (gtid, table) = (parsed.transaction.gtid, table.name.clone());
                 DecodeFailure::new(gtid, Some(table), DecodeCause::Unreadable(error))
             })?;
-            let named = match primary_key {
-                PrimaryKey::Logged => None,
-                PrimaryKey::None => Some(&mut self.without_primary_key),
-                PrimaryKey::Unknown => Some(&mut self.unknown_primary_key),
-            };
-            if let Some(named) = named {
+            if shape.primary_key.is_none() {
+                let named = match is_full {
+                    true => &mut self.without_primary_key,
+                    false => &mut self.unknown_primary_key,
+                };
                 named.insert(table.name.clone());
             }
             shapes.insert(table.name.clone(), Arc::new(shape));
@@ -129,7 +128,8 @@ impl Analysis {
     }
 
     /// The report on all transactions so far.
-    pub fn report(&self) -> Report {
+    pub fn report(mut self) -> Report {
+        self.clock.close_group();
         let end = self.writesets.end;
         let chains = [
             ("serial", self.writes),
@@ -147,7 +147,7 @@ impl Analysis {
             transactions: self.transactions,
             barriers: self.barriers,
             row_writes: self.writes,
-            by_log: self.clock.groups().table(),
+            by_log: self.clock.counts.table(),
             by_writesets: self.writesets.groups().table(),
             chains: chains.map(chain).into(),
             tables_without_primary_key: names(&self.without_primary_key),
@@ -209,13 +209,6 @@ impl ClockedLog {
         self.counts.add(self.size);
         self.size = 0;
     }
-
-    /// The groups, the open one included.
-    fn groups(&self) -> GroupCounts {
-        let mut counts = self.counts.clone();
-        counts.add(self.size);
-        counts
-    }
 }
 
 #[cfg(test)]
@@ -231,11 +224,12 @@ mod tests {
             };
             log.add(clock, 10);
         }
+        log.close_group();
         log
     }
 
     fn sizes(log: &ClockedLog) -> Vec<(u64, u64)> {
-        let sizes = log.groups().table().sizes;
+        let sizes = log.counts.table().sizes;
         sizes.iter().map(|size| (size.size, size.groups)).collect()
     }
 
@@ -251,7 +245,7 @@ mod tests {
             (1784, 1791),
         ]);
         assert_eq!(sizes(&log), [(1, 1), (2, 1), (3, 1)]);
-        assert_eq!(log.groups().table().average_size, 2.0);
+        assert_eq!(log.counts.table().average_size, 2.0);
         assert_eq!(log.end, 30);
     }
 

@@ -196,28 +196,13 @@ impl Use {
 
 // A table's shape, as far as the log alone shows it.
 
-/// The primary key in a table map.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PrimaryKey {
-    /// It has one, and the log names it.
-    Logged,
-    /// The log shows that the table has none.
-    None,
-    /// Missing in the log.
-    Unknown,
-}
-
-/// The shape of a table by its table map. Unique and foreign keys are not in the log.
-pub(super) fn shape_of(table: &LoggedTable) -> Result<(TableShape, PrimaryKey), DecodeError> {
+/// The shape of a table by its table map, and whether the log would show a primary key of it. Unique and foreign keys are not in the
+/// log.
+pub(super) fn shape_of(table: &LoggedTable) -> Result<(TableShape, bool), DecodeError> {
     let map = TableMap::decode(EventRef::new(&table.map)?)?;
     let columns = Columns::of(&map)?;
     let metadata = TableMetadata::decode(&map, &columns)?;
     let parts = metadata.primary_key.clone();
-    let known = match (parts.is_empty(), metadata.is_full()) {
-        (false, _) => PrimaryKey::Logged,
-        (true, true) => PrimaryKey::None,
-        (true, false) => PrimaryKey::Unknown,
-    };
     let column_shapes = columns.iter().enumerate().map(|(at, column)| ColumnShape {
         name: match metadata.name(at) {
             Some(name) => String::from_utf8_lossy(name).into(),
@@ -226,16 +211,16 @@ pub(super) fn shape_of(table: &LoggedTable) -> Result<(TableShape, PrimaryKey), 
         fold: Fold::of_logged(column, metadata.collation(at)),
     });
     let shape = TableShape {
-        primary_key: (known == PrimaryKey::Logged).then_some(KeyShape { parts }),
+        primary_key: (!parts.is_empty()).then_some(KeyShape { parts }),
         ..TableShape::new(table.name.clone(), column_shapes.collect())
     };
-    Ok((shape, known))
+    Ok((shape, metadata.is_full()))
 }
 
 // The sizes of transaction groups.
 
 /// The number of groups of each size.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(super) struct GroupCounts(BTreeMap<u64, u64>);
 
 /// Groups of transactions that could proceed at the same moment.

@@ -85,11 +85,7 @@ impl MysqlSession {
             BarrierEnd::Commit | BarrierEnd::Rollback | BarrierEnd::Xa(_) => Vec::new(),
         };
         // A query after SET gtid_next would use up the GTID where no BEGIN follows.
-        let unknown = self.unknown_collations(barrier)?;
-        if !unknown.is_empty() {
-            self.run(prepare.drain(..)).await?;
-            self.learn_collations(unknown).await?;
-        }
+        self.learn_collations(barrier, &mut prepare).await?;
         prepare.push(begin(transaction));
         if matches!(barrier.end, BarrierEnd::Commit | BarrierEnd::Rollback) {
             prepare.push(b"BEGIN".to_vec());
@@ -251,9 +247,13 @@ impl MysqlSession {
         })
     }
 
-    /// The collations of the barrier's user variables whose names were not queried yet.
-    fn unknown_collations(&self, barrier: &Barrier) -> Result<Vec<u32>, WriteError> {
-        let mut unknown = Vec::new();
+    /// Queries the character sets and names of the collations of the barrier's user variables, after running `prepare`. They are
+    /// constant while the server runs.
+    async fn learn_collations(
+        &mut self,
+        barrier: &Barrier,
+        prepare: &mut Vec<Vec<u8>>,
+    ) -> Result<(), WriteError> {
         for event in statements(barrier).flat_map(|statement| &statement.variables) {
             let event = EventRef::new(event).map_err(unreadable)?;
             if event.event_type() != EventType::UserVar {
@@ -261,17 +261,13 @@ impl MysqlSession {
             }
             let value = UserVar::decode(event).map_err(unreadable)?.value;
             let number = value.map(|value| value.collation);
-            unknown.extend(number.filter(|number| !self.collations.contains_key(number)));
-        }
-        Ok(unknown)
-    }
-
-    /// Queries the character sets and names of collations. They are constant while the server runs.
-    async fn learn_collations(&mut self, numbers: Vec<u32>) -> Result<(), WriteError> {
-        for number in numbers {
+            let Some(number) = number.filter(|number| !self.collations.contains_key(number)) else {
+                continue;
+            };
             let query = format!(
                 "SELECT character_set_name, collation_name FROM information_schema.collations WHERE id = {number}"
             );
+            self.run(prepare.drain(..)).await?;
             let answer = self.connection.query(query).await.map_err(link_error)?;
             let row = answer.first();
             let names = row.and_then(|row| Some((row.text_at(0)?.into(), row.text_at(1)?.into())));

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use binlog_format::events::shown_statement;
-use mysql_link::{Connection, LinkError, QueryResult};
+use mysql_link::{Connection, LinkError};
 
 use crate::backend::SessionId;
 use crate::mysql::options::MysqlOptions;
@@ -61,7 +61,7 @@ async fn holders(options: &MysqlOptions, waiting: SessionId) -> Result<Vec<Strin
     Ok(holders.map(str::to_owned).collect())
 }
 
-// The holders of row locks that a session waits for. Pure except for the query.
+// The holders of row locks that a session waits for.
 
 /// The sessions that block another one by InnoDB's row locks.
 pub(super) fn blockers_query(waiting: SessionId) -> String {
@@ -72,11 +72,4 @@ pub(super) fn blockers_query(waiting: SessionId) -> String {
          WHERE waiter.processlist_id = {}",
         waiting.0
     )
-}
-
-/// Reads the session ids from the answer to the query above.
-pub(super) fn read_blockers(answer: &QueryResult) -> Vec<SessionId> {
-    let ids = answer.rows.iter();
-    let ids = ids.filter_map(|row| row.text_at(0)?.parse().ok());
-    ids.map(SessionId).collect()
 }

@@ -5,8 +5,7 @@
 //! again: of each named table, and of the tables that refer to it (their keys contain the names of renamed columns and tables).
 //! A table that a new key refers to needs no reread: the key belongs to its child.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use mysql_link::Row;
 
@@ -17,19 +16,19 @@ use crate::transaction::{Changed, SchemaChange};
 /// For more tables than this, all keys are read instead of those of single tables.
 const MOST_AT_ONCE: usize = 256;
 
-/// The known foreign keys, and which must be read before they are used. About 400 bytes for each.
+/// The known foreign keys, and which must be read before they are used. About 600 bytes for each.
 #[derive(Debug, Default)]
 pub(super) struct ForeignKeys {
-    of: HashMap<Arc<TableName>, Vec<ForeignKey>>,
+    of: BTreeMap<TableName, Vec<ForeignKey>>,
     /// The tables that refer to each table, which may not exist.
-    children: HashMap<Arc<TableName>, Vec<Arc<TableName>>>,
+    children: HashMap<TableName, Vec<TableName>>,
     unread: Unread,
 }
 
 /// A foreign key, without the table that has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ForeignKey {
-    pub(super) parent: Arc<TableName>,
+    pub(super) parent: TableName,
     /// Its columns in order, with the parent's.
     pub(super) columns: Box<[(Box<str>, Box<str>)]>,
     /// True if the server itself changes rows of the table when one of the parent changes or goes.
@@ -145,37 +144,35 @@ impl ForeignKeys {
     /// Adds the answers for the unread keys.
     pub(super) fn take(&mut self, mut columns: Vec<KeyColumn>, cascading: &HashSet<KeyName>) {
         match std::mem::replace(&mut self.unread, Unread::nothing()) {
-            Unread::All => {
-                self.of.clear();
-                self.children.clear();
-            }
-            Unread::Of { tables, schemas } => {
-                let is_read =
-                    |name: &TableName| tables.contains(name) || schemas.contains(&name.schema);
-                let gone = self.of.keys().filter(|name| is_read(name));
-                for name in gone.cloned().collect::<Vec<_>>() {
-                    self.remove(&name);
-                }
-            }
+            Unread::All => self.of.clear(),
+            Unread::Of { tables, schemas } => self
+                .of
+                .retain(|name, _| !tables.contains(name) && !schemas.contains(&name.schema)),
         }
         columns.sort_by(|one, other| (&one.key, one.place).cmp(&(&other.key, other.place)));
         for of_table in columns.chunk_by(|one, other| one.key.table == other.key.table) {
-            self.remove(&of_table[0].key.table);
-            for of_key in of_table.chunk_by(|one, other| one.key == other.key) {
+            let keys = of_table.chunk_by(|one, other| one.key == other.key);
+            let keys = keys.map(|of_key| {
                 let KeyColumn { key, parent, .. } = &of_key[0];
-                let (child, parent) = (self.shared(&key.table), self.shared(parent));
-                let children = self.children.entry(Arc::clone(&parent)).or_default();
-                // Keys of one table are consecutive.
-                if children.last() != Some(&child) {
-                    children.push(Arc::clone(&child));
-                }
                 let pairs = of_key.iter();
                 let pairs = pairs.map(|pair| (pair.column.clone(), pair.referenced.clone()));
-                self.of.entry(child).or_default().push(ForeignKey {
-                    parent,
+                ForeignKey {
+                    parent: parent.clone(),
                     columns: pairs.collect(),
                     cascades: cascading.contains(key),
-                });
+                }
+            });
+            let child = of_table[0].key.table.clone();
+            self.of.insert(child, keys.collect());
+        }
+        self.children.clear();
+        for (child, keys) in &self.of {
+            for key in keys {
+                let children = self.children.entry(key.parent.clone()).or_default();
+                // Keys of one table are consecutive.
+                if children.last() != Some(child) {
+                    children.push(child.clone());
+                }
             }
         }
     }
@@ -196,7 +193,7 @@ impl ForeignKeys {
         };
         for (name, keys) in &self.of {
             if is_changed(name) || keys.iter().any(|key| is_changed(&key.parent)) {
-                tables.insert((**name).clone());
+                tables.insert(name.clone());
             }
         }
         for changed in changed {
@@ -220,8 +217,8 @@ impl ForeignKeys {
     pub(super) fn to(&self, table: &TableName) -> impl Iterator<Item = (&TableName, &ForeignKey)> {
         let children = self.children.get(table).into_iter().flatten();
         children.flat_map(|child| {
-            let keys = self.of(child).iter().filter(|key| *key.parent == *table);
-            keys.map(|key| (&**child, key))
+            let keys = self.of(child).iter().filter(|key| key.parent == *table);
+            keys.map(move |key| (child, key))
         })
     }
 
@@ -238,24 +235,6 @@ impl ForeignKeys {
             }
         }
         reached
-    }
-
-    fn remove(&mut self, child: &TableName) {
-        for key in self.of.remove(child).unwrap_or_default() {
-            if let Some(children) = self.children.get_mut(&key.parent) {
-                children.retain(|name| **name != *child);
-                if children.is_empty() {
-                    self.children.remove(&key.parent);
-                }
-            }
-        }
-    }
-
-    /// A name with a single allocation.
-    fn shared(&self, name: &TableName) -> Arc<TableName> {
-        let known = self.of.get_key_value(name).map(|(known, _)| known);
-        let known = known.or_else(|| self.children.get_key_value(name).map(|(known, _)| known));
-        known.map_or_else(|| Arc::new(name.clone()), Arc::clone)
     }
 }
 

@@ -7,6 +7,7 @@
 //! applier's own account.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use binlog_format::events::{Invoker, SessionContext};
 
@@ -28,10 +29,11 @@ pub(super) fn as_invoker<'a>(
     };
     let mut tokens = Tokens::of(statement, context);
     let first = tokens.next()?;
+    let first = first.as_ref();
     if first.is_some_and(|first| first.kind == Kind::Executable) {
         return Err("begins with a comment that is executed");
     }
-    let word = |token: Option<Token>, words: &str| {
+    let word = |token: Option<&Token>, words: &str| {
         token.is_some_and(|token| token.is_one_of(statement, words))
     };
     // In statements about an object with a definer, everything after that is a body, which means its own session's account.
@@ -45,10 +47,7 @@ pub(super) fn as_invoker<'a>(
             _ if head.has_definer => Ok(statement.into()),
             (None, Some(alter), Object::Event) => {
                 let definer = [b" DEFINER=", account()?.as_slice()].concat();
-                let after = Place {
-                    start: alter.place.end,
-                    end: alter.place.end,
-                };
+                let after = alter.place.end..alter.place.end;
                 Ok(replaced(statement, &[after], &definer).into())
             }
             (None, Some(_), Object::Routine) => Ok(statement.into()),
@@ -60,8 +59,8 @@ pub(super) fn as_invoker<'a>(
     }
     let second = tokens.clone().next()?;
     let is_about_accounts = word(first, "GRANT REVOKE")
-        || word(first, "CREATE ALTER DROP RENAME") && word(second, "USER ROLE")
-        || word(first, "SET") && word(second, "PASSWORD DEFAULT");
+        || word(first, "CREATE ALTER DROP RENAME") && word(second.as_ref(), "USER ROLE")
+        || word(first, "SET") && word(second.as_ref(), "PASSWORD DEFAULT");
     let meant = meant(tokens)?;
     if meant.is_empty() {
         Ok(statement.into())
@@ -72,21 +71,8 @@ pub(super) fn as_invoker<'a>(
     }
 }
 
-/// A part of a statement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
-    start: usize,
-    end: usize,
-}
-
-impl Place {
-    fn text(self, statement: &[u8]) -> &[u8] {
-        statement.get(self.start..self.end).unwrap_or_default()
-    }
-}
-
 /// The statement with other text in some places, given in order.
-fn replaced(statement: &[u8], places: &[Place], by: &[u8]) -> Vec<u8> {
+fn replaced(statement: &[u8], places: &[Range<usize>], by: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(statement.len() + places.len() * by.len());
     let mut from = 0;
     for place in places {
@@ -133,14 +119,14 @@ fn mentions_current_user(text: &[u8]) -> bool {
 }
 
 /// The places that mean the account in the rest of a statement.
-fn meant(mut tokens: Tokens<'_>) -> Result<Vec<Place>, Unclear> {
+fn meant(mut tokens: Tokens<'_>) -> Result<Vec<Range<usize>>, Unclear> {
     let mut places = Vec::new();
     let mut before = None;
     while let Some(token) = tokens.next()? {
-        if token.kind == Kind::Executable && mentions_current_user(token.place.text(tokens.text)) {
+        if token.kind == Kind::Executable && mentions_current_user(token.text(tokens.text)) {
             return Err("has CURRENT_USER in a comment that is executed");
         }
-        places.extend(tokens.meant_by(token, before)?);
+        places.extend(tokens.meant_by(&token, before)?);
         before = Some(token.kind);
     }
     Ok(places)
@@ -157,12 +143,12 @@ enum Object {
 }
 
 /// The part between CREATE or ALTER and the name of an object that has a definer.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Head {
     object: Object,
     has_definer: bool,
     /// The place of CURRENT_USER as the definer.
-    meant: Option<Place>,
+    meant: Option<Range<usize>>,
 }
 
 impl Head {
@@ -177,7 +163,7 @@ impl Head {
                 Kind::Executable => return Err("has a comment that is executed before its object"),
                 Kind::Symbol(b'=') => has_definer |= after_definer,
                 Kind::Word if is(CURRENT_USER) => {
-                    meant = tokens.meant_by(token, before)?.or(meant);
+                    meant = tokens.meant_by(&token, before)?.or(meant);
                 }
                 Kind::Symbol(_) | Kind::Quoted => {}
                 Kind::Word if is_part => {}
@@ -219,16 +205,20 @@ enum Kind {
     Executable,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Token {
     kind: Kind,
-    place: Place,
+    place: Range<usize>,
 }
 
 impl Token {
+    fn text<'a>(&self, statement: &'a [u8]) -> &'a [u8] {
+        statement.get(self.place.clone()).unwrap_or_default()
+    }
+
     /// Whether it is one of these words, which are separated by spaces.
     fn is_one_of(&self, text: &[u8], words: &str) -> bool {
-        let own = self.place.text(text);
+        let own = self.text(text);
         let mut words = words.split(' ');
         self.kind == Kind::Word && words.any(|word| own.eq_ignore_ascii_case(word.as_bytes()))
     }
@@ -286,15 +276,13 @@ impl<'a> Tokens<'a> {
                 }
                 [symbol, ..] => (Kind::Symbol(*symbol), 1),
             };
-            let place = Place {
-                start: self.at,
-                end: self.at + length,
-            };
-            if self.hides_ascii && !place.text(self.text).is_ascii() {
+            let place = self.at..self.at + length;
+            self.at = place.end;
+            let token = Token { kind, place };
+            if self.hides_ascii && !token.text(self.text).is_ascii() {
                 return Err("is in a character set whose characters may look like quotes");
             }
-            self.at = place.end;
-            return Ok(Some(Token { kind, place }));
+            return Ok(Some(token));
         }
     }
 
@@ -317,12 +305,16 @@ impl<'a> Tokens<'a> {
 
     /// The place of CURRENT_USER or CURRENT_USER(), if `token`, read last, is that and no part of a name: after a
     /// point or an `@` it is one.
-    fn meant_by(&mut self, token: Token, before: Option<Kind>) -> Result<Option<Place>, Unclear> {
+    fn meant_by(
+        &mut self,
+        token: &Token,
+        before: Option<Kind>,
+    ) -> Result<Option<Range<usize>>, Unclear> {
         let is_part = matches!(before, Some(Kind::Symbol(b'.' | b'@')));
         if is_part || !token.is_one_of(self.text, CURRENT_USER) {
             return Ok(None);
         }
-        let mut place = token.place;
+        let mut place = token.place.clone();
         let mut ahead = self.clone();
         let is = |token: Option<Token>, symbol| {
             token.is_some_and(|token| token.kind == Kind::Symbol(symbol))

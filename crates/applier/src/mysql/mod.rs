@@ -36,8 +36,8 @@ use spilling_bytes::long_work;
 
 use crate::backend::{Backend, BackendError, SessionId};
 use crate::locked;
-use crate::mysql::blockers::{blockers_query, read_blockers};
-use crate::mysql::checkpoint::{Checkpoint, RIGHTS, TABLE};
+use crate::mysql::blockers::blockers_query;
+use crate::mysql::checkpoint::{Begun, Checkpoint, RIGHTS, TABLE};
 use crate::mysql::foreign_keys::{ForeignKeys, cascading, key_columns};
 use crate::mysql::options::{
     FOR_ROWS, Grants, INVISIBLE_PRIMARY_KEYS_FROM, grant_statement, lacking_proxy, settings,
@@ -50,7 +50,7 @@ use crate::mysql::publishing::{
     restore_filters, take_over,
 };
 pub use crate::mysql::session::MysqlSession;
-use crate::mysql::shared::Shared;
+use crate::mysql::shared::{PacketRoom, Shared};
 use crate::mysql::table_shape::ShapeQuery;
 use crate::schema::{TableName, TableShape};
 use crate::transaction::SchemaChange;
@@ -85,7 +85,13 @@ impl MysqlBackend {
     /// A missing privilege or a wrong setting, with the statement that fixes it.
     pub async fn connect(options: MysqlOptions) -> Result<Self, BackendError> {
         let mut backend = Self {
-            shared: Arc::new(Shared::new(options)),
+            shared: Arc::new(Shared {
+                options,
+                checkpoint: None,
+                room: PacketRoom::default(),
+                more_time: Mutex::default(),
+                for_good: Begun::default(),
+            }),
             questions: tokio::sync::Mutex::default(),
             locks: tokio::sync::Mutex::default(),
             foreign_keys: Mutex::default(),
@@ -414,23 +420,21 @@ impl Backend for MysqlBackend {
         locked(&self.foreign_keys).forget(change);
     }
 
-    async fn blockers(&self, waiting: SessionId) -> Result<Vec<SessionId>, BackendError> {
+    async fn blockers(&self, waiting: SessionId) -> Result<Option<Vec<SessionId>>, BackendError> {
         let query = blockers_query(waiting);
-        let all = || self.shared.open.but(waiting);
-        let blockers = match ask(&self.locks, self.options(), &query).await {
-            // Without the privilege, every other session is a candidate.
-            Err(error) if is_denied(&error) => return Ok(all()),
-            answer => read_blockers(&answer.map_err(backend_error)?),
+        let answer = match ask(&self.locks, self.options(), &query).await {
+            Err(error) if is_denied(&error) => return Ok(None),
+            answer => answer.map_err(backend_error)?,
         };
+        let ids = answer.values().filter_map(|id| id.parse().ok());
+        let blockers: Vec<SessionId> = ids.map(SessionId).collect();
         if !blockers.is_empty() {
-            return Ok(blockers);
+            return Ok(Some(blockers));
         }
         // With `performance_schema = OFF` its tables exist, and are empty.
         let shown = "SELECT @@GLOBAL.performance_schema";
         let shown = ask(&self.locks, self.options(), shown).await;
-        match shown.map_err(backend_error)?.value() {
-            Some("0") => Ok(all()),
-            _ => Ok(blockers),
-        }
+        let is_off = shown.map_err(backend_error)?.value() == Some("0");
+        Ok((!is_off).then_some(blockers))
     }
 }

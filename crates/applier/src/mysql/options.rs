@@ -1,5 +1,6 @@
 //! Options for applying to a MySQL, and the settings of its sessions.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
@@ -55,13 +56,13 @@ impl MysqlOptions {
 /// Privileges on any object, without distinguishing which.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Grants {
-    held: Vec<String>,
+    held: BTreeSet<String>,
 }
 
 impl Grants {
     /// Reads the lines of SHOW GRANTS.
     pub(super) fn parse<'a>(lines: impl IntoIterator<Item = &'a str>) -> Self {
-        let mut held = Vec::new();
+        let mut held = BTreeSet::new();
         for line in lines {
             let rest = line.strip_prefix("GRANT ");
             if let Some((list, _)) = rest.and_then(|rest| rest.split_once(" ON ")) {
@@ -73,13 +74,10 @@ impl Grants {
 
     /// Those privileges that it has on no object.
     pub(super) fn lacks<'a>(&self, wanted: &[&'a str]) -> Vec<&'a str> {
-        let all = ["ALL PRIVILEGES", "ALL"].iter().any(|all| self.has(all));
-        let missing = wanted.iter().filter(|one| !all && !self.has(one));
+        let has = |privilege: &str| self.held.contains(privilege);
+        let all = has("ALL PRIVILEGES") || has("ALL");
+        let missing = wanted.iter().filter(|one| !all && !has(one));
         missing.copied().collect()
-    }
-
-    fn has(&self, privilege: &str) -> bool {
-        self.held.iter().any(|held| held == privilege)
     }
 }
 
@@ -170,11 +168,9 @@ pub(super) fn again(
     options: &MysqlOptions,
 ) -> Vec<String> {
     let lock_wait = options.lock_wait_seconds();
-    let has_replica_names = version >= ServerVersion::SOURCE_REPLICA_NAMES;
-    let replica = if has_replica_names {
-        "replica"
-    } else {
-        "slave"
+    let replica = match version >= ServerVersion::SOURCE_REPLICA_NAMES {
+        true => "replica",
+        false => "slave",
     };
     let mut set = format!(
         "SET pseudo_{replica}_mode=1,rbr_exec_mode=STRICT,autocommit=0,completion_type=0,transaction_isolation='READ-COMMITTED',\

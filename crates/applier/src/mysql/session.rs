@@ -12,6 +12,7 @@ use mysql_link::{Connection, LinkError, Ran, ServerError, Statements};
 
 use crate::backend::{Session, SessionId, Then, Turn, WriteError};
 use crate::batch::{Batch, Commits};
+use crate::locked;
 use crate::mysql::checkpoint::{Checkpoint, OUT_OF_RANGE, TABLE, Whose, names};
 use crate::mysql::outcome::{Failing, failing, link_error, lost, refused_by_us, write_error};
 use crate::mysql::publishing::PUBLISHED_WITHIN;
@@ -19,7 +20,7 @@ use crate::mysql::row_run::{
     append_binlog, append_run, context_of, events_within, first_run, image_bytes, single_row,
     statement_bytes, statement_pieces,
 };
-use crate::mysql::shared::{LARGEST, Shared, no_packet};
+use crate::mysql::shared::{LARGEST, Shared, limit_of_retry, no_packet};
 use crate::mysql::statement_context::rows_statement;
 use crate::schema::TableName;
 use crate::transaction::{Body, RowContext, Transaction};
@@ -85,7 +86,6 @@ impl MysqlSession {
         with_room: bool,
         shared: Arc<Shared>,
     ) -> Self {
-        shared.open.add(SessionId(u64::from(connection.id())));
         Self {
             connection,
             script: Script::default(),
@@ -115,8 +115,8 @@ impl MysqlSession {
 
     /// Rows follow of the batch or barrier that begins with this transaction.
     pub(super) fn rows_begin(&mut self, first: &Transaction) {
-        let usual = self.shared.options.rows_limit;
-        self.rows_limit = self.shared.patience.limit(first.gtid, usual);
+        let more_time = locked(&self.shared.more_time).get(&first.gtid).copied();
+        self.rows_limit = more_time.unwrap_or(self.shared.options.rows_limit);
         self.ran_out = false;
     }
 
@@ -128,10 +128,11 @@ impl MysqlSession {
         tables: impl FnOnce() -> Vec<TableName>,
     ) {
         if is_done {
-            self.shared.patience.done(first.gtid);
+            locked(&self.shared.more_time).remove(&first.gtid);
         } else if self.ran_out {
             let limit = self.rows_limit;
-            let next = self.shared.patience.ran_out(first.gtid, limit);
+            let next = limit_of_retry(limit);
+            locked(&self.shared.more_time).insert(first.gtid, next);
             tracing::warn!(
                 gtid = %first.gtid,
                 tables = names(&tables()),
@@ -479,12 +480,6 @@ impl Session for MysqlSession {
 
     async fn roll_back(&mut self) -> Result<(), WriteError> {
         self.rolled_back().await
-    }
-}
-
-impl Drop for MysqlSession {
-    fn drop(&mut self) {
-        self.shared.open.remove(self.id());
     }
 }
 

@@ -8,8 +8,6 @@ use std::time::Duration;
 use binlog_format::gtid::Gtid;
 use mysql_link::{ConnectOptions, Connection, LinkError, ServerError, server_code};
 
-use crate::backend::SessionId;
-use crate::locked;
 use crate::mysql::checkpoint::{Begun, Checkpoint};
 use crate::mysql::options::{MysqlOptions, STATEMENT_LIMIT};
 
@@ -17,54 +15,14 @@ use crate::mysql::options::{MysqlOptions, STATEMENT_LIMIT};
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) options: MysqlOptions,
-    pub(super) open: OpenSessions,
     /// Where transactions commit as one.
     pub(super) checkpoint: Option<Arc<Checkpoint>>,
     /// For rows that are larger than the target's packets.
     pub(super) room: PacketRoom,
-    /// For rows that exceed their time limit.
-    pub(super) patience: Patience,
+    /// The time limits of batches and barriers whose rows have exceeded theirs, by their first transactions, until they are done.
+    pub(super) more_time: Mutex<BTreeMap<Gtid, Duration>>,
     /// For rows that a rollback does not remove.
     pub(super) for_good: Begun,
-}
-
-impl Shared {
-    pub(super) fn new(options: MysqlOptions) -> Self {
-        Self {
-            options,
-            open: OpenSessions::default(),
-            checkpoint: None,
-            room: PacketRoom::default(),
-            patience: Patience::default(),
-            for_good: Begun::default(),
-        }
-    }
-}
-
-/// The ids of open sessions, some more than once: a restarted target reuses ids
-/// of sessions that were lost with it and are not all dropped yet.
-#[derive(Debug, Default)]
-pub(super) struct OpenSessions {
-    ids: Mutex<Vec<SessionId>>,
-}
-
-impl OpenSessions {
-    pub(super) fn add(&self, id: SessionId) {
-        locked(&self.ids).push(id);
-    }
-
-    pub(super) fn remove(&self, id: SessionId) {
-        let mut ids = locked(&self.ids);
-        if let Some(place) = ids.iter().position(|one| *one == id) {
-            ids.swap_remove(place);
-        }
-    }
-
-    /// All except one.
-    pub(super) fn but(&self, one: SessionId) -> Vec<SessionId> {
-        let ids = locked(&self.ids);
-        ids.iter().copied().filter(|id| *id != one).collect()
-    }
 }
 
 // Time limits for packets of rows that exceeded them before.
@@ -72,29 +30,9 @@ impl OpenSessions {
 // A packet that is given up is retried in another session, and would fail indefinitely where the target needs longer than the
 // limit: a large table without a primary key is searched for each row. So a batch gets twice the time with each attempt.
 
-/// The limits of abandoned batches and barriers, by their first transactions, until they are done.
-#[derive(Debug, Default)]
-pub(super) struct Patience {
-    limits: Mutex<BTreeMap<Gtid, Duration>>,
-}
-
-impl Patience {
-    /// Time limit for a packet of the batch that begins with this transaction; `usual` if it was not abandoned before.
-    pub(super) fn limit(&self, first: Gtid, usual: Duration) -> Duration {
-        locked(&self.limits).get(&first).copied().unwrap_or(usual)
-    }
-
-    /// A packet of it was abandoned after `limit`: returns the limit of its retry, at most that of a statement.
-    pub(super) fn ran_out(&self, first: Gtid, limit: Duration) -> Duration {
-        let next = limit.saturating_mul(2).min(STATEMENT_LIMIT).max(limit);
-        locked(&self.limits).insert(first, next);
-        next
-    }
-
-    /// It is done.
-    pub(super) fn done(&self, first: Gtid) {
-        locked(&self.limits).remove(&first);
-    }
+/// The limit of the retry of a packet that was abandoned after `limit`: at most that of a statement.
+pub(super) fn limit_of_retry(limit: Duration) -> Duration {
+    limit.saturating_mul(2).min(STATEMENT_LIMIT).max(limit)
 }
 
 // Packets for rows that are larger than the target's `max_allowed_packet`.
@@ -174,47 +112,18 @@ fn set_statement(bytes: usize) -> String {
 }
 
 #[cfg(test)]
-mod open_sessions_tests {
-    use super::*;
-
-    #[test]
-    fn a_reused_session_id_stays_open_when_the_lost_session_is_dropped() {
-        let open = OpenSessions::default();
-        let (first, second) = (SessionId(12), SessionId(13));
-        open.add(first);
-        open.add(second);
-        // The target was restarted: another worker's new session has the first one's id.
-        open.add(first);
-        open.remove(first);
-        assert_eq!(open.but(second), [first]);
-        open.remove(first);
-        assert!(open.but(second).is_empty());
-        open.remove(first);
-        assert_eq!(open.but(first), [second]);
-    }
-}
-
-#[cfg(test)]
-mod patience_tests {
+mod tests {
     use super::*;
 
     #[test]
     fn each_retry_gets_twice_the_time_up_to_a_bound() {
-        let gtid = |gno: u32| format!("3e11fa47-71ca-11e1-9e33-c80aa9429562:{gno}");
-        let [slow, other] = [1, 2].map(|gno| gtid(gno).parse::<Gtid>().unwrap());
         let hours = |hours: u64| Duration::from_secs(hours * 3600);
-        let patience = Patience::default();
-        let mut limits = Vec::new();
-        for _ in 0..5 {
-            let limit = patience.limit(slow, hours(4));
-            limits.push(limit.as_secs() / 3600);
-            patience.ran_out(slow, limit);
+        let mut limits = vec![hours(4)];
+        for at in 0..4 {
+            limits.push(limit_of_retry(limits[at]));
         }
-        assert_eq!(limits, [4, 8, 16, 24, 24]);
-        assert_eq!(patience.limit(other, hours(4)), hours(4));
-        patience.done(slow);
-        assert_eq!(patience.limit(slow, hours(4)), hours(4));
+        assert_eq!(limits, [4, 8, 16, 24, 24].map(hours));
         // A limit above the bound stays.
-        assert_eq!(patience.ran_out(slow, hours(30)), hours(30));
+        assert_eq!(limit_of_retry(hours(30)), hours(30));
     }
 }

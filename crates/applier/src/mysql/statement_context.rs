@@ -232,8 +232,7 @@ pub(super) fn append_name(name: &[u8], out: &mut Vec<u8>) {
 
 /// Bytes as a hexadecimal literal, which every `sql_mode` reads the same way.
 fn hex_literal(bytes: &[u8]) -> String {
-    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("X'{digits}'")
+    format!("X'{}'", hex::encode(bytes))
 }
 
 /// A text in UTF-8 as a literal.

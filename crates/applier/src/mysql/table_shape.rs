@@ -152,7 +152,7 @@ fn read_shape(
         let referenced = key.columns.iter().map(|(_, referenced)| referenced);
         Some(ParentShape {
             columns: columns.collect::<Option<_>>()?,
-            table: (*key.parent).clone(),
+            table: key.parent.clone(),
             referenced: referenced.cloned().collect(),
         })
     });
@@ -196,11 +196,6 @@ pub(super) fn rolls_back(engine: &str) -> bool {
 /// Two names in hexadecimal with a point between them, because names may contain points.
 fn from_hex(text: &str) -> Option<TableName> {
     let (schema, table) = text.split_once('.')?;
-    let decoded = |hex: &str| {
-        let bytes: Option<Vec<u8>> = (0..hex.len() / 2)
-            .map(|at| u8::from_str_radix(hex.get(at * 2..at * 2 + 2)?, 16).ok())
-            .collect();
-        String::from_utf8(bytes?).ok()
-    };
+    let decoded = |name: &str| String::from_utf8(hex::decode(name).ok()?).ok();
     Some(TableName::new(&decoded(schema)?, &decoded(table)?))
 }

@@ -17,7 +17,7 @@ use crate::run::reader::{InFlight, Item, Reader};
 use crate::run::worker::{Event, Worker};
 use crate::run::{ApplyError, reach};
 use crate::source::Source;
-use crate::transaction::{Seq, Transaction};
+use crate::transaction::Seq;
 
 /// Transactions between reader and driver; they are in the window already.
 const ITEMS: usize = 64;
@@ -114,7 +114,7 @@ impl<B: Backend> Driver<B> {
         self.apply_control();
         loop {
             // One moment for both: otherwise no timer would cover a moment between them.
-            let now = self.now();
+            let now = self.began.elapsed();
             self.act(now);
             if let Some(ended) = self.end()? {
                 return Ok(ended);
@@ -156,11 +156,7 @@ impl<B: Backend> Driver<B> {
         }
     }
 
-    fn now(&self) -> Duration {
-        self.began.elapsed()
-    }
-
-    /// Executes the plan's orders.
+    /// Executes the plan's orders, and shows the progress.
     fn act(&mut self, now: Duration) {
         for (worker, order) in self.plan.orders(now) {
             let sent = self.orders.get(worker.0).map(|to| to.try_send(order));
@@ -179,7 +175,14 @@ impl<B: Backend> Driver<B> {
         {
             self.ask_blockers(worker, seq);
         }
-        self.show();
+        let (plan, progress) = (&self.plan, &self.handle.progress);
+        progress.waits(StageName::Scheduled, plan.first_waiting().map(Arc::as_ref));
+        progress.waits(StageName::Committed, plan.front().map(Arc::as_ref));
+        progress.count(|counts| {
+            counts.window_transactions = plan.depth as u64;
+            counts.retries = plan.retries;
+            counts.step_backs = plan.step_backs;
+        });
     }
 
     /// True if the run is over.
@@ -211,15 +214,24 @@ impl<B: Backend> Driver<B> {
             }
             Event::Reported(worker, report) => {
                 for transaction in self.plan.report(worker, report, self.began.elapsed()) {
-                    self.committed(&transaction);
+                    self.handle
+                        .progress
+                        .pass(StageName::Committed, &transaction);
+                    let in_flight = self.in_flight.remove(&transaction.seq);
+                    if let Some(done) = in_flight.and_then(|in_flight| in_flight.done) {
+                        // The reader may be gone.
+                        let _ = done.send(());
+                    }
                 }
             }
             Event::TurnTaken(seq) => self.plan.passing.taken(seq),
             Event::Failed(error) => return Err(error),
             Event::Blockers(seq, Ok(sessions)) => {
                 self.asks_blockers = false;
-                let workers = sessions.iter().filter_map(|one| self.sessions.get(one));
-                let workers: Vec<WorkerId> = workers.copied().collect();
+                let known = sessions.as_ref();
+                let workers = self.sessions.iter();
+                let workers = workers.filter(|(id, _)| known.is_none_or(|ids| ids.contains(id)));
+                let workers: Vec<WorkerId> = workers.map(|(_, worker)| *worker).collect();
                 self.plan.blocked_by(seq, &workers);
             }
             Event::Blockers(_, Err(error)) => {
@@ -228,15 +240,6 @@ impl<B: Backend> Driver<B> {
             }
         }
         Ok(())
-    }
-
-    fn committed(&mut self, transaction: &Transaction) {
-        self.handle.progress.pass(StageName::Committed, transaction);
-        let in_flight = self.in_flight.remove(&transaction.seq);
-        if let Some(done) = in_flight.and_then(|in_flight| in_flight.done) {
-            // The reader may be gone.
-            let _ = done.send(());
-        }
     }
 
     /// Processes an item of the reader, or its end.
@@ -258,7 +261,7 @@ impl<B: Backend> Driver<B> {
             return;
         }
         self.plan.set_paused(control.paused);
-        let now = self.now();
+        let now = self.began.elapsed();
         self.plan.set_rate(control.max_transactions_per_second, now);
     }
 
@@ -272,17 +275,6 @@ impl<B: Backend> Driver<B> {
         self.tasks.spawn(async move {
             let blockers = backend.blockers(session).await;
             let _ = answer.send(Event::Blockers(seq, blockers)).await;
-        });
-    }
-
-    fn show(&self) {
-        let (plan, progress) = (&self.plan, &self.handle.progress);
-        progress.waits(StageName::Scheduled, plan.first_waiting().map(Arc::as_ref));
-        progress.waits(StageName::Committed, plan.front().map(Arc::as_ref));
-        progress.count(|counts| {
-            counts.window_transactions = plan.depth as u64;
-            counts.retries = plan.retries;
-            counts.step_backs = plan.step_backs;
         });
     }
 

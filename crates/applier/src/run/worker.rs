@@ -20,8 +20,8 @@ pub(super) enum Event {
     Reported(WorkerId, Report),
     /// A worker cannot continue.
     Failed(ApplyError),
-    /// Sessions that block a batch.
-    Blockers(BatchSeq, Result<Vec<SessionId>, BackendError>),
+    /// Sessions that block a batch, as far as they are known.
+    Blockers(BatchSeq, Result<Option<Vec<SessionId>>, BackendError>),
 }
 
 pub(super) struct Worker<B> {

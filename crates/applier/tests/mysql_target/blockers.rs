@@ -47,22 +47,20 @@ async fn check_blockers(
             .await;
         (early, done)
     });
-    let mut blockers = Vec::new();
+    let mut blockers = None;
     for _ in 0..200 {
         blockers = backend.blockers(waiting).await?;
-        if blockers.contains(&holder) {
+        if blockers.as_ref().is_none_or(|all| all.contains(&holder)) {
             break;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     if aware {
-        assert_eq!(blockers, [holder]);
-        assert_eq!(backend.blockers(holder).await?, []);
+        assert_eq!(blockers, Some(vec![holder]));
+        assert_eq!(backend.blockers(holder).await?, Some(Vec::new()));
     } else {
         // Every session may be the one.
-        let mut others = vec![holder, bystander.id()];
-        others.sort();
-        assert_eq!(blockers, others);
+        assert_eq!(blockers, None);
     }
     // The blocking one rolls back, and the other continues.
     late.roll_back().await?;

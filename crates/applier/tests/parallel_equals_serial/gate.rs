@@ -350,12 +350,12 @@ impl Backend for GatedBackend {
         self.memory.tables(names).await
     }
 
-    async fn blockers(&self, waiting: SessionId) -> Result<Vec<SessionId>, BackendError> {
+    async fn blockers(&self, waiting: SessionId) -> Result<Option<Vec<SessionId>>, BackendError> {
         let inner = self.gate.inner.lock().unwrap();
         let owner = inner
             .blocked
             .get(&waiting)
             .and_then(|lock| inner.wide.get(lock));
-        Ok(owner.copied().into_iter().collect())
+        Ok(Some(owner.copied().into_iter().collect()))
     }
 }

@@ -63,7 +63,7 @@ impl Backend for Asked {
         self.changes.lock().unwrap().push((asked, change.clone()));
     }
 
-    async fn blockers(&self, waiting: SessionId) -> Result<Vec<SessionId>, BackendError> {
+    async fn blockers(&self, waiting: SessionId) -> Result<Option<Vec<SessionId>>, BackendError> {
         self.memory.blockers(waiting).await
     }
 }

@@ -5,22 +5,19 @@
 //! `sha256_password` and `mysql_native_password`. Clear text goes out over secure transports only,
 //! and only within the first two.
 
+use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
 
 use mysql_common::auth::plugins::{AuthProc, ChallengeResponsePlugin, Context, Response};
 use mysql_common::packets::AuthPlugin;
 use thiserror::Error;
+use x509_parser::prelude::FromDer;
+use x509_parser::public_key::RSAPublicKey;
+use x509_parser::x509::SubjectPublicKeyInfo;
 
-use crate::client::{ConnectOptions, PublicKeySource};
-
-/// Why an authentication cannot continue.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum AuthenticationError {
-    UnsupportedPlugin(String),
-    PublicKey(String),
-    Challenge(String),
-}
+use crate::client::{ConnectOptions, Endpoint, PublicKeySource};
+use crate::error::{LinkError, ProtocolError};
 
 /// What the transport already gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +29,8 @@ pub(crate) struct TransportSecurity {
 /// The plugin in use and what it needs.
 pub(crate) struct Authentication {
     pub(crate) plugin: AuthPlugin<'static>,
+    /// The server's address, for errors.
+    endpoint: Endpoint,
     procedure: AuthProc,
     secrets: Secrets,
     may_request_key: bool,
@@ -101,24 +100,26 @@ impl Authentication {
         security: TransportSecurity,
         offered: Option<AuthPlugin<'_>>,
         scramble: Vec<u8>,
-    ) -> Result<Self, AuthenticationError> {
+    ) -> Result<Self, LinkError> {
         let plugin = offered
             .and_then(supported)
             .unwrap_or(AuthPlugin::CachingSha2Password);
         let pinned_key = options.public_key.read();
-        let unusable = |error: PublicKeyError| AuthenticationError::PublicKey(error.to_string());
-        let pinned_key = pinned_key.map_err(unusable)?;
+        let endpoint = options.endpoint.clone();
+        let pinned_key = pinned_key
+            .map_err(|error| LinkError::PublicKey(endpoint.clone(), error.to_string()))?;
         let secrets = Secrets {
             password: options.password.reveal().as_bytes().to_vec(),
             scramble,
             security,
             pinned_key,
         };
-        let procedure = start(&plugin)?;
+        let procedure = start(&plugin, &endpoint)?;
         let may_request_key =
-            options.public_key == PublicKeySource::Request && options.endpoint.is_on_this_host();
+            options.public_key == PublicKeySource::Request && endpoint.is_on_this_host();
         Ok(Self {
             plugin,
+            endpoint,
             procedure,
             secrets,
             may_request_key,
@@ -126,7 +127,7 @@ impl Authentication {
     }
 
     /// The answer to the challenge at hand, which goes out with the handshake response.
-    pub(crate) fn first_answer(&mut self) -> Result<Vec<u8>, AuthenticationError> {
+    pub(crate) fn first_answer(&mut self) -> Result<Vec<u8>, LinkError> {
         let scramble = self.secrets.scramble.clone();
         Ok(self.run(&scramble)?.unwrap_or_default())
     }
@@ -136,38 +137,37 @@ impl Authentication {
         &mut self,
         plugin: AuthPlugin<'_>,
         scramble: &[u8],
-    ) -> Result<Vec<u8>, AuthenticationError> {
+    ) -> Result<Vec<u8>, LinkError> {
         let name = String::from_utf8_lossy(plugin.as_bytes()).into_owned();
-        self.plugin = supported(plugin).ok_or(AuthenticationError::UnsupportedPlugin(name))?;
-        self.procedure = start(&self.plugin)?;
+        self.plugin = supported(plugin)
+            .ok_or_else(|| LinkError::UnsupportedPlugin(self.endpoint.clone(), name))?;
+        self.procedure = start(&self.plugin, &self.endpoint)?;
         self.secrets.scramble = scramble.to_vec();
         self.first_answer()
     }
 
     /// The plugin's next step; `None` when there is nothing to send and the server continues.
-    pub(crate) fn answer(
-        &mut self,
-        challenge: &[u8],
-    ) -> Result<Option<Vec<u8>>, AuthenticationError> {
+    pub(crate) fn answer(&mut self, challenge: &[u8]) -> Result<Option<Vec<u8>>, LinkError> {
         if challenge.len() > 1 {
             check(challenge).map_err(|reason| {
-                AuthenticationError::PublicKey(format!(
-                    "the server sent a key that cannot be used: {reason}"
-                ))
+                let reason = format!("the server sent a key that cannot be used: {reason}");
+                LinkError::PublicKey(self.endpoint.clone(), reason)
             })?;
         }
         self.run(challenge)
     }
 
-    fn run(&mut self, challenge: &[u8]) -> Result<Option<Vec<u8>>, AuthenticationError> {
-        let response = self
-            .procedure
-            .run(&self.secrets, challenge)
-            .map_err(|error| AuthenticationError::Challenge(error.to_string()))?;
+    fn run(&mut self, challenge: &[u8]) -> Result<Option<Vec<u8>>, LinkError> {
+        let response = self.procedure.run(&self.secrets, challenge);
+        let response = response.map_err(|error| {
+            let error = ProtocolError::malformed("the server's challenge", error);
+            LinkError::Protocol(self.endpoint.clone(), error)
+        })?;
         match response {
             // A one-byte packet that expects another challenge requests the public key.
             Response::Next { packet: Some(packet) } if packet.len() == 1 && !self.may_request_key => {
-                Err(AuthenticationError::PublicKey(
+                Err(LinkError::PublicKey(
+                    self.endpoint.clone(),
                     "the password would go over a plain connection, no public key is pinned, and a server on another \
                      host is not asked for its key, since any host on the way could send its own: use TLS or the unix \
                      socket, or pin a copy of mysqld's public_key.pem (mysql.public_key_file)"
@@ -188,10 +188,10 @@ fn supported(plugin: AuthPlugin<'_>) -> Option<AuthPlugin<'static>> {
     }
 }
 
-fn start(plugin: &AuthPlugin<'_>) -> Result<AuthProc, AuthenticationError> {
+fn start(plugin: &AuthPlugin<'_>, endpoint: &Endpoint) -> Result<AuthProc, LinkError> {
     plugin
         .init()
-        .map_err(|error| AuthenticationError::UnsupportedPlugin(error.to_string()))
+        .map_err(|error| LinkError::UnsupportedPlugin(endpoint.clone(), error.to_string()))
 }
 
 // Checks an RSA public key before it is used. It may come from the network, and its user trusts its
@@ -200,20 +200,21 @@ fn start(plugin: &AuthPlugin<'_>) -> Result<AuthProc, AuthenticationError> {
 /// The smallest and largest modulus taken, in bytes. OAEP padding needs 42 bytes in addition to the password.
 const MODULUS_BYTES: std::ops::RangeInclusive<usize> = 128..=2048;
 
-const INTEGER: u8 = 0x02;
-const BIT_STRING: u8 = 0x03;
-const SEQUENCE: u8 = 0x30;
-
 /// Whether `pem` holds an RSA public key (PKCS#1 or PKCS#8) of a usable size.
 pub(crate) fn check(pem: &[u8]) -> Result<(), &'static str> {
     use mysql_common::crypto::der::{PubKeyFileType, pem_to_der};
 
     let (der, kind) = pem_to_der(pem).map_err(|_| "it is not a PEM public key")?;
     let key = match kind {
-        PubKeyFileType::Pkcs1 => &der[..],
-        PubKeyFileType::Pkcs8 => rsa_key_of_pkcs8(&der).ok_or("its PKCS#8 structure is damaged")?,
+        PubKeyFileType::Pkcs1 => Cow::Borrowed(&der[..]),
+        PubKeyFileType::Pkcs8 => {
+            let info = SubjectPublicKeyInfo::from_der(&der);
+            let (_, info) = info.map_err(|_| "its PKCS#8 structure is damaged")?;
+            info.subject_public_key.data
+        }
     };
-    let (modulus, exponent) = integers_of_pkcs1(key).ok_or("its RSA structure is damaged")?;
+    let key = RSAPublicKey::from_der(&key).map_err(|_| "its RSA structure is damaged")?;
+    let RSAPublicKey { modulus, exponent } = key.1;
     let modulus = without_leading_zeros(modulus);
     if !MODULUS_BYTES.contains(&modulus.len()) {
         return Err("its modulus is smaller than 1024 or larger than 16384 bits");
@@ -225,50 +226,6 @@ pub(crate) fn check(pem: &[u8]) -> Result<(), &'static str> {
     } else {
         Err("its numbers are not those of an RSA key")
     }
-}
-
-fn rsa_key_of_pkcs8(der: &[u8]) -> Option<&[u8]> {
-    let (fields, _) = element(der, SEQUENCE)?;
-    let (_, fields) = element(fields, SEQUENCE)?;
-    let (bits, _) = element(fields, BIT_STRING)?;
-    let (unused_bits, key) = bits.split_first()?;
-    (*unused_bits == 0).then_some(key)
-}
-
-fn integers_of_pkcs1(der: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (fields, _) = element(der, SEQUENCE)?;
-    let (modulus, fields) = element(fields, INTEGER)?;
-    let (exponent, _) = element(fields, INTEGER)?;
-    Some((modulus, exponent))
-}
-
-/// The contents of the first element, which must have this tag, and what follows it.
-fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
-    let (found, rest) = der.split_first()?;
-    let (length, rest) = length(rest)?;
-    if *found != tag {
-        None
-    } else {
-        rest.split_at_checked(length)
-    }
-}
-
-fn length(der: &[u8]) -> Option<(usize, &[u8])> {
-    let (first, rest) = der.split_first()?;
-    if first & 0x80 == 0 {
-        return Some((usize::from(*first), rest));
-    }
-    let width = usize::from(first & 0x7f);
-    if !(1..=4).contains(&width) {
-        return None;
-    }
-    let (bytes, rest) = rest.split_at_checked(width)?;
-    Some((
-        bytes
-            .iter()
-            .fold(0, |length, byte| length << 8 | usize::from(*byte)),
-        rest,
-    ))
 }
 
 fn without_leading_zeros(mut number: &[u8]) -> &[u8] {
@@ -283,7 +240,6 @@ mod tests {
     use mysql_common::auth::plugins::mysql_native_password::scramble_native;
 
     use super::*;
-    use crate::client::Endpoint;
 
     const SCRAMBLE: &[u8; 20] = b"abcdefghijklmnopqrst";
     const PLAIN: TransportSecurity = TransportSecurity {
@@ -317,20 +273,16 @@ mod tests {
     fn secure_transports_get_the_password_in_clear() {
         for security in [TLS, SOCKET] {
             let mut authentication = begun(&options("secret"), security);
-            assert_eq!(
-                authentication.answer(FULL_AUTHENTICATION),
-                Ok(Some(b"secret\0".to_vec()))
-            );
+            let answer = authentication.answer(FULL_AUTHENTICATION).unwrap();
+            assert_eq!(answer, Some(b"secret\0".to_vec()));
         }
     }
 
     #[test]
     fn a_plain_transport_never_sees_the_password() {
         let mut authentication = begun(&options("secret"), PLAIN);
-        assert_eq!(
-            authentication.answer(FULL_AUTHENTICATION),
-            Ok(Some(vec![2]))
-        );
+        let answer = authentication.answer(FULL_AUTHENTICATION).unwrap();
+        assert_eq!(answer, Some(vec![2]));
         let sealed = authentication.answer(KEY).unwrap().unwrap();
         assert_eq!(sealed.len(), 256);
     }
@@ -357,7 +309,7 @@ mod tests {
         let refused =
             authentication.answer(b"-----BEGIN PUBLIC KEY-----\nMAAA\n-----END PUBLIC KEY-----\n");
         assert!(
-            matches!(refused, Err(AuthenticationError::PublicKey(_))),
+            matches!(refused, Err(LinkError::PublicKey(..))),
             "{refused:?}"
         );
     }
@@ -370,7 +322,7 @@ mod tests {
         };
         let refused = begun(&options, PLAIN).answer(FULL_AUTHENTICATION);
         assert!(
-            matches!(refused, Err(AuthenticationError::PublicKey(_))),
+            matches!(refused, Err(LinkError::PublicKey(..))),
             "{refused:?}"
         );
     }
@@ -379,11 +331,9 @@ mod tests {
     fn a_server_that_asks_for_clear_text_is_refused() {
         let mut authentication = begun(&options("secret"), PLAIN);
         let refused = authentication.switch(AuthPlugin::MysqlClearPassword, b"");
-        assert_eq!(
-            refused,
-            Err(AuthenticationError::UnsupportedPlugin(
-                "mysql_clear_password".to_owned()
-            ))
+        assert!(
+            matches!(&refused, Err(LinkError::UnsupportedPlugin(_, plugin)) if plugin == "mysql_clear_password"),
+            "{refused:?}"
         );
     }
 
@@ -402,7 +352,7 @@ mod tests {
         let offered = Some(AuthPlugin::CachingSha2Password);
         let mut authentication =
             Authentication::new(&options(""), PLAIN, offered, SCRAMBLE.to_vec()).unwrap();
-        assert_eq!(authentication.first_answer(), Ok(Vec::new()));
+        assert!(authentication.first_answer().unwrap().is_empty());
     }
 }
 

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
 
 use mysql_common::constants::{CapabilityFlags, MAX_PAYLOAD_LEN};
 use mysql_common::io::ParseBuf;
@@ -14,7 +13,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 
-use crate::client::authentication::{Authentication, AuthenticationError, TransportSecurity};
+use crate::client::authentication::{Authentication, TransportSecurity};
 use crate::client::{ConnectOptions, Endpoint};
 use crate::error::{LinkError, ProtocolError, ServerError, Step, server_code};
 use crate::tls;
@@ -82,28 +81,11 @@ async fn connect_in_mode(
     until: Instant,
     mode: TlsMode,
 ) -> Result<(ByteStream, Greeting), LinkError> {
-    let step = Mutex::new(Step::Connect);
-    let negotiation = negotiate(options, found, mode, &step);
-    let ended = tokio::time::timeout_at(until, negotiation).await;
-    ended.unwrap_or_else(|_| {
-        Err(LinkError::Timeout {
-            endpoint: options.endpoint.clone(),
-            step: step.into_inner().unwrap_or_else(PoisonError::into_inner),
-            limit: options.timeouts.connect,
-        })
-    })
-}
-
-async fn negotiate(
-    options: &ConnectOptions,
-    found: &[SocketAddr],
-    mode: TlsMode,
-    step: &Mutex<Step>,
-) -> Result<(ByteStream, Greeting), LinkError> {
+    let opened = within(options, until, Step::Connect, open(options, found));
     let mut negotiation = Negotiation {
-        reader: PacketReader::new(open(options, found).await?, MAX_NEGOTIATION_PACKET),
+        reader: PacketReader::new(opened.await??, MAX_NEGOTIATION_PACKET),
         options,
-        step,
+        until,
         mode,
     };
     let greeting = negotiation.greeting().await?;
@@ -113,6 +95,21 @@ async fn negotiate(
         (stream, true) => Ok((stream, greeting)),
         (_, false) => Err(malformed(options, "the login", "bytes follow its end")),
     }
+}
+
+/// The result of a step that is done before the deadline.
+async fn within<T>(
+    options: &ConnectOptions,
+    until: Instant,
+    step: Step,
+    work: impl Future<Output = T>,
+) -> Result<T, LinkError> {
+    let done = tokio::time::timeout_at(until, work).await;
+    done.map_err(|_| LinkError::Timeout {
+        endpoint: options.endpoint.clone(),
+        step,
+        limit: options.timeouts.connect,
+    })
 }
 
 async fn open(options: &ConnectOptions, found: &[SocketAddr]) -> Result<ByteStream, LinkError> {
@@ -137,8 +134,8 @@ async fn open_tcp(found: &[SocketAddr]) -> io::Result<TcpStream> {
 struct Negotiation<'a> {
     reader: PacketReader<ByteStream>,
     options: &'a ConnectOptions,
-    /// The current step, for the error of a timeout.
-    step: &'a Mutex<Step>,
+    /// The deadline of all steps together.
+    until: Instant,
     /// What is tried: the options' mode, or less.
     mode: TlsMode,
 }
@@ -187,7 +184,8 @@ impl<'a> Negotiation<'a> {
             let reason = "the server sends bytes before TLS";
             return Err(malformed(self.options, "the TLS request", reason));
         };
-        let stream = connector.connect(name, stream).await;
+        let handshake = connector.connect(name, stream);
+        let stream = within(self.options, self.until, Step::TlsHandshake, handshake).await?;
         let stream = stream.map_err(|source| LinkError::Tls {
             endpoint: self.options.endpoint.clone(),
             mode,
@@ -216,12 +214,9 @@ impl<'a> Negotiation<'a> {
             .plugin
             .as_deref()
             .map(mysql_common::packets::AuthPlugin::from_bytes);
-        let options = self.options;
-        let failed = |error| authentication_error(options, error);
         let scramble = greeting.scramble.clone();
-        let mut authentication =
-            Authentication::new(options, security, offered, scramble).map_err(failed)?;
-        let answer = authentication.first_answer().map_err(failed)?;
+        let mut authentication = Authentication::new(self.options, security, offered, scramble)?;
+        let answer = authentication.first_answer()?;
         let response = HandshakeResponse::new(
             Some(answer),
             (8, 0, 0), // chooses utf8mb4
@@ -261,7 +256,7 @@ impl<'a> Negotiation<'a> {
                 }
             };
             sequence = packet.last_sequence.wrapping_add(1);
-            if let Some(answer) = answer.map_err(failed)? {
+            if let Some(answer) = answer? {
                 sequence = self.send(Step::Authentication, sequence, &answer).await?;
             }
         }
@@ -269,8 +264,20 @@ impl<'a> Negotiation<'a> {
         Err(malformed(self.options, "the login", reason))
     }
 
+    /// The wanted capabilities that the server has.
     fn capabilities(&self, greeting: &Greeting) -> CapabilityFlags {
-        capabilities(greeting.capabilities, self.options.several_statements)
+        let mut wanted = CapabilityFlags::CLIENT_LONG_PASSWORD
+            | CapabilityFlags::CLIENT_LONG_FLAG
+            | CapabilityFlags::CLIENT_PROTOCOL_41
+            | CapabilityFlags::CLIENT_TRANSACTIONS
+            | CapabilityFlags::CLIENT_SECURE_CONNECTION
+            | CapabilityFlags::CLIENT_PLUGIN_AUTH
+            | CapabilityFlags::CLIENT_PLUGIN_AUTH_LENENC_CLIENT_DATA
+            | CapabilityFlags::CLIENT_CONNECT_ATTRS
+            | CapabilityFlags::CLIENT_DEPRECATE_EOF;
+        let several = self.options.several_statements;
+        wanted.set(CapabilityFlags::CLIENT_MULTI_STATEMENTS, several);
+        wanted & greeting.capabilities
     }
 
     fn attributes(&self) -> HashMap<String, String> {
@@ -285,13 +292,11 @@ impl<'a> Negotiation<'a> {
     }
 
     async fn receive(&mut self, step: Step) -> Result<Packet, LinkError> {
-        self.begin(step);
-        let read = self.reader.read().await;
+        let read = within(self.options, self.until, step, self.reader.read()).await?;
         read.map_err(|error| wire_error(&self.options.endpoint, step, error))
     }
 
     async fn send(&mut self, step: Step, sequence: u8, payload: &[u8]) -> Result<u8, LinkError> {
-        self.begin(step);
         let mut bytes = Vec::new();
         let next = encode_packet(sequence, payload, &mut bytes);
         let stream = &mut self.reader.stream;
@@ -299,18 +304,9 @@ impl<'a> Negotiation<'a> {
             stream.write_all(&bytes).await?;
             stream.flush().await
         };
-        match write.await {
-            Ok(()) => Ok(next),
-            Err(error) => Err(wire_error(
-                &self.options.endpoint,
-                step,
-                WireError::Io(error),
-            )),
-        }
-    }
-
-    fn begin(&self, step: Step) {
-        *self.step.lock().unwrap_or_else(PoisonError::into_inner) = step;
+        let written = within(self.options, self.until, step, write).await?;
+        let failed = |error| wire_error(&self.options.endpoint, step, WireError::Io(error));
+        written.map(|()| next).map_err(failed)
     }
 }
 
@@ -346,19 +342,6 @@ fn refused(options: &ConnectOptions, payload: &[u8]) -> LinkError {
     }
 }
 
-fn authentication_error(options: &ConnectOptions, error: AuthenticationError) -> LinkError {
-    let endpoint = options.endpoint.clone();
-    match error {
-        AuthenticationError::UnsupportedPlugin(plugin) => {
-            LinkError::UnsupportedPlugin(endpoint, plugin)
-        }
-        AuthenticationError::PublicKey(reason) => LinkError::PublicKey(endpoint, reason),
-        AuthenticationError::Challenge(reason) => {
-            malformed(options, "the server's challenge", &reason)
-        }
-    }
-}
-
 fn malformed(options: &ConnectOptions, what: &'static str, reason: &str) -> LinkError {
     protocol(options, ProtocolError::malformed(what, reason))
 }
@@ -385,7 +368,7 @@ pub(crate) fn wire_error(endpoint: &Endpoint, step: Step, error: WireError) -> L
     }
 }
 
-// A server's greeting, read with care, and the capabilities of it that are used. Pure.
+// A server's greeting, read with care. Pure.
 
 /// The server's greeting.
 #[derive(Debug)]
@@ -397,21 +380,6 @@ pub(crate) struct Greeting {
     pub(crate) scramble: Vec<u8>,
     pub(crate) plugin: Option<Vec<u8>>,
     pub(crate) sequence: u8,
-}
-
-/// The wanted capabilities that the server has.
-pub(crate) fn capabilities(offered: CapabilityFlags, several_statements: bool) -> CapabilityFlags {
-    let mut wanted = CapabilityFlags::CLIENT_LONG_PASSWORD
-        | CapabilityFlags::CLIENT_LONG_FLAG
-        | CapabilityFlags::CLIENT_PROTOCOL_41
-        | CapabilityFlags::CLIENT_TRANSACTIONS
-        | CapabilityFlags::CLIENT_SECURE_CONNECTION
-        | CapabilityFlags::CLIENT_PLUGIN_AUTH
-        | CapabilityFlags::CLIENT_PLUGIN_AUTH_LENENC_CLIENT_DATA
-        | CapabilityFlags::CLIENT_CONNECT_ATTRS
-        | CapabilityFlags::CLIENT_DEPRECATE_EOF;
-    wanted.set(CapabilityFlags::CLIENT_MULTI_STATEMENTS, several_statements);
-    wanted & offered
 }
 
 /// Reads a greeting, and refuses a server that lacks what every MySQL since 5.7 has.

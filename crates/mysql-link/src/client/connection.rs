@@ -16,7 +16,7 @@ use crate::client::result_set::{
 use crate::client::{ConnectOptions, Endpoint};
 use crate::error::{LinkError, ProtocolError, ServerError, Step, server_code};
 use crate::versions::ServerVersion;
-use crate::wire::{ByteReader, ByteStream, ByteWriter, PacketReader, PacketWriter, WireError};
+use crate::wire::{ByteReader, ByteWriter, PacketReader, PacketWriter, WireError};
 
 const COM_QUIT: u8 = 0x01;
 const COM_QUERY: u8 = 0x03;
@@ -41,9 +41,7 @@ pub struct Connection {
     endpoint: Endpoint,
     reader: PacketReader<ByteReader>,
     writer: PacketWriter<ByteWriter>,
-    version: ServerVersion,
-    version_text: String,
-    id: u32,
+    greeting: Greeting,
     tls: bool,
     statement_limit: Duration,
     max_result_bytes: usize,
@@ -63,7 +61,21 @@ impl Connection {
     /// Every way in which it can fail has its own [`LinkError`].
     pub async fn open(options: &ConnectOptions) -> Result<Self, LinkError> {
         let (stream, greeting) = connect(options).await?;
-        Ok(Self::new(options, stream, greeting))
+        let tls = stream.is_tls();
+        let (reader, writer) = stream.into_split();
+        Ok(Self {
+            endpoint: options.endpoint.clone(),
+            reader: PacketReader::new(reader, options.max_packet_bytes),
+            writer: PacketWriter::new(writer),
+            greeting,
+            tls,
+            statement_limit: options.timeouts.statement,
+            max_result_bytes: options.max_packet_bytes,
+            several_statements: options.several_statements,
+            packet_limit: None,
+            in_step: true,
+            killed_by: None,
+        })
     }
 
     /// The same, for a session whose statements mean what they mean anywhere: not what the server's defaults, or its
@@ -95,49 +107,24 @@ impl Connection {
         }
     }
 
-    fn new(options: &ConnectOptions, stream: ByteStream, greeting: Greeting) -> Self {
-        let tls = stream.is_tls();
-        let (reader, writer) = stream.into_split();
-        Self {
-            endpoint: options.endpoint.clone(),
-            reader: PacketReader::new(reader, options.max_packet_bytes),
-            writer: PacketWriter::new(writer),
-            version: greeting.version,
-            version_text: greeting.version_text,
-            id: greeting.connection_id,
-            tls,
-            statement_limit: options.timeouts.statement,
-            max_result_bytes: options.max_packet_bytes,
-            several_statements: options.several_statements,
-            packet_limit: None,
-            in_step: true,
-            killed_by: None,
-        }
-    }
-
     /// The server's version, from its greeting.
     pub fn version(&self) -> ServerVersion {
-        self.version
+        self.greeting.version
     }
 
     /// The server's version in its own words, as in `9.7.4-2`.
     pub fn version_text(&self) -> &str {
-        &self.version_text
+        &self.greeting.version_text
     }
 
     /// The server's number for this connection.
     pub fn id(&self) -> u32 {
-        self.id
+        self.greeting.connection_id
     }
 
     /// Whether the connection uses TLS.
     pub fn is_tls(&self) -> bool {
         self.tls
-    }
-
-    /// The address that the connection was made to.
-    pub fn endpoint(&self) -> &Endpoint {
-        &self.endpoint
     }
 
     /// Whether another statement may be sent.
@@ -375,7 +362,7 @@ impl Connection {
 
     /// The caller does not wait for it: mysqld may not answer.
     fn kill_given_up(&self) {
-        let (id, Some(options)) = (self.id, self.killed_by.clone()) else {
+        let (id, Some(options)) = (self.id(), self.killed_by.clone()) else {
             return;
         };
         tokio::spawn(async move {

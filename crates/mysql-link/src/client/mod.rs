@@ -21,7 +21,7 @@ use tokio::sync::watch;
 pub use crate::client::authentication::PublicKeyError;
 #[cfg(feature = "fuzzing")]
 pub(crate) use crate::client::authentication::{
-    Authentication, AuthenticationError, TransportSecurity, check as check_public_key,
+    Authentication, TransportSecurity, check as check_public_key,
 };
 pub(crate) use crate::client::connect::wire_error;
 #[cfg(feature = "fuzzing")]
@@ -87,19 +87,15 @@ impl fmt::Display for Endpoint {
 /// A text is not an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "`{text}` is not the address of a mysqld: write HOST:PORT, [IPV6]:PORT, or the absolute path of its unix socket"
+    "`{0}` is not the address of a mysqld: write HOST:PORT, [IPV6]:PORT, or the absolute path of its unix socket"
 )]
-pub struct EndpointParseError {
-    text: String,
-}
+pub struct EndpointParseError(String);
 
 impl FromStr for Endpoint {
     type Err = EndpointParseError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let refused = || EndpointParseError {
-            text: text.to_owned(),
-        };
+        let refused = || EndpointParseError(text.to_owned());
         if text.starts_with('/') {
             return Ok(Self::unix(text));
         }

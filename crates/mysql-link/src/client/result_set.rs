@@ -89,9 +89,11 @@ const MAX_COLUMNS: u64 = 4096;
 
 pub(crate) fn parse_answer(payload: Bytes) -> Result<Answer, ProtocolError> {
     let what = "the answer to a statement";
-    match payload.first() {
+    let first = payload.first().copied();
+    let mut fields = FieldReader { payload, what };
+    match first {
         Some(0x00) => {
-            let mut fields = FieldReader::new(payload.slice(1..), what);
+            fields.byte()?;
             let affected_rows = fields.integer()?;
             let _last_insert_id = fields.integer()?;
             let status = u16::from_le_bytes([fields.byte()?, fields.byte()?]);
@@ -104,7 +106,7 @@ pub(crate) fn parse_answer(payload: Bytes) -> Result<Answer, ProtocolError> {
             what,
             "the server asks for a local file",
         )),
-        _ => match FieldReader::new(payload, what).integer()? {
+        _ => match fields.integer()? {
             columns @ 1..=MAX_COLUMNS => Ok(Answer::Columns(columns as usize)),
             other => Err(ProtocolError::malformed(
                 what,
@@ -115,7 +117,8 @@ pub(crate) fn parse_answer(payload: Bytes) -> Result<Answer, ProtocolError> {
 }
 
 pub(crate) fn parse_column_name(payload: Bytes) -> Result<String, ProtocolError> {
-    let mut fields = FieldReader::new(payload, "a column definition");
+    let what = "a column definition";
+    let mut fields = FieldReader { payload, what };
     // catalog, schema, table, original table
     for _ in 0..4 {
         fields.string()?;
@@ -132,14 +135,15 @@ pub(crate) fn parse_row(
     if payload.first() == Some(&0xfe) && payload.len() < crate::wire::MAX_CHUNK {
         return Ok(None);
     }
-    let mut fields = FieldReader::new(payload, "a row");
+    let what = "a row";
+    let mut fields = FieldReader { payload, what };
     let values = columns
         .iter()
         .map(|_| fields.string_or_null())
         .collect::<Result<_, _>>()?;
-    if !fields.is_empty() {
+    if !fields.payload.is_empty() {
         return Err(ProtocolError::malformed(
-            "a row",
+            what,
             "it has more values than columns",
         ));
     }
@@ -196,39 +200,24 @@ impl AnswerPackets<'_> {
 /// Reads fields off the front of a packet's payload; values share the packet's memory.
 #[derive(Debug)]
 struct FieldReader {
-    rest: Bytes,
+    /// The bytes that were not read yet.
+    payload: Bytes,
+    /// The packet's name in errors.
     what: &'static str,
 }
 
 impl FieldReader {
-    /// A reader of `payload`; `what` names it in errors.
-    fn new(payload: Bytes, what: &'static str) -> Self {
-        Self {
-            rest: payload,
-            what,
-        }
-    }
-
-    /// True if all bytes were taken.
-    fn is_empty(&self) -> bool {
-        self.rest.is_empty()
-    }
-
     /// The next `length` bytes.
     ///
     /// # Errors
     /// When fewer are left.
     fn bytes(&mut self, length: usize) -> Result<Bytes, ProtocolError> {
-        if self.rest.len() < length {
-            return Err(ProtocolError::malformed(
-                self.what,
-                format_args!(
-                    "a field of {length} bytes, but only {} are left",
-                    self.rest.len()
-                ),
-            ));
+        let left = self.payload.len();
+        if left < length {
+            let reason = format!("a field of {length} bytes, but only {left} are left");
+            return Err(ProtocolError::malformed(self.what, reason));
         }
-        Ok(self.rest.split_to(length))
+        Ok(self.payload.split_to(length))
     }
 
     /// One byte.
@@ -343,7 +332,8 @@ mod field_tests {
     use crate::wire::{put_integer, put_string};
 
     fn reader(bytes: &[u8]) -> FieldReader {
-        FieldReader::new(Bytes::copy_from_slice(bytes), "test")
+        let (payload, what) = (Bytes::copy_from_slice(bytes), "test");
+        FieldReader { payload, what }
     }
 
     #[test]
@@ -366,7 +356,7 @@ mod field_tests {
         assert_eq!(fields.string_or_null(), Ok(Some(Bytes::from_static(b"ab"))));
         assert_eq!(fields.string_or_null(), Ok(None));
         assert_eq!(fields.string(), Ok(Bytes::new()));
-        assert!(fields.is_empty());
+        assert!(fields.payload.is_empty());
         assert!(reader(&[3, b'a']).string().is_err());
     }
 
@@ -379,13 +369,13 @@ mod field_tests {
             let mut fields = reader(&out);
             prop_assert_eq!(fields.integer(), Ok(number >> bits));
             prop_assert_eq!(fields.string(), Ok(Bytes::from(text)));
-            prop_assert!(fields.is_empty());
+            prop_assert!(fields.payload.is_empty());
         }
 
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
             let mut fields = reader(&bytes);
-            while !fields.is_empty() && fields.string_or_null().is_ok() {}
+            while !fields.payload.is_empty() && fields.string_or_null().is_ok() {}
         }
     }
 }

@@ -168,20 +168,16 @@ const MAX_REPORT_HOST: usize = 255;
 
 /// Checks the options before anything is sent.
 fn check(options: &DumpOptions) -> Result<(), DumpError> {
-    if options.server_id == 0 {
-        return Err(DumpError::BadOptions("a replica's server id must not be 0"));
-    }
-    if options.report_host.len() > MAX_REPORT_HOST {
-        return Err(DumpError::BadOptions(
-            "the reported host is longer than 255 bytes",
-        ));
-    }
-    if options.silence_limit <= options.heartbeat {
-        return Err(DumpError::BadOptions(
-            "the silence limit must be longer than the heartbeat period",
-        ));
-    }
-    Ok(())
+    let reason = if options.server_id == 0 {
+        "a replica's server id must not be 0"
+    } else if options.report_host.len() > MAX_REPORT_HOST {
+        "the reported host is longer than 255 bytes"
+    } else if options.silence_limit <= options.heartbeat {
+        "the silence limit must be longer than the heartbeat period"
+    } else {
+        return Ok(());
+    };
+    Err(DumpError::BadOptions(reason))
 }
 
 /// Sets our identity and the form of the events. One statement: one round trip.

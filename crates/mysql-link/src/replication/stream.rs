@@ -126,10 +126,7 @@ impl EventReader {
     /// # Errors
     /// When the dump ends, the source is silent for too long, or sends what is no event. The stream is over then.
     pub async fn next(&mut self) -> Result<DumpEvent, DumpError> {
-        let body = match self.first.take() {
-            Some(first) => first,
-            None => self.receive(self.silence_limit).await?,
-        };
+        let body = self.receive(self.silence_limit).await?;
         self.event(body)
     }
 
@@ -138,17 +135,8 @@ impl EventReader {
     /// # Errors
     /// As [`EventReader::next`].
     pub fn try_next(&mut self) -> Result<Option<DumpEvent>, DumpError> {
-        if let Some(first) = self.first.take() {
-            return self.event(first).map(Some);
-        }
-        match self.packets.try_read() {
-            Ok(None) => Ok(None),
-            Ok(Some(packet)) => {
-                let body = self.body(packet.payload)?;
-                self.event(body).map(Some)
-            }
-            Err(error) => Err(self.broken(error)),
-        }
+        let body = self.received()?;
+        body.map(|body| self.event(body)).transpose()
     }
 
     /// Reads and drops all that comes, so that the source is never blocked, until the connection breaks or is silent for too long.
@@ -158,7 +146,7 @@ impl EventReader {
                 Ok(Ok(bytes)) if bytes < LITTLE => tokio::time::sleep(DISCARD_EVERY).await,
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => return self.broken(error),
-                Err(_) => return self.silent(self.silence_limit),
+                Err(_) => return DumpError::Silent(self.endpoint, self.silence_limit),
             }
         }
     }
@@ -166,18 +154,28 @@ impl EventReader {
     /// What follows the status byte of the next packet.
     async fn receive(&mut self, limit: Duration) -> Result<Bytes, DumpError> {
         loop {
-            match self.packets.try_read() {
-                Ok(Some(packet)) => return self.body(packet.payload),
-                Ok(None) => {}
-                Err(error) => return Err(self.broken(error)),
+            if let Some(body) = self.received()? {
+                return Ok(body);
             }
             // Any byte is a sign of life: a large event may take longer than the limit.
             match tokio::time::timeout(limit, self.packets.read_more()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => return Err(self.broken(error)),
-                Err(_) => return Err(self.silent(limit)),
+                Err(_) => return Err(DumpError::Silent(self.endpoint.clone(), limit)),
             }
         }
+    }
+
+    /// The same, if it has been read from the network already.
+    fn received(&mut self) -> Result<Option<Bytes>, DumpError> {
+        if let Some(first) = self.first.take() {
+            return Ok(Some(first));
+        }
+        let packet = self
+            .packets
+            .try_read()
+            .map_err(|error| self.broken(error))?;
+        packet.map(|packet| self.body(packet.payload)).transpose()
     }
 
     fn body(&self, mut payload: Bytes) -> Result<Bytes, DumpError> {
@@ -216,10 +214,6 @@ impl EventReader {
     fn malformed(&self, reason: &str) -> DumpError {
         let error = ProtocolError::malformed("the replication stream", reason);
         self.broken(WireError::Protocol(error))
-    }
-
-    fn silent(&self, limit: Duration) -> DumpError {
-        DumpError::Silent(self.endpoint.clone(), limit)
     }
 
     fn broken(&self, error: WireError) -> DumpError {

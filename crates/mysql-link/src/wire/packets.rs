@@ -4,6 +4,7 @@
 use std::io;
 
 use bytes::{Buf, Bytes, BytesMut};
+use mysql_common::io::BufMutExt;
 use spilling_bytes::{SpillFolder, SpillingBytes};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -145,15 +146,20 @@ impl PacketDecoder {
 pub fn encode_packet(mut sequence: u8, mut payload: &[u8], out: &mut Vec<u8>) -> u8 {
     loop {
         let (chunk, rest) = payload.split_at(payload.len().min(MAX_CHUNK));
-        let length = (chunk.len() as u32).to_le_bytes();
-        out.extend_from_slice(&[length[0], length[1], length[2], sequence]);
+        put_header(chunk.len(), &mut sequence, out);
         out.extend_from_slice(chunk);
-        sequence = sequence.wrapping_add(1);
         if chunk.len() < MAX_CHUNK {
             return sequence;
         }
         payload = rest;
     }
+}
+
+/// Appends the header of a chunk of this length, and counts it.
+fn put_header(length: usize, sequence: &mut u8, out: &mut Vec<u8>) {
+    let [low, middle, high, _] = (length as u32).to_le_bytes();
+    out.extend_from_slice(&[low, middle, high, *sequence]);
+    *sequence = sequence.wrapping_add(1);
 }
 
 /// Encoded packets that wait to be written, in order with their numbers.
@@ -182,27 +188,12 @@ impl Outgoing {
 
 /// Appends a length-encoded integer.
 pub fn put_integer(out: &mut Vec<u8>, value: u64) {
-    match value {
-        0..=0xfa => out.push(value as u8),
-        0xfb..=0xffff => {
-            out.push(0xfc);
-            out.extend_from_slice(&(value as u16).to_le_bytes());
-        }
-        0x1_0000..=0xff_ffff => {
-            out.push(0xfd);
-            out.extend_from_slice(&(value as u32).to_le_bytes()[..3]);
-        }
-        _ => {
-            out.push(0xfe);
-            out.extend_from_slice(&value.to_le_bytes());
-        }
-    }
+    out.put_lenenc_int(value);
 }
 
 /// Appends a length-encoded string.
 pub fn put_string(out: &mut Vec<u8>, text: &[u8]) {
-    put_integer(out, text.len() as u64);
-    out.extend_from_slice(text);
+    out.put_lenenc_str(text);
 }
 
 // Packets over an asynchronous byte stream. Reading is safe to cancel: what was read stays in the
@@ -352,22 +343,19 @@ impl<W: AsyncWrite + Unpin> PacketWriter<W> {
         length: usize,
         pieces: impl Iterator<Item = Vec<u8>>,
     ) -> io::Result<u8> {
-        let mut sequence = 0_u8;
-        // Of the packet, and of the chunk at hand. One that is full is followed by another, if only by an empty one.
-        let mut left = length;
-        let mut room = left.min(MAX_CHUNK);
+        let (mut sequence, mut left) = (0_u8, length);
+        // Left of the chunk at hand. One that is full is followed by another, if only by an empty one.
+        let mut room = 0;
         self.scratch.clear();
-        self.begin_chunk(room, sequence);
         for piece in pieces {
             let mut piece = piece.as_slice();
+            if piece.len() > left {
+                return Err(io::Error::other("a packet's pieces are too long"));
+            }
             while !piece.is_empty() {
-                if room == 0 && left > 0 {
-                    room = left.min(MAX_CHUNK);
-                    sequence = sequence.wrapping_add(1);
-                    self.begin_chunk(room, sequence);
-                }
                 if room == 0 {
-                    return Err(io::Error::other("a packet's pieces are too long"));
+                    room = left.min(MAX_CHUNK);
+                    put_header(room, &mut sequence, &mut self.scratch);
                 }
                 let (now, later) = piece.split_at(piece.len().min(room));
                 self.scratch.extend_from_slice(now);
@@ -381,20 +369,13 @@ impl<W: AsyncWrite + Unpin> PacketWriter<W> {
         if left > 0 {
             return Err(io::Error::other("a packet's pieces are too short"));
         }
-        if length > 0 && length.is_multiple_of(MAX_CHUNK) {
-            sequence = sequence.wrapping_add(1);
-            self.begin_chunk(0, sequence);
+        if length.is_multiple_of(MAX_CHUNK) {
+            put_header(0, &mut sequence, &mut self.scratch);
         }
         self.stream.write_all(&self.scratch).await?;
         self.stream.flush().await?;
         self.scratch = Vec::new();
-        Ok(sequence.wrapping_add(1))
-    }
-
-    fn begin_chunk(&mut self, length: usize, sequence: u8) {
-        let [low, middle, high, _] = (length as u32).to_le_bytes();
-        self.scratch
-            .extend_from_slice(&[low, middle, high, sequence]);
+        Ok(sequence)
     }
 
     /// The stream under the packets.

@@ -139,8 +139,8 @@ impl Backend for MemoryBackend {
         Ok(names.iter().map(shape).collect())
     }
 
-    async fn blockers(&self, _waiting: SessionId) -> Result<Vec<SessionId>, BackendError> {
+    async fn blockers(&self, _: SessionId) -> Result<Option<Vec<SessionId>>, BackendError> {
         // A locked row is refused: sessions never wait for each other here.
-        Ok(Vec::new())
+        Ok(Some(Vec::new()))
     }
 }

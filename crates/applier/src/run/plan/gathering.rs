@@ -41,40 +41,34 @@ impl Plan {
     fn end_batch(&mut self) {
         let transactions = std::mem::take(&mut self.gathering);
         for transactions in transactions.chunks(self.batch_limit().transactions.max(1)) {
-            self.add_batch(transactions.to_vec());
+            let commits = match &transactions[0].body {
+                Body::Rows(_) if self.passing.on => Commits::AsOne,
+                Body::Rows(_) | Body::Barrier(_) => Commits::OneByOne,
+            };
+            let batch = Batch::new(self.scheduler.next(), commits, transactions.to_vec());
+            let seq = match batch.barrier() {
+                Some(_) => self.scheduler.admit_barrier(),
+                None => {
+                    let pieces = batch.pieces(0..batch.rows());
+                    let keys =
+                        pieces.flat_map(|(changes, rows)| rows.map(|row| changes.keys_of(row)));
+                    self.scheduler.admit(keys)
+                }
+            };
+            self.entries.push_back(Entry {
+                batch: Arc::new(batch),
+                state: State::Waiting,
+            });
+            self.waiting += 1;
+            self.mark_ready(seq);
         }
-    }
-
-    fn add_batch(&mut self, transactions: Vec<Arc<Transaction>>) {
-        let Some(first) = transactions.first() else {
-            return;
-        };
-        let commits = match &first.body {
-            Body::Rows(_) if self.passing.on => Commits::AsOne,
-            Body::Rows(_) | Body::Barrier(_) => Commits::OneByOne,
-        };
-        let batch = Batch::new(self.scheduler.next(), commits, transactions);
-        let seq = match batch.barrier() {
-            Some(_) => self.scheduler.admit_barrier(),
-            None => {
-                let pieces = batch.pieces(0..batch.rows());
-                let keys = pieces.flat_map(|(changes, rows)| rows.map(|row| changes.keys_of(row)));
-                self.scheduler.admit(keys)
-            }
-        };
-        self.entries.push_back(Entry {
-            batch: Arc::new(batch),
-            state: State::Waiting,
-        });
-        self.waiting += 1;
-        self.mark_ready(seq);
     }
 
     /// The current size limit of a batch. A batch with separate commits is for a session that runs alone: others would
     /// wait for its end.
     fn batch_limit(&self) -> BatchSize {
         let alone =
-            self.passing.on || self.slots.len() == 1 || self.pacing.mode() == PacingMode::Alone;
+            self.passing.on || self.slots.len() == 1 || self.pacing.mode == PacingMode::Alone;
         let most = if alone { self.pace.at_once() } else { 1 };
         BatchSize {
             transactions: self.batch.transactions.min(most),

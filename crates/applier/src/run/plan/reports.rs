@@ -17,9 +17,7 @@ impl Plan {
         report: Report,
         now: Duration,
     ) -> Vec<Arc<Transaction>> {
-        let Some(slot) = self.slots.get_mut(worker.0) else {
-            return Vec::new();
-        };
+        let slot = &mut self.slots[worker.0];
         let (Some(running), Some(mut held)) = (slot.running.take(), slot.held.take()) else {
             return Vec::new();
         };

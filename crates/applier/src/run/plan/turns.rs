@@ -12,10 +12,11 @@ use crate::backend::Turn;
 use crate::batch::BatchSeq;
 
 /// The workers' mode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum PacingMode {
     /// One at the front, with batches.
     Alone,
+    #[default]
     All,
 }
 
@@ -27,20 +28,15 @@ const KEPT: Duration = Duration::from_millis(2_700);
 /// The faster mode, and the one being measured. Pure: moments are durations since the run began.
 #[derive(Debug, Default)]
 pub(super) struct Pacing {
-    phase: Phase,
+    /// The mode since the last update.
+    pub(super) mode: PacingMode,
+    /// It was the faster one, and is not being measured.
+    is_kept: bool,
     since: Duration,
-    /// Number of commits when the phase began.
+    /// Number of commits at that moment.
     committed: u64,
     /// Transactions per second with all workers.
     all_rate: f64,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Phase {
-    #[default]
-    TryAll,
-    TryAlone,
-    Keep(PacingMode),
 }
 
 impl Pacing {
@@ -48,40 +44,32 @@ impl Pacing {
     /// immediately.
     pub(super) fn update(&mut self, now: Duration, committed: u64, backlog: bool) -> PacingMode {
         if !backlog {
-            self.enter(Phase::TryAll, now, committed);
+            self.enter(PacingMode::All, false, now, committed);
             return PacingMode::All;
         }
         let gone = now.saturating_sub(self.since);
         let rate = committed.saturating_sub(self.committed) as f64 / gone.as_secs_f64().max(1e-9);
-        match self.phase {
-            Phase::TryAll if gone >= TRIAL => {
+        match (self.mode, self.is_kept) {
+            (_, true) if gone >= KEPT => self.enter(PacingMode::All, false, now, committed),
+            (PacingMode::All, false) if gone >= TRIAL => {
                 self.all_rate = rate;
-                self.enter(Phase::TryAlone, now, committed);
+                self.enter(PacingMode::Alone, false, now, committed);
             }
-            Phase::TryAlone if gone >= TRIAL => {
+            (PacingMode::Alone, false) if gone >= TRIAL => {
                 let faster = match rate > self.all_rate {
                     true => PacingMode::Alone,
                     false => PacingMode::All,
                 };
-                self.enter(Phase::Keep(faster), now, committed);
+                self.enter(faster, true, now, committed);
             }
-            Phase::Keep(_) if gone >= KEPT => self.enter(Phase::TryAll, now, committed),
             _ => {}
         }
-        self.mode()
+        self.mode
     }
 
-    /// The mode since the last update.
-    pub(super) fn mode(&self) -> PacingMode {
-        match self.phase {
-            Phase::TryAll => PacingMode::All,
-            Phase::TryAlone => PacingMode::Alone,
-            Phase::Keep(mode) => mode,
-        }
-    }
-
-    fn enter(&mut self, phase: Phase, now: Duration, committed: u64) {
-        (self.phase, self.since, self.committed) = (phase, now, committed);
+    fn enter(&mut self, mode: PacingMode, is_kept: bool, now: Duration, committed: u64) {
+        (self.mode, self.is_kept) = (mode, is_kept);
+        (self.since, self.committed) = (now, committed);
     }
 }
 
