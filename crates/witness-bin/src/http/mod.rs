@@ -38,13 +38,8 @@ use crate::http::questions::{check, cluster, config, freshness, metrics, questio
 pub use crate::http::reports::RingReports;
 use crate::operator::Asker;
 
-/// The parts of the HTTP server that a reload can replace: the certificate and the tokens, and the expiry of certificates.
-pub struct Renewable {
-    pub(crate) access: Access,
-    pub(crate) expiries: Expiries,
-}
-
-/// Serves a member as configured, until it closes. The result can renew the certificate and the tokens.
+/// Serves a member as configured, until it closes. The result is what a reload can replace: the certificate and the tokens, and the
+/// expiry of certificates.
 ///
 /// # Errors
 /// When the address cannot be bound, or the certificate or a token cannot be read.
@@ -52,7 +47,7 @@ pub async fn serve_member(
     config: &Config,
     member: &Opened,
     histograms: &Histograms,
-) -> Result<Option<Renewable>, MemberError> {
+) -> Result<Option<(Access, Expiries)>, MemberError> {
     let Some(settings) = &config.http else {
         return Ok(None);
     };
@@ -92,7 +87,7 @@ pub async fn serve_member(
     let until = end.clone();
     tokio::spawn(async move { until.run_until_cancelled(page.watch()).await });
     tokio::spawn(endpoints.serve(listener, end));
-    Ok(Some(Renewable { access, expiries }))
+    Ok(Some((access, expiries)))
 }
 
 impl Endpoints {
