@@ -338,11 +338,21 @@ pub(crate) fn add(args: &AddArgs, format: Format) -> Attempt {
         if !args.new_region {
             known_region(&args.region, &ring.directory)?;
         }
-        let incarnation = introduced(args, &ring).await?;
-        let until = ring.until();
         let id = MemberId(args.id);
-        let record = record(args, incarnation);
-        let votes = record.votes;
+        let record = MemberRecord {
+            name: args.name.clone(),
+            region: Region(args.region.clone()),
+            kind: match args.kind {
+                Kind::Witness => MemberKind::Witness,
+                Kind::Database => MemberKind::Database,
+            },
+            votes: !args.no_vote,
+            priority: args.priority,
+            address: args.address.clone(),
+            incarnation: introduced(args, &ring).await?,
+            ..MemberRecord::default()
+        };
+        let (until, votes) = (ring.until(), record.votes);
         let (tolerates, warnings) = text::ring::with_member(&ring.report, id, &record).unzip();
         let warnings = warnings.unwrap_or_default();
         let command = OperatorCommand::AddMember { member: id, record };
@@ -380,22 +390,6 @@ pub(crate) fn add(args: &AddArgs, format: Format) -> Attempt {
             )
         })
     })
-}
-
-fn record(args: &AddArgs, incarnation: Incarnation) -> MemberRecord {
-    MemberRecord {
-        name: args.name.clone(),
-        region: Region(args.region.clone()),
-        kind: match args.kind {
-            Kind::Witness => MemberKind::Witness,
-            Kind::Database => MemberKind::Database,
-        },
-        votes: !args.no_vote,
-        priority: args.priority,
-        address: args.address.clone(),
-        incarnation,
-        ..MemberRecord::default()
-    }
 }
 
 /// Queries the new member's identity; it must be new, or partly added already.

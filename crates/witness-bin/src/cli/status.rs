@@ -42,7 +42,10 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub(crate) fn run(args: &StatusArgs, format: Format) -> Attempt {
     let asker = args.query.asker()?;
     block_on(async {
-        let mut watched = Watched::new(now_ms());
+        let mut watched = Watched {
+            began_ms: now_ms(),
+            ..Watched::default()
+        };
         loop {
             let report = asker.report().await;
             if args.watch {
@@ -86,7 +89,8 @@ pub(crate) fn run(args: &StatusArgs, format: Format) -> Attempt {
 const SHOWN: usize = 12;
 
 /// A ring that is polled.
-pub(super) struct Watched {
+#[derive(Default)]
+struct Watched {
     began_ms: u64,
     now_ms: u64,
     events: Events,
@@ -97,18 +101,8 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    pub(super) fn new(began_ms: u64) -> Self {
-        Self {
-            began_ms,
-            now_ms: began_ms,
-            events: Events::default(),
-            view: None,
-            printed_ms: 0,
-        }
-    }
-
     /// Adds the members' answers.
-    pub(super) fn see(&mut self, now_ms: u64, report: &RingReport) {
+    fn see(&mut self, now_ms: u64, report: &RingReport) {
         self.now_ms = now_ms;
         let is_first = self.view.is_none();
         let furthest = || report.views().max_by_key(|view| (view.term, view.log_end));
@@ -130,7 +124,7 @@ impl Watched {
     }
 
     /// The current page. On a terminal it replaces the previous one; elsewhere all pages are kept, and each event is in one of them.
-    pub(super) fn page(
+    fn page(
         &mut self,
         report: &RingReport,
         explain: bool,
@@ -369,7 +363,10 @@ mod tests {
 
     #[test]
     fn events_during_the_watch_are_shown_with_their_time() {
-        let mut watched = Watched::new(at(0));
+        let mut watched = Watched {
+            began_ms: at(0),
+            ..Watched::default()
+        };
         let mut page = |second, witness: Result<MemberView, String>| {
             let report = report(witness);
             watched.see(at(second), &report);
@@ -395,7 +392,10 @@ mod tests {
 
     #[test]
     fn kept_pages_have_each_event_once_and_no_colours() {
-        let mut watched = Watched::new(at(0));
+        let mut watched = Watched {
+            began_ms: at(0),
+            ..Watched::default()
+        };
         let mut page = |second, witness: Result<MemberView, String>| {
             let report = report(witness);
             watched.see(at(second), &report);
@@ -411,7 +411,10 @@ mod tests {
 
     #[test]
     fn a_ring_that_does_not_answer_is_an_event() {
-        let mut watched = Watched::new(at(0));
+        let mut watched = Watched {
+            began_ms: at(0),
+            ..Watched::default()
+        };
         let silent = || {
             let gone = || Err("connection refused".to_owned());
             let members = [

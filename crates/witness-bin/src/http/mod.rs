@@ -23,7 +23,6 @@ use member::status::Question;
 use member::{MemberError, Opened};
 use serde_json::json;
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::http::access::readers_only;
@@ -86,17 +85,11 @@ pub async fn serve_member(
     let end = member.end();
     let until = end.clone();
     tokio::spawn(async move { until.run_until_cancelled(page.watch()).await });
-    tokio::spawn(endpoints.serve(listener, end));
+    tokio::spawn(serve(listener, access.clone(), endpoints.router(), end));
     Ok(Some((access, expiries)))
 }
 
 impl Endpoints {
-    /// Serves until `stop`; requests in progress are finished.
-    pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
-        let access = self.orders.access.clone();
-        serve(listener, access, self.router(), stop).await;
-    }
-
     fn router(self) -> Router {
         let (access, reports) = (self.orders.access.clone(), self.page.reports.clone());
         page::routes::<Self>()

@@ -279,7 +279,11 @@ pub(super) async fn list(place: &PlaceArgs, format: Format) -> Attempt {
     let bases = survey(&storage, listing.ring).await?;
     listing.ring = (listing.ring).or(bases.bases.first().map(|base| base.ring));
     let mut json = json!(listing);
-    merge(&mut json, &listed_bases(&bases));
+    let unfinished = bases.unfinished.iter().map(ToString::to_string);
+    json["base_backups"] = bases.bases.iter().map(listed).collect();
+    // Those with invalid manifests, and those without one.
+    json["damaged_base_backups"] = json!(damaged_of(&bases));
+    json["unfinished_base_backups"] = unfinished.collect();
     print(format, &json, || listing.text() + &bases_text(&bases))?;
     let is_sound = listing.gaps.is_empty() && listing.damaged.is_empty();
     Exit::Corrupt.unless(is_sound && bases.damaged.is_empty())
@@ -496,17 +500,6 @@ pub(super) fn sentence(base: &BaseManifest) -> String {
             format!("{name}: registered, by {tool} in {place}; {gtids}\n")
         }
     }
-}
-
-/// The base backups of a listing.
-pub(super) fn listed_bases(survey: &Survey) -> Value {
-    let unfinished = survey.unfinished.iter().map(ToString::to_string);
-    json!({
-        "base_backups": survey.bases.iter().map(listed).collect::<Vec<_>>(),
-        // Those with invalid manifests, and those without one.
-        "damaged_base_backups": damaged_of(survey),
-        "unfinished_base_backups": unfinished.collect::<Vec<_>>(),
-    })
 }
 
 /// Lines after those of the log; none without base backups.
