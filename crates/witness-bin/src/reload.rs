@@ -7,9 +7,9 @@ use member::protocol::{Refusal, Reloaded};
 use member::{MemberError, Reload, Renewed};
 
 use crate::cli::config_args::ConfigArgs;
-use crate::cli::process::LogFilter;
+use crate::cli::process::{LogFilter, filter_of};
 use crate::config::{Config, Problem, Severity, read};
-use crate::http::{Credentials, Renewable};
+use crate::http::{Access, Credentials, Expiries};
 
 /// The parts of a running member that a reload affects.
 pub(crate) struct Reloading {
@@ -19,7 +19,7 @@ pub(crate) struct Reloading {
     pub(crate) started_with: Config,
     pub(crate) member: Box<dyn Fn(Renewed) + Send + Sync>,
     /// `None` where HTTP is not served.
-    pub(crate) http: Option<Renewable>,
+    pub(crate) http: Option<(Access, Expiries)>,
     pub(crate) log: LogFilter,
     pub(crate) turn: Mutex<()>,
 }
@@ -51,7 +51,7 @@ impl Reload for Reloading {
         let member = Renewed::read(&config.member).map_err(unusable)?;
         let http = config.http.as_ref().map(Credentials::load);
         let http = http.transpose().map_err(unusable)?;
-        let filter = LogFilter::parse(&config.logging.level).map_err(|error| refused(&error))?;
+        let filter = filter_of(&config.logging.level).map_err(|error| refused(&error))?;
 
         let warning = |problem: &&Problem| problem.severity == Severity::Warning;
         let reloaded = Reloaded {
@@ -66,11 +66,12 @@ impl Reload for Reloading {
             return Ok(reloaded);
         }
         (self.member)(member);
-        if let (Some(served), Some(credentials)) = (&self.http, http) {
-            served.access.renew(credentials);
-            served.expiries.renew(&config.member);
+        if let (Some((access, expiries)), Some(credentials)) = (&self.http, http) {
+            access.renew(credentials);
+            expiries.renew(&config.member);
         }
-        self.log.renew(filter);
+        // It fails where the process has kept an earlier log.
+        let _ = self.log.reload(filter);
         for warning in &reloaded.warnings {
             tracing::warn!("{warning}");
         }

@@ -9,6 +9,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::text::lines;
+
 /// The exit codes of every command. The numbers never change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -210,9 +212,7 @@ impl Table {
 /// Every line with its end.
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.lines()
-            .iter()
-            .try_for_each(|line| writeln!(f, "{line}"))
+        f.write_str(&lines("", self.lines()))
     }
 }
 

@@ -12,7 +12,7 @@ use crate::cli::config_args::{ConfigArgs, counted};
 use crate::cli::session::{OrderArgs, about, another_answer, dry_run_of};
 use crate::config::{Config, Place, example, read, reference};
 use crate::terminal::{Attempt, Exit, Format, print, print_text};
-use crate::text::tolerance;
+use crate::text::{self, ring};
 
 /// Subcommands of `witness config`.
 #[derive(Debug, clap::Subcommand)]
@@ -60,7 +60,7 @@ fn check(config: &ConfigArgs, format: Format) -> Attempt {
     print(format, &json, || {
         let verdict = match &config {
             Some(Config { member, .. }) => {
-                let tolerated = tolerance::of_configuration(&member.rules, &member.members);
+                let tolerated = ring::of_configuration(&member.rules, &member.members);
                 let tolerated = tolerated.map_or_else(String::new, |clause| format!("; {clause}"));
                 format!(
                     "is valid: member {} `{}` of ring `{}`{tolerated}",
@@ -135,9 +135,7 @@ fn lines(name: &str, dry_run: bool, reloaded: Option<&Reloaded>) -> String {
         true => format!("`{name}` would reload its configuration\n"),
         false => format!("`{name}` has reloaded its configuration\n"),
     };
-    for warning in &reloaded.warnings {
-        out += &format!("  {warning}\n");
-    }
+    out += &text::lines("  ", &reloaded.warnings);
     if !reloaded.needs_restart.is_empty() {
         let keys = reloaded.needs_restart.join("`, `");
         out += &format!("  needs a restart: `{keys}`\n");

@@ -166,7 +166,7 @@ impl ConfigArgs {
         }
         let files = USUAL_FILES.join(" nor ");
         let mut what = format!("no configuration file found: neither {files} exists");
-        if sources.say_something() {
+        if !sources.flags.is_empty() || sources.variables().next().is_some() {
             what += &format!(", and the variables and flags alone have {mistakes}:\n{problems}");
         }
         Err(Exit::Usage.because(what, NO_FILE))

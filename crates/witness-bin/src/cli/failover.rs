@@ -6,7 +6,7 @@ use std::time::Duration;
 use consensus::{MockElection, RingPause};
 use member::protocol::{CommandResult, OperatorCommand};
 use member::settings::MemberEntry;
-use raft_types::{OpId, UnixSeconds};
+use raft_types::UnixSeconds;
 use ring_admin::{PauseRequest, Promoted, ScheduledSwitchover};
 use serde_json::{Value, json};
 
@@ -45,38 +45,36 @@ pub(crate) struct SwitchoverArgs {
 /// Exit 3 without a leader, 4 when it is refused, 5 when its result is unknown, 1 when another member leads.
 pub(crate) fn switchover(args: &SwitchoverArgs, format: Format) -> Attempt {
     args.order.session(format, async |ring| {
-        let Some(member) = &args.member else {
-            return match ring.order(OperatorCommand::CancelSwitchover).await? {
-                CommandResult::Unscheduled { switchover, .. } => {
-                    show_schedule(&switchover, &ring.directory, false, format)
-                }
-                other => Err(another_answer(&other)),
-            };
-        };
-        let place = ring.directory.find(member)?;
-        let to = place.id;
-        if let Some(at) = args.at {
-            let command = OperatorCommand::ScheduleSwitchover { to, at };
-            return match ring.order(command).await? {
-                CommandResult::Scheduled { switchover, .. } => {
-                    show_schedule(&switchover, &ring.directory, true, format)
-                }
-                other => Err(another_answer(&other)),
-            };
-        }
-        args.change.confirm(&format!(
-            "Make `{}` in region {} the primary? Writes wait for a moment, and go there afterwards.",
-            place.name, place.region
-        ))?;
-        let force = args.force;
-        let command = dry_run_of(args.change.dry_run, OperatorCommand::Promote { to, force });
-        match ring.order(command).await? {
-            CommandResult::WouldBeDone => {
-                let would = format!("`{}` would be made the primary", place.name);
-                would_be_done(to, &place.name, &would, format)
+        let (directory, dry_run, force) = (&ring.directory, args.change.dry_run, args.force);
+        let place = args.member.as_deref().map(|member| directory.find(member));
+        let place = place.transpose()?;
+        let command = match (place, args.at) {
+            (None, _) => OperatorCommand::CancelSwitchover,
+            (Some(place), Some(at)) => OperatorCommand::ScheduleSwitchover { to: place.id, at },
+            (Some(place), None) => {
+                args.change.confirm(&format!(
+                    "Make `{}` in region {} the primary? Writes wait for a moment, and go there afterwards.",
+                    place.name, place.region
+                ))?;
+                let to = place.id;
+                dry_run_of(dry_run, OperatorCommand::Promote { to, force })
             }
-            CommandResult::Promoted(promoted) => show_promoted(place, &promoted, format),
-            other => Err(another_answer(&other)),
+        };
+        match (ring.order(command).await?, place) {
+            (CommandResult::Unscheduled { switchover, .. }, _) => {
+                show_schedule(&switchover, directory, false, format)
+            }
+            (CommandResult::Scheduled { switchover, .. }, _) => {
+                show_schedule(&switchover, directory, true, format)
+            }
+            (CommandResult::WouldBeDone, Some(place)) => {
+                let would = format!("`{}` would be made the primary", place.name);
+                would_be_done(place.id, &place.name, &would, format)
+            }
+            (CommandResult::Promoted(promoted), Some(place)) => {
+                show_promoted(place, &promoted, format)
+            }
+            (other, _) => Err(another_answer(&other)),
         }
     })
 }
@@ -132,24 +130,31 @@ pub(crate) struct PauseArgs {
     order: OrderArgs,
 }
 
-/// Output of `witness pause` and `witness resume` with `--output json`; with the log entry that has the change.
-fn pause_json(paused: bool, of: &RingPause, entry: OpId, name: &str) -> Value {
-    let pause = &of.pause;
-    json!({
-        "paused": paused,
-        "primary": of.primary,
+/// Shows a pause that began or ended, with the log entry that has the change; `text` takes the name of the primary.
+fn show_pause(
+    answer: CommandResult,
+    directory: &Directory,
+    format: Format,
+    text: impl FnOnce(&str) -> String,
+) -> Attempt {
+    let (is_paused, RingPause { pause, primary }, entry) = match answer {
+        CommandResult::Paused { paused, entry } => (true, paused, entry),
+        CommandResult::Resumed { paused, entry } => (false, paused, entry),
+        other => return Err(another_answer(&other)),
+    };
+    let place = directory.get(primary);
+    let name = place.map_or_else(|| primary.to_string(), |place| place.name.clone());
+    let json = json!({
+        "paused": is_paused,
+        "primary": primary,
         "name": name,
         "since": pause.since,
         "until": pause.until,
         "by": pause.by,
         "reason": pause.reason,
         "entry": entry,
-    })
-}
-
-fn primary_name(of: &RingPause, directory: &Directory) -> String {
-    let place = directory.get(of.primary);
-    place.map_or_else(|| of.primary.to_string(), |place| place.name.clone())
+    });
+    print(format, &json, || text(&name))
 }
 
 /// Runs `witness pause`.
@@ -170,12 +175,8 @@ pub(crate) fn pause(args: &PauseArgs, format: Format) -> Attempt {
             by: operator_name(),
             reason: args.reason.clone(),
         };
-        let (paused, entry) = match ring.order(OperatorCommand::Pause { request }).await? {
-            CommandResult::Paused { paused, entry } => (paused, entry),
-            other => return Err(another_answer(&other)),
-        };
-        let name = primary_name(&paused, &ring.directory);
-        print(format, &pause_json(true, &paused, entry, &name), || {
+        let answer = ring.order(OperatorCommand::Pause { request }).await?;
+        show_pause(answer, &ring.directory, format, |name| {
             let length = for_seconds.map(|seconds| format!("for {seconds} s"));
             format!(
                 "maintenance mode: no automatic failover, the primary stays on `{name}`, {}\n",
@@ -191,16 +192,11 @@ pub(crate) fn pause(args: &PauseArgs, format: Format) -> Attempt {
 /// Exit 3 without a leader, 4 when it is not paused, 5 when its result is unknown.
 pub(crate) fn resume(args: &OrderArgs, format: Format) -> Attempt {
     args.session(format, async |ring| {
-        let (paused, entry) = match ring.order(OperatorCommand::Resume).await? {
-            CommandResult::Resumed { paused, entry } => (paused, entry),
-            other => return Err(another_answer(&other)),
-        };
-        let name = primary_name(&paused, &ring.directory);
-        print(
-            format,
-            &pause_json(false, &paused, entry, &name),
-            || "failover is no longer paused; if the primary is gone, another one takes over now\n",
-        )
+        let answer = ring.order(OperatorCommand::Resume).await?;
+        show_pause(answer, &ring.directory, format, |_| {
+            "failover is no longer paused; if the primary is gone, another one takes over now\n"
+                .to_owned()
+        })
     })
 }
 
@@ -276,7 +272,7 @@ fn show_election(election: &MockElection, directory: &Directory, format: Format)
 #[cfg(test)]
 mod tests {
     use consensus::MockVote;
-    use raft_types::MemberId;
+    use raft_types::{MemberId, OpId};
 
     use super::*;
     use crate::terminal::Exit;

@@ -1,14 +1,16 @@
 //! `witness history`: the ring's history from its log and its members' data directories.
 
-use consensus::HistoryEntry;
+use std::collections::{BTreeMap, BTreeSet};
+
+use consensus::{HistoryEntry, HistoryEvent};
 use member::protocol::{CommandResult, OperatorCommand};
+use raft_types::MemberId;
 use serde::Serialize;
 
 use crate::cli::session::{OrderArgs, another_answer};
-use crate::operator::interruptions::{Ended, ended, longest_gap, merged};
 use crate::terminal::{Attempt, Exit, Format, Table, cell, print};
 use crate::text::history::sentence;
-use crate::text::times::time_of_day;
+use crate::text::times::{precise, time_of_day};
 
 /// Arguments of `witness history`.
 #[derive(Debug, clap::Args)]
@@ -119,9 +121,132 @@ fn page(entries: &[HistoryEntry]) -> String {
     format!("{table}{}", gap.unwrap_or_default())
 }
 
+// Interruptions in a ring's history: merges the members' histories and matches each end with its begin. Pure.
+
+/// Merges histories: each entry once, ordered by term and then by the members' clocks. When several members saw one loss,
+/// the first recorded begin and the first recorded end count.
+pub(crate) fn merged(histories: Vec<Vec<HistoryEntry>>) -> Vec<HistoryEntry> {
+    let mut all: Vec<HistoryEntry> = Vec::new();
+    for history in histories {
+        let mut new: Vec<_> = history
+            .into_iter()
+            .filter(|entry| !all.contains(entry))
+            .collect();
+        all.append(&mut new);
+    }
+    all.sort_by_key(|entry| (entry.term, entry.at_ms));
+    let mut lost = BTreeSet::new();
+    let mut quorum_is_lost = false;
+    all.retain(|entry| match &entry.event {
+        HistoryEvent::QuorumLost { .. } => !std::mem::replace(&mut quorum_is_lost, true),
+        HistoryEvent::QuorumBack { .. } => std::mem::replace(&mut quorum_is_lost, false),
+        HistoryEvent::MemberLost { member } => lost.insert(member.id),
+        HistoryEvent::MemberBack { member } => lost.remove(&member.id),
+        _ => true,
+    });
+    all
+}
+
+/// An interruption that ended with an entry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Ended {
+    /// Milliseconds since 1970.
+    pub(crate) began_ms: u64,
+    pub(crate) lasted_ms: u64,
+    /// Why it began; empty if unknown.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) cause: String,
+}
+
+impl Ended {
+    fn at(end_ms: u64, began_ms: u64, cause: String) -> Self {
+        Self {
+            began_ms,
+            lasted_ms: end_ms.saturating_sub(began_ms),
+            cause,
+        }
+    }
+
+    /// Its duration; under a minute with tenths of a second.
+    pub(crate) fn time(&self) -> String {
+        precise(self.lasted_ms)
+    }
+}
+
+/// For each entry of a merged history, the interruption that ended with it. Only the primary's mysqld interrupts writes: later
+/// entries of another member about its own mysqld are no interruptions.
+pub(crate) fn ended(entries: &[HistoryEntry]) -> Vec<Option<Ended>> {
+    let mut primary: Option<MemberId> = None;
+    let mut stopped: Option<(u64, String)> = None;
+    let mut quorum_lost: Option<(u64, String)> = None;
+    let mut members_lost = BTreeMap::new();
+    let mut step = |entry: &HistoryEntry| match &entry.event {
+        HistoryEvent::WritesStopped { member, why } => {
+            if primary.is_none_or(|primary| primary == member.id) && stopped.is_none() {
+                stopped = Some((entry.at_ms, why.clone()));
+            }
+            None
+        }
+        HistoryEvent::WritesResumed { member } => {
+            let before = primary.replace(member.id);
+            let (began, cause) = match (stopped.take(), before) {
+                (Some(stopped), _) => stopped,
+                // The previous primary has recorded no end, and cannot be asked.
+                (None, Some(before)) if before != member.id => {
+                    let leaderless = leaderless_ms(entries, entry, member.id)?;
+                    let began = entry.at_ms.saturating_sub(leaderless);
+                    (began, "the primary before it was lost".to_owned())
+                }
+                (None, _) => return None,
+            };
+            Some(Ended::at(entry.at_ms, began, cause))
+        }
+        HistoryEvent::QuorumLost { why, .. } => {
+            quorum_lost = Some((entry.at_ms, why.clone()));
+            None
+        }
+        HistoryEvent::QuorumBack { .. } => {
+            let (began, cause) = quorum_lost.take()?;
+            Some(Ended::at(entry.at_ms, began, cause))
+        }
+        HistoryEvent::MemberLost { member } => {
+            members_lost.insert(member.id, entry.at_ms);
+            None
+        }
+        HistoryEvent::MemberBack { member } => {
+            let began = members_lost.remove(&member.id)?;
+            Some(Ended::at(entry.at_ms, began, String::new()))
+        }
+        _ => None,
+    };
+    entries.iter().map(&mut step).collect()
+}
+
+/// The time from the previous leader's last heartbeat until clients could write, as the new leader recorded it.
+fn leaderless_ms(entries: &[HistoryEntry], end: &HistoryEntry, member: MemberId) -> Option<u64> {
+    entries.iter().find_map(|entry| match &entry.event {
+        HistoryEvent::Led {
+            leader,
+            leaderless_ms,
+            ..
+        } if leader.id == member && entry.term == end.term => *leaderless_ms,
+        _ => None,
+    })
+}
+
+/// The longest time without writes, and the moment at which it ended.
+pub(crate) fn longest_gap(entries: &[HistoryEntry]) -> Option<(u64, Ended)> {
+    let writes = |entry: &HistoryEntry| matches!(entry.event, HistoryEvent::WritesResumed { .. });
+    let gaps = entries.iter().zip(ended(entries));
+    let gaps =
+        gaps.filter_map(|(entry, ended)| Some((entry.at_ms, ended.filter(|_| writes(entry))?)));
+    gaps.max_by_key(|(_, gap)| gap.lasted_ms)
+}
+
 #[cfg(test)]
 mod tests {
-    use consensus::{HistoryEvent, Term};
+    use consensus::{HistoryEvent, Named, Term};
+    use raft_types::MemberKind;
 
     use super::*;
 
@@ -166,5 +291,111 @@ Time                  Term  By         What
         let page = page(&outage);
         let end = "Clients can write at `db-1`, after 30.7 s: its mysqld does not take writes\n\nThe longest time in which clients could not write: 30.7 s, until 1970-01-01T00:01:30Z\n";
         assert!(page.ends_with(end), "{page}");
+    }
+
+    fn named(id: u64) -> Named {
+        Named {
+            id: MemberId(id),
+            name: format!("m{id}"),
+        }
+    }
+
+    fn entry(term: u64, at_ms: u64, event: HistoryEvent) -> HistoryEntry {
+        HistoryEntry {
+            at_ms,
+            term: Term(term),
+            by: String::new(),
+            event,
+        }
+    }
+
+    fn stopped(term: u64, at_ms: u64, id: u64, why: &str) -> HistoryEntry {
+        let why = why.to_owned();
+        let member = named(id);
+        entry(term, at_ms, HistoryEvent::WritesStopped { member, why })
+    }
+
+    fn resumed(term: u64, at_ms: u64, id: u64) -> HistoryEntry {
+        let member = named(id);
+        entry(term, at_ms, HistoryEvent::WritesResumed { member })
+    }
+
+    fn led(term: u64, at_ms: u64, id: u64, leaderless_ms: u64) -> HistoryEntry {
+        let event = HistoryEvent::Led {
+            leader: named(id),
+            kind: MemberKind::Database,
+            log_end: None,
+            leaderless_ms: Some(leaderless_ms),
+            writable: true,
+        };
+        entry(term, at_ms, event)
+    }
+
+    fn gaps(entries: &[HistoryEntry]) -> Vec<(u64, String)> {
+        let gaps = ended(entries).into_iter().flatten();
+        gaps.map(|gap| (gap.lasted_ms, gap.cause)).collect()
+    }
+
+    /// The old primary hung for 30 s; its member sent heartbeats until it gave up the leadership.
+    #[test]
+    fn an_outage_begins_where_the_old_primary_noted_it_and_not_with_the_last_call() {
+        let old = vec![resumed(2, 1_000, 1), stopped(2, 10_000, 1, "it hung")];
+        let new = vec![led(3, 40_700, 2, 200), resumed(3, 40_700, 2)];
+        let all = merged(vec![new, old]);
+        assert_eq!(gaps(&all), [(30_700, "it hung".to_owned())]);
+        assert_eq!(longest_gap(&all).unwrap().1.time(), "30.7 s");
+    }
+
+    #[test]
+    fn an_outage_whose_begin_no_member_could_note_is_that_without_a_leader() {
+        let all = [
+            resumed(2, 1_000, 1),
+            led(3, 9_000, 2, 1_500),
+            resumed(3, 9_000, 2),
+        ];
+        assert_eq!(
+            gaps(&all),
+            [(1_500, "the primary before it was lost".to_owned())]
+        );
+    }
+
+    #[test]
+    fn a_ring_that_was_stopped_was_interrupted_for_all_that_time() {
+        let all = [
+            resumed(2, 1_000, 1),
+            stopped(2, 60_000, 1, "the member's process ended"),
+            led(3, 300_000, 2, 100),
+            resumed(3, 300_100, 2),
+            // Too late: another member is the primary.
+            stopped(4, 300_200, 1, "it lost the leadership"),
+            stopped(4, 400_000, 2, "its mysqld does not take writes"),
+            resumed(4, 400_300, 2),
+        ];
+        let expected = [
+            (240_100, "the member's process ended".to_owned()),
+            (300, "its mysqld does not take writes".to_owned()),
+        ];
+        assert_eq!(gaps(&all), expected);
+        assert_eq!(longest_gap(&all).unwrap().0, 300_100);
+    }
+
+    #[test]
+    fn what_several_members_saw_is_one_loss() {
+        let lost = |at_ms, by| {
+            let (member, why) = (named(by), "1 of 3 voters answer".to_owned());
+            entry(2, at_ms, HistoryEvent::QuorumLost { member, why })
+        };
+        let back = |at_ms, by| entry(2, at_ms, HistoryEvent::QuorumBack { member: named(by) });
+        let gone = |at_ms| entry(2, at_ms, HistoryEvent::MemberLost { member: named(3) });
+        let here = |at_ms| entry(2, at_ms, HistoryEvent::MemberBack { member: named(3) });
+        let one = vec![gone(900), lost(1_000, 1), back(45_000, 1), here(46_000)];
+        let other = vec![lost(1_200, 2), back(45_100, 2), gone(2_000), here(47_000)];
+        let all = merged(vec![one.clone(), other]);
+        assert_eq!(all, one);
+        let expected = [
+            (44_000, "1 of 3 voters answer".to_owned()),
+            (45_100, String::new()),
+        ];
+        assert_eq!(gaps(&all), expected);
     }
 }

@@ -6,7 +6,6 @@ mod config;
 pub(crate) mod config_args;
 mod conversion;
 mod failover;
-mod guard;
 mod history;
 mod log;
 mod members;
@@ -124,7 +123,7 @@ pub fn main() -> ExitCode {
     let outcome = match arguments.command {
         Command::Run(args) => run::run(&args),
         Command::Bootstrap(args) => own_member::bootstrap(&args, format),
-        Command::Guard(args) => guard::run(&args),
+        Command::Guard(args) => run::guard(&args),
         Command::Health(args) => own_member::health(&args, format),
         Command::Status(args) => status::run(&args, format),
         Command::History(args) => history::run(&args, format),

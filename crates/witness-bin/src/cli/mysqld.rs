@@ -13,8 +13,9 @@ use crate::cli::session::{
     ChangeArgs, Consent, Progress, RingArgs, about, another_answer, milliseconds,
 };
 use crate::config::duration_of;
-use crate::operator::{MemberReport, RingReport};
+use crate::operator::RingReport;
 use crate::terminal::{Attempt, Exit, Failure, Format, print, print_json, print_text};
+use crate::text::lines;
 
 /// Arguments of `witness reprovision`.
 #[derive(Debug, clap::Args)]
@@ -117,21 +118,18 @@ fn best_donor(report: &RingReport, recipient: MemberId) -> Attempt<MemberId> {
         .members
         .iter()
         .filter(|member| member.id != recipient && member.kind == MemberKind::Database);
-    let fit = others.filter_map(|member| Some((rank(member)?, member.id)));
-    fit.min().map(|(_, id)| id).ok_or_else(|| {
+    let fit = others.filter_map(|member| {
+        let mysql = member.view.as_ref()?.mysql.as_ref()?;
+        let follows = mysql.follows();
+        let fits = follows || mysql.writable;
+        fits.then(|| (!follows, mysql.lag_ms.unwrap_or(u64::MAX), member.id))
+    });
+    fit.min().map(|(.., id)| id).ok_or_else(|| {
         Exit::Refused.because(
             "no other database member follows the ring or is its primary: no data can be copied",
             "check with `witness status`",
         )
     })
-}
-
-/// Suitability of a member's mysqld, lowest is best; none if unsuitable.
-fn rank(member: &MemberReport) -> Option<(bool, u64)> {
-    let mysql = member.view.as_ref()?.mysql.as_ref()?;
-    let follows = mysql.follows();
-    let fits = follows || mysql.writable;
-    fits.then(|| (!follows, mysql.lag_ms.unwrap_or(u64::MAX)))
 }
 
 /// The losses as text.
@@ -146,9 +144,8 @@ fn losses(name: &str, plan: &ProvisionPlan) -> String {
     for schema in &plan.schemas {
         out += &format!("  schema {}, about {} bytes\n", schema.name, schema.bytes);
     }
-    if let Some(why) = &plan.sizes_unknown {
-        out += &format!("  its schemas, whose sizes are not known: {why}\n");
-    }
+    let unknown = "  its schemas, whose sizes are not known: ";
+    out += &lines(unknown, &plan.sizes_unknown);
     if plan.errant_transactions == 0 {
         return out + "  no transaction that the ring does not have\n";
     }
@@ -170,9 +167,7 @@ fn page(name: &str, done: &Provisioned) -> String {
             file.from, file.kept_as, file.gtids
         );
     }
-    if let Some(why) = &done.not_kept {
-        out += &format!("Lost: {why}\n");
-    }
+    out += &lines("Lost: ", &done.not_kept);
     let state = match done.follows {
         true => "and follows the ring",
         false => "and does not follow yet",

@@ -43,7 +43,8 @@ pub(crate) fn bootstrap(args: &BootstrapArgs, format: Format) -> Attempt {
         "Create the ring `{ring}` of {} members, with an empty log?",
         settings.members.len()
     ))?;
-    let configured = RingArgs::from(args.config.clone());
+    let (endpoints, config) = (Vec::new(), args.config.clone());
+    let configured = RingArgs { endpoints, config };
     configured.session(args.timeout, format, async |session| {
         let own = session.directory.find(&settings.own.id.to_string())?;
         let origin = String::new();

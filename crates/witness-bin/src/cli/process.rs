@@ -14,7 +14,9 @@ use std::time::Duration;
 use member::status::ViewSource;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Registry, reload};
 
 use crate::config::LoggingSettings;
 use crate::terminal::{Attempt, Exit};
@@ -24,28 +26,21 @@ use crate::terminal::{Attempt, Exit};
 /// clients. A filter that names these crates overrides this.
 const QUIET: &str = "openraft=error,openraft::raft=off,sled=warn,h2=warn,hyper=error,tower=warn";
 
-/// The filter of the started log.
-pub(crate) struct LogFilter(Box<dyn Fn(EnvFilter) + Send + Sync>);
+/// The filter of the started log, which can be replaced.
+pub(crate) type LogFilter = reload::Handle<EnvFilter, Registry>;
 
-impl LogFilter {
-    /// Parses a configured filter.
-    ///
-    /// # Errors
-    /// When it cannot be parsed.
-    pub(crate) fn parse(level: &str) -> Attempt<EnvFilter> {
-        let directives = format!("{QUIET},{level}");
-        EnvFilter::try_new(directives).map_err(|error| {
-            Exit::Usage.because(
-                format!("`logging.level` is \"{level}\", which is no filter: {error}"),
-                "write a level such as \"info\", or a list such as \"info,transport=debug\"",
-            )
-        })
-    }
-
-    /// Replaces the filter.
-    pub(crate) fn renew(&self, filter: EnvFilter) {
-        (self.0)(filter);
-    }
+/// Parses a configured filter.
+///
+/// # Errors
+/// When it cannot be parsed.
+pub(crate) fn filter_of(level: &str) -> Attempt<EnvFilter> {
+    let directives = format!("{QUIET},{level}");
+    EnvFilter::try_new(directives).map_err(|error| {
+        Exit::Usage.because(
+            format!("`logging.level` is \"{level}\", which is no filter: {error}"),
+            "write a level such as \"info\", or a list such as \"info,transport=debug\"",
+        )
+    })
 }
 
 /// Logs all panics from now on, on one line if no backtrace is requested.
@@ -64,24 +59,18 @@ pub(crate) fn log_panics() {
 /// # Errors
 /// When the configured filter cannot be parsed.
 pub(crate) fn start_log(settings: &LoggingSettings) -> Attempt<LogFilter> {
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(LogFilter::parse(&settings.level)?)
-        .with_writer(stderr);
+    let (filter, handle) = reload::Layer::new(filter_of(&settings.level)?);
     let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    // A second start in one process keeps the first log.
-    let renew: Box<dyn Fn(EnvFilter) + Send + Sync> = if settings.json {
-        let builder = builder.json().flatten_event(true).with_filter_reloading();
-        let filter = builder.reload_handle();
-        drop(builder.try_init());
-        Box::new(move |newer| drop(filter.reload(newer)))
-    } else {
-        let colours = stderr().is_terminal() && !no_colour;
-        let builder = builder.with_ansi(colours).with_filter_reloading();
-        let filter = builder.reload_handle();
-        drop(builder.try_init());
-        Box::new(move |newer| drop(filter.reload(newer)))
+    let colours = stderr().is_terminal() && !no_colour;
+    let lines = tracing_subscriber::fmt::layer().with_writer(stderr);
+    let lines = match settings.json {
+        true => lines.json().flatten_event(true).boxed(),
+        false => lines.with_ansi(colours).boxed(),
     };
-    Ok(LogFilter(renew))
+    let log = tracing_subscriber::registry().with(filter).with(lines);
+    // A second start in one process keeps the first log.
+    drop(log.try_init());
+    Ok(handle)
 }
 
 /// SIGTERM and SIGINT.
@@ -160,16 +149,6 @@ impl ServiceManager {
         (!first.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(first)))
     }
 
-    /// The process answers the other members. It may have to wait for them before it takes part.
-    pub(super) fn ready(&self) {
-        self.notify("READY=1");
-    }
-
-    /// The process was ordered to stop, or has failed.
-    pub(super) fn stopping(&self) {
-        self.notify("STOPPING=1");
-    }
-
     /// Reports liveness as long as tasks are scheduled and the member's state can be read.
     pub(super) async fn keep_alive(&self, member: Arc<dyn ViewSource>) -> std::convert::Infallible {
         let Some(interval) = self.watchdog else {
@@ -183,7 +162,8 @@ impl ServiceManager {
         }
     }
 
-    fn notify(&self, message: &str) {
+    /// Sends one of its messages.
+    pub(super) fn notify(&self, message: &str) {
         let Some(socket) = &self.socket else { return };
         if let Err(error) = socket.send(message.as_bytes()) {
             tracing::warn!(%error, "cannot send {message} to the service manager");
@@ -210,9 +190,9 @@ mod tests {
     #[test]
     fn levels_and_lists_are_filters() {
         for level in ["info", "warn,transport=debug", "openraft=trace,info"] {
-            assert!(LogFilter::parse(level).is_ok(), "{level}");
+            assert!(filter_of(level).is_ok(), "{level}");
         }
-        assert!(LogFilter::parse("info,transport=loudly").is_err());
+        assert!(filter_of("info,transport=loudly").is_err());
     }
 
     #[test]
@@ -242,7 +222,7 @@ mod tests {
                 socket: Some(socket),
                 watchdog: None,
             };
-            notifying.ready();
+            notifying.notify("READY=1");
             let mut received = [0; 64];
             let length = manager.recv(&mut received).unwrap();
             assert_eq!(&received[..length], b"READY=1");

@@ -1,23 +1,28 @@
-//! `witness run`: one member, until it is stopped or fails.
+//! `witness run`: one member, until it is stopped or fails. `witness guard`: the process that it starts to guard its mysqld.
 
 use std::env;
 use std::future::ready;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use member::protocol::OperatorCommand;
 use member::{
-    Commands, GUARD, GuardCommand, IdentityFileError, LockError, MemberError, Opened, Surroundings,
+    Commands, GUARD, GUARDS, GuardCommand, IdentityFileError, LockError, MemberError, Opened,
+    RELOAD, Surroundings, connect_options, guarded_server,
 };
+use mysql_link::Secret;
+use mysqld_controller::read_fence::{GuardOptions, Word, guard as guard_readers};
 use raft_types::MemberKind;
 use ring_admin::IdentityError;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
 
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::process::{ServiceManager, StopSignals, log_panics, start_log};
+use crate::cli::session::block_on;
 use crate::config::FileCheck;
 use crate::http::{Histograms, serve_member};
 use crate::reload::Reloading;
@@ -52,7 +57,10 @@ pub(crate) fn run(args: &RunArgs) -> Attempt {
     let manager = ServiceManager::of_environment()?;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     if config.member.own.kind == MemberKind::Witness {
-        runtime.worker_threads(witness_threads());
+        // A witness passes entries to its disk and answers. It does not need a thread per core of a large machine, since each thread has
+        // its own stack and memory pool.
+        let cores = std::thread::available_parallelism();
+        runtime.worker_threads(cores.map_or(1, |cores| cores.get().min(2)));
     }
     let runtime = runtime.enable_all().build()?;
     runtime.block_on(async {
@@ -65,7 +73,7 @@ pub(crate) fn run(args: &RunArgs) -> Attempt {
             flushes: Some(observer.clone()),
             commits: Some(observer.clone()),
             takeovers: Some(observer),
-            guard: guard(args),
+            guard: guard_command(args),
             runtime_dir: manager.runtime_dir(),
         };
         let opened = Opened::open(config.member.clone(), with).await;
@@ -88,7 +96,8 @@ pub(crate) fn run(args: &RunArgs) -> Attempt {
             data_dir = %config.member.data_dir.display(),
             "started"
         );
-        manager.ready();
+        // The process answers the other members. It may have to wait for them before it takes part.
+        manager.notify("READY=1");
         let view = opened.view();
         tokio::select! {
             ended = live(opened, args.bootstrap, &mut stop, &manager) => ended,
@@ -118,13 +127,6 @@ fn start_again_keeping_no_freed_memory() {
     let _ = again.args(arguments).env(KEPT_FOR_MS, "0").exec();
 }
 
-/// A witness passes entries to its disk and answers. It does not need a thread per core of a large machine, since each thread has its own
-/// stack and memory pool.
-fn witness_threads() -> usize {
-    const MOST: usize = 2;
-    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(MOST))
-}
-
 /// Reloads the configuration on each signal. The result is in the log, as for any order.
 async fn reload_on(mut hangups: Signal, commands: Commands) -> std::convert::Infallible {
     loop {
@@ -136,7 +138,7 @@ async fn reload_on(mut hangups: Signal, commands: Commands) -> std::convert::Inf
 }
 
 /// How to start a database member's guard.
-fn guard(args: &RunArgs) -> Option<GuardCommand> {
+fn guard_command(args: &RunArgs) -> Option<GuardCommand> {
     match env::current_exe() {
         Ok(program) => Some(GuardCommand {
             program,
@@ -198,7 +200,7 @@ async fn end(
     if let Err(error) = &ended {
         tracing::error!("stopping: {error}");
     }
-    manager.stopping();
+    manager.notify("STOPPING=1");
     let stopped = tokio::select! {
         stopped = stopping => stopped,
         // The second signal asks for an immediate end.
@@ -240,15 +242,6 @@ fn damage_advice(error: &binlog_store::OpenError) -> &'static str {
 const OWN_STATE: &str = "only a copy that was made while this member was stopped, and that has not run since, may replace \
      the newest file, the index or `meta`: otherwise remove the member (`witness members remove`), and add it \
      again under a new number with an empty data directory, which gets the log of the others; `witness log verify DATA_DIR` names every damaged place";
-
-/// Advice for a hard state that does not open.
-fn hard_state_advice(error: &io::Error) -> (Exit, &'static str) {
-    match error.kind() {
-        io::ErrorKind::ResourceBusy => (Exit::Refused, "stop that process first"),
-        io::ErrorKind::InvalidData => (Exit::Corrupt, OWN_STATE),
-        _ => (Exit::Error, ""),
-    }
-}
 
 /// Whether a start failed because of a full disk.
 fn wants_room(error: &MemberError) -> bool {
@@ -311,7 +304,11 @@ pub(crate) fn failure(error: &MemberError) -> Failure {
             Exit::Error,
             "stop what listens there, or configure another address",
         ),
-        MemberError::Meta { source, .. } => hard_state_advice(source),
+        MemberError::Meta { source, .. } => match source.kind() {
+            io::ErrorKind::ResourceBusy => (Exit::Refused, "stop that process first"),
+            io::ErrorKind::InvalidData => (Exit::Corrupt, OWN_STATE),
+            _ => (Exit::Error, ""),
+        },
         _ => (Exit::Error, ""),
     };
     exit.because(error, advice)
@@ -332,6 +329,76 @@ fn raise_descriptor_limit() {
     };
     if let Err(error) = setrlimit(Resource::Nofile, wanted) {
         tracing::warn!(%error, limit = now.current, "the limit of open files cannot be raised");
+    }
+}
+
+// `witness guard`: a process that `witness run` starts; not for manual use. Its standard input reports that the member is alive. It
+// excludes readers from mysqld when the member ends without a message; see `mysqld_controller::read_fence::guard`.
+
+/// Limit of unread messages. The member sends one at a time, and a busy guard reads them later.
+const MESSAGES: usize = 64;
+
+/// Runs `witness guard`.
+///
+/// # Errors
+/// When the configuration cannot be read.
+pub(crate) fn guard(args: &ConfigArgs) -> Attempt {
+    let (config, _) = args.load(FileCheck::Readable)?;
+    start_log(&config.logging)?;
+    let member = &config.member;
+    let Some(settings) = &member.mysql else {
+        return Ok(());
+    };
+    let (connect, server) = guarded_server(member, settings)?;
+    let options = GuardOptions {
+        member_dir: member.data_dir.clone(),
+        connect,
+        limit: member.raft.lease + settings.fence_after,
+        grace: settings.fence_after,
+        server,
+    };
+    let (sender, messages) = mpsc::channel(MESSAGES);
+    let (args, password) = (args.clone(), options.connect.password.clone());
+    std::thread::spawn(move || listen(&sender, || reload_password(&args, &password)));
+    block_on(async {
+        // Once they have a receiver, signals do not end this process: the member handles stop and reload for both, and the guard ends when
+        // there is nothing to guard.
+        let _received = (StopSignals::new()?, signal(SignalKind::hangup())?);
+        guard_readers(options, messages).await;
+        Ok(())
+    })
+}
+
+/// Reads until the member has ended. Of several messages the last one counts, and any of them may request the reload.
+fn listen(sender: &mpsc::Sender<Word>, reload: impl Fn()) {
+    let mut buffer = [0; 256];
+    let mut line = std::io::stdin().lock();
+    while let Ok(length @ 1..) = line.read(&mut buffer) {
+        let received = &buffer[..length];
+        if received.contains(&RELOAD) {
+            reload();
+        }
+        let Some(last) = received.iter().rfind(|word| **word != RELOAD) else {
+            continue;
+        };
+        let guards = *last == GUARDS;
+        if sender.blocking_send(Word::GoesOn { guards }).is_err() {
+            return;
+        }
+    }
+}
+
+/// Reloads the password of the member's account, as the member has done.
+fn reload_password(args: &ConfigArgs, password: &Secret) {
+    let newer = args.member().and_then(|settings| {
+        let connect = settings.mysql.as_ref().map(connect_options).transpose();
+        connect.map_err(Failure::error)
+    });
+    match newer {
+        Ok(newer) => newer
+            .iter()
+            .for_each(|newer| password.renew(&newer.password)),
+        Err(error) => tracing::warn!(%error, "the guard keeps the password that it has"),
     }
 }
 

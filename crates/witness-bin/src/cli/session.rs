@@ -195,9 +195,9 @@ pub(super) struct RingArgs {
         value_parser = address_of,
         hide_env_values = true
     )]
-    endpoints: Vec<String>,
+    pub(super) endpoints: Vec<String>,
     #[command(flatten)]
-    config: ConfigArgs,
+    pub(super) config: ConfigArgs,
 }
 
 impl RingArgs {
@@ -251,16 +251,6 @@ impl RingArgs {
             };
             work(session).await
         })
-    }
-}
-
-impl From<ConfigArgs> for RingArgs {
-    /// The configured ring.
-    fn from(config: ConfigArgs) -> Self {
-        Self {
-            endpoints: Vec::new(),
-            config,
-        }
     }
 }
 

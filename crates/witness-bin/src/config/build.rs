@@ -124,7 +124,7 @@ const WIDEST_MODE: u32 = 0o640;
 pub(super) fn check_files(sections: &Sections, problems: &mut Problems) {
     let with_mysql = with_mysql(sections);
     for entry in sections.entries() {
-        let (key, at, text) = (entry.key, entry.at, entry.text);
+        let (key, at, text) = (entry.key, entry.at, entry.text.as_str());
         if text.is_empty() || key.section() == "mysql" && !with_mysql {
             continue;
         }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use crate::config::key::{Key, Section};
 use crate::config::sections::{MEMBERS, SECTIONS};
+use crate::text::lines;
 
 /// A configuration file with every key; keys at their default are comments. It validates where its certificates exist.
 pub fn example() -> String {
@@ -31,9 +32,7 @@ pub fn example() -> String {
 
 fn example_key(out: &mut String, key: &Key) {
     out.push('\n');
-    for line in folded(&key.explanation(), 98) {
-        let _ = writeln!(out, "# {line}");
-    }
+    *out += &lines("# ", folded(&key.explanation(), 98));
     let name = key.name();
     let _ = match (key.default, key.example) {
         (None, example) => writeln!(out, "{name} = {example}"),
@@ -50,9 +49,8 @@ fn example_members(out: &mut String, section: &Section) {
             .default
             .map(|text| format!(" Default: {text}."))
             .unwrap_or_default();
-        for line in folded(&format!("{}: {}{default}", key.name(), key.meaning), 98) {
-            let _ = writeln!(out, "# {line}");
-        }
+        let meaning = format!("{}: {}{default}", key.name(), key.meaning);
+        *out += &lines("# ", folded(&meaning, 98));
     }
     let members = [
         (1, "db-1", "database"),

@@ -5,12 +5,13 @@
 use std::fmt::Display;
 use std::ops::Deref;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use uuid::Uuid;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
 
 use crate::config::problem::{Place, Problems};
-use crate::config::value::{Kind, Mistake, Node, Typed, decode, parse_value};
+use crate::config::value::{Kind, Mistake, Node, decode, parse_value};
 
 /// One key of the configuration.
 #[derive(Debug, Clone, Copy)]
@@ -113,7 +114,7 @@ impl<T> Deref for Setting<T> {
     }
 }
 
-impl<T: Value> Setting<T> {
+impl<T: Default + PartialEq + Serialize> Setting<T> {
     /// The dotted name of the key.
     pub(crate) fn path(&self) -> &'static str {
         self.key.path
@@ -151,10 +152,11 @@ impl<T: Value> Setting<T> {
 
     /// The same setting without its type.
     pub(crate) fn entry(&self) -> Entry<'_> {
+        let json = json!(self.value);
         Entry {
             key: self.key,
             at: &self.at,
-            text: self.value.text(),
+            text: json.as_str().unwrap_or_default().to_owned(),
         }
     }
 }
@@ -189,56 +191,7 @@ pub(crate) struct Entry<'a> {
     pub(crate) key: &'static Key,
     pub(crate) at: &'a Place,
     /// Its text; empty for a value of another type.
-    pub(crate) text: &'a str,
-}
-
-/// A type of values.
-pub(crate) trait Value: Default + PartialEq {
-    /// `None` when it does not hold the value.
-    fn of(typed: Typed) -> Option<Self>;
-
-    /// The value, when it is a text; otherwise empty.
-    fn text(&self) -> &str {
-        ""
-    }
-}
-
-macro_rules! values {
-    ($($type:ty: $pattern:pat => $value:expr;)*) => {
-        $(impl Value for $type {
-            fn of(typed: Typed) -> Option<Self> {
-                match typed {
-                    $pattern => $value,
-                    _ => None,
-                }
-            }
-        })*
-    };
-}
-
-values! {
-    u64: Typed::Number(number) => Some(number);
-    u32: Typed::Number(number) => number.try_into().ok();
-    u16: Typed::Number(number) => number.try_into().ok();
-    i32: Typed::Number(number) => number.try_into().ok();
-    usize: Typed::Number(number) => number.try_into().ok();
-    bool: Typed::Bool(value) => Some(value);
-    Duration: Typed::Duration(duration) => Some(duration);
-    Vec<String>: Typed::List(items) => Some(items);
-    Option<Uuid>: Typed::Uuid(uuid) => Some(uuid);
-}
-
-impl Value for String {
-    fn of(typed: Typed) -> Option<Self> {
-        match typed {
-            Typed::Text(text) => Some(text),
-            _ => None,
-        }
-    }
-
-    fn text(&self) -> &str {
-        self
-    }
+    pub(crate) text: String,
 }
 
 /// The values that the sources give for one set of keys: the single keys, or those of one member.
@@ -253,7 +206,11 @@ pub(crate) struct Given<'a> {
 
 impl Given<'_> {
     /// The value of a key; reports a missing or wrong one.
-    pub(crate) fn read<T: Value>(&self, key: &'static Key, problems: &mut Problems) -> Setting<T> {
+    pub(crate) fn read<T: Default + DeserializeOwned>(
+        &self,
+        key: &'static Key,
+        problems: &mut Problems,
+    ) -> Setting<T> {
         let mut given = self.values.iter().rev();
         let given = given.find(|(known, _)| known.path == key.path);
         let given = given.map(|(_, node)| node.clone());
@@ -275,8 +232,9 @@ impl Given<'_> {
                 (at, None)
             }
             Some(node) => {
-                let read = decode(key.kind, &node.value)
-                    .and_then(|typed| T::of(typed).ok_or_else(Mistake::of_type));
+                let of_type = |_| Mistake::new("the value is out of bounds", "write a smaller one");
+                let read = decode(key.kind, &node.value);
+                let read = read.and_then(|value| serde_json::from_value(value).map_err(of_type));
                 let value = match read {
                     Ok(value) => Some(value),
                     Err(mistake) => {

@@ -30,13 +30,8 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Whether a variable or a flag sets a key.
-    pub(crate) fn say_something(&self) -> bool {
-        !self.flags.is_empty() || self.variables().next().is_some()
-    }
-
     /// The variables that may be keys.
-    fn variables(&self) -> impl Iterator<Item = &(String, String)> {
+    pub(crate) fn variables(&self) -> impl Iterator<Item = &(String, String)> {
         let named = |name: &str| name.starts_with("WITNESS_") && !OTHER_VARIABLES.contains(&name);
         self.environment.iter().filter(move |(name, _)| named(name))
     }
@@ -96,7 +91,21 @@ impl<'a> Layers<'a> {
         } else if let Some(key) = keys().find(|key| key.path == written) {
             self.whole.values.push((key, node));
         } else if let Some(section) = SECTIONS.iter().find(|known| known.name() == written) {
-            self.lay_section(section, node, locate, problems);
+            let DeValue::Table(table) = node.value else {
+                problems.error(
+                    &node.place,
+                    written,
+                    format!(
+                        "`{written}` is {}, but it is a section",
+                        describe(&node.value)
+                    ),
+                    format!("write [{written}] on a line of its own, and its keys below"),
+                );
+                return;
+            };
+            let values = known_keys(table, section, locate, problems);
+            self.whole.values.extend(values);
+            self.whole.sections.push((written.to_owned(), node.place));
         } else {
             let known = SECTIONS.iter().flat_map(|section| match section.name() {
                 "" => section.keys.iter().map(|key| key.path).collect::<Vec<_>>(),
@@ -104,28 +113,6 @@ impl<'a> Layers<'a> {
             });
             unknown(name, "", &known.collect::<Vec<_>>(), locate, problems);
         }
-    }
-
-    fn lay_section(
-        &mut self,
-        section: &Section,
-        node: Node<'a>,
-        locate: Locate<'_>,
-        problems: &mut Problems,
-    ) {
-        let name = section.name();
-        let DeValue::Table(table) = node.value else {
-            problems.error(
-                &node.place,
-                name,
-                format!("`{name}` is {}, but it is a section", describe(&node.value)),
-                format!("write [{name}] on a line of its own, and its keys below"),
-            );
-            return;
-        };
-        let values = known_keys(table, section, locate, problems);
-        self.whole.values.extend(values);
-        self.whole.sections.push((name.to_owned(), node.place));
     }
 
     fn lay_members(&mut self, node: Node<'a>, locate: Locate<'_>, problems: &mut Problems) {

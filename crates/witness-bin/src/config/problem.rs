@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 
 use serde::Serialize;
 
-use crate::text::quoted;
+use crate::text::{lines, quoted};
 
 /// Where a value of the configuration came from.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -170,10 +170,7 @@ impl Problems {
 
 impl Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for problem in &self.0 {
-            writeln!(f, "{problem}")?;
-        }
-        Ok(())
+        f.write_str(&lines("", &self.0))
     }
 }
 

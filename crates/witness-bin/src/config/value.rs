@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use parse_size::parse_size;
 use raft_types::{AddressMistake, host_and_port};
+use serde_json::{Value, json};
 use toml::Spanned;
 use toml::de::{DeArray, DeInteger, DeValue};
 use uuid::Uuid;
@@ -114,17 +115,6 @@ pub(crate) fn unquoted(kind: Kind, text: &str) -> DeValue<'_> {
     parsed.unwrap_or_else(|| DeValue::String(text.into()))
 }
 
-/// A value of one of the kinds.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Typed {
-    Text(String),
-    Number(u64),
-    Bool(bool),
-    Duration(Duration),
-    List(Vec<String>),
-    Uuid(Option<Uuid>),
-}
-
 /// A mistake in a value, and the correction.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}; {advice}")]
@@ -140,11 +130,6 @@ impl Mistake {
             advice: advice.into(),
         }
     }
-
-    /// The value of a key's kind is not one of its type's.
-    pub(crate) fn of_type() -> Self {
-        Self::new("the value is out of bounds", "write a smaller one")
-    }
 }
 
 fn mistake<T>(message: impl Into<String>, advice: impl Into<String>) -> Result<T, Mistake> {
@@ -152,12 +137,12 @@ fn mistake<T>(message: impl Into<String>, advice: impl Into<String>) -> Result<T
 }
 
 /// Parses a value as the kind demands.
-pub(crate) fn decode(kind: Kind, value: &DeValue<'_>) -> Result<Typed, Mistake> {
+pub(crate) fn decode(kind: Kind, value: &DeValue<'_>) -> Result<Value, Mistake> {
     match (value, kind) {
         (DeValue::Integer(number), Kind::Integer(min, max) | Kind::Bytes(min, max)) => {
-            within(number, min, max).map(Typed::Number)
+            within(number, min, max).map(Value::from)
         }
-        (DeValue::Boolean(value), Kind::Bool) => Ok(Typed::Bool(*value)),
+        (DeValue::Boolean(value), Kind::Bool) => Ok(json!(value)),
         (DeValue::Array(items), Kind::List) => {
             let texts = items.iter().map(|item| match item.get_ref() {
                 DeValue::String(text) => Ok(text.to_string()),
@@ -166,7 +151,7 @@ pub(crate) fn decode(kind: Kind, value: &DeValue<'_>) -> Result<Typed, Mistake> 
                     "write every item in quotes",
                 ),
             });
-            texts.collect::<Result<_, _>>().map(Typed::List)
+            texts.collect()
         }
         (DeValue::String(text), _) => decode_text(kind, text),
         (DeValue::Integer(number), Kind::Duration(..)) => mistake(
@@ -198,19 +183,17 @@ fn sample(kind: Kind) -> String {
     }
 }
 
-fn decode_text(kind: Kind, text: &str) -> Result<Typed, Mistake> {
+fn decode_text(kind: Kind, text: &str) -> Result<Value, Mistake> {
     match kind {
-        Kind::Text | Kind::File | Kind::SecretFile | Kind::Directory => {
-            Ok(Typed::Text(text.to_owned()))
-        }
-        Kind::Name => name_of(text).map(Typed::Text),
-        Kind::Choice(words) => choice(words, text).map(Typed::Text),
-        Kind::Duration(min, max) => duration(text, min, max).map(Typed::Duration),
-        Kind::Bytes(min, max) => bytes(text, min, max).map(Typed::Number),
-        Kind::HostPort => host_port(text).map(Typed::Text),
-        Kind::Uuid if text.is_empty() => Ok(Typed::Uuid(None)),
+        Kind::Text | Kind::File | Kind::SecretFile | Kind::Directory => Ok(json!(text)),
+        Kind::Name => name_of(text).map(Value::from),
+        Kind::Choice(words) => choice(words, text).map(Value::from),
+        Kind::Duration(min, max) => duration(text, min, max).map(|duration| json!(duration)),
+        Kind::Bytes(min, max) => bytes(text, min, max).map(Value::from),
+        Kind::HostPort => host_port(text).map(Value::from),
+        Kind::Uuid if text.is_empty() => Ok(Value::Null),
         Kind::Uuid => match Uuid::parse_str(text) {
-            Ok(uuid) => Ok(Typed::Uuid(Some(uuid))),
+            Ok(uuid) => Ok(json!(uuid)),
             Err(_) => mistake(
                 format!("`{text}` is not a UUID"),
                 "write it as in \"3e11fa47-71ca-11e1-9e33-c80aa9429562\"",
@@ -350,11 +333,11 @@ mod tests {
     use super::*;
 
     /// The result for a value as in a file.
-    fn from_file(kind: Kind, value: &str) -> Result<Typed, Mistake> {
+    fn from_file(kind: Kind, value: &str) -> Result<Value, Mistake> {
         decode(kind, &parse_value(value).expect("a TOML value"))
     }
 
-    fn quoted(kind: Kind, text: &str) -> Result<Typed, Mistake> {
+    fn quoted(kind: Kind, text: &str) -> Result<Value, Mistake> {
         from_file(kind, &format!("{text:?}"))
     }
 
@@ -362,9 +345,9 @@ mod tests {
     fn durations_have_units_and_bounds() {
         let kind = Kind::Duration(10, 60_000);
         let ok = |text: &str| quoted(kind, text);
-        assert_eq!(ok("500ms"), Ok(Typed::Duration(Duration::from_millis(500))));
-        assert_eq!(ok("2 s"), Ok(Typed::Duration(Duration::from_secs(2))));
-        assert_eq!(ok("1m"), Ok(Typed::Duration(Duration::from_secs(60))));
+        assert_eq!(ok("500ms"), Ok(json!(Duration::from_millis(500))));
+        assert_eq!(ok("2 s"), Ok(json!(Duration::from_secs(2))));
+        assert_eq!(ok("1m"), Ok(json!(Duration::from_secs(60))));
         for wrong in [
             "",
             "ms",
@@ -386,10 +369,10 @@ mod tests {
     fn sizes_are_numbers_or_have_units() {
         let kind = Kind::Bytes(0, 1 << 40);
         let size = |text: &str| quoted(kind, text);
-        assert_eq!(size("64MiB"), Ok(Typed::Number(64 << 20)));
-        assert_eq!(size("64M"), Ok(Typed::Number(64 << 20)));
-        assert_eq!(size("1gb"), Ok(Typed::Number(1_000_000_000)));
-        assert_eq!(from_file(kind, "4096"), Ok(Typed::Number(4096)));
+        assert_eq!(size("64MiB"), Ok(json!(64 << 20)));
+        assert_eq!(size("64M"), Ok(json!(64 << 20)));
+        assert_eq!(size("1gb"), Ok(json!(1_000_000_000)));
+        assert_eq!(from_file(kind, "4096"), Ok(json!(4096)));
         for wrong in ["-1", "1099511627777", "99999999999999999999"] {
             assert!(from_file(kind, wrong).is_err(), "{wrong}");
         }
@@ -463,12 +446,12 @@ mod tests {
     #[test]
     fn variables_and_flags_need_no_quotes() {
         let value = |kind, text: &str| decode(kind, &unquoted(kind, text));
-        assert_eq!(value(Kind::Integer(1, 9), "3"), Ok(Typed::Number(3)));
-        assert_eq!(value(Kind::Bool, "false"), Ok(Typed::Bool(false)));
-        assert_eq!(value(Kind::Text, "3"), Ok(Typed::Text("3".into())));
+        assert_eq!(value(Kind::Integer(1, 9), "3"), Ok(json!(3)));
+        assert_eq!(value(Kind::Bool, "false"), Ok(json!(false)));
+        assert_eq!(value(Kind::Text, "3"), Ok(json!("3")));
         let words = vec!["ld.so".to_owned(), "mysqld".to_owned()];
         for list in ["ld.so mysqld", " [\"ld.so\", \"mysqld\"]"] {
-            assert_eq!(value(Kind::List, list), Ok(Typed::List(words.clone())));
+            assert_eq!(value(Kind::List, list), Ok(json!(words)));
         }
         for wrong in [
             (Kind::Integer(1, 9), "10"),

@@ -23,7 +23,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::demo::scoreboard::Scoreboard;
+use crate::demo::screen::Scoreboard;
 use crate::terminal::{Attempt, Exit, Failure};
 
 const CREATE_DATABASE: &str = "CREATE DATABASE demo";

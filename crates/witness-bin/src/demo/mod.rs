@@ -3,12 +3,9 @@
 
 mod clients;
 mod cluster;
-mod members;
 mod mysqld;
 mod scenario;
-mod scoreboard;
 mod screen;
-mod story;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,10 +14,8 @@ use std::time::Duration;
 use crate::cli::process::StopSignals;
 use crate::demo::cluster::{Cluster, data_dirs};
 use crate::demo::mysqld::Mysqld;
-use crate::demo::scenario::Scenario;
-use crate::demo::scoreboard::Scoreboard;
-use crate::demo::screen::{Display, Screen};
-use crate::demo::story::Story;
+use crate::demo::scenario::{Scenario, Story};
+use crate::demo::screen::{Display, Scoreboard, Screen};
 use crate::terminal::{Attempt, Exit, Failure, Format, print};
 
 /// Arguments of `witness demo`.
@@ -104,7 +99,9 @@ async fn demonstrate(args: &DemoArgs, format: Format) -> Attempt<Story> {
     };
     display.close();
     let acknowledged = played?;
-    story.record_commits(&display.board);
+    story.acknowledged_total = display.board.total();
+    story.latency_p50_seconds = display.board.quantile(0.5).as_secs_f64();
+    story.latency_p99_seconds = display.board.quantile(0.99).as_secs_f64();
     let proven = story.prove(&acknowledged, &data_dirs(&data_dir));
     proven.map_err(Failure::error)?;
     Ok(story)

@@ -1,17 +1,16 @@
 //! What a demonstration shows while it runs: a table that is redrawn in place on a terminal, plain
-//! lines elsewhere, nothing with `--output json`.
+//! lines elsewhere, nothing with `--output json`; and the commits as the clients see them.
 
 use std::convert::Infallible;
 use std::io::{IsTerminal, Write, stdout};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::cli::status::table::members;
-use crate::demo::scoreboard::Scoreboard;
+use crate::cli::status::members;
 use crate::operator::Asker;
-use crate::terminal::Format;
+use crate::terminal::{Attempt, Failure, Format};
 
 /// How often the table is redrawn.
 const FRAME: Duration = Duration::from_millis(250);
@@ -89,5 +88,180 @@ impl Display {
         if let Screen::Live(bar) = &self.screen {
             bar.finish_and_clear();
         }
+    }
+}
+
+// Commits as the clients see them: how many were acknowledged, how long each took, and the longest
+// time without any.
+
+/// Counts acknowledged commits. Shared by all clients.
+pub(crate) struct Scoreboard(Mutex<Score>);
+
+struct Score {
+    started: Instant,
+    /// The latency of each commit.
+    commits: Vec<Duration>,
+    /// How many of them earlier summaries had, and when the last one was made.
+    summarized: (usize, Instant),
+    last_commit: Instant,
+    longest_gap: Duration,
+}
+
+/// A summary says so when no commit was acknowledged for this long.
+const WAITING: Duration = Duration::from_millis(300);
+/// Commits wait when none was acknowledged for this long.
+const SETTLED: Duration = Duration::from_millis(500);
+/// The limit until they wait.
+const STOPS_WITHIN: Duration = Duration::from_secs(10);
+
+impl Scoreboard {
+    pub(crate) fn new() -> Self {
+        let now = Instant::now();
+        Self(Mutex::new(Score {
+            started: now,
+            commits: Vec::new(),
+            summarized: (0, now),
+            last_commit: now,
+            longest_gap: Duration::ZERO,
+        }))
+    }
+
+    /// Counts one acknowledged commit.
+    pub(crate) fn committed(&self, took: Duration) {
+        let mut score = self.lock();
+        score.commits.push(took);
+        score.longest_gap = score.longest_gap.max(score.last_commit.elapsed());
+        score.last_commit = Instant::now();
+    }
+
+    /// One line: all commits, and the rate and latencies of those since the last summary.
+    pub(crate) fn summary(&self) -> String {
+        let mut score = self.lock();
+        let (before, made) = score.summarized;
+        let latest = &score.commits[before..];
+        let millis = |part| quantile(latest, part).as_secs_f64() * 1e3;
+        let mut summary = format!(
+            "{:6.1} s  {:>7} commits  {:>6.0}/s  p50 {:>7.2} ms  p99 {:>7.2} ms",
+            score.started.elapsed().as_secs_f64(),
+            score.commits.len(),
+            latest.len() as f64 / made.elapsed().as_secs_f64().max(f64::EPSILON),
+            millis(0.5),
+            millis(0.99),
+        );
+        let silent = score.last_commit.elapsed();
+        if !score.commits.is_empty() && silent > WAITING {
+            let silent = silent.as_secs_f64();
+            summary.push_str(&format!("   commits wait since {silent:.1} s"));
+        }
+        score.summarized = (score.commits.len(), Instant::now());
+        summary
+    }
+
+    /// The number of acknowledged commits.
+    pub(crate) fn total(&self) -> u64 {
+        self.lock().commits.len() as u64
+    }
+
+    /// Waits until commits wait, and then for `time`; returns the number of acknowledged commits. Commits in
+    /// flight that a quorum had acknowledged before its crash may return late on a loaded machine.
+    ///
+    /// # Errors
+    /// When commits do not stop, or one is acknowledged during `time`.
+    pub(crate) async fn wait_until_blocked(&self, time: Duration) -> Attempt<u64> {
+        let begun = tokio::time::Instant::now();
+        let mut before = self.total();
+        loop {
+            tokio::time::sleep(SETTLED).await;
+            let now = self.total();
+            if now == before {
+                break;
+            }
+            if begun.elapsed() > STOPS_WITHIN {
+                return Err(Failure::error(format!(
+                    "commits are still acknowledged {STOPS_WITHIN:?} after the quorum was lost"
+                )));
+            }
+            before = now;
+        }
+        tokio::time::sleep(time).await;
+        match self.total() - before {
+            0 => Ok(before),
+            more => Err(Failure::error(format!(
+                "{more} commits were acknowledged without a quorum"
+            ))),
+        }
+    }
+
+    /// The latency below which this part of all commits stayed.
+    pub(crate) fn quantile(&self, part: f64) -> Duration {
+        quantile(&self.lock().commits, part)
+    }
+
+    /// The longest time without a commit since the last call, a gap that has not ended included.
+    pub(crate) fn take_longest_gap(&self) -> Duration {
+        let mut score = self.lock();
+        let lasting = score.last_commit.elapsed();
+        std::mem::take(&mut score.longest_gap).max(lasting)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Score> {
+        // Only counters: they are usable after a panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn quantile(latencies: &[Duration], part: f64) -> Duration {
+    let mut sorted = latencies.to_vec();
+    sorted.sort_unstable();
+    let place = (sorted.len() as f64 * part) as usize;
+    sorted.get(place).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The result for a board that receives `first` commits at short intervals, and one more after `late`.
+    async fn blocked(first: u64, late: Duration) -> Attempt<u64> {
+        let board = Scoreboard::new();
+        let commits = async {
+            for _ in 0..first {
+                tokio::time::sleep(Duration::from_millis(300)).await;
+                board.committed(Duration::from_millis(1));
+            }
+            tokio::time::sleep(late).await;
+            board.committed(Duration::from_millis(1));
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            blocked = board.wait_until_blocked(Duration::from_secs(2)) => blocked,
+            () = commits => unreachable!("it never ends"),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn commits_in_flight_are_awaited_and_later_ones_are_errors() {
+        let hour = Duration::from_secs(3600);
+        assert_eq!(blocked(0, hour).await.ok(), Some(0));
+        assert_eq!(blocked(8, hour).await.ok(), Some(8));
+        assert!(blocked(8, Duration::from_millis(1500)).await.is_err());
+        assert!(blocked(100, hour).await.is_err());
+    }
+
+    #[test]
+    fn a_summary_has_the_latencies_since_the_last_one() {
+        let board = Scoreboard::new();
+        for millis in 1..=100 {
+            board.committed(Duration::from_millis(millis));
+        }
+        for latencies in [
+            "p50   51.00 ms  p99  100.00 ms",
+            "p50    0.00 ms  p99    0.00 ms",
+        ] {
+            let summary = board.summary();
+            assert!(summary.contains("  100 commits  "), "{summary}");
+            assert!(summary.contains(latencies), "{summary}");
+        }
+        assert_eq!(board.quantile(0.5), Duration::from_millis(51));
     }
 }

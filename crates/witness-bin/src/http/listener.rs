@@ -40,8 +40,17 @@ pub async fn serve(listener: TcpListener, access: Access, pages: Router, stop: C
         };
         let (tls, pages, stop) = (access.tls(), pages.clone(), stop.clone());
         connections.spawn(async move {
+            let serving = async {
+                match tls {
+                    None => answer(stream, pages, stop).await,
+                    Some(tls) => {
+                        let stream = timeout(HANDSHAKE_LIMIT, encrypt(tls, stream)).await??;
+                        answer(stream, pages, stop).await
+                    }
+                }
+            };
             let served = tokio::select! {
-                served = serve_connection(tls, stream, pages, stop) => served,
+                served = serving => served,
                 () = place.lost() => Err(Error::other("others needed its place")),
             };
             if let Err(error) = served {
@@ -50,21 +59,6 @@ pub async fn serve(listener: TcpListener, access: Access, pages: Router, stop: C
         });
     }
     while connections.join_next().await.is_some() {}
-}
-
-async fn serve_connection(
-    tls: Option<TlsAcceptor>,
-    stream: TcpStream,
-    pages: Router,
-    stop: CancellationToken,
-) -> std::io::Result<()> {
-    match tls {
-        None => answer(stream, pages, stop).await,
-        Some(tls) => {
-            let stream = timeout(HANDSHAKE_LIMIT, encrypt(tls, stream)).await??;
-            answer(stream, pages, stop).await
-        }
-    }
 }
 
 /// Answers the requests on one connection.

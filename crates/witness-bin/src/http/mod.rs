@@ -23,7 +23,6 @@ use member::status::Question;
 use member::{MemberError, Opened};
 use serde_json::json;
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::http::access::readers_only;
@@ -38,13 +37,8 @@ use crate::http::questions::{check, cluster, config, freshness, metrics, questio
 pub use crate::http::reports::RingReports;
 use crate::operator::Asker;
 
-/// The parts of the HTTP server that a reload can replace: the certificate and the tokens, and the expiry of certificates.
-pub struct Renewable {
-    pub(crate) access: Access,
-    pub(crate) expiries: Expiries,
-}
-
-/// Serves a member as configured, until it closes. The result can renew the certificate and the tokens.
+/// Serves a member as configured, until it closes. The result is what a reload can replace: the certificate and the tokens, and the
+/// expiry of certificates.
 ///
 /// # Errors
 /// When the address cannot be bound, or the certificate or a token cannot be read.
@@ -52,7 +46,7 @@ pub async fn serve_member(
     config: &Config,
     member: &Opened,
     histograms: &Histograms,
-) -> Result<Option<Renewable>, MemberError> {
+) -> Result<Option<(Access, Expiries)>, MemberError> {
     let Some(settings) = &config.http else {
         return Ok(None);
     };
@@ -91,17 +85,11 @@ pub async fn serve_member(
     let end = member.end();
     let until = end.clone();
     tokio::spawn(async move { until.run_until_cancelled(page.watch()).await });
-    tokio::spawn(endpoints.serve(listener, end));
-    Ok(Some(Renewable { access, expiries }))
+    tokio::spawn(serve(listener, access.clone(), endpoints.router(), end));
+    Ok(Some((access, expiries)))
 }
 
 impl Endpoints {
-    /// Serves until `stop`; requests in progress are finished.
-    pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
-        let access = self.orders.access.clone();
-        serve(listener, access, self.router(), stop).await;
-    }
-
     fn router(self) -> Router {
         let (access, reports) = (self.orders.access.clone(), self.page.reports.clone());
         page::routes::<Self>()

@@ -61,28 +61,16 @@ pub(super) struct Freshness {
 
 /// A health check with a limit on the age of the data that clients read.
 pub(super) fn freshness(of: fn(Option<u64>) -> Question) -> MethodRouter<Endpoints> {
-    on(
-        ASKING,
-        move |State(endpoints), Query(freshness)| async move {
-            fresh_enough(&endpoints, of, &freshness)
-        },
-    )
-}
-
-fn fresh_enough(
-    endpoints: &Endpoints,
-    of: fn(Option<u64>) -> Question,
-    freshness: &Freshness,
-) -> Response {
-    let most_behind_ms = match freshness.lag.as_deref().map(milliseconds) {
-        None => None,
-        Some(Some(most)) => Some(most),
-        Some(None) => {
-            let why = "lag is a duration with a unit, such as 500ms, 2s, 1m; bytes, as in Patroni, are not known";
-            return Denied::new(StatusCode::BAD_REQUEST, why).into_response();
-        }
+    let too_coarse =
+        "lag is a duration with a unit, such as 500ms, 2s, 1m; bytes, as in Patroni, are not known";
+    let answer = move |State(endpoints): State<Endpoints>, Query(given): Query<Freshness>| async move {
+        let most_behind_ms = match given.lag.as_deref().map(milliseconds) {
+            Some(None) => return Denied::new(StatusCode::BAD_REQUEST, too_coarse).into_response(),
+            most_behind_ms => most_behind_ms.flatten(),
+        };
+        endpoints.answer(of(most_behind_ms)).into_response()
     };
-    endpoints.answer(of(most_behind_ms)).into_response()
+    on(ASKING, answer)
 }
 
 impl Endpoints {
@@ -221,7 +209,7 @@ mod tests {
     use raft_types::{MemberId, MemberKind};
 
     use super::*;
-    use crate::operator::Asked;
+    use crate::operator::MemberReport;
 
     fn replica(following: bool, lag_ms: u64) -> MemberView {
         let mut view = witness_follower();
@@ -238,13 +226,13 @@ mod tests {
 
     fn report(leader: Option<MemberView>, replicas: &[(bool, u64)]) -> RingReport {
         let silent = || "connection refused".to_owned();
-        let mut asked = vec![Asked::sample(1, "db-1", leader.ok_or_else(silent))];
+        let mut asked = vec![MemberReport::sample(1, "db-1", leader.ok_or_else(silent))];
         for (id, (following, lag)) in (2..).zip(replicas) {
             let mut view = replica(*following, *lag);
             view.member.id = MemberId(id);
-            asked.push(Asked::sample(id, &format!("db-{id}"), Ok(view)));
+            asked.push(MemberReport::sample(id, &format!("db-{id}"), Ok(view)));
         }
-        asked.push(Asked::sample(9, "db-9", Err(silent())));
+        asked.push(MemberReport::sample(9, "db-9", Err(silent())));
         RingReport::new("orders", asked)
     }
 

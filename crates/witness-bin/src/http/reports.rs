@@ -144,7 +144,7 @@ mod tests {
     use member::status::sample::{database_leader, witness_follower};
 
     use super::*;
-    use crate::operator::Asked;
+    use crate::operator::MemberReport;
 
     #[test]
     fn members_are_told_with_where_clients_reach_them() {
@@ -152,10 +152,10 @@ mod tests {
         let report = RingReport::new(
             "orders",
             vec![
-                Asked::sample(1, "db-1", Ok(database_leader())),
-                Asked::sample(2, "witness-1", Ok(witness_follower())),
-                Asked::sample(3, "witness-2", silent),
-                Asked::sample(9, "stranger", Err("it is not in the ring".to_owned())),
+                MemberReport::sample(1, "db-1", Ok(database_leader())),
+                MemberReport::sample(2, "witness-1", Ok(witness_follower())),
+                MemberReport::sample(3, "witness-2", silent),
+                MemberReport::sample(9, "stranger", Err("it is not in the ring".to_owned())),
             ],
         );
         let at = |api: &str, mysql: Option<&str>| ClientAddresses {

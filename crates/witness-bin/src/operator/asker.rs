@@ -1,13 +1,23 @@
-//! Asks the members of a ring for their views concurrently, each with a deadline.
+//! Asks the members of a ring for their views concurrently, each with a deadline, and combines the answers into a report of the ring.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::iter::successors;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use consensus::Timers;
 use member::settings::{MemberEntry, Settings, TlsSettings};
-use member::status::{MemberView, ViewSource};
+use member::status::{MemberView, MysqldState, PauseView, QuorumView, ViewSource};
 use raft_types::MemberId;
+use serde::Serialize;
 use transport::{AdminClient, AdminError, TlsError, TlsMaterial, TransportConfig};
+
+use crate::text::differences::differences;
+
+use crate::text::ring::{
+    even_among, forgotten_pause, lost, not_known, of_answers, scheduled, unknown,
+};
 
 /// Time limit for a member's answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -91,11 +101,14 @@ impl Asker {
         self
     }
 
-    pub(super) async fn ask_all(&self, members: Vec<MemberEntry>, configured: bool) -> Vec<Asked> {
-        let asked = members.into_iter().map(async |entry| Asked {
-            answer: self.ask(&entry).await,
-            entry,
-            configured,
+    pub(super) async fn ask_all(
+        &self,
+        members: Vec<MemberEntry>,
+        configured: bool,
+    ) -> Vec<MemberReport> {
+        let asked = members.into_iter().map(async |entry| {
+            let answer = self.ask(&entry).await;
+            MemberReport::new(entry, configured, answer)
         });
         futures::future::join_all(asked).await
     }
@@ -167,35 +180,286 @@ impl<S: Into<String>> From<S> for Silence {
     }
 }
 
-/// The answer of one member.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Asked {
-    /// The member, as in the configuration, or as in the ring when it is not configured.
-    pub entry: MemberEntry,
-    /// True if it is in the client's configuration.
-    pub configured: bool,
-    /// Its view, or why there is none.
-    pub answer: Result<MemberView, Silence>,
-}
-
-impl Asked {
-    /// Returns whether it was not called because its name could not be resolved.
-    pub(crate) fn unresolved(&self) -> bool {
-        let silence = self.answer.as_ref().err();
-        silence.is_some_and(|silence| silence.unresolved)
-    }
-}
-
 /// The view of the member with the longest log; its roster and its voter sets are the newest.
-pub(crate) fn latest(asked: &[Asked]) -> Option<&MemberView> {
-    let views = asked.iter().filter_map(|asked| asked.answer.as_ref().ok());
+pub(crate) fn latest(asked: &[MemberReport]) -> Option<&MemberView> {
+    let views = asked.iter().filter_map(|asked| asked.view.as_ref());
     views
         .filter(|view| !view.members.is_empty())
         .max_by_key(|view| view.log_end)
 }
 
+// The ring as seen by a client that has asked every member: which members answer, which one leads, and
+// whether commits can proceed. Pure: other modules gather the answers.
+
+/// The whole ring at one moment.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RingReport {
+    /// The ring's name in the configuration.
+    pub ring: String,
+    /// The leader that has a quorum.
+    pub leader: Option<MemberId>,
+    /// The state of the quorum; if commits cannot proceed: since when, why, and what to do.
+    pub quorum: QuorumView,
+    /// Whether `quorum` is unknown: the client reached no member, or could not resolve the names of too many.
+    pub quorum_unknown: bool,
+    /// How many more voters may fail, in the worst case, before commits wait; nothing without a leader.
+    pub tolerates: Option<usize>,
+    /// Every configured member, followed by unconfigured members of the ring.
+    pub members: Vec<MemberReport>,
+    /// The pause of failover, if one is in force.
+    pub pause: Option<PauseView>,
+    /// Contradictions: configurations that differ from each other, or from the ring.
+    pub warnings: Vec<String>,
+}
+
+/// One member in a report of the ring.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct MemberReport {
+    /// The member, with the address at which it was asked.
+    #[serde(flatten)]
+    pub entry: MemberEntry,
+    /// True if it is in the client's configuration.
+    pub configured: bool,
+    /// True if it is in the ring; `None` when no answer shows that.
+    pub in_ring: Option<bool>,
+    /// How many entries it is behind the leader.
+    pub lag_entries: Option<u64>,
+    /// Why it did not answer; `None` when it did.
+    pub error: Option<String>,
+    /// True if it was not called because its name could not be resolved.
+    pub unresolved: bool,
+    /// Its own status; `None` when it did not answer.
+    pub view: Option<MemberView>,
+}
+
+impl Deref for MemberReport {
+    type Target = MemberEntry;
+
+    fn deref(&self) -> &MemberEntry {
+        &self.entry
+    }
+}
+
+impl MemberReport {
+    /// Its answer, while it is not known what the others say.
+    pub fn new(entry: MemberEntry, configured: bool, answer: Result<MemberView, Silence>) -> Self {
+        let (view, silence) = match answer {
+            Ok(view) => (Some(view), None),
+            Err(silence) => (None, Some(silence)),
+        };
+        Self {
+            entry,
+            configured,
+            in_ring: None,
+            lag_entries: None,
+            unresolved: silence.as_ref().is_some_and(|silence| silence.unresolved),
+            error: silence.map(|silence| silence.why),
+            view,
+        }
+    }
+}
+
+impl RingReport {
+    /// The member with this number.
+    pub fn member(&self, id: MemberId) -> Option<&MemberReport> {
+        self.members.iter().find(|member| member.id == id)
+    }
+
+    /// The views of the members that answered.
+    pub fn views(&self) -> impl Iterator<Item = &MemberView> {
+        self.members.iter().filter_map(|one| one.view.as_ref())
+    }
+
+    /// The leader's view, if the report has a leader that answered.
+    pub fn leader_view(&self) -> Option<&MemberView> {
+        self.member(self.leader?)?.view.as_ref()
+    }
+
+    /// The members with a mysqld that is held, has failed or is unreachable, if no mysqld of the ring runs; otherwise empty.
+    pub(crate) fn databases_down(&self) -> Vec<&str> {
+        use MysqldState::{Failed, Held, Running, Unreachable};
+        let members = self.members.iter();
+        let databases =
+            members.filter_map(|one| Some((one, one.view.as_ref()?.mysql.as_ref()?.state)));
+        let databases: Vec<_> = databases.collect();
+        if databases.iter().any(|(_, state)| *state == Running) {
+            return Vec::new();
+        }
+        let down = databases.iter();
+        let down = down.filter(|(_, state)| matches!(state, Held | Failed | Unreachable));
+        down.map(|(member, _)| member.name.as_str()).collect()
+    }
+
+    /// Combines the answers of all members, in the order in which they were asked.
+    pub fn new(ring: &str, mut asked: Vec<MemberReport>) -> Self {
+        let views = || asked.iter().filter_map(|asked| asked.view.as_ref());
+        // If two members claim to lead, the one with the later term is right.
+        let serving = views().filter(|view| view.serving);
+        let serving = serving.max_by_key(|view| view.term);
+        let leader = serving.map(|view| view.member.id);
+        let end = serving.and_then(|view| view.log_end).map(|end| end.index);
+        let lag = |view: &MemberView| {
+            let own = view.log_end.map_or(0, |end| end.index + 1);
+            end.map(|end| (end + 1).saturating_sub(own))
+        };
+        let answers = QuorumView {
+            ok: true,
+            ..QuorumView::default()
+        };
+        let (quorum, quorum_unknown) = match (serving, not_known(&asked)) {
+            (Some(_), _) => (answers, false),
+            (None, Some(unknown)) => (unknown, true),
+            (None, None) => (lost(&asked), false),
+        };
+        let pause = latest(&asked).and_then(|view| view.pause.clone());
+        let tolerates = leader.and_then(|leader| of_answers(leader, &asked));
+        let mut warnings = differences(&asked);
+        let voter_sets = latest(&asked).map_or(&[][..], |view| &view.voter_sets);
+        warnings.extend(even_among(voter_sets));
+        warnings.extend(pause.as_ref().and_then(forgotten_pause));
+        warnings.extend(latest(&asked).and_then(scheduled));
+        let roster = latest(&asked).map(|view| view.members.iter().map(|logged| logged.id));
+        let roster: Option<BTreeSet<_>> = roster.map(Iterator::collect);
+        for member in &mut asked {
+            member.in_ring = roster.as_ref().map(|roster| roster.contains(&member.id));
+            member.lag_entries = member.view.as_ref().and_then(lag);
+        }
+        Self {
+            ring: ring.to_owned(),
+            leader,
+            quorum,
+            quorum_unknown,
+            tolerates,
+            members: asked,
+            pause,
+            warnings,
+        }
+    }
+}
+
+impl Asker {
+    /// The ring as all configured members see it, asked concurrently; then the unconfigured members that they name.
+    pub async fn report(&self) -> RingReport {
+        match &self.ring {
+            RingSource::Configured { ring, members } => {
+                let mut asked = self.ask_all(members.clone(), true).await;
+                let strangers = strangers(&asked);
+                asked.extend(self.ask_all(strangers, false).await);
+                RingReport::new(ring, asked)
+            }
+            RingSource::Endpoints(endpoints) => self.report_from(endpoints).await,
+        }
+    }
+
+    /// Asks the members at these addresses, and then all other members that the log names.
+    async fn report_from(&self, endpoints: &[String]) -> RingReport {
+        let answers = endpoints.iter().map(async |endpoint| {
+            let answer = self.view_at(endpoint).await;
+            (endpoint, answer)
+        });
+        let (mut asked, mut errors) = (Vec::<MemberReport>::new(), Vec::new());
+        let mut unresolved = false;
+        let mut reached = BTreeMap::new();
+        for (endpoint, answer) in futures::future::join_all(answers).await {
+            match answer {
+                Ok(view) if asked.iter().any(|one| one.entry.id == view.member.id) => {}
+                Ok(view) => {
+                    reached.insert(view.member.id, endpoint.clone());
+                    let entry = answering(&view, endpoint);
+                    asked.push(MemberReport::new(entry, true, Ok(view)));
+                }
+                Err(silence) => {
+                    unresolved |= silence.unresolved;
+                    errors.push(format!("{endpoint}: {}", silence.why));
+                }
+            }
+        }
+        let ring = latest(&asked).or_else(|| asked.first()?.view.as_ref());
+        let ring = ring.map(|view| view.ring.name.clone()).unwrap_or_default();
+        let others = strangers(&asked);
+        asked.extend(self.ask_all(others, true).await);
+        asked.sort_by_key(|one| one.entry.id);
+        let mut report = RingReport::new(&ring, asked);
+        // A client on another host may reach it only there.
+        for member in &mut report.members {
+            if let Some(endpoint) = reached.remove(&member.id) {
+                member.entry.address = endpoint;
+            }
+        }
+        // For a member in the log, its own line already shows that it does not answer.
+        if report.members.is_empty() {
+            report.quorum = unknown("no member answers".to_owned(), unresolved);
+            report.quorum_unknown = true;
+            report.warnings.extend(errors);
+        }
+        report
+    }
+}
+
+/// A member that answered at an address which may differ from the one in the log.
+fn answering(view: &MemberView, endpoint: &str) -> MemberEntry {
+    let mut logged = view.members.iter();
+    let logged = logged.find(|logged| logged.id == view.member.id);
+    let (priority, address) = match logged {
+        Some(logged) => (logged.record.priority, logged.record.address.clone()),
+        None => (0, endpoint.to_owned()),
+    };
+    MemberEntry {
+        id: view.member.id,
+        name: view.member.name.clone(),
+        region: view.member.region.clone(),
+        kind: view.member.kind,
+        votes: view.member.votes,
+        priority,
+        address,
+    }
+}
+
+/// Members of the ring that have not been asked.
+fn strangers(asked: &[MemberReport]) -> Vec<MemberEntry> {
+    let known = |id| asked.iter().any(|asked| asked.entry.id == id);
+    let logged = latest(asked).into_iter().flat_map(|view| &view.members);
+    let strangers = logged.filter(|logged| !known(logged.id));
+    strangers.map(MemberEntry::from).collect()
+}
+
+// The path of log entries to the members, hop by hop, along the routes that a leader chose.
+
+/// One member sends entries to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Hop {
+    /// The leader, or a proxy.
+    pub from: MemberId,
+    /// The receiving member.
+    pub to: MemberId,
+}
+
+/// The last hop to each member: earlier hops are the last hops to other members.
+///
+/// The leader chooses a route when it sends. Routes chosen at different moments may form a circle of members. Entries do not
+/// travel in circles, so these members are shown with a hop from the leader.
+pub fn hops(leader: &MemberView) -> Vec<Hop> {
+    let routes = leader.replication_routes.iter();
+    let routes = routes.flat_map(|routes| &routes.routes);
+    let proxies: BTreeMap<_, _> = routes
+        .map(|route| (route.member, route.through.last().copied()))
+        .collect();
+    let proxy = |member: &MemberId| proxies.get(member).copied().flatten();
+    let stands_behind_itself = |member: MemberId| {
+        let ahead = successors(proxy(&member), proxy);
+        ahead.take(proxies.len()).any(|ahead| ahead == member)
+    };
+    let hop = |(to, from): (&MemberId, &Option<MemberId>)| Hop {
+        from: from
+            .filter(|_| !stands_behind_itself(*to))
+            .unwrap_or(leader.member.id),
+        to: *to,
+    };
+    proxies.iter().map(hop).collect()
+}
+
 #[cfg(test)]
-impl Asked {
+impl MemberReport {
     /// For tests: a member of the region `north`; number 1 is a database member, all others are witnesses.
     pub(crate) fn sample(id: u64, name: &str, answer: Result<MemberView, String>) -> Self {
         let answer = answer.map_err(Silence::from);
@@ -212,10 +476,225 @@ impl Asked {
             priority: 100,
             address: format!("10.0.0.{id}:7400"),
         };
-        Self {
-            entry,
-            configured: true,
-            answer,
+        Self::new(entry, true, answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use raft_types::{MemberKind, Region};
+
+    use super::*;
+    use crate::operator::Silence;
+    use member::status::sample::database_leader;
+    use member::status::sample::witness_follower;
+
+    fn entry(id: u64, name: &str) -> MemberEntry {
+        MemberEntry {
+            id: MemberId(id),
+            name: name.into(),
+            region: Region("north".into()),
+            kind: MemberKind::Witness,
+            votes: true,
+            priority: 100,
+            address: format!("10.0.0.{id}:7400"),
         }
+    }
+
+    fn answers(given: [Result<MemberView, Silence>; 3]) -> Vec<MemberReport> {
+        let entries = [
+            entry(1, "db-1"),
+            entry(2, "witness-1"),
+            entry(3, "witness-2"),
+        ];
+        let asked = entries.into_iter().zip(given);
+        let asked = asked.map(|(entry, answer)| MemberReport::new(entry, true, answer));
+        asked.collect()
+    }
+
+    fn silent() -> Result<MemberView, Silence> {
+        Err("connection refused".into())
+    }
+
+    fn unresolved() -> Result<MemberView, Silence> {
+        Err(Silence {
+            why: "the name `w` cannot be looked up: no name server answers".to_owned(),
+            unresolved: true,
+        })
+    }
+
+    #[test]
+    fn a_ring_whose_only_mysqld_is_held_is_not_well() {
+        let with_state = |state| {
+            let mut leader = database_leader();
+            let mysql = leader.mysql.as_mut().unwrap();
+            mysql.state = state;
+            let follower = || Ok(witness_follower());
+            RingReport::new("orders", answers([Ok(leader), follower(), follower()]))
+        };
+        for (state, held) in [
+            (MysqldState::Running, false),
+            (MysqldState::Starting, false),
+            (MysqldState::Held, true),
+            (MysqldState::Unreachable, true),
+        ] {
+            let report = with_state(state);
+            assert!(report.quorum.ok);
+            assert_eq!(!report.databases_down().is_empty(), held, "{state}");
+            let sentence = crate::text::ring::quorum(&report);
+            let is_bad = sentence.level == crate::text::Level::Bad;
+            assert_eq!(is_bad, held, "{state}: {}", sentence.begins);
+        }
+        let sentence = crate::text::ring::quorum(&with_state(MysqldState::Failed));
+        assert_eq!(sentence.begins, "No mysqld runs");
+        let fix = "see below why the mysqld of `db-1` does not run";
+        assert_eq!(sentence.fix.as_deref(), Some(fix));
+    }
+
+    /// Regression: with the first name server dead, `witness status` reported a lost quorum and named the
+    /// repair.
+    #[test]
+    fn where_too_few_could_be_asked_nothing_is_said_of_the_quorum() {
+        let alone = || {
+            let mut view = witness_follower();
+            view.leader = None;
+            Ok(view)
+        };
+        for (given, expected) in [
+            (
+                [silent(), silent(), silent()],
+                Some(("no member answers", "start the members, or ")),
+            ),
+            (
+                [unresolved(), silent(), unresolved()],
+                Some((
+                    "no member answers, and this host cannot look up the address of `db-1`, `witness-2`",
+                    "check the names, ",
+                )),
+            ),
+            (
+                [silent(), alone(), unresolved()],
+                Some((
+                    "too few members could be asked, and this host cannot look up the address of `witness-2`",
+                    "check the names, ",
+                )),
+            ),
+            ([silent(), alone(), silent()], None),
+            ([alone(), alone(), unresolved()], None),
+            ([unresolved(), alone(), Ok(database_leader())], None),
+        ] {
+            let report = RingReport::new("r", answers(given));
+            let quorum = &report.quorum;
+            assert_eq!(report.quorum_unknown, expected.is_some(), "{quorum:?}");
+            let Some((cause, fix)) = expected else {
+                continue;
+            };
+            assert_eq!(quorum.cause.as_deref(), Some(cause));
+            let advice = quorum.fix.as_deref().unwrap();
+            assert!(advice.starts_with(fix), "{advice}");
+            assert!(!quorum.ok && !advice.contains("quorum fix"), "{advice}");
+        }
+    }
+
+    #[test]
+    fn a_serving_leader_is_a_quorum() {
+        let mut lagging = witness_follower();
+        lagging.log_end = Some(raft_types::OpId::new(3, 40));
+        let report = RingReport::new("r", answers([Ok(database_leader()), Ok(lagging), silent()]));
+        assert!(report.quorum.ok);
+        assert_eq!(report.leader, Some(MemberId(1)));
+        let lags: Vec<_> = report
+            .members
+            .iter()
+            .map(|member| member.lag_entries)
+            .collect();
+        assert_eq!(lags, [Some(0), Some(2), None]);
+        assert_eq!(
+            report.members[2].error.as_deref(),
+            Some("connection refused")
+        );
+    }
+
+    #[test]
+    fn a_deposed_leader_that_does_not_know_it_is_not_the_leader() {
+        let mut deposed = database_leader();
+        deposed.term = 2;
+        let mut leader = witness_follower();
+        leader.serving = true;
+        let report = RingReport::new("r", answers([Ok(deposed), Ok(leader), silent()]));
+        assert_eq!(report.leader, Some(MemberId(2)));
+    }
+
+    #[test]
+    fn the_loss_of_a_quorum_has_an_age_a_cause_and_a_fix() {
+        let mut alone = database_leader();
+        alone.serving = false;
+        alone.quorum.ok = false;
+        alone.quorum.lost_for_seconds = Some(7.0);
+        let report = RingReport::new("r", answers([Ok(alone), silent(), silent()]));
+        assert_eq!(
+        report.quorum,
+        QuorumView {
+            ok: false,
+            lost_for_seconds: Some(7.0),
+            cause: Some("1 of 3 voters answer and 2 are needed".into()),
+            fix: Some(
+                "start witness on `witness-1` (10.0.0.2:7400) or `witness-2` (10.0.0.3:7400) (`systemctl start witness`, or \
+                 `witness run`); if they are permanently lost, see `witness quorum fix`"
+                    .into()
+            ),
+        }
+    );
+    }
+
+    #[test]
+    fn a_ring_that_was_never_made_says_so() {
+        let fresh = || {
+            let mut view = witness_follower();
+            view.ring.id = None;
+            view.leader = None;
+            Ok(view)
+        };
+        let report = RingReport::new("r", answers([fresh(), fresh(), fresh()]));
+        assert_eq!(
+            report.quorum.cause.as_deref(),
+            Some("the ring is not bootstrapped")
+        );
+        assert!(report.quorum.fix.unwrap().contains("`witness bootstrap`"));
+    }
+}
+
+#[cfg(test)]
+mod hop_tests {
+    use member::status::sample::database_leader;
+    use proxy::RouteView;
+
+    use super::*;
+
+    #[test]
+    fn a_circle_of_routes_is_opened() {
+        let mut leader = database_leader();
+        let routes: [(u64, &[u64]); 7] = [
+            (2, &[]),
+            (3, &[2]),
+            (4, &[2, 3]),
+            (5, &[6]),
+            (6, &[7]),
+            (7, &[5]),
+            (8, &[7]),
+        ];
+        leader.replication_routes.as_mut().unwrap().routes = routes
+            .map(|(member, through)| RouteView {
+                member: MemberId(member),
+                through: through.iter().copied().map(MemberId).collect(),
+                because: None,
+            })
+            .into();
+        let hops = hops(&leader);
+        let hops = hops.iter().map(|hop| (hop.from.0, hop.to.0));
+        assert_eq!(
+            hops.collect::<Vec<_>>(),
+            [(1, 2), (2, 3), (3, 4), (1, 5), (1, 6), (1, 7), (7, 8)]
+        );
     }
 }

@@ -66,14 +66,6 @@ impl Directory {
         }
     }
 
-    /// A member by its number, with its name if that is known.
-    pub fn numbered(&self, id: MemberId) -> String {
-        match self.get(id) {
-            Some(place) => format!("member {id} `{}`", place.name),
-            None => format!("member {id}"),
-        }
-    }
-
     /// A member's refusal as a failure of the command, with the members' names.
     pub fn failure(&self, refusal: &Refusal) -> Failure {
         let (what, advice) = (&refusal.what, &refusal.advice);
@@ -146,10 +138,10 @@ fn leading_number(text: &str) -> Option<(&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operator::Asked;
+    use crate::operator::MemberReport;
 
     fn directory() -> Directory {
-        let place = |id, name: &str| Asked::sample(id, name, Err("gone".into())).entry;
+        let place = |id, name: &str| MemberReport::sample(id, name, Err("gone".into())).entry;
         let places = [place(1, "db-1"), place(2, "db-2"), place(13, "1")];
         Directory(places.map(|place| (place.id, place)).into())
     }

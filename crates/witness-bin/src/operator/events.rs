@@ -165,10 +165,7 @@ impl Facts {
     }
 
     fn name(&self, id: MemberId) -> String {
-        match self.member(id) {
-            Some(member) => format!("`{}`", member.record.name),
-            None => format!("member {id}"),
-        }
+        Directory::of_log(&self.view).name(id)
     }
 
     /// Transactions trimmed from the binlog of this member's mysqld.
@@ -291,7 +288,7 @@ mod tests {
     use member::status::sample::{database_leader, witness_follower};
 
     use super::*;
-    use crate::operator::Asked;
+    use crate::operator::MemberReport;
 
     /// The events for views that are one second apart.
     fn observed(views: impl IntoIterator<Item = MemberView>) -> Vec<String> {
@@ -361,7 +358,7 @@ mod tests {
 
     #[test]
     fn a_member_that_stops_responding_is_an_event_although_the_others_are_not_asked_all_the_time() {
-        let witness = |answer| Asked::sample(2, "witness-1", answer);
+        let witness = |answer| MemberReport::sample(2, "witness-1", answer);
         let report = |answer| RingReport::new("orders", vec![witness(answer)]);
         let mut events = Events::default();
         events.see(

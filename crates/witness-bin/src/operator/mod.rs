@@ -4,23 +4,19 @@
 mod asker;
 mod directory;
 pub(crate) mod events;
-pub(crate) mod interruptions;
-mod ring_report;
 
 use std::time::Duration;
 
 use member::protocol::{CommandEvent, CommandResult, OperatorCommand, Order, Refusal};
 use member::settings::MemberEntry;
-use ring_admin::Introduction;
 use tokio::time::Instant;
 use transport::AdminError;
 
 #[cfg(feature = "fuzzing")]
 pub(crate) use crate::operator::asker::RingSource;
 pub(crate) use crate::operator::asker::latest;
-pub use crate::operator::asker::{Asked, Asker, Silence};
+pub use crate::operator::asker::{Asker, Hop, MemberReport, RingReport, Silence, hops};
 pub use crate::operator::directory::Directory;
-pub use crate::operator::ring_report::{Hop, MemberReport, RingReport, hops};
 use crate::terminal::{Attempt, Exit, Failure};
 
 /// How often a command is redirected to another reported leader.
@@ -38,14 +34,6 @@ pub enum Told {
 }
 
 impl Asker {
-    /// Asks the member at an address for its identity.
-    ///
-    /// # Errors
-    /// When no member answers there.
-    pub async fn identify(&self, address: &str) -> Result<Introduction, AdminError> {
-        self.client(address)?.identify().await
-    }
-
     /// Executes a command on the leader.
     ///
     /// # Errors
@@ -191,7 +179,7 @@ fn not_begun(error: &AdminError) -> Failure {
 }
 
 fn unknown(command: &OperatorCommand, directory: &Directory, why: &str) -> Failure {
-    let command = command.text(&|id| directory.numbered(id));
+    let command = command.text(&|id| directory.with_names(&format!("member {id}")));
     let what = format!("{command} may continue in the ring: {why}");
     Exit::Unknown.because(
         what,

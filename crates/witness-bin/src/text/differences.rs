@@ -8,12 +8,12 @@ use member::settings::MemberEntry;
 use member::status::{LoggedMember, MemberView, TimersView};
 use raft_types::{FormatRange, FormatVersion};
 
-use crate::operator::{Asked, latest};
+use crate::operator::{MemberReport, latest};
 use crate::text::quoted;
 
 /// Each as a sentence with advice.
-pub(crate) fn differences(asked: &[Asked]) -> Vec<String> {
-    let views = || asked.iter().filter_map(|asked| asked.answer.as_ref().ok());
+pub(crate) fn differences(asked: &[MemberReport]) -> Vec<String> {
+    let views = || asked.iter().filter_map(|asked| asked.view.as_ref());
     let mut found: Vec<String> = versions_differ(views()).into_iter().collect();
     let Some(ring) = latest(asked) else {
         return found;
@@ -239,12 +239,8 @@ mod tests {
         }
     }
 
-    fn ring() -> Vec<Asked> {
-        let asked = |entry, answer| Asked {
-            entry,
-            configured: true,
-            answer,
-        };
+    fn ring() -> Vec<MemberReport> {
+        let asked = |entry, answer| MemberReport::new(entry, true, answer);
         vec![
             asked(
                 entry(1, "db-1", MemberKind::Database),
@@ -264,11 +260,11 @@ mod tests {
     #[test]
     fn every_difference_says_what_to_do() {
         assert!(differences(&ring()).is_empty());
-        type Change = fn(&mut Vec<Asked>);
+        type Change = fn(&mut Vec<MemberReport>);
         let table: [(Change, &str); 8] = [
             (
                 |ring| {
-                    let view = ring[1].answer.as_mut().unwrap();
+                    let view = ring[1].view.as_mut().unwrap();
                     view.timers.as_mut().unwrap().lease_ms = 5000;
                 },
                 "`raft.heartbeat` and `raft.lease` differ: 500ms and 750ms on `db-1`, 500ms and 5000ms on `witness-1`. \
@@ -277,7 +273,7 @@ mod tests {
             (
                 |ring| {
                     for (asked, value) in ring.iter_mut().zip(["off", "on"]) {
-                        let mysql = asked.answer.as_mut().unwrap().mysql.get_or_insert_default();
+                        let mysql = asked.view.as_mut().unwrap().mysql.get_or_insert_default();
                         let settings =
                             [("lower_case_table_names", "0"), ("old_alter_table", value)];
                         mysql.ddl_settings = settings.map(|(a, b)| (a.into(), b.into())).into();
@@ -289,7 +285,7 @@ mod tests {
             ),
             (
                 |ring| {
-                    let view = ring[1].answer.as_mut().unwrap();
+                    let view = ring[1].view.as_mut().unwrap();
                     view.ring.id = None;
                     view.member.incarnation = Incarnation::random();
                 },
@@ -298,7 +294,7 @@ mod tests {
             ),
             (
                 |ring| {
-                    let view = ring[0].answer.as_mut().unwrap();
+                    let view = ring[0].view.as_mut().unwrap();
                     view.configured_rules = Some(QuorumPolicy::Majority.into());
                 },
                 "`db-1`: `quorum.policy` is majority in its file and single-region-dynamic in the ring; the ring's value is \
@@ -310,18 +306,15 @@ mod tests {
                         region_preference: vec![Region("south".into())],
                         ..RingRules::default()
                     };
-                    ring[1].answer.as_mut().unwrap().configured_rules = Some(rules);
+                    ring[1].view.as_mut().unwrap().configured_rules = Some(rules);
                 },
                 "`witness-1`: `quorum.region_preference` is [south] in its file and [] in the ring; the ring's value is used. \
                  Update the file, or run `witness quorum set`",
             ),
             (
                 |ring| {
-                    ring.push(Asked {
-                        entry: entry(4, "db-2", MemberKind::Database),
-                        configured: true,
-                        answer: Err("gone".into()),
-                    })
+                    let entry = entry(4, "db-2", MemberKind::Database);
+                    ring.push(MemberReport::new(entry, true, Err("gone".into())));
                 },
                 "`db-2` is in this configuration and not in the ring; add it with `witness members add`, or remove it \
                  from [[members]]",

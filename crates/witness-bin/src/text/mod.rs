@@ -5,10 +5,8 @@ pub(crate) mod differences;
 pub(crate) mod event;
 pub(crate) mod history;
 pub(crate) mod member;
-pub(crate) mod no_quorum;
 pub(crate) mod ring;
 pub(crate) mod times;
-pub(crate) mod tolerance;
 
 use serde::Serialize;
 
@@ -31,6 +29,12 @@ pub(crate) fn capitalized(clause: &str) -> String {
         Some(first) => first.to_uppercase().chain(chars).collect(),
         None => String::new(),
     }
+}
+
+/// A line for each of them, after a prefix.
+pub(crate) fn lines<T: std::fmt::Display>(prefix: &str, of: impl IntoIterator<Item = T>) -> String {
+    let lines = of.into_iter().map(|one| format!("{prefix}{one}\n"));
+    lines.collect()
 }
 
 /// Words as a list, each in backticks.

@@ -20,7 +20,7 @@ use ring_admin::{
 };
 use serde_json::json;
 
-use crate::operator::{Asked, Directory, RingReport};
+use crate::operator::{Directory, MemberReport, RingReport};
 use crate::text::event::{Change, LedAfter};
 use crate::text::member::{MysqldKind, mysqld, notes};
 use crate::text::{history, ring};
@@ -85,9 +85,9 @@ fn refused(refusal: &Refusal) -> String {
 
 fn report(leader: MemberView, witness: Result<MemberView, String>) -> RingReport {
     let asked = vec![
-        Asked::sample(1, "db-1", Ok(leader)),
-        Asked::sample(2, "witness-1", Ok(witness_follower())),
-        Asked::sample(3, "witness-2", witness),
+        MemberReport::sample(1, "db-1", Ok(leader)),
+        MemberReport::sample(2, "witness-1", Ok(witness_follower())),
+        MemberReport::sample(3, "witness-2", witness),
     ];
     RingReport::new("orders", asked)
 }
@@ -121,11 +121,11 @@ fn rings() -> Vec<String> {
     lost.serving = false;
     lost.quorum.lost_for_seconds = Some(75.0);
     let lost = vec![
-        Asked::sample(1, "db-1", Ok(lost)),
-        Asked::sample(2, "witness-1", silent()),
-        Asked::sample(3, "witness-2", silent()),
+        MemberReport::sample(1, "db-1", Ok(lost)),
+        MemberReport::sample(2, "witness-1", silent()),
+        MemberReport::sample(3, "witness-2", silent()),
     ];
-    let unknown = vec![Asked::sample(1, "db-1", silent())];
+    let unknown = vec![MemberReport::sample(1, "db-1", silent())];
     let mut scheduled = database_leader();
     scheduled.scheduled_switchover = Some(ScheduledSwitchover {
         to: TWO,

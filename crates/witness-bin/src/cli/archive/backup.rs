@@ -1,34 +1,41 @@
-//! `witness archive backup`: a base backup of this host's running mysqld, or of a stopped server's data directory.
+//! `witness archive backup`: a base backup of this host's running mysqld, or of a stopped server's data directory. `witness archive
+//! register`: an operator's own backup.
 
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use archive::base_backup::{
-    BaseManifest, UploadOptions, assert_whole, finish, free_name, list, remove_unfinished, survey,
-    upload,
+    BaseForm, BaseManifest, BaseName, UploadOptions, assert_whole, finish, free_name, list,
+    remove_unfinished, survey, upload,
 };
+use archive::name::Malformed;
 use binlog_format::gtid::GtidSet;
 use member::connect_options;
 use member::settings::MysqlSettings;
 use member::status::MemberView;
+use mysql_link::ConnectOptions;
+use mysqld_server::provision::{
+    LocalCopy, LocalSource, ProvisionError, copy_under_way, end_copy, executed,
+    executed_and_applied, local_source, ready_for_copies,
+};
 use mysqld_server::tail_trim::lock_data;
+use raft_types::{MemberId, RingId, UnixSeconds};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use url::Url;
 use uuid::Uuid;
 
-use crate::cli::archive::conditions::{Wanted, belongs_to_the_ring, is_due, may_copy};
-use crate::cli::archive::copying::{Alone, Copied, Copying, remove};
-use crate::cli::archive::findings::{listed, sentence};
-use crate::cli::archive::place::{OwnArchive, gtids};
+use crate::cli::archive::place::{OwnArchive, gtids, stopped};
+use crate::cli::archive::reading::{listed, sentence};
 use crate::cli::process::StopSignals;
 use crate::config::duration_of;
 use crate::terminal::{Attempt, Exit, Failure, Format, bytes_bar, print};
-use crate::text::times::now;
+use crate::text::times::{moment, now};
 
 /// Arguments of `witness archive backup`.
 #[derive(Debug, clap::Args)]
@@ -74,7 +81,7 @@ pub(super) async fn backup(args: &BackupArgs, format: Format) -> Attempt {
     {
         return print_base(false, newest, format);
     }
-    let _alone = Alone::take(&archive.config.member.data_dir)?;
+    let _lock = lock_backups(&archive.config.member.data_dir)?;
     for name in remove_unfinished(&archive.storage, archive.member).await? {
         say(format, &format!("removed {name}, which was not finished"));
     }
@@ -118,12 +125,8 @@ async fn of_running(
     stop: &CancellationToken,
     format: Format,
 ) -> Attempt<BaseManifest> {
-    let wanted = Wanted {
-        on_primary: args.on_primary,
-        max_lag: args.max_lag,
-    };
     let copying = copying(archive, args)?;
-    let ring = may_copy(&archive.view().await?, wanted)?;
+    let ring = may_copy(&archive.view().await?, args.on_primary, args.max_lag)?;
     for left in copying.remove_left().await? {
         say(
             format,
@@ -133,13 +136,7 @@ async fn of_running(
     let began_at = now();
     let name = free_name(&archive.storage, began_at, archive.member).await?;
     say(format, "mysqld copies its data");
-    let copied = copying.copy(name, stop).await?;
-    let Copied {
-        source,
-        at_least,
-        at_most,
-        directory,
-    } = copied;
+    let (directory, source, at_least, at_most) = copying.copy(name, stop).await?;
     let taken = async {
         let base = BaseManifest {
             gtids_at_least: at_least,
@@ -298,20 +295,514 @@ fn server_uuid(text: &str) -> Option<Uuid> {
     value.trim_start_matches([' ', '=']).trim().parse().ok()
 }
 
+// `witness archive register`: adds a manifest for an operator's own backup, so that the log after it is kept and a restore finds it.
+
+/// Arguments of `witness archive register`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RegisterArgs {
+    /// What has made the backup and restores it, as in xtrabackup, mysqldump or mysqlsh
+    #[arg(long, value_name = "NAME", value_parser = words)]
+    tool: String,
+    /// The place of the backup, for the operator who restores it; without a password
+    #[arg(long, value_name = "URL", value_parser = words)]
+    place: String,
+    /// GTIDs that the backup has, exactly: as xtrabackup_binlog_info or the dump's GTID_PURGED says them
+    #[arg(long, value_name = "SET", value_parser = gtids)]
+    gtids: GtidSet,
+    /// When it was taken, as in 2026-11-26T04:00:00Z; without it, now
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    taken_at: Option<UnixSeconds>,
+    /// Version of the mysqld whose data they are
+    #[arg(long, value_name = "VERSION", value_parser = words)]
+    mysqld_version: Option<String>,
+    /// Configuration file of a member; without it ./witness.toml or /etc/witness/witness.toml
+    #[arg(short, long, value_name = "FILE", env = "WITNESS_CONFIG")]
+    config: Option<PathBuf>,
+}
+
+/// One non-empty line of text.
+fn words(text: &str) -> Result<String, Malformed> {
+    match text.trim() {
+        words if words.is_empty() || words.contains(char::is_control) => {
+            Err(Malformed::new(text, "one line of text"))
+        }
+        words => Ok(words.to_owned()),
+    }
+}
+
+/// Registers a backup.
+///
+/// # Errors
+/// Exit 2 for invalid arguments, 4 where the ring is unknown, 1 where the storage rejects it.
+pub(super) async fn register(args: &RegisterArgs, format: Format) -> Attempt {
+    let has_password = Url::parse(&args.place).is_ok_and(|url| url.password().is_some());
+    if has_password {
+        return Err(Exit::Usage.because(
+            "the URL of --place has a password in it, which every reader of the archive would see",
+            "leave it out",
+        ));
+    }
+    let now = now();
+    let taken_at = args.taken_at.map_or(now, |at| at.0);
+    if taken_at > now {
+        return Err(Exit::Usage.because(
+            "--taken-at is a time to come",
+            "give the time of the backup in UTC, or with its offset",
+        ));
+    }
+    let archive = OwnArchive::open(args.config.clone())?;
+    let ring = archive.ring().await?;
+    let name = free_name(&archive.storage, taken_at, archive.member).await?;
+    let base = BaseManifest {
+        form: BaseForm::Registered {
+            tool: args.tool.clone(),
+            place: args.place.clone(),
+        },
+        gtids_at_least: args.gtids.clone(),
+        gtids_at_most: args.gtids.clone(),
+        mysqld_version: args.mysqld_version.clone(),
+        ..archive.base(ring, name, taken_at)
+    };
+    finish(&archive.storage, &base).await?;
+    print(format, &listed(&base), || sentence(&base))
+}
+
+// Whether a base backup of this server may now be taken: pure decisions from the state of member, mysqld and disk.
+
+/// Whether the data of a member's mysqld belong to its ring, and may now be copied: of a primary only `on_primary`, of a follower up to
+/// `max_lag`. Returns the ring.
+///
+/// # Errors
+/// Exit 4 with the reason.
+fn may_copy(view: &MemberView, on_primary: bool, max_lag: Duration) -> Attempt<RingId> {
+    let Some(ring) = view.ring.id else {
+        return Err(Exit::Refused.because(
+            "the ring is not bootstrapped, so that nothing is the ring's data",
+            "bootstrap it first",
+        ));
+    };
+    let Some(mysql) = &view.mysql else {
+        return Err(Exit::Refused.because(
+            "this member is a witness, and has no data",
+            "run the command on the host of a database member",
+        ));
+    };
+    belongs_to_the_ring(view)?;
+    if mysql.follows() {
+        let lag = mysql.lag_ms.map(Duration::from_millis);
+        return match lag.filter(|lag| *lag > max_lag) {
+            None => Ok(ring),
+            Some(lag) => Err(Exit::Refused.because(
+                format!(
+                    "this member's mysqld is {} behind the ring, and {} is the most",
+                    humantime::format_duration(lag),
+                    humantime::format_duration(max_lag)
+                ),
+                "wait until it has caught up, run the command on another follower's host, or allow more with --max-lag",
+            )),
+        };
+    }
+    if mysql.writable {
+        return match on_primary {
+            true => Ok(ring),
+            false => Err(Exit::Refused.because(
+                "this member's mysqld is the primary, which a copy of all data would slow down",
+                "run the command on a follower's host, or with --on-primary",
+            )),
+        };
+    }
+    Err(Exit::Refused.because(
+        format!(
+            "this member's mysqld does not follow the ring: {}",
+            (mysql.trouble.clone()).unwrap_or_else(|| mysql.role.to_string())
+        ),
+        "`witness status` says what it waits for",
+    ))
+}
+
+/// True if a mysqld has no transactions that the ring lacks, as of its member's last comparison.
+///
+/// # Errors
+/// Exit 4 with those transactions.
+fn belongs_to_the_ring(view: &MemberView) -> Attempt {
+    let errant = (view.mysql.as_ref()).and_then(|mysql| mysql.errant.as_ref());
+    match errant {
+        None => Ok(()),
+        Some(errant) => Err(Exit::Refused.because(
+            format!(
+                "this member's mysqld has executed {} transactions that the ring has not committed ({}), which would be in the backup",
+                errant.transactions, errant.gtids
+            ),
+            "take the backup on another member's host; docs/roles.md says what becomes of these transactions",
+        )),
+    }
+}
+
+/// True if a base backup is due, from the start of the newest one, in seconds since 1970.
+fn is_due(newest: Option<u64>, older_than: Option<Duration>, now: u64) -> bool {
+    match (newest, older_than) {
+        (Some(newest), Some(older_than)) => now.saturating_sub(newest) >= older_than.as_secs(),
+        _ => true,
+    }
+}
+
+/// True if a copy has room for the current data plus a tenth, since the server continues to write.
+///
+/// # Errors
+/// Exit 4 if not.
+fn has_room(data: u64, free: u64, directory: &str) -> Attempt {
+    let needed = data.saturating_add(data / 10);
+    match needed <= free {
+        true => Ok(()),
+        false => Err(Exit::Refused.because(
+            format!(
+                "a copy of the data takes about {needed} bytes, and {directory} has {free} left"
+            ),
+            "make room there, or name a directory on another disk with --copy-directory",
+        )),
+    }
+}
+
+// A copy of a running mysqld's data, made by the server itself in a separate directory that is removed once archived. A member has one
+// backup at a time, so remains of another one are of a killed backup.
+
+/// Prefix of directories with copies.
+const PREFIX: &str = "witness-base-";
+/// In the member's data directory.
+const LOCK: &str = "base-backup.lock";
+/// A commit is in the engine, and so in a copy, shortly before it is in `gtid_executed`.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// Locks a member for one backup, which holds the file for its whole duration. Does not wait.
+///
+/// # Errors
+/// Exit 4 where another backup of this member is being taken.
+fn lock_backups(data_dir: &Path) -> Attempt<File> {
+    let path = data_dir.join(LOCK);
+    let mut options = File::options();
+    let options = options.create(true).truncate(false).write(true);
+    let file = options.open(&path).map_err(on_disk(&path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(Exit::Refused.because(
+            "another base backup of this member is being taken",
+            "wait for its end",
+        )),
+        Err(TryLockError::Error(error)) => Err(on_disk(&path)(error)),
+    }
+}
+
+/// Directory for a member's copies, and their mysqld.
+struct Copying {
+    connect: ConnectOptions,
+    directory: PathBuf,
+    member: MemberId,
+}
+
+impl Copying {
+    /// Checks that a copy can be made in the directory.
+    ///
+    /// # Errors
+    /// Exit 2 for a relative path, 4 where it does not exist.
+    fn check(&self) -> Attempt {
+        let shown = self.directory.display();
+        if !self.directory.is_absolute() {
+            return Err(Exit::Usage.because(
+                format!("{shown} is a relative path, and mysqld works in its own directory"),
+                "write the whole path",
+            ));
+        }
+        match self.directory.is_dir() {
+            true => Ok(()),
+            false => Err(Exit::Refused.because(
+                format!("there is no directory {shown}"),
+                "make it, and give it to the account of mysqld: without its mount, the copy would fill the wrong disk",
+            )),
+        }
+    }
+
+    /// Removes the remains of this member's killed backups, and ends a copy that mysqld still makes for one.
+    ///
+    /// # Errors
+    /// Exit 4 where mysqld makes a copy for another client, 1 where removal fails.
+    async fn remove_left(&self) -> Attempt<Vec<PathBuf>> {
+        if let Some(under_way) = copy_under_way(&self.connect).await? {
+            if !self.is_own(&under_way.into) {
+                return Err(Exit::Refused.because(
+                    format!(
+                        "mysqld makes a copy of its data in {} for another client",
+                        under_way.into.display()
+                    ),
+                    "wait for its end",
+                ));
+            }
+            end_copy(&self.connect, under_way.id).await?;
+        }
+        let entries = fs::read_dir(&self.directory).and_then(Iterator::collect);
+        let entries: Vec<fs::DirEntry> = entries.map_err(on_disk(&self.directory))?;
+        let own = entries.iter().map(fs::DirEntry::path);
+        let own: Vec<PathBuf> = own.filter(|path| self.is_own(path)).collect();
+        own.iter().try_for_each(|path| remove(path))?;
+        Ok(own)
+    }
+
+    /// True if this is the directory of a copy of this member.
+    fn is_own(&self, path: &Path) -> bool {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let name = name.and_then(|name| name.strip_prefix(PREFIX)?.parse::<BaseName>().ok());
+        path.parent() == Some(&self.directory)
+            && name.is_some_and(|name| name.member() == self.member)
+    }
+
+    /// Makes mysqld copy its data. Returns the directory, its server, and the GTIDs that it has at least and at most. A partial copy is
+    /// removed after a failure or stop.
+    ///
+    /// # Errors
+    /// Exit 4 where there is no room, or a copy would lack tables; 1 where mysqld fails, or `stop` was cancelled.
+    async fn copy(
+        &self,
+        name: BaseName,
+        stop: &CancellationToken,
+    ) -> Attempt<(PathBuf, LocalSource, GtidSet, GtidSet)> {
+        let source = local_source(&self.connect).await?;
+        if !source.other_engines.is_empty() {
+            return Err(Exit::Refused.because(
+                format!(
+                    "a copy would have no rows of tables of other engines than InnoDB, as {}",
+                    source.other_engines.join(", ")
+                ),
+                "alter them to ENGINE=InnoDB, or back up a stopped server with --data-directory",
+            ));
+        }
+        let space = rustix::fs::statvfs(&self.directory);
+        let space = space.map_err(|error| on_disk(&self.directory)(error.into()))?;
+        let free = space.f_bavail.saturating_mul(space.f_frsize);
+        has_room(source.bytes, free, &self.directory.display().to_string())?;
+        ready_for_copies(&self.connect).await?;
+        let directory = self.directory.join(format!("{PREFIX}{name}"));
+        let at_least = executed(&self.connect).await?;
+        let copied = async {
+            self.clone_into(&directory, stop).await?;
+            tokio::time::sleep(SETTLE).await;
+            Ok::<_, Failure>(executed_and_applied(&self.connect).await?)
+        };
+        match copied.await {
+            Ok(at_most) => Ok((directory, source, at_least, at_most)),
+            Err(failure) => {
+                // The next backup removes the rest.
+                let _ = remove(&directory);
+                Err(failure)
+            }
+        }
+    }
+
+    async fn clone_into(&self, directory: &Path, stop: &CancellationToken) -> Attempt {
+        let copy = LocalCopy::open(&self.connect).await?;
+        let id = copy.id();
+        tokio::select! {
+            copied = copy.copy(directory) => copied.map_err(|error| match error {
+                ProvisionError::Server { .. } => Exit::Error.because(
+                    error,
+                    format!(
+                        "the account of mysqld has to be allowed to make a directory in {}",
+                        self.directory.display()
+                    ),
+                ),
+                error => error.into(),
+            }),
+            () = stop.cancelled() => {
+                end_copy(&self.connect, id).await?;
+                Err(stopped())
+            }
+        }
+    }
+}
+
+/// Removes a copy, as far as it exists.
+///
+/// # Errors
+/// Exit 1 where it cannot be removed.
+fn remove(directory: &Path) -> Attempt {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Exit::Error.because(
+            format!("{} cannot be removed: {error}", directory.display()),
+            "run the command as root or as the account of mysqld, whose files they are",
+        )),
+        _ => Ok(()),
+    }
+}
+
+impl From<ProvisionError> for Failure {
+    fn from(error: ProvisionError) -> Self {
+        Self::error(error)
+    }
+}
+
+fn on_disk(path: &Path) -> impl FnOnce(io::Error) -> Failure {
+    move |error| Failure::error(format!("{}: {error}", path.display()))
+}
+
 #[cfg(test)]
 mod tests {
+    use member::status::{ErrantTransactions, MysqlView, MysqldRole, MysqldState};
+    use mysql_link::{Endpoint, Secret};
+
     use super::*;
 
     #[test]
     fn data_directory_identifies_its_server() {
         let history = r#"{"file_format":"1","upgrade_history":[
-            {"date":"2026-01-01 00:00:00","version":"8.4.5","maturity":"LTS","initialize":true},
-            {"date":"2026-02-01 00:00:00","version":"9.7.4","maturity":"LTS"}]}"#;
+{"date":"2026-01-01 00:00:00","version":"8.4.5","maturity":"LTS","initialize":true},
+{"date":"2026-02-01 00:00:00","version":"9.7.4","maturity":"LTS"}]}"#;
         assert_eq!(last_version(history), Some("9.7.4".to_owned()));
         assert_eq!(last_version("{}"), None);
         let uuid = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
         let text = format!("[auto]\nserver-uuid={uuid}\n");
         assert_eq!(server_uuid(&text), uuid.parse().ok());
         assert_eq!(server_uuid("[auto]\n"), None);
+    }
+
+    #[test]
+    fn register_arguments_are_parsed() {
+        assert_eq!(words(" mysqldump "), Ok("mysqldump".to_owned()));
+        assert!(words("a\nb").is_err() && words(" ").is_err());
+        assert!(gtids("").is_err() && gtids("x").is_err());
+        assert!(gtids("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-7").is_ok());
+    }
+
+    const MAX_LAG: Duration = Duration::from_secs(60);
+
+    fn ring() -> RingId {
+        RingId("11111111-2222-3333-4444-555555555555".parse().unwrap())
+    }
+
+    fn view(mysql: Option<MysqlView>) -> MemberView {
+        let mut view = member::status::sample::database_leader();
+        view.ring.id = Some(ring());
+        view.mysql = mysql;
+        view
+    }
+
+    fn follower() -> MysqlView {
+        MysqlView {
+            following: true,
+            state: MysqldState::Running,
+            lag_ms: Some(900),
+            ..MysqlView::default()
+        }
+    }
+
+    fn why_not(mysql: Option<MysqlView>) -> String {
+        let refused = may_copy(&view(mysql), false, MAX_LAG).unwrap_err();
+        assert_eq!(refused.exit, Exit::Refused);
+        refused.what
+    }
+
+    #[test]
+    fn primary_is_copied_only_on_request() {
+        assert_eq!(
+            may_copy(&view(Some(follower())), false, MAX_LAG).unwrap(),
+            ring()
+        );
+        let primary = MysqlView {
+            writable: true,
+            ..MysqlView::default()
+        };
+        let words = why_not(Some(primary.clone()));
+        assert!(words.contains("is the primary"), "{words}");
+        assert_eq!(
+            may_copy(&view(Some(primary)), true, MAX_LAG).unwrap(),
+            ring()
+        );
+    }
+
+    #[test]
+    fn server_with_errant_transactions_is_not_copied() {
+        let words = why_not(None);
+        assert!(words.contains("is a witness"), "{words}");
+        let lagging = MysqlView {
+            lag_ms: Some(61_000),
+            ..follower()
+        };
+        let words = why_not(Some(lagging));
+        assert!(words.contains("1m 1s behind"), "{words}");
+        let errant = MysqlView {
+            errant: Some(ErrantTransactions {
+                transactions: 2,
+                gtids: "u:7-8".to_owned(),
+            }),
+            ..follower()
+        };
+        let words = why_not(Some(errant));
+        assert!(
+            words.contains("2 transactions") && words.contains("u:7-8"),
+            "{words}"
+        );
+        let replaced = MysqlView {
+            role: MysqldRole::Waiting {
+                what: "the data of `b` are being copied".to_owned(),
+            },
+            ..MysqlView::default()
+        };
+        let words = why_not(Some(replaced));
+        assert!(
+            words.ends_with("the data of `b` are being copied"),
+            "{words}"
+        );
+        let mut not_yet = view(Some(follower()));
+        not_yet.ring.id = None;
+        assert!(may_copy(&not_yet, false, MAX_LAG).is_err());
+    }
+
+    #[test]
+    fn base_backup_is_due_at_the_configured_age() {
+        let day = Some(Duration::from_secs(86_400));
+        assert!(is_due(None, day, 5));
+        assert!(is_due(Some(5), None, 5));
+        assert!(!is_due(Some(5), day, 86_404));
+        assert!(is_due(Some(5), day, 86_405));
+        // The clocks of two hosts differ.
+        assert!(!is_due(Some(50), day, 5));
+    }
+
+    #[test]
+    fn copy_needs_a_tenth_more_space_than_the_data() {
+        assert!(has_room(1000, 1100, "/c").is_ok());
+        let refused = has_room(1000, 1099, "/c").unwrap_err();
+        assert_eq!(
+            refused.what,
+            "a copy of the data takes about 1100 bytes, and /c has 1099 left"
+        );
+    }
+
+    #[test]
+    fn member_takes_one_backup_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = lock_backups(folder.path()).unwrap();
+        let refused = lock_backups(folder.path()).err().unwrap();
+        assert_eq!(refused.exit, Exit::Refused);
+        drop(first);
+        assert!(lock_backups(folder.path()).is_ok());
+    }
+
+    #[test]
+    fn copy_directories_of_this_member_are_recognised() {
+        let copying = Copying {
+            connect: ConnectOptions::new(Endpoint::unix("/s"), "w", Secret::new(String::new())),
+            directory: "/copies".into(),
+            member: MemberId(3),
+        };
+        let is_own = |path: &str| copying.is_own(Path::new(path));
+        assert!(is_own("/copies/witness-base-20261126T143816Z-3"));
+        for other in [
+            "/copies/witness-base-20261126T143816Z-4",
+            "/copies/witness-base-mine",
+            "/copies/20261126T143816Z-3",
+            "/elsewhere/witness-base-20261126T143816Z-3",
+            "/copies/a/witness-base-20261126T143816Z-3",
+            "/copies",
+        ] {
+            assert!(!is_own(other), "{other}");
+        }
     }
 }

@@ -118,12 +118,6 @@ impl ReadArgs {
         Ok(Identities::of_files(&self.identities)?)
     }
 
-    /// The log's archive, from its names.
-    pub(super) async fn open(&self) -> Attempt<ArchivedLog> {
-        let (_, log) = self.look().await?;
-        log.ok_or_else(|| Failure::error("there is no log of a ring in the archive"))
-    }
-
     /// The storage and the log's archive, if any.
     pub(super) async fn look(&self) -> Attempt<(Storage, Option<ArchivedLog>)> {
         let identities = self.identities()?;

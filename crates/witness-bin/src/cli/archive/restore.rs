@@ -1,11 +1,14 @@
-//! `witness archive restore`: a new data directory for mysqld, up to a time or a transaction. Requires no running member.
+//! `witness archive restore`: a new data directory for mysqld, up to a time or a transaction. Requires no running member. `witness archive
+//! drill`: a restore for proof.
 
-use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::fs::{self, DirBuilder};
+use std::io::{self, ErrorKind, IsTerminal};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use archive::base_backup::BaseName;
+use archive::base_backup::{BaseError, BaseName};
 use archive::name::Malformed;
 use archive::restore::plan::RestorePlan;
 use archive::restore::point::{NoPoint, Point, Target};
@@ -15,15 +18,16 @@ use binlog_format::gtid::{Gtid, GtidSet};
 use humantime::{format_duration, format_rfc3339_millis, parse_rfc3339_weak};
 use indicatif::ProgressBar;
 use serde::Serialize;
+use serde_json::json;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio_util::sync::CancellationToken;
 
-use super::place::ReadArgs;
+use crate::cli::archive::place::ReadArgs;
 use crate::cli::process::{StopSignals, start_log};
-use crate::cli::session::block_on;
 use crate::config::LoggingSettings;
-use crate::terminal::{Attempt, Exit, Failure, Format, bar, print};
+use crate::terminal::{Attempt, Exit, Failure, Format, bar, merge, print};
+use crate::text::lines;
 
 /// Arguments of `witness archive restore`.
 #[derive(Debug, clap::Args)]
@@ -53,7 +57,7 @@ pub(crate) struct RestoreArgs {
 
 /// The mysqld to which the log is applied.
 #[derive(Debug, clap::Args)]
-pub(super) struct ServerArgs {
+struct ServerArgs {
     /// The mysqld that applies the log; of the version that is to run afterwards
     #[arg(long, value_name = "PROGRAM", default_value = "mysqld")]
     mysqld: String,
@@ -67,7 +71,7 @@ pub(super) struct ServerArgs {
 
 impl ServerArgs {
     /// A restore into a directory, with temporary files in another one.
-    pub(super) fn restore(&self, data_dir: PathBuf, work_dir: PathBuf) -> Restore {
+    fn restore(&self, data_dir: PathBuf, work_dir: PathBuf) -> Restore {
         Restore {
             data_dir,
             work_dir,
@@ -116,17 +120,8 @@ fn time_of(text: &str) -> Result<SystemTime, Malformed> {
     parse_rfc3339_weak(text).map_err(malformed)
 }
 
-/// Runs `witness archive restore`.
-///
-/// # Errors
-/// Exit 2 for invalid arguments, 4 where nothing in the archive leads to the point, 7 where a part of it is damaged or missing, 1 for
-/// everything else. Written files remain, and are unusable.
-pub(crate) fn run(args: &RestoreArgs, format: Format) -> Attempt {
-    block_on(restore(args, format))
-}
-
 /// Selects the point and the plan of a restore, and reports warnings on standard error.
-pub(super) async fn planned(
+async fn planned(
     read: &ReadArgs,
     target: &Target,
     base: Option<&BaseName>,
@@ -141,7 +136,12 @@ pub(super) async fn planned(
     Ok((archive, plan))
 }
 
-async fn restore(args: &RestoreArgs, format: Format) -> Attempt {
+/// Runs `witness archive restore`.
+///
+/// # Errors
+/// Exit 2 for invalid arguments, 4 where nothing in the archive leads to the point, 7 where a part of it is damaged or missing, 1 for
+/// everything else. Written files remain, and are unusable.
+pub(super) async fn restore(args: &RestoreArgs, format: Format) -> Attempt {
     let target = args.target.target();
     let (archive, plan) = planned(&args.read, &target, args.base.as_ref()).await?;
     let mut report = Report::of(&plan, &target, archive.end().as_ref());
@@ -184,7 +184,7 @@ async fn restore(args: &RestoreArgs, format: Format) -> Attempt {
 }
 
 /// Restores until complete or until a signal, and shows the progress. Returns the duration of each part and of all as well.
-pub(super) async fn until_a_signal(
+async fn until_a_signal(
     archive: &Archive,
     plan: &RestorePlan,
     what: &Restore,
@@ -231,7 +231,7 @@ impl From<RestoreError> for Failure {
 
 /// Input and result of a restore.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+struct Report {
     base: String,
     log_files: usize,
     bytes_to_read: u64,
@@ -254,14 +254,14 @@ pub(super) struct Report {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct ToRead {
+struct ToRead {
     name: String,
     bytes: u64,
 }
 
 /// The first transaction in the log with a later timestamp than `--to-time`.
 #[derive(Debug, Serialize)]
-pub(super) struct EndOfRange {
+struct EndOfRange {
     gtid: String,
     committed: String,
     /// How many transactions after it in the log have earlier timestamps than `--to-time`.
@@ -272,7 +272,7 @@ pub(super) struct EndOfRange {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Done {
+struct Done {
     directory: String,
     transactions_applied: u64,
     stages: Vec<Took>,
@@ -280,7 +280,7 @@ pub(super) struct Done {
 }
 
 impl Report {
-    pub(super) fn of(plan: &RestorePlan, target: &Target, end: Option<&Point>) -> Self {
+    fn of(plan: &RestorePlan, target: &Target, end: Option<&Point>) -> Self {
         let shown = |at: SystemTime| format_rfc3339_millis(at).to_string();
         let end = end.and_then(|end| end.last_commit);
         let wanted = match target {
@@ -316,7 +316,7 @@ impl Report {
         Exit::Corrupt.unless(self.missing.is_empty())
     }
 
-    pub(super) fn text(&self) -> String {
+    fn text(&self) -> String {
         let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
         let mut text = format!(
             "base backup {}, {} files of the log, {} bytes to read\nup to {}\nthe last transaction of it was committed at {}\n",
@@ -343,9 +343,7 @@ impl Report {
         for ToRead { name, bytes } in self.objects.iter().flatten() {
             text.push_str(&format!("{bytes:>14} {name}\n"));
         }
-        for missing in &self.missing {
-            text.push_str(&format!("MISSING: {missing}\n"));
-        }
+        text += &lines("MISSING: ", &self.missing);
         if let Some(done) = &self.restored {
             let took = Duration::from_secs(done.seconds.round() as u64);
             text.push_str(&format!(
@@ -372,9 +370,9 @@ impl EndOfRange {
 
 /// Duration of a part.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Took {
-    pub(super) stage: &'static str,
-    pub(super) seconds: f64,
+struct Took {
+    stage: &'static str,
+    seconds: f64,
 }
 
 /// A bar for each part on a terminal; the start of each part elsewhere.
@@ -450,6 +448,126 @@ impl Watching for Progress {
 
     fn reached(&self, at: u64) {
         self.so_far().bar.set_position(at);
+    }
+}
+
+// `witness archive drill`: restores the newest base backup and the log after it, checks the result, and removes it. For a timer: only a
+// restored backup is proven.
+
+/// The data directory in a drill's directory.
+const DATA: &str = "data";
+/// The work directory of the restore, next to it.
+const WORK: &str = "work";
+
+/// Arguments of `witness archive drill`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DrillArgs {
+    #[command(flatten)]
+    read: ReadArgs,
+    /// Directory for the restored server, in `data` and `work`; neither may exist, and both are removed
+    #[arg(short, long, value_name = "DIRECTORY")]
+    directory: PathBuf,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Runs `witness archive drill`.
+///
+/// # Errors
+/// As a restore; exit 4 where its directories exist already. Created files are removed in any case.
+pub(super) async fn drill(args: &DrillArgs, format: Format) -> Attempt {
+    let (archive, plan) = planned(&args.read, &Target::End, None).await?;
+    let room = Room::make(&std::path::absolute(&args.directory)?);
+    let room = room.map_err(RestoreError::Directory)?;
+    let what = Restore {
+        check_tables: true,
+        ..args.server.restore(room.within(DATA), room.within(WORK))
+    };
+    let (restored, stages, seconds) = until_a_signal(&archive, &plan, &what, format).await;
+    let removed = room.remove();
+    let Restored { applied, .. } = restored?;
+    removed?;
+    let report = Report::of(&plan, &Target::End, archive.end().as_ref());
+    let mut json = json!({ "transactions_applied": applied, "stages": stages, "seconds": seconds });
+    merge(&mut json, &report);
+    print(format, &json, || {
+        let stages = stages.iter();
+        let stages =
+            stages.map(|Took { stage, seconds }| format!("{stage:<14} {seconds:>8.1} s\n"));
+        format!(
+            "{}{}restored in {seconds:.1} s with {applied} transactions after the base backup; every table is sound; removed again\n",
+            report.text(),
+            stages.collect::<String>()
+        )
+    })
+}
+
+/// The directory of a drill. It removes only what it has created itself.
+#[derive(Debug)]
+struct Room {
+    directory: PathBuf,
+    /// True if this directory was created as well.
+    is_new: bool,
+    /// Paths created in it.
+    made: Vec<PathBuf>,
+}
+
+impl Room {
+    fn make(directory: &Path) -> Result<Self, BaseError> {
+        let mut room = Self {
+            directory: directory.to_owned(),
+            is_new: !directory.exists(),
+            made: Vec::new(),
+        };
+        let mut builder = DirBuilder::new();
+        builder.mode(0o700);
+        let made = builder.recursive(true).create(directory);
+        made.map_err(|error| unfit(directory, error))?;
+        for name in [DATA, WORK] {
+            let path = room.within(name);
+            // Of two drills in one directory, only one creates it.
+            if let Err(error) = builder.recursive(false).create(&path) {
+                if let Err(error) = room.remove() {
+                    tracing::warn!(%error, "an empty directory is left in {}", directory.display());
+                }
+                return Err(unfit(&path, error));
+            }
+            room.made.push(path);
+        }
+        Ok(room)
+    }
+
+    fn within(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    fn remove(&self) -> io::Result<()> {
+        for directory in &self.made {
+            fs::remove_dir_all(directory)?;
+        }
+        if !self.is_new {
+            return Ok(());
+        }
+        // Another process may use it or have removed it, such as a second drill that was refused.
+        let is_foreign = |error: &io::Error| {
+            use ErrorKind::{DirectoryNotEmpty, NotFound};
+            matches!(error.kind(), DirectoryNotEmpty | NotFound)
+        };
+        match fs::remove_dir(&self.directory) {
+            Err(error) if is_foreign(&error) => Ok(()),
+            removed => removed,
+        }
+    }
+}
+
+fn unfit(path: &Path, error: io::Error) -> BaseError {
+    let path = path.to_owned();
+    match error.kind() {
+        ErrorKind::AlreadyExists => BaseError::Unfit(
+            path,
+            "it is there already, and a drill removes only what it has made; remove it where another drill was killed, or name another directory",
+        ),
+        _ => BaseError::Disk(path, error),
     }
 }
 

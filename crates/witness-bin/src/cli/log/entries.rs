@@ -8,8 +8,7 @@ use raft_types::OpId;
 use serde_json::json;
 
 use crate::cli::log::entry_line::{EntryLine, EventLine, Line};
-use crate::cli::log::mysqlds_log::MysqldsLog;
-use crate::cli::log::target::{From, Log, TargetArgs, failure, open};
+use crate::cli::log::target::{From, Log, MysqldsLog, TargetArgs, failure, open};
 use crate::terminal::{Attempt, Failure, Format, print_json, print_json_line, print_text};
 
 /// Arguments of `witness log show`.

@@ -1,16 +1,21 @@
-//! Contents of certificate files.
+//! The CA of a ring, the certificates that it signs, and the contents of certificate files.
 
 use std::net::IpAddr;
 use std::path::Path;
 
-use time::OffsetDateTime;
+use member::settings::MemberEntry;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, Error, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType,
+};
+use time::{Duration, OffsetDateTime};
 use transport::{NamedRoles, TlsError, TlsFiles, TlsMaterial};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::pem::Pem;
 use x509_parser::prelude::FromDer;
 
-use crate::terminal::{Attempt, Failure};
+use crate::terminal::{Attempt, Failure, word};
 
 /// One certificate of a file.
 #[derive(Debug)]
@@ -131,4 +136,231 @@ pub(super) fn check_key(certificate: &Path, key: &Path) -> Result<(), TlsError> 
 /// A date in readable form.
 pub(crate) fn day(time: OffsetDateTime) -> String {
     time.date().to_string()
+}
+
+// The CA of a ring, and its certificates. Does not access files.
+
+/// Validity of a CA. Replacing one takes three rounds of restarts.
+const AUTHORITY_DAYS: i64 = 3650;
+/// A certificate becomes valid shortly before its creation, since clocks differ.
+const CLOCK_SKEW: Duration = Duration::hours(1);
+
+/// The holder of a certificate.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub(super) struct Holder {
+    pub(super) role: Role,
+    pub(super) name: String,
+    /// Hosts that callers accept in a member's certificate, in addition to its name: as names or addresses.
+    #[serde(skip)]
+    hosts: Vec<String>,
+    /// A member's address.
+    pub(super) address: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Role {
+    Member,
+    Operator,
+    Reader,
+}
+
+impl Holder {
+    /// A member of the ring. Callers check the configured `peer_name` instead of the host.
+    pub(super) fn member(entry: &MemberEntry, peer_name: Option<&str>) -> Self {
+        let host = raft_types::host_and_port(&entry.address);
+        let host = host.map_or(entry.address.as_str(), |(host, _)| host);
+        // An IPv6 address without its brackets.
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let hosts = [Some(host), peer_name].into_iter().flatten();
+        Self {
+            role: Role::Member,
+            name: entry.name.clone(),
+            hosts: hosts.map(str::to_owned).collect(),
+            address: Some(entry.address.clone()),
+        }
+    }
+
+    /// A client that only calls members.
+    pub(super) fn caller(role: Role, name: &str) -> Self {
+        Self {
+            role,
+            name: name.to_owned(),
+            hosts: Vec::new(),
+            address: None,
+        }
+    }
+
+    /// Base name of its files, without `.crt` and `.key`.
+    pub(super) fn file_name(&self) -> String {
+        match self.role {
+            Role::Member => self.name.clone(),
+            Role::Operator | Role::Reader => format!("{}-{}", word(&self.role), self.name),
+        }
+    }
+
+    /// The names in its certificate; the last one is a URI with its role.
+    pub(super) fn names(&self) -> Vec<String> {
+        let own = Some(&self.name).filter(|_| self.role == Role::Member);
+        let mut names: Vec<String> = Vec::new();
+        for name in own.into_iter().chain(&self.hosts) {
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        names.push(format!("witness:{}/{}", word(&self.role), self.name));
+        names
+    }
+}
+
+fn alternative(name: &str) -> Result<SanType, Error> {
+    if name.starts_with("witness:") {
+        return Ok(SanType::URI(name.try_into()?));
+    }
+    Ok(match name.parse::<IpAddr>() {
+        Ok(address) => SanType::IpAddress(address),
+        Err(_) => SanType::DnsName(name.try_into()?),
+    })
+}
+
+/// A certificate and its key, in PEM.
+pub(super) struct Pair {
+    pub(super) certificate: String,
+    pub(super) key: String,
+}
+
+/// The CA of the ring's certificates.
+pub(super) struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    ring: String,
+    not_after: OffsetDateTime,
+}
+
+impl Authority {
+    /// Creates a CA.
+    pub(super) fn make(ring: &str, now: OffsetDateTime) -> Result<(Self, Pair), Error> {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        let not_after = now + Duration::days(AUTHORITY_DAYS);
+        let mut params = params(now, not_after);
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let subject = &mut params.distinguished_name;
+        subject.push(DnType::OrganizationName, ring);
+        subject.push(DnType::OrganizationalUnitName, "authority");
+        subject.push(DnType::CommonName, format!("witness ring {ring}"));
+        let pair = Pair {
+            certificate: params.self_signed(&key)?.pem(),
+            key: key.serialize_pem(),
+        };
+        let authority = Self {
+            issuer: Issuer::new(params, key),
+            ring: ring.to_owned(),
+            not_after,
+        };
+        Ok((authority, pair))
+    }
+
+    /// The CA in these files, with a certificate valid until then.
+    pub(super) fn of(pair: &Pair, ring: &str, not_after: OffsetDateTime) -> Result<Self, Error> {
+        let key = KeyPair::from_pem(&pair.key)?;
+        Ok(Self {
+            issuer: Issuer::from_ca_cert_pem(&pair.certificate, key)?,
+            ring: ring.to_owned(),
+            not_after,
+        })
+    }
+
+    /// A certificate with a new key. It expires no later than the CA.
+    pub(super) fn sign(
+        &self,
+        holder: &Holder,
+        now: OffsetDateTime,
+        days: u32,
+    ) -> Result<Pair, Error> {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        let not_after = (now + Duration::days(days.into())).min(self.not_after);
+        let mut params = params(now, not_after);
+        let names = holder.names();
+        let alternatives = names.iter().map(|name| alternative(name));
+        params.subject_alt_names = alternatives.collect::<Result<_, _>>()?;
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        // A member also calls the others.
+        params.extended_key_usages = match holder.role {
+            Role::Member => vec![
+                ExtendedKeyUsagePurpose::ServerAuth,
+                ExtendedKeyUsagePurpose::ClientAuth,
+            ],
+            Role::Operator | Role::Reader => vec![ExtendedKeyUsagePurpose::ClientAuth],
+        };
+        params.use_authority_key_identifier_extension = true;
+        let subject = &mut params.distinguished_name;
+        subject.push(DnType::OrganizationName, self.ring.as_str());
+        subject.push(DnType::OrganizationalUnitName, word(&holder.role));
+        subject.push(DnType::CommonName, holder.name.as_str());
+        Ok(Pair {
+            certificate: params.signed_by(&key, &self.issuer)?.pem(),
+            key: key.serialize_pem(),
+        })
+    }
+}
+
+fn params(now: OffsetDateTime, not_after: OffsetDateTime) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.not_before = now - CLOCK_SKEW;
+    params.not_after = not_after;
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use raft_types::{MemberId, MemberKind, Region};
+
+    fn member(address: &str) -> MemberEntry {
+        MemberEntry {
+            id: MemberId(1),
+            name: "db-1".into(),
+            region: Region("here".into()),
+            kind: MemberKind::Witness,
+            votes: true,
+            priority: 1,
+            address: address.into(),
+        }
+    }
+
+    #[test]
+    fn a_certificate_has_the_members_name_and_host() {
+        for (address, peer_name, expected) in [
+            ("10.0.0.1:7400", None, vec!["db-1", "10.0.0.1"]),
+            ("[fd00::1]:7400", None, vec!["db-1", "fd00::1"]),
+            ("db-1:7400", None, vec!["db-1"]),
+            (
+                "db-1.example.org:7400",
+                Some("witness.example.org"),
+                vec!["db-1", "db-1.example.org", "witness.example.org"],
+            ),
+        ] {
+            let names = Holder::member(&member(address), peer_name).names();
+            let (uri, hosts) = names.split_last().unwrap();
+            assert_eq!(hosts, expected, "{address}");
+            assert_eq!(uri, "witness:member/db-1");
+        }
+        for (role, uri) in [
+            (Role::Operator, "witness:operator/ana"),
+            (Role::Reader, "witness:reader/ana"),
+        ] {
+            assert_eq!(Holder::caller(role, "ana").names(), [uri]);
+        }
+    }
+
+    #[test]
+    fn an_address_is_no_dns_name() {
+        let is_address = |name: &str| matches!(alternative(name), Ok(SanType::IpAddress(_)));
+        assert!(is_address("10.0.0.1") && is_address("fd00::1"));
+        assert!(matches!(alternative("db-1"), Ok(SanType::DnsName(_))));
+        let uri = alternative("witness:member/db-1");
+        assert!(matches!(uri, Ok(SanType::URI(_))));
+    }
 }

@@ -269,13 +269,7 @@ impl Mysql {
             socket: self.socket_in(data_dir),
             user: self.user.clone(),
             password: password_source(&self.password, &self.password_file),
-            tls: match self.tls.as_str() {
-                "disabled" => TlsMode::Disabled,
-                "required" => TlsMode::Required,
-                "verify_ca" => TlsMode::VerifyCa,
-                "verify_identity" => TlsMode::VerifyIdentity,
-                _ => TlsMode::Preferred,
-            },
+            tls: self.tls.parse().unwrap_or(TlsMode::Preferred),
             tls_ca_file: self.tls_ca_file.file(),
             tls_certificate: self
                 .tls_certificate_file

@@ -1,18 +1,177 @@
-//! The table of `witness status`: one line a member, and problems below; with `--explain` the requirements of a commit, and why each member
-//! can or cannot be elected now. Without a leader, this is derived from the answers of all members.
+//! `witness status`: queries every configured member and shows the ring.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::io::IsTerminal;
+use std::time::Duration;
 
-use member::status::{LoggedMember, MemberView, ScrubView};
+use member::status::{LoggedMember, MemberView, Role, ScrubView};
 use raft_types::MemberId;
 
+use crate::cli::session::{QueryArgs, block_on, no_answer};
+use crate::operator::events::Events;
 use crate::operator::{MemberReport, RingReport, hops};
-use crate::terminal::{Table, cell};
+use crate::terminal::{
+    Attempt, Exit, Failure, Format, Table, cell, colours, print, print_json_line, print_text,
+};
 use crate::text::differences::versions;
+use crate::text::event::Event;
 use crate::text::member::{mysqld, notes, role};
-use crate::text::times::{now, span};
-use crate::text::{Level, ring};
+use crate::text::ring;
+use crate::text::times::{now, now_ms, span, time_of_day};
+use crate::text::{Level, lines};
+
+/// Arguments of `witness status`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct StatusArgs {
+    /// Show it again every second until it is interrupted, with the events since then
+    #[arg(short, long)]
+    watch: bool,
+    /// Say what a commit waits for, and for each member why it can or cannot be elected now
+    #[arg(short, long)]
+    explain: bool,
+    #[command(flatten)]
+    query: QueryArgs,
+}
+
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Runs `witness status`.
+///
+/// # Errors
+/// Exit 3 without a quorum, 1 where no mysqld of the ring runs, 2 for a wrong configuration.
+pub(crate) fn run(args: &StatusArgs, format: Format) -> Attempt {
+    let asker = args.query.asker()?;
+    block_on(async {
+        let mut watched = Watched {
+            began_ms: now_ms(),
+            ..Watched::default()
+        };
+        loop {
+            let report = asker.report().await;
+            if args.watch {
+                watched.see(now_ms(), &report);
+                let on_a_terminal = std::io::stdout().is_terminal();
+                match format {
+                    Format::Json => print_json_line(&report)?,
+                    Format::Table => {
+                        let page = watched.page(&report, args.explain, colours(), on_a_terminal);
+                        print_text(&match on_a_terminal {
+                            // Cursor home, the page, and a clear of each old line's rest.
+                            true => format!("\x1b[H{}\x1b[J", page.replace('\n', "\x1b[K\n")),
+                            false => format!("{page}\n"),
+                        })?;
+                    }
+                }
+                tokio::time::sleep(AGAIN).await;
+                continue;
+            }
+            // Only addresses of the ring are known.
+            if report.members.is_empty() {
+                return Err(no_answer(&report));
+            }
+            print(format, &report, || {
+                let explained = args.explain.then(|| explained(&report));
+                page(&report, colours()) + &explained.unwrap_or_default()
+            })?;
+            return match (report.quorum.ok, report.databases_down().is_empty()) {
+                (false, _) => Err(Failure::silent(Exit::NoQuorum)),
+                (true, false) => Err(Failure::silent(Exit::Error)),
+                (true, true) => Ok(()),
+            };
+        }
+    })
+}
+
+// `witness status --watch`: conditions that need attention first, then the members, the requirements of a commit, and events since the
+// watch began.
+
+/// Newest events shown on a terminal.
+const SHOWN: usize = 12;
+
+/// A ring that is polled.
+#[derive(Default)]
+struct Watched {
+    began_ms: u64,
+    now_ms: u64,
+    events: Events,
+    /// The last view of the ring.
+    view: Option<MemberView>,
+    /// The newest event that was printed.
+    printed_ms: u64,
+}
+
+impl Watched {
+    /// Adds the members' answers.
+    fn see(&mut self, now_ms: u64, report: &RingReport) {
+        self.now_ms = now_ms;
+        let is_first = self.view.is_none();
+        let furthest = || report.views().max_by_key(|view| (view.term, view.log_end));
+        let seen = report.leader_view().or_else(furthest).cloned();
+        // Without answers, no leader is known any longer.
+        let view = seen.or_else(|| {
+            self.view.clone().map(|last| MemberView {
+                leader: None,
+                role: Role::Follower,
+                ..last
+            })
+        });
+        let Some(view) = view else { return };
+        self.events.see(self.now_ms, &view, Some(report));
+        if is_first {
+            self.events.forget();
+        }
+        self.view = Some(view);
+    }
+
+    /// The current page. On a terminal it replaces the previous one; elsewhere all pages are kept, and each event is in one of them.
+    fn page(
+        &mut self,
+        report: &RingReport,
+        explain: bool,
+        colours: bool,
+        on_a_terminal: bool,
+    ) -> String {
+        let now = time_of_day(self.now_ms);
+        let mut page = format!("{now}, again every second\n\n");
+        page += &quorum_lines(report, colours);
+        page += &warnings(report, colours);
+        page.push('\n');
+        page += &members(report);
+        page.push('\n');
+        page += &notes_lines(report);
+        if explain {
+            page += &explained(report);
+        } else {
+            page += &lines("", ring::explained(report).commit);
+        }
+        let newest = self.events.kept().rev();
+        let is_shown = |event: &&Event| on_a_terminal || event.at_ms > self.printed_ms;
+        let most = if on_a_terminal { SHOWN } else { usize::MAX };
+        let lines = newest.filter(is_shown).take(most);
+        let lines: String = lines.map(|event| line(event, colours)).collect();
+        self.printed_ms = self.now_ms;
+        let began = time_of_day(self.began_ms);
+        match lines.as_str() {
+            "" if !on_a_terminal => {}
+            "" => page += &format!("\nNothing has happened since {began}\n"),
+            _ => page += &format!("\nSince {began}, the newest first\n{lines}"),
+        }
+        page
+    }
+}
+
+fn line(event: &Event, colours: bool) -> String {
+    let text = event.change.to_string();
+    let text = match event.change.level() {
+        Level::Good => paint(colours, "32", &text),
+        Level::Bad => paint(colours, "31", &text),
+        Level::Note => text,
+    };
+    format!("{}  {text}\n", time_of_day(event.at_ms))
+}
+
+// The table of `witness status`: one line a member, and problems below; with `--explain` the requirements of a commit, and why each member
+// can or cannot be elected now. Without a leader, this is derived from the answers of all members.
 
 /// The page, with line ends.
 pub(super) fn page(report: &RingReport, colours: bool) -> String {
@@ -33,24 +192,16 @@ pub(crate) fn members(report: &RingReport) -> String {
 
 /// Replication routes, a pause, and notes on members.
 pub(super) fn notes_lines(report: &RingReport) -> String {
-    let mut out = String::new();
-    for line in report.leader_view().map(routes).unwrap_or_default() {
-        let _ = writeln!(out, "{line}");
-    }
-    if let Some(pause) = ring::pause(report) {
-        let _ = writeln!(out, "{pause}");
-    }
+    let routes = report.leader_view().map(routes).unwrap_or_default();
+    let mut out = lines("", routes) + &lines("", ring::pause(report));
     for member in &report.members {
-        for note in notes(member) {
-            let _ = writeln!(out, "{}: {note}", member.name);
-        }
+        out += &lines(&format!("{}: ", member.name), notes(member));
     }
     let now = now();
     for member in &report.members {
         let scrub = member.view.as_ref().map(|view| &view.log.scrub);
-        if let Some(line) = scrub.and_then(|scrub| scrub_line(scrub, now)) {
-            let _ = writeln!(out, "{}: {line}", member.name);
-        }
+        let line = scrub.and_then(|scrub| scrub_line(scrub, now));
+        out += &lines(&format!("{}: ", member.name), line);
     }
     out
 }
@@ -58,8 +209,7 @@ pub(super) fn notes_lines(report: &RingReport) -> String {
 /// Contradictions.
 pub(super) fn warnings(report: &RingReport, colours: bool) -> String {
     let warning = paint(colours, "33", "Warning:");
-    let lines = report.warnings.iter();
-    lines.map(|line| format!("{warning} {line}\n")).collect()
+    lines(&format!("{warning} "), &report.warnings)
 }
 
 /// A text in the color of that code.
@@ -95,11 +245,8 @@ pub(super) fn quorum_lines(report: &RingReport, colours: bool) -> String {
         Level::Note => "33",
         Level::Bad => "31",
     };
-    let mut out = format!("{}{}\n", paint(colours, code, said.begins), said.rest);
-    if let Some(fix) = said.fix {
-        let _ = writeln!(out, "To fix it: {fix}");
-    }
-    out
+    let sentence = format!("{}{}\n", paint(colours, code, said.begins), said.rest);
+    sentence + &lines("To fix it: ", said.fix)
 }
 
 // The scrub progress of a member's log, in one line.
@@ -144,9 +291,8 @@ pub(super) fn scrub_line(scrub: &ScrubView, now: u64) -> Option<String> {
 pub(super) fn explained(report: &RingReport) -> String {
     let explained = ring::explained(report);
     let versions = versions(report.views());
-    let lines = explained.commit.iter().chain(&explained.elections);
-    let lines = lines.chain(&versions).map(|line| format!("{line}\n"));
-    format!("\n{}", lines.collect::<String>())
+    let all = explained.commit.iter().chain(&explained.elections);
+    format!("\n{}", lines("", all.chain(&versions)))
 }
 
 /// The tree of replication routes, the leader first; none when all members receive entries from the leader.
@@ -201,7 +347,89 @@ mod tests {
     use ring_admin::{Explanation, Prospects};
 
     use super::*;
-    use crate::operator::{Asked, Silence};
+    use crate::operator::{MemberReport, Silence};
+
+    fn report(witness: Result<MemberView, String>) -> RingReport {
+        let members = [
+            MemberReport::sample(1, "db-1", Ok(database_leader())),
+            MemberReport::sample(2, "witness-1", witness),
+        ];
+        RingReport::new("orders", members.into())
+    }
+
+    fn at(seconds: u64) -> u64 {
+        (1_800_000_000 + seconds) * 1_000
+    }
+
+    #[test]
+    fn events_during_the_watch_are_shown_with_their_time() {
+        let mut watched = Watched {
+            began_ms: at(0),
+            ..Watched::default()
+        };
+        let mut page = |second, witness: Result<MemberView, String>| {
+            let report = report(witness);
+            watched.see(at(second), &report);
+            watched.page(&report, false, false, true)
+        };
+        let first = page(0, Ok(witness_follower()));
+        assert!(
+            first.contains("Nothing has happened since 2027-01-15T08:00:00Z\n"),
+            "{first}"
+        );
+        let lost = page(1, Err("connection refused".into()));
+        let back = page(2, Ok(witness_follower()));
+        assert!(
+            lost.ends_with("\n2027-01-15T08:00:01Z  `witness-1` does not answer\n"),
+            "{lost}"
+        );
+        let both = "\n2027-01-15T08:00:02Z  `witness-1` answers again\n\
+            2027-01-15T08:00:01Z  `witness-1` does not answer\n";
+        assert!(back.ends_with(both), "{back}");
+        let (quorum, members) = (back.find("quorum"), back.find("Log_end"));
+        assert!(quorum < members, "problems come first: {back}");
+    }
+
+    #[test]
+    fn kept_pages_have_each_event_once_and_no_colours() {
+        let mut watched = Watched {
+            began_ms: at(0),
+            ..Watched::default()
+        };
+        let mut page = |second, witness: Result<MemberView, String>| {
+            let report = report(witness);
+            watched.see(at(second), &report);
+            watched.page(&report, false, false, false)
+        };
+        page(0, Ok(witness_follower()));
+        let told = page(1, Err("connection refused".into()));
+        let later = page(2, Err("connection refused".into()));
+        assert!(told.contains("`witness-1` does not answer"), "{told}");
+        assert!(!later.contains("does not answer"), "{later}");
+        assert!(!told.contains('\x1b'));
+    }
+
+    #[test]
+    fn a_ring_that_does_not_answer_is_an_event() {
+        let mut watched = Watched {
+            began_ms: at(0),
+            ..Watched::default()
+        };
+        let silent = || {
+            let gone = || Err("connection refused".to_owned());
+            let members = [
+                MemberReport::sample(1, "db-1", gone()),
+                MemberReport::sample(2, "witness-1", gone()),
+            ];
+            RingReport::new("orders", members.into())
+        };
+        watched.see(at(0), &silent());
+        watched.see(at(1), &report(Ok(witness_follower())));
+        watched.see(at(2), &silent());
+        let page = watched.page(&silent(), false, true, true);
+        assert!(page.contains("\x1b[31m`db-1` does not answer"), "{page}");
+        assert!(page.contains("lost the leadership"), "{page}");
+    }
 
     fn entry(view: &MemberView) -> MemberEntry {
         MemberEntry {
@@ -215,12 +443,8 @@ mod tests {
         }
     }
 
-    fn asked(entry: MemberEntry, answer: Result<MemberView, String>) -> Asked {
-        Asked {
-            entry,
-            configured: true,
-            answer: answer.map_err(Silence::from),
-        }
+    fn asked(entry: MemberEntry, answer: Result<MemberView, String>) -> MemberReport {
+        MemberReport::new(entry, true, answer.map_err(Silence::from))
     }
 
     #[test]
@@ -309,7 +533,7 @@ Id  Name       Region  Kind      Role      Term  Log_end  Committed  Lag  Mysqld
                 },
                 Some(
                     "scrub: all of its closed files were last read back 1h01m ago; 10.0 MiB of 40.0 MiB read back in this pass, 8.0 MiB a \
-                     second at most; 2 found damaged and 1 replaced since its start",
+                 second at most; 2 found damaged and 1 replaced since its start",
                 ),
             ),
             (
@@ -330,8 +554,8 @@ Id  Name       Region  Kind      Role      Term  Log_end  Committed  Lag  Mysqld
 
     fn explained_by(leader: MemberView) -> RingReport {
         let members = [
-            Asked::sample(1, "db-1", Ok(leader)),
-            Asked::sample(2, "witness-1", Ok(witness_follower())),
+            MemberReport::sample(1, "db-1", Ok(leader)),
+            MemberReport::sample(2, "witness-1", Ok(witness_follower())),
         ];
         RingReport::new("orders", members.into())
     }
@@ -416,7 +640,7 @@ Entries travel from `a-db`
 └─ b-db (b)
    ├─ b-w1 (b)
    └─ b-w2 (b)
-      └─ c-w (c)";
+  └─ c-w (c)";
         assert_eq!(routes(&view).join("\n"), expected);
     }
 

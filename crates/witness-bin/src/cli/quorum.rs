@@ -1,22 +1,309 @@
-//! `witness quorum fix`: the repair of a permanently lost quorum. Queries every member for evidence, also without a leader, shows it and
-//! the plan, and executes the plan only on request.
+//! `witness quorum`: voters, reachable voters and blockers of commits in each region; changes of the rules, and the repair of a permanently
+//! lost quorum.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use clap::ValueEnum;
+use consensus::quorum::{QuorumPolicy, RegionQuorum, RingRules, region_quorums};
+use consensus::{RingMember, RingView};
 use member::protocol::{CommandResult, OperatorCommand};
 use member::settings::MemberEntry;
-use raft_types::{MemberId, OpId};
+use member::status::MemberView;
+use raft_types::{MemberId, OpId, Region};
 use ring_admin::{
-    MemberEvidence, PossibleLoss, RepairPlan, RepairRefusal, WhyUnused, accept_repair, plan_repair,
+    Amendment, MemberEvidence, PossibleLoss, RepairPlan, RepairRefusal, RulesChange, WhyUnused,
+    accept_repair, plan_repair,
 };
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::cli::session::{Consent, OrderArgs, Session, another_answer};
-use crate::operator::Directory;
+use crate::cli::session::{
+    ChangeArgs, Consent, OrderArgs, QueryArgs, Session, another_answer, changed,
+};
+use crate::config::Mistake;
+use crate::operator::{Directory, RingReport, latest};
 use crate::terminal::{Attempt, Exit, Format, Table, cell, print, print_json, print_text, yes_no};
+use crate::text::{capitalized, lines, ring};
+
+/// Actions on the quorum.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum QuorumCommand {
+    /// Show for each region who votes, who answers, and who holds commits back
+    Show(QueryArgs),
+    /// Change what commits wait for, while the ring runs
+    Set(SetArgs),
+    /// Repair a quorum that is permanently lost; shows the evidence and the plan, and changes nothing without --apply
+    Fix(FixArgs),
+}
+
+/// Runs `witness quorum …`.
+///
+/// # Errors
+/// Those of each subcommand.
+pub(crate) fn run(command: &QuorumCommand, format: Format) -> Attempt {
+    match command {
+        QuorumCommand::Show(query) => show(query, format),
+        QuorumCommand::Set(args) => set(args, format),
+        QuorumCommand::Fix(args) => fix(args, format),
+    }
+}
+
+/// Runs `witness quorum show`.
+///
+/// # Errors
+/// Exit 3 when no member answers, or none leads with a quorum.
+fn show(query: &QueryArgs, format: Format) -> Attempt {
+    let (report, directory) = query.answers()?;
+    let (json, page) = shown(&report, &directory);
+    print(format, &json, || page)?;
+    Exit::NoQuorum.unless(report.quorum.ok)
+}
+
+/// The document, and the page.
+fn shown(report: &RingReport, directory: &Directory) -> (Value, String) {
+    let latest = latest(&report.members);
+    let leader = report.leader_view();
+    // As seen by the leader; without a leader, from the answers of all members.
+    let seen = leader.or(latest);
+    let regions = match (leader, latest) {
+        (Some(leader), _) => leader.regions.clone(),
+        (None, Some(latest)) => from_outside(report, latest),
+        (None, None) => Vec::new(),
+    };
+    let policy = seen.map_or_else(String::new, |view| view.rules.policy.to_string());
+    let explanation = leader.and_then(|view| view.explanation.as_ref());
+    // The requirements of a commit, and the leader's intended change of the quorum.
+    let commit = explanation.map(|why| directory.with_names(&why.commit));
+    let wanted = explanation.and_then(|why| why.quorum.as_ref());
+    let wanted = wanted.map(|wanted| directory.with_names(wanted));
+    let json = json!({
+        "ring": report.ring,
+        "leader": report.leader,
+        "policy": policy,
+        "voter_sets": seen.map_or(&[][..], |view| &view.voter_sets),
+        "regions": regions,
+        "commit": commit,
+        "wanted": wanted,
+        "cause": report.quorum.cause,
+        "fix": report.quorum.fix,
+        "warnings": report.warnings,
+    });
+    let mut table =
+        Table::titled("Region Voters Healthy Required Decides Majority_has Any_has Held_back_by");
+    for region in &regions {
+        table.row(vec![
+            region.region.to_string(),
+            region.voters.len().to_string(),
+            region.healthy.len().to_string(),
+            region.required.to_string(),
+            yes_no(region.in_force),
+            cell(region.held_by_majority),
+            cell(region.held_by_any),
+            cell(region.held_back_by.map(|id| directory.name(id))),
+        ]);
+    }
+    let mut lines = Vec::new();
+    if let Some(leader) = report.leader {
+        let leader = directory.name(leader);
+        let ring = &report.ring;
+        lines.push(format!(
+            "{leader} leads ring `{ring}`; the policy is {policy}"
+        ));
+    } else {
+        let said = ring::quorum(report);
+        lines.push(format!("{}{}", said.begins, said.rest));
+        let fix = report.quorum.fix.as_ref();
+        lines.extend(fix.map(|fix| format!("To fix it: {fix}")));
+    }
+    lines.extend(
+        [commit, wanted]
+            .iter()
+            .flatten()
+            .map(|text| capitalized(text)),
+    );
+    let warnings = report.warnings.iter();
+    lines.extend(warnings.map(|warning| format!("Warning: {warning}")));
+    (json, format!("{table}\n{}\n", lines.join("\n")))
+}
+
+/// Without a leader: the members that just answered, and the end of each log.
+fn from_outside(report: &RingReport, latest: &MemberView) -> Vec<RegionQuorum> {
+    let view_of = |id: MemberId| report.member(id)?.view.as_ref();
+    let members = latest.members.iter().map(|logged| RingMember {
+        id: logged.id,
+        record: logged.record.clone(),
+        voter: logged.voter,
+        matched: view_of(logged.id).and_then(|view| view.log_end),
+        lag: None,
+        answered: view_of(logged.id).map(|_| Duration::ZERO),
+        needs_purged_entries: false,
+    });
+    let view = RingView {
+        own: latest.member.id,
+        leads: false,
+        is_interim: false,
+        lease: Duration::from_secs(1),
+        leader: None,
+        last_log: latest.log_end,
+        voter_sets: latest.voter_sets.clone(),
+        members: members.collect(),
+    };
+    region_quorums(&view)
+}
+
+// `witness quorum set`: changes the rules of the quorum, in the ring's log.
+
+/// Arguments of `witness quorum set`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SetArgs {
+    /// What a commit needs, as `quorum.policy`
+    #[arg(long, value_enum)]
+    policy: Option<Policy>,
+    /// For the policy `regions`: of which regions a commit needs a majority in each
+    #[arg(
+        long,
+        value_name = "REGION,…",
+        value_delimiter = ',',
+        requires = "policy"
+    )]
+    regions: Vec<String>,
+    /// For the policy `regions`: in how many of them, the leader's among them; without: in all
+    #[arg(long, value_name = "K", requires = "regions")]
+    required: Option<usize>,
+    /// Regions in the order in which a leader is looked for, as `quorum.region_preference`
+    #[arg(long, value_name = "REGION,…", value_delimiter = ',')]
+    prefer: Option<Vec<String>>,
+    /// Expected number of voting members of a region: no commit is decided there by fewer than a majority of this number.
+    /// 0: no expectation
+    #[arg(long, value_name = "REGION=N", value_parser = expectation)]
+    expect: Vec<(Region, usize)>,
+    #[command(flatten)]
+    change: ChangeArgs,
+    #[command(flatten)]
+    order: OrderArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Policy {
+    /// A majority of the leader's region, which follows the leader
+    SingleRegionDynamic,
+    /// A majority of all voting members
+    Majority,
+    /// A majority in each of the regions, or in each of some of them
+    Regions,
+}
+
+fn expectation(text: &str) -> Result<(Region, usize), Mistake> {
+    let parsed = text
+        .split_once('=')
+        .and_then(|(region, voters)| Some((Region(region.to_owned()), voters.parse().ok()?)));
+    let valid = parsed.filter(|(region, _)| !region.0.is_empty());
+    valid.ok_or_else(|| Mistake::new("no expectation", "write it as REGION=N, as in north=3"))
+}
+
+impl SetArgs {
+    fn rules_change(&self) -> Attempt<RulesChange> {
+        let usage = |what: &str, advice: &str| Err(Exit::Usage.because(what, advice));
+        let regions = || self.regions.iter().cloned().map(Region).collect();
+        let policy = match (self.policy, self.required) {
+            (Some(Policy::Regions), _) if self.regions.is_empty() => {
+                return usage("the policy `regions` needs regions", "give --regions a,b");
+            }
+            (Some(Policy::Regions), Some(required)) if required < self.regions.len() => {
+                let regions = regions();
+                Some(QuorumPolicy::SomeRegions { required, regions })
+            }
+            (Some(Policy::Regions), _) => Some(QuorumPolicy::Regions(regions())),
+            (_, _) if !self.regions.is_empty() => {
+                return usage(
+                    "--regions belongs to --policy regions",
+                    "leave one of them out",
+                );
+            }
+            (Some(Policy::SingleRegionDynamic), _) => Some(QuorumPolicy::SingleRegionDynamic),
+            (Some(Policy::Majority), _) => Some(QuorumPolicy::Majority),
+            (None, _) => None,
+        };
+        let prefer = self.prefer.clone();
+        let change = RulesChange {
+            policy,
+            region_preference: prefer.map(|regions| regions.into_iter().map(Region).collect()),
+            expected_voters: self.expect.iter().cloned().collect(),
+        };
+        if change == RulesChange::default() {
+            return usage(
+                "there is nothing to change",
+                "give --policy, --prefer or --expect",
+            );
+        }
+        Ok(change)
+    }
+}
+
+/// Runs `witness quorum set`.
+///
+/// # Errors
+/// Exit 3 without a leader, 4 when it is refused, 5 when its result is unknown.
+fn set(args: &SetArgs, format: Format) -> Attempt {
+    let change = args.rules_change()?;
+    args.order.session(format, async |ring| {
+        let question = "Change the rules of the quorum? (--dry-run shows what would follow)";
+        args.change.confirm(question)?;
+        let dry_run = args.change.dry_run;
+        let command = OperatorCommand::SetRules { change, dry_run };
+        let done = match ring.order(command).await? {
+            CommandResult::RulesSet(done) => done,
+            other => return Err(another_answer(&other)),
+        };
+        let mut json = json!(done);
+        json["dry_run"] = json!(dry_run);
+        print(format, &json, || changed_rules(&done))
+    })
+}
+
+fn changed_rules(done: &Amendment<RingRules>) -> String {
+    let regions = |of: &[Region]| {
+        let names: Vec<&str> = of.iter().map(|region| region.0.as_str()).collect();
+        format!("[{}]", names.join(", "))
+    };
+    let expected = |of: &BTreeMap<Region, usize>| {
+        let each = of
+            .iter()
+            .map(|(region, voters)| format!("{region}={voters}"));
+        format!("[{}]", each.collect::<Vec<_>>().join(", "))
+    };
+    let values = |rules: &RingRules| {
+        [
+            ("policy", rules.policy.to_string()),
+            ("region_preference", regions(&rules.region_preference)),
+            ("expected voters", expected(&rules.expected_voters)),
+        ]
+    };
+    let pairs = values(&done.before).into_iter().zip(values(&done.after));
+    let changes = pairs.map(|((what, before), (_, after))| changed(what, &before, &after));
+    let changes: String = changes.collect();
+    let voter_sets = changed("voter sets", &sets(&done.sets), &sets(&done.wanted));
+    let end = match done.entry {
+        Some(entry) => format!(
+            "Entry {entry} of the ring's log has the new rules, and the quorum follows; change [quorum] in every member's file as well\n"
+        ),
+        None => "Nothing was changed; without --dry-run the rules would be as shown\n".to_owned(),
+    };
+    format!("{changes}{voter_sets}{end}")
+}
+
+fn sets(sets: &[BTreeSet<MemberId>]) -> String {
+    let set = |set: &BTreeSet<MemberId>| {
+        let ids: Vec<String> = set.iter().map(ToString::to_string).collect();
+        format!("{{{}}}", ids.join(" "))
+    };
+    sets.iter().map(set).collect::<Vec<_>>().join(" and ")
+}
+
+// `witness quorum fix`: the repair of a permanently lost quorum. Queries every member for evidence, also without a leader, shows it and
+// the plan, and executes the plan only on request.
 
 /// Arguments of `witness quorum fix`.
 #[derive(Debug, clap::Args)]
@@ -44,13 +331,13 @@ const EVIDENCE_PATIENCE: Duration = Duration::from_secs(2);
 /// # Errors
 /// Exit 4 when there is nothing to repair, when a possible loss was not accepted, and when the plan has changed since it was shown; 3 when
 /// no member answers, 5 when its result is unknown.
-pub(crate) fn run(args: &FixArgs, format: Format) -> Attempt {
+fn fix(args: &FixArgs, format: Format) -> Attempt {
     args.order.session(format, async |ring| {
         let directory = &ring.directory;
         let evidence = gather(&ring).await;
         let planned = plan_of(&evidence);
         if format == Format::Table {
-            print_text(&page(&evidence, planned.as_ref().ok(), directory))?;
+            print_text(&evidence_page(&evidence, planned.as_ref().ok(), directory))?;
         }
         let plan = planned.map_err(|refusal| directory.failure(&refusal.into()))?;
         let plan_id = identity(&plan);
@@ -196,10 +483,7 @@ fn end(plan: &RepairPlan, entry: OpId, leader: Option<MemberId>, directory: &Dir
     if let Some(leader) = leader {
         text += &format!("{} leads, and commits continue.\n", directory.name(leader));
     }
-    for step in steps(plan, directory) {
-        text += &format!("{step}\n");
-    }
-    text
+    text + &lines("", steps(plan, directory))
 }
 
 /// Members' names as a list.
@@ -250,7 +534,11 @@ impl Evidence {
 }
 
 /// The evidence as a table, and the plan below, if there is one.
-fn page(evidence: &[Evidence], plan: Option<&RepairPlan>, directory: &Directory) -> String {
+fn evidence_page(
+    evidence: &[Evidence],
+    plan: Option<&RepairPlan>,
+    directory: &Directory,
+) -> String {
     let mut table = Table::titled("Id Name Region Answers Term Log_end Committed Leader");
     for one in evidence {
         let answer = one.evidence.as_ref();
@@ -359,11 +647,67 @@ fn end_of(loss: &PossibleLoss) -> String {
 #[cfg(test)]
 mod tests {
     use consensus::Term;
-    use raft_types::StoredMembership;
-    use ring_admin::UnusedLog;
+    use member::status::sample::{database_leader, witness_follower};
+    use raft_types::{OpId, Region, StoredMembership};
+    use ring_admin::{Explanation, UnusedLog};
 
     use super::*;
-    use crate::operator::Asked;
+    use crate::operator::MemberReport;
+
+    fn report(leader: Result<MemberView, String>) -> RingReport {
+        RingReport::new(
+            "orders",
+            vec![
+                MemberReport::sample(1, "db-1", leader),
+                MemberReport::sample(2, "witness-1", Ok(witness_follower())),
+                MemberReport::sample(3, "witness-2", Err("gone".into())),
+            ],
+        )
+    }
+
+    #[test]
+    fn the_leader_names_the_member_that_holds_commits_back() {
+        let mut leader = database_leader();
+        leader.regions = vec![RegionQuorum {
+            region: Region("north".into()),
+            voters: [1, 2, 3].map(MemberId).into(),
+            healthy: [1, 2].map(MemberId).into(),
+            required: 2,
+            in_force: true,
+            held_by_majority: Some(OpId::new(3, 40)),
+            held_by_any: Some(OpId::new(3, 41)),
+            held_back_by: Some(MemberId(2)),
+        }];
+        leader.explanation = Some(Explanation {
+            commit: "a commit waits for 2 of the 3 voters of region north (members 1, 2, 3)".into(),
+            quorum: None,
+            members: Vec::new(),
+        });
+        let report = report(Ok(leader));
+        let directory = Directory::of(&report);
+        let expected = "\
+Region  Voters  Healthy  Required  Decides  Majority_has  Any_has  Held_back_by
+north        3        2         2  yes              3.40     3.41  `witness-1`
+
+`db-1` leads ring `orders`; the policy is single-region-dynamic
+A commit waits for 2 of the 3 voters of region north (members 1 `db-1`, 2 `witness-1`, 3 `witness-2`)
+";
+        assert_eq!(shown(&report, &directory).1, expected);
+    }
+
+    #[test]
+    fn without_a_leader_the_answers_of_all_members_are_used() {
+        let report = report(Err("gone".into()));
+        let directory = Directory::of(&report);
+        let expected = "\
+Region  Voters  Healthy  Required  Decides  Majority_has  Any_has  Held_back_by
+north        3        1         2  yes                 -     3.42  `witness-2`
+
+No quorum: 1 of 3 voters answer and 2 are needed. Commits wait.
+To fix it: start witness on `db-1` (10.0.0.1:7400) or `witness-2` (10.0.0.3:7400) (`systemctl start witness`, or `witness run`); if they are permanently lost, see `witness quorum fix`
+";
+        assert_eq!(shown(&report, &directory).1, expected);
+    }
 
     #[derive(clap::Parser)]
     struct Arguments {
@@ -405,8 +749,8 @@ mod tests {
                 "",
                 Some(
                     "it cannot be proven that member 3 has everything that was acknowledged: member 1, 2 may have more, and \
-                     does not answer. Bring back one that is missing, even if only for its log; or accept that entries after \
-                     3.1042 may be lost, with `--accept-loss 3.1042`",
+                 does not answer. Bring back one that is missing, even if only for its log; or accept that entries after \
+                 3.1042 may be lost, with `--accept-loss 3.1042`",
                 ),
             ),
             (plan(true), "--accept-loss 3.1042", None),
@@ -463,7 +807,7 @@ mod tests {
             failure.to_string(),
             format!(
                 "the evidence has changed, and plan {before} has become {now}; nothing was done\n  see the new \
-                 plan with `witness quorum fix`"
+             plan with `witness quorum fix`"
             )
         );
     }
@@ -471,7 +815,7 @@ mod tests {
     #[test]
     fn evidence_and_plan_are_shown_as_a_page() {
         let gone = || Err("gone".into());
-        let place = |id: u64| Asked::sample(id, &format!("w-{id}"), gone()).entry;
+        let place = |id: u64| MemberReport::sample(id, &format!("w-{id}"), gone()).entry;
         let end = Some(OpId::new(3, 1042));
         let said = MemberEvidence {
             member: MemberId(3),
@@ -531,15 +875,15 @@ To be restarted afterwards, because they have committed entries that would be lo
 Data loss possible after 3.1042: the quorum of member 1, member 2, member 3 is in force or may be by now, and could have committed without a member that answers.
 ";
         assert_eq!(
-            page(&evidence, Some(&plan), &Directory::default()),
+            evidence_page(&evidence, Some(&plan), &Directory::default()),
             expected
         );
         plan.loss.as_mut().unwrap().unseen.clear();
-        let text = page(&evidence, Some(&plan), &Directory::default());
+        let text = evidence_page(&evidence, Some(&plan), &Directory::default());
         let last = "Data loss possible after 3.1042: the ring's later entries are missing.\n";
         assert!(text.ends_with(last), "{text}");
         plan.loss = None;
-        let text = page(&evidence, Some(&plan), &Directory::default());
+        let text = evidence_page(&evidence, Some(&plan), &Directory::default());
         assert!(text.contains("Data loss: none. Every quorum"), "{text}");
     }
 }

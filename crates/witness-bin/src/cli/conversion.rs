@@ -1,25 +1,34 @@
 //! `witness enable-raft` takes a running primary and its replicas into a ring; `witness disable-raft` restores plain MySQL replication,
 //! without moving the primary. Arguments, output, and calls to the members; the conversion itself is `member::conversion`.
 
-mod asked_members;
-mod screen;
-
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use member::connect_options;
-use member::conversion::{Conversion, Course, Direction, ReplicationAccount, StockReplica};
+use member::conversion::{
+    Conversion, ConversionMembers, Course, Direction, MemberPlace, Planned, ReplicationAccount,
+    RingSeen, Step, StockReplica,
+};
+use member::protocol::{
+    CommandResult, MysqldAnswer, MysqldOrder, OperatorCommand, Refusal, RefusalKind,
+};
 use member::settings::{PasswordSource, Settings};
 use mysql_link::{ConnectOptions, Endpoint, Secret};
 use mysqld_server::SourceTls;
+use raft_types::MemberId;
+use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::cli::config_args::ConfigArgs;
-use crate::cli::conversion::asked_members::AskedMembers;
-use crate::cli::conversion::screen::Screen;
-use crate::cli::session::{Consent, block_on};
+use crate::cli::session::{Consent, another_answer, block_on, milliseconds};
 use crate::config::duration_of;
-use crate::terminal::{Attempt, Exit, Failure, Format};
+use crate::operator::{Asker, Directory, RingReport};
+use crate::terminal::{Attempt, Exit, Failure, Format, print, print_json, print_text};
+use crate::text::lines;
 
 /// Arguments of `witness enable-raft`.
 #[derive(Debug, clap::Args)]
@@ -101,7 +110,7 @@ pub(crate) fn enable(args: &EnableArgs, format: Format) -> Attempt {
     let end = |write_pause: &str| {
         format!("\nRing `{ring}` has taken over the primary of `{own}`. {write_pause}\n")
     };
-    args.run.go(&conversion, format, &question, end)
+    block_on(args.run.go(&conversion, format, &question, end))
 }
 
 /// Runs `witness disable-raft`.
@@ -132,7 +141,7 @@ pub(crate) fn disable(args: &DisableArgs, format: Format) -> Attempt {
              The members no longer manage any server; stop them when you like. Their data directories stay.\n"
         )
     };
-    args.run.go(&conversion, format, &question, end)
+    block_on(args.run.go(&conversion, format, &question, end))
 }
 
 impl RunArgs {
@@ -170,25 +179,6 @@ impl RunArgs {
             account: ReplicationAccount::default(),
             source_tls: tls.map_or(SourceTls::Off, |tls| mysql.source_tls(&tls.ca_file)),
             until: Instant::now() + self.timeout,
-        })
-    }
-
-    fn go(
-        &self,
-        conversion: &Conversion<'_>,
-        format: Format,
-        question: &str,
-        end: impl FnOnce(&str) -> String,
-    ) -> Result<(), Failure> {
-        let screen = Screen {
-            direction: conversion.direction,
-            format,
-            dry_run: self.dry_run,
-            consent: self.consent,
-        };
-        block_on(async {
-            let mut course = Course::of(conversion).await?;
-            screen.go(&mut course, question, end).await
         })
     }
 }
@@ -242,4 +232,221 @@ fn host_and_port(text: &str) -> Attempt<(String, u16)> {
     let (host, port) = parts
         .map_err(|mistake| Exit::Usage.because(mistake, "write HOST:PORT, as in 10.0.0.7:3306"))?;
     Ok((host.to_owned(), port))
+}
+
+// Output of both commands: plan, obstacles, question, each step with its duration, and result.
+
+impl RunArgs {
+    /// Shows a plan and has it executed, as far as requested. `question` is asked before the first step; `end` is the final message, with
+    /// the effects on clients.
+    ///
+    /// # Errors
+    /// Exit 4 when there is an obstacle or the operator does not confirm, and those of the steps.
+    async fn go(
+        &self,
+        conversion: &Conversion<'_>,
+        format: Format,
+        question: &str,
+        end: impl FnOnce(&str) -> String,
+    ) -> Attempt {
+        let mut course = Course::of(conversion).await?;
+        let direction = conversion.direction;
+        show(direction, &course, format)?;
+        let all_done = course.is_done();
+        if self.dry_run || all_done {
+            let document = document(&course, all_done, None);
+            return print(format, &document, || match all_done {
+                true => "\nEverything is done already.\n",
+                false => "\nNothing was done. Run it without --dry-run to carry it out.\n",
+            });
+        }
+        self.consent.to(question)?;
+        let report = |step: &Step, seconds: f64| {
+            if format == Format::Table {
+                // Closing this stream must not leave later steps undone.
+                let _ = writeln!(
+                    std::io::stderr().lock(),
+                    "{:<60} {:>10}",
+                    step.to_string(),
+                    milliseconds(seconds)
+                );
+            }
+        };
+        let pause = course.carry_out(report).await?;
+        let noticed = match pause {
+            Some(seconds) => format!("Clients could not write for {}.", milliseconds(seconds)),
+            None => "The time in which clients could not write was not measured.".to_owned(),
+        };
+        print(format, &document(&course, true, pause), || end(&noticed))
+    }
+}
+
+/// Prints a plan, or its obstacles.
+///
+/// # Errors
+/// Exit 4 with the obstacles.
+fn show(direction: Direction, course: &Course<'_>, format: Format) -> Attempt {
+    let mut text = String::new();
+    for Planned { step, done } in &course.steps {
+        let mark = if *done { "done" } else { "to do" };
+        let _ = writeln!(text, "{mark:<6} {step}");
+    }
+    let obstacles = &course.obstacles;
+    for obstacle in obstacles {
+        let _ = writeln!(
+            text,
+            "{}: {}\n       {}",
+            obstacle.place, obstacle.found, obstacle.advice
+        );
+    }
+    text += &lines("Remark: ", &course.remarks);
+    match format {
+        Format::Table => print_text(&text)?,
+        Format::Json if !obstacles.is_empty() => {
+            print_json(&document(course, false, None))?;
+        }
+        Format::Json => {}
+    }
+    let what = match obstacles.len() {
+        0 => return Ok(()),
+        1 => "there is one obstacle".to_owned(),
+        many => format!("there are {many} obstacles"),
+    };
+    let command = direction.name();
+    Err(Exit::Refused.because(
+        format!("{what}; nothing was done"),
+        format!("fix what is named above, and run {command} again"),
+    ))
+}
+
+/// Output with `--output json`: the steps, including completed ones; the obstacles; and how long clients could not write, if measured.
+fn document(course: &Course<'_>, all_done: bool, write_pause: Option<f64>) -> Value {
+    let steps = course.steps.iter();
+    let plan = steps.map(
+        |planned| json!({ "step": planned.step.to_string(), "done": planned.done || all_done }),
+    );
+    let obstacles = course.obstacles.iter().map(ToString::to_string);
+    json!({
+        "plan": plan.collect::<Vec<_>>(),
+        "obstacles": obstacles.collect::<Vec<_>>(),
+        "remarks": course.remarks,
+        "done": all_done,
+        "write_pause_seconds": write_pause,
+    })
+}
+
+// The configured members, reached over their admin calls.
+
+pub(super) struct AskedMembers {
+    asker: Asker,
+    /// The last answers of all members.
+    last: watch::Sender<Option<RingReport>>,
+}
+
+impl AskedMembers {
+    /// # Errors
+    /// Exit 2 when the configured files for TLS cannot be used.
+    pub(super) fn of(settings: &Settings) -> Attempt<Self> {
+        let asker = Asker::new(settings);
+        let asker = asker.map_err(|error| Exit::Usage.because(error, ""))?;
+        Ok(Self {
+            asker,
+            last: watch::Sender::new(None),
+        })
+    }
+
+    async fn report(&self) -> RingReport {
+        let report = self.asker.report().await;
+        self.last.send_replace(Some(report.clone()));
+        report
+    }
+
+    async fn last_report(&self) -> RingReport {
+        let last = self.last.borrow().clone();
+        match last {
+            Some(report) => report,
+            None => self.report().await,
+        }
+    }
+
+    async fn command(
+        &self,
+        place: &MemberPlace,
+        command: OperatorCommand,
+        until: Instant,
+    ) -> Attempt<CommandResult> {
+        let directory = Directory::of(&self.last_report().await);
+        let address = match directory.get(place.id) {
+            Some(address) => address,
+            None => directory.find(&place.name)?,
+        };
+        let ordered = self.asker.at(address, &directory, &command, until, |_| {});
+        ordered.await
+    }
+}
+
+impl ConversionMembers for AskedMembers {
+    fn ring(&self) -> BoxFuture<'_, RingSeen> {
+        Box::pin(async {
+            let report = self.report().await;
+            let members = report.members.into_iter().map(|member| {
+                let place = MemberPlace {
+                    id: member.entry.id,
+                    name: member.entry.name,
+                    kind: member.entry.kind,
+                    address: member.entry.address,
+                };
+                let error = member.error;
+                let silent = || {
+                    let why = error.unwrap_or_else(|| "it does not answer".to_owned());
+                    Refusal::new(RefusalKind::NoQuorum, why, "")
+                };
+                (place, member.view.ok_or_else(silent))
+            });
+            RingSeen {
+                leader: report.leader,
+                members: members.collect(),
+            }
+        })
+    }
+
+    fn order<'a>(
+        &'a self,
+        member: &'a MemberPlace,
+        order: MysqldOrder,
+        until: Instant,
+    ) -> BoxFuture<'a, Result<MysqldAnswer, Refusal>> {
+        Box::pin(async move {
+            let command = OperatorCommand::Mysqld { order };
+            match self.command(member, command, until).await? {
+                CommandResult::Mysqld(answer) => Ok(*answer),
+                other => Err(another_answer(&other).into()),
+            }
+        })
+    }
+
+    fn bootstrap<'a>(
+        &'a self,
+        member: &'a MemberPlace,
+        origin: String,
+        until: Instant,
+    ) -> BoxFuture<'a, Result<(), Refusal>> {
+        Box::pin(async move {
+            let command = OperatorCommand::Bootstrap { origin };
+            match self.command(member, command, until).await? {
+                CommandResult::Bootstrapped(_) => Ok(()),
+                other => Err(another_answer(&other).into()),
+            }
+        })
+    }
+
+    fn promote(&self, to: MemberId, until: Instant) -> BoxFuture<'_, Result<(), Refusal>> {
+        Box::pin(async move {
+            let report = self.last_report().await;
+            let command = OperatorCommand::Promote { to, force: true };
+            let promoted = self.asker.lead(&report, &command, until, |_| {});
+            promoted.await?;
+            Ok(())
+        })
+    }
 }
