@@ -25,7 +25,7 @@ use mysqld_controller::plan::takeover::{Next, Progress, next};
 use mysqld_controller::primary_health::{HealthObserver, PrimaryHealth, health_changed};
 use mysqld_controller::primary_writer::{PauseError, PrimaryWriter};
 use mysqld_controller::ring::Ring;
-use mysqld_controller::status::WriteFenceStatus;
+use mysqld_controller::status::{RoleState, WriteFenceState, WriteFenceStatus};
 use mysqld_server::conversion::{
     ConversionError, PlainServer, ServerLook, look, look_at_plain, steps,
 };
@@ -46,7 +46,7 @@ use crate::protocol::{Refusal, RefusalKind};
 use crate::provisioning::Provisioner;
 use crate::ring_handle::RingHandle;
 use crate::settings::{MysqlSettings, Settings};
-use crate::status::{MysqlView, MysqldRole, MysqldState, WriteFenceView};
+use crate::status::{MysqlView, MysqldState};
 
 /// How long waiting commits may take to be acknowledged after the primary is closed.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
@@ -254,9 +254,9 @@ impl MysqldManagement {
         MysqlView {
             mode: mode_words(self.setup.settings.mode).to_owned(),
             state: MysqldState::Unmanaged,
-            unprotected_because: vec![format!("it is {}", MysqldRole::Unmanaged)],
-            write_fence: WriteFenceView::Unmanaged,
-            role: MysqldRole::Unmanaged,
+            unprotected_because: vec![format!("it is {}", RoleState::Unmanaged)],
+            write_fence: WriteFenceState::Unmanaged,
+            role: RoleState::Unmanaged,
             applies: self.setup.settings.apply_workers.is_some(),
             writable: seen.writable,
             following: seen.replicates,

@@ -31,7 +31,7 @@ use super::guard_line::GuardLine;
 use super::managed_process::ManagedProcess;
 use crate::provisioning::Provisioner;
 use crate::settings::MysqlMode;
-use crate::status::{ErrantTransactions, MysqlView, MysqldRole, MysqldState, WriteFenceView};
+use crate::status::{ErrantTransactions, MysqlView, MysqldState};
 
 pub(crate) struct MysqldTasks {
     pub(super) parts: Parts,
@@ -241,9 +241,11 @@ impl Parts {
             unprotected_because: unprotected_because(&report, stale),
             writable: write_fence.state == WriteFenceState::Open,
             released: false,
-            write_fence: write_fence_view(&write_fence.state),
+            write_fence: write_fence.state.clone(),
             offline: offline_words(self.controller.read_fence.borrow().because, &report),
-            role: role_of(role.as_ref()),
+            role: role
+                .as_ref()
+                .map_or(RoleState::NotApplied, |role| role.state.clone()),
             applies: role.is_some(),
             following: role
                 .as_ref()
@@ -328,17 +330,6 @@ fn unprotected_because(report: &WatchReport, stale: bool) -> Vec<String> {
     }
 }
 
-fn write_fence_view(state: &WriteFenceState) -> WriteFenceView {
-    match state.clone() {
-        WriteFenceState::Open => WriteFenceView::Open,
-        WriteFenceState::Closed { why } => WriteFenceView::Closed { why },
-        WriteFenceState::NotClosed { why, cause, .. } => WriteFenceView::NotClosed { why, cause },
-        WriteFenceState::Opening => WriteFenceView::Opening,
-        WriteFenceState::NotOpened { cause } => WriteFenceView::NotOpened { cause },
-        WriteFenceState::Unknown => WriteFenceView::Unknown,
-    }
-}
-
 /// Why ordinary accounts are excluded, if they are.
 fn offline_words(fenced: Option<ReadFenceReason>, report: &WatchReport) -> Option<String> {
     let offline = report.server.as_ref().is_some_and(|server| server.offline);
@@ -347,23 +338,6 @@ fn offline_words(fenced: Option<ReadFenceReason>, report: &WatchReport) -> Optio
         None => offline.then(|| {
             "offline_mode is on: set by an operator, or before this member started".to_owned()
         }),
-    }
-}
-
-fn role_of(role: Option<&RoleStatus>) -> MysqldRole {
-    let Some(role) = role else {
-        return MysqldRole::NotApplied;
-    };
-    match role.state.clone() {
-        RoleState::Unknown => MysqldRole::Unknown,
-        RoleState::Primary => MysqldRole::Primary,
-        RoleState::Following => MysqldRole::Following,
-        RoleState::CatchingUp { lacks } => MysqldRole::CatchingUp { behind: lacks },
-        RoleState::Waiting { what } => MysqldRole::Waiting {
-            what: what.to_string(),
-        },
-        RoleState::Stopped { cause } => MysqldRole::Stopped { cause },
-        RoleState::Restarting { why } => MysqldRole::Restarting { why },
     }
 }
 
@@ -413,7 +387,7 @@ fn trouble(
     }
     match &write_fence.state {
         state @ (WriteFenceState::NotClosed { .. } | WriteFenceState::NotOpened { .. }) => {
-            Some(format!("for writes it {}", write_fence_view(state)))
+            Some(format!("for writes it {state}"))
         }
         _ => None,
     }

@@ -117,6 +117,7 @@ pub(super) fn is_closed(fence: &WriteFenceState) -> Result<(), Refusal> {
         }
         WriteFenceState::Closed { .. }
         | WriteFenceState::NotOpened { .. }
+        | WriteFenceState::Unmanaged
         | WriteFenceState::Unknown => Ok(()),
     }
 }

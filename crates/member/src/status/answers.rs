@@ -3,8 +3,8 @@
 use raft_types::{MemberId, MemberKind};
 use thiserror::Error;
 
-use crate::status::mysql_view::{MysqlView, MysqldRole};
-use crate::status::{LoggedMember, MemberView, Role};
+use crate::status::mysql_view::MysqlView;
+use crate::status::{LoggedMember, MemberView, Role, RoleState};
 
 /// A query with the HTTP answers 200 and 503.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub enum NotReady {
     Trouble(String),
     /// Its mysqld lacks part of the log.
     #[error("its mysqld is {0}")]
-    CatchesUp(MysqldRole),
+    CatchesUp(RoleState),
     /// Commits there may not wait for the ring.
     #[error("{}", unprotected(.0))]
     Unprotected(Vec<String>),
@@ -398,7 +398,7 @@ mod tests {
             (
                 "catching up",
                 |m| {
-                    m.role = MysqldRole::CatchingUp { behind: 7 };
+                    m.role = RoleState::CatchingUp { lacks: 7 };
                     (m.protected, m.writable) = (false, false);
                 },
                 "live ready leader",

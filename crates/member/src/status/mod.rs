@@ -21,11 +21,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use uuid::Uuid;
 
 use crate::status::mysql_view::with_texts;
+pub use mysqld_controller::status::{RoleState, WaitingFor, WriteFenceState};
 
 pub use crate::status::answers::{Answer, NotReady, Question, answer};
-pub use crate::status::mysql_view::{
-    ErrantTransactions, MysqlView, MysqldRole, MysqldState, WriteFenceView,
-};
+pub use crate::status::mysql_view::{ErrantTransactions, MysqlView, MysqldState};
 pub use crate::status::replication_routes::{
     FallbackView, LinkView, RelayedView, ReplicationRoutesView, SentView,
 };

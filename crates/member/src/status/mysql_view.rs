@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use consensus::DatabaseState;
+use mysqld_controller::status::{RoleState, WriteFenceState};
 use serde::{Deserialize, Serialize, Serializer};
 
 /// A database member's mysqld.
@@ -38,13 +39,13 @@ pub struct MysqlView {
     pub released: bool,
     /// Why clients may or may not write there.
     #[serde(default, rename = "write_fence_state")]
-    pub write_fence: WriteFenceView,
+    pub write_fence: WriteFenceState,
     /// Why it excludes ordinary accounts (`offline_mode`), if it does.
     #[serde(default)]
     pub offline: Option<String>,
     /// Its role in the ring.
     #[serde(default, rename = "role_state")]
-    pub role: MysqldRole,
+    pub role: RoleState,
     /// True if the ring's log is applied to it while another member leads.
     #[serde(default)]
     pub applies: bool,
@@ -102,7 +103,7 @@ impl MysqlView {
 
     /// Whether its member leads and it lacks part of the log. No client writes before it has caught up and is a primary.
     pub fn catches_up(&self) -> bool {
-        !self.writable && matches!(self.role, MysqldRole::CatchingUp { .. })
+        !self.writable && matches!(self.role, RoleState::CatchingUp { .. })
     }
 
     /// Whether it answers and follows the ring.
@@ -148,116 +149,6 @@ impl fmt::Display for MysqldState {
     }
 }
 
-/// Role of a mysqld in its ring.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "state", rename_all = "snake_case")]
-pub enum MysqldRole {
-    /// It is the primary, or about to be opened for writes.
-    Primary,
-    /// The ring's log is applied to it.
-    Following,
-    /// Its member leads, and it lacks part of the log.
-    CatchingUp {
-        /// The number of transactions that it lacks.
-        behind: u64,
-    },
-    /// It should follow, and waits.
-    Waiting {
-        /// Requirement for the end of the wait.
-        what: String,
-    },
-    /// It neither follows nor may be the primary; an operator must act.
-    Stopped {
-        /// The reason, and what to do.
-        cause: String,
-    },
-    /// It is killed and restarted.
-    Restarting {
-        /// The reason.
-        why: String,
-    },
-    /// The ring's log is never applied to it.
-    NotApplied,
-    /// The member does not manage it.
-    Unmanaged,
-    /// Not observed yet, or a role of a later version.
-    #[default]
-    #[serde(other)]
-    Unknown,
-}
-
-const UNMANAGED: &str = "unmanaged: `witness enable-raft` lets the member manage it";
-
-impl fmt::Display for MysqldRole {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Primary => f.write_str("primary"),
-            Self::Following => f.write_str("following"),
-            Self::CatchingUp { behind } => {
-                write!(
-                    f,
-                    "catching up: {behind} transactions behind, then the primary"
-                )
-            }
-            Self::Waiting { what } => write!(f, "waiting: {what}"),
-            Self::Stopped { cause } => write!(f, "stopped: {cause}"),
-            Self::Restarting { why } => write!(f, "restarting: {why}"),
-            Self::NotApplied => f.write_str("nothing is applied to it"),
-            Self::Unmanaged => f.write_str(UNMANAGED),
-            Self::Unknown => f.write_str("unknown"),
-        }
-    }
-}
-
-/// Whether clients may write to a mysqld, and why.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "state", rename_all = "snake_case")]
-pub enum WriteFenceView {
-    /// They may.
-    Open,
-    /// They may not.
-    Closed {
-        /// The reason.
-        why: String,
-    },
-    /// They may, and should not.
-    NotClosed {
-        /// Why it should be closed.
-        why: String,
-        /// Why it is not.
-        cause: String,
-    },
-    /// It is being opened for them.
-    Opening,
-    /// They should be able to, and cannot.
-    NotOpened {
-        /// The reason.
-        cause: String,
-    },
-    /// The member does not manage it.
-    Unmanaged,
-    /// It cannot be observed, or a state of a later version.
-    #[default]
-    #[serde(other)]
-    Unknown,
-}
-
-impl fmt::Display for WriteFenceView {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Open => f.write_str("open"),
-            Self::Closed { why } => write!(f, "closed: {why}"),
-            Self::NotClosed { why, cause } => {
-                write!(f, "should be closed ({why}), but could not be: {cause}")
-            }
-            Self::Opening => f.write_str("being opened"),
-            Self::NotOpened { cause } => write!(f, "could not be opened: {cause}"),
-            Self::Unmanaged => f.write_str(UNMANAGED),
-            Self::Unknown => f.write_str("unknown"),
-        }
-    }
-}
-
 /// In JSON, role and write fence are also texts for people, under the keys `role` and `write_fence`.
 pub(super) fn with_texts<S: Serializer>(
     mysql: &Option<MysqlView>,
@@ -299,8 +190,8 @@ mod tests {
     fn role_and_write_fence_are_texts_and_values_in_json() {
         let view = MysqlView {
             state: MysqldState::Unreachable,
-            role: MysqldRole::CatchingUp { behind: 3 },
-            write_fence: WriteFenceView::Closed {
+            role: RoleState::CatchingUp { lacks: 3 },
+            write_fence: WriteFenceState::Closed {
                 why: "no quorum".to_owned(),
             },
             ..MysqlView::default()
@@ -325,7 +216,7 @@ mod tests {
         mysql["role_state"] = json!({"state": "asleep", "since": 1});
         let read: MemberView = serde_json::from_value(json).unwrap();
         let read = read.mysql.unwrap();
-        assert_eq!(read.role, MysqldRole::Unknown);
+        assert_eq!(read.role, RoleState::Unknown);
         assert_eq!(read.write_fence, member.mysql.unwrap().write_fence);
     }
 }

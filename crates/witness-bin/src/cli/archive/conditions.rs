@@ -111,7 +111,7 @@ pub(super) fn has_room(data: u64, free: u64, directory: &str) -> Attempt {
 
 #[cfg(test)]
 mod tests {
-    use member::status::{ErrantTransactions, MysqlView, MysqldRole, MysqldState};
+    use member::status::{ErrantTransactions, MysqlView, MysqldState, RoleState, WaitingFor};
 
     use super::*;
 
@@ -185,8 +185,8 @@ mod tests {
             "{words}"
         );
         let replaced = MysqlView {
-            role: MysqldRole::Waiting {
-                what: "the data of `b` are being copied".to_owned(),
+            role: RoleState::Waiting {
+                what: WaitingFor::Step("the data of `b` are being copied".to_owned()),
             },
             ..MysqlView::default()
         };
