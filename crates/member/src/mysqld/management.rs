@@ -20,7 +20,7 @@ use std::time::Duration;
 use binlog_format::gtid::GtidSet;
 use consensus::{DatabaseState, Term};
 use futures::future::BoxFuture;
-use mysql_link::{ConnectOptions, LinkError};
+use mysql_link::LinkError;
 use mysqld_controller::plan::takeover::{Next, Progress, next};
 use mysqld_controller::primary_health::{HealthObserver, PrimaryHealth, health_changed};
 use mysqld_controller::primary_writer::{PauseError, PrimaryWriter};
@@ -29,8 +29,6 @@ use mysqld_controller::status::{RoleState, WriteFenceState, WriteFenceStatus};
 use mysqld_server::conversion::{
     ConversionError, PlainServer, ServerLook, look, look_at_plain, steps,
 };
-use mysqld_server::events::EventScheduler;
-use mysqld_server::settings::Requirements;
 use ring_admin::{Database, NotPaused, Writer};
 use thiserror::Error;
 use tokio::sync::watch;
@@ -38,14 +36,11 @@ use tokio::time::Instant;
 
 use super::automatic_demotion::DemotionTask;
 use super::candidacy::log_hangs;
-use super::connection::supervisor_options;
-use super::startup::{Given, Setup, manages_events};
+use super::startup::{Setup, manages_events};
 use super::tasks::{Child, MysqldTasks, mode_words};
 use crate::data_directory::UnmanagedNote;
 use crate::protocol::{Refusal, RefusalKind};
 use crate::provisioning::Provisioner;
-use crate::ring_handle::RingHandle;
-use crate::settings::{MysqlSettings, Settings};
 use crate::status::{MysqlView, MysqldState};
 
 /// How long waiting commits may take to be acknowledged after the primary is closed.
@@ -113,27 +108,24 @@ pub(crate) enum ManagementError {
 /// An unmanaged mysqld as clients see it.
 #[derive(Debug, Clone)]
 struct Plain {
-    /// The last answer, if there was one.
-    seen: Result<PlainServer, Unseen>,
+    /// The last answer, or why there is none.
+    seen: PlainServer,
     /// It was the ring's primary, and has been or is being released.
     of_the_primary: bool,
 }
 
-/// Why nothing is known of an unmanaged mysqld.
-#[derive(Debug, Clone, Error)]
-enum Unseen {
-    #[error("it was not asked yet")]
-    Unasked,
-    #[error("it does not answer")]
-    Silent,
-    #[error("it does not answer: {0}")]
-    Refused(Arc<LinkError>),
+/// Without an answer nothing but this is known.
+fn unseen(why: impl ToString) -> PlainServer {
+    PlainServer {
+        error: why.to_string(),
+        ..PlainServer::default()
+    }
 }
 
 impl Default for Plain {
     fn default() -> Self {
         Self {
-            seen: Err(Unseen::Unasked),
+            seen: unseen("it was not asked yet"),
             of_the_primary: false,
         }
     }
@@ -143,29 +135,11 @@ impl MysqldManagement {
     /// Begins to manage, unless the note forbids it.
     ///
     /// # Errors
-    /// When the note cannot be checked, or mysqld's configured events cannot be read.
-    pub(crate) fn begin(
-        config: &Arc<Settings>,
-        settings: &MysqlSettings,
-        connect: ConnectOptions,
-        requirements: Requirements,
-        given: Given,
-        ring: RingHandle,
-    ) -> std::io::Result<Arc<Self>> {
-        let command = supervisor_options(config, settings, &connect)
-            .filter(|options| options.external.is_none())
-            .map(|options| options.server);
+    /// When the note cannot be checked.
+    pub(crate) fn begin(setup: Setup) -> std::io::Result<Arc<Self>> {
         let management = Arc::new(Self {
-            setup: Setup {
-                events: EventScheduler::new(&config.data_dir, settings.events, command)?,
-                config: config.clone(),
-                settings: settings.clone(),
-                connect,
-                requirements,
-                given,
-                ring,
-            },
-            note: UnmanagedNote::of(&config.data_dir),
+            note: UnmanagedNote::of(&setup.config.data_dir),
+            setup,
             turn: tokio::sync::Mutex::new(()),
             tasks: Mutex::new(None),
             plain: Mutex::default(),
@@ -218,14 +192,16 @@ impl MysqldManagement {
         if let Some(why) = log_hangs(&self.setup.ring.log.stats()) {
             return PrimaryHealth::Stalled(why);
         }
-        let observer = self.lock().as_ref().map(MysqldTasks::health);
+        let now = self.lock();
+        let observer = now.as_ref().map(|tasks| tasks.parts.health.clone());
+        drop(now);
         observer.map_or_else(PrimaryHealth::left_alone, |health| health.of_a_leaders())
     }
 
     /// Waits for changes of its health from now on, while it is managed.
     fn health_observer(&self) -> Option<HealthObserver> {
         let now = self.lock();
-        now.as_ref().map(|tasks| tasks.health().from_now())
+        now.as_ref().map(|tasks| tasks.parts.health.from_now())
     }
 
     /// The write fence of a managed mysqld.
@@ -247,10 +223,8 @@ impl MysqldManagement {
     }
 
     fn unmanaged(&self, plain: &Plain) -> MysqlView {
-        let seen = plain.seen.clone().unwrap_or_default();
+        let seen = &plain.seen;
         let offline = seen.offline.then(|| "`offline_mode` is ON".to_owned());
-        let silent = plain.seen.as_ref().err().map(ToString::to_string);
-        let stands = Some(seen.error).filter(|error| !error.is_empty());
         MysqlView {
             mode: mode_words(self.setup.settings.mode).to_owned(),
             state: MysqldState::Unmanaged,
@@ -262,7 +236,7 @@ impl MysqldManagement {
             following: seen.replicates,
             lag_ms: seen.lag_seconds.map(|lag| lag.saturating_mul(1_000)),
             offline,
-            trouble: silent.or(stands),
+            trouble: Some(seen.error.clone()).filter(|error| !error.is_empty()),
             released: plain.of_the_primary && !self.is_managed(),
             ..MysqlView::default()
         }
@@ -275,8 +249,9 @@ impl MysqldManagement {
                 let seen =
                     tokio::time::timeout(PLAIN_LIMIT, look_at_plain(&self.setup.connect)).await;
                 let seen = match seen {
-                    Ok(seen) => seen.map_err(|error| Unseen::Refused(Arc::new(error))),
-                    Err(_) => Err(Unseen::Silent),
+                    Ok(Ok(seen)) => seen,
+                    Ok(Err(error)) => unseen(format!("it does not answer: {error}")),
+                    Err(_) => unseen("it does not answer"),
                 };
                 let was_primary = self.note.is_of_the_primary().unwrap_or(false);
                 // A release or a takeover that has begun since sets the state itself.
@@ -320,21 +295,21 @@ impl MysqldManagement {
         let managed = self.lock().as_ref().map(|tasks| {
             let supervised = tasks.supervisor.as_ref();
             let supervisor = supervised.map(|supervised| Arc::clone(&supervised.handle));
-            (supervisor, tasks.writer())
+            (supervisor, tasks.writer.clone())
         });
         let Some(((supervisor, writer), provisioner)) = managed.zip(self.provisioner()) else {
             let advice = "restart it yourself, or let the member manage it (`witness enable-raft`)";
-            return Err(refused("its mysqld is unmanaged", advice));
+            return Err(Refusal::refused("its mysqld is unmanaged", advice));
         };
         let Some(supervisor) = supervisor else {
             let why = "this member neither starts nor stops its mysqld: `mysql.mode` is \"attach\"";
             let advice =
                 "restart it with whatever runs it; where it is the primary, switch over first";
-            return Err(refused(why, advice));
+            return Err(Refusal::refused(why, advice));
         };
         if self.note.is_set().unwrap_or(true) {
             let advice = "wait until `witness enable-raft` has ended";
-            return Err(refused("its takeover is not complete", advice));
+            return Err(Refusal::refused("its takeover is not complete", advice));
         }
         let Ok(_alone) = provisioner.busy.try_lock() else {
             return Err(Refusal::new(
@@ -343,21 +318,16 @@ impl MysqldManagement {
                 "check with `witness status` how far it is",
             ));
         };
-        let leads = self
-            .setup
-            .ring
-            .member
-            .leadership_now()
-            .leading_term()
-            .is_some();
+        let member = &self.setup.ring.member;
+        let leads = member.leadership_now().leading_term().is_some();
         if leads && !force {
             let advice = "make another member the primary first (`witness switchover`), or restart it with force: clients cannot write until it is back, or another one has taken over";
-            return Err(refused("its mysqld is the primary", advice));
+            return Err(Refusal::refused("its mysqld is the primary", advice));
         }
         if leads && let Err(cause) = writer.pause().await {
             writer.resume();
-            return Err(refused(
-                &cause.to_string(),
+            return Err(Refusal::refused(
+                cause.to_string(),
                 "nothing was restarted; try again",
             ));
         }
@@ -506,7 +476,7 @@ impl MysqldManagement {
     }
 
     fn writer(&self) -> Option<Arc<PrimaryWriter>> {
-        self.lock().as_ref().map(MysqldTasks::writer)
+        self.lock().as_ref().map(|tasks| tasks.writer.clone())
     }
 
     /// Releases the primary, which continues without the ring: it is closed, waiting commits are acknowledged, then commits no longer wait
@@ -521,10 +491,10 @@ impl MysqldManagement {
                 return Err(ManagementError::NotLeading);
             }
             *self.plain() = Plain {
-                seen: Ok(PlainServer {
+                seen: PlainServer {
                     writable: true,
                     ..PlainServer::default()
-                }),
+                },
                 of_the_primary: true,
             };
             let drained = self.drain(&writer).await;
@@ -655,10 +625,6 @@ fn is_a_follower(seen: &ServerLook) -> Result<(), ManagementError> {
         0 => Ok(()),
         waiting => Err(ManagementError::CommitsWait(waiting)),
     }
-}
-
-fn refused(what: &str, advice: &str) -> Refusal {
-    Refusal::new(RefusalKind::Refused, what, advice)
 }
 
 /// An unmanaged mysqld cannot become the primary.

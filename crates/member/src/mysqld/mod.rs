@@ -20,5 +20,5 @@ pub(crate) use management::MysqldManagement;
 pub(crate) use other_mysqlds::ask_around;
 #[cfg(feature = "simulation")]
 pub use simulated::{ConvertedMysqld, MysqldBeside, Reached};
-pub(crate) use startup::Given;
+pub(crate) use startup::{Setup, event_scheduler};
 pub(crate) use tasks::Child;

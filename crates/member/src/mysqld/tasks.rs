@@ -1,6 +1,7 @@
 //! Manages a database member's mysqld: runs it as a child if configured, receives its transactions, watches its settings, opens and closes
 //! it for writes. A mysqld that is unreachable or wrongly configured appears in the status and does not end the member.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -131,16 +132,6 @@ impl Running {
 }
 
 impl MysqldTasks {
-    /// Observes mysqld's health.
-    pub(crate) fn health(&self) -> HealthObserver {
-        self.parts.health.clone()
-    }
-
-    /// Paused before a leadership transfer.
-    pub(crate) fn writer(&self) -> Arc<PrimaryWriter> {
-        Arc::clone(&self.writer)
-    }
-
     /// Ends: first closes the primary for writes, so that running commits can still be acknowledged while mysqld stops.
     pub(crate) async fn end(self, child: Child) {
         let record = match self.managed {
@@ -218,22 +209,19 @@ impl Parts {
         let ingest = self.health.ingest.borrow().clone();
         let report = self.health.reports.borrow().clone();
         let write_fence = self.controller.write_fence.borrow().clone();
-        let supervisor = self
-            .health
-            .supervisor
-            .as_ref()
-            .map(|status| status.borrow().state.clone());
+        let supervisor = self.health.supervisor.as_ref();
+        let supervisor = supervisor.map(|status| status.borrow().state.clone());
         let role = self.controller.role.as_ref();
         let role = role.map(|status| status.borrow().clone());
+        let role = role.as_ref();
+        let server = report.server.as_ref();
         let figures = self.figures.view(now);
         let stale = now.saturating_duration_since(report.looked_at) > LOOKED_AT_RECENTLY;
         MysqlView {
             mode: mode_words(self.mode).to_owned(),
             state: state_of(supervisor.as_ref(), &report),
-            version: report.server.as_ref().map(|server| server.version.clone()),
-            ddl_settings: (report.server.as_ref())
-                .map(|server| server.ddl_settings.clone())
-                .unwrap_or_default(),
+            version: server.map(|server| server.version.clone()),
+            ddl_settings: server.map_or_else(BTreeMap::new, |server| server.ddl_settings.clone()),
             ingesting: ingest.is_attached(),
             examined_ms: u64::try_from(now.saturating_duration_since(report.looked_at).as_millis())
                 .ok(),
@@ -243,24 +231,13 @@ impl Parts {
             released: false,
             write_fence: write_fence.state.clone(),
             offline: offline_words(self.controller.read_fence.borrow().because, &report),
-            role: role
-                .as_ref()
-                .map_or(RoleState::NotApplied, |role| role.state.clone()),
+            role: role.map_or(RoleState::NotApplied, |role| role.state.clone()),
             applies: role.is_some(),
-            following: role
-                .as_ref()
-                .is_some_and(|role| role.state == RoleState::Following),
-            lag_ms: role
-                .as_ref()
-                .and_then(|role| lag_ms(role.lag_ms, self.member.lacks_commits_for())),
-            applied_total: role.as_ref().map_or(0, |role| role.applied_total),
-            errant: role
-                .as_ref()
-                .and_then(|role| not_the_rings(&role.not_the_rings)),
-            started_open: report
-                .server
-                .as_ref()
-                .and_then(|server| server.started_open),
+            following: role.is_some_and(|role| role.state == RoleState::Following),
+            lag_ms: role.and_then(|role| lag_ms(role.lag_ms, self.member.lacks_commits_for())),
+            applied_total: role.map_or(0, |role| role.applied_total),
+            errant: role.and_then(|role| not_the_rings(&role.not_the_rings)),
+            started_open: server.and_then(|server| server.started_open),
             exposed: None,
             not_in_ring_total: figures.not_in_ring_total,
             oldest_unacked_seconds: figures.oldest_unacknowledged.map(|age| age.as_secs_f64()),
@@ -271,13 +248,7 @@ impl Parts {
             warnings: self.warnings(),
             server_uuid: uuid_of(&report),
             promotion: self.promotion.borrow().clone(),
-            trouble: trouble(
-                supervisor.as_ref(),
-                &ingest,
-                &report,
-                &write_fence,
-                role.as_ref(),
-            ),
+            trouble: trouble(supervisor.as_ref(), &ingest, &report, &write_fence, role),
         }
     }
 }

@@ -17,7 +17,9 @@ use crate::archiving::archive;
 use crate::binlog_serving::served_log::{ServedLog, Serving};
 use crate::error::MemberError;
 use crate::log_keeping::{Retention, purge_as_configured, scrub};
-use crate::mysqld::{Child, Given, MysqldManagement, ask_around, native_source, requirements};
+use crate::mysqld::{
+    Child, MysqldManagement, Setup, ask_around, event_scheduler, native_source, requirements,
+};
 use crate::other_members::OtherMembers;
 use crate::phases::opened::{Joined, Opened, origin_gtids, record_of};
 use crate::phases::{Base, listen};
@@ -255,7 +257,14 @@ fn look_after_mysqld(
         return Ok(None);
     };
     let server = credentials.binlog_server.as_ref();
-    let given = Given {
+    let identity = base.book.identity();
+    let events = event_scheduler(&config, settings, &connect);
+    let setup = Setup {
+        requirements: requirements(settings, identity.member, identity.incarnation),
+        events: events.map_err(MemberError::data_dir(&config.data_dir))?,
+        settings: settings.clone(),
+        connect,
+        ring: ring.clone(),
         native: server.and_then(|server| native_source(&config, &server.account)),
         origin: origin_gtids(&config, &base.book.origin())?,
         guard: base.with.guard.clone(),
@@ -264,17 +273,9 @@ fn look_after_mysqld(
         spill: base.spill.clone(),
         owner: None,
         others,
+        config: config.clone(),
     };
-    let identity = base.book.identity();
-    let requirements = requirements(settings, identity.member, identity.incarnation);
-    let management = MysqldManagement::begin(
-        &config,
-        settings,
-        connect,
-        requirements,
-        given,
-        ring.clone(),
-    );
+    let management = MysqldManagement::begin(setup);
     let management = management.map_err(MemberError::data_dir(&config.data_dir))?;
     if let Some(watching) = management.take_part(told) {
         let watching = watching.run();
