@@ -69,12 +69,8 @@ struct Orders {
 impl Orders {
     /// Names the leader, for statements that only it can execute.
     fn leader(&self) -> String {
-        let status = self.ring.member.status();
-        match status
-            .ring_view
-            .leader
-            .and_then(|leader| status.ring_view.member(leader))
-        {
+        let view = self.ring.member.status().ring_view;
+        match view.leader.and_then(|leader| view.member(leader)) {
             Some(leader) => format!(
                 "`{}` leads: send it to the binlog server there",
                 leader.record.name

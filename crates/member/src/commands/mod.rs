@@ -113,10 +113,8 @@ impl CommandSource for Commands {
         let work = self.work(CommandProgress(events));
         let stop = self.stop.clone();
         tokio::spawn(async move {
-            tokio::select! {
-                () = work.answer(&caller, json) => {}
-                () = stop.cancelled() => {}
-            }
+            let answering = work.answer(&caller, json);
+            stop.run_until_cancelled(answering).await;
         });
         receiver
     }
@@ -315,11 +313,8 @@ impl Work {
         let outcome = loop {
             tokio::select! {
                 outcome = &mut promoting => break outcome,
-                changed = seen.changed() => {
+                Ok(()) = seen.changed() => {
                     told.tell(&seen.borrow_and_update().clone(), &self.events);
-                    if changed.is_err() {
-                        break promoting.await;
-                    }
                 }
             }
         };

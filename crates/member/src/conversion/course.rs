@@ -326,17 +326,12 @@ struct Seen {
 
 impl Seen {
     fn look(&mut self, closed: bool, now: Instant) {
-        if !closed {
-            if self.closed_at.is_some() && !self.was_open {
-                self.opened_at = Some(now);
-            }
-            self.was_open = true;
-        } else {
-            if self.was_open && self.closed_at.is_none() {
-                self.closed_at = Some(now);
-            }
-            self.was_open = false;
+        if self.was_open && closed {
+            self.closed_at.get_or_insert(now);
+        } else if !self.was_open && !closed && self.closed_at.is_some() {
+            self.opened_at = Some(now);
         }
+        self.was_open = !closed;
     }
 
     fn pause(&self) -> Option<Duration> {

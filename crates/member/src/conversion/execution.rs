@@ -2,8 +2,8 @@
 
 use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError, Secret, TlsMode};
+use mysqld_server::SourceTls;
 use mysqld_server::conversion::{ReplicatesFrom, ServerLook, steps};
-use mysqld_server::{ReplicationSource, SourceTls};
 use raft_types::host_and_port;
 
 use crate::conversion::course::{Course, WritePause};
@@ -218,15 +218,9 @@ impl Course<'_> {
                 "the password of [binlog_server] cannot be read: {error}"
             ))
         })?;
-        let source = ReplicationSource {
-            host: host.clone(),
-            port: *port,
-            user: server.user.clone(),
-            password: Secret::new(password),
-            tls: stock.source_tls(server.certificate.is_some())?,
-        };
-        let followed = steps::follow_source(&stock.connect, &source).await;
-        followed.map_err(failed)?;
+        let login = (server.user.clone(), Secret::new(password));
+        let offers_tls = server.certificate.is_some();
+        stock.follow(host, *port, login, offers_tls).await?;
         let running = |channel: &ReplicatesFrom| channel.receives && channel.applies;
         let wanted = |look: &ServerLook| look.replicates_from.iter().any(running);
         self.until_replicating(address, wanted).await
@@ -306,17 +300,8 @@ impl Course<'_> {
             None => self.order(name, MysqldOrder::Replicate(from)).await?,
             Some(stock) => {
                 let login = self.conversion.account.login.clone();
-                let (user, password) =
-                    login.ok_or_else(|| failed("no replication account is named"))?;
-                let source = ReplicationSource {
-                    host: from.host,
-                    port: from.port,
-                    user,
-                    password,
-                    tls: stock.source_tls(from.tls)?,
-                };
-                let followed = steps::follow_source(&stock.connect, &source).await;
-                followed.map_err(failed)?;
+                let login = login.ok_or_else(|| failed("no replication account is named"))?;
+                stock.follow(&from.host, from.port, login, from.tls).await?;
             }
         }
         let primary = self.scene.primary.seen.look.as_ref();

@@ -5,15 +5,17 @@ use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
 use futures::future::BoxFuture;
-use mysqld_server::conversion::{ServerLook, look};
+use mysql_link::Secret;
+use mysqld_server::conversion::{ServerLook, look, steps};
 use mysqld_server::settings::Requirements;
+use mysqld_server::{ReplicationSource, SourceTls};
 use raft_types::{MemberId, MemberKind};
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::conversion::plan::{Scene, Server};
 use crate::conversion::{Conversion, StockReplica, failed};
-use crate::protocol::{MysqldAnswer, MysqldOrder, Refusal, RefusalKind};
+use crate::protocol::{MysqldAnswer, MysqldOrder, Refusal, RefusalKind, source_tls};
 use crate::status::{Answer, MemberView, NotReady, start_advice};
 
 /// Interval between checks.
@@ -195,6 +197,32 @@ impl StockReplica {
         let requirements = Requirements::new(u32::MAX, Uuid::nil());
         let seen = look(&self.connect, &requirements).await;
         seen.map_err(failed)
+    }
+
+    /// Makes it replicate from a source that offers TLS or not, with this user and password.
+    ///
+    /// # Errors
+    /// When it refuses, or cannot verify the source.
+    pub(super) async fn follow(
+        &self,
+        host: &str,
+        port: u16,
+        (user, password): (String, Secret),
+        offers_tls: bool,
+    ) -> Result<(), Refusal> {
+        let verify = self.ca_file.clone().map(|ca_file| SourceTls::Verified {
+            ca_file,
+            identity: true,
+        });
+        let source = ReplicationSource {
+            host: host.to_owned(),
+            port,
+            user,
+            password,
+            tls: source_tls(verify, offers_tls)?,
+        };
+        let followed = steps::follow_source(&self.connect, &source).await;
+        followed.map_err(failed)
     }
 }
 

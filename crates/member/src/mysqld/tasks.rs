@@ -116,10 +116,7 @@ impl Running {
     /// The same for work that may be dropped anywhere.
     pub(super) fn until_stopped(work: impl Future<Output = ()> + Send + 'static) -> Self {
         Self::start(|stop| async move {
-            tokio::select! {
-                () = work => {}
-                () = stop.cancelled() => {}
-            }
+            stop.run_until_cancelled(work).await;
         })
     }
 
@@ -192,9 +189,8 @@ impl Parts {
         let never_sent = self.checked.never_sent.borrow().clone();
         let role = self.controller.role.as_ref();
         let role = role.map(|role| role.borrow().clone());
-        let for_good = role
-            .as_ref()
-            .and_then(|role| written_for_good(&role.without_transactions));
+        let tables = role.as_ref().map(|role| &role.without_transactions[..]);
+        let for_good = tables.and_then(written_for_good);
         let held_up_by = role.map(|role| role.held_up.by);
         let account = self.checked.account.borrow().clone();
         let seen = self.health.reports.borrow().server.clone();

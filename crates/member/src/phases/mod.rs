@@ -136,10 +136,7 @@ impl Tasks {
     fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
         let stop = self.stop.clone();
         self.set.spawn(async move {
-            tokio::select! {
-                () = task => {}
-                () = stop.cancelled() => {}
-            }
+            stop.run_until_cancelled(task).await;
         });
     }
 

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use crate::archiving::archive;
 use crate::binlog_serving::served_log::{ServedLog, Serving};
 use crate::error::MemberError;
-use crate::log_keeping::{Retention, purge_as_configured, scrub};
+use crate::log_keeping::{purge_as_configured, scrub};
 use crate::mysqld::{
     Child, MysqldManagement, Setup, ask_around, event_scheduler, native_source, requirements,
 };
@@ -287,12 +287,10 @@ fn look_after_mysqld(
 
 /// Begins to purge, as far as the member's mysqld allows, if any.
 fn purge(base: &mut Base, ring: &RingHandle) {
-    let retention = Retention::of(&base.settings.log);
+    let settings = base.settings.log;
     let mysqld = base.state.credentials.mysqld.clone();
     base.watch("purging the log", ring, move |state, ring| {
-        purge_as_configured(ring, retention, mysqld.clone(), move || {
-            state.not_archived()
-        })
+        purge_as_configured(ring, settings, mysqld.clone(), move || state.not_archived())
     });
 }
 

@@ -1,6 +1,7 @@
 //! The decisions of a provisioning, pure: what a note and the state of its copy mean, what refuses a copy, and which transactions it loses.
 
 use std::io;
+use std::path::Path;
 
 use binlog_format::gtid::GtidSet;
 use mysqld_controller::status::{Hold, WriteFenceState};
@@ -45,8 +46,8 @@ pub(super) fn next(note: &ProvisionNote, copy: Option<CopyState>, is_started: bo
 }
 
 /// Hold of the role at the member's start, before its mysqld is checked.
-pub(super) fn hold_before_a_check(note: io::Result<Option<ProvisionNote>>) -> Option<Hold> {
-    let note = match note {
+pub(crate) fn hold_at_start(member_dir: &Path) -> Option<Hold> {
+    let note = match ProvisionNote::load(member_dir) {
         Ok(note) => note?,
         Err(error) => return Some(unreadable(&error)),
     };
@@ -81,26 +82,6 @@ pub(super) fn wait_words(donor: &str, is_started: bool) -> String {
         true => what,
         false => format!("{what}: start it, if nothing else does"),
     }
-}
-
-/// Whether a copy may replace the data of a mysqld: `applies`, the ring's log to it; `leads`, its member.
-///
-/// # Errors
-/// When it may not, with what to do.
-pub(super) fn may_begin(applies: bool, leads: bool) -> Result<(), Refusal> {
-    if !applies {
-        return Err(Refusal::refused(
-            "nothing is applied to this member's mysqld (`mysql.apply = \"off\"`), so that a copy would not follow the ring",
-            "set mysql.apply = \"rows\", and start the member again",
-        ));
-    }
-    if leads {
-        return Err(Refusal::refused(
-            "this member leads, and its mysqld is or becomes the primary",
-            "nothing was changed; transfer the leadership first with `witness switchover`",
-        ));
-    }
-    Ok(())
 }
 
 /// Whether a running mysqld is closed for writes.
@@ -360,7 +341,7 @@ mod tests {
 
     #[test]
     fn unreadable_files_do_not_matter_without_errant_transactions() {
-        let broken = BinlogPlace::of_index("/nowhere".into(), std::path::Path::new("."));
+        let broken = BinlogPlace::of_index("/nowhere".into(), Path::new("."));
         let executed = set("1-9");
         let found = |errant| files_with(Some(&broken), &executed, &errant);
         let never = |_: &ErrantFile| Err(io::ErrorKind::StorageFull.into());

@@ -9,12 +9,13 @@ mod replaced_statement;
 pub(crate) use copied_mysqld::CopiedMysqld;
 #[cfg(feature = "simulation")]
 pub(crate) use decisions::fit;
+pub(crate) use decisions::hold_at_start;
 pub use donor_member::Donor;
 pub(crate) use donor_member::DonorMember;
 
 use std::convert::Infallible;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,8 +36,8 @@ use tokio::time::Instant;
 
 use self::copied_mysqld::{BEGIN, LOOK, Stop};
 use self::decisions::{
-    AGAIN, Kept, Next, accounts_fit, files_with, has_no_errant, hold_before_a_check, interrupted,
-    is_closed, keep, may_begin, next, not_all, unreadable, wait_words,
+    AGAIN, Kept, Next, accounts_fit, files_with, has_no_errant, interrupted, is_closed, keep, next,
+    not_all, unreadable, wait_words,
 };
 use crate::protocol::{
     CommandProgress, ProvisionPlan, Provisioned, Refusal, RefusalKind, SchemaSize,
@@ -61,11 +62,6 @@ pub(crate) struct Provisioner {
     pub(crate) command: Mutex<()>,
     /// Time of the last complete copy: earlier observations are of a server whose data were being replaced.
     pub(crate) copied_at: watch::Sender<Option<Instant>>,
-}
-
-/// Hold of the role at the member's start.
-pub(crate) fn hold_at_start(member_dir: &Path) -> Option<Hold> {
-    hold_before_a_check(ProvisionNote::load(member_dir))
 }
 
 impl Provisioner {
@@ -160,10 +156,8 @@ impl Provisioner {
                 .unwrap_or_else(|never| match never {});
                 match schema_sizes(&self.mysqld.connect).await {
                     Ok(schemas) => {
-                        let schemas = schemas.into_iter();
-                        plan.schemas = schemas
-                            .map(|(name, bytes)| SchemaSize { name, bytes })
-                            .collect();
+                        let sized = |(name, bytes)| SchemaSize { name, bytes };
+                        plan.schemas = schemas.into_iter().map(sized).collect();
                     }
                     Err(error) => plan.sizes_unknown = Some(error.to_string()),
                 }
@@ -271,11 +265,24 @@ impl Provisioner {
         Ok(offer(&self.mysqld.connect, recipient).await?)
     }
 
+    /// Whether a copy may replace the data of the member's mysqld.
+    ///
+    /// # Errors
+    /// When it may not, with what to do.
     fn may_begin(&self) -> Result<(), Refusal> {
-        may_begin(
-            self.mysqld.role.is_some(),
-            self.ring.serving_term().is_some(),
-        )
+        if self.mysqld.role.is_none() {
+            return Err(Refusal::refused(
+                "nothing is applied to this member's mysqld (`mysql.apply = \"off\"`), so that a copy would not follow the ring",
+                "set mysql.apply = \"rows\", and start the member again",
+            ));
+        }
+        if self.ring.serving_term().is_some() {
+            return Err(Refusal::refused(
+                "this member leads, and its mysqld is or becomes the primary",
+                "nothing was changed; transfer the leadership first with `witness switchover`",
+            ));
+        }
+        Ok(())
     }
 
     /// All steps before the first byte is removed, and the statement that removes it. `touched`: true if this attempt or an earlier one has
