@@ -146,14 +146,11 @@ impl Credentials {
 
 impl BinlogServerCredentials {
     fn read(settings: &BinlogServerSettings) -> Result<Self, MemberError> {
-        let password = settings.password.read();
-        let password =
-            password
-                .and_then(not_empty)
-                .map_err(|source| MemberError::PasswordFile {
-                    key: "binlog_server.password_file",
-                    source,
-                })?;
+        let password = settings.password.read().and_then(not_empty);
+        let password = password.map_err(|source| MemberError::PasswordFile {
+            key: "binlog_server.password_file",
+            source,
+        })?;
         let files = settings.certificate.as_ref();
         let tls = files.map(|(certificate, key)| server_tls(certificate, key));
         let tls = tls.transpose().map_err(MemberError::BinlogServerTls)?;

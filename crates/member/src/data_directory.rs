@@ -134,12 +134,8 @@ pub(crate) struct IdentityRecord {
     #[serde(default, skip_serializing_if = "LogOrigin::is_empty")]
     pub log_begins_behind: LogOrigin,
     /// True if the directory has had a log. Absent in files of earlier programs, and in directories without a log so far.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub log_begun: bool,
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 /// The part of the file that is checked first.

@@ -145,7 +145,8 @@ pub(crate) async fn run(state: Arc<MemberState>) {
         let command = command(&settings, kind);
         if command.is_empty() {
             reports.ended(kind, &seen, None, Instant::now());
-            state.hooks().failing = reports.failing();
+            let failing = reports.failing();
+            state.hooks.send_modify(|view| view.failing = failing);
             continue;
         }
         let event = seen.event(kind, &view, mysqld);
@@ -161,10 +162,11 @@ pub(crate) async fn run(state: Arc<MemberState>) {
         }
         let failures = u64::from(ran.failure.is_some());
         reports.ended(kind, &seen, ran.failure, Instant::now());
-        let mut view = state.hooks();
-        view.runs_total += 1;
-        view.failures_total += failures;
-        view.failing = reports.failing();
+        state.hooks.send_modify(|view| {
+            view.runs_total += 1;
+            view.failures_total += failures;
+            view.failing = reports.failing();
+        });
     }
 }
 

@@ -416,8 +416,10 @@ async fn rejoin(
     own: MemberId,
     calls: Arc<dyn MemberCalls>,
 ) -> Result<Returning, MemberError> {
-    let mut returning = returning(&store.handle(), own, calls);
-    let rejoin = returning.before_the_start(&store.handle()).await;
+    let log = store.handle();
+    let (_, membership) = log.applied_at_open();
+    let mut returning = Returning::new(own, recollection(&log), &membership, calls);
+    let rejoin = returning.before_the_start(&log).await;
     let noting = "noting that the log's end is in doubt";
     let rejoin = rejoin.map_err(|error| MemberError::ended(noting, error))?;
     let Rejoin::CutBack { to, ring_last } = rejoin else {
@@ -431,12 +433,6 @@ async fn rejoin(
     let gtids = tail.map(|tail| tail.gtids).unwrap_or_default();
     tracing::warn!(?to, %ring_last, %gtids, "the log was cut back: {reason}; what was cut is kept in `trimmed`");
     Ok(returning.cut_back(recollection(&store.handle())))
-}
-
-/// The log's state, and the members to query.
-fn returning(log: &LogHandle, own: MemberId, calls: Arc<dyn MemberCalls>) -> Returning {
-    let (_, membership) = log.applied_at_open();
-    Returning::new(own, recollection(log), &membership, calls)
 }
 
 fn recollection(log: &LogHandle) -> Recollection {
@@ -472,11 +468,9 @@ fn open_log(options: StoreOptions, meta_dir: PathBuf) -> Result<BinlogStore, Mem
 fn progress() -> ProgressCallback {
     let said = std::sync::atomic::AtomicU64::new(0);
     Arc::new(move |progress| {
-        let tenth = (progress.done_bytes * 10)
-            .checked_div(progress.total_bytes)
-            .unwrap_or(10);
+        let (done, total) = (progress.done_bytes, progress.total_bytes);
+        let tenth = (done * 10).checked_div(total).unwrap_or(10);
         if tenth > said.swap(tenth, std::sync::atomic::Ordering::Relaxed) {
-            let (done, total) = (progress.done_bytes, progress.total_bytes);
             tracing::info!(done, total, "verifying the log, in bytes");
         }
     })

@@ -96,9 +96,8 @@ impl Donor for DonorMember {
     fn withdraw<'a>(&'a self, account: &'a CloneAccount) -> BoxFuture<'a, Result<(), Refusal>> {
         async move {
             let account = account.clone();
-            self.ask(&OperatorCommand::WithdrawClone { account })
-                .await
-                .map(drop)
+            let withdraw = OperatorCommand::WithdrawClone { account };
+            self.ask(&withdraw).await.map(drop)
         }
         .boxed()
     }

@@ -114,9 +114,8 @@ pub(crate) async fn keep_history(state: Arc<MemberState>, member: Member) {
         let was_open = interruptions.open_until;
         let term = Term(view.term);
         let seen = interruptions.see(now_ms, &view).into_iter();
-        let mut entries: Vec<_> = seen
-            .map(|(at_ms, event)| entry(at_ms, term, event))
-            .collect();
+        let seen = seen.map(|(at_ms, event)| entry(at_ms, term, event));
+        let mut entries = Vec::from_iter(seen);
         let is_due = copied.is_none_or(|copied| copied.elapsed() >= COPY);
         if is_due || !entries.is_empty() {
             copied = Some(Instant::now());

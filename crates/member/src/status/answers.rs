@@ -249,10 +249,8 @@ fn replica(view: &MemberView, most_behind_ms: Option<u64>) -> Answer {
         lets_clients_in(plain)?;
         return within(plain, most_behind_ms);
     }
-    let takes_care = view
-        .pause
-        .as_ref()
-        .is_some_and(|pause| pause.primary != view.member.id);
+    let pause = view.pause.as_ref();
+    let takes_care = pause.is_some_and(|pause| pause.primary != view.member.id);
     if view.role == Role::Leader && !takes_care {
         return Err(NotReady::Leads);
     }
