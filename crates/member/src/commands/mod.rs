@@ -85,14 +85,6 @@ impl Commands {
     }
 }
 
-fn may_be_added(member: &Member, id: MemberId, record: &MemberRecord) -> Result<(), Refusal> {
-    let status = member.status();
-    if !status.ring_view.leads {
-        return Err(Refusal::not_leader(status.ring_view.leader));
-    }
-    Ok(member.check_new_member(id, record)?)
-}
-
 fn unknown(why: &str) -> Refusal {
     Refusal::new(
         RefusalKind::Unknown,
@@ -260,7 +252,10 @@ impl Work {
             OperatorCommand::History => CommandResult::History(whole_history(state, &member()?)),
             OperatorCommand::AcknowledgeExposure => {
                 let noted = acknowledge_exposure(state, &member()?, by).await;
-                noted.map_err(|error| not_written(&error))?;
+                noted.map_err(|error| {
+                    let what = format!("the history cannot be written: {error}");
+                    Refusal::failed(what, "check the disk of the data directory")
+                })?;
                 CommandResult::ExposureAcknowledged
             }
             OperatorCommand::Evidence => {
@@ -385,10 +380,7 @@ impl Work {
             }
             OperatorCommand::AddMember { member: id, record } => {
                 let member = self.ring()?.member;
-                may_be_added(&member, id, &record)?;
-                if let Some(speaks) = self.formats_of(&record).await {
-                    member.check_new_member_speaks(speaks)?;
-                }
+                self.checked_newcomer(&member, id, &record).await?;
             }
             OperatorCommand::RemoveMember { member: id } => {
                 self.ring()?.member.check_removal(id)?;
@@ -471,10 +463,25 @@ impl Work {
         Ok(CommandResult::Provisioned(provisioned))
     }
 
-    /// Queries the formats of a newcomer's program. If it does not answer, giving it the ring fails as well, with the reason.
-    async fn formats_of(&self, record: &MemberRecord) -> Option<FormatRange> {
-        let introduction = self.client_of(record).ok()?.identify().await;
-        Some(introduction.ok()?.speaks)
+    /// Whether a newcomer may be added, and the formats of its program. If it does not answer, giving it the ring fails as well, with the
+    /// reason.
+    async fn checked_newcomer(
+        &self,
+        member: &Member,
+        id: MemberId,
+        record: &MemberRecord,
+    ) -> Result<Option<FormatRange>, Refusal> {
+        let ring_view = member.status().ring_view;
+        if !ring_view.leads {
+            return Err(Refusal::not_leader(ring_view.leader));
+        }
+        member.check_new_member(id, record)?;
+        let identified = async { self.client_of(record)?.identify().await };
+        let speaks = identified.await.ok().map(|newcomer| newcomer.speaks);
+        if let Some(speaks) = speaks {
+            member.check_new_member_speaks(speaks)?;
+        }
+        Ok(speaks)
     }
 
     /// A client for a newcomer.
@@ -491,11 +498,7 @@ impl Work {
         record: MemberRecord,
         by: &str,
     ) -> Result<OpId, Refusal> {
-        may_be_added(member, id, &record)?;
-        let speaks = self.formats_of(&record).await;
-        if let Some(speaks) = speaks {
-            member.check_new_member_speaks(speaks)?;
-        }
+        let speaks = self.checked_newcomer(member, id, &record).await?;
         let party = Party {
             member: id,
             incarnation: record.incarnation,
@@ -512,12 +515,6 @@ impl Work {
         let adding = member.add_member(id, record, speaks, by);
         Ok(self.events.phase("add", adding).await?)
     }
-}
-
-fn not_written(error: &std::io::Error) -> Refusal {
-    let what = format!("the history cannot be written: {error}");
-    let advice = "check the disk of the data directory";
-    Refusal::failed(what, advice)
 }
 
 /// Phases of a promotion reported so far.

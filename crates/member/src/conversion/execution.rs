@@ -8,7 +8,7 @@ use raft_types::host_and_port;
 
 use crate::conversion::course::{Course, WritePause};
 use crate::conversion::plan::{Obstacle, Server, Step};
-use crate::conversion::scene::{executed, follows};
+use crate::conversion::scene::follows;
 use crate::conversion::{MemberPlace, failed};
 use crate::protocol::{MysqldAnswer, MysqldOrder, Refusal, ReplicateFrom};
 use crate::status::{Question, answer};
@@ -81,7 +81,9 @@ impl Course<'_> {
     }
 
     async fn executed(&self, name: &str) -> Result<GtidSet, Refusal> {
-        executed(name, &self.look(name).await?)
+        let executed = self.look(name).await?.executed();
+        executed
+            .map_err(|error| failed(format!("gtid_executed of `{name}` cannot be read: {error}")))
     }
 
     /// Waits until a server has all of these transactions.

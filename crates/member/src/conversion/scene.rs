@@ -3,7 +3,6 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use binlog_format::gtid::GtidSet;
 use futures::future::BoxFuture;
 use mysql_link::Secret;
 use mysqld_server::conversion::{ServerLook, look, steps};
@@ -224,15 +223,6 @@ impl StockReplica {
         let followed = steps::follow_source(&self.connect, &source).await;
         followed.map_err(failed)
     }
-}
-
-/// The executed transactions of a server.
-///
-/// # Errors
-/// When they cannot be read.
-pub(super) fn executed(name: &str, look: &ServerLook) -> Result<GtidSet, Refusal> {
-    look.executed()
-        .map_err(|error| failed(format!("gtid_executed of `{name}` cannot be read: {error}")))
 }
 
 // A conversion's interface to members.

@@ -243,7 +243,7 @@ impl MysqldManagement {
     }
 
     /// Checks every second how clients find an unmanaged mysqld, while polled.
-    pub(crate) async fn watch_unmanaged(&self) {
+    pub(crate) async fn watch_unmanaged(self: Arc<Self>) {
         loop {
             if !self.is_managed() {
                 let seen =

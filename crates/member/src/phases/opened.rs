@@ -16,7 +16,7 @@ use binlog_store::{
 };
 use consensus::{MemberCalls, Recollection, Timers};
 use futures::future::join_all;
-use raft_types::{Incarnation, MemberId, MemberRecord, RingId};
+use raft_types::{MemberId, MemberRecord, RingId};
 use ring_admin::{
     BootstrapRefusal, IdentityBook, IdentityError, LogOrigin, Rejoin, Returning, RingState,
 };
@@ -402,7 +402,6 @@ pub(super) fn record_of(entry: &MemberEntry) -> MemberRecord {
         votes: entry.votes,
         priority: entry.priority,
         address: entry.address.clone(),
-        incarnation: Incarnation::default(),
         ..MemberRecord::default()
     }
 }

@@ -32,7 +32,6 @@ use crate::{binlog_serving, hooks, leaving};
 pub struct Running {
     base: Base,
     ring: RingHandle,
-    management: Option<Arc<MysqldManagement>>,
 }
 
 impl Running {
@@ -64,8 +63,8 @@ impl Running {
         let Base {
             settings, timers, ..
         } = &self.base;
-        let management = self.management.as_deref();
-        leaving::in_good_order(&self.ring.member, management, settings, timers.lease).await;
+        let (member, management) = (&self.ring.member, self.base.state.management());
+        leaving::in_good_order(member, management.as_deref(), settings, timers.lease).await;
         self.base.close(Some(self.ring)).await
     }
 
@@ -74,7 +73,7 @@ impl Running {
     /// # Errors
     /// Why the log had failed, if it had.
     pub async fn end_failed(self) -> Result<(), MemberError> {
-        if let Some(management) = &self.management {
+        if let Some(management) = self.base.state.management() {
             management.end(Child::Stays).await;
         }
         self.base.close(Some(self.ring)).await
@@ -90,11 +89,7 @@ impl Opened {
         let mut base = self.base;
         let mut started = None;
         match begin(&mut base, joined, &mut started).await {
-            Ok((ring, management)) => Ok(Running {
-                base,
-                ring,
-                management,
-            }),
+            Ok(ring) => Ok(Running { base, ring }),
             Err(error) => {
                 base.state.fails(&error);
                 if let Err(also) = base.close(started).await {
@@ -111,7 +106,7 @@ async fn begin(
     base: &mut Base,
     joined: Joined,
     started: &mut Option<RingHandle>,
-) -> Result<(RingHandle, Option<Arc<MysqldManagement>>), MemberError> {
+) -> Result<RingHandle, MemberError> {
     let (settings, id) = (base.settings.clone(), base.settings.own.id);
     let log = joined.log.handle();
     let (own_log, network) = (Arc::new(log.clone()), joined.network);
@@ -142,12 +137,11 @@ async fn begin(
     member.take_in_by(Arc::new(log.clone()));
     let kept = member.keep_formats_in(&base.book);
     kept.map_err(MemberError::data_dir(&settings.data_dir))?;
-    let ring = started
-        .insert(RingHandle {
-            member: member.clone(),
-            log,
-        })
-        .clone();
+    let ring = RingHandle {
+        member: member.clone(),
+        log,
+    };
+    *started = Some(ring.clone());
     base.tasks
         .spawn(joined.returning.campaign_when_known(member.clone()));
     let (factory, others_of) = (network.clone(), member.clone());
@@ -183,11 +177,9 @@ async fn begin(
     purge(base, &ring);
     let management = look_after_mysqld(base, &ring, told, others.clone())?;
     if let Some(management) = management.clone() {
+        let watch = move || management.clone().watch_unmanaged();
         base.tasks
-            .spawn_again("watching an unmanaged mysqld", move || {
-                let management = management.clone();
-                async move { management.watch_unmanaged().await }
-            });
+            .spawn_again("watching an unmanaged mysqld", watch);
     }
     let serving =
         serving.map(|(server, log)| serve_binlog(base, &ring, server, log, others.clone()));
@@ -195,12 +187,12 @@ async fn begin(
         ring: ring.clone(),
         routes,
         network,
-        management: management.clone(),
+        management,
         serving,
         demotion,
     })));
     look_after(base, &ring);
-    Ok((ring, management))
+    Ok(ring)
 }
 
 /// Begins to serve the binlog.
