@@ -30,7 +30,7 @@ impl Conversion<'_> {
     pub(super) async fn scene(&self) -> Result<(Scene, Vec<MemberPlace>), Refusal> {
         let ring = self.members.ring().await;
         let mut rings = Vec::new();
-        let mut places = Vec::new();
+        let mut answering = Vec::new();
         for (place, said) in &ring.members {
             let said = said.as_ref().map_err(|silence| {
                 Refusal::new(
@@ -46,22 +46,18 @@ impl Conversion<'_> {
             if place.id != self.own {
                 rings.extend(said.ring.id.map(|ring| (place.name.clone(), ring)));
             }
-            places.push(place.clone());
+            answering.push((place.clone(), follows(said).is_ok()));
         }
         // By number, in the plan's order, whatever the configuration's order.
-        places.sort_by_key(|place| place.id);
-        let follows = |place: &MemberPlace| {
-            let mut members = ring.members.iter().filter(|(seen, _)| seen.id == place.id);
-            members.any(|(_, said)| said.as_ref().is_ok_and(|said| follows(said).is_ok()))
-        };
+        answering.sort_by_key(|(place, _)| place.id);
         let mut others = Vec::new();
-        for place in &places {
+        for (place, follows) in &answering {
             if place.kind == MemberKind::Database && place.id != self.own {
                 let seen = self.order(place, MysqldOrder::Look).await;
                 others.push(Server {
                     name: place.name.clone(),
                     seen: seen.unwrap_or_else(|failure| not_seen(failure.what)),
-                    follows: follows(place),
+                    follows: *follows,
                 });
             }
         }
@@ -80,15 +76,15 @@ impl Conversion<'_> {
                 follows: false,
             });
         }
-        let own = places.iter().find(|place| place.id == self.own);
-        let own = own.ok_or_else(|| {
+        let own = answering.iter().find(|(place, _)| place.id == self.own);
+        let (own, follows) = own.ok_or_else(|| {
             failed("the member of this configuration is not in its own list of members")
         })?;
         let scene = Scene {
             primary: Server {
                 name: self.name.clone(),
                 seen: self.order(own, MysqldOrder::Look).await?,
-                follows: follows(own),
+                follows: *follows,
             },
             others,
             stock,
@@ -96,7 +92,10 @@ impl Conversion<'_> {
             rings,
             binlog_server: self.binlog_server.clone().map(|(address, _)| address),
         };
-        Ok((scene, places))
+        Ok((
+            scene,
+            answering.into_iter().map(|(place, _)| place).collect(),
+        ))
     }
 
     /// Sends an order to a member.

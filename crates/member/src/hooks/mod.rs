@@ -34,18 +34,12 @@ struct HookRun {
 /// Kills the rest of a process group when dropped.
 struct Group(Option<Pid>);
 
-impl Group {
-    fn kill(&mut self) {
-        if let Some(group) = self.0.take() {
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(group) = self.0 {
             // It may have ended already.
             let _ = kill_process_group(group, Signal::KILL);
         }
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.kill();
     }
 }
 
@@ -85,7 +79,7 @@ async fn run_hook(command: &[String], event: Environment, timeout: Duration) -> 
         }
         Ok(Err(error)) => Some(format!("{program} cannot be waited for: {error}")),
         Err(_) => {
-            group.kill();
+            drop(group);
             let _ = child.wait().await;
             Some(format!("{program} was killed after {timeout:?}"))
         }

@@ -144,13 +144,10 @@ impl GuardLine {
         let Some(Guard {
             mut line,
             mut child,
-        }) = guard
+        }) = guard.filter(|_| released)
         else {
             return;
         };
-        if !released {
-            return;
-        }
         let told = line.write_all(&[GUARDS_NOTHING]);
         drop(line);
         let until = Instant::now() + ENDS_WITHIN;

@@ -239,14 +239,10 @@ impl Opened {
     async fn added_or_ordered(&mut self) -> Result<Entered, MemberError> {
         let mut logging = pin!(log_awaited(&self.base));
         loop {
-            let order = tokio::select! {
+            let BootstrapOrder { origin, answer } = tokio::select! {
                 never = &mut logging => match never {},
                 ring = added(&self.base.book) => return self.entered(ring, None).await,
-                order = self.bootstrap_orders.recv() => order,
-            };
-            let Some(BootstrapOrder { origin, answer }) = order else {
-                let ring = added(&self.base.book).await;
-                return self.entered(ring, None).await;
+                Some(order) = self.bootstrap_orders.recv() => order,
             };
             // A bootstrap that has begun is still of the same ring.
             let origin = match self.base.book.identity().ring {
@@ -383,14 +379,10 @@ fn bootstrap_advice(error: &MemberError) -> &'static str {
 }
 
 async fn added(book: &IdentityBook) -> RingId {
-    let mut state = book.ring();
-    loop {
-        if let RingState::Belongs { ring } = *state.borrow_and_update() {
-            return ring;
-        }
-        if state.changed().await.is_err() {
-            return pending().await;
-        }
+    let belongs = |state: &RingState| matches!(state, RingState::Belongs { .. });
+    match book.ring().wait_for(belongs).await.map(|state| *state) {
+        Ok(RingState::Belongs { ring }) => ring,
+        _ => pending().await,
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use binlog_server::BinlogServer;
 use binlog_store::{LogHandle, StoreError};
 use consensus::log_probe::LogProbe;
-use consensus::{AppliedFloor, Bounds, Fault, MemberConfig};
+use consensus::{AppliedFloor, Bounds, MemberConfig};
 use mysqld_controller::plan::same_uuid::OtherMysqlds;
 use proxy::{Proxying, Relay, RouteTable};
 use raft_types::LogId;
@@ -44,7 +44,8 @@ impl Running {
     pub async fn failed(&self) -> MemberError {
         let RingHandle { member, log } = &self.ring;
         let error = tokio::select! {
-            fault = member.fault() => why_stopped(fault, log),
+            // The log's failure, where the engine only reports that its log failed.
+            fault = member.fault() => log.failure().map_or(MemberError::Engine(fault), MemberError::Store),
             error = log_failure(log) => MemberError::Store(error),
             () = self.base.server.ended() => MemberError::ended(
                 "the port for other members",
@@ -125,12 +126,17 @@ async fn begin(
         program: settings.program.clone(),
         ..MemberConfig::new(joined.ring, id, settings.own.kind)
     };
+    let (last_applied, membership) = log.applied_at_open();
+    let floor = AppliedFloor {
+        last_applied: last_applied.map(LogId::from),
+        membership,
+    };
     let member = Member::start(
         config,
         joined.log,
         LogProbe::new(over_proxies, own_log.clone(), &base.timers),
         Arc::new(network.clone()),
-        applied_floor(&log),
+        floor,
         Arc::new(log.clone()),
     );
     let member = member.await?;
@@ -324,22 +330,6 @@ async fn log_failure(log: &LogHandle) -> StoreError {
             return error;
         }
         tokio::time::sleep(LOG_LOOK).await;
-    }
-}
-
-fn applied_floor(log: &LogHandle) -> AppliedFloor {
-    let (last_applied, membership) = log.applied_at_open();
-    AppliedFloor {
-        last_applied: last_applied.map(LogId::from),
-        membership,
-    }
-}
-
-/// The log's failure, where the engine only reports that its log failed.
-fn why_stopped(fault: Fault, log: &LogHandle) -> MemberError {
-    match log.failure() {
-        Some(error) => MemberError::Store(error),
-        None => MemberError::Engine(fault),
     }
 }
 

@@ -166,16 +166,16 @@ fn health(view: &MemberView) -> Answer {
     if !view.quorum.ok {
         return Err(NotReady::QuorumLost(view.quorum.cause.clone()));
     }
-    let Some(mysql) = &view.mysql else {
-        return Ok(());
-    };
-    if mysql.is_unmanaged() {
-        return Ok(());
-    }
-    has_everything(mysql)?;
-    match view.serving {
-        true => protected(mysql),
-        false => Ok(()),
+    match &view.mysql {
+        Some(mysql) if !mysql.is_unmanaged() => {
+            has_everything(mysql)?;
+            if view.serving {
+                protected(mysql)
+            } else {
+                Ok(())
+            }
+        }
+        _ => Ok(()),
     }
 }
 
@@ -232,10 +232,8 @@ fn protected(mysql: &MysqlView) -> Answer {
 
 /// Load balancers' clients use ordinary accounts, whatever the member's own account may do.
 fn lets_clients_in(mysql: &MysqlView) -> Answer {
-    match &mysql.offline {
-        None => Ok(()),
-        Some(why) => Err(NotReady::Offline(why.clone())),
-    }
+    let offline = mysql.offline.clone();
+    offline.map_or(Ok(()), |why| Err(NotReady::Offline(why)))
 }
 
 fn replica(view: &MemberView, most_behind_ms: Option<u64>) -> Answer {
