@@ -154,9 +154,11 @@ struct Work {
 impl Work {
     async fn answer(&self, caller: &CommandCaller, json: Bytes) {
         let outcome = match serde_json::from_slice::<Order>(&json) {
-            Ok(Order { command, by }) => {
+            Ok(Order { mut command, by }) => {
                 let from = Origin::of(caller, by);
-                let command = command.attributed_to(&from.by);
+                if let OperatorCommand::Pause { request } = &mut command {
+                    request.by = from.by.clone();
+                }
                 self.record(&from, command).await
             }
             Err(error) => Err(Refusal::refused(
@@ -251,11 +253,7 @@ impl Work {
             }
             OperatorCommand::History => CommandResult::History(whole_history(state, &member()?)),
             OperatorCommand::AcknowledgeExposure => {
-                let noted = acknowledge_exposure(state, &member()?, by).await;
-                noted.map_err(|error| {
-                    let what = format!("the history cannot be written: {error}");
-                    Refusal::failed(what, "check the disk of the data directory")
-                })?;
+                acknowledge_exposure(state, &member()?, by).await?;
                 CommandResult::ExposureAcknowledged
             }
             OperatorCommand::Evidence => {

@@ -46,7 +46,8 @@ pub(crate) async fn bootstrap(
                 origin: LogOrigin::after(origin),
                 answer,
             };
-            bootstrap = member_state.order_bootstrap(order).then_some(answered);
+            let ordered = member_state.bootstrap_orders.try_send(order);
+            bootstrap = ordered.is_ok().then_some(answered);
         }
         if let Some(answered) = &mut bootstrap
             && let Ok(Err(refusal)) = answered.try_recv()

@@ -70,7 +70,9 @@ impl Candidacy {
     }
 
     fn cost(&self, unfit: Option<String>, lacks: u64) -> DatabaseState {
-        let never = (lacks > 0 && self.gets_nothing()).then(|| NEVER.to_owned());
+        // Missing transactions never arrive. A primary's missing ones only wait for its ACK.
+        let gets_none = self.health.role.is_none() && !self.health.ingest.borrow().is_attached();
+        let never = (lacks > 0 && gets_none).then(|| NEVER.to_owned());
         let unfit = unfit.or(never);
         DatabaseState {
             lag: unfit.is_none().then_some(lacks),
@@ -88,11 +90,6 @@ impl Candidacy {
             let lacks = self.ring.member.lacks_commits_for();
             self.health.unfit(*self.readiness.borrow(), lacks)
         })
-    }
-
-    /// Whether mysqld's missing transactions never arrive. A primary's missing ones only wait for its ACK.
-    fn gets_nothing(&self) -> bool {
-        self.health.role.is_none() && !self.health.ingest.borrow().is_attached()
     }
 
     /// The backup that a promotion would abort, and how many transactions known to be committed mysqld has not executed.

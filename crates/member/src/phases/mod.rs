@@ -153,11 +153,6 @@ impl Tasks {
             }
         });
     }
-
-    /// Spawns a task that ends by itself once `stop` is cancelled.
-    fn spawn_to_its_end(&mut self, task: impl Future<Output = ()> + Send + 'static) {
-        self.set.spawn(task);
-    }
 }
 
 impl Drop for Tasks {

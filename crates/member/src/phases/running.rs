@@ -224,7 +224,7 @@ fn serve_binlog(
     // It ends its sessions itself.
     let serving = server.serve(base.tasks.stop.clone());
     let serving = ring.member.essential("the binlog server", serving);
-    base.tasks.spawn_to_its_end(serving);
+    base.tasks.set.spawn(serving);
     Serving { consumers, log }
 }
 

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use self::book::{HistoryBook, OpenUntil};
 use self::interruptions::Interruptions;
+use crate::protocol::Refusal;
 use crate::ring_handle::now_ms;
 use crate::state::MemberState;
 use crate::status::ViewSource;
@@ -68,14 +69,18 @@ pub(crate) async fn acknowledge_exposure(
     state: &MemberState,
     member: &Member,
     by: &str,
-) -> io::Result<()> {
+) -> Result<(), Refusal> {
     let book = state.history.clone();
     let event = HistoryEvent::ExposureAcknowledged {
         member: book.owner(),
     };
     let mut noted = entry(now_ms(), Term(member.status().term.0), event);
     noted.by = by.to_owned();
-    on_disk(move || book.add(&[noted])).await
+    let added = on_disk(move || book.add(&[noted])).await;
+    added.map_err(|error| {
+        let what = format!("the history cannot be written: {error}");
+        Refusal::failed(what, "check the disk of the data directory")
+    })
 }
 
 /// How often the log's part of the history is copied, and the time until which clients could write is recorded.

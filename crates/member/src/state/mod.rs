@@ -76,7 +76,8 @@ pub(crate) struct MemberState {
     pub(crate) observer: Observer,
     started: Instant,
     phase: watch::Sender<Phase>,
-    bootstrap_orders: mpsc::Sender<BootstrapOrder>,
+    /// Full while the member does not wait for an order.
+    pub(crate) bootstrap_orders: mpsc::Sender<BootstrapOrder>,
     /// Why the member has failed.
     fault: OnceLock<String>,
     pub(crate) credentials: Credentials,
@@ -168,11 +169,6 @@ impl MemberState {
         }
     }
 
-    /// Orders a bootstrap. False while the member does not wait for one.
-    pub(crate) fn order_bootstrap(&self, order: BootstrapOrder) -> bool {
-        self.bootstrap_orders.try_send(order).is_ok()
-    }
-
     /// Takes the values of a configuration reload.
     pub(crate) fn renew(&self, newer: Renewed) {
         self.credentials.renew(&newer.credentials);
@@ -262,17 +258,6 @@ impl MemberState {
     }
 }
 
-impl Parts {
-    fn routes_view(&self, role: Role) -> ReplicationRoutesView {
-        let routes = match role {
-            Role::Leader => self.routes.routes(),
-            // Left over from an earlier term.
-            _ => Vec::new(),
-        };
-        ReplicationRoutesView::new(routes, self.routes.traffic().counted(), &self.network)
-    }
-}
-
 /// The message about an unreadable file.
 fn unreadable(fault: &ReadFault) -> String {
     let from = fault.index.map(|index| format!(" from entry {index} on"));
@@ -301,6 +286,14 @@ impl ViewSource for MemberState {
             remembered.quorum_lost_for,
             UnixSeconds(u64::from(now_in_seconds())),
         );
+        let routes_view = |parts: &Arc<Parts>| {
+            let routes = match ring.role {
+                Role::Leader => parts.routes.routes(),
+                // Left over from an earlier term.
+                _ => Vec::new(),
+            };
+            ReplicationRoutesView::new(routes, parts.routes.traffic().counted(), &parts.network)
+        };
         let leaderless_ms = remembered.last_leaderless.map(|time| time.as_millis());
         let has_hooks = self.hook_settings.borrow().any();
         MemberView {
@@ -315,7 +308,7 @@ impl ViewSource for MemberState {
             },
             mysql: parts.and_then(|parts| self.mysql_view(parts)),
             consumers: parts.and_then(|parts| Some(parts.serving.as_ref()?.views())),
-            replication_routes: parts.map(|parts| parts.routes_view(ring.role)),
+            replication_routes: parts.map(routes_view),
             archive: self.archive_view(),
             hooks: has_hooks.then(|| self.hooks.borrow().clone()),
             fault: self.fault.get().cloned().or(ring.fault),

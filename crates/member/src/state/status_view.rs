@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use consensus::{Leadership, RingMember};
+use consensus::Leadership;
 use raft_types::{MemberId, UnixSeconds};
 use ring_admin::{Identity, LeaderTask, Member, MemberStatus, ScheduledSwitchover};
 use tokio::time::Instant;
@@ -64,6 +64,19 @@ pub(crate) fn ring_status(
     let Some(raft) = raft else { return outside };
     let leads = raft.leadership.leading_term().is_some();
     let quorum_sets = raft.quorum.as_ref().map(|quorum| quorum.sets.clone());
+    let members = raft.ring_view.members.iter();
+    let members = members.map(|peer| LoggedMember {
+        id: peer.id,
+        voter: peer.voter,
+        // `witness history` and `GET /history` return it.
+        record: ring_admin::without_history(peer.record.clone()),
+    });
+    let programs = raft.formats.others.iter();
+    let programs = programs.map(|(id, program)| ProgramView {
+        id: *id,
+        version: program.version.clone(),
+        speaks: program.formats,
+    });
     MemberView {
         role: role(raft),
         serving: raft.leadership.serving_term().is_some(),
@@ -84,7 +97,7 @@ pub(crate) fn ring_status(
         voter_set_health: quorum_sets.unwrap_or_default(),
         regions: raft.regions.clone(),
         explanation: raft.explanation.clone(),
-        members: raft.ring_view.members.iter().map(logged_member).collect(),
+        members: members.collect(),
         peers: peers(raft),
         pause: (raft.pause.clone()).map(|paused| PauseView::new(paused, now)),
         timers: Some(raft.timers.into()),
@@ -93,7 +106,7 @@ pub(crate) fn ring_status(
             ring: Some(raft.formats.ring),
             // A leader takes no entries from others.
             refused: raft.formats.refused.clone().filter(|_| !leads),
-            others: others_programs(raft),
+            others: programs.collect(),
         }),
         scheduled_switchover: ScheduledSwitchover::of(&raft.ring_view),
         fault: raft.fault.as_ref().map(ToString::to_string),
@@ -179,25 +192,6 @@ fn not_serving(raft: &MemberStatus) -> Option<String> {
         }
     };
     raft.not_serving.clone().or_else(task)
-}
-
-fn logged_member(peer: &RingMember) -> LoggedMember {
-    LoggedMember {
-        id: peer.id,
-        voter: peer.voter,
-        // `witness history` and `GET /history` return it.
-        record: ring_admin::without_history(peer.record.clone()),
-    }
-}
-
-fn others_programs(raft: &MemberStatus) -> Vec<ProgramView> {
-    let others = raft.formats.others.iter();
-    let programs = others.map(|(id, program)| ProgramView {
-        id: *id,
-        version: program.version.clone(),
-        speaks: program.formats,
-    });
-    programs.collect()
 }
 
 fn peers(raft: &MemberStatus) -> Vec<PeerView> {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 /// A database member's mysqld.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct MysqlView {
     /// What starts mysqld: `child`, `external` or `attach`.
     pub mode: String,
@@ -17,60 +18,47 @@ pub struct MysqlView {
     /// Its version; none before the first check.
     pub version: Option<String>,
     /// Its `server_uuid`, while it answers; unique in a ring.
-    #[serde(default)]
     pub server_uuid: Option<String>,
     /// Settings last seen that must be equal on all servers of the ring. Otherwise the same DDL or account statement has different effects.
     /// Empty before the first check.
-    #[serde(default)]
     pub ddl_settings: BTreeMap<String, String>,
     /// Whether the member receives its transactions.
     pub ingesting: bool,
     /// Whether every commit there waits for the ring.
     pub protected: bool,
     /// Milliseconds since it was examined; none from an older version.
-    #[serde(default)]
     pub examined_ms: Option<u64>,
     /// Why it is not protected.
     pub unprotected_because: Vec<String>,
     /// Whether clients may write there.
     pub writable: bool,
     /// True if it was released as the ring's primary: clients write without the ring.
-    #[serde(default)]
     pub released: bool,
     /// Why clients may or may not write there.
-    #[serde(default, rename = "write_fence_state")]
+    #[serde(rename = "write_fence_state")]
     pub write_fence: WriteFenceState,
     /// Why it excludes ordinary accounts (`offline_mode`), if it does.
-    #[serde(default)]
     pub offline: Option<String>,
     /// Its role in the ring.
-    #[serde(default, rename = "role_state")]
+    #[serde(rename = "role_state")]
     pub role: RoleState,
     /// True if the ring's log is applied to it while another member leads.
-    #[serde(default)]
     pub applies: bool,
     /// Whether its applier applies the ring's log. The applier retries while mysqld is down; [`Self::follows`] also requires mysqld.
-    #[serde(default)]
     pub following: bool,
     /// Milliseconds that applied entries lag behind the ring's commits, while it follows and this is known. Entries not yet received count,
     /// as far as the leader reports them.
-    #[serde(default)]
     pub lag_ms: Option<u64>,
     /// Transactions of the ring's log applied to it since the process started.
-    #[serde(default)]
     pub applied_total: u64,
     /// Transactions that mysqld has executed and the ring has not committed, as after an SQL `SHUTDOWN` without a quorum. Clients may have
     /// received success. `None` if the last comparison found none.
-    #[serde(default)]
     pub errant: Option<ErrantTransactions>,
     /// Number of the last start open for writes while this process ran.
-    #[serde(default)]
     pub started_open: Option<u64>,
     /// Transactions committed without the ring in starts open for writes that no operator has acknowledged.
-    #[serde(default)]
     pub exposed: Option<u64>,
     /// Transactions that mysqld had committed and the ring lacked when the member attached, since the process started.
-    #[serde(default)]
     pub not_in_ring_total: u64,
     /// Age of the oldest unacknowledged transaction in its binlog.
     pub oldest_unacked_seconds: Option<f64>,
@@ -79,19 +67,15 @@ pub struct MysqlView {
     /// Acknowledgements sent to it; one may cover many transactions.
     pub acks_total: u64,
     /// Transactions trimmed from its binlog before a start, because the ring had not committed them.
-    #[serde(default)]
     pub trimmed_total: u64,
     /// Cost of a promotion: why its mysqld could not soon be the primary, or how many committed transactions it has not executed. A few
     /// seconds old at most; none before the first check.
-    #[serde(default)]
     pub promotion: Option<DatabaseState>,
     /// The member's action about a mysqld that should be the primary and cannot; none when it can.
-    #[serde(default)]
     pub demotion: Option<String>,
     /// What prevents it from working, if anything.
     pub trouble: Option<String>,
     /// Conditions that need an operator, although mysqld currently works as it should.
-    #[serde(default)]
     pub warnings: Vec<String>,
 }
 
