@@ -200,15 +200,13 @@ impl MysqldManagement {
 
     /// Waits for changes of its health from now on, while it is managed.
     fn health_observer(&self) -> Option<HealthObserver> {
-        let now = self.lock();
-        now.as_ref().map(|tasks| tasks.parts.health.from_now())
+        Some(self.lock().as_ref()?.parts.health.from_now())
     }
 
     /// The write fence of a managed mysqld.
     pub(crate) fn write_fence(&self) -> Option<watch::Receiver<WriteFenceStatus>> {
         let tasks = self.lock();
-        let fence = tasks.as_ref().map(|tasks| &tasks.parts.controller);
-        fence.map(|controller| controller.write_fence.clone())
+        Some(tasks.as_ref()?.parts.controller.write_fence.clone())
     }
 
     /// The current view of mysqld. A primary being released stays the clients' primary, even while briefly closed: otherwise a load
@@ -282,8 +280,7 @@ impl MysqldManagement {
 
     /// Replaces mysqld's data on order, while the member manages it.
     pub(crate) fn provisioner(&self) -> Option<Arc<Provisioner>> {
-        let now = self.lock();
-        now.as_ref().map(|tasks| Arc::clone(&tasks.provisioner))
+        Some(Arc::clone(&self.lock().as_ref()?.provisioner))
     }
 
     /// Restarts mysqld gracefully. The primary is first closed for writes and drained; when its process ends, the leadership goes to a
@@ -336,21 +333,16 @@ impl MysqldManagement {
         if leads {
             writer.resume();
         }
-        let failed = |kind, what: String| {
-            Refusal::new(
-                kind,
-                what,
-                "see `witness status`, and mysqld's error log; the member keeps trying",
-            )
-        };
-        match restarted {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(cause)) => Err(failed(RefusalKind::Failed, cause.to_string())),
-            Err(_) => Err(failed(
+        let (kind, what) = match restarted {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(cause)) => (RefusalKind::Failed, cause.to_string()),
+            Err(_) => (
                 RefusalKind::Unknown,
                 "mysqld has not been restarted in time".to_owned(),
-            )),
-        }
+            ),
+        };
+        let advice = "see `witness status`, and mysqld's error log; the member keeps trying";
+        Err(Refusal::new(kind, what, advice))
     }
 
     /// Begins to manage. Idempotent.
@@ -476,7 +468,7 @@ impl MysqldManagement {
     }
 
     fn writer(&self) -> Option<Arc<PrimaryWriter>> {
-        self.lock().as_ref().map(|tasks| tasks.writer.clone())
+        Some(Arc::clone(&self.lock().as_ref()?.writer))
     }
 
     /// Releases the primary, which continues without the ring: it is closed, waiting commits are acknowledged, then commits no longer wait
@@ -634,9 +626,7 @@ impl Database for MysqldManagement {
     }
 
     fn state(&self, primary: Option<String>) -> BoxFuture<'_, DatabaseState> {
-        let tasks = self.lock();
-        let candidacy = tasks.as_ref().map(|tasks| Arc::clone(&tasks.candidacy));
-        drop(tasks);
+        let candidacy = (self.lock().as_ref()).map(|tasks| Arc::clone(&tasks.candidacy));
         Box::pin(async move {
             match candidacy {
                 Some(candidacy) => candidacy.state(primary).await,

@@ -295,10 +295,8 @@ impl Provisioner {
         events: &CommandProgress,
     ) -> Result<(Kept, CloneAccount, JoinHandle<Result<(), ProvisionError>>), Refusal> {
         self.may_begin()?;
-        let what = format!("mysqld gets a copy of the data of `{}`", donor.name());
-        events
-            .phase("prepare", self.take_hold(donor, *touched, &what))
-            .await?;
+        let prepared = self.take_hold(donor.name(), *touched);
+        events.phase("prepare", prepared).await?;
         let kept = events.phase("keep", self.keep_errant(force)).await?;
         let offer = events.phase("offer", donor.offer(self.own)).await?;
         let (connect, name) = (&self.mysqld.connect, donor.name());
@@ -323,18 +321,15 @@ impl Provisioner {
     }
 
     /// Makes the role release a running server.
-    async fn take_hold(&self, donor: &dyn Donor, touched: bool, what: &str) -> Result<(), Refusal> {
-        let down = executed(&self.mysqld.connect).await.is_err();
-        if !down {
+    async fn take_hold(&self, donor: &str, touched: bool) -> Result<(), Refusal> {
+        let what = format!("mysqld gets a copy of the data of `{donor}`");
+        let hold = Hold::Working { what };
+        if executed(&self.mysqld.connect).await.is_ok() {
             is_closed(&self.write_fence.borrow().state)?;
-        }
-        let hold = Hold::Working {
-            what: what.to_owned(),
-        };
-        self.set(Some(hold.clone()));
-        if down {
+        } else {
+            self.set(Some(hold.clone()));
             if !touched {
-                self.note(donor.name(), NoteStep::Starting)?;
+                self.note(donor, NoteStep::Starting)?;
             }
             self.mysqld.answers().await?;
         }
