@@ -370,8 +370,7 @@ impl UnmanagedNote {
     /// # Errors
     /// An error of the operating system.
     pub(crate) fn set_at_the_primary(&self) -> io::Result<()> {
-        let content = [CONTENT, OF_THE_PRIMARY].concat();
-        durable_file::replace(&self.0, &content)
+        durable_file::replace(&self.0, &[CONTENT, OF_THE_PRIMARY].concat())
     }
 
     /// Returns whether it was written by [`Self::set_at_the_primary`].

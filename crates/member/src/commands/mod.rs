@@ -327,21 +327,13 @@ impl Work {
         if member.leadership_now().leading_term().is_none() {
             return Err(Refusal::not_leader(member.status().ring_view.leader));
         }
-        match force {
-            true => Ok(()),
-            false => self.fit_to_be_promoted(member, to).await,
-        }
-    }
-
-    /// Queries whether the target's mysqld could be the primary. The promotion itself reports a target that does not answer, and any other
-    /// obstacle.
-    async fn fit_to_be_promoted(&self, member: &Member, to: MemberId) -> Result<(), Refusal> {
         // While failover is paused, a caretaker leader can be made the primary itself. Any other leader is already, and the promotion
         // reports it.
         let pause = self.member.state.view().pause;
-        if to == member.id() && pause.is_none_or(|pause| pause.primary == to) {
+        if force || to == member.id() && pause.is_none_or(|pause| pause.primary == to) {
             return Ok(());
         }
+        // The promotion itself reports a target that does not answer, and any other obstacle.
         let said = member.database_state(to).await;
         let Some(why) = said.and_then(|state| state.unfit) else {
             return Ok(());
@@ -446,8 +438,10 @@ impl Work {
             member.and_then(|member| Some((member.named(member.id())?, member.named(donor)?)));
         let state = &self.member.state;
         let own = state.view().mysql;
-        let tls = state.credentials.tls.as_ref();
-        let members = OtherMembers::of(&state.settings, tls, self.member.transport);
+        let members = OtherMembers {
+            state: state.clone(),
+            transport: self.member.transport,
+        };
         let donor = DonorMember::find(others.get(&donor), donor, own.as_ref(), &members).await?;
         if dry_run {
             return Ok(CommandResult::ProvisionPlan(

@@ -233,8 +233,10 @@ fn serve_binlog(
 fn other_mysqlds(base: &mut Base, ring: &RingHandle) -> watch::Receiver<OtherMysqlds> {
     let (said, others) = watch::channel(OtherMysqlds::default());
     if base.settings.mysql.is_some() || base.settings.binlog_server.is_some() {
-        let tls = base.state.credentials.tls.as_ref();
-        let members = OtherMembers::of(&base.settings, tls, base.transport);
+        let members = OtherMembers {
+            state: base.state.clone(),
+            transport: base.transport,
+        };
         base.tasks
             .spawn(ask_around(ring.member.clone(), members, said));
     }
