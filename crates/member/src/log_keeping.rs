@@ -16,7 +16,7 @@ use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::{Instant, MissedTickBehavior, sleep};
 
 use crate::protocol::{KeptFile, PurgeReport, PurgeRequest, Refusal, RefusalKind};
-use crate::ring_handle::RingHandle;
+use crate::ring_handle::{RingHandle, now_ms};
 use crate::settings::LogSettings;
 use crate::state::MemberState;
 
@@ -257,9 +257,7 @@ pub(crate) async fn scrub(ring: RingHandle, own_region: Region, bytes_per_second
 async fn read_back(log: LogHandle, rate: u64) {
     loop {
         let scrubbed = log.clone();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now = now.unwrap_or_default().as_secs();
-        let step = spawn_blocking(move || scrubbed.scrub_step(rate, now)).await;
+        let step = spawn_blocking(move || scrubbed.scrub_step(rate, now_ms() / 1000)).await;
         match step {
             Ok(ScrubStep::Good(_) | ScrubStep::Damaged(_)) => {}
             Ok(ScrubStep::Nothing | ScrubStep::Interrupted) | Err(_) => sleep(SCRUB_INTERVAL).await,

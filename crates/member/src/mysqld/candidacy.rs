@@ -58,7 +58,7 @@ impl Candidacy {
     }
 
     /// Reports the cost after each observation of mysqld.
-    pub(crate) async fn tell(&self, costs: watch::Sender<Option<DatabaseState>>) {
+    pub(crate) async fn tell(self: Arc<Self>, costs: watch::Sender<Option<DatabaseState>>) {
         let mut reports = self.health.reports.clone();
         loop {
             let committed = self.committed();

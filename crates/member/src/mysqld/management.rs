@@ -67,7 +67,7 @@ pub(crate) struct MysqldManagement {
     /// While it is managed.
     tasks: Mutex<Option<MysqldTasks>>,
     /// State of an unmanaged mysqld for clients.
-    plain: Mutex<Plain>,
+    plain: watch::Sender<Plain>,
 }
 
 /// Why the member has not begun or stopped to manage its mysqld.
@@ -142,7 +142,7 @@ impl MysqldManagement {
             setup,
             turn: tokio::sync::Mutex::new(()),
             tasks: Mutex::new(None),
-            plain: Mutex::default(),
+            plain: watch::Sender::default(),
         });
         if management.note.is_set()? {
             tracing::warn!(
@@ -175,7 +175,7 @@ impl MysqldManagement {
     }
 
     fn start(&self) {
-        *self.plain() = Plain::default();
+        self.plain.send_replace(Plain::default());
         let tasks = self.setup.start();
         *self.lock() = Some(tasks);
     }
@@ -212,7 +212,7 @@ impl MysqldManagement {
     /// The current view of mysqld. A primary being released stays the clients' primary, even while briefly closed: otherwise a load
     /// balancer would close their sessions.
     pub(crate) fn view(&self) -> MysqlView {
-        let plain = self.plain().clone();
+        let plain = self.plain.borrow().clone();
         let parts = self.lock().as_ref().map(|tasks| tasks.parts.clone());
         match parts.filter(|_| !plain.of_the_primary) {
             Some(parts) => parts.view(Instant::now()),
@@ -256,18 +256,14 @@ impl MysqldManagement {
                 if let Ok(_turn) = self.turn.try_lock()
                     && !self.is_managed()
                 {
-                    *self.plain() = Plain {
+                    self.plain.send_replace(Plain {
                         seen,
                         of_the_primary: was_primary,
-                    };
+                    });
                 }
             }
             tokio::time::sleep(PLAIN_LOOK).await;
         }
-    }
-
-    fn plain(&self) -> std::sync::MutexGuard<'_, Plain> {
-        self.plain.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes the guard reload the configuration.
@@ -482,18 +478,18 @@ impl MysqldManagement {
             if self.serving_term().is_none() {
                 return Err(ManagementError::NotLeading);
             }
-            *self.plain() = Plain {
+            self.plain.send_replace(Plain {
                 seen: PlainServer {
                     writable: true,
                     ..PlainServer::default()
                 },
                 of_the_primary: true,
-            };
+            });
             let drained = self.drain(&writer).await;
             let noted =
                 drained.and_then(|()| self.note.set_at_the_primary().map_err(note("written")));
             if let Err(cause) = noted {
-                *self.plain() = Plain::default();
+                self.plain.send_replace(Plain::default());
                 writer.resume();
                 return Err(cause);
             }

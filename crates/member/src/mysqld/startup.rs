@@ -74,7 +74,10 @@ impl Setup {
     /// Begins to manage mysqld.
     pub(super) fn start(&self) -> MysqldTasks {
         let (member, ring) = (self.ring.member.clone(), Arc::new(self.ring.clone()));
-        let options = self.supervisor_options();
+        let mut options = supervisor_options(&self.config, &self.settings, &self.connect);
+        if let (Some(options), Some(owner)) = (&mut options, &self.owner) {
+            options.external = Some(owner.clone());
+        }
         let started = options.as_ref();
         let data_dir = started.map(|options| options.server.data_dir.clone());
         // A mysqld started by the member has passed the start guard.
@@ -129,11 +132,17 @@ impl Setup {
             health: health.clone(),
             readiness: may_lead,
         });
-        let writer = self.writer(transferring, &told, health.clone(), handle.clone());
+        let leader = member.clone();
+        let writer = PrimaryWriter {
+            transferring,
+            write_fence: told.write_fence.clone(),
+            statements: self.settings.longest_wait_for_statements(),
+            health: health.clone(),
+            supervisor: handle.clone(),
+            room: LogRoom::new(move || leader.is_full_alone()),
+        };
         let provisioner = Arc::new(self.provisioner(ring, &told, &health, handle, hold));
         let (costs, promotion) = watch::channel(None);
-        let costing = Arc::clone(&candidacy);
-        let costing = Running::until_stopped(async move { costing.tell(costs).await });
         MysqldTasks {
             parts: Parts {
                 mode: self.settings.mode,
@@ -158,27 +167,9 @@ impl Setup {
             _readiness: readiness,
             writer: Arc::new(writer),
             connect: self.connect.clone(),
-            costing,
+            costing: Running::until_stopped(Arc::clone(&candidacy).tell(costs)),
             candidacy,
             checking: Running::until_stopped(checks),
-        }
-    }
-
-    fn writer(
-        &self,
-        transferring: watch::Sender<bool>,
-        told: &ControllerStatus,
-        health: HealthObserver,
-        supervisor: Option<Arc<SupervisorHandle>>,
-    ) -> PrimaryWriter {
-        let member = self.ring.member.clone();
-        PrimaryWriter {
-            transferring,
-            write_fence: told.write_fence.clone(),
-            statements: self.settings.longest_wait_for_statements(),
-            health,
-            supervisor,
-            room: LogRoom::new(move || member.is_full_alone()),
         }
     }
 
@@ -207,14 +198,6 @@ impl Setup {
             command: tokio::sync::Mutex::new(()),
             copied_at: watch::Sender::new(None),
         }
-    }
-
-    fn supervisor_options(&self) -> Option<SupervisorOptions> {
-        let mut options = supervisor_options(&self.config, &self.settings, &self.connect)?;
-        if let Some(owner) = &self.owner {
-            options.external = Some(owner.clone());
-        }
-        Some(options)
     }
 
     fn trim_options(&self, options: &SupervisorOptions) -> TailTrimOptions {

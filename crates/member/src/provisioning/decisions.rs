@@ -103,23 +103,6 @@ pub(super) fn is_closed(fence: &WriteFenceState) -> Result<(), Refusal> {
     }
 }
 
-/// Whether a donor may be copied: a copy with errant transactions could not follow.
-///
-/// # Errors
-/// When it has some.
-pub(super) fn has_no_errant(errant: &GtidSet) -> Result<(), Refusal> {
-    if errant.is_empty() {
-        return Ok(());
-    }
-    Err(Refusal::refused(
-        format!(
-            "the mysqld of this member has transactions that the ring has not committed (errant), and so would its copy: {}",
-            errant.to_string().replace('\n', "")
-        ),
-        "name another donor with --from",
-    ))
-}
-
 /// Whether the mysqld `theirs` of the named member can now be copied to the mysqld `own`.
 ///
 /// # Errors

@@ -36,8 +36,8 @@ use tokio::time::Instant;
 
 use self::copied_mysqld::{BEGIN, LOOK, Stop};
 use self::decisions::{
-    AGAIN, Kept, Next, accounts_fit, files_with, has_no_errant, interrupted, is_closed, keep, next,
-    not_all, unreadable, wait_words,
+    AGAIN, Kept, Next, accounts_fit, files_with, interrupted, is_closed, keep, next, not_all,
+    unreadable, wait_words,
 };
 use crate::protocol::{
     CommandProgress, ProvisionPlan, Provisioned, Refusal, RefusalKind, SchemaSize,
@@ -261,7 +261,16 @@ impl Provisioner {
             ));
         }
         let executed = executed(&self.mysqld.connect).await?;
-        has_no_errant(&executed.difference(&self.committed().await?))?;
+        let errant = executed.difference(&self.committed().await?);
+        if !errant.is_empty() {
+            return Err(Refusal::refused(
+                format!(
+                    "the mysqld of this member has transactions that the ring has not committed (errant), and so would its copy: {}",
+                    errant.to_string().replace('\n', "")
+                ),
+                "name another donor with --from",
+            ));
+        }
         Ok(offer(&self.mysqld.connect, recipient).await?)
     }
 
