@@ -1,7 +1,7 @@
 //! Files of the member's log: purge, retention and scrub.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::error::Error;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use binlog_store::{
@@ -11,8 +11,7 @@ use consensus::{CallError, NeededBy, PurgeError};
 use mysql_link::ConnectOptions;
 use mysqld_controller::apply::{CompareError, executed_gtids};
 use raft_types::{MemberId, Region};
-use thiserror::Error;
-use tokio::task::{JoinError, spawn_blocking};
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, MissedTickBehavior, sleep};
 
 use crate::protocol::{KeptFile, PurgeReport, PurgeRequest, Refusal, RefusalKind};
@@ -67,7 +66,7 @@ pub(crate) async fn purge_as_configured(
 }
 
 /// Why due files were not purged.
-#[derive(Debug, Error)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum NotPurged {
     /// The needs of the ring are unknown.
     #[error("the leader does not say what the ring still needs of the log: {0}")]
@@ -305,21 +304,12 @@ async fn repair(ring: &RingHandle, own_region: &Region, file: FileNumber) {
     }
 }
 
-/// Why a file was not replaced by another member's.
-#[derive(Debug, Error)]
-#[error(transparent)]
-enum RepairError {
-    Task(#[from] JoinError),
-    Disk(#[from] io::Error),
-    Call(#[from] CallError),
-}
-
 /// Returns whether the file was replaced by that member's; false where the log no longer has it.
 async fn copy_from(
     ring: &RingHandle,
     from: MemberId,
     file: FileNumber,
-) -> Result<bool, RepairError> {
+) -> Result<bool, Box<dyn Error + Send + Sync>> {
     let log = ring.log.clone();
     let Some(mut repair) = spawn_blocking(move || log.begin_repair(file)).await?? else {
         return Ok(false);

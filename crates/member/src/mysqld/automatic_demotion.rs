@@ -3,12 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use consensus::DatabaseState;
 use mysqld_controller::plan::demotion::{AutomaticDemotion, Demotion, DemotionFacts};
 use mysqld_controller::primary_health::{HealthObserver, PrimaryHealth, health_changed};
 use raft_types::MemberId;
 use ring_admin::{Member, PromotionError, SOON_THERE};
-use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -27,17 +25,6 @@ pub(crate) struct DemotionTask {
     pub(crate) observe: Box<dyn Fn() -> Option<HealthObserver> + Send + Sync>,
     /// Reports the next action.
     pub(crate) told: watch::Sender<Option<String>>,
-}
-
-/// Why no other mysqld can be the primary.
-#[derive(Debug, Error)]
-enum NoTarget {
-    #[error("{0}")]
-    None(String),
-    #[error("member {0} does not report the state of its mysqld")]
-    Unreported(MemberId),
-    #[error("the best of them is member {0}, and {1}")]
-    Unfit(MemberId, String),
 }
 
 impl DemotionTask {
@@ -92,16 +79,25 @@ impl DemotionTask {
 
     /// Transfers to a member whose mysqld lacks at most `at_most` transactions. Returns whether it succeeded.
     async fn demote(&self, why: &str, at_most: u64) -> bool {
-        let target = match self.transfer_target().await {
-            Ok((_, state)) if state.lag.is_some_and(|lag| lag > at_most) => return false,
-            Ok((target, _)) => target,
-            Err(none) => {
-                self.tell(Some(format!(
-                    "its mysqld cannot be the primary ({why}), and neither can any other: {none}"
-                )));
-                return false;
+        // The best of all members that could lead and have a mysqld that could be the primary.
+        let none = match self.member.transfer_target().await {
+            Err(none) => none.to_string(),
+            Ok((target, None)) => {
+                format!("member {target} does not report the state of its mysqld")
             }
+            Ok((target, Some(state))) => match state.unfit {
+                Some(unfit) => format!("the best of them is member {target}, and {unfit}"),
+                None if state.lag.is_some_and(|lag| lag > at_most) => return false,
+                None => return self.transfer(target, why).await,
+            },
         };
+        self.tell(Some(format!(
+            "its mysqld cannot be the primary ({why}), and neither can any other: {none}"
+        )));
+        false
+    }
+
+    async fn transfer(&self, target: MemberId, why: &str) -> bool {
         tracing::warn!(to = %target, "the leadership is transferred, because this member's mysqld cannot be the primary: {why}");
         self.tell(Some(format!(
             "it is transferring the leadership to member {target}: {why}"
@@ -126,18 +122,6 @@ impl DemotionTask {
                 tracing::warn!(to = %target, %error, "the leadership could not be transferred");
                 false
             }
-        }
-    }
-
-    /// The best of all members that could lead and have a mysqld that could be the primary.
-    async fn transfer_target(&self) -> Result<(MemberId, DatabaseState), NoTarget> {
-        let best = self.member.transfer_target().await;
-        match best.map_err(|why| NoTarget::None(why.to_string()))? {
-            (target, None) => Err(NoTarget::Unreported(target)),
-            (target, Some(state)) => match state.unfit {
-                Some(why) => Err(NoTarget::Unfit(target, why)),
-                None => Ok((target, state)),
-            },
         }
     }
 

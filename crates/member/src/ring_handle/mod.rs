@@ -91,14 +91,6 @@ impl RingHandle {
     }
 }
 
-impl std::fmt::Debug for RingHandle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RingHandle")
-            .field("member", &self.member.id())
-            .finish_non_exhaustive()
-    }
-}
-
 /// The leader, as far as this member knows.
 pub(crate) fn leader(leadership: Leadership, own: MemberId) -> Option<MemberId> {
     match leadership {
