@@ -46,15 +46,12 @@ pub fn unusable_files(settings: &Settings) -> Vec<UnusableFile> {
             Err(error) => add("mysql.password_file", &error),
             Ok(options) => {
                 if let Err(error) = options.tls.check() {
-                    let pair = mysql.tls_certificate.as_ref();
+                    let own_key = mysql.tls_certificate.as_ref().map(|(_, key)| key.as_path());
                     let key = match error.file() {
-                        Some(file) if pair.is_some_and(|(_, key)| file == key) => {
-                            "mysql.tls_key_file"
-                        }
-                        Some(file) if mysql.tls_ca_file.as_deref() == Some(file) => {
-                            "mysql.tls_ca_file"
-                        }
-                        _ => "mysql.tls_certificate_file",
+                        None => "mysql.tls_certificate_file",
+                        file if file == own_key => "mysql.tls_key_file",
+                        file if file == mysql.tls_ca_file.as_deref() => "mysql.tls_ca_file",
+                        Some(_) => "mysql.tls_certificate_file",
                     };
                     add(key, &error);
                 }

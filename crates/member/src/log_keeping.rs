@@ -245,9 +245,8 @@ const PIECE: Duration = Duration::from_secs(10);
 /// Runs while polled. Without a rate it does not read files, but still repairs damaged files found elsewhere.
 pub(crate) async fn scrub(ring: RingHandle, own_region: Region, bytes_per_second: Option<u64>) {
     let reading = async {
-        match bytes_per_second {
-            Some(rate) => read_back(ring.log.clone(), rate).await,
-            None => std::future::pending().await,
+        if let Some(rate) = bytes_per_second {
+            read_back(ring.log.clone(), rate).await;
         }
     };
     tokio::join!(reading, repair_what_is_damaged(&ring, &own_region));

@@ -24,8 +24,8 @@ use spilling_bytes::SpillFolder;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use transport::{
-    AdminClient, GrpcNetworkFactory, LocalMember, RingBootstrapError, TlsMaterial, TransportConfig,
-    bootstrap_ring, serve,
+    AdminClient, GrpcNetworkFactory, LocalMember, NetworkOptions, RingBootstrapError, TlsMaterial,
+    TransportConfig, bootstrap_ring, serve,
 };
 
 use super::{Base, Surroundings, Tasks, listen};
@@ -195,7 +195,19 @@ impl Opened {
         let base = &self.base;
         base.state.enter(Phase::LogOpen(log.handle()));
         base.local.report_of(Arc::new(log.handle()));
-        let network = base.network();
+        let members = base.settings.members.iter();
+        let options = NetworkOptions {
+            tls: base.state.credentials.tls.clone(),
+            config: base.transport,
+            far: Some((
+                base.settings.own.region.clone(),
+                base.settings.regions.far.clone(),
+            )),
+            spill: base.spill.clone(),
+            configured: members.map(|one| (one.id, one.address.clone())).collect(),
+            ..NetworkOptions::default()
+        };
+        let network = GrpcNetworkFactory::new(base.book.clone(), options);
         let calls = Arc::new(network.clone());
         let returning = rejoin(&mut log, base.settings.own.id, calls).await?;
         Ok(Joined {
