@@ -14,6 +14,7 @@ use ring_admin::{Identity, IdentityBook};
 use spilling_bytes::SpillFolder;
 use tokio::sync::{mpsc, watch};
 
+use super::automatic_demotion::DemotionTask;
 use super::connection::requirements;
 use super::management::MysqldManagement;
 use super::startup::{Setup, event_scheduler};
@@ -86,7 +87,7 @@ impl MysqldBeside {
         };
         let management = MysqldManagement::begin(setup)?;
         let (told, _) = watch::channel(None);
-        if let Some(watching) = management.take_part(told) {
+        if let Some(watching) = DemotionTask::of(&management, told) {
             tokio::spawn(watching.run());
         }
         Ok(Self {

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mysqld_controller::plan::demotion::{AutomaticDemotion, Demotion, DemotionFacts};
-use mysqld_controller::primary_health::{HealthObserver, PrimaryHealth, health_changed};
+use mysqld_controller::primary_health::{PrimaryHealth, health_changed};
 use raft_types::MemberId;
 use ring_admin::{Member, PromotionError, SOON_THERE};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::management::MysqldManagement;
 use crate::ring_history::note_promotion;
 
 /// Longest interval between two checks: the log's room and disk report no changes.
@@ -17,17 +18,32 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Watches a leader's mysqld.
 pub(crate) struct DemotionTask {
-    pub(crate) member: Member,
-    pub(crate) patience: Duration,
-    /// The current health of mysqld.
-    pub(crate) health: Arc<dyn Fn() -> PrimaryHealth + Send + Sync>,
-    /// Observes its changes from then on, while it is managed.
-    pub(crate) observe: Box<dyn Fn() -> Option<HealthObserver> + Send + Sync>,
+    member: Member,
+    management: Arc<MysqldManagement>,
+    patience: Duration,
     /// Reports the next action.
-    pub(crate) told: watch::Sender<Option<String>>,
+    told: watch::Sender<Option<String>>,
 }
 
 impl DemotionTask {
+    /// Connects this mysqld to the member's leader: its writes are paused before a switchover, and other members query the cost of its
+    /// promotion. Returns the automatic demotion, to be polled while the member takes part; it sends its next action to `told`. None where
+    /// demotion is disabled.
+    pub(crate) fn of(
+        management: &Arc<MysqldManagement>,
+        told: watch::Sender<Option<String>>,
+    ) -> Option<Self> {
+        let member = management.setup.ring.member.clone();
+        member.set_writer(management.clone());
+        member.set_database(management.clone());
+        Some(Self {
+            member,
+            management: management.clone(),
+            patience: management.setup.settings.demote_after?,
+            told,
+        })
+    }
+
     /// Runs until dropped.
     pub(crate) async fn run(self) {
         let mut demotion = AutomaticDemotion::new(self.patience, SOON_THERE);
@@ -42,7 +58,7 @@ impl DemotionTask {
                 }
                 continue;
             }
-            let mut observer = (self.observe)();
+            let mut observer = self.management.health_observer();
             let mut pause = LOOK;
             match demotion.decide(&self.see(), Instant::now()) {
                 Demotion::Stay => self.tell(None),
@@ -73,7 +89,7 @@ impl DemotionTask {
         DemotionFacts {
             leads,
             paused: primacy.paused,
-            health: leads.map_or(PrimaryHealth::Fit, |_| (self.health)()),
+            health: leads.map_or(PrimaryHealth::Fit, |_| self.management.health()),
         }
     }
 
@@ -102,9 +118,9 @@ impl DemotionTask {
         self.tell(Some(format!(
             "it is transferring the leadership to member {target}: {why}"
         )));
-        let health = Arc::clone(&self.health);
+        let management = Arc::clone(&self.management);
         // A slow server may have started before the quorum has moved.
-        let is_broken = move || health() != PrimaryHealth::Fit;
+        let is_broken = move || management.health() != PrimaryHealth::Fit;
         let unseen = watch::Sender::default();
         match self.member.promote_while(target, unseen, is_broken).await {
             Ok(promoted) => {

@@ -34,7 +34,6 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::automatic_demotion::DemotionTask;
 use super::candidacy::log_hangs;
 use super::startup::{Setup, manages_events};
 use super::tasks::{Child, MysqldTasks, mode_words};
@@ -60,7 +59,7 @@ const NOTE_AGAIN: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 pub(crate) struct MysqldManagement {
-    setup: Setup,
+    pub(super) setup: Setup,
     note: UnmanagedNote,
     /// Serializes changes.
     turn: tokio::sync::Mutex<()>,
@@ -154,26 +153,6 @@ impl MysqldManagement {
         Ok(management)
     }
 
-    /// Connects this mysqld to the member's leader: its writes are paused before a switchover, and other members query the cost of its
-    /// promotion. Returns the automatic demotion, to be polled while the member takes part; it sends its next action to `told`. None where
-    /// demotion is disabled.
-    pub(crate) fn take_part(
-        self: &Arc<Self>,
-        told: watch::Sender<Option<String>>,
-    ) -> Option<DemotionTask> {
-        let member = &self.setup.ring.member;
-        member.set_writer(self.clone());
-        member.set_database(self.clone());
-        let (judged, observed) = (Arc::clone(self), Arc::clone(self));
-        Some(DemotionTask {
-            member: member.clone(),
-            patience: self.setup.settings.demote_after?,
-            health: Arc::new(move || judged.health()),
-            observe: Box::new(move || observed.health_observer()),
-            told,
-        })
-    }
-
     fn start(&self) {
         self.plain.send_replace(Plain::default());
         let tasks = self.setup.start();
@@ -185,7 +164,7 @@ impl MysqldManagement {
     }
 
     /// Whether mysqld can be the primary, and this member's log can take its commits. An unmanaged one cannot.
-    fn health(&self) -> PrimaryHealth {
+    pub(super) fn health(&self) -> PrimaryHealth {
         if self.setup.ring.member.is_full_alone() {
             return PrimaryHealth::full();
         }
@@ -199,7 +178,7 @@ impl MysqldManagement {
     }
 
     /// Waits for changes of its health from now on, while it is managed.
-    fn health_observer(&self) -> Option<HealthObserver> {
+    pub(super) fn health_observer(&self) -> Option<HealthObserver> {
         Some(self.lock().as_ref()?.parts.health.from_now())
     }
 

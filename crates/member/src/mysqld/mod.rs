@@ -13,6 +13,7 @@ mod simulated;
 mod startup;
 mod tasks;
 
+pub(crate) use automatic_demotion::DemotionTask;
 pub use connection::{connect_options, guarded_server};
 pub(crate) use connection::{native_source, requirements, usual_server_id};
 pub use guard_line::{GUARD, GUARDS, GuardCommand, RELOAD};

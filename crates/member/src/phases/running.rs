@@ -18,7 +18,8 @@ use crate::binlog_serving::served_log::{ServedLog, Serving};
 use crate::error::MemberError;
 use crate::log_keeping::{purge_as_configured, scrub};
 use crate::mysqld::{
-    Child, MysqldManagement, Setup, ask_around, event_scheduler, native_source, requirements,
+    Child, DemotionTask, MysqldManagement, Setup, ask_around, event_scheduler, native_source,
+    requirements,
 };
 use crate::other_members::OtherMembers;
 use crate::phases::opened::{Joined, Opened, origin_gtids, record_of};
@@ -61,11 +62,9 @@ impl Running {
     /// # Errors
     /// When the log cannot be closed.
     pub async fn stop(self) -> Result<(), MemberError> {
-        let Base {
-            settings, timers, ..
-        } = &self.base;
         let (member, management) = (&self.ring.member, self.base.state.management());
-        leaving::in_good_order(member, management.as_deref(), settings, timers.lease).await;
+        let (settings, lease) = (&self.base.settings, self.base.timers.lease);
+        leaving::in_good_order(member, management.as_deref(), settings, lease).await;
         self.base.close(Some(self.ring)).await
     }
 
@@ -277,7 +276,7 @@ fn look_after_mysqld(
     };
     let management = MysqldManagement::begin(setup);
     let management = management.map_err(MemberError::data_dir(&config.data_dir))?;
-    if let Some(watching) = management.take_part(told) {
+    if let Some(watching) = DemotionTask::of(&management, told) {
         let watching = watching.run();
         let watching = ring.member.essential("judging the primary", watching);
         base.tasks.spawn(watching);

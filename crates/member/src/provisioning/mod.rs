@@ -13,7 +13,6 @@ pub(crate) use decisions::hold_at_start;
 pub use donor_member::Donor;
 pub(crate) use donor_member::DonorMember;
 
-use std::convert::Infallible;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -148,12 +147,9 @@ impl Provisioner {
                 plan.errant = errant.to_string().replace('\n', "");
                 plan.errant_transactions = u64::try_from(errant.count()).unwrap_or(u64::MAX);
                 let place = log_place(&self.mysqld.connect, BeforeALook::Nothing).await?;
-                plan.needs_force = long_work::on_disk(move || {
-                    let files = files_with(place.as_ref(), &executed, &errant);
-                    Ok::<_, Infallible>(not_all(files).1.map(|why| why.to_string()))
-                })
-                .await
-                .unwrap_or_else(|never| match never {});
+                let lost = move || not_all(files_with(place.as_ref(), &executed, &errant)).1;
+                let lost = long_work::on_disk(lost).await;
+                plan.needs_force = lost.map(|why| why.to_string());
                 match schema_sizes(&self.mysqld.connect).await {
                     Ok(schemas) => {
                         let sized = |(name, bytes)| SchemaSize { name, bytes };
