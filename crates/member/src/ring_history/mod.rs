@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use consensus::{HistoryEntry, HistoryEvent, Named, Term};
+use consensus::{HistoryEntry, HistoryEvent, Term};
 use ring_admin::{Member, Promoted};
 use spilling_bytes::long_work::on_disk;
 use tokio::time::Instant;
@@ -94,9 +94,13 @@ pub(crate) async fn keep_history(state: Arc<MemberState>, member: Member) {
     with_book(&state, "read", |book| {
         let left_open = book.read()?;
         book.open_until(None)?;
-        book.add(&Vec::from_iter(
-            left_open.map(|until| ended_at(&until, book.owner())),
-        ))
+        // The missing entry of a process that ended while clients could write.
+        let ended = left_open.map(|until| {
+            let (member, why) = (book.owner(), "the member's process ended".to_owned());
+            let event = HistoryEvent::WritesStopped { member, why };
+            entry(until.at_ms, until.term, event)
+        });
+        book.add(&Vec::from_iter(ended))
     })
     .await;
     let (mut copied, mut logged) = (None::<Instant>, Vec::new());
@@ -163,14 +167,4 @@ fn entry(at_ms: u64, term: Term, event: HistoryEvent) -> HistoryEntry {
         by: String::new(),
         event,
     }
-}
-
-/// The missing entry of a process that ended while clients could write.
-fn ended_at(until: &OpenUntil, member: Named) -> HistoryEntry {
-    let why = "the member's process ended".to_owned();
-    entry(
-        until.at_ms,
-        until.term,
-        HistoryEvent::WritesStopped { member, why },
-    )
 }

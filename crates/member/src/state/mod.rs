@@ -93,18 +93,17 @@ pub(crate) struct MemberState {
 /// Between two looks at what changes with time alone.
 const LONGEST: Duration = Duration::from_secs(1);
 
-fn from_now<T>(mut told: watch::Receiver<T>) -> watch::Receiver<T> {
-    told.mark_unchanged();
-    told
-}
-
-async fn changed<T>(told: Option<watch::Receiver<T>>) {
-    if let Some(mut told) = told
-        && told.changed().await.is_ok()
-    {
-        return;
+/// Ends with the next change from now on; never, where there is nothing to change.
+fn changed<T>(mut told: Option<watch::Receiver<T>>) -> impl Future<Output = ()> {
+    told.iter_mut().for_each(watch::Receiver::mark_unchanged);
+    async move {
+        if let Some(mut told) = told
+            && told.changed().await.is_ok()
+        {
+            return;
+        }
+        std::future::pending().await
     }
-    std::future::pending().await
 }
 
 impl MemberState {
@@ -156,14 +155,13 @@ impl MemberState {
     /// Waits for the next change of the leadership or of mysqld's write fence, from this call on, and a second at most.
     pub(crate) fn next_change(&self) -> impl Future<Output = ()> + Send + use<> {
         let parts = self.parts();
-        let leadership = parts.map(|parts| from_now(parts.ring.member.leadership()));
+        let leadership = changed(parts.map(|parts| parts.ring.member.leadership()));
         let management = self.management();
-        let fence = management.and_then(|management| management.write_fence());
-        let fence = fence.map(from_now);
+        let fence = changed(management.and_then(|management| management.write_fence()));
         async move {
             tokio::select! {
-                () = changed(leadership) => {}
-                () = changed(fence) => {}
+                () = leadership => {}
+                () = fence => {}
                 () = tokio::time::sleep(LONGEST) => {}
             }
         }
