@@ -115,10 +115,7 @@ impl Credentials {
         let server = settings.binlog_server.as_ref();
         Ok(Self {
             tls: settings.tls.as_ref().map(TlsSettings::load).transpose()?,
-            mysqld: mysqld.map_err(|source| MemberError::PasswordFile {
-                key: "mysql.password_file",
-                source,
-            })?,
+            mysqld: mysqld.map_err(MemberError::password_file("mysql.password_file"))?,
             binlog_server: server.map(BinlogServerCredentials::read).transpose()?,
         })
     }
@@ -144,10 +141,8 @@ impl Credentials {
 impl BinlogServerCredentials {
     fn read(settings: &BinlogServerSettings) -> Result<Self, MemberError> {
         let password = settings.password.read().and_then(not_empty);
-        let password = password.map_err(|source| MemberError::PasswordFile {
-            key: "binlog_server.password_file",
-            source,
-        })?;
+        let unusable = MemberError::password_file("binlog_server.password_file");
+        let password = password.map_err(unusable)?;
         let files = settings.certificate.as_ref();
         let tls = files.map(|(certificate, key)| server_tls(certificate, key));
         let tls = tls.transpose().map_err(MemberError::BinlogServerTls)?;

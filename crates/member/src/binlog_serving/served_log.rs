@@ -135,17 +135,12 @@ impl ServedLog {
         loop {
             let now = self.ring.log.begin();
             if now != begin || Instant::now() >= next {
-                let checked = match &now {
+                let valid = match &now {
                     // The failure is in the status and the member's log.
-                    Some(now) => archive.look(now, BEGIN_CHECK).await.is_ok(),
-                    None => true,
+                    Some(now) if archive.look(now, BEGIN_CHECK).await.is_err() => ARCHIVE_RETRY,
+                    _ => ARCHIVE_CHECK,
                 };
                 begin = now;
-                let valid = if checked {
-                    ARCHIVE_CHECK
-                } else {
-                    ARCHIVE_RETRY
-                };
                 next = Instant::now() + valid;
             }
             archive.tidy();
@@ -243,10 +238,9 @@ impl CommittedFiles for ServedLog {
             LogFile {
                 number,
                 name: file.number.name(),
-                bytes: if number == end.file {
-                    end.offset
-                } else {
-                    file.bytes
+                bytes: match number == end.file {
+                    true => end.offset,
+                    false => file.bytes,
                 },
             }
         });
