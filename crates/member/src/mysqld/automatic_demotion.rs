@@ -115,9 +115,8 @@ impl DemotionTask {
 
     async fn transfer(&self, target: MemberId, why: &str) -> bool {
         tracing::warn!(to = %target, "the leadership is transferred, because this member's mysqld cannot be the primary: {why}");
-        self.tell(Some(format!(
-            "it is transferring the leadership to member {target}: {why}"
-        )));
+        let told = format!("it is transferring the leadership to member {target}: {why}");
+        self.tell(Some(told));
         let management = Arc::clone(&self.management);
         // A slow server may have started before the quorum has moved.
         let is_broken = move || management.health() != PrimaryHealth::Fit;

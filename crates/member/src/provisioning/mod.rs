@@ -182,12 +182,9 @@ impl Provisioner {
                 "check with `witness status` how far it is",
             )
         };
-        let Ok(_only) = self.command.try_lock() else {
-            return Err(already());
-        };
-        let Ok(_alone) = tokio::time::timeout(SOON, self.busy.lock()).await else {
-            return Err(already());
-        };
+        let _only = self.command.try_lock().map_err(|_| already())?;
+        let alone = tokio::time::timeout(SOON, self.busy.lock()).await;
+        let _alone = alone.map_err(|_| already())?;
         let note = ProvisionNote::load(&self.member_dir).map_err(on_disk)?;
         let mut kept = Kept::default();
         let mut donor_name = donor.name().to_owned();
