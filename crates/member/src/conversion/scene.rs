@@ -33,15 +33,11 @@ impl Conversion<'_> {
         let mut answering = Vec::new();
         for (place, said) in &ring.members {
             let said = said.as_ref().map_err(|silence| {
-                Refusal::new(
-                    RefusalKind::NoQuorum,
-                    format!("`{}` does not answer: {}", place.name, silence.what),
-                    format!(
-                        "{}, and do not bootstrap it; then run {} again",
-                        start_advice(&place.name),
-                        self.direction.name()
-                    ),
-                )
+                let (name, command) = (&place.name, self.direction.name());
+                let what = format!("`{name}` does not answer: {}", silence.what);
+                let start = start_advice(name);
+                let advice = format!("{start}, and do not bootstrap it; then run {command} again");
+                Refusal::new(RefusalKind::NoQuorum, what, advice)
             })?;
             if place.id != self.own {
                 rings.extend(said.ring.id.map(|ring| (place.name.clone(), ring)));
@@ -159,14 +155,11 @@ impl Conversion<'_> {
         why: &(dyn Display + Sync),
     ) -> Result<(), Refusal> {
         if Instant::now() >= self.until {
-            return Err(Refusal::new(
-                RefusalKind::Unknown,
-                format!("`{place}` was not ready in time: {why}"),
-                format!(
-                    "fix that, and run {} again: it continues where it stopped",
-                    self.direction.name()
-                ),
-            ));
+            let command = self.direction.name();
+            let what = format!("`{place}` was not ready in time: {why}");
+            let advice =
+                format!("fix that, and run {command} again: it continues where it stopped");
+            return Err(Refusal::new(RefusalKind::Unknown, what, advice));
         }
         tokio::time::sleep(LOOK).await;
         Ok(())
