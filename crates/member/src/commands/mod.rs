@@ -68,10 +68,9 @@ impl Commands {
         };
         let stop = self.stop.clone();
         let carried_out = tokio::spawn(async move {
-            tokio::select! {
-                outcome = work.record(&from, command) => outcome,
-                () = stop.cancelled() => Err(unknown("the member stops")),
-            }
+            let outcome = stop.run_until_cancelled(work.record(&from, command));
+            let outcome = outcome.await;
+            outcome.unwrap_or_else(|| Err(unknown("the member stops")))
         });
         let outcome = carried_out.await;
         outcome.unwrap_or_else(|error| Err(unknown(&error.to_string())))
