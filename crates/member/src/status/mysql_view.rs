@@ -167,8 +167,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::status::MemberView;
     use crate::status::sample::database_leader;
+    use crate::status::{MemberView, WaitingFor};
 
     #[test]
     fn role_and_write_fence_are_texts_and_values_in_json() {
@@ -202,5 +202,26 @@ mod tests {
         let read = read.mysql.unwrap();
         assert_eq!(read.role, RoleState::Unknown);
         assert_eq!(read.write_fence, member.mysql.unwrap().write_fence);
+    }
+
+    #[test]
+    fn what_the_controller_alone_distinguishes_is_not_in_json() {
+        let what = WaitingFor::Answer;
+        let waiting = serde_json::to_value(RoleState::Waiting { what }).unwrap();
+        assert_eq!(
+            waiting,
+            json!({"state": "waiting", "what": "mysqld has to answer"})
+        );
+        let read: RoleState = serde_json::from_value(waiting).unwrap();
+        assert_eq!(read.to_string(), "waiting: mysqld has to answer");
+        let open = WriteFenceState::NotClosed {
+            why: "no quorum".to_owned(),
+            cause: "commits wait".to_owned(),
+            stuck_in: Some(3),
+        };
+        assert_eq!(
+            serde_json::to_value(open).unwrap(),
+            json!({"state": "not_closed", "why": "no quorum", "cause": "commits wait"})
+        );
     }
 }
