@@ -46,15 +46,12 @@ pub fn unusable_files(settings: &Settings) -> Vec<UnusableFile> {
             Err(error) => add("mysql.password_file", &error),
             Ok(options) => {
                 if let Err(error) = options.tls.check() {
-                    let pair = mysql.tls_certificate.as_ref();
+                    let own_key = mysql.tls_certificate.as_ref().map(|(_, key)| key.as_path());
                     let key = match error.file() {
-                        Some(file) if pair.is_some_and(|(_, key)| file == key) => {
-                            "mysql.tls_key_file"
-                        }
-                        Some(file) if mysql.tls_ca_file.as_deref() == Some(file) => {
-                            "mysql.tls_ca_file"
-                        }
-                        _ => "mysql.tls_certificate_file",
+                        None => "mysql.tls_certificate_file",
+                        file if file == own_key => "mysql.tls_key_file",
+                        file if file == mysql.tls_ca_file.as_deref() => "mysql.tls_ca_file",
+                        Some(_) => "mysql.tls_certificate_file",
                     };
                     add(key, &error);
                 }
@@ -118,10 +115,7 @@ impl Credentials {
         let server = settings.binlog_server.as_ref();
         Ok(Self {
             tls: settings.tls.as_ref().map(TlsSettings::load).transpose()?,
-            mysqld: mysqld.map_err(|source| MemberError::PasswordFile {
-                key: "mysql.password_file",
-                source,
-            })?,
+            mysqld: mysqld.map_err(MemberError::password_file("mysql.password_file"))?,
             binlog_server: server.map(BinlogServerCredentials::read).transpose()?,
         })
     }
@@ -146,14 +140,9 @@ impl Credentials {
 
 impl BinlogServerCredentials {
     fn read(settings: &BinlogServerSettings) -> Result<Self, MemberError> {
-        let password = settings.password.read();
-        let password =
-            password
-                .and_then(not_empty)
-                .map_err(|source| MemberError::PasswordFile {
-                    key: "binlog_server.password_file",
-                    source,
-                })?;
+        let password = settings.password.read().and_then(not_empty);
+        let unusable = MemberError::password_file("binlog_server.password_file");
+        let password = password.map_err(unusable)?;
         let files = settings.certificate.as_ref();
         let tls = files.map(|(certificate, key)| server_tls(certificate, key));
         let tls = tls.transpose().map_err(MemberError::BinlogServerTls)?;

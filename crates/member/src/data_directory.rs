@@ -134,12 +134,8 @@ pub(crate) struct IdentityRecord {
     #[serde(default, skip_serializing_if = "LogOrigin::is_empty")]
     pub log_begins_behind: LogOrigin,
     /// True if the directory has had a log. Absent in files of earlier programs, and in directories without a log so far.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub log_begun: bool,
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 /// The part of the file that is checked first.
@@ -374,8 +370,7 @@ impl UnmanagedNote {
     /// # Errors
     /// An error of the operating system.
     pub(crate) fn set_at_the_primary(&self) -> io::Result<()> {
-        let content = [CONTENT, OF_THE_PRIMARY].concat();
-        durable_file::replace(&self.0, &content)
+        durable_file::replace(&self.0, &[CONTENT, OF_THE_PRIMARY].concat())
     }
 
     /// Returns whether it was written by [`Self::set_at_the_primary`].

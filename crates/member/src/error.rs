@@ -114,6 +114,10 @@ impl MemberError {
         Self::Ended { what, why }
     }
 
+    pub(crate) fn password_file(key: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::PasswordFile { key, source }
+    }
+
     pub(crate) fn data_dir(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::DataDir { path, source }

@@ -1,7 +1,7 @@
 //! Files of the member's log: purge, retention and scrub.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::error::Error;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use binlog_store::{
@@ -11,12 +11,11 @@ use consensus::{CallError, NeededBy, PurgeError};
 use mysql_link::ConnectOptions;
 use mysqld_controller::apply::{CompareError, executed_gtids};
 use raft_types::{MemberId, Region};
-use thiserror::Error;
-use tokio::task::{JoinError, spawn_blocking};
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, MissedTickBehavior, sleep};
 
 use crate::protocol::{KeptFile, PurgeReport, PurgeRequest, Refusal, RefusalKind};
-use crate::ring_handle::RingHandle;
+use crate::ring_handle::{RingHandle, now_ms};
 use crate::settings::LogSettings;
 use crate::state::MemberState;
 
@@ -27,36 +26,14 @@ use crate::state::MemberState;
 /// Interval between checks for due files.
 const PURGE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Retention of a member's log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Retention {
-    /// Files are removed this long after they were closed.
-    pub(crate) age: Option<Duration>,
-    /// The oldest files are removed while all files exceed this size.
-    pub(crate) bytes: Option<u64>,
-    /// A member that the leader has not heard from for this long does not block the purge.
-    pub(crate) absent_after: Duration,
-}
-
-impl Retention {
-    pub(crate) fn of(log: &LogSettings) -> Self {
-        Self {
-            age: log.keep_for,
-            bytes: log.keep_bytes,
-            absent_after: log.absent_after,
-        }
-    }
-
-    /// The policies at a moment.
-    fn policies(self, now: SystemTime) -> impl Iterator<Item = PurgePolicy> {
-        let limit = self.age.and_then(|age| now.checked_sub(age));
-        let limit = limit.and_then(seconds_since_epoch);
-        let by_age = limit.zip(seconds_since_epoch(now));
-        let by_age = by_age.map(|(time, now)| PurgePolicy::ClosedBefore { time, now });
-        by_age
-            .into_iter()
-            .chain(self.bytes.map(PurgePolicy::TotalBytes))
-    }
+/// The policies of a member's configuration at a moment.
+fn policies(settings: &LogSettings, now: SystemTime) -> impl Iterator<Item = PurgePolicy> {
+    let limit = settings.keep_for.and_then(|age| now.checked_sub(age));
+    let limit = limit.and_then(seconds_since_epoch);
+    let by_age = limit.zip(seconds_since_epoch(now));
+    let by_age = by_age.map(|(time, now)| PurgePolicy::ClosedBefore { time, now });
+    let by_size = settings.keep_bytes.map(PurgePolicy::TotalBytes);
+    by_age.into_iter().chain(by_size)
 }
 
 /// The time in file form; none if out of range.
@@ -68,7 +45,7 @@ fn seconds_since_epoch(time: SystemTime) -> Option<u32> {
 /// Purges due files while polled. `mysqld` is the member's own; `not_archived` returns the entries kept for its archive.
 pub(crate) async fn purge_as_configured(
     ring: RingHandle,
-    retention: Retention,
+    settings: LogSettings,
     mysqld: Option<ConnectOptions>,
     not_archived: impl Fn() -> Option<NotArchived>,
 ) {
@@ -77,7 +54,7 @@ pub(crate) async fn purge_as_configured(
     let mut reported = None;
     loop {
         ticks.tick().await;
-        let purged = purge_due(&ring, retention, mysqld.as_ref(), not_archived()).await;
+        let purged = purge_due(&ring, &settings, mysqld.as_ref(), not_archived()).await;
         let kept = purged.unwrap_or_else(|error| Some(error.to_string()));
         if kept != reported {
             if let Some(why) = &kept {
@@ -89,7 +66,7 @@ pub(crate) async fn purge_as_configured(
 }
 
 /// Why due files were not purged.
-#[derive(Debug, Error)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum NotPurged {
     /// The needs of the ring are unknown.
     #[error("the leader does not say what the ring still needs of the log: {0}")]
@@ -105,27 +82,26 @@ pub(crate) enum NotPurged {
 /// Purges once; returns why due files stay.
 async fn purge_due(
     ring: &RingHandle,
-    retention: Retention,
+    settings: &LogSettings,
     mysqld: Option<&ConnectOptions>,
     not_archived: Option<NotArchived>,
 ) -> Result<Option<String>, NotPurged> {
     let now = SystemTime::now();
-    let due = farthest(ring, retention, now, &StillNeeded::default());
+    let due = farthest(ring, settings, now, &StillNeeded::default());
     if due.floor.is_none() {
         return Ok(None);
     }
-    let (needed, needed_by) =
-        still_needed(ring, retention.absent_after, mysqld, not_archived).await?;
-    let plan = farthest(ring, retention, now, &needed);
+    let needed = still_needed(ring, settings.absent_after, mysqld, not_archived).await?;
+    let (needed, needed_by) = needed;
+    let plan = farthest(ring, settings, now, &needed);
     if let Some(upto) = plan.floor {
         let purged = ring.member.purge(upto).await;
         purged.map_err(NotPurged::Engine)?;
         let (files, bytes) = (plan.remove.len(), plan.bytes);
         tracing::info!(%upto, files, bytes, "purged the log");
     }
-    Ok(plan
-        .kept
-        .and_then(|(file, limit)| Some(format!("{file} {}", kept_because(limit, needed_by)?))))
+    let because = |(file, limit)| Some(format!("{file} {}", kept_because(limit, needed_by)?));
+    Ok(plan.kept.and_then(because))
 }
 
 /// Entries still needed by ring, mysqld and archive, and what needs them first.
@@ -138,10 +114,7 @@ pub(crate) async fn still_needed(
     let floor = ring.member.purge_floor(absent_after).await;
     let floor = floor.map_err(NotPurged::Ring)?;
     let executed = match mysqld {
-        Some(mysqld) => {
-            let executed = executed_gtids(mysqld).await;
-            Some(executed.map_err(NotPurged::Mysqld)?)
-        }
+        Some(mysqld) => Some(executed_gtids(mysqld).await.map_err(NotPurged::Mysqld)?),
         None => None,
     };
     let needed = StillNeeded {
@@ -155,16 +128,13 @@ pub(crate) async fn still_needed(
 /// The plan of the policy that reaches farthest.
 fn farthest(
     ring: &RingHandle,
-    retention: Retention,
+    settings: &LogSettings,
     now: SystemTime,
     needed: &StillNeeded,
 ) -> PurgePlan {
-    let plans = retention
-        .policies(now)
-        .map(|policy| ring.log.plan_purge(&policy, needed));
-    plans
-        .max_by_key(|plan| (plan.remove.len(), plan.kept.is_some()))
-        .unwrap_or_default()
+    let plans = policies(settings, now).map(|policy| ring.log.plan_purge(&policy, needed));
+    let farthest = plans.max_by_key(|plan| (plan.remove.len(), plan.kept.is_some()));
+    farthest.unwrap_or_default()
 }
 
 /// Why a due file stays; `None` where no removal is expected.
@@ -275,9 +245,8 @@ const PIECE: Duration = Duration::from_secs(10);
 /// Runs while polled. Without a rate it does not read files, but still repairs damaged files found elsewhere.
 pub(crate) async fn scrub(ring: RingHandle, own_region: Region, bytes_per_second: Option<u64>) {
     let reading = async {
-        match bytes_per_second {
-            Some(rate) => read_back(ring.log.clone(), rate).await,
-            None => std::future::pending().await,
+        if let Some(rate) = bytes_per_second {
+            read_back(ring.log.clone(), rate).await;
         }
     };
     tokio::join!(reading, repair_what_is_damaged(&ring, &own_region));
@@ -286,9 +255,7 @@ pub(crate) async fn scrub(ring: RingHandle, own_region: Region, bytes_per_second
 async fn read_back(log: LogHandle, rate: u64) {
     loop {
         let scrubbed = log.clone();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now = now.unwrap_or_default().as_secs();
-        let step = spawn_blocking(move || scrubbed.scrub_step(rate, now)).await;
+        let step = spawn_blocking(move || scrubbed.scrub_step(rate, now_ms() / 1000)).await;
         match step {
             Ok(ScrubStep::Good(_) | ScrubStep::Damaged(_)) => {}
             Ok(ScrubStep::Nothing | ScrubStep::Interrupted) | Err(_) => sleep(SCRUB_INTERVAL).await,
@@ -305,10 +272,8 @@ async fn repair_what_is_damaged(ring: &RingHandle, own_region: &Region) {
         let damaged: Vec<_> = faults.iter().rev().map(|fault| fault.file).collect();
         tried.retain(|file, _| damaged.contains(file));
         for file in damaged {
-            let recently = tried
-                .get(&file)
-                .is_some_and(|at| at.elapsed() < BETWEEN_TRIES);
-            if !recently {
+            let tried_at = tried.get(&file);
+            if tried_at.is_none_or(|at| at.elapsed() >= BETWEEN_TRIES) {
                 repair(ring, own_region, file).await;
                 tried.insert(file, Instant::now());
             }
@@ -338,21 +303,12 @@ async fn repair(ring: &RingHandle, own_region: &Region, file: FileNumber) {
     }
 }
 
-/// Why a file was not replaced by another member's.
-#[derive(Debug, Error)]
-#[error(transparent)]
-enum RepairError {
-    Task(#[from] JoinError),
-    Disk(#[from] io::Error),
-    Call(#[from] CallError),
-}
-
 /// Returns whether the file was replaced by that member's; false where the log no longer has it.
 async fn copy_from(
     ring: &RingHandle,
     from: MemberId,
     file: FileNumber,
-) -> Result<bool, RepairError> {
+) -> Result<bool, Box<dyn Error + Send + Sync>> {
     let log = ring.log.clone();
     let Some(mut repair) = spawn_blocking(move || log.begin_repair(file)).await?? else {
         return Ok(false);
@@ -367,6 +323,7 @@ async fn copy_from(
 
 #[cfg(test)]
 mod tests {
+    use binlog_store::{Durability, VerifyAtStart};
     use raft_types::{OpId, Region};
 
     use super::*;
@@ -374,12 +331,20 @@ mod tests {
     #[test]
     fn policies_follow_the_clock() {
         let now = UNIX_EPOCH + Duration::from_secs(10_000);
-        let both = Retention {
-            age: Some(Duration::from_secs(4_000)),
-            bytes: Some(77),
+        let both = LogSettings {
+            durability: Durability::Fsync,
+            max_file_bytes: 0,
+            cache_bytes: 0,
+            queue_bytes: 0,
+            verify: VerifyAtStart::All,
+            scrub_rate: None,
+            disk_limit_bytes: None,
+            disk_reserve_bytes: 0,
+            keep_for: Some(Duration::from_secs(4_000)),
+            keep_bytes: Some(77),
             absent_after: Duration::ZERO,
         };
-        let policies: Vec<_> = both.policies(now).collect();
+        let found: Vec<_> = policies(&both, now).collect();
         let expected = [
             PurgePolicy::ClosedBefore {
                 time: 6_000,
@@ -387,18 +352,18 @@ mod tests {
             },
             PurgePolicy::TotalBytes(77),
         ];
-        assert_eq!(policies, expected);
-        let forever = Retention {
-            age: None,
-            bytes: None,
+        assert_eq!(found, expected);
+        let forever = LogSettings {
+            keep_for: None,
+            keep_bytes: None,
             ..both
         };
-        assert_eq!(forever.policies(now).count(), 0);
-        let longer_than_time = Retention {
-            age: Some(Duration::from_secs(20_000)),
+        assert_eq!(policies(&forever, now).count(), 0);
+        let longer_than_time = LogSettings {
+            keep_for: Some(Duration::from_secs(20_000)),
             ..forever
         };
-        assert_eq!(longer_than_time.policies(now).count(), 0);
+        assert_eq!(policies(&longer_than_time, now).count(), 0);
     }
 
     #[test]

@@ -1,22 +1,20 @@
 //! Views of the other members, queried over the ring's connections.
 
-use std::collections::BTreeMap;
 use std::iter;
+use std::sync::Arc;
 
 use futures::future::select_ok;
 use raft_types::{MemberId, MemberRecord};
-use transport::{AdminClient, AdminError, TlsMaterial, TransportConfig};
+use transport::{AdminClient, AdminError, TransportConfig};
 
-use crate::settings::Settings;
+use crate::state::MemberState;
 use crate::status::MemberView;
 
 /// Addresses and connections of the other members.
-#[derive(Clone)]
 pub(crate) struct OtherMembers {
-    /// Their addresses in this member's configuration.
-    configured: BTreeMap<MemberId, String>,
-    tls: Option<TlsMaterial>,
-    transport: TransportConfig,
+    /// Has their addresses in this member's configuration.
+    pub(crate) state: Arc<MemberState>,
+    pub(crate) transport: TransportConfig,
 }
 
 /// A member that answered.
@@ -28,19 +26,6 @@ pub(crate) struct Answering {
 }
 
 impl OtherMembers {
-    pub(crate) fn of(
-        settings: &Settings,
-        tls: Option<&TlsMaterial>,
-        transport: TransportConfig,
-    ) -> Self {
-        let members = settings.members.iter();
-        Self {
-            configured: members.map(|one| (one.id, one.address.clone())).collect(),
-            tls: tls.cloned(),
-            transport,
-        }
-    }
-
     /// The view of the member with this number and `record` in the ring: queried at that address, and at the configured one, if different.
     ///
     /// # Errors
@@ -50,7 +35,8 @@ impl OtherMembers {
         id: MemberId,
         record: &MemberRecord,
     ) -> Result<Answering, AdminError> {
-        let configured = self.configured.get(&id);
+        let mut members = self.state.settings.members.iter();
+        let configured = members.find(|one| one.id == id).map(|one| &one.address);
         let configured = configured.filter(|address| **address != record.address);
         let addresses = iter::once(&record.address).chain(configured);
         let asked = addresses.map(|address| Box::pin(self.view_at(address, id, record)));
@@ -63,7 +49,8 @@ impl OtherMembers {
         id: MemberId,
         record: &MemberRecord,
     ) -> Result<Answering, AdminError> {
-        let client = AdminClient::new(address, self.tls.as_ref(), self.transport)?;
+        let tls = self.state.credentials.tls.as_ref();
+        let client = AdminClient::new(address, tls, self.transport)?;
         let answer = client.status().await?;
         let view = serde_json::from_slice(&answer);
         let view = view.map_err(|error| AdminError::Unreadable {

@@ -362,9 +362,8 @@ pub struct HookSettings {
 impl HookSettings {
     /// Returns whether any command is configured.
     pub fn any(&self) -> bool {
-        [&self.on_primary, &self.on_demoted, &self.on_primary_changed]
-            .iter()
-            .any(|command| !command.is_empty())
+        let commands = [&self.on_primary, &self.on_demoted, &self.on_primary_changed];
+        commands.iter().any(|command| !command.is_empty())
     }
 }
 

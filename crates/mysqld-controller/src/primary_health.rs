@@ -257,7 +257,9 @@ fn of_role(state: &RoleState) -> PrimaryHealth {
     match state {
         RoleState::Primary | RoleState::Following => PrimaryHealth::Fit,
         RoleState::CatchingUp { lacks } => PrimaryHealth::Lacks(*lacks),
-        RoleState::Unknown => PrimaryHealth::Unable("nothing is known of mysqld yet".to_owned()),
+        RoleState::Unknown | RoleState::NotApplied | RoleState::Unmanaged => {
+            PrimaryHealth::Unable("nothing is known of mysqld yet".to_owned())
+        }
         RoleState::Waiting { what } => PrimaryHealth::Unable(format!("it waits: {what}")),
         RoleState::Stopped { cause } => PrimaryHealth::Unable(cause.clone()),
         RoleState::Restarting { why } => PrimaryHealth::Unable(format!("it is restarted: {why}")),

@@ -5,6 +5,7 @@ use std::fmt;
 use binlog_format::gtid::GtidSet;
 use mysqld_server::sessions::lock_holders::HeldUp;
 use raft_types::{MemberId, Term};
+use serde::{Deserialize, Serialize, Serializer};
 use tokio::time::Instant;
 
 /// Whether the server may become the primary.
@@ -39,10 +40,9 @@ impl Readiness {
 }
 
 /// The current role of a mysqld in its ring.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
 pub enum RoleState {
-    /// Unknown: mysqld was not observed yet, or there is no leader.
-    Unknown,
     /// It is the primary of this member's leadership, or about to be opened.
     Primary,
     /// It follows the ring: the log is being applied to it.
@@ -50,6 +50,7 @@ pub enum RoleState {
     /// This member leads, and its mysqld does not have the whole log yet.
     CatchingUp {
         /// How many transactions it lacks.
+        #[serde(rename = "behind")]
         lacks: u64,
     },
     /// It should follow, and waits.
@@ -67,10 +68,42 @@ pub enum RoleState {
         /// Why it was killed, as a message.
         why: String,
     },
+    /// The ring's log is never applied to it; not a state of the controller.
+    NotApplied,
+    /// The member does not manage it; not a state of the controller.
+    Unmanaged,
+    /// mysqld was not observed yet, there is no leader, or a role of a later version.
+    #[default]
+    #[serde(other)]
+    Unknown,
 }
 
-/// What a mysqld that should follow waits for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+const UNMANAGED: &str = "unmanaged: `witness enable-raft` lets the member manage it";
+
+impl fmt::Display for RoleState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Primary => f.write_str("primary"),
+            Self::Following => f.write_str("following"),
+            Self::CatchingUp { lacks } => {
+                write!(
+                    f,
+                    "catching up: {lacks} transactions behind, then the primary"
+                )
+            }
+            Self::Waiting { what } => write!(f, "waiting: {what}"),
+            Self::Stopped { cause } => write!(f, "stopped: {cause}"),
+            Self::Restarting { why } => write!(f, "restarting: {why}"),
+            Self::NotApplied => f.write_str("nothing is applied to it"),
+            Self::Unmanaged => f.write_str(UNMANAGED),
+            Self::Unknown => f.write_str("unknown"),
+        }
+    }
+}
+
+/// What a mysqld that should follow waits for. In JSON it is its message, which is read as a step.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(from = "String")]
 pub enum WaitingFor {
     /// The ring's report of its committed transactions.
     Ring,
@@ -90,6 +123,18 @@ impl fmt::Display for WaitingFor {
             Self::Writers => "clients can still write",
             Self::Step(what) => what,
         })
+    }
+}
+
+impl Serialize for WaitingFor {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl From<String> for WaitingFor {
+    fn from(what: String) -> Self {
+        Self::Step(what)
     }
 }
 
@@ -153,7 +198,8 @@ impl RoleStatus {
 }
 
 /// Whether clients may write, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
 pub enum WriteFenceState {
     /// They may.
     Open,
@@ -169,6 +215,7 @@ pub enum WriteFenceState {
         /// Why that has not succeeded, and what to do.
         cause: String,
         /// The start of mysqld in which closing waited for commits; `None` where it failed for another reason.
+        #[serde(skip)]
         stuck_in: Option<u64>,
     },
     /// They are about to be allowed. They may be already.
@@ -178,8 +225,28 @@ pub enum WriteFenceState {
         /// Why not, and what to do.
         cause: String,
     },
-    /// The server cannot be observed.
+    /// The member does not manage it; not a state of the controller.
+    Unmanaged,
+    /// The server cannot be observed, or a state of a later version.
+    #[default]
+    #[serde(other)]
     Unknown,
+}
+
+impl fmt::Display for WriteFenceState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open => f.write_str("open"),
+            Self::Closed { why } => write!(f, "closed: {why}"),
+            Self::NotClosed { why, cause, .. } => {
+                write!(f, "should be closed ({why}), but could not be: {cause}")
+            }
+            Self::Opening => f.write_str("being opened"),
+            Self::NotOpened { cause } => write!(f, "could not be opened: {cause}"),
+            Self::Unmanaged => f.write_str(UNMANAGED),
+            Self::Unknown => f.write_str("unknown"),
+        }
+    }
 }
 
 /// The state and its age.

@@ -14,9 +14,10 @@ use ring_admin::{Identity, IdentityBook};
 use spilling_bytes::SpillFolder;
 use tokio::sync::{mpsc, watch};
 
+use super::automatic_demotion::DemotionTask;
 use super::connection::requirements;
 use super::management::MysqldManagement;
-use super::startup::Given;
+use super::startup::{Setup, event_scheduler};
 use crate::commands::OrderedMysqld;
 use crate::data_directory::UnmanagedNote;
 use crate::leaving;
@@ -64,12 +65,17 @@ impl MysqldBeside {
         ring: RingHandle,
     ) -> io::Result<Self> {
         let (member, incarnation) = reached.member;
-        let requirements = requirements(settings, member, incarnation);
         let no_others = OtherMysqlds {
             asked: true,
             ..OtherMysqlds::default()
         };
-        let given = Given {
+        let setup = Setup {
+            config: config.clone(),
+            settings: settings.clone(),
+            requirements: requirements(settings, member, incarnation),
+            events: event_scheduler(config, settings, &reached.connect)?,
+            connect: reached.connect,
+            ring: ring.clone(),
             native: reached.native,
             origin: reached.origin,
             guard: None,
@@ -79,16 +85,9 @@ impl MysqldBeside {
             owner: Some(reached.owner),
             others: watch::Sender::new(no_others).subscribe(),
         };
-        let management = MysqldManagement::begin(
-            config,
-            settings,
-            reached.connect,
-            requirements,
-            given,
-            ring.clone(),
-        )?;
+        let management = MysqldManagement::begin(setup)?;
         let (told, _) = watch::channel(None);
-        if let Some(watching) = management.take_part(told) {
+        if let Some(watching) = DemotionTask::of(&management, told) {
             tokio::spawn(watching.run());
         }
         Ok(Self {

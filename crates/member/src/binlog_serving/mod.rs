@@ -28,8 +28,26 @@ pub(crate) fn prepare(
     listener: TcpListener,
     ring: &RingHandle,
 ) -> Result<Option<(BinlogServer, Arc<ServedLog>)>, MemberError> {
-    let Some(options) = options(state) else {
+    let (settings, credentials) = (
+        &state.settings.binlog_server,
+        &state.credentials.binlog_server,
+    );
+    let (Some(settings), Some(credentials)) = (settings, credentials) else {
         return Ok(None);
+    };
+    let own = &state.settings.own;
+    // A member's incarnation is unique, and no mysqld has it as its UUID.
+    let identity = ServerIdentity {
+        server_id: usual_server_id(own.id),
+        server_uuid: state.book.identity().incarnation.0,
+        name: own.name.clone(),
+    };
+    let options = ServerOptions {
+        tls: credentials.tls.clone(),
+        require_tls: settings.require_tls,
+        max_connections: settings.max_connections,
+        queue_bytes: settings.queue_bytes,
+        ..ServerOptions::new(credentials.account.clone(), identity)
     };
     let log = Arc::new(ServedLog::new(&state.settings, ring.clone()));
     let orders = Arc::new(Orders {
@@ -41,25 +59,6 @@ pub(crate) fn prepare(
     Ok(Some((server, log)))
 }
 
-fn options(state: &MemberState) -> Option<ServerOptions> {
-    let settings = state.settings.binlog_server.as_ref()?;
-    let credentials = state.credentials.binlog_server.as_ref()?;
-    let own = &state.settings.own;
-    // A member's incarnation is unique, and no mysqld has it as its UUID.
-    let identity = ServerIdentity {
-        server_id: usual_server_id(own.id),
-        server_uuid: state.book.identity().incarnation.0,
-        name: own.name.clone(),
-    };
-    Some(ServerOptions {
-        tls: credentials.tls.clone(),
-        require_tls: settings.require_tls,
-        max_connections: settings.max_connections,
-        queue_bytes: settings.queue_bytes,
-        ..ServerOptions::new(credentials.account.clone(), identity)
-    })
-}
-
 /// The two file statements available to the binlog server's clients. They are recorded like any operator's.
 struct Orders {
     ring: RingHandle,
@@ -69,12 +68,8 @@ struct Orders {
 impl Orders {
     /// Names the leader, for statements that only it can execute.
     fn leader(&self) -> String {
-        let status = self.ring.member.status();
-        match status
-            .ring_view
-            .leader
-            .and_then(|leader| status.ring_view.member(leader))
-        {
+        let view = self.ring.member.status().ring_view;
+        match view.leader.and_then(|leader| view.member(leader)) {
             Some(leader) => format!(
                 "`{}` leads: send it to the binlog server there",
                 leader.record.name

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use archive::encryption::Identities;
-use archive::serving::{ArchivedFile, CacheOptions, ServedArchive, ServingError, ServingFigures};
+use archive::serving::{ArchivedFile, CacheOptions, ServedArchive, ServingError};
 use archive::storage::{Storage, StorageSettings};
 use async_trait::async_trait;
 use binlog_format::event::EventRef;
@@ -135,17 +135,12 @@ impl ServedLog {
         loop {
             let now = self.ring.log.begin();
             if now != begin || Instant::now() >= next {
-                let checked = match &now {
+                let valid = match &now {
                     // The failure is in the status and the member's log.
-                    Some(now) => archive.look(now, BEGIN_CHECK).await.is_ok(),
-                    None => true,
+                    Some(now) if archive.look(now, BEGIN_CHECK).await.is_err() => ARCHIVE_RETRY,
+                    _ => ARCHIVE_CHECK,
                 };
                 begin = now;
-                let valid = if checked {
-                    ARCHIVE_CHECK
-                } else {
-                    ARCHIVE_RETRY
-                };
                 next = Instant::now() + valid;
             }
             archive.tidy();
@@ -156,20 +151,13 @@ impl ServedLog {
     /// Adds the serving counters to a view of the archive.
     pub(crate) fn tell(&self, view: &mut ArchiveView) {
         let Some(archive) = &self.older else { return };
-        let ServingFigures {
-            files_total,
-            bytes_total,
-            failures_total,
-            error,
-            disk_bytes,
-            first,
-        } = archive.figures(self.ring.log.begin().as_ref());
-        view.served_files_total = files_total;
-        view.served_bytes_total = bytes_total;
-        view.serve_failures_total = failures_total;
-        view.serve_error = error;
-        view.serve_disk_bytes = disk_bytes;
-        view.serves_from = first.map(|file| file.name());
+        let figures = archive.figures(self.ring.log.begin().as_ref());
+        view.served_files_total = figures.files_total;
+        view.served_bytes_total = figures.bytes_total;
+        view.serve_failures_total = figures.failures_total;
+        view.serve_error = figures.error;
+        view.serve_disk_bytes = figures.disk_bytes;
+        view.serves_from = figures.first.map(|file| file.name());
     }
 
     fn begin(&self) -> Result<LogBegin, ReadError> {
@@ -250,10 +238,9 @@ impl CommittedFiles for ServedLog {
             LogFile {
                 number,
                 name: file.number.name(),
-                bytes: if number == end.file {
-                    end.offset
-                } else {
-                    file.bytes
+                bytes: match number == end.file {
+                    true => end.offset,
+                    false => file.bytes,
                 },
             }
         });

@@ -68,10 +68,9 @@ impl Commands {
         };
         let stop = self.stop.clone();
         let carried_out = tokio::spawn(async move {
-            tokio::select! {
-                outcome = work.record(&from, command) => outcome,
-                () = stop.cancelled() => Err(unknown("the member stops")),
-            }
+            let outcome = stop.run_until_cancelled(work.record(&from, command));
+            let outcome = outcome.await;
+            outcome.unwrap_or_else(|| Err(unknown("the member stops")))
         });
         let outcome = carried_out.await;
         outcome.unwrap_or_else(|error| Err(unknown(&error.to_string())))
@@ -83,14 +82,6 @@ impl Commands {
             events,
         }
     }
-}
-
-fn may_be_added(member: &Member, id: MemberId, record: &MemberRecord) -> Result<(), Refusal> {
-    let status = member.status();
-    if !status.ring_view.leads {
-        return Err(Refusal::not_leader(status.ring_view.leader));
-    }
-    Ok(member.check_new_member(id, record)?)
 }
 
 fn unknown(why: &str) -> Refusal {
@@ -113,10 +104,8 @@ impl CommandSource for Commands {
         let work = self.work(CommandProgress(events));
         let stop = self.stop.clone();
         tokio::spawn(async move {
-            tokio::select! {
-                () = work.answer(&caller, json) => {}
-                () = stop.cancelled() => {}
-            }
+            let answering = work.answer(&caller, json);
+            stop.run_until_cancelled(answering).await;
         });
         receiver
     }
@@ -164,9 +153,11 @@ struct Work {
 impl Work {
     async fn answer(&self, caller: &CommandCaller, json: Bytes) {
         let outcome = match serde_json::from_slice::<Order>(&json) {
-            Ok(Order { command, by }) => {
+            Ok(Order { mut command, by }) => {
                 let from = Origin::of(caller, by);
-                let command = command.attributed_to(&from.by);
+                if let OperatorCommand::Pause { request } = &mut command {
+                    request.by = from.by.clone();
+                }
                 self.record(&from, command).await
             }
             Err(error) => Err(Refusal::refused(
@@ -261,8 +252,7 @@ impl Work {
             }
             OperatorCommand::History => CommandResult::History(whole_history(state, &member()?)),
             OperatorCommand::AcknowledgeExposure => {
-                let noted = acknowledge_exposure(state, &member()?, by).await;
-                noted.map_err(|error| not_written(&error))?;
+                acknowledge_exposure(state, &member()?, by).await?;
                 CommandResult::ExposureAcknowledged
             }
             OperatorCommand::Evidence => {
@@ -315,11 +305,8 @@ impl Work {
         let outcome = loop {
             tokio::select! {
                 outcome = &mut promoting => break outcome,
-                changed = seen.changed() => {
+                Ok(()) = seen.changed() => {
                     told.tell(&seen.borrow_and_update().clone(), &self.events);
-                    if changed.is_err() {
-                        break promoting.await;
-                    }
                 }
             }
         };
@@ -339,21 +326,13 @@ impl Work {
         if member.leadership_now().leading_term().is_none() {
             return Err(Refusal::not_leader(member.status().ring_view.leader));
         }
-        match force {
-            true => Ok(()),
-            false => self.fit_to_be_promoted(member, to).await,
-        }
-    }
-
-    /// Queries whether the target's mysqld could be the primary. The promotion itself reports a target that does not answer, and any other
-    /// obstacle.
-    async fn fit_to_be_promoted(&self, member: &Member, to: MemberId) -> Result<(), Refusal> {
         // While failover is paused, a caretaker leader can be made the primary itself. Any other leader is already, and the promotion
         // reports it.
         let pause = self.member.state.view().pause;
-        if to == member.id() && pause.is_none_or(|pause| pause.primary == to) {
+        if force || to == member.id() && pause.is_none_or(|pause| pause.primary == to) {
             return Ok(());
         }
+        // The promotion itself reports a target that does not answer, and any other obstacle.
         let said = member.database_state(to).await;
         let Some(why) = said.and_then(|state| state.unfit) else {
             return Ok(());
@@ -390,10 +369,7 @@ impl Work {
             }
             OperatorCommand::AddMember { member: id, record } => {
                 let member = self.ring()?.member;
-                may_be_added(&member, id, &record)?;
-                if let Some(speaks) = self.formats_of(&record).await {
-                    member.check_new_member_speaks(speaks)?;
-                }
+                self.checked_newcomer(&member, id, &record).await?;
             }
             OperatorCommand::RemoveMember { member: id } => {
                 self.ring()?.member.check_removal(id)?;
@@ -461,8 +437,10 @@ impl Work {
             member.and_then(|member| Some((member.named(member.id())?, member.named(donor)?)));
         let state = &self.member.state;
         let own = state.view().mysql;
-        let tls = state.credentials.tls.as_ref();
-        let members = OtherMembers::of(&state.settings, tls, self.member.transport);
+        let members = OtherMembers {
+            state: state.clone(),
+            transport: self.member.transport,
+        };
         let donor = DonorMember::find(others.get(&donor), donor, own.as_ref(), &members).await?;
         if dry_run {
             return Ok(CommandResult::ProvisionPlan(
@@ -476,10 +454,25 @@ impl Work {
         Ok(CommandResult::Provisioned(provisioned))
     }
 
-    /// Queries the formats of a newcomer's program. If it does not answer, giving it the ring fails as well, with the reason.
-    async fn formats_of(&self, record: &MemberRecord) -> Option<FormatRange> {
-        let introduction = self.client_of(record).ok()?.identify().await;
-        Some(introduction.ok()?.speaks)
+    /// Whether a newcomer may be added, and the formats of its program. If it does not answer, giving it the ring fails as well, with the
+    /// reason.
+    async fn checked_newcomer(
+        &self,
+        member: &Member,
+        id: MemberId,
+        record: &MemberRecord,
+    ) -> Result<Option<FormatRange>, Refusal> {
+        let ring_view = member.status().ring_view;
+        if !ring_view.leads {
+            return Err(Refusal::not_leader(ring_view.leader));
+        }
+        member.check_new_member(id, record)?;
+        let identified = async { self.client_of(record)?.identify().await };
+        let speaks = identified.await.ok().map(|newcomer| newcomer.speaks);
+        if let Some(speaks) = speaks {
+            member.check_new_member_speaks(speaks)?;
+        }
+        Ok(speaks)
     }
 
     /// A client for a newcomer.
@@ -496,11 +489,7 @@ impl Work {
         record: MemberRecord,
         by: &str,
     ) -> Result<OpId, Refusal> {
-        may_be_added(member, id, &record)?;
-        let speaks = self.formats_of(&record).await;
-        if let Some(speaks) = speaks {
-            member.check_new_member_speaks(speaks)?;
-        }
+        let speaks = self.checked_newcomer(member, id, &record).await?;
         let party = Party {
             member: id,
             incarnation: record.incarnation,
@@ -517,12 +506,6 @@ impl Work {
         let adding = member.add_member(id, record, speaks, by);
         Ok(self.events.phase("add", adding).await?)
     }
-}
-
-fn not_written(error: &std::io::Error) -> Refusal {
-    let what = format!("the history cannot be written: {error}");
-    let advice = "check the disk of the data directory";
-    Refusal::failed(what, advice)
 }
 
 /// Phases of a promotion reported so far.

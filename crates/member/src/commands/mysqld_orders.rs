@@ -46,7 +46,8 @@ pub(crate) async fn bootstrap(
                 origin: LogOrigin::after(origin),
                 answer,
             };
-            bootstrap = member_state.order_bootstrap(order).then_some(answered);
+            let ordered = member_state.bootstrap_orders.try_send(order);
+            bootstrap = ordered.is_ok().then_some(answered);
         }
         if let Some(answered) = &mut bootstrap
             && let Ok(Err(refusal)) = answered.try_recv()
@@ -100,22 +101,19 @@ impl<'a> OrderedMysqld<'a> {
     /// # Errors
     /// The refusal, with what to do.
     pub(crate) async fn carry_out(&self, order: &MysqldOrder) -> Result<MysqldAnswer, Refusal> {
+        let connect = &self.connect;
         match order {
             MysqldOrder::Look => return self.answer(true).await,
             MysqldOrder::StayUnmanaged => self.stay_unmanaged()?,
-            MysqldOrder::Prepare => {
-                done(steps::prepare(&self.connect, &self.requirements()).await)?;
-            }
-            MysqldOrder::StopAcknowledging => {
-                done(steps::stop_acknowledging(&self.connect).await)?;
-            }
+            MysqldOrder::Prepare => done(steps::prepare(connect, &self.requirements()).await)?,
+            MysqldOrder::StopAcknowledging => done(steps::stop_acknowledging(connect).await)?,
             MysqldOrder::StopWaiting => {
                 self.left_alone("commits wait for the ring, and would be let through")?;
-                done(steps::stop_waiting(&self.connect, &self.requirements()).await)?;
+                done(steps::stop_waiting(connect, &self.requirements()).await)?;
             }
             MysqldOrder::LeaveSource => {
                 self.left_alone("the member manages it")?;
-                done(steps::leave_source(&self.connect).await)?;
+                done(steps::leave_source(connect).await)?;
             }
             MysqldOrder::Manage => done(self.management()?.manage().await)?,
             MysqldOrder::TakeOver => done(self.management()?.take_over().await)?,
@@ -125,8 +123,8 @@ impl<'a> OrderedMysqld<'a> {
                 self.left_alone("the member manages it")?;
                 let source = self.source(from)?;
                 // It may have been restarted since its release, with the settings of its option file.
-                done(steps::wait_for_nobody(&self.connect).await)?;
-                done(steps::follow_source(&self.connect, &source).await)?;
+                done(steps::wait_for_nobody(connect).await)?;
+                done(steps::follow_source(connect, &source).await)?;
             }
         }
         self.answer(false).await

@@ -85,13 +85,8 @@ impl<'a> Course<'a> {
         &mut self,
         mut told: impl FnMut(&Step, f64) + Send,
     ) -> Result<Option<f64>, Refusal> {
-        let Conversion {
-            direction,
-            data_dir,
-            connect,
-            ..
-        } = self.conversion;
-        let lock = OneAtATime::take(data_dir, connect).await?;
+        let (direction, conversion) = (self.conversion.direction, self.conversion);
+        let lock = OneAtATime::take(&conversion.data_dir, &conversion.connect).await?;
         let to_do = self.steps.iter().filter(|planned| !planned.done);
         let to_do: Vec<Step> = to_do.map(|planned| planned.step.clone()).collect();
         for step in to_do {
@@ -326,17 +321,12 @@ struct Seen {
 
 impl Seen {
     fn look(&mut self, closed: bool, now: Instant) {
-        if !closed {
-            if self.closed_at.is_some() && !self.was_open {
-                self.opened_at = Some(now);
-            }
-            self.was_open = true;
-        } else {
-            if self.was_open && self.closed_at.is_none() {
-                self.closed_at = Some(now);
-            }
-            self.was_open = false;
+        if self.was_open && closed {
+            self.closed_at.get_or_insert(now);
+        } else if !self.was_open && !closed && self.closed_at.is_some() {
+            self.opened_at = Some(now);
         }
+        self.was_open = !closed;
     }
 
     fn pause(&self) -> Option<Duration> {

@@ -122,11 +122,8 @@ fn not_the_primary(scene: &Scene, look: &ServerLook) -> Vec<Obstacle> {
         return found;
     }
     for server in scene.replicas() {
-        let more = server
-            .seen
-            .look
-            .as_ref()
-            .and_then(|seen| seen.executed().ok());
+        let seen = server.seen.look.as_ref();
+        let more = seen.and_then(|seen| seen.executed().ok());
         let more = more.unwrap_or_default().difference(&executed);
         if !more.is_empty() {
             let words = format!("it has {more}, which the closed mysqld of {primary} lacks");

@@ -118,17 +118,15 @@ fn of_servers(scene: &Scene) -> Vec<Obstacle> {
         ));
     }
     let origin = scene.origin();
-    if origin
-        .as_ref()
-        .is_some_and(|origin| !executed.contains_set(origin))
-    {
+    let origin = origin.as_ref();
+    if origin.is_some_and(|origin| !executed.contains_set(origin)) {
         found.push(primary.obstacle(
             "the ring's log starts after transactions that this primary does not have",
             "this is not the primary that the ring was created from; begin with empty data directories",
         ));
     }
     for server in scene.others.iter().filter(|server| !server.seen.managed) {
-        found.extend(of_replica(server, look, &written, origin.as_ref()));
+        found.extend(of_replica(server, look, &written, origin));
     }
     for server in &scene.stock {
         match server.look(START_IT) {
@@ -217,13 +215,13 @@ fn of_replica(
         && server.seen.unmanaged
         && origin.is_some_and(|origin| own.contains_set(origin));
     if !between && !look.follows(primary.uuid) {
+        let mut words = "its mysqld does not replicate from the primary".to_owned();
         let error = look.replication_errors();
-        let found_so = match error.is_empty() {
-            true => "its mysqld does not replicate from the primary".to_owned(),
-            false => format!("its mysqld does not replicate from the primary: {error}"),
-        };
+        if !error.is_empty() {
+            words = format!("{words}: {error}");
+        }
         found.push(server.obstacle(
-            found_so,
+            words,
             "make it a running replica of the primary by auto-position (from a backup or a clone of it)",
         ));
     }

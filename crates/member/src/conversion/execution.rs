@@ -2,13 +2,13 @@
 
 use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError, Secret, TlsMode};
+use mysqld_server::SourceTls;
 use mysqld_server::conversion::{ReplicatesFrom, ServerLook, steps};
-use mysqld_server::{ReplicationSource, SourceTls};
 use raft_types::host_and_port;
 
 use crate::conversion::course::{Course, WritePause};
 use crate::conversion::plan::{Obstacle, Server, Step};
-use crate::conversion::scene::{executed, follows};
+use crate::conversion::scene::follows;
 use crate::conversion::{MemberPlace, failed};
 use crate::protocol::{MysqldAnswer, MysqldOrder, Refusal, ReplicateFrom};
 use crate::status::{Question, answer};
@@ -81,7 +81,9 @@ impl Course<'_> {
     }
 
     async fn executed(&self, name: &str) -> Result<GtidSet, Refusal> {
-        executed(name, &self.look(name).await?)
+        let executed = self.look(name).await?.executed();
+        executed
+            .map_err(|error| failed(format!("gtid_executed of `{name}` cannot be read: {error}")))
     }
 
     /// Waits until a server has all of these transactions.
@@ -218,15 +220,9 @@ impl Course<'_> {
                 "the password of [binlog_server] cannot be read: {error}"
             ))
         })?;
-        let source = ReplicationSource {
-            host: host.clone(),
-            port: *port,
-            user: server.user.clone(),
-            password: Secret::new(password),
-            tls: stock.source_tls(server.certificate.is_some())?,
-        };
-        let followed = steps::follow_source(&stock.connect, &source).await;
-        followed.map_err(failed)?;
+        let login = (server.user.clone(), Secret::new(password));
+        let offers_tls = server.certificate.is_some();
+        stock.follow(host, *port, login, offers_tls).await?;
         let running = |channel: &ReplicatesFrom| channel.receives && channel.applies;
         let wanted = |look: &ServerLook| look.replicates_from.iter().any(running);
         self.until_replicating(address, wanted).await
@@ -306,17 +302,8 @@ impl Course<'_> {
             None => self.order(name, MysqldOrder::Replicate(from)).await?,
             Some(stock) => {
                 let login = self.conversion.account.login.clone();
-                let (user, password) =
-                    login.ok_or_else(|| failed("no replication account is named"))?;
-                let source = ReplicationSource {
-                    host: from.host,
-                    port: from.port,
-                    user,
-                    password,
-                    tls: stock.source_tls(from.tls)?,
-                };
-                let followed = steps::follow_source(&stock.connect, &source).await;
-                followed.map_err(failed)?;
+                let login = login.ok_or_else(|| failed("no replication account is named"))?;
+                stock.follow(&from.host, from.port, login, from.tls).await?;
             }
         }
         let primary = self.scene.primary.seen.look.as_ref();

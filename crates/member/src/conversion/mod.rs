@@ -26,7 +26,7 @@ use tokio::time::Instant;
 pub use crate::conversion::course::{Course, JournalEntries, JournalEntry};
 pub use crate::conversion::plan::{Obstacle, Planned, Step};
 pub use crate::conversion::scene::{ConversionMembers, MemberPlace, RingSeen};
-use crate::protocol::{Refusal, source_tls};
+use crate::protocol::Refusal;
 use crate::settings::BinlogServerSettings;
 
 /// The conversion's direction.
@@ -97,17 +97,6 @@ pub struct StockReplica {
     pub connect: ConnectOptions,
     /// PEM file on its host with the CA of its source's certificate.
     pub ca_file: Option<PathBuf>,
-}
-
-impl StockReplica {
-    /// How it verifies a source with or without TLS.
-    fn source_tls(&self, offered: bool) -> Result<SourceTls, Refusal> {
-        let verify = self.ca_file.clone().map(|ca_file| SourceTls::Verified {
-            ca_file,
-            identity: true,
-        });
-        source_tls(verify, offered)
-    }
 }
 
 /// Address and login of the primary for the replicas.

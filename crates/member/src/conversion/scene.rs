@@ -3,17 +3,18 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use binlog_format::gtid::GtidSet;
 use futures::future::BoxFuture;
-use mysqld_server::conversion::{ServerLook, look};
+use mysql_link::Secret;
+use mysqld_server::conversion::{ServerLook, look, steps};
 use mysqld_server::settings::Requirements;
+use mysqld_server::{ReplicationSource, SourceTls};
 use raft_types::{MemberId, MemberKind};
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::conversion::plan::{Scene, Server};
 use crate::conversion::{Conversion, StockReplica, failed};
-use crate::protocol::{MysqldAnswer, MysqldOrder, Refusal, RefusalKind};
+use crate::protocol::{MysqldAnswer, MysqldOrder, Refusal, RefusalKind, source_tls};
 use crate::status::{Answer, MemberView, NotReady, start_advice};
 
 /// Interval between checks.
@@ -29,38 +30,30 @@ impl Conversion<'_> {
     pub(super) async fn scene(&self) -> Result<(Scene, Vec<MemberPlace>), Refusal> {
         let ring = self.members.ring().await;
         let mut rings = Vec::new();
-        let mut places = Vec::new();
+        let mut answering = Vec::new();
         for (place, said) in &ring.members {
             let said = said.as_ref().map_err(|silence| {
-                Refusal::new(
-                    RefusalKind::NoQuorum,
-                    format!("`{}` does not answer: {}", place.name, silence.what),
-                    format!(
-                        "{}, and do not bootstrap it; then run {} again",
-                        start_advice(&place.name),
-                        self.direction.name()
-                    ),
-                )
+                let (name, command) = (&place.name, self.direction.name());
+                let what = format!("`{name}` does not answer: {}", silence.what);
+                let start = start_advice(name);
+                let advice = format!("{start}, and do not bootstrap it; then run {command} again");
+                Refusal::new(RefusalKind::NoQuorum, what, advice)
             })?;
             if place.id != self.own {
                 rings.extend(said.ring.id.map(|ring| (place.name.clone(), ring)));
             }
-            places.push(place.clone());
+            answering.push((place.clone(), follows(said).is_ok()));
         }
         // By number, in the plan's order, whatever the configuration's order.
-        places.sort_by_key(|place| place.id);
-        let follows = |place: &MemberPlace| {
-            let mut members = ring.members.iter().filter(|(seen, _)| seen.id == place.id);
-            members.any(|(_, said)| said.as_ref().is_ok_and(|said| follows(said).is_ok()))
-        };
+        answering.sort_by_key(|(place, _)| place.id);
         let mut others = Vec::new();
-        for place in &places {
+        for (place, follows) in &answering {
             if place.kind == MemberKind::Database && place.id != self.own {
                 let seen = self.order(place, MysqldOrder::Look).await;
                 others.push(Server {
                     name: place.name.clone(),
                     seen: seen.unwrap_or_else(|failure| not_seen(failure.what)),
-                    follows: follows(place),
+                    follows: *follows,
                 });
             }
         }
@@ -79,15 +72,15 @@ impl Conversion<'_> {
                 follows: false,
             });
         }
-        let own = places.iter().find(|place| place.id == self.own);
-        let own = own.ok_or_else(|| {
+        let own = answering.iter().find(|(place, _)| place.id == self.own);
+        let (own, follows) = own.ok_or_else(|| {
             failed("the member of this configuration is not in its own list of members")
         })?;
         let scene = Scene {
             primary: Server {
                 name: self.name.clone(),
                 seen: self.order(own, MysqldOrder::Look).await?,
-                follows: follows(own),
+                follows: *follows,
             },
             others,
             stock,
@@ -95,7 +88,10 @@ impl Conversion<'_> {
             rings,
             binlog_server: self.binlog_server.clone().map(|(address, _)| address),
         };
-        Ok((scene, places))
+        Ok((
+            scene,
+            answering.into_iter().map(|(place, _)| place).collect(),
+        ))
     }
 
     /// Sends an order to a member.
@@ -159,14 +155,11 @@ impl Conversion<'_> {
         why: &(dyn Display + Sync),
     ) -> Result<(), Refusal> {
         if Instant::now() >= self.until {
-            return Err(Refusal::new(
-                RefusalKind::Unknown,
-                format!("`{place}` was not ready in time: {why}"),
-                format!(
-                    "fix that, and run {} again: it continues where it stopped",
-                    self.direction.name()
-                ),
-            ));
+            let command = self.direction.name();
+            let what = format!("`{place}` was not ready in time: {why}");
+            let advice =
+                format!("fix that, and run {command} again: it continues where it stopped");
+            return Err(Refusal::new(RefusalKind::Unknown, what, advice));
         }
         tokio::time::sleep(LOOK).await;
         Ok(())
@@ -196,15 +189,32 @@ impl StockReplica {
         let seen = look(&self.connect, &requirements).await;
         seen.map_err(failed)
     }
-}
 
-/// The executed transactions of a server.
-///
-/// # Errors
-/// When they cannot be read.
-pub(super) fn executed(name: &str, look: &ServerLook) -> Result<GtidSet, Refusal> {
-    look.executed()
-        .map_err(|error| failed(format!("gtid_executed of `{name}` cannot be read: {error}")))
+    /// Makes it replicate from a source that offers TLS or not, with this user and password.
+    ///
+    /// # Errors
+    /// When it refuses, or cannot verify the source.
+    pub(super) async fn follow(
+        &self,
+        host: &str,
+        port: u16,
+        (user, password): (String, Secret),
+        offers_tls: bool,
+    ) -> Result<(), Refusal> {
+        let verify = self.ca_file.clone().map(|ca_file| SourceTls::Verified {
+            ca_file,
+            identity: true,
+        });
+        let source = ReplicationSource {
+            host: host.to_owned(),
+            port,
+            user,
+            password,
+            tls: source_tls(verify, offers_tls)?,
+        };
+        let followed = steps::follow_source(&self.connect, &source).await;
+        followed.map_err(failed)
+    }
 }
 
 // A conversion's interface to members.

@@ -34,18 +34,12 @@ struct HookRun {
 /// Kills the rest of a process group when dropped.
 struct Group(Option<Pid>);
 
-impl Group {
-    fn kill(&mut self) {
-        if let Some(group) = self.0.take() {
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(group) = self.0 {
             // It may have ended already.
             let _ = kill_process_group(group, Signal::KILL);
         }
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.kill();
     }
 }
 
@@ -85,7 +79,7 @@ async fn run_hook(command: &[String], event: Environment, timeout: Duration) -> 
         }
         Ok(Err(error)) => Some(format!("{program} cannot be waited for: {error}")),
         Err(_) => {
-            group.kill();
+            drop(group);
             let _ = child.wait().await;
             Some(format!("{program} was killed after {timeout:?}"))
         }
@@ -145,7 +139,8 @@ pub(crate) async fn run(state: Arc<MemberState>) {
         let command = command(&settings, kind);
         if command.is_empty() {
             reports.ended(kind, &seen, None, Instant::now());
-            state.hooks().failing = reports.failing();
+            let failing = reports.failing();
+            state.hooks.send_modify(|view| view.failing = failing);
             continue;
         }
         let event = seen.event(kind, &view, mysqld);
@@ -161,10 +156,11 @@ pub(crate) async fn run(state: Arc<MemberState>) {
         }
         let failures = u64::from(ran.failure.is_some());
         reports.ended(kind, &seen, ran.failure, Instant::now());
-        let mut view = state.hooks();
-        view.runs_total += 1;
-        view.failures_total += failures;
-        view.failing = reports.failing();
+        state.hooks.send_modify(|view| {
+            view.runs_total += 1;
+            view.failures_total += failures;
+            view.failing = reports.failing();
+        });
     }
 }
 

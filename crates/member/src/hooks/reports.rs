@@ -135,10 +135,8 @@ fn primary_of(view: &MemberView, own: bool) -> Option<MemberId> {
     }
     let leader = view.leader?;
     let member = view.members.iter().find(|member| member.id == leader)?;
-    let takes_care = view
-        .pause
-        .as_ref()
-        .is_some_and(|pause| pause.primary != leader);
+    let pause = view.pause.as_ref();
+    let takes_care = pause.is_some_and(|pause| pause.primary != leader);
     (member.record.kind == MemberKind::Database && !takes_care).then_some(leader)
 }
 
@@ -240,9 +238,8 @@ impl<S: Copy + PartialEq> Report<S> {
 
 fn retry_delay(failures: u64) -> Duration {
     let doublings = u32::try_from(failures.saturating_sub(1)).unwrap_or(u32::MAX);
-    FIRST_RETRY
-        .saturating_mul(2_u32.saturating_pow(doublings))
-        .min(LONGEST_RETRY)
+    let delay = FIRST_RETRY.saturating_mul(2_u32.saturating_pow(doublings));
+    delay.min(LONGEST_RETRY)
 }
 
 #[cfg(test)]

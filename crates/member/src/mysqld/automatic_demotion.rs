@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use consensus::DatabaseState;
 use mysqld_controller::plan::demotion::{AutomaticDemotion, Demotion, DemotionFacts};
-use mysqld_controller::primary_health::{HealthObserver, PrimaryHealth, health_changed};
+use mysqld_controller::primary_health::{PrimaryHealth, health_changed};
 use raft_types::MemberId;
 use ring_admin::{Member, PromotionError, SOON_THERE};
-use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::management::MysqldManagement;
 use crate::ring_history::note_promotion;
 
 /// Longest interval between two checks: the log's room and disk report no changes.
@@ -19,28 +18,32 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Watches a leader's mysqld.
 pub(crate) struct DemotionTask {
-    pub(crate) member: Member,
-    pub(crate) patience: Duration,
-    /// The current health of mysqld.
-    pub(crate) health: Arc<dyn Fn() -> PrimaryHealth + Send + Sync>,
-    /// Observes its changes from then on, while it is managed.
-    pub(crate) observe: Box<dyn Fn() -> Option<HealthObserver> + Send + Sync>,
+    member: Member,
+    management: Arc<MysqldManagement>,
+    patience: Duration,
     /// Reports the next action.
-    pub(crate) told: watch::Sender<Option<String>>,
-}
-
-/// Why no other mysqld can be the primary.
-#[derive(Debug, Error)]
-enum NoTarget {
-    #[error("{0}")]
-    None(String),
-    #[error("member {0} does not report the state of its mysqld")]
-    Unreported(MemberId),
-    #[error("the best of them is member {0}, and {1}")]
-    Unfit(MemberId, String),
+    told: watch::Sender<Option<String>>,
 }
 
 impl DemotionTask {
+    /// Connects this mysqld to the member's leader: its writes are paused before a switchover, and other members query the cost of its
+    /// promotion. Returns the automatic demotion, to be polled while the member takes part; it sends its next action to `told`. None where
+    /// demotion is disabled.
+    pub(crate) fn of(
+        management: &Arc<MysqldManagement>,
+        told: watch::Sender<Option<String>>,
+    ) -> Option<Self> {
+        let member = management.setup.ring.member.clone();
+        member.set_writer(management.clone());
+        member.set_database(management.clone());
+        Some(Self {
+            member,
+            management: management.clone(),
+            patience: management.setup.settings.demote_after?,
+            told,
+        })
+    }
+
     /// Runs until dropped.
     pub(crate) async fn run(self) {
         let mut demotion = AutomaticDemotion::new(self.patience, SOON_THERE);
@@ -55,7 +58,7 @@ impl DemotionTask {
                 }
                 continue;
             }
-            let mut observer = (self.observe)();
+            let mut observer = self.management.health_observer();
             let mut pause = LOOK;
             match demotion.decide(&self.see(), Instant::now()) {
                 Demotion::Stay => self.tell(None),
@@ -86,29 +89,37 @@ impl DemotionTask {
         DemotionFacts {
             leads,
             paused: primacy.paused,
-            health: leads.map_or(PrimaryHealth::Fit, |_| (self.health)()),
+            health: leads.map_or(PrimaryHealth::Fit, |_| self.management.health()),
         }
     }
 
     /// Transfers to a member whose mysqld lacks at most `at_most` transactions. Returns whether it succeeded.
     async fn demote(&self, why: &str, at_most: u64) -> bool {
-        let target = match self.transfer_target().await {
-            Ok((_, state)) if state.lag.is_some_and(|lag| lag > at_most) => return false,
-            Ok((target, _)) => target,
-            Err(none) => {
-                self.tell(Some(format!(
-                    "its mysqld cannot be the primary ({why}), and neither can any other: {none}"
-                )));
-                return false;
+        // The best of all members that could lead and have a mysqld that could be the primary.
+        let none = match self.member.transfer_target().await {
+            Err(none) => none.to_string(),
+            Ok((target, None)) => {
+                format!("member {target} does not report the state of its mysqld")
             }
+            Ok((target, Some(state))) => match state.unfit {
+                Some(unfit) => format!("the best of them is member {target}, and {unfit}"),
+                None if state.lag.is_some_and(|lag| lag > at_most) => return false,
+                None => return self.transfer(target, why).await,
+            },
         };
-        tracing::warn!(to = %target, "the leadership is transferred, because this member's mysqld cannot be the primary: {why}");
         self.tell(Some(format!(
-            "it is transferring the leadership to member {target}: {why}"
+            "its mysqld cannot be the primary ({why}), and neither can any other: {none}"
         )));
-        let health = Arc::clone(&self.health);
+        false
+    }
+
+    async fn transfer(&self, target: MemberId, why: &str) -> bool {
+        tracing::warn!(to = %target, "the leadership is transferred, because this member's mysqld cannot be the primary: {why}");
+        let told = format!("it is transferring the leadership to member {target}: {why}");
+        self.tell(Some(told));
+        let management = Arc::clone(&self.management);
         // A slow server may have started before the quorum has moved.
-        let is_broken = move || health() != PrimaryHealth::Fit;
+        let is_broken = move || management.health() != PrimaryHealth::Fit;
         let unseen = watch::Sender::default();
         match self.member.promote_while(target, unseen, is_broken).await {
             Ok(promoted) => {
@@ -126,18 +137,6 @@ impl DemotionTask {
                 tracing::warn!(to = %target, %error, "the leadership could not be transferred");
                 false
             }
-        }
-    }
-
-    /// The best of all members that could lead and have a mysqld that could be the primary.
-    async fn transfer_target(&self) -> Result<(MemberId, DatabaseState), NoTarget> {
-        let best = self.member.transfer_target().await;
-        match best.map_err(|why| NoTarget::None(why.to_string()))? {
-            (target, None) => Err(NoTarget::Unreported(target)),
-            (target, Some(state)) => match state.unfit {
-                Some(why) => Err(NoTarget::Unfit(target, why)),
-                None => Ok((target, state)),
-            },
         }
     }
 

@@ -38,14 +38,12 @@ impl Candidacy {
         if let Some(why) = self.unfit(primary) {
             return self.cost(Some(why), 0);
         }
-        match tokio::time::timeout(LIMIT, self.ask()).await {
-            Ok(Ok((backup, lacks))) => self.cost(backup, lacks),
-            Ok(Err(cause)) => self.cost(Some(format!("mysqld cannot be asked: {cause}")), 0),
-            Err(_) => {
-                let why = format!("mysqld does not answer within {LIMIT:?}");
-                self.cost(Some(why), 0)
-            }
-        }
+        let why = match tokio::time::timeout(LIMIT, self.ask()).await {
+            Ok(Ok((backup, lacks))) => return self.cost(backup, lacks),
+            Ok(Err(cause)) => format!("mysqld cannot be asked: {cause}"),
+            Err(_) => format!("mysqld does not answer within {LIMIT:?}"),
+        };
+        self.cost(Some(why), 0)
     }
 
     /// The cost by the watch's last report, for the status; `committed` was read before that.
@@ -60,7 +58,7 @@ impl Candidacy {
     }
 
     /// Reports the cost after each observation of mysqld.
-    pub(crate) async fn tell(&self, costs: watch::Sender<Option<DatabaseState>>) {
+    pub(crate) async fn tell(self: Arc<Self>, costs: watch::Sender<Option<DatabaseState>>) {
         let mut reports = self.health.reports.clone();
         loop {
             let committed = self.committed();
@@ -72,7 +70,9 @@ impl Candidacy {
     }
 
     fn cost(&self, unfit: Option<String>, lacks: u64) -> DatabaseState {
-        let never = (lacks > 0 && self.gets_nothing()).then(|| NEVER.to_owned());
+        // Missing transactions never arrive. A primary's missing ones only wait for its ACK.
+        let gets_none = self.health.role.is_none() && !self.health.ingest.borrow().is_attached();
+        let never = (lacks > 0 && gets_none).then(|| NEVER.to_owned());
         let unfit = unfit.or(never);
         DatabaseState {
             lag: unfit.is_none().then_some(lacks),
@@ -92,16 +92,15 @@ impl Candidacy {
         })
     }
 
-    /// Whether mysqld's missing transactions never arrive. A primary's missing ones only wait for its ACK.
-    fn gets_nothing(&self) -> bool {
-        self.health.role.is_none() && !self.health.ingest.borrow().is_attached()
-    }
-
     /// The backup that a promotion would abort, and how many transactions known to be committed mysqld has not executed.
     async fn ask(&self) -> Result<(Option<String>, u64), CompareError> {
         // In this order: transactions applied in between count as executed.
         let committed = self.committed();
-        let mut session = Connection::open_with_own_settings(&self.connect).await?;
+        let connect = ConnectOptions {
+            program_name: "witness-candidacy".to_owned(),
+            ..self.connect.clone()
+        };
+        let mut session = Connection::open_with_own_settings(&connect).await?;
         let executed = executed_by(&mut session).await?;
         let readiness = *self.readiness.borrow();
         let backup = match readiness {
@@ -138,11 +137,7 @@ pub(super) fn log_hangs(stats: &StoreStats) -> Option<String> {
 
 /// Why a server of version `to` must not follow a primary of version `from`. Unreadable versions allow it.
 fn too_old(from: &str, to: &str) -> Option<String> {
-    let versions = from
-        .parse::<ServerVersion>()
-        .ok()
-        .zip(to.parse::<ServerVersion>().ok());
-    let (older, newer) = versions?;
+    let (older, newer): (ServerVersion, ServerVersion) = (from.parse().ok()?, to.parse().ok()?);
     (!may_take_over(older, newer)).then(|| {
         format!(
             "its mysqld is {to}, older than the primary's {from}, and the primary never moves back"

@@ -28,17 +28,15 @@ pub fn connect_options(settings: &MysqlSettings) -> io::Result<ConnectOptions> {
         None => Endpoint::tcp(&settings.host, settings.port),
     };
     let password = Secret::new(settings.password.read()?);
+    let certificate = settings.tls_certificate.clone();
     let mut options = ConnectOptions::new(endpoint, &settings.user, password);
     options.tls = TlsOptions {
         mode: settings.tls,
         ca_file: settings.tls_ca_file.clone(),
-        client_certificate: settings
-            .tls_certificate
-            .clone()
-            .map(|(certificate_file, key_file)| ClientCertificate {
-                certificate_file,
-                key_file,
-            }),
+        client_certificate: certificate.map(|(certificate_file, key_file)| ClientCertificate {
+            certificate_file,
+            key_file,
+        }),
     };
     if let Some(file) = &settings.public_key_file {
         options.public_key = PublicKeySource::File(file.clone());
@@ -52,9 +50,7 @@ pub(crate) fn requirements(
     member: MemberId,
     incarnation: Incarnation,
 ) -> Requirements {
-    let server_id = settings
-        .server_id
-        .unwrap_or_else(|| usual_server_id(member));
+    let server_id = settings.server_id.unwrap_or(usual_server_id(member));
     let uuid = settings.server_uuid.unwrap_or(incarnation.0);
     Requirements {
         max_transaction_bytes: settings.max_transaction_bytes,
@@ -97,15 +93,13 @@ pub(crate) fn supervisor_options(
         return None;
     }
     let own = |name: &str| absolute(&config.data_dir.join(name));
+    let socket = settings.socket.as_deref();
     let external = settings.external.as_ref();
     let pid_file = external.and_then(|external| external.pid_file.as_deref());
     let server = ServerCommand {
         command: settings.mysqld.clone(),
         data_dir: absolute(settings.datadir.as_deref()?),
-        socket: settings
-            .socket
-            .as_deref()
-            .map_or_else(|| own("mysqld.sock"), absolute),
+        socket: socket.map_or_else(|| own("mysqld.sock"), absolute),
         port: Some(settings.port),
         pid_file: pid_file.map_or_else(|| own("mysqld.pid"), absolute),
         error_log: own("mysqld.err"),

@@ -141,22 +141,15 @@ impl GuardLine {
             state.ended = true;
             state.guard.take()
         };
-        let Some(Guard {
-            mut line,
-            mut child,
-        }) = guard
-        else {
+        let Some(mut guard) = guard.filter(|_| released) else {
             return;
         };
-        if !released {
-            return;
-        }
-        let told = line.write_all(&[GUARDS_NOTHING]);
-        drop(line);
+        let told = guard.line.write_all(&[GUARDS_NOTHING]);
+        drop(guard.line);
         let until = Instant::now() + ENDS_WITHIN;
-        while let Ok(None) = child.try_wait() {
+        while let Ok(None) = guard.child.try_wait() {
             if told.is_err() || Instant::now() > until {
-                let _ = child.kill();
+                let _ = guard.child.kill();
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

@@ -53,17 +53,11 @@ impl ManagedProcess {
                     }
                 }
             }
-            let retry = async {
-                match running == recorded {
-                    true => std::future::pending().await,
-                    false => tokio::time::sleep(RETRY).await,
-                }
-            };
             tokio::select! {
                 changed = status.changed() => if changed.is_err() {
                     return;
                 },
-                () = retry => {}
+                () = tokio::time::sleep(RETRY), if running != recorded => {}
             }
         }
     }

@@ -20,33 +20,27 @@ use std::time::Duration;
 use binlog_format::gtid::GtidSet;
 use consensus::{DatabaseState, Term};
 use futures::future::BoxFuture;
-use mysql_link::{ConnectOptions, LinkError};
+use mysql_link::LinkError;
 use mysqld_controller::plan::takeover::{Next, Progress, next};
 use mysqld_controller::primary_health::{HealthObserver, PrimaryHealth, health_changed};
 use mysqld_controller::primary_writer::{PauseError, PrimaryWriter};
 use mysqld_controller::ring::Ring;
-use mysqld_controller::status::WriteFenceStatus;
+use mysqld_controller::status::{RoleState, WriteFenceState, WriteFenceStatus};
 use mysqld_server::conversion::{
     ConversionError, PlainServer, ServerLook, look, look_at_plain, steps,
 };
-use mysqld_server::events::EventScheduler;
-use mysqld_server::settings::Requirements;
 use ring_admin::{Database, NotPaused, Writer};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::automatic_demotion::DemotionTask;
 use super::candidacy::log_hangs;
-use super::connection::supervisor_options;
-use super::startup::{Given, Setup, manages_events};
+use super::startup::{Setup, manages_events};
 use super::tasks::{Child, MysqldTasks, mode_words};
 use crate::data_directory::UnmanagedNote;
 use crate::protocol::{Refusal, RefusalKind};
 use crate::provisioning::Provisioner;
-use crate::ring_handle::RingHandle;
-use crate::settings::{MysqlSettings, Settings};
-use crate::status::{MysqlView, MysqldRole, MysqldState, WriteFenceView};
+use crate::status::{MysqlView, MysqldState};
 
 /// How long waiting commits may take to be acknowledged after the primary is closed.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
@@ -65,14 +59,14 @@ const NOTE_AGAIN: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 pub(crate) struct MysqldManagement {
-    setup: Setup,
+    pub(super) setup: Setup,
     note: UnmanagedNote,
     /// Serializes changes.
     turn: tokio::sync::Mutex<()>,
     /// While it is managed.
     tasks: Mutex<Option<MysqldTasks>>,
     /// State of an unmanaged mysqld for clients.
-    plain: Mutex<Plain>,
+    plain: watch::Sender<Plain>,
 }
 
 /// Why the member has not begun or stopped to manage its mysqld.
@@ -113,27 +107,24 @@ pub(crate) enum ManagementError {
 /// An unmanaged mysqld as clients see it.
 #[derive(Debug, Clone)]
 struct Plain {
-    /// The last answer, if there was one.
-    seen: Result<PlainServer, Unseen>,
+    /// The last answer, or why there is none.
+    seen: PlainServer,
     /// It was the ring's primary, and has been or is being released.
     of_the_primary: bool,
 }
 
-/// Why nothing is known of an unmanaged mysqld.
-#[derive(Debug, Clone, Error)]
-enum Unseen {
-    #[error("it was not asked yet")]
-    Unasked,
-    #[error("it does not answer")]
-    Silent,
-    #[error("it does not answer: {0}")]
-    Refused(Arc<LinkError>),
+/// Without an answer nothing but this is known.
+fn unseen(why: impl ToString) -> PlainServer {
+    PlainServer {
+        error: why.to_string(),
+        ..PlainServer::default()
+    }
 }
 
 impl Default for Plain {
     fn default() -> Self {
         Self {
-            seen: Err(Unseen::Unasked),
+            seen: unseen("it was not asked yet"),
             of_the_primary: false,
         }
     }
@@ -143,32 +134,14 @@ impl MysqldManagement {
     /// Begins to manage, unless the note forbids it.
     ///
     /// # Errors
-    /// When the note cannot be checked, or mysqld's configured events cannot be read.
-    pub(crate) fn begin(
-        config: &Arc<Settings>,
-        settings: &MysqlSettings,
-        connect: ConnectOptions,
-        requirements: Requirements,
-        given: Given,
-        ring: RingHandle,
-    ) -> std::io::Result<Arc<Self>> {
-        let command = supervisor_options(config, settings, &connect)
-            .filter(|options| options.external.is_none())
-            .map(|options| options.server);
+    /// When the note cannot be checked.
+    pub(crate) fn begin(setup: Setup) -> std::io::Result<Arc<Self>> {
         let management = Arc::new(Self {
-            setup: Setup {
-                events: EventScheduler::new(&config.data_dir, settings.events, command)?,
-                config: config.clone(),
-                settings: settings.clone(),
-                connect,
-                requirements,
-                given,
-                ring,
-            },
-            note: UnmanagedNote::of(&config.data_dir),
+            note: UnmanagedNote::of(&setup.config.data_dir),
+            setup,
             turn: tokio::sync::Mutex::new(()),
             tasks: Mutex::new(None),
-            plain: Mutex::default(),
+            plain: watch::Sender::default(),
         });
         if management.note.is_set()? {
             tracing::warn!(
@@ -180,28 +153,8 @@ impl MysqldManagement {
         Ok(management)
     }
 
-    /// Connects this mysqld to the member's leader: its writes are paused before a switchover, and other members query the cost of its
-    /// promotion. Returns the automatic demotion, to be polled while the member takes part; it sends its next action to `told`. None where
-    /// demotion is disabled.
-    pub(crate) fn take_part(
-        self: &Arc<Self>,
-        told: watch::Sender<Option<String>>,
-    ) -> Option<DemotionTask> {
-        let member = &self.setup.ring.member;
-        member.set_writer(self.clone());
-        member.set_database(self.clone());
-        let (judged, observed) = (Arc::clone(self), Arc::clone(self));
-        Some(DemotionTask {
-            member: member.clone(),
-            patience: self.setup.settings.demote_after?,
-            health: Arc::new(move || judged.health()),
-            observe: Box::new(move || observed.health_observer()),
-            told,
-        })
-    }
-
     fn start(&self) {
-        *self.plain() = Plain::default();
+        self.plain.send_replace(Plain::default());
         let tasks = self.setup.start();
         *self.lock() = Some(tasks);
     }
@@ -211,34 +164,34 @@ impl MysqldManagement {
     }
 
     /// Whether mysqld can be the primary, and this member's log can take its commits. An unmanaged one cannot.
-    fn health(&self) -> PrimaryHealth {
+    pub(super) fn health(&self) -> PrimaryHealth {
         if self.setup.ring.member.is_full_alone() {
             return PrimaryHealth::full();
         }
         if let Some(why) = log_hangs(&self.setup.ring.log.stats()) {
             return PrimaryHealth::Stalled(why);
         }
-        let observer = self.lock().as_ref().map(MysqldTasks::health);
+        let now = self.lock();
+        let observer = now.as_ref().map(|tasks| tasks.parts.health.clone());
+        drop(now);
         observer.map_or_else(PrimaryHealth::left_alone, |health| health.of_a_leaders())
     }
 
     /// Waits for changes of its health from now on, while it is managed.
-    fn health_observer(&self) -> Option<HealthObserver> {
-        let now = self.lock();
-        now.as_ref().map(|tasks| tasks.health().from_now())
+    pub(super) fn health_observer(&self) -> Option<HealthObserver> {
+        Some(self.lock().as_ref()?.parts.health.from_now())
     }
 
     /// The write fence of a managed mysqld.
     pub(crate) fn write_fence(&self) -> Option<watch::Receiver<WriteFenceStatus>> {
         let tasks = self.lock();
-        let fence = tasks.as_ref().map(|tasks| &tasks.parts.controller);
-        fence.map(|controller| controller.write_fence.clone())
+        Some(tasks.as_ref()?.parts.controller.write_fence.clone())
     }
 
     /// The current view of mysqld. A primary being released stays the clients' primary, even while briefly closed: otherwise a load
     /// balancer would close their sessions.
     pub(crate) fn view(&self) -> MysqlView {
-        let plain = self.plain().clone();
+        let plain = self.plain.borrow().clone();
         let parts = self.lock().as_ref().map(|tasks| tasks.parts.clone());
         match parts.filter(|_| !plain.of_the_primary) {
             Some(parts) => parts.view(Instant::now()),
@@ -247,54 +200,49 @@ impl MysqldManagement {
     }
 
     fn unmanaged(&self, plain: &Plain) -> MysqlView {
-        let seen = plain.seen.clone().unwrap_or_default();
+        let seen = &plain.seen;
         let offline = seen.offline.then(|| "`offline_mode` is ON".to_owned());
-        let silent = plain.seen.as_ref().err().map(ToString::to_string);
-        let stands = Some(seen.error).filter(|error| !error.is_empty());
         MysqlView {
             mode: mode_words(self.setup.settings.mode).to_owned(),
             state: MysqldState::Unmanaged,
-            unprotected_because: vec![format!("it is {}", MysqldRole::Unmanaged)],
-            write_fence: WriteFenceView::Unmanaged,
-            role: MysqldRole::Unmanaged,
+            unprotected_because: vec![format!("it is {}", RoleState::Unmanaged)],
+            write_fence: WriteFenceState::Unmanaged,
+            role: RoleState::Unmanaged,
             applies: self.setup.settings.apply_workers.is_some(),
             writable: seen.writable,
             following: seen.replicates,
             lag_ms: seen.lag_seconds.map(|lag| lag.saturating_mul(1_000)),
             offline,
-            trouble: silent.or(stands),
+            trouble: Some(seen.error.clone()).filter(|error| !error.is_empty()),
             released: plain.of_the_primary && !self.is_managed(),
             ..MysqlView::default()
         }
     }
 
     /// Checks every second how clients find an unmanaged mysqld, while polled.
-    pub(crate) async fn watch_unmanaged(&self) {
+    pub(crate) async fn watch_unmanaged(self: Arc<Self>) {
         loop {
             if !self.is_managed() {
                 let seen =
                     tokio::time::timeout(PLAIN_LIMIT, look_at_plain(&self.setup.connect)).await;
                 let seen = match seen {
-                    Ok(seen) => seen.map_err(|error| Unseen::Refused(Arc::new(error))),
-                    Err(_) => Err(Unseen::Silent),
+                    Ok(Ok(seen)) => seen,
+                    Ok(Err(error)) => unseen(format!("it does not answer: {error}")),
+                    Err(_) => unseen("it does not answer"),
                 };
                 let was_primary = self.note.is_of_the_primary().unwrap_or(false);
                 // A release or a takeover that has begun since sets the state itself.
                 if let Ok(_turn) = self.turn.try_lock()
                     && !self.is_managed()
                 {
-                    *self.plain() = Plain {
+                    self.plain.send_replace(Plain {
                         seen,
                         of_the_primary: was_primary,
-                    };
+                    });
                 }
             }
             tokio::time::sleep(PLAIN_LOOK).await;
         }
-    }
-
-    fn plain(&self) -> std::sync::MutexGuard<'_, Plain> {
-        self.plain.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes the guard reload the configuration.
@@ -307,8 +255,7 @@ impl MysqldManagement {
 
     /// Replaces mysqld's data on order, while the member manages it.
     pub(crate) fn provisioner(&self) -> Option<Arc<Provisioner>> {
-        let now = self.lock();
-        now.as_ref().map(|tasks| Arc::clone(&tasks.provisioner))
+        Some(Arc::clone(&self.lock().as_ref()?.provisioner))
     }
 
     /// Restarts mysqld gracefully. The primary is first closed for writes and drained; when its process ends, the leadership goes to a
@@ -320,21 +267,21 @@ impl MysqldManagement {
         let managed = self.lock().as_ref().map(|tasks| {
             let supervised = tasks.supervisor.as_ref();
             let supervisor = supervised.map(|supervised| Arc::clone(&supervised.handle));
-            (supervisor, tasks.writer())
+            (supervisor, tasks.writer.clone())
         });
         let Some(((supervisor, writer), provisioner)) = managed.zip(self.provisioner()) else {
             let advice = "restart it yourself, or let the member manage it (`witness enable-raft`)";
-            return Err(refused("its mysqld is unmanaged", advice));
+            return Err(Refusal::refused("its mysqld is unmanaged", advice));
         };
         let Some(supervisor) = supervisor else {
             let why = "this member neither starts nor stops its mysqld: `mysql.mode` is \"attach\"";
             let advice =
                 "restart it with whatever runs it; where it is the primary, switch over first";
-            return Err(refused(why, advice));
+            return Err(Refusal::refused(why, advice));
         };
         if self.note.is_set().unwrap_or(true) {
             let advice = "wait until `witness enable-raft` has ended";
-            return Err(refused("its takeover is not complete", advice));
+            return Err(Refusal::refused("its takeover is not complete", advice));
         }
         let Ok(_alone) = provisioner.busy.try_lock() else {
             return Err(Refusal::new(
@@ -343,21 +290,16 @@ impl MysqldManagement {
                 "check with `witness status` how far it is",
             ));
         };
-        let leads = self
-            .setup
-            .ring
-            .member
-            .leadership_now()
-            .leading_term()
-            .is_some();
+        let member = &self.setup.ring.member;
+        let leads = member.leadership_now().leading_term().is_some();
         if leads && !force {
             let advice = "make another member the primary first (`witness switchover`), or restart it with force: clients cannot write until it is back, or another one has taken over";
-            return Err(refused("its mysqld is the primary", advice));
+            return Err(Refusal::refused("its mysqld is the primary", advice));
         }
         if leads && let Err(cause) = writer.pause().await {
             writer.resume();
-            return Err(refused(
-                &cause.to_string(),
+            return Err(Refusal::refused(
+                cause.to_string(),
                 "nothing was restarted; try again",
             ));
         }
@@ -366,21 +308,16 @@ impl MysqldManagement {
         if leads {
             writer.resume();
         }
-        let failed = |kind, what: String| {
-            Refusal::new(
-                kind,
-                what,
-                "see `witness status`, and mysqld's error log; the member keeps trying",
-            )
-        };
-        match restarted {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(cause)) => Err(failed(RefusalKind::Failed, cause.to_string())),
-            Err(_) => Err(failed(
+        let (kind, what) = match restarted {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(cause)) => (RefusalKind::Failed, cause.to_string()),
+            Err(_) => (
                 RefusalKind::Unknown,
                 "mysqld has not been restarted in time".to_owned(),
-            )),
-        }
+            ),
+        };
+        let advice = "see `witness status`, and mysqld's error log; the member keeps trying";
+        Err(Refusal::new(kind, what, advice))
     }
 
     /// Begins to manage. Idempotent.
@@ -506,7 +443,7 @@ impl MysqldManagement {
     }
 
     fn writer(&self) -> Option<Arc<PrimaryWriter>> {
-        self.lock().as_ref().map(MysqldTasks::writer)
+        Some(Arc::clone(&self.lock().as_ref()?.writer))
     }
 
     /// Releases the primary, which continues without the ring: it is closed, waiting commits are acknowledged, then commits no longer wait
@@ -520,18 +457,18 @@ impl MysqldManagement {
             if self.serving_term().is_none() {
                 return Err(ManagementError::NotLeading);
             }
-            *self.plain() = Plain {
-                seen: Ok(PlainServer {
+            self.plain.send_replace(Plain {
+                seen: PlainServer {
                     writable: true,
                     ..PlainServer::default()
-                }),
+                },
                 of_the_primary: true,
-            };
+            });
             let drained = self.drain(&writer).await;
             let noted =
                 drained.and_then(|()| self.note.set_at_the_primary().map_err(note("written")));
             if let Err(cause) = noted {
-                *self.plain() = Plain::default();
+                self.plain.send_replace(Plain::default());
                 writer.resume();
                 return Err(cause);
             }
@@ -657,10 +594,6 @@ fn is_a_follower(seen: &ServerLook) -> Result<(), ManagementError> {
     }
 }
 
-fn refused(what: &str, advice: &str) -> Refusal {
-    Refusal::new(RefusalKind::Refused, what, advice)
-}
-
 /// An unmanaged mysqld cannot become the primary.
 impl Database for MysqldManagement {
     fn version(&self) -> Option<String> {
@@ -668,9 +601,7 @@ impl Database for MysqldManagement {
     }
 
     fn state(&self, primary: Option<String>) -> BoxFuture<'_, DatabaseState> {
-        let tasks = self.lock();
-        let candidacy = tasks.as_ref().map(|tasks| Arc::clone(&tasks.candidacy));
-        drop(tasks);
+        let candidacy = (self.lock().as_ref()).map(|tasks| Arc::clone(&tasks.candidacy));
         Box::pin(async move {
             match candidacy {
                 Some(candidacy) => candidacy.state(primary).await,

@@ -13,6 +13,7 @@ mod simulated;
 mod startup;
 mod tasks;
 
+pub(crate) use automatic_demotion::DemotionTask;
 pub use connection::{connect_options, guarded_server};
 pub(crate) use connection::{native_source, requirements, usual_server_id};
 pub use guard_line::{GUARD, GUARDS, GuardCommand, RELOAD};
@@ -20,5 +21,5 @@ pub(crate) use management::MysqldManagement;
 pub(crate) use other_mysqlds::ask_around;
 #[cfg(feature = "simulation")]
 pub use simulated::{ConvertedMysqld, MysqldBeside, Reached};
-pub(crate) use startup::Given;
+pub(crate) use startup::{Setup, event_scheduler};
 pub(crate) use tasks::Child;

@@ -1,5 +1,6 @@
 //! Starts the tasks for one mysqld.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -42,8 +43,15 @@ use crate::provisioning::{CopiedMysqld, Provisioner, hold_at_start};
 use crate::ring_handle::RingHandle;
 use crate::settings::{MysqlMode, MysqlSettings, Settings};
 
-/// Input from the member.
-pub(crate) struct Given {
+/// What stays the same from one start of the tasks to the next.
+pub(crate) struct Setup {
+    pub(crate) config: Arc<Settings>,
+    pub(crate) settings: MysqlSettings,
+    pub(crate) connect: ConnectOptions,
+    pub(crate) requirements: Requirements,
+    /// Configured state of mysqld's events.
+    pub(crate) events: EventScheduler,
+    pub(crate) ring: RingHandle,
     /// Source of mysqld's own replica threads, if they apply.
     pub(crate) native: Option<ReplicationSource>,
     /// Transactions before the ring's log.
@@ -62,30 +70,18 @@ pub(crate) struct Given {
     pub(crate) others: watch::Receiver<OtherMysqlds>,
 }
 
-/// What stays the same from one start of the tasks to the next.
-pub(super) struct Setup {
-    pub(super) config: Arc<Settings>,
-    pub(super) settings: MysqlSettings,
-    pub(super) connect: ConnectOptions,
-    pub(super) requirements: Requirements,
-    /// Configured state of mysqld's events.
-    pub(super) events: EventScheduler,
-    pub(super) given: Given,
-    pub(super) ring: RingHandle,
-}
-
 impl Setup {
     /// Begins to manage mysqld.
     pub(super) fn start(&self) -> MysqldTasks {
         let (member, ring) = (self.ring.member.clone(), Arc::new(self.ring.clone()));
-        let options = self.supervisor_options();
-        let data_dir = options
-            .as_ref()
-            .map(|options| options.server.data_dir.clone());
+        let mut options = supervisor_options(&self.config, &self.settings, &self.connect);
+        if let (Some(options), Some(owner)) = (&mut options, &self.owner) {
+            options.external = Some(owner.clone());
+        }
+        let started = options.as_ref();
+        let data_dir = started.map(|options| options.server.data_dir.clone());
         // A mysqld started by the member has passed the start guard.
-        let external = options
-            .as_ref()
-            .filter(|options| options.external.is_some());
+        let external = started.filter(|options| options.external.is_some());
         let protection_start =
             external.map(|options| ProtectionStart::new(self.trim_options(options)));
         let (readiness, may_lead) = watch::channel(Readiness::Always);
@@ -95,11 +91,10 @@ impl Setup {
         let (supervisor, trimmed) = options
             .map(|options| self.supervise(options, &ring, &ingest_status, &figures))
             .unzip();
-        let handle = supervisor
-            .as_ref()
-            .map(|supervised| supervised.handle.clone());
-        let managed = self.record_process(protection_start.is_some(), supervisor.as_ref());
-        let guard = self.given.guard.clone();
+        let supervised = supervisor.as_ref();
+        let handle = supervised.map(|supervised| supervised.handle.clone());
+        let managed = self.record_process(protection_start.is_some(), supervised);
+        let guard = self.guard.clone();
         let guard = guard.map(|command| Arc::new(GuardLine::new(command)));
         let watching = WatchOptions {
             events: self.managed_events(),
@@ -115,7 +110,7 @@ impl Setup {
             figures: Arc::clone(&figures),
             supervisor: handle.clone(),
             hold: provisioned,
-            others: self.given.others.clone(),
+            others: self.others.clone(),
             transferring: transferred,
         };
         let options = self.controller_options(protection_start);
@@ -131,12 +126,23 @@ impl Setup {
             ingest: ingest_status,
             role: told.role.clone(),
         };
-        let candidacy = Arc::new(self.candidacy(&ring, health.clone(), may_lead));
-        let writer = self.writer(transferring, &told, health.clone(), handle.clone());
+        let candidacy = Arc::new(Candidacy {
+            ring: ring.clone(),
+            connect: self.connect.clone(),
+            health: health.clone(),
+            readiness: may_lead,
+        });
+        let leader = member.clone();
+        let writer = PrimaryWriter {
+            transferring,
+            write_fence: told.write_fence.clone(),
+            statements: self.settings.longest_wait_for_statements(),
+            health: health.clone(),
+            supervisor: handle.clone(),
+            room: LogRoom::new(move || leader.is_full_alone()),
+        };
         let provisioner = Arc::new(self.provisioner(ring, &told, &health, handle, hold));
         let (costs, promotion) = watch::channel(None);
-        let costing = Arc::clone(&candidacy);
-        let costing = Running::until_stopped(async move { costing.tell(costs).await });
         MysqldTasks {
             parts: Parts {
                 mode: self.settings.mode,
@@ -161,44 +167,9 @@ impl Setup {
             _readiness: readiness,
             writer: Arc::new(writer),
             connect: self.connect.clone(),
-            costing,
+            costing: Running::until_stopped(Arc::clone(&candidacy).tell(costs)),
             candidacy,
             checking: Running::until_stopped(checks),
-        }
-    }
-
-    fn candidacy(
-        &self,
-        ring: &Arc<RingHandle>,
-        health: HealthObserver,
-        readiness: watch::Receiver<Readiness>,
-    ) -> Candidacy {
-        Candidacy {
-            ring: ring.clone(),
-            connect: ConnectOptions {
-                program_name: "witness-candidacy".to_owned(),
-                ..self.connect.clone()
-            },
-            health,
-            readiness,
-        }
-    }
-
-    fn writer(
-        &self,
-        transferring: watch::Sender<bool>,
-        told: &ControllerStatus,
-        health: HealthObserver,
-        supervisor: Option<Arc<SupervisorHandle>>,
-    ) -> PrimaryWriter {
-        let member = self.ring.member.clone();
-        PrimaryWriter {
-            transferring,
-            write_fence: told.write_fence.clone(),
-            statements: self.settings.longest_wait_for_statements(),
-            health,
-            supervisor,
-            room: LogRoom::new(move || member.is_full_alone()),
         }
     }
 
@@ -229,14 +200,6 @@ impl Setup {
         }
     }
 
-    fn supervisor_options(&self) -> Option<SupervisorOptions> {
-        let mut options = supervisor_options(&self.config, &self.settings, &self.connect)?;
-        if let Some(owner) = &self.given.owner {
-            options.external = Some(owner.clone());
-        }
-        Some(options)
-    }
-
     fn trim_options(&self, options: &SupervisorOptions) -> TailTrimOptions {
         TailTrimOptions::new(self.config.data_dir.clone(), options.server.clone())
     }
@@ -250,8 +213,8 @@ impl Setup {
             },
             in_flight_bytes: u64::from(self.config.raft.proposals_bytes),
             report_host: self.config.own.name.clone(),
-            observer: self.given.commits.clone(),
-            spill: self.given.spill.clone(),
+            observer: self.commits.clone(),
+            spill: self.spill.clone(),
             ..IngestOptions::new(self.connect.clone(), self.requirements.clone())
         }
     }
@@ -292,7 +255,7 @@ impl Setup {
         is_external: bool,
         supervisor: Option<&Supervised>,
     ) -> Option<(ManagedProcess, Running)> {
-        let runtime_dir = self.given.runtime_dir.as_deref().filter(|_| is_external)?;
+        let runtime_dir = self.runtime_dir.as_deref().filter(|_| is_external)?;
         let record = ManagedProcess::new(runtime_dir, &self.config.data_dir);
         let keeping = record.clone().keep(supervisor?.handle.status());
         Some((record, Running::until_stopped(keeping)))
@@ -316,11 +279,11 @@ impl Setup {
             apply: settings.apply_workers.map(|workers| {
                 let mut options = FollowOptions::new(connect.clone(), &self.config.data_dir);
                 options.run.workers = workers;
-                options.native = self.given.native.clone();
+                options.native = self.native.clone();
                 options.kill_after = settings.kill_statements_after;
                 options
             }),
-            origin: self.given.origin.clone(),
+            origin: self.origin.clone(),
             fence_after: settings.fence_after,
             lockout: LockoutPatience::new(settings.demote_after),
             attached: settings.mode == MysqlMode::Attach,
@@ -344,6 +307,21 @@ impl Setup {
             reports: reports.clone(),
         }
     }
+}
+
+/// The scheduler of the events of the member's mysqld.
+///
+/// # Errors
+/// When their configured state cannot be read.
+pub(crate) fn event_scheduler(
+    config: &Settings,
+    settings: &MysqlSettings,
+    connect: &ConnectOptions,
+) -> io::Result<EventScheduler> {
+    let options = supervisor_options(config, settings, connect);
+    let own = options.filter(|options| options.external.is_none());
+    let command = own.map(|options| options.server);
+    EventScheduler::new(&config.data_dir, settings.events, command)
 }
 
 /// Whether the member switches mysqld's events: where it starts mysqld with them off, and where mysqld may follow.

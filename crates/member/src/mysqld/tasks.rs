@@ -1,6 +1,7 @@
 //! Manages a database member's mysqld: runs it as a child if configured, receives its transactions, watches its settings, opens and closes
 //! it for writes. A mysqld that is unreachable or wrongly configured appears in the status and does not end the member.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -31,7 +32,7 @@ use super::guard_line::GuardLine;
 use super::managed_process::ManagedProcess;
 use crate::provisioning::Provisioner;
 use crate::settings::MysqlMode;
-use crate::status::{ErrantTransactions, MysqlView, MysqldRole, MysqldState, WriteFenceView};
+use crate::status::{ErrantTransactions, MysqlView, MysqldState};
 
 pub(crate) struct MysqldTasks {
     pub(super) parts: Parts,
@@ -115,10 +116,7 @@ impl Running {
     /// The same for work that may be dropped anywhere.
     pub(super) fn until_stopped(work: impl Future<Output = ()> + Send + 'static) -> Self {
         Self::start(|stop| async move {
-            tokio::select! {
-                () = work => {}
-                () = stop.cancelled() => {}
-            }
+            stop.run_until_cancelled(work).await;
         })
     }
 
@@ -131,16 +129,6 @@ impl Running {
 }
 
 impl MysqldTasks {
-    /// Observes mysqld's health.
-    pub(crate) fn health(&self) -> HealthObserver {
-        self.parts.health.clone()
-    }
-
-    /// Paused before a leadership transfer.
-    pub(crate) fn writer(&self) -> Arc<PrimaryWriter> {
-        Arc::clone(&self.writer)
-    }
-
     /// Ends: first closes the primary for writes, so that running commits can still be acknowledged while mysqld stops.
     pub(crate) async fn end(self, child: Child) {
         let record = match self.managed {
@@ -201,9 +189,8 @@ impl Parts {
         let never_sent = self.checked.never_sent.borrow().clone();
         let role = self.controller.role.as_ref();
         let role = role.map(|role| role.borrow().clone());
-        let for_good = role
-            .as_ref()
-            .and_then(|role| written_for_good(&role.without_transactions));
+        let tables = role.as_ref().map(|role| &role.without_transactions[..]);
+        let for_good = tables.and_then(written_for_good);
         let held_up_by = role.map(|role| role.held_up.by);
         let account = self.checked.account.borrow().clone();
         let seen = self.health.reports.borrow().server.clone();
@@ -218,22 +205,19 @@ impl Parts {
         let ingest = self.health.ingest.borrow().clone();
         let report = self.health.reports.borrow().clone();
         let write_fence = self.controller.write_fence.borrow().clone();
-        let supervisor = self
-            .health
-            .supervisor
-            .as_ref()
-            .map(|status| status.borrow().state.clone());
+        let supervisor = self.health.supervisor.as_ref();
+        let supervisor = supervisor.map(|status| status.borrow().state.clone());
         let role = self.controller.role.as_ref();
         let role = role.map(|status| status.borrow().clone());
+        let role = role.as_ref();
+        let server = report.server.as_ref();
         let figures = self.figures.view(now);
         let stale = now.saturating_duration_since(report.looked_at) > LOOKED_AT_RECENTLY;
         MysqlView {
             mode: mode_words(self.mode).to_owned(),
             state: state_of(supervisor.as_ref(), &report),
-            version: report.server.as_ref().map(|server| server.version.clone()),
-            ddl_settings: (report.server.as_ref())
-                .map(|server| server.ddl_settings.clone())
-                .unwrap_or_default(),
+            version: server.map(|server| server.version.clone()),
+            ddl_settings: server.map_or_else(BTreeMap::new, |server| server.ddl_settings.clone()),
             ingesting: ingest.is_attached(),
             examined_ms: u64::try_from(now.saturating_duration_since(report.looked_at).as_millis())
                 .ok(),
@@ -241,24 +225,15 @@ impl Parts {
             unprotected_because: unprotected_because(&report, stale),
             writable: write_fence.state == WriteFenceState::Open,
             released: false,
-            write_fence: write_fence_view(&write_fence.state),
+            write_fence: write_fence.state.clone(),
             offline: offline_words(self.controller.read_fence.borrow().because, &report),
-            role: role_of(role.as_ref()),
+            role: role.map_or(RoleState::NotApplied, |role| role.state.clone()),
             applies: role.is_some(),
-            following: role
-                .as_ref()
-                .is_some_and(|role| role.state == RoleState::Following),
-            lag_ms: role
-                .as_ref()
-                .and_then(|role| lag_ms(role.lag_ms, self.member.lacks_commits_for())),
-            applied_total: role.as_ref().map_or(0, |role| role.applied_total),
-            errant: role
-                .as_ref()
-                .and_then(|role| not_the_rings(&role.not_the_rings)),
-            started_open: report
-                .server
-                .as_ref()
-                .and_then(|server| server.started_open),
+            following: role.is_some_and(|role| role.state == RoleState::Following),
+            lag_ms: role.and_then(|role| lag_ms(role.lag_ms, self.member.lacks_commits_for())),
+            applied_total: role.map_or(0, |role| role.applied_total),
+            errant: role.and_then(|role| not_the_rings(&role.not_the_rings)),
+            started_open: server.and_then(|server| server.started_open),
             exposed: None,
             not_in_ring_total: figures.not_in_ring_total,
             oldest_unacked_seconds: figures.oldest_unacknowledged.map(|age| age.as_secs_f64()),
@@ -269,13 +244,7 @@ impl Parts {
             warnings: self.warnings(),
             server_uuid: uuid_of(&report),
             promotion: self.promotion.borrow().clone(),
-            trouble: trouble(
-                supervisor.as_ref(),
-                &ingest,
-                &report,
-                &write_fence,
-                role.as_ref(),
-            ),
+            trouble: trouble(supervisor.as_ref(), &ingest, &report, &write_fence, role),
         }
     }
 }
@@ -328,17 +297,6 @@ fn unprotected_because(report: &WatchReport, stale: bool) -> Vec<String> {
     }
 }
 
-fn write_fence_view(state: &WriteFenceState) -> WriteFenceView {
-    match state.clone() {
-        WriteFenceState::Open => WriteFenceView::Open,
-        WriteFenceState::Closed { why } => WriteFenceView::Closed { why },
-        WriteFenceState::NotClosed { why, cause, .. } => WriteFenceView::NotClosed { why, cause },
-        WriteFenceState::Opening => WriteFenceView::Opening,
-        WriteFenceState::NotOpened { cause } => WriteFenceView::NotOpened { cause },
-        WriteFenceState::Unknown => WriteFenceView::Unknown,
-    }
-}
-
 /// Why ordinary accounts are excluded, if they are.
 fn offline_words(fenced: Option<ReadFenceReason>, report: &WatchReport) -> Option<String> {
     let offline = report.server.as_ref().is_some_and(|server| server.offline);
@@ -347,23 +305,6 @@ fn offline_words(fenced: Option<ReadFenceReason>, report: &WatchReport) -> Optio
         None => offline.then(|| {
             "offline_mode is on: set by an operator, or before this member started".to_owned()
         }),
-    }
-}
-
-fn role_of(role: Option<&RoleStatus>) -> MysqldRole {
-    let Some(role) = role else {
-        return MysqldRole::NotApplied;
-    };
-    match role.state.clone() {
-        RoleState::Unknown => MysqldRole::Unknown,
-        RoleState::Primary => MysqldRole::Primary,
-        RoleState::Following => MysqldRole::Following,
-        RoleState::CatchingUp { lacks } => MysqldRole::CatchingUp { behind: lacks },
-        RoleState::Waiting { what } => MysqldRole::Waiting {
-            what: what.to_string(),
-        },
-        RoleState::Stopped { cause } => MysqldRole::Stopped { cause },
-        RoleState::Restarting { why } => MysqldRole::Restarting { why },
     }
 }
 
@@ -413,7 +354,7 @@ fn trouble(
     }
     match &write_fence.state {
         state @ (WriteFenceState::NotClosed { .. } | WriteFenceState::NotOpened { .. }) => {
-            Some(format!("for writes it {}", write_fence_view(state)))
+            Some(format!("for writes it {state}"))
         }
         _ => None,
     }

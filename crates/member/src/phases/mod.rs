@@ -22,7 +22,7 @@ use spilling_bytes::SpillFolder;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use transport::{GrpcNetworkFactory, LocalMember, NetworkOptions, RunningServer, TransportConfig};
+use transport::{LocalMember, RunningServer, TransportConfig};
 
 use crate::commands::Commands;
 use crate::data_directory::DirectoryLock;
@@ -70,23 +70,6 @@ struct Base {
 }
 
 impl Base {
-    /// Creates connections to the other members.
-    fn network(&self) -> GrpcNetworkFactory {
-        let members = self.settings.members.iter();
-        let options = NetworkOptions {
-            tls: self.state.credentials.tls.clone(),
-            config: self.transport,
-            far: Some((
-                self.settings.own.region.clone(),
-                self.settings.regions.far.clone(),
-            )),
-            spill: self.spill.clone(),
-            configured: members.map(|one| (one.id, one.address.clone())).collect(),
-            ..NetworkOptions::default()
-        };
-        GrpcNetworkFactory::new(self.book.clone(), options)
-    }
-
     /// Spawns a task that watches the member, as [`Tasks::spawn_again`].
     fn watch<F>(
         &mut self,
@@ -136,10 +119,7 @@ impl Tasks {
     fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
         let stop = self.stop.clone();
         self.set.spawn(async move {
-            tokio::select! {
-                () = task => {}
-                () = stop.cancelled() => {}
-            }
+            stop.run_until_cancelled(task).await;
         });
     }
 
@@ -155,11 +135,6 @@ impl Tasks {
                 tokio::time::sleep(BEGUN_AGAIN).await;
             }
         });
-    }
-
-    /// Spawns a task that ends by itself once `stop` is cancelled.
-    fn spawn_to_its_end(&mut self, task: impl Future<Output = ()> + Send + 'static) {
-        self.set.spawn(task);
     }
 }
 

@@ -16,7 +16,7 @@ use binlog_store::{
 };
 use consensus::{MemberCalls, Recollection, Timers};
 use futures::future::join_all;
-use raft_types::{Incarnation, MemberId, MemberRecord, RingId};
+use raft_types::{MemberId, MemberRecord, RingId};
 use ring_admin::{
     BootstrapRefusal, IdentityBook, IdentityError, LogOrigin, Rejoin, Returning, RingState,
 };
@@ -24,8 +24,8 @@ use spilling_bytes::SpillFolder;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use transport::{
-    AdminClient, GrpcNetworkFactory, LocalMember, RingBootstrapError, TlsMaterial, TransportConfig,
-    bootstrap_ring, serve,
+    AdminClient, GrpcNetworkFactory, LocalMember, NetworkOptions, RingBootstrapError, TlsMaterial,
+    TransportConfig, bootstrap_ring, serve,
 };
 
 use super::{Base, Surroundings, Tasks, listen};
@@ -195,7 +195,19 @@ impl Opened {
         let base = &self.base;
         base.state.enter(Phase::LogOpen(log.handle()));
         base.local.report_of(Arc::new(log.handle()));
-        let network = base.network();
+        let members = base.settings.members.iter();
+        let options = NetworkOptions {
+            tls: base.state.credentials.tls.clone(),
+            config: base.transport,
+            far: Some((
+                base.settings.own.region.clone(),
+                base.settings.regions.far.clone(),
+            )),
+            spill: base.spill.clone(),
+            configured: members.map(|one| (one.id, one.address.clone())).collect(),
+            ..NetworkOptions::default()
+        };
+        let network = GrpcNetworkFactory::new(base.book.clone(), options);
         let calls = Arc::new(network.clone());
         let returning = rejoin(&mut log, base.settings.own.id, calls).await?;
         Ok(Joined {
@@ -239,14 +251,10 @@ impl Opened {
     async fn added_or_ordered(&mut self) -> Result<Entered, MemberError> {
         let mut logging = pin!(log_awaited(&self.base));
         loop {
-            let order = tokio::select! {
+            let BootstrapOrder { origin, answer } = tokio::select! {
                 never = &mut logging => match never {},
                 ring = added(&self.base.book) => return self.entered(ring, None).await,
-                order = self.bootstrap_orders.recv() => order,
-            };
-            let Some(BootstrapOrder { origin, answer }) = order else {
-                let ring = added(&self.base.book).await;
-                return self.entered(ring, None).await;
+                Some(order) = self.bootstrap_orders.recv() => order,
             };
             // A bootstrap that has begun is still of the same ring.
             let origin = match self.base.book.identity().ring {
@@ -383,14 +391,10 @@ fn bootstrap_advice(error: &MemberError) -> &'static str {
 }
 
 async fn added(book: &IdentityBook) -> RingId {
-    let mut state = book.ring();
-    loop {
-        if let RingState::Belongs { ring } = *state.borrow_and_update() {
-            return ring;
-        }
-        if state.changed().await.is_err() {
-            return pending().await;
-        }
+    let belongs = |state: &RingState| matches!(state, RingState::Belongs { .. });
+    match book.ring().wait_for(belongs).await.map(|state| *state) {
+        Ok(RingState::Belongs { ring }) => ring,
+        _ => pending().await,
     }
 }
 
@@ -402,7 +406,6 @@ pub(super) fn record_of(entry: &MemberEntry) -> MemberRecord {
         votes: entry.votes,
         priority: entry.priority,
         address: entry.address.clone(),
-        incarnation: Incarnation::default(),
         ..MemberRecord::default()
     }
 }
@@ -416,8 +419,10 @@ async fn rejoin(
     own: MemberId,
     calls: Arc<dyn MemberCalls>,
 ) -> Result<Returning, MemberError> {
-    let mut returning = returning(&store.handle(), own, calls);
-    let rejoin = returning.before_the_start(&store.handle()).await;
+    let log = store.handle();
+    let (_, membership) = log.applied_at_open();
+    let mut returning = Returning::new(own, recollection(&log), &membership, calls);
+    let rejoin = returning.before_the_start(&log).await;
     let noting = "noting that the log's end is in doubt";
     let rejoin = rejoin.map_err(|error| MemberError::ended(noting, error))?;
     let Rejoin::CutBack { to, ring_last } = rejoin else {
@@ -431,12 +436,6 @@ async fn rejoin(
     let gtids = tail.map(|tail| tail.gtids).unwrap_or_default();
     tracing::warn!(?to, %ring_last, %gtids, "the log was cut back: {reason}; what was cut is kept in `trimmed`");
     Ok(returning.cut_back(recollection(&store.handle())))
-}
-
-/// The log's state, and the members to query.
-fn returning(log: &LogHandle, own: MemberId, calls: Arc<dyn MemberCalls>) -> Returning {
-    let (_, membership) = log.applied_at_open();
-    Returning::new(own, recollection(log), &membership, calls)
 }
 
 fn recollection(log: &LogHandle) -> Recollection {
@@ -472,11 +471,9 @@ fn open_log(options: StoreOptions, meta_dir: PathBuf) -> Result<BinlogStore, Mem
 fn progress() -> ProgressCallback {
     let said = std::sync::atomic::AtomicU64::new(0);
     Arc::new(move |progress| {
-        let tenth = (progress.done_bytes * 10)
-            .checked_div(progress.total_bytes)
-            .unwrap_or(10);
+        let (done, total) = (progress.done_bytes, progress.total_bytes);
+        let tenth = (done * 10).checked_div(total).unwrap_or(10);
         if tenth > said.swap(tenth, std::sync::atomic::Ordering::Relaxed) {
-            let (done, total) = (progress.done_bytes, progress.total_bytes);
             tracing::info!(done, total, "verifying the log, in bytes");
         }
     })

@@ -6,7 +6,7 @@ use std::time::Duration;
 use binlog_server::BinlogServer;
 use binlog_store::{LogHandle, StoreError};
 use consensus::log_probe::LogProbe;
-use consensus::{AppliedFloor, Bounds, Fault, MemberConfig};
+use consensus::{AppliedFloor, Bounds, MemberConfig};
 use mysqld_controller::plan::same_uuid::OtherMysqlds;
 use proxy::{Proxying, Relay, RouteTable};
 use raft_types::LogId;
@@ -16,8 +16,11 @@ use tokio::sync::watch;
 use crate::archiving::archive;
 use crate::binlog_serving::served_log::{ServedLog, Serving};
 use crate::error::MemberError;
-use crate::log_keeping::{Retention, purge_as_configured, scrub};
-use crate::mysqld::{Child, Given, MysqldManagement, ask_around, native_source, requirements};
+use crate::log_keeping::{purge_as_configured, scrub};
+use crate::mysqld::{
+    Child, DemotionTask, MysqldManagement, Setup, ask_around, event_scheduler, native_source,
+    requirements,
+};
 use crate::other_members::OtherMembers;
 use crate::phases::opened::{Joined, Opened, origin_gtids, record_of};
 use crate::phases::{Base, listen};
@@ -30,7 +33,6 @@ use crate::{binlog_serving, hooks, leaving};
 pub struct Running {
     base: Base,
     ring: RingHandle,
-    management: Option<Arc<MysqldManagement>>,
 }
 
 impl Running {
@@ -43,7 +45,8 @@ impl Running {
     pub async fn failed(&self) -> MemberError {
         let RingHandle { member, log } = &self.ring;
         let error = tokio::select! {
-            fault = member.fault() => why_stopped(fault, log),
+            // The log's failure, where the engine only reports that its log failed.
+            fault = member.fault() => log.failure().map_or(MemberError::Engine(fault), MemberError::Store),
             error = log_failure(log) => MemberError::Store(error),
             () = self.base.server.ended() => MemberError::ended(
                 "the port for other members",
@@ -59,11 +62,9 @@ impl Running {
     /// # Errors
     /// When the log cannot be closed.
     pub async fn stop(self) -> Result<(), MemberError> {
-        let Base {
-            settings, timers, ..
-        } = &self.base;
-        let management = self.management.as_deref();
-        leaving::in_good_order(&self.ring.member, management, settings, timers.lease).await;
+        let (member, management) = (&self.ring.member, self.base.state.management());
+        let (settings, lease) = (&self.base.settings, self.base.timers.lease);
+        leaving::in_good_order(member, management.as_deref(), settings, lease).await;
         self.base.close(Some(self.ring)).await
     }
 
@@ -72,7 +73,7 @@ impl Running {
     /// # Errors
     /// Why the log had failed, if it had.
     pub async fn end_failed(self) -> Result<(), MemberError> {
-        if let Some(management) = &self.management {
+        if let Some(management) = self.base.state.management() {
             management.end(Child::Stays).await;
         }
         self.base.close(Some(self.ring)).await
@@ -88,11 +89,7 @@ impl Opened {
         let mut base = self.base;
         let mut started = None;
         match begin(&mut base, joined, &mut started).await {
-            Ok((ring, management)) => Ok(Running {
-                base,
-                ring,
-                management,
-            }),
+            Ok(ring) => Ok(Running { base, ring }),
             Err(error) => {
                 base.state.fails(&error);
                 if let Err(also) = base.close(started).await {
@@ -109,7 +106,7 @@ async fn begin(
     base: &mut Base,
     joined: Joined,
     started: &mut Option<RingHandle>,
-) -> Result<(RingHandle, Option<Arc<MysqldManagement>>), MemberError> {
+) -> Result<RingHandle, MemberError> {
     let (settings, id) = (base.settings.clone(), base.settings.own.id);
     let log = joined.log.handle();
     let (own_log, network) = (Arc::new(log.clone()), joined.network);
@@ -128,24 +125,28 @@ async fn begin(
         program: settings.program.clone(),
         ..MemberConfig::new(joined.ring, id, settings.own.kind)
     };
+    let (last_applied, membership) = log.applied_at_open();
+    let floor = AppliedFloor {
+        last_applied: last_applied.map(LogId::from),
+        membership,
+    };
     let member = Member::start(
         config,
         joined.log,
         LogProbe::new(over_proxies, own_log.clone(), &base.timers),
         Arc::new(network.clone()),
-        applied_floor(&log),
+        floor,
         Arc::new(log.clone()),
     );
     let member = member.await?;
     member.take_in_by(Arc::new(log.clone()));
     let kept = member.keep_formats_in(&base.book);
     kept.map_err(MemberError::data_dir(&settings.data_dir))?;
-    let ring = started
-        .insert(RingHandle {
-            member: member.clone(),
-            log,
-        })
-        .clone();
+    let ring = RingHandle {
+        member: member.clone(),
+        log,
+    };
+    *started = Some(ring.clone());
     base.tasks
         .spawn(joined.returning.campaign_when_known(member.clone()));
     let (factory, others_of) = (network.clone(), member.clone());
@@ -181,11 +182,9 @@ async fn begin(
     purge(base, &ring);
     let management = look_after_mysqld(base, &ring, told, others.clone())?;
     if let Some(management) = management.clone() {
+        let watch = move || management.clone().watch_unmanaged();
         base.tasks
-            .spawn_again("watching an unmanaged mysqld", move || {
-                let management = management.clone();
-                async move { management.watch_unmanaged().await }
-            });
+            .spawn_again("watching an unmanaged mysqld", watch);
     }
     let serving =
         serving.map(|(server, log)| serve_binlog(base, &ring, server, log, others.clone()));
@@ -193,12 +192,12 @@ async fn begin(
         ring: ring.clone(),
         routes,
         network,
-        management: management.clone(),
+        management,
         serving,
         demotion,
     })));
     look_after(base, &ring);
-    Ok((ring, management))
+    Ok(ring)
 }
 
 /// Begins to serve the binlog.
@@ -224,7 +223,7 @@ fn serve_binlog(
     // It ends its sessions itself.
     let serving = server.serve(base.tasks.stop.clone());
     let serving = ring.member.essential("the binlog server", serving);
-    base.tasks.spawn_to_its_end(serving);
+    base.tasks.set.spawn(serving);
     Serving { consumers, log }
 }
 
@@ -233,8 +232,10 @@ fn serve_binlog(
 fn other_mysqlds(base: &mut Base, ring: &RingHandle) -> watch::Receiver<OtherMysqlds> {
     let (said, others) = watch::channel(OtherMysqlds::default());
     if base.settings.mysql.is_some() || base.settings.binlog_server.is_some() {
-        let tls = base.state.credentials.tls.as_ref();
-        let members = OtherMembers::of(&base.settings, tls, base.transport);
+        let members = OtherMembers {
+            state: base.state.clone(),
+            transport: base.transport,
+        };
         base.tasks
             .spawn(ask_around(ring.member.clone(), members, said));
     }
@@ -255,7 +256,14 @@ fn look_after_mysqld(
         return Ok(None);
     };
     let server = credentials.binlog_server.as_ref();
-    let given = Given {
+    let identity = base.book.identity();
+    let events = event_scheduler(&config, settings, &connect);
+    let setup = Setup {
+        requirements: requirements(settings, identity.member, identity.incarnation),
+        events: events.map_err(MemberError::data_dir(&config.data_dir))?,
+        settings: settings.clone(),
+        connect,
+        ring: ring.clone(),
         native: server.and_then(|server| native_source(&config, &server.account)),
         origin: origin_gtids(&config, &base.book.origin())?,
         guard: base.with.guard.clone(),
@@ -264,19 +272,11 @@ fn look_after_mysqld(
         spill: base.spill.clone(),
         owner: None,
         others,
+        config: config.clone(),
     };
-    let identity = base.book.identity();
-    let requirements = requirements(settings, identity.member, identity.incarnation);
-    let management = MysqldManagement::begin(
-        &config,
-        settings,
-        connect,
-        requirements,
-        given,
-        ring.clone(),
-    );
+    let management = MysqldManagement::begin(setup);
     let management = management.map_err(MemberError::data_dir(&config.data_dir))?;
-    if let Some(watching) = management.take_part(told) {
+    if let Some(watching) = DemotionTask::of(&management, told) {
         let watching = watching.run();
         let watching = ring.member.essential("judging the primary", watching);
         base.tasks.spawn(watching);
@@ -286,12 +286,10 @@ fn look_after_mysqld(
 
 /// Begins to purge, as far as the member's mysqld allows, if any.
 fn purge(base: &mut Base, ring: &RingHandle) {
-    let retention = Retention::of(&base.settings.log);
+    let settings = base.settings.log;
     let mysqld = base.state.credentials.mysqld.clone();
     base.watch("purging the log", ring, move |state, ring| {
-        purge_as_configured(ring, retention, mysqld.clone(), move || {
-            state.not_archived()
-        })
+        purge_as_configured(ring, settings, mysqld.clone(), move || state.not_archived())
     });
 }
 
@@ -333,22 +331,6 @@ async fn log_failure(log: &LogHandle) -> StoreError {
             return error;
         }
         tokio::time::sleep(LOG_LOOK).await;
-    }
-}
-
-fn applied_floor(log: &LogHandle) -> AppliedFloor {
-    let (last_applied, membership) = log.applied_at_open();
-    AppliedFloor {
-        last_applied: last_applied.map(LogId::from),
-        membership,
-    }
-}
-
-/// The log's failure, where the engine only reports that its log failed.
-fn why_stopped(fault: Fault, log: &LogHandle) -> MemberError {
-    match log.failure() {
-        Some(error) => MemberError::Store(error),
-        None => MemberError::Engine(fault),
     }
 }
 

@@ -193,14 +193,6 @@ impl OperatorCommand {
         }
     }
 
-    /// The same command with the operator's recorded name, if it contains one.
-    pub(crate) fn attributed_to(mut self, by: &str) -> Self {
-        if let Self::Pause { request } = &mut self {
-            request.by = by.to_owned();
-        }
-        self
-    }
-
     /// The right that it requires.
     pub fn right(&self) -> Right {
         match self {
@@ -311,7 +303,6 @@ pub struct ReplicateFrom {
     /// The account at the primary. Without it and its password, as from an earlier version, the order is refused.
     pub user: Option<String>,
     /// Its password.
-    #[serde(default)]
     pub password: Option<String>,
 }
 

@@ -51,7 +51,6 @@ pub struct Refusal {
     #[serde(default)]
     pub advice: String,
     /// The leader, if this member does not lead and the command is for the leader.
-    #[serde(default)]
     pub leader: Option<MemberId>,
 }
 

@@ -1,6 +1,7 @@
 //! The decisions of a provisioning, pure: what a note and the state of its copy mean, what refuses a copy, and which transactions it loses.
 
 use std::io;
+use std::path::Path;
 
 use binlog_format::gtid::GtidSet;
 use mysqld_controller::status::{Hold, WriteFenceState};
@@ -45,8 +46,8 @@ pub(super) fn next(note: &ProvisionNote, copy: Option<CopyState>, is_started: bo
 }
 
 /// Hold of the role at the member's start, before its mysqld is checked.
-pub(super) fn hold_before_a_check(note: io::Result<Option<ProvisionNote>>) -> Option<Hold> {
-    let note = match note {
+pub(crate) fn hold_at_start(member_dir: &Path) -> Option<Hold> {
+    let note = match ProvisionNote::load(member_dir) {
         Ok(note) => note?,
         Err(error) => return Some(unreadable(&error)),
     };
@@ -83,26 +84,6 @@ pub(super) fn wait_words(donor: &str, is_started: bool) -> String {
     }
 }
 
-/// Whether a copy may replace the data of a mysqld: `applies`, the ring's log to it; `leads`, its member.
-///
-/// # Errors
-/// When it may not, with what to do.
-pub(super) fn may_begin(applies: bool, leads: bool) -> Result<(), Refusal> {
-    if !applies {
-        return Err(Refusal::refused(
-            "nothing is applied to this member's mysqld (`mysql.apply = \"off\"`), so that a copy would not follow the ring",
-            "set mysql.apply = \"rows\", and start the member again",
-        ));
-    }
-    if leads {
-        return Err(Refusal::refused(
-            "this member leads, and its mysqld is or becomes the primary",
-            "nothing was changed; transfer the leadership first with `witness switchover`",
-        ));
-    }
-    Ok(())
-}
-
 /// Whether a running mysqld is closed for writes.
 ///
 /// # Errors
@@ -117,25 +98,9 @@ pub(super) fn is_closed(fence: &WriteFenceState) -> Result<(), Refusal> {
         }
         WriteFenceState::Closed { .. }
         | WriteFenceState::NotOpened { .. }
+        | WriteFenceState::Unmanaged
         | WriteFenceState::Unknown => Ok(()),
     }
-}
-
-/// Whether a donor may be copied: a copy with errant transactions could not follow.
-///
-/// # Errors
-/// When it has some.
-pub(super) fn has_no_errant(errant: &GtidSet) -> Result<(), Refusal> {
-    if errant.is_empty() {
-        return Ok(());
-    }
-    Err(Refusal::refused(
-        format!(
-            "the mysqld of this member has transactions that the ring has not committed (errant), and so would its copy: {}",
-            errant.to_string().replace('\n', "")
-        ),
-        "name another donor with --from",
-    ))
 }
 
 /// Whether the mysqld `theirs` of the named member can now be copied to the mysqld `own`.
@@ -359,7 +324,7 @@ mod tests {
 
     #[test]
     fn unreadable_files_do_not_matter_without_errant_transactions() {
-        let broken = BinlogPlace::of_index("/nowhere".into(), std::path::Path::new("."));
+        let broken = BinlogPlace::of_index("/nowhere".into(), Path::new("."));
         let executed = set("1-9");
         let found = |errant| files_with(Some(&broken), &executed, &errant);
         let never = |_: &ErrantFile| Err(io::ErrorKind::StorageFull.into());

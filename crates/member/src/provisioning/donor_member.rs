@@ -48,7 +48,8 @@ impl DonorMember {
     }
 
     async fn ask(&self, command: &OperatorCommand) -> Result<CommandResult, Refusal> {
-        let broken = |error: AdminError| unreachable(&self.name, &error);
+        let name = &self.name;
+        let broken = |error: AdminError| unreachable(name, &error);
         let json = serde_json::to_vec(command).unwrap_or_default();
         let mut events = self.client.command(json.into()).await.map_err(broken)?;
         while let Some(event) = events.next().await.map_err(broken)? {
@@ -58,16 +59,12 @@ impl DonorMember {
                 Ok(_) => {}
                 Err(error) => {
                     return Err(no_donor(format!(
-                        "`{}` gave an answer that cannot be read ({error}); run the same version everywhere",
-                        self.name
+                        "`{name}` gave an answer that cannot be read ({error}); run the same version everywhere"
                     )));
                 }
             }
         }
-        Err(no_donor(format!(
-            "`{}` ended before it had an answer",
-            self.name
-        )))
+        Err(no_donor(format!("`{name}` ended before it had an answer")))
     }
 }
 
@@ -96,9 +93,8 @@ impl Donor for DonorMember {
     fn withdraw<'a>(&'a self, account: &'a CloneAccount) -> BoxFuture<'a, Result<(), Refusal>> {
         async move {
             let account = account.clone();
-            self.ask(&OperatorCommand::WithdrawClone { account })
-                .await
-                .map(drop)
+            let withdraw = OperatorCommand::WithdrawClone { account };
+            self.ask(&withdraw).await.map(drop)
         }
         .boxed()
     }

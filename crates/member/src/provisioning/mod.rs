@@ -9,12 +9,12 @@ mod replaced_statement;
 pub(crate) use copied_mysqld::CopiedMysqld;
 #[cfg(feature = "simulation")]
 pub(crate) use decisions::fit;
+pub(crate) use decisions::hold_at_start;
 pub use donor_member::Donor;
 pub(crate) use donor_member::DonorMember;
 
-use std::convert::Infallible;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,8 +35,8 @@ use tokio::time::Instant;
 
 use self::copied_mysqld::{BEGIN, LOOK, Stop};
 use self::decisions::{
-    AGAIN, Kept, Next, accounts_fit, files_with, has_no_errant, hold_before_a_check, interrupted,
-    is_closed, keep, may_begin, next, not_all, unreadable, wait_words,
+    AGAIN, Kept, Next, accounts_fit, files_with, interrupted, is_closed, keep, next, not_all,
+    unreadable, wait_words,
 };
 use crate::protocol::{
     CommandProgress, ProvisionPlan, Provisioned, Refusal, RefusalKind, SchemaSize,
@@ -61,11 +61,6 @@ pub(crate) struct Provisioner {
     pub(crate) command: Mutex<()>,
     /// Time of the last complete copy: earlier observations are of a server whose data were being replaced.
     pub(crate) copied_at: watch::Sender<Option<Instant>>,
-}
-
-/// Hold of the role at the member's start.
-pub(crate) fn hold_at_start(member_dir: &Path) -> Option<Hold> {
-    hold_before_a_check(ProvisionNote::load(member_dir))
 }
 
 impl Provisioner {
@@ -152,18 +147,13 @@ impl Provisioner {
                 plan.errant = errant.to_string().replace('\n', "");
                 plan.errant_transactions = u64::try_from(errant.count()).unwrap_or(u64::MAX);
                 let place = log_place(&self.mysqld.connect, BeforeALook::Nothing).await?;
-                plan.needs_force = long_work::on_disk(move || {
-                    let files = files_with(place.as_ref(), &executed, &errant);
-                    Ok::<_, Infallible>(not_all(files).1.map(|why| why.to_string()))
-                })
-                .await
-                .unwrap_or_else(|never| match never {});
+                let lost = move || not_all(files_with(place.as_ref(), &executed, &errant)).1;
+                let lost = long_work::on_disk(lost).await;
+                plan.needs_force = lost.map(|why| why.to_string());
                 match schema_sizes(&self.mysqld.connect).await {
                     Ok(schemas) => {
-                        let schemas = schemas.into_iter();
-                        plan.schemas = schemas
-                            .map(|(name, bytes)| SchemaSize { name, bytes })
-                            .collect();
+                        let sized = |(name, bytes)| SchemaSize { name, bytes };
+                        plan.schemas = schemas.into_iter().map(sized).collect();
                     }
                     Err(error) => plan.sizes_unknown = Some(error.to_string()),
                 }
@@ -192,12 +182,9 @@ impl Provisioner {
                 "check with `witness status` how far it is",
             )
         };
-        let Ok(_only) = self.command.try_lock() else {
-            return Err(already());
-        };
-        let Ok(_alone) = tokio::time::timeout(SOON, self.busy.lock()).await else {
-            return Err(already());
-        };
+        let _only = self.command.try_lock().map_err(|_| already())?;
+        let alone = tokio::time::timeout(SOON, self.busy.lock()).await;
+        let _alone = alone.map_err(|_| already())?;
         let note = ProvisionNote::load(&self.member_dir).map_err(on_disk)?;
         let mut kept = Kept::default();
         let mut donor_name = donor.name().to_owned();
@@ -267,15 +254,37 @@ impl Provisioner {
             ));
         }
         let executed = executed(&self.mysqld.connect).await?;
-        has_no_errant(&executed.difference(&self.committed().await?))?;
+        let errant = executed.difference(&self.committed().await?);
+        if !errant.is_empty() {
+            return Err(Refusal::refused(
+                format!(
+                    "the mysqld of this member has transactions that the ring has not committed (errant), and so would its copy: {}",
+                    errant.to_string().replace('\n', "")
+                ),
+                "name another donor with --from",
+            ));
+        }
         Ok(offer(&self.mysqld.connect, recipient).await?)
     }
 
+    /// Whether a copy may replace the data of the member's mysqld.
+    ///
+    /// # Errors
+    /// When it may not, with what to do.
     fn may_begin(&self) -> Result<(), Refusal> {
-        may_begin(
-            self.mysqld.role.is_some(),
-            self.ring.serving_term().is_some(),
-        )
+        if self.mysqld.role.is_none() {
+            return Err(Refusal::refused(
+                "nothing is applied to this member's mysqld (`mysql.apply = \"off\"`), so that a copy would not follow the ring",
+                "set mysql.apply = \"rows\", and start the member again",
+            ));
+        }
+        if self.ring.serving_term().is_some() {
+            return Err(Refusal::refused(
+                "this member leads, and its mysqld is or becomes the primary",
+                "nothing was changed; transfer the leadership first with `witness switchover`",
+            ));
+        }
+        Ok(())
     }
 
     /// All steps before the first byte is removed, and the statement that removes it. `touched`: true if this attempt or an earlier one has
@@ -288,10 +297,8 @@ impl Provisioner {
         events: &CommandProgress,
     ) -> Result<(Kept, CloneAccount, JoinHandle<Result<(), ProvisionError>>), Refusal> {
         self.may_begin()?;
-        let what = format!("mysqld gets a copy of the data of `{}`", donor.name());
-        events
-            .phase("prepare", self.take_hold(donor, *touched, &what))
-            .await?;
+        let prepared = self.take_hold(donor.name(), *touched);
+        events.phase("prepare", prepared).await?;
         let kept = events.phase("keep", self.keep_errant(force)).await?;
         let offer = events.phase("offer", donor.offer(self.own)).await?;
         let (connect, name) = (&self.mysqld.connect, donor.name());
@@ -316,18 +323,15 @@ impl Provisioner {
     }
 
     /// Makes the role release a running server.
-    async fn take_hold(&self, donor: &dyn Donor, touched: bool, what: &str) -> Result<(), Refusal> {
-        let down = executed(&self.mysqld.connect).await.is_err();
-        if !down {
+    async fn take_hold(&self, donor: &str, touched: bool) -> Result<(), Refusal> {
+        let what = format!("mysqld gets a copy of the data of `{donor}`");
+        let hold = Hold::Working { what };
+        if executed(&self.mysqld.connect).await.is_ok() {
             is_closed(&self.write_fence.borrow().state)?;
-        }
-        let hold = Hold::Working {
-            what: what.to_owned(),
-        };
-        self.set(Some(hold.clone()));
-        if down {
+        } else {
+            self.set(Some(hold.clone()));
             if !touched {
-                self.note(donor.name(), NoteStep::Starting)?;
+                self.note(donor, NoteStep::Starting)?;
             }
             self.mysqld.answers().await?;
         }

@@ -22,12 +22,8 @@ impl Provisioner {
     /// # Errors
     /// When the applier is not stopped at exactly this transaction, or mysqld refuses the statement; nothing is executed then.
     pub(crate) async fn replace(&self, gtid: &str, statement: &str) -> Result<bool, Refusal> {
-        let gtid: Gtid = gtid.parse().map_err(|_| {
-            Refusal::refused(
-                format!("`{gtid}` is not the GTID of one transaction"),
-                NOTHING,
-            )
-        })?;
+        let not_one = |_| refused(&format!("`{gtid}` is not the GTID of one transaction"));
+        let gtid: Gtid = gtid.parse().map_err(not_one)?;
         self.may_begin()?;
         let (Ok(_only), Ok(_alone)) = (self.command.try_lock(), self.busy.try_lock()) else {
             return Err(refused(
@@ -69,9 +65,8 @@ impl Provisioner {
             Ok(Err(error)) => return Err(refused(&format!("the log cannot be read: {error}"))),
         };
         if next != gtid {
-            return Err(refused(&format!(
-                "the next transaction of the log is {next}, not {gtid}"
-            )));
+            let why = format!("the next transaction of the log is {next}, not {gtid}");
+            return Err(refused(&why));
         }
         let logged = !self.mysqld.applies_rows;
         let done = execute_instead(connect, gtid, statement, logged).await;

@@ -115,10 +115,8 @@ impl Reading {
     /// Continues to read, up to the committed index.
     async fn fill(&mut self, committed: u64) -> Result<(), ReadError> {
         let mut reader = self.ring.log.reader();
-        let read = reader
-            .limited_get_log_entries(self.next, committed + 1)
-            .await;
         let at = self.next;
+        let read = reader.limited_get_log_entries(at, committed + 1).await;
         let entries = read.map_err(|error| ReadError::Unreadable { at, error })?;
         let last = entries.last().ok_or(ReadError::Purged(at))?;
         self.next = last.log_id.index + 1;

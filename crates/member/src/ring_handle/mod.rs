@@ -72,13 +72,10 @@ impl RingHandle {
             timestamp: now_in_seconds(),
         });
         let mut ticket = self.member.propose(entry, term).await?;
-        match ticket.outcome().await {
-            Outcome::Committed(entry) => self.begun_after(entry).await,
-            ended => Err(RotateError::Ended(ended)),
-        }
-    }
-
-    async fn begun_after(&self, entry: OpId) -> Result<Rotated, RotateError> {
+        let entry = match ticket.outcome().await {
+            Outcome::Committed(entry) => entry,
+            ended => return Err(RotateError::Ended(ended)),
+        };
         loop {
             if let Some(file) = self.log.file_after(entry) {
                 return Ok(Rotated { entry, file });
@@ -88,14 +85,6 @@ impl RingHandle {
             }
             tokio::time::sleep(LOOK).await;
         }
-    }
-}
-
-impl std::fmt::Debug for RingHandle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RingHandle")
-            .field("member", &self.member.id())
-            .finish_non_exhaustive()
     }
 }
 

@@ -40,11 +40,9 @@ impl Ring for RingHandle {
     }
 
     async fn leadership_over(&self, term: Term) {
-        let mut leadership = self.member.primacy();
+        let over = |now: &Primacy| is_over(&now.leadership, term);
         // A member's end also ends its leadership.
-        let _ = leadership
-            .wait_for(|now| is_over(&now.leadership, term))
-            .await;
+        let _ = self.member.primacy().wait_for(over).await;
     }
 
     fn primary_elsewhere(&self) -> Option<MemberId> {

@@ -100,9 +100,8 @@ impl Interruptions {
         };
         self.told_open = mysql.started_open;
         self.not_in_ring = mysql.not_in_ring_total;
-        let member = named(view);
         Some(HistoryEvent::Exposed {
-            member,
+            member: named(view),
             transactions,
         })
     }

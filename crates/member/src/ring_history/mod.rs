@@ -8,13 +8,14 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use consensus::{HistoryEntry, HistoryEvent, Named, Term};
+use consensus::{HistoryEntry, HistoryEvent, Term};
 use ring_admin::{Member, Promoted};
 use spilling_bytes::long_work::on_disk;
 use tokio::time::Instant;
 
 use self::book::{HistoryBook, OpenUntil};
 use self::interruptions::Interruptions;
+use crate::protocol::Refusal;
 use crate::ring_handle::now_ms;
 use crate::state::MemberState;
 use crate::status::ViewSource;
@@ -68,14 +69,18 @@ pub(crate) async fn acknowledge_exposure(
     state: &MemberState,
     member: &Member,
     by: &str,
-) -> io::Result<()> {
+) -> Result<(), Refusal> {
     let book = state.history.clone();
     let event = HistoryEvent::ExposureAcknowledged {
         member: book.owner(),
     };
     let mut noted = entry(now_ms(), Term(member.status().term.0), event);
     noted.by = by.to_owned();
-    on_disk(move || book.add(&[noted])).await
+    let added = on_disk(move || book.add(&[noted])).await;
+    added.map_err(|error| {
+        let what = format!("the history cannot be written: {error}");
+        Refusal::failed(what, "check the disk of the data directory")
+    })
 }
 
 /// How often the log's part of the history is copied, and the time until which clients could write is recorded.
@@ -89,9 +94,13 @@ pub(crate) async fn keep_history(state: Arc<MemberState>, member: Member) {
     with_book(&state, "read", |book| {
         let left_open = book.read()?;
         book.open_until(None)?;
-        book.add(&Vec::from_iter(
-            left_open.map(|until| ended_at(&until, book.owner())),
-        ))
+        // The missing entry of a process that ended while clients could write.
+        let ended = left_open.map(|until| {
+            let (member, why) = (book.owner(), "the member's process ended".to_owned());
+            let event = HistoryEvent::WritesStopped { member, why };
+            entry(until.at_ms, until.term, event)
+        });
+        book.add(&Vec::from_iter(ended))
     })
     .await;
     let (mut copied, mut logged) = (None::<Instant>, Vec::new());
@@ -114,9 +123,8 @@ pub(crate) async fn keep_history(state: Arc<MemberState>, member: Member) {
         let was_open = interruptions.open_until;
         let term = Term(view.term);
         let seen = interruptions.see(now_ms, &view).into_iter();
-        let mut entries: Vec<_> = seen
-            .map(|(at_ms, event)| entry(at_ms, term, event))
-            .collect();
+        let seen = seen.map(|(at_ms, event)| entry(at_ms, term, event));
+        let mut entries = Vec::from_iter(seen);
         let is_due = copied.is_none_or(|copied| copied.elapsed() >= COPY);
         if is_due || !entries.is_empty() {
             copied = Some(Instant::now());
@@ -159,14 +167,4 @@ fn entry(at_ms: u64, term: Term, event: HistoryEvent) -> HistoryEntry {
         by: String::new(),
         event,
     }
-}
-
-/// The missing entry of a process that ended while clients could write.
-fn ended_at(until: &OpenUntil, member: Named) -> HistoryEntry {
-    let why = "the member's process ended".to_owned();
-    entry(
-        until.at_ms,
-        until.term,
-        HistoryEvent::WritesStopped { member, why },
-    )
 }

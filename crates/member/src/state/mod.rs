@@ -3,7 +3,7 @@
 mod status_view;
 mod takeover;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use binlog_store::{LogHandle, NotArchived, ReadFault};
@@ -75,12 +75,15 @@ pub(crate) struct MemberState {
     pub(crate) book: Arc<IdentityBook>,
     pub(crate) observer: Observer,
     started: Instant,
-    phase: RwLock<Phase>,
-    bootstrap_orders: mpsc::Sender<BootstrapOrder>,
-    fault: Mutex<Option<String>>,
+    phase: watch::Sender<Phase>,
+    /// Full while the member does not wait for an order.
+    pub(crate) bootstrap_orders: mpsc::Sender<BootstrapOrder>,
+    /// Why the member has failed.
+    fault: OnceLock<String>,
     pub(crate) credentials: Credentials,
     pub(crate) hook_settings: watch::Sender<HookSettings>,
-    hooks: Mutex<HooksView>,
+    /// Hook results since the member started.
+    pub(crate) hooks: watch::Sender<HooksView>,
     /// Progress of the archive, where this member archives.
     pub(crate) archive: ArchiveProgress,
     /// The part of the ring's history in the data directory.
@@ -90,18 +93,17 @@ pub(crate) struct MemberState {
 /// Between two looks at what changes with time alone.
 const LONGEST: Duration = Duration::from_secs(1);
 
-fn from_now<T>(mut told: watch::Receiver<T>) -> watch::Receiver<T> {
-    told.mark_unchanged();
-    told
-}
-
-async fn changed<T>(told: Option<watch::Receiver<T>>) {
-    if let Some(mut told) = told
-        && told.changed().await.is_ok()
-    {
-        return;
+/// Ends with the next change from now on; never, where there is nothing to change.
+fn changed<T>(mut told: Option<watch::Receiver<T>>) -> impl Future<Output = ()> {
+    told.iter_mut().for_each(watch::Receiver::mark_unchanged);
+    async move {
+        if let Some(mut told) = told
+            && told.changed().await.is_ok()
+        {
+            return;
+        }
+        std::future::pending().await
     }
-    std::future::pending().await
 }
 
 impl MemberState {
@@ -124,33 +126,23 @@ impl MemberState {
             book,
             observer: Observer::new(),
             started: Instant::now(),
-            phase: RwLock::new(Phase::Opened),
+            phase: watch::Sender::new(Phase::Opened),
             bootstrap_orders,
-            fault: Mutex::new(None),
-            hooks: Mutex::default(),
+            fault: OnceLock::new(),
+            hooks: watch::Sender::default(),
             archive: ArchiveProgress::default(),
         }
     }
 
-    /// Hook results since the member started.
-    pub(crate) fn hooks(&self) -> MutexGuard<'_, HooksView> {
-        self.hooks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Enters the next phase.
     pub(crate) fn enter(&self, phase: Phase) {
-        *self.phase.write().unwrap_or_else(PoisonError::into_inner) = phase;
-    }
-
-    fn phase(&self) -> Phase {
-        let phase = self.phase.read().unwrap_or_else(PoisonError::into_inner);
-        phase.clone()
+        self.phase.send_replace(phase);
     }
 
     /// Its parts, once it takes part.
     pub(crate) fn parts(&self) -> Option<Arc<Parts>> {
-        match self.phase() {
-            Phase::TakesPart(parts) => Some(parts),
+        match &*self.phase.borrow() {
+            Phase::TakesPart(parts) => Some(parts.clone()),
             Phase::Opened | Phase::LogOpen(_) => None,
         }
     }
@@ -163,26 +155,16 @@ impl MemberState {
     /// Waits for the next change of the leadership or of mysqld's write fence, from this call on, and a second at most.
     pub(crate) fn next_change(&self) -> impl Future<Output = ()> + Send + use<> {
         let parts = self.parts();
-        let leadership = parts
-            .as_ref()
-            .map(|parts| from_now(parts.ring.member.leadership()));
-        let management = parts.and_then(|parts| parts.management.clone());
-        let fence = management.and_then(|management| management.write_fence());
-        let fence = fence.map(from_now);
+        let leadership = changed(parts.map(|parts| parts.ring.member.leadership()));
+        let management = self.management();
+        let fence = changed(management.and_then(|management| management.write_fence()));
         async move {
-            let _ = tokio::time::timeout(LONGEST, async {
-                tokio::select! {
-                    () = changed(leadership) => {}
-                    () = changed(fence) => {}
-                }
-            })
-            .await;
+            tokio::select! {
+                () = leadership => {}
+                () = fence => {}
+                () = tokio::time::sleep(LONGEST) => {}
+            }
         }
-    }
-
-    /// Orders a bootstrap. False while the member does not wait for one.
-    pub(crate) fn order_bootstrap(&self, order: BootstrapOrder) -> bool {
-        self.bootstrap_orders.try_send(order).is_ok()
     }
 
     /// Takes the values of a configuration reload.
@@ -210,10 +192,8 @@ impl MemberState {
     fn archive_view(&self) -> Option<ArchiveView> {
         let settings = self.settings.archive.as_ref()?;
         let mut view = self.archive.view(settings);
-        if let Some(serving) = self
-            .parts()
-            .as_ref()
-            .and_then(|parts| parts.serving.as_ref())
+        if let Some(parts) = self.parts()
+            && let Some(serving) = &parts.serving
         {
             serving.log.tell(&mut view);
         }
@@ -228,8 +208,7 @@ impl MemberState {
 
     /// The member has failed. The first reason is kept.
     pub(crate) fn fails(&self, why: &MemberError) {
-        let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
-        fault.get_or_insert_with(|| why.to_string());
+        self.fault.get_or_init(|| why.to_string());
     }
 
     fn log_view(&self, log: Option<&LogHandle>) -> (LogView, ActivityView) {
@@ -277,17 +256,6 @@ impl MemberState {
     }
 }
 
-impl Parts {
-    fn routes_view(&self, role: Role) -> ReplicationRoutesView {
-        let routes = match role {
-            Role::Leader => self.routes.routes(),
-            // Left over from an earlier term.
-            _ => Vec::new(),
-        };
-        ReplicationRoutesView::new(routes, self.routes.traffic().counted(), &self.network)
-    }
-}
-
 /// The message about an unreadable file.
 fn unreadable(fault: &ReadFault) -> String {
     let from = fault.index.map(|index| format!(" from entry {index} on"));
@@ -302,47 +270,46 @@ fn unreadable(fault: &ReadFault) -> String {
 impl ViewSource for MemberState {
     fn view(&self) -> MemberView {
         let remembered = self.observer.remembered();
-        let (log, parts) = match self.phase() {
+        let phase = self.phase.borrow().clone();
+        let (log, parts) = match &phase {
             Phase::Opened => (None, None),
             Phase::LogOpen(log) => (Some(log), None),
-            Phase::TakesPart(parts) => (Some(parts.ring.log.clone()), Some(parts)),
+            Phase::TakesPart(parts) => (Some(&parts.ring.log), Some(parts)),
         };
-        let (log, activity) = self.log_view(log.as_ref());
+        let (log, activity) = self.log_view(log);
         let ring = ring_status(
             &self.settings,
             &self.book.identity(),
-            parts
-                .as_ref()
-                .map(|parts| parts.ring.member.status())
-                .as_ref(),
+            parts.map(|parts| parts.ring.member.status()).as_ref(),
             remembered.quorum_lost_for,
             UnixSeconds(u64::from(now_in_seconds())),
         );
-        let fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        let routes_view = |parts: &Arc<Parts>| {
+            let routes = match ring.role {
+                Role::Leader => parts.routes.routes(),
+                // Left over from an earlier term.
+                _ => Vec::new(),
+            };
+            ReplicationRoutesView::new(routes, parts.routes.traffic().counted(), &parts.network)
+        };
+        let leaderless_ms = remembered.last_leaderless.map(|time| time.as_millis());
+        let has_hooks = self.hook_settings.borrow().any();
         MemberView {
             uptime_seconds: self.started.elapsed().as_secs_f64(),
             log,
             activity: ActivityView {
                 elections_won_total: remembered.elections_won,
                 leader_changes_total: remembered.leader_changes,
-                leaderless_ms: remembered
-                    .last_leaderless
-                    .and_then(|time| u64::try_from(time.as_millis()).ok()),
+                leaderless_ms: leaderless_ms.and_then(|time| u64::try_from(time).ok()),
                 proposals_bytes: ring.activity.proposals_bytes,
                 ..activity
             },
-            mysql: parts.as_ref().and_then(|parts| self.mysql_view(parts)),
-            consumers: parts
-                .as_ref()
-                .and_then(|parts| Some(parts.serving.as_ref()?.views())),
-            replication_routes: parts.as_ref().map(|parts| parts.routes_view(ring.role)),
+            mysql: parts.and_then(|parts| self.mysql_view(parts)),
+            consumers: parts.and_then(|parts| Some(parts.serving.as_ref()?.views())),
+            replication_routes: parts.map(routes_view),
             archive: self.archive_view(),
-            hooks: self
-                .hook_settings
-                .borrow()
-                .any()
-                .then(|| self.hooks().clone()),
-            fault: fault.clone().or(ring.fault),
+            hooks: has_hooks.then(|| self.hooks.borrow().clone()),
+            fault: self.fault.get().cloned().or(ring.fault),
             ..ring
         }
     }

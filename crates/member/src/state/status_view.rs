@@ -3,9 +3,9 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use consensus::{Leadership, RingMember};
+use consensus::Leadership;
 use raft_types::{MemberId, UnixSeconds};
-use ring_admin::{Identity, Member, MemberStatus, ScheduledSwitchover};
+use ring_admin::{Identity, LeaderTask, Member, MemberStatus, ScheduledSwitchover};
 use tokio::time::Instant;
 
 use crate::ring_handle::leader;
@@ -63,6 +63,20 @@ pub(crate) fn ring_status(
     };
     let Some(raft) = raft else { return outside };
     let leads = raft.leadership.leading_term().is_some();
+    let quorum_sets = raft.quorum.as_ref().map(|quorum| quorum.sets.clone());
+    let members = raft.ring_view.members.iter();
+    let members = members.map(|peer| LoggedMember {
+        id: peer.id,
+        voter: peer.voter,
+        // `witness history` and `GET /history` return it.
+        record: ring_admin::without_history(peer.record.clone()),
+    });
+    let programs = raft.formats.others.iter();
+    let programs = programs.map(|(id, program)| ProgramView {
+        id: *id,
+        version: program.version.clone(),
+        speaks: program.formats,
+    });
     MemberView {
         role: role(raft),
         serving: raft.leadership.serving_term().is_some(),
@@ -80,12 +94,10 @@ pub(crate) fn ring_status(
         quorum: quorum(raft, config, lost_for_seconds),
         rules: raft.rules.clone(),
         voter_sets: raft.ring_view.voter_sets.clone(),
-        voter_set_health: (raft.quorum.as_ref())
-            .map(|quorum| quorum.sets.clone())
-            .unwrap_or_default(),
+        voter_set_health: quorum_sets.unwrap_or_default(),
         regions: raft.regions.clone(),
         explanation: raft.explanation.clone(),
-        members: raft.ring_view.members.iter().map(logged_member).collect(),
+        members: members.collect(),
         peers: peers(raft),
         pause: (raft.pause.clone()).map(|paused| PauseView::new(paused, now)),
         timers: Some(raft.timers.into()),
@@ -94,7 +106,7 @@ pub(crate) fn ring_status(
             ring: Some(raft.formats.ring),
             // A leader takes no entries from others.
             refused: raft.formats.refused.clone().filter(|_| !leads),
-            others: others_programs(raft),
+            others: programs.collect(),
         }),
         scheduled_switchover: ScheduledSwitchover::of(&raft.ring_view),
         fault: raft.fault.as_ref().map(ToString::to_string),
@@ -157,55 +169,29 @@ fn start_members(members: &[MemberEntry], silent: impl Iterator<Item = MemberId>
 }
 
 fn role(raft: &MemberStatus) -> Role {
+    let own = raft.ring_view.member(raft.member);
     match raft.leadership {
         Leadership::Candidate => Role::Candidate,
         Leadership::LeaderNotServing { .. } | Leadership::Serving { .. } => Role::Leader,
-        Leadership::Follower { .. } => {
-            let own = raft.ring_view.member(raft.member);
-            match own {
-                Some(peer) if peer.voter => Role::Follower,
-                _ => Role::Learner,
-            }
-        }
+        Leadership::Follower { .. } if own.is_some_and(|own| own.voter) => Role::Follower,
+        Leadership::Follower { .. } => Role::Learner,
     }
 }
 
 /// A leading witness does not serve by design, and reports what it waits for.
 fn not_serving(raft: &MemberStatus) -> Option<String> {
-    raft.not_serving
-        .clone()
-        .or_else(|| match &raft.leader_task {
-            Some(ring_admin::LeaderTask::Waiting { why }) => Some(why.clone()),
-            Some(ring_admin::LeaderTask::Transferring { to }) => {
-                Some(format!("it is transferring the leadership to member {to}"))
-            }
-            Some(ring_admin::LeaderTask::MovingQuorum {
-                target: Some(target),
-                ..
-            }) => Some(format!(
-                "it is moving the quorum, so that member {target} can lead"
-            )),
-            Some(ring_admin::LeaderTask::MovingQuorum { target: None, .. }) | None => None,
-        })
-}
-
-fn logged_member(peer: &RingMember) -> LoggedMember {
-    LoggedMember {
-        id: peer.id,
-        voter: peer.voter,
-        // `witness history` and `GET /history` return it.
-        record: ring_admin::without_history(peer.record.clone()),
-    }
-}
-
-fn others_programs(raft: &MemberStatus) -> Vec<ProgramView> {
-    let others = raft.formats.others.iter();
-    let programs = others.map(|(id, program)| ProgramView {
-        id: *id,
-        version: program.version.clone(),
-        speaks: program.formats,
-    });
-    programs.collect()
+    let task = || match raft.leader_task.as_ref()? {
+        LeaderTask::Waiting { why } => Some(why.clone()),
+        LeaderTask::Transferring { to } => {
+            Some(format!("it is transferring the leadership to member {to}"))
+        }
+        LeaderTask::MovingQuorum { target, .. } => {
+            let target = (*target)?;
+            let why = format!("it is moving the quorum, so that member {target} can lead");
+            Some(why)
+        }
+    };
+    raft.not_serving.clone().or_else(task)
 }
 
 fn peers(raft: &MemberStatus) -> Vec<PeerView> {
@@ -299,25 +285,21 @@ impl Observer {
             memory.leading_term = term.0;
             memory.seen.elections_won += 1;
         }
-        match leader {
-            None if memory.leader.is_some() => {
+        if leader.is_none() {
+            // The first leader known since the start ends no time without a leader.
+            if memory.leader.is_some() {
                 memory.leaderless.get_or_insert_with(Instant::now);
             }
-            // The first leader known since the start ends no time without a leader.
-            None => {}
-            Some(_) => {
-                let since = memory.leaderless.take();
-                if since.is_some() || leader != memory.leader {
-                    memory.seen.last_leaderless = since.map(|since| since.elapsed());
-                }
-            }
+            // A gap without a leader is common, and is no change by itself.
+            return;
         }
-        // A gap without a leader is common, and is no change by itself.
-        if leader.is_some() && leader != memory.leader {
-            if memory.leader.is_some() {
-                memory.seen.leader_changes += 1;
-            }
-            memory.leader = leader;
+        let since = memory.leaderless.take();
+        if since.is_some() || leader != memory.leader {
+            memory.seen.last_leaderless = since.map(|since| since.elapsed());
+        }
+        let before = std::mem::replace(&mut memory.leader, leader);
+        if before.is_some() && before != leader {
+            memory.seen.leader_changes += 1;
         }
     }
 

@@ -120,10 +120,8 @@ pub(crate) async fn watch_takeovers(
         let seen = *leadership.borrow_and_update();
         let next_change = state.next_change();
         let opening = matches!(takeover, Takeover::Serving { .. });
-        let writable = opening
-            && state
-                .management()
-                .is_some_and(|management| management.view().writable);
+        let management = state.management().filter(|_| opening);
+        let writable = management.is_some_and(|management| management.view().writable);
         let (next, ended) = takeover.next(seen, writable, Instant::now());
         takeover = next;
         for (phase, time) in ended {

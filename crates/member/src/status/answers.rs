@@ -3,8 +3,8 @@
 use raft_types::{MemberId, MemberKind};
 use thiserror::Error;
 
-use crate::status::mysql_view::{MysqlView, MysqldRole};
-use crate::status::{LoggedMember, MemberView, Role};
+use crate::status::mysql_view::MysqlView;
+use crate::status::{LoggedMember, MemberView, Role, RoleState};
 
 /// A query with the HTTP answers 200 and 503.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub enum NotReady {
     Trouble(String),
     /// Its mysqld lacks part of the log.
     #[error("its mysqld is {0}")]
-    CatchesUp(MysqldRole),
+    CatchesUp(RoleState),
     /// Commits there may not wait for the ring.
     #[error("{}", unprotected(.0))]
     Unprotected(Vec<String>),
@@ -166,16 +166,16 @@ fn health(view: &MemberView) -> Answer {
     if !view.quorum.ok {
         return Err(NotReady::QuorumLost(view.quorum.cause.clone()));
     }
-    let Some(mysql) = &view.mysql else {
-        return Ok(());
-    };
-    if mysql.is_unmanaged() {
-        return Ok(());
-    }
-    has_everything(mysql)?;
-    match view.serving {
-        true => protected(mysql),
-        false => Ok(()),
+    match &view.mysql {
+        Some(mysql) if !mysql.is_unmanaged() => {
+            has_everything(mysql)?;
+            if view.serving {
+                protected(mysql)
+            } else {
+                Ok(())
+            }
+        }
+        _ => Ok(()),
     }
 }
 
@@ -232,10 +232,8 @@ fn protected(mysql: &MysqlView) -> Answer {
 
 /// Load balancers' clients use ordinary accounts, whatever the member's own account may do.
 fn lets_clients_in(mysql: &MysqlView) -> Answer {
-    match &mysql.offline {
-        None => Ok(()),
-        Some(why) => Err(NotReady::Offline(why.clone())),
-    }
+    let offline = mysql.offline.clone();
+    offline.map_or(Ok(()), |why| Err(NotReady::Offline(why)))
 }
 
 fn replica(view: &MemberView, most_behind_ms: Option<u64>) -> Answer {
@@ -249,10 +247,8 @@ fn replica(view: &MemberView, most_behind_ms: Option<u64>) -> Answer {
         lets_clients_in(plain)?;
         return within(plain, most_behind_ms);
     }
-    let takes_care = view
-        .pause
-        .as_ref()
-        .is_some_and(|pause| pause.primary != view.member.id);
+    let pause = view.pause.as_ref();
+    let takes_care = pause.is_some_and(|pause| pause.primary != view.member.id);
     if view.role == Role::Leader && !takes_care {
         return Err(NotReady::Leads);
     }
@@ -398,7 +394,7 @@ mod tests {
             (
                 "catching up",
                 |m| {
-                    m.role = MysqldRole::CatchingUp { behind: 7 };
+                    m.role = RoleState::CatchingUp { lacks: 7 };
                     (m.protected, m.writable) = (false, false);
                 },
                 "live ready leader",

@@ -21,11 +21,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use uuid::Uuid;
 
 use crate::status::mysql_view::with_texts;
+pub use mysqld_controller::status::{RoleState, WaitingFor, WriteFenceState};
 
 pub use crate::status::answers::{Answer, NotReady, Question, answer};
-pub use crate::status::mysql_view::{
-    ErrantTransactions, MysqlView, MysqldRole, MysqldState, WriteFenceView,
-};
+pub use crate::status::mysql_view::{ErrantTransactions, MysqlView, MysqldState};
 pub use crate::status::replication_routes::{
     FallbackView, LinkView, RelayedView, ReplicationRoutesView, SentView,
 };
@@ -74,7 +73,6 @@ pub struct MemberView {
     #[serde(default)]
     pub rules: RingRules,
     /// The same rules in its configuration; they apply only to a new ring.
-    #[serde(default)]
     pub configured_rules: Option<RingRules>,
     /// Voter sets in force, from its log; a commit needs a majority of each.
     #[serde(default)]
@@ -86,7 +84,6 @@ pub struct MemberView {
     #[serde(default)]
     pub regions: Vec<RegionQuorum>,
     /// What a commit waits for, and which members could lead; only the leader knows.
-    #[serde(default)]
     pub explanation: Option<Explanation>,
     /// All members in its log, itself included; empty before it takes part.
     #[serde(default)]
@@ -94,28 +91,22 @@ pub struct MemberView {
     /// The other members as this one sees them.
     pub peers: Vec<PeerView>,
     /// Routes by which entries reach the members; none before it takes part.
-    #[serde(default)]
     pub replication_routes: Option<ReplicationRoutesView>,
     /// Its mysqld; none for a witness.
     #[serde(serialize_with = "with_texts")]
     pub mysql: Option<MysqlView>,
     /// Clients of its binlog server; none without that server.
-    #[serde(default)]
     pub consumers: Option<Vec<ConsumerView>>,
     /// Archive progress; none where the member has no archive.
-    #[serde(default)]
     pub archive: Option<ArchiveView>,
     /// Hook results; none without hooks.
-    #[serde(default)]
     pub hooks: Option<HooksView>,
     /// The pause of failover; none without a pause or before the member takes part.
-    #[serde(default)]
     pub pause: Option<PauseView>,
     /// Its timers; none before it takes part, and from an older version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timers: Option<TimersView>,
     /// Formats of its program and of the ring; none from a version without formats.
-    #[serde(default)]
     pub formats: Option<FormatsView>,
     /// The scheduled switchover, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -232,6 +223,7 @@ impl fmt::Display for Role {
 
 /// The log on a member's disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct LogView {
     /// The file being written.
     pub file: String,
@@ -246,24 +238,18 @@ pub struct LogView {
     /// Free bytes on the log's disk at the last check.
     pub disk_free_bytes: u64,
     /// Bytes left for transactions on the disk; at 0 they are refused.
-    #[serde(default)]
     pub disk_left_bytes: u64,
     /// Unreadable parts of the log, for which another member waits, as text.
-    #[serde(default)]
     pub unreadable: Vec<String>,
     /// Progress of the scrub of closed files.
-    #[serde(default)]
     pub scrub: ScrubView,
     /// True if the disk budget is nearly used up.
     pub disk_alarm: bool,
     /// True if a write was refused because the disk is full, and the log waits for free space.
-    #[serde(default)]
     pub disk_full: bool,
     /// Whether the file system then lacks free inodes, not space.
-    #[serde(default)]
     pub disk_has_no_inodes: bool,
     /// Milliseconds since the current write or fsync began; 0 without one.
-    #[serde(default)]
     pub disk_busy_ms: u64,
 }
 
@@ -288,7 +274,6 @@ pub struct ScrubView {
     /// End of the last complete pass, in seconds since 1970.
     pub completed_at: Option<u64>,
     /// Scrub rate in bytes a second; none without a scrub.
-    #[serde(default)]
     pub bytes_per_second: Option<u64>,
 }
 
@@ -396,6 +381,7 @@ pub struct PeerView {
 
 /// The log's archive, as a member has seen it. One member of a ring archives; the others check periodically.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ArchiveView {
     /// Its URL.
     pub url: String,
@@ -416,37 +402,26 @@ pub struct ArchiveView {
     /// Current failure, if any.
     pub error: Option<String>,
     /// Whether it encrypts archived pieces.
-    #[serde(default)]
     pub encrypts: bool,
     /// First file of the pruned archive, as last seen by this member; none if never pruned.
-    #[serde(default)]
     pub begins: Option<String>,
     /// Objects deleted from the archive by this member since its process started.
-    #[serde(default)]
     pub pruned_objects_total: u64,
     /// How often it could not determine or delete prunable objects.
-    #[serde(default)]
     pub prune_failures_total: u64,
     /// Why pruning currently fails, if it does.
-    #[serde(default)]
     pub prune_error: Option<String>,
     /// First archived file before this member's log that its binlog server can serve; none where the archive adds nothing to the log.
-    #[serde(default)]
     pub serves_from: Option<String>,
     /// Files fetched for binlog server clients since the process started.
-    #[serde(default)]
     pub served_files_total: u64,
     /// Bytes of those files.
-    #[serde(default)]
     pub served_bytes_total: u64,
     /// How often the archive could not be checked, or a file fetched, for clients.
-    #[serde(default)]
     pub serve_failures_total: u64,
     /// The reason, until it succeeds again.
-    #[serde(default)]
     pub serve_error: Option<String>,
     /// Bytes of such files on this member's disk.
-    #[serde(default)]
     pub serve_disk_bytes: u64,
 }
 

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use consensus::DatabaseState;
+use mysqld_controller::status::{RoleState, WriteFenceState};
 use serde::{Deserialize, Serialize, Serializer};
 
 /// A database member's mysqld.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct MysqlView {
     /// What starts mysqld: `child`, `external` or `attach`.
     pub mode: String,
@@ -16,60 +18,47 @@ pub struct MysqlView {
     /// Its version; none before the first check.
     pub version: Option<String>,
     /// Its `server_uuid`, while it answers; unique in a ring.
-    #[serde(default)]
     pub server_uuid: Option<String>,
     /// Settings last seen that must be equal on all servers of the ring. Otherwise the same DDL or account statement has different effects.
     /// Empty before the first check.
-    #[serde(default)]
     pub ddl_settings: BTreeMap<String, String>,
     /// Whether the member receives its transactions.
     pub ingesting: bool,
     /// Whether every commit there waits for the ring.
     pub protected: bool,
     /// Milliseconds since it was examined; none from an older version.
-    #[serde(default)]
     pub examined_ms: Option<u64>,
     /// Why it is not protected.
     pub unprotected_because: Vec<String>,
     /// Whether clients may write there.
     pub writable: bool,
     /// True if it was released as the ring's primary: clients write without the ring.
-    #[serde(default)]
     pub released: bool,
     /// Why clients may or may not write there.
-    #[serde(default, rename = "write_fence_state")]
-    pub write_fence: WriteFenceView,
+    #[serde(rename = "write_fence_state")]
+    pub write_fence: WriteFenceState,
     /// Why it excludes ordinary accounts (`offline_mode`), if it does.
-    #[serde(default)]
     pub offline: Option<String>,
     /// Its role in the ring.
-    #[serde(default, rename = "role_state")]
-    pub role: MysqldRole,
+    #[serde(rename = "role_state")]
+    pub role: RoleState,
     /// True if the ring's log is applied to it while another member leads.
-    #[serde(default)]
     pub applies: bool,
     /// Whether its applier applies the ring's log. The applier retries while mysqld is down; [`Self::follows`] also requires mysqld.
-    #[serde(default)]
     pub following: bool,
     /// Milliseconds that applied entries lag behind the ring's commits, while it follows and this is known. Entries not yet received count,
     /// as far as the leader reports them.
-    #[serde(default)]
     pub lag_ms: Option<u64>,
     /// Transactions of the ring's log applied to it since the process started.
-    #[serde(default)]
     pub applied_total: u64,
     /// Transactions that mysqld has executed and the ring has not committed, as after an SQL `SHUTDOWN` without a quorum. Clients may have
     /// received success. `None` if the last comparison found none.
-    #[serde(default)]
     pub errant: Option<ErrantTransactions>,
     /// Number of the last start open for writes while this process ran.
-    #[serde(default)]
     pub started_open: Option<u64>,
     /// Transactions committed without the ring in starts open for writes that no operator has acknowledged.
-    #[serde(default)]
     pub exposed: Option<u64>,
     /// Transactions that mysqld had committed and the ring lacked when the member attached, since the process started.
-    #[serde(default)]
     pub not_in_ring_total: u64,
     /// Age of the oldest unacknowledged transaction in its binlog.
     pub oldest_unacked_seconds: Option<f64>,
@@ -78,19 +67,15 @@ pub struct MysqlView {
     /// Acknowledgements sent to it; one may cover many transactions.
     pub acks_total: u64,
     /// Transactions trimmed from its binlog before a start, because the ring had not committed them.
-    #[serde(default)]
     pub trimmed_total: u64,
     /// Cost of a promotion: why its mysqld could not soon be the primary, or how many committed transactions it has not executed. A few
     /// seconds old at most; none before the first check.
-    #[serde(default)]
     pub promotion: Option<DatabaseState>,
     /// The member's action about a mysqld that should be the primary and cannot; none when it can.
-    #[serde(default)]
     pub demotion: Option<String>,
     /// What prevents it from working, if anything.
     pub trouble: Option<String>,
     /// Conditions that need an operator, although mysqld currently works as it should.
-    #[serde(default)]
     pub warnings: Vec<String>,
 }
 
@@ -102,7 +87,7 @@ impl MysqlView {
 
     /// Whether its member leads and it lacks part of the log. No client writes before it has caught up and is a primary.
     pub fn catches_up(&self) -> bool {
-        !self.writable && matches!(self.role, MysqldRole::CatchingUp { .. })
+        !self.writable && matches!(self.role, RoleState::CatchingUp { .. })
     }
 
     /// Whether it answers and follows the ring.
@@ -148,116 +133,6 @@ impl fmt::Display for MysqldState {
     }
 }
 
-/// Role of a mysqld in its ring.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "state", rename_all = "snake_case")]
-pub enum MysqldRole {
-    /// It is the primary, or about to be opened for writes.
-    Primary,
-    /// The ring's log is applied to it.
-    Following,
-    /// Its member leads, and it lacks part of the log.
-    CatchingUp {
-        /// The number of transactions that it lacks.
-        behind: u64,
-    },
-    /// It should follow, and waits.
-    Waiting {
-        /// Requirement for the end of the wait.
-        what: String,
-    },
-    /// It neither follows nor may be the primary; an operator must act.
-    Stopped {
-        /// The reason, and what to do.
-        cause: String,
-    },
-    /// It is killed and restarted.
-    Restarting {
-        /// The reason.
-        why: String,
-    },
-    /// The ring's log is never applied to it.
-    NotApplied,
-    /// The member does not manage it.
-    Unmanaged,
-    /// Not observed yet, or a role of a later version.
-    #[default]
-    #[serde(other)]
-    Unknown,
-}
-
-const UNMANAGED: &str = "unmanaged: `witness enable-raft` lets the member manage it";
-
-impl fmt::Display for MysqldRole {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Primary => f.write_str("primary"),
-            Self::Following => f.write_str("following"),
-            Self::CatchingUp { behind } => {
-                write!(
-                    f,
-                    "catching up: {behind} transactions behind, then the primary"
-                )
-            }
-            Self::Waiting { what } => write!(f, "waiting: {what}"),
-            Self::Stopped { cause } => write!(f, "stopped: {cause}"),
-            Self::Restarting { why } => write!(f, "restarting: {why}"),
-            Self::NotApplied => f.write_str("nothing is applied to it"),
-            Self::Unmanaged => f.write_str(UNMANAGED),
-            Self::Unknown => f.write_str("unknown"),
-        }
-    }
-}
-
-/// Whether clients may write to a mysqld, and why.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "state", rename_all = "snake_case")]
-pub enum WriteFenceView {
-    /// They may.
-    Open,
-    /// They may not.
-    Closed {
-        /// The reason.
-        why: String,
-    },
-    /// They may, and should not.
-    NotClosed {
-        /// Why it should be closed.
-        why: String,
-        /// Why it is not.
-        cause: String,
-    },
-    /// It is being opened for them.
-    Opening,
-    /// They should be able to, and cannot.
-    NotOpened {
-        /// The reason.
-        cause: String,
-    },
-    /// The member does not manage it.
-    Unmanaged,
-    /// It cannot be observed, or a state of a later version.
-    #[default]
-    #[serde(other)]
-    Unknown,
-}
-
-impl fmt::Display for WriteFenceView {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Open => f.write_str("open"),
-            Self::Closed { why } => write!(f, "closed: {why}"),
-            Self::NotClosed { why, cause } => {
-                write!(f, "should be closed ({why}), but could not be: {cause}")
-            }
-            Self::Opening => f.write_str("being opened"),
-            Self::NotOpened { cause } => write!(f, "could not be opened: {cause}"),
-            Self::Unmanaged => f.write_str(UNMANAGED),
-            Self::Unknown => f.write_str("unknown"),
-        }
-    }
-}
-
 /// In JSON, role and write fence are also texts for people, under the keys `role` and `write_fence`.
 pub(super) fn with_texts<S: Serializer>(
     mysql: &Option<MysqlView>,
@@ -292,15 +167,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::status::MemberView;
     use crate::status::sample::database_leader;
+    use crate::status::{MemberView, WaitingFor};
 
     #[test]
     fn role_and_write_fence_are_texts_and_values_in_json() {
         let view = MysqlView {
             state: MysqldState::Unreachable,
-            role: MysqldRole::CatchingUp { behind: 3 },
-            write_fence: WriteFenceView::Closed {
+            role: RoleState::CatchingUp { lacks: 3 },
+            write_fence: WriteFenceState::Closed {
                 why: "no quorum".to_owned(),
             },
             ..MysqlView::default()
@@ -325,7 +200,28 @@ mod tests {
         mysql["role_state"] = json!({"state": "asleep", "since": 1});
         let read: MemberView = serde_json::from_value(json).unwrap();
         let read = read.mysql.unwrap();
-        assert_eq!(read.role, MysqldRole::Unknown);
+        assert_eq!(read.role, RoleState::Unknown);
         assert_eq!(read.write_fence, member.mysql.unwrap().write_fence);
+    }
+
+    #[test]
+    fn what_the_controller_alone_distinguishes_is_not_in_json() {
+        let what = WaitingFor::Answer;
+        let waiting = serde_json::to_value(RoleState::Waiting { what }).unwrap();
+        assert_eq!(
+            waiting,
+            json!({"state": "waiting", "what": "mysqld has to answer"})
+        );
+        let read: RoleState = serde_json::from_value(waiting).unwrap();
+        assert_eq!(read.to_string(), "waiting: mysqld has to answer");
+        let open = WriteFenceState::NotClosed {
+            why: "no quorum".to_owned(),
+            cause: "commits wait".to_owned(),
+            stuck_in: Some(3),
+        };
+        assert_eq!(
+            serde_json::to_value(open).unwrap(),
+            json!({"state": "not_closed", "why": "no quorum", "cause": "commits wait"})
+        );
     }
 }

@@ -218,6 +218,7 @@ impl Writers {
             WriteFenceState::NotClosed { .. }
             | WriteFenceState::Opening
             | WriteFenceState::NotOpened { .. }
+            | WriteFenceState::Unmanaged
             | WriteFenceState::Unknown => Self::Unknown,
         }
     }

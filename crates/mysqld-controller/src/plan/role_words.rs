@@ -43,7 +43,7 @@ pub(crate) fn log_change(was: &RoleState, now: &RoleState) {
             );
         }
         RoleState::Waiting { what } => info!("mysqld does not follow yet: {what}"),
-        RoleState::Unknown | RoleState::Stopped { .. } | RoleState::Restarting { .. } => {}
+        _ => {}
     }
 }
 

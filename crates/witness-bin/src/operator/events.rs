@@ -284,7 +284,7 @@ fn leading(before: &Facts, now: &Facts) -> Option<Change> {
 
 #[cfg(test)]
 mod tests {
-    use member::status::MysqldRole;
+    use member::status::RoleState;
     use member::status::sample::{database_leader, witness_follower};
 
     use super::*;
@@ -397,16 +397,16 @@ mod tests {
         let with = |role, following, lag_ms| {
             let mut view = database_leader();
             let mysql = view.mysql.as_mut().unwrap();
-            (mysql.writable, mysql.role) = (role == MysqldRole::Primary, role);
+            (mysql.writable, mysql.role) = (role == RoleState::Primary, role);
             (mysql.following, mysql.lag_ms) = (following, lag_ms);
             view
         };
         let views = [
-            with(MysqldRole::Following, true, Some(0)),
-            with(MysqldRole::Following, true, Some(9_000)),
-            with(MysqldRole::CatchingUp { behind: 3 }, false, None),
-            with(MysqldRole::CatchingUp { behind: 2 }, false, None),
-            with(MysqldRole::Primary, false, None),
+            with(RoleState::Following, true, Some(0)),
+            with(RoleState::Following, true, Some(9_000)),
+            with(RoleState::CatchingUp { lacks: 3 }, false, None),
+            with(RoleState::CatchingUp { lacks: 2 }, false, None),
+            with(RoleState::Primary, false, None),
         ];
         assert_eq!(
             observed(views),

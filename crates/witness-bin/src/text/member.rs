@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use member::status::{DISK_HANGS, MemberView, MysqlView, MysqldRole, MysqldState, WriteFenceView};
+use member::status::{DISK_HANGS, MemberView, MysqlView, MysqldState, RoleState, WriteFenceState};
 
 use crate::operator::{MemberReport, RingReport};
 use crate::text::Level;
@@ -164,15 +164,15 @@ impl MysqldKind {
             (MysqldState::Running, false, true, _) => Self::Following,
             (MysqldState::Running, false, false, _) if !mysql.applies => Self::Closed,
             (MysqldState::Running, _, _, role) => match role {
-                MysqldRole::Primary => Self::ToBeOpened,
-                MysqldRole::Following => Self::Following,
-                MysqldRole::CatchingUp { .. } => Self::CatchingUp,
-                MysqldRole::Waiting { .. } => Self::Waiting,
-                MysqldRole::Stopped { .. } => Self::Stopped,
-                MysqldRole::Restarting { .. } => Self::Restarting,
-                MysqldRole::NotApplied => Self::Closed,
-                MysqldRole::Unmanaged => Self::Process(MysqldState::Unmanaged),
-                MysqldRole::Unknown => Self::Process(MysqldState::Unknown),
+                RoleState::Primary => Self::ToBeOpened,
+                RoleState::Following => Self::Following,
+                RoleState::CatchingUp { .. } => Self::CatchingUp,
+                RoleState::Waiting { .. } => Self::Waiting,
+                RoleState::Stopped { .. } => Self::Stopped,
+                RoleState::Restarting { .. } => Self::Restarting,
+                RoleState::NotApplied => Self::Closed,
+                RoleState::Unmanaged => Self::Process(MysqldState::Unmanaged),
+                RoleState::Unknown => Self::Process(MysqldState::Unknown),
             },
             (state, ..) => Self::Process(state),
         }
@@ -234,14 +234,14 @@ fn lacks(mysql: &MysqlView) -> Option<u64> {
 fn closed(mysql: &MysqlView) -> Option<String> {
     let fence = &mysql.write_fence;
     let closed =
-        mysql.state == MysqldState::Running && matches!(fence, WriteFenceView::Closed { .. });
+        mysql.state == MysqldState::Running && matches!(fence, WriteFenceState::Closed { .. });
     (closed && mysql.trouble.is_none()).then(|| format!("its mysqld is {fence}"))
 }
 
 /// The reason for which it waits, if it does.
 fn wait(mysql: &MysqlView) -> Option<String> {
     match &mysql.role {
-        MysqldRole::Waiting { what } => Some(format!("its mysqld waits: {what}")),
+        RoleState::Waiting { what } => Some(format!("its mysqld waits: {what}")),
         _ => None,
     }
 }
@@ -249,13 +249,14 @@ fn wait(mysql: &MysqlView) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use member::status::WaitingFor;
     use member::status::sample::database_leader;
 
     #[test]
     fn a_primary_closed_by_another_session_is_noted() {
         let mut primary = database_leader().mysql.unwrap();
         assert_eq!(closed(&primary), None);
-        primary.write_fence = WriteFenceView::Closed {
+        primary.write_fence = WriteFenceState::Closed {
             why: "read_only was set by another session".to_owned(),
         };
         let said = "its mysqld is closed: read_only was set by another session";
@@ -276,7 +277,7 @@ mod tests {
         let following = |lag_ms| MysqlView {
             following: true,
             lag_ms,
-            ..with_role(MysqldRole::Following)
+            ..with_role(RoleState::Following)
         };
         let lacking = |lacks| MysqlView {
             promotion: Some(consensus::DatabaseState {
@@ -287,26 +288,26 @@ mod tests {
         };
         let starting = MysqlView {
             state: MysqldState::Starting,
-            ..with_role(MysqldRole::Unknown)
+            ..with_role(RoleState::Unknown)
         };
         let alone = MysqlView {
             applies: false,
-            ..with_role(MysqldRole::NotApplied)
+            ..with_role(RoleState::NotApplied)
         };
         let open = MysqlView {
             protected: false,
             ..primary.clone()
         };
-        let waiting = with_role(MysqldRole::Waiting {
-            what: "no leader is known".to_owned(),
+        let waiting = with_role(RoleState::Waiting {
+            what: WaitingFor::Step("no leader is known".to_owned()),
         });
-        let stopped = with_role(MysqldRole::Stopped {
+        let stopped = with_role(RoleState::Stopped {
             cause: "it has errant transactions".to_owned(),
         });
         for (mysql, expected) in [
             (primary.clone(), "primary"),
             (open, "primary, not protected"),
-            (with_role(MysqldRole::Primary), "to be opened"),
+            (with_role(RoleState::Primary), "to be opened"),
             (following(None), "following"),
             (following(Some(999)), "following"),
             (lacking(99), "following"),
@@ -314,7 +315,7 @@ mod tests {
             (following(Some(75_000)), "following, 1m15s behind"),
             (starting, "starting"),
             (
-                with_role(MysqldRole::CatchingUp { behind: 3 }),
+                with_role(RoleState::CatchingUp { lacks: 3 }),
                 "catching up: 3 transactions behind, then the primary",
             ),
             (waiting.clone(), "waiting"),

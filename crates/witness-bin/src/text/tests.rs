@@ -11,8 +11,8 @@ use consensus::{
 use member::protocol::{MysqldOrder, OperatorCommand, Refusal, ReplicateFrom};
 use member::status::sample::{database_leader, witness_follower};
 use member::status::{
-    ErrantTransactions, FailingHook, MemberView, MysqlView, MysqldRole, MysqldState, NotReady,
-    PauseView, WriteFenceView,
+    ErrantTransactions, FailingHook, MemberView, MysqlView, MysqldState, NotReady, PauseView,
+    RoleState, WaitingFor, WriteFenceState,
 };
 use raft_types::{FormatVersion, MemberId, MemberKind, OpId, Region, UnixSeconds};
 use ring_admin::{
@@ -179,14 +179,14 @@ fn members() -> Vec<String> {
             });
         },
         |mysql| {
-            mysql.role = MysqldRole::Waiting {
-                what: "clients can still write".into(),
+            mysql.role = RoleState::Waiting {
+                what: WaitingFor::Writers,
             }
         },
         |mysql| mysql.offline = Some("no quorum of the ring answers".into()),
         |mysql| mysql.demotion = Some("no commit finishes".into()),
         |mysql| {
-            mysql.write_fence = WriteFenceView::Closed {
+            mysql.write_fence = WriteFenceState::Closed {
                 why: "another session has closed it".into(),
             }
         },
@@ -261,40 +261,41 @@ fn states_of_a_mysqld() -> Vec<String> {
     all
 }
 
-fn roles_of_a_mysqld() -> Vec<MysqldRole> {
+fn roles_of_a_mysqld() -> Vec<RoleState> {
     vec![
-        MysqldRole::Primary,
-        MysqldRole::Following,
-        MysqldRole::CatchingUp { behind: 3 },
-        MysqldRole::Waiting {
-            what: "mysqld has to answer".into(),
+        RoleState::Primary,
+        RoleState::Following,
+        RoleState::CatchingUp { lacks: 3 },
+        RoleState::Waiting {
+            what: WaitingFor::Answer,
         },
-        MysqldRole::Stopped {
+        RoleState::Stopped {
             cause: "it has transactions of its own".into(),
         },
-        MysqldRole::Restarting {
+        RoleState::Restarting {
             why: "commits that wait cannot be closed".into(),
         },
-        MysqldRole::NotApplied,
-        MysqldRole::Unmanaged,
-        MysqldRole::Unknown,
+        RoleState::NotApplied,
+        RoleState::Unmanaged,
+        RoleState::Unknown,
     ]
 }
 
-fn write_fences() -> Vec<WriteFenceView> {
+fn write_fences() -> Vec<WriteFenceState> {
     let why = || "no quorum of the ring answers".to_owned();
     let cause = || "connection refused".to_owned();
     vec![
-        WriteFenceView::Open,
-        WriteFenceView::Closed { why: why() },
-        WriteFenceView::NotClosed {
+        WriteFenceState::Open,
+        WriteFenceState::Closed { why: why() },
+        WriteFenceState::NotClosed {
             why: why(),
             cause: cause(),
+            stuck_in: None,
         },
-        WriteFenceView::Opening,
-        WriteFenceView::NotOpened { cause: cause() },
-        WriteFenceView::Unmanaged,
-        WriteFenceView::Unknown,
+        WriteFenceState::Opening,
+        WriteFenceState::NotOpened { cause: cause() },
+        WriteFenceState::Unmanaged,
+        WriteFenceState::Unknown,
     ]
 }
 
@@ -315,7 +316,7 @@ fn not_ready() -> Vec<NotReady> {
         NotReady::IsDatabase,
         NotReady::NoMysqld,
         NotReady::Trouble("it does not answer".into()),
-        NotReady::CatchesUp(MysqldRole::CatchingUp { behind: 3 }),
+        NotReady::CatchesUp(RoleState::CatchingUp { lacks: 3 }),
         NotReady::Unprotected(Vec::new()),
         NotReady::Unprotected(vec![
             "its timeout is 10 s".into(),

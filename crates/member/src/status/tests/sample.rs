@@ -6,11 +6,12 @@ use raft_types::{
     RingId,
 };
 
-use crate::status::mysql_view::{MysqlView, MysqldRole, MysqldState, WriteFenceView};
+use crate::status::mysql_view::{MysqlView, MysqldState};
 use crate::status::replication_routes::{FallbackView, LinkView, ReplicationRoutesView, SentView};
 use crate::status::{
     ActivityView, ArchiveView, ConsumerView, FormatsView, GtidText, HooksView, LogView,
-    LoggedMember, MemberName, MemberView, PeerView, QuorumView, RingName, Role, TimersView,
+    LoggedMember, MemberName, MemberView, PeerView, QuorumView, RingName, Role, RoleState,
+    TimersView, WriteFenceState,
 };
 
 /// A database member that leads, with everything in order.
@@ -56,11 +57,11 @@ pub fn database_leader() -> MemberView {
         examined_ms: Some(200),
         protected: true,
         writable: true,
-        write_fence: WriteFenceView::Open,
+        write_fence: WriteFenceState::Open,
         oldest_unacked_seconds: Some(0.002),
         acknowledged_total: 7,
         acks_total: 5,
-        role: MysqldRole::Primary,
+        role: RoleState::Primary,
         applies: true,
         ..MysqlView::default()
     });

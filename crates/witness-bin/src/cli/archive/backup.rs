@@ -644,7 +644,7 @@ fn on_disk(path: &Path) -> impl FnOnce(io::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use member::status::{ErrantTransactions, MysqlView, MysqldRole, MysqldState};
+    use member::status::{ErrantTransactions, MysqlView, MysqldState, RoleState, WaitingFor};
     use mysql_link::{Endpoint, Secret};
 
     use super::*;
@@ -739,8 +739,8 @@ mod tests {
             "{words}"
         );
         let replaced = MysqlView {
-            role: MysqldRole::Waiting {
-                what: "the data of `b` are being copied".to_owned(),
+            role: RoleState::Waiting {
+                what: WaitingFor::Step("the data of `b` are being copied".to_owned()),
             },
             ..MysqlView::default()
         };
