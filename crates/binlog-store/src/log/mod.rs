@@ -148,19 +148,16 @@ impl LogView {
         }
         let settled = self.tail.settled.map(|(_, place)| place);
         // After a rotate entry, the log continues with the next file's header.
-        let next = self.files.iter().find(|file| match settled {
-            Some(place) => {
-                file.number() >= place.file
-                    && (file.number() > place.file || file.end > place.offset || !file.closed)
-            }
-            None => true,
-        });
+        let continues_in = |file: &&LogFile, place: LogPlace| {
+            let unfinished = file.end > place.offset || !file.closed;
+            file.number() > place.file || file.number() == place.file && unfinished
+        };
+        let mut files = self.files.iter();
+        let next = files.find(|file| settled.is_none_or(|place| continues_in(file, place)));
         match (settled, next) {
             (Some(place), Some(next)) if next.number() == place.file => place,
             (_, Some(next)) => LogPlace::new(next.number(), next.header.end),
-            (settled, None) => {
-                settled.unwrap_or(LogPlace::new(crate::format::FileNumber::FIRST, 0))
-            }
+            (settled, None) => settled.unwrap_or(LogPlace::new(FileNumber::FIRST, 0)),
         }
     }
 

@@ -150,9 +150,10 @@ impl LogHandle {
                 if (verified.last, verified.end) == (Some(file.last), file.end) =>
             {
                 self.shared.read_faults.forget(file.number);
-                match self.directory().fault_of_successor(&verified, file.number) {
-                    None => return ScrubStep::Good(file.number),
-                    Some(error) => (file.number.next(), error.to_string()),
+                let next = file.number.next();
+                match self.directory().check_successor(&verified, next) {
+                    Ok(()) => return ScrubStep::Good(file.number),
+                    Err(error) => (next, error.to_string()),
                 }
             }
             Ok(Some((_, verified))) => {

@@ -79,7 +79,15 @@ impl LogWriter {
         let file = self.fs.open(&self.log.dir.join(number.name()));
         let file = file.doing(format_args!("opening {number}"))?;
         let part = scan_kept(&file, &kept, from).map_err(|error| scan_failure(number, error))?;
-        self.lower_durable_mark(from, &part, number)?;
+        let saved = self.state.saved_mark;
+        if saved.is_some_and(|mark| mark.op_id.index >= from) {
+            // The stored mark must not record entries as durable that are about to be dropped.
+            let (file, end) = (number, part.end);
+            let mark = part.last.map(|op_id| DurableMark { op_id, file, end });
+            let stored = self.hard.store(DURABLE, mark.as_ref());
+            stored.doing("lowering the durable mark")?;
+            self.state.saved_mark = mark;
+        }
 
         // Active readers detect by the generation that their data may be gone.
         self.log.view.lock().truncate(from);
@@ -124,24 +132,6 @@ impl LogWriter {
         self.state.last = part.last.or(kept.header.before);
         self.state.gtids = part.gtids;
         self.state.header = kept.header;
-        Ok(())
-    }
-
-    /// The stored mark must not record entries as durable that are about to be dropped.
-    fn lower_durable_mark(
-        &mut self,
-        from: u64,
-        part: &FileState,
-        file: FileNumber,
-    ) -> Result<(), StoreError> {
-        let saved = self.state.saved_mark;
-        if saved.is_some_and(|mark| mark.op_id.index >= from) {
-            let end = part.end;
-            let mark = part.last.map(|op_id| DurableMark { op_id, file, end });
-            let stored = self.hard.store(DURABLE, mark.as_ref());
-            stored.doing("lowering the durable mark")?;
-            self.state.saved_mark = mark;
-        }
         Ok(())
     }
 }
