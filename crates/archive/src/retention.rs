@@ -304,15 +304,14 @@ impl<'a> Objects<'a> {
 
     /// Objects before a file in any history, oldest first, and last the archive's earlier begins.
     fn before(&self, begins: FileNumber) -> Vec<&'a str> {
-        let in_order = self.named.iter().map(|(named, names)| {
+        let named = self.named.iter();
+        let mut expired: Vec<_> = named.filter(|(named, _)| named.file().1 < begins).collect();
+        expired.sort_by_key(|(named, _)| {
             let (timeline, file) = named.file();
-            let is_begin = matches!(named, Named::Begin(_));
-            (is_begin, file, timeline, named, names)
+            (matches!(named, Named::Begin(_)), file, timeline)
         });
-        let mut expired: Vec<_> = in_order.filter(|(_, file, ..)| *file < begins).collect();
-        expired.sort_unstable();
-        let names = expired.into_iter().map(|(.., names)| names);
-        names.flatten().copied().collect()
+        let names = expired.into_iter().flat_map(|(_, names)| names);
+        names.copied().collect()
     }
 }
 
