@@ -19,7 +19,7 @@ use crate::contents::Contents;
 use crate::encryption::{EncryptionError, Recipients};
 use crate::manifest::{Archiving, Manifest, ManifestError, Object};
 use crate::name::{LOG_FOLDER, PieceName, Timeline};
-use crate::next_piece::{Log, Next, first_of_history, next};
+use crate::next_piece::{Log, Next, next, piece_from};
 use crate::sealed::{NewObject, SealError, seal};
 use crate::storage::{Storage, StorageError};
 
@@ -190,7 +190,9 @@ impl Archiver {
         };
         let next = match known.begins_with {
             Some(file) => {
-                first_of_history(known.timeline, file, &log).map_or(Next::Nothing, Next::Continue)
+                // It diverges from the previous history in this file.
+                let first = piece_from(known.timeline, LogPlace::new(file, 0), &log);
+                first.map_or(Next::Nothing, Next::Continue)
             }
             None => next(&known.pieces, known.timeline, &log),
         };

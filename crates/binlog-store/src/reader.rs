@@ -106,21 +106,17 @@ impl LogReader {
         let Some(error) = failure else {
             return Err(lost_race());
         };
-        self.note(start, &error);
-        Err(error)
-    }
-
-    /// Records the fault for any reader: the member reports it and replaces the file by another member's. A failure of the writer is not
-    /// the file's fault.
-    fn note(&self, start: u64, error: &StoreError) {
-        let (place, failed) = {
+        // Recorded for any reader: the member reports the fault and replaces the file by another member's. A failure of the writer is not
+        // the file's fault.
+        let place = {
             let view = self.shared.view.lock();
-            (locate(&view.files, start), view.failure.is_some())
+            locate(&view.files, start).filter(|_| view.failure.is_none())
         };
-        if let Some(place) = place.filter(|_| !failed) {
-            let fault = ReadFault::new(place.file, start, error);
+        if let Some(place) = place {
+            let fault = ReadFault::new(place.file, start, &error);
             self.shared.read_faults.failed(fault);
         }
+        Err(error)
     }
 
     /// All entries of the range, read in pieces. All pieces are of one state of the log, not of two states around a truncation.

@@ -15,7 +15,9 @@ use raft_types::{DoubtedTail, ElectionNotes, Entry, OpId, StoredMembership, Vote
 use crate::disk_space::DiskSpace;
 use crate::error::StoreError;
 use crate::file_system::{FileSystem, StorageFile};
-use crate::format::{Content, FileHeader, FileNumber, InvalidEntry, PreparedEntry};
+use crate::format::{
+    Content, FileHeader, FileNumber, InvalidEntry, LoggedMembership, PreparedEntry,
+};
 use crate::hard_state::{HardState, PurgeFloor};
 pub use crate::log::file_index::LogPlace;
 pub(crate) use crate::log::file_index::{
@@ -284,7 +286,8 @@ impl LogView {
 
     /// The membership in effect at the highest committed entry.
     pub(crate) fn committed_membership(&self) -> StoredMembership {
-        self.memberships.stored_at(self.committed)
+        let committed = self.committed.and_then(|id| self.memberships.at(id.index));
+        committed.map(LoggedMembership::stored).unwrap_or_default()
     }
 }
 

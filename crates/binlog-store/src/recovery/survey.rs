@@ -90,10 +90,8 @@ pub(super) fn survey(
     check_headers(fs, dir, &files, ring)?;
 
     let log: Vec<FileNumber> = files.iter().map(|file| file.number).collect();
-    let (index, missing) = index_state(index.as_ref(), &log);
-    if let Some(missing) = missing {
-        return Err(OpenError::file_missing(dir, missing));
-    }
+    let index = index_state(index.as_ref(), &log);
+    let index = index.map_err(|missing| OpenError::file_missing(dir, missing))?;
     let has_temporary_index = has(INDEX_TEMPORARY_NAME);
     names.retain(|name| name.ends_with(UNFINISHED));
     Ok(Survey {

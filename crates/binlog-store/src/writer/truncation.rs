@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use raft_types::OpId;
 
-use crate::cut_tail::{CutTail, TruncatedPart, keep};
+use crate::cut_tail::{CutPart, CutTail, keep};
 use crate::error::{Doing, StoreError};
 use crate::file_system::StorageFile;
 use crate::format::FileNumber;
@@ -179,12 +179,13 @@ impl LogWriter {
         let Some(first_cut) = kept_file(&files, from).map(LogFile::number) else {
             return Ok(None);
         };
-        let (mut parts, mut kept_gtids) = (Vec::new(), Default::default());
+        let (mut parts, mut opened) = (Vec::new(), Vec::new());
+        let mut kept_gtids = Default::default();
         for file in files.iter().filter(|file| file.number() >= first_cut) {
             let number = file.number();
             let open = self.fs.open_read_only(&self.log.dir.join(number.name()));
             let open = open.doing(format_args!("opening {number}"))?;
-            let stays = if number == first_cut {
+            let offset = if number == first_cut {
                 let kept = scan_kept(&open, file, from);
                 let kept = kept.map_err(|error| scan_failure(number, error))?;
                 kept_gtids = kept.gtids;
@@ -192,11 +193,12 @@ impl LogWriter {
             } else {
                 0
             };
-            parts.push(TruncatedPart {
-                number,
-                file: open,
-                from: stays,
-                end: file.end,
+            opened.push(open);
+            parts.push(CutPart {
+                file: number,
+                offset,
+                bytes: file.end - offset,
+                kept_as: format!("{first}-{last}.{number}.from-{offset}"),
             });
         }
         let tail = CutTail {
@@ -207,11 +209,11 @@ impl LogWriter {
             last,
             committed,
             gtids: gtids.difference(&kept_gtids).to_string(),
-            parts: Vec::new(),
+            parts,
         };
-        let kept = keep(&*self.fs, &self.log.options.data_dir, tail, &parts);
-        kept.map(Some)
-            .doing("keeping the bytes that are to be cut off")
+        let kept = keep(&*self.fs, &self.log.options.data_dir, &tail, &opened);
+        kept.doing("keeping the bytes that are to be cut off")?;
+        Ok(Some(tail))
     }
 
     /// Lowers the committed op id to `to`.
