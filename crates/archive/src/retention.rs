@@ -47,16 +47,6 @@ impl Keep {
         }
     }
 
-    /// The same by a clock that is slower by this time.
-    #[must_use]
-    pub(crate) fn earlier_by(self, time: Duration) -> Self {
-        let earlier = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        Self {
-            since_us: self.since_us.map(|since| since.saturating_sub(earlier)),
-            ..self
-        }
-    }
-
     /// Transactions committed before this moment (microseconds since 1970) may be deleted unless a backup needs them; `None`: none may. If
     /// a number of backups is configured and one exists, only the backups decide.
     pub(crate) fn until_us(&self) -> Option<u64> {

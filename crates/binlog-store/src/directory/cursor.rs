@@ -233,11 +233,8 @@ impl Follower {
             Ok(open) => open,
             // Purging removes the oldest files, and truncates no entries.
             Err(DirectoryError::Purged(_)) => {
-                return Ok(self
-                    .directory
-                    .numbers()?
-                    .first()
-                    .is_some_and(|first| *first > record.file));
+                let numbers = self.directory.numbers()?;
+                return Ok(numbers.first() > Some(&record.file));
             }
             Err(error) => return Err(error),
         };

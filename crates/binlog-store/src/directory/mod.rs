@@ -168,15 +168,13 @@ impl LogDirectory {
         let (file, size) = self.open_raw(record.file)?;
         let window = Window::new(&file, size, Window::LOOKUP_BYTES);
         let mut scanner = EntryScanner::new(window, record.file, record.offset, None);
-        match scanner
-            .next_entry()
-            .map_err(|error| self.scan_error(record.file, error))?
-        {
-            Some((_, entry)) => Ok(entry),
-            None => Err(self.io(format!("reading {}", record.file))(
-                io::ErrorKind::UnexpectedEof.into(),
-            )),
-        }
+        let scanned = scanner.next_entry();
+        let scanned = scanned.map_err(|error| self.scan_error(record.file, error))?;
+        let (_, entry) = scanned.ok_or_else(|| {
+            let failed = self.io(format!("reading {}", record.file));
+            failed(io::ErrorKind::UnexpectedEof.into())
+        })?;
+        Ok(entry)
     }
 
     fn path_of(&self, number: FileNumber) -> PathBuf {

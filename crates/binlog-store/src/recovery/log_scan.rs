@@ -190,11 +190,9 @@ impl LogScan<'_> {
                 let open = open_file(self.fs, self.dir, file.number)?;
                 let mut scanner = EntryScanner::of_file(&open, file.size, header);
                 let mut points = Points::default();
-                loop {
-                    let entry = scanner
-                        .next(Depth::Marker)
-                        .map_err(|error| scan_error(self.dir, file.number, error))?;
-                    let Some(entry) = entry else { break };
+                let dir = self.dir;
+                let failed = |error| scan_error(dir, file.number, error);
+                while let Some(entry) = scanner.next(Depth::Marker).map_err(failed)? {
                     self.log.terms.push(entry.op_id);
                     log_file.first.get_or_insert(entry.op_id.index);
                     log_file.last = Some(entry.op_id);

@@ -282,10 +282,8 @@ impl FileRepair {
         let shared = &self.log.shared;
         self.file.sync_data()?;
         let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
-        let verified = self
-            .log
-            .directory()
-            .verify_closed(number, &self.path, &mut |_| true);
+        let directory = self.log.directory();
+        let verified = directory.verify_closed(number, &self.path, &mut |_| true);
         let verified = verified.map_err(|error| invalid(error.to_string()))?;
         let (header, verified) = verified.ok_or_else(|| invalid("it was not read".to_owned()))?;
         if (verified.last, verified.end) != (Some(last), end) {

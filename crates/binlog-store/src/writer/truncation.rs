@@ -241,7 +241,6 @@ pub(crate) fn can_keep(
     there: impl FnOnce(u64) -> Option<OpId>,
 ) -> Result<(), Option<OpId>> {
     let found = match to {
-        to if to == floor => return Ok(()),
         Some(to) if floor.is_none_or(|floor| floor.index < to.index) => there(to.index),
         _ => floor,
     };
