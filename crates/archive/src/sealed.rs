@@ -205,10 +205,8 @@ fn decrypt(
     rest.take(most).read_to_end(&mut trailer)?;
     let archived = trailer.strip_prefix(&SKIPPABLE);
     let archived = archived.and_then(|bytes| bytes.try_into().ok());
-    assert_is(
-        archived.map(Hash).ok_or(SealError::NoHash)?,
-        contents.sha256,
-    )?;
+    let archived = archived.map(Hash).ok_or(SealError::NoHash)?;
+    assert_is(archived, contents.sha256)?;
     Ok(contents)
 }
 

@@ -42,25 +42,6 @@ pub struct CacheOptions {
     pub patience: Duration,
 }
 
-impl CacheOptions {
-    /// With the default times.
-    pub fn new(
-        directory: impl Into<PathBuf>,
-        most_bytes: u64,
-        stays_free: u64,
-        free: fn(&Path) -> io::Result<u64>,
-    ) -> Self {
-        Self {
-            directory: directory.into(),
-            most_bytes,
-            stays_free,
-            free,
-            idle: Duration::from_secs(600),
-            patience: Duration::from_secs(60),
-        }
-    }
-}
-
 /// Statistics since the process started.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServingFigures {

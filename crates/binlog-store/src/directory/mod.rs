@@ -105,13 +105,10 @@ impl LogDirectory {
     pub fn of_file(path: &Path) -> Result<Self, DirectoryError> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let Some(number) = FileNumber::from_name(&name) else {
-            return Err(DirectoryError::Io(
-                format!("opening {}", path.display()),
-                io::Error::new(
-                    io::ErrorKind::InvalidInput,
-                    "a file of a log is named as in binlog.000001",
-                ),
-            ));
+            let what = "a file of a log is named as in binlog.000001";
+            let error = io::Error::new(io::ErrorKind::InvalidInput, what);
+            let doing = format!("opening {}", path.display());
+            return Err(DirectoryError::Io(doing, error));
         };
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
         Ok(Self {
