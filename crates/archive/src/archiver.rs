@@ -19,7 +19,7 @@ use crate::contents::Contents;
 use crate::encryption::{EncryptionError, Recipients};
 use crate::manifest::{Archiving, Manifest, ManifestError, Object};
 use crate::name::{LOG_FOLDER, PieceName, Timeline};
-use crate::next_piece::{Log, Next, first_of_history, next};
+use crate::next_piece::{Log, Next, next, piece_from};
 use crate::sealed::{NewObject, SealError, seal};
 use crate::storage::{Storage, StorageError};
 
@@ -190,7 +190,9 @@ impl Archiver {
         };
         let next = match known.begins_with {
             Some(file) => {
-                first_of_history(known.timeline, file, &log).map_or(Next::Nothing, Next::Continue)
+                // It diverges from the previous history in this file.
+                let first = piece_from(known.timeline, LogPlace::new(file, 0), &log);
+                first.map_or(Next::Nothing, Next::Continue)
             }
             None => next(&known.pieces, known.timeline, &log),
         };
@@ -261,7 +263,10 @@ impl Archiver {
                     if here.term > archived.term =>
                 {
                     let parted = self.parted_in(&history, mark).await?;
-                    let file = parted.filter(|file| self.has_file(*file));
+                    let file = parted.filter(|file| {
+                        let own = self.log.files();
+                        own.iter().any(|own| own.number == *file)
+                    });
                     let file = file.ok_or(ArchiveError::OtherHistory { archived, here })?;
                     let name = file.name();
                     tracing::warn!(
@@ -303,10 +308,6 @@ impl Archiver {
             }
         }
         Ok((last, None))
-    }
-
-    fn has_file(&self, file: FileNumber) -> bool {
-        self.log.files().iter().any(|own| own.number == file)
     }
 
     /// The first file of another history: the file of the first piece that ends with another entry than the log has there. If they diverge
@@ -360,25 +361,20 @@ impl Archiver {
         ))
     }
 
-    /// The committed entry at the index of an archived one, as far as the log has it. If the log ends before it, its last entry of a later
-    /// term is returned: no later entry can be the archived one.
-    fn in_the_place_of(&self, archived: OpId, mark: Option<OpId>) -> Option<OpId> {
-        let mark = mark?;
-        match mark.index < archived.index {
-            true => (mark.term > archived.term).then_some(mark),
-            false => self.log.op_id_at(archived.index),
-        }
-    }
-
     /// Checks that the log has no other entry at the index of an archived one.
     fn assert_same(&self, archived: Option<OpId>, mark: Option<OpId>) -> Result<(), ArchiveError> {
-        if let Some(archived) = archived
-            && let Some(here) = self.in_the_place_of(archived, mark)
-            && here != archived
-        {
-            return Err(ArchiveError::OtherHistory { archived, here });
+        let (Some(archived), Some(mark)) = (archived, mark) else {
+            return Ok(());
+        };
+        // If the log ends before that index, and with a later term, no later entry can be the archived one.
+        let here = match mark.index < archived.index {
+            true => (mark.term > archived.term).then_some(mark),
+            false => self.log.op_id_at(archived.index),
+        };
+        match here.filter(|here| *here != archived) {
+            Some(here) => Err(ArchiveError::OtherHistory { archived, here }),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Reads a manifest, which must belong to this log.

@@ -386,11 +386,8 @@ impl ContentsReader {
             // The next event names the next file; it may have any length.
             self.entry_ends = self.offset + 1;
         }
-        let before = match (&self.found.entries, &self.found.beginning) {
-            (Some((_, last)), _) => Some(*last),
-            (None, Some(beginning)) => beginning.before,
-            (None, None) => None,
-        };
+        let last = self.found.entries.map(|(_, last)| last);
+        let before = last.or_else(|| self.found.beginning.as_ref()?.before);
         if let Some(last) = before
             && (op_id.index != last.index + 1 || op_id.term < last.term)
         {

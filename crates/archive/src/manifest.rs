@@ -216,10 +216,7 @@ impl Manifest {
     /// Entries that the log certainly has, in log order: those named here, and the last one of each term.
     pub fn known_entries(&self) -> impl Iterator<Item = OpId> + '_ {
         let terms = self.terms.windows(2).flat_map(|pair| {
-            let last = OpId {
-                term: pair[0].term,
-                index: pair[1].index - 1,
-            };
+            let last = OpId::new(pair[0].term, pair[1].index - 1);
             [last, pair[1]]
         });
         let before = self.follows.into_iter().chain(self.first);

@@ -41,12 +41,8 @@ pub fn next(archive: &Pieces, timeline: Timeline, log: &Log) -> Next {
         return Next::Nothing;
     };
     // Pieces before the archive's begin do not count, and would be archived repeatedly.
-    let begins = LogPlace {
-        file: archive
-            .begin(timeline)
-            .map_or(first, |begin| begin.max(first)),
-        offset: 0,
-    };
+    let file = archive.begin(timeline);
+    let begins = LogPlace::new(file.map_or(first, |begin| begin.max(first)), 0);
     let reached = history.last().and_then(|run| run.continues_at());
     let piece = |from| piece_from(timeline, from, log);
     match reached {
@@ -64,13 +60,8 @@ pub fn next(archive: &Pieces, timeline: Timeline, log: &Log) -> Next {
     }
 }
 
-/// The first piece of a history that diverges from the previous one in this file. `None` if the log does not have it, or nothing of it is
-/// committed.
-pub fn first_of_history(timeline: Timeline, file: FileNumber, log: &Log) -> Option<PieceName> {
-    piece_from(timeline, LogPlace { file, offset: 0 }, log)
-}
-
-fn piece_from(timeline: Timeline, from: LogPlace, log: &Log) -> Option<PieceName> {
+/// The piece that begins here. `None` if the log does not have it, or nothing of it is committed.
+pub fn piece_from(timeline: Timeline, from: LogPlace, log: &Log) -> Option<PieceName> {
     let (_, bytes) = log.files.iter().find(|(file, _)| *file == from.file)?;
     let closed = from.file < log.committed.file;
     let end = if closed { *bytes } else { log.committed.offset };

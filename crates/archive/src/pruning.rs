@@ -65,12 +65,20 @@ impl Pruner {
         if let Some(latest) = newest.map(|newest| newest + LATEST)
             && let Ok(ahead) = now.duration_since(latest)
         {
-            keep = keep.earlier_by(ahead);
+            // The same by a clock that is slower by this time.
+            let ahead = u64::try_from(ahead.as_micros()).unwrap_or(u64::MAX);
+            keep.since_us = keep.since_us.map(|since| since.saturating_sub(ahead));
             now = latest;
         }
         let log = ArchivedLog::of_listing(self.storage.clone(), self.ring, &listing);
+        let nothing = Pruning {
+            pruner: self.clone(),
+            plan: Plan::default(),
+            done: 0,
+            now,
+        };
         let Some(mut log) = log else {
-            return Ok(self.pruning(Plan::default(), None, now));
+            return Ok(nothing);
         };
         let known = survey(&self.storage, self.ring).await?;
         let expired = may_go(&known.bases, keep.since_us, keep.base_backups);
@@ -86,18 +94,9 @@ impl Pruner {
             }
         }
         let plan = plan(&listing, &wholes, begin, now).without(&expired);
-        Ok(self.pruning(plan, log.ring(), now))
-    }
-
-    fn pruning(&self, plan: Plan, ring: Option<RingId>, now: SystemTime) -> Pruning {
-        Pruning {
-            storage: self.storage.clone(),
-            by: self.by,
-            plan,
-            done: 0,
-            ring,
-            now,
-        }
+        let mut pruning = Pruning { plan, ..nothing };
+        pruning.pruner.ring = log.ring();
+        Ok(pruning)
     }
 }
 
@@ -160,13 +159,12 @@ async fn manifest(log: &mut ArchivedLog, piece: PieceName) -> Result<Option<Mani
 
 /// Deletable objects, deleted step by step.
 pub struct Pruning {
-    storage: Storage,
-    by: Option<MemberId>,
+    /// Knows the ring's id, if there is a log.
+    pruner: Pruner,
     /// The whole plan, including completed steps.
     pub plan: Plan,
     /// The number of completed steps.
     done: usize,
-    ring: Option<RingId>,
     now: SystemTime,
 }
 
@@ -187,7 +185,7 @@ impl Pruning {
                 None => break,
                 Some(Act::Begin(begin)) => self.write(*begin).await?,
                 Some(Act::Delete(name)) => {
-                    self.storage.delete(name).await?;
+                    self.pruner.storage.delete(name).await?;
                     deleted += 1;
                 }
             }
@@ -211,13 +209,13 @@ impl Pruning {
         let since = self.now.duration_since(SystemTime::UNIX_EPOCH);
         let pruned = Pruned {
             version: 1,
-            ring: self.ring,
+            ring: self.pruner.ring,
             history: begin.timeline.0,
             begins: begin.file.name(),
-            pruned_by: self.by,
+            pruned_by: self.pruner.by,
             pruned_at: since.unwrap_or_default().as_secs(),
         };
-        let name = begin.name();
-        Ok(self.storage.write_checked(&name, json(&pruned)).await?)
+        let storage = &self.pruner.storage;
+        Ok(storage.write_checked(&begin.name(), json(&pruned)).await?)
     }
 }

@@ -47,16 +47,6 @@ impl Keep {
         }
     }
 
-    /// The same by a clock that is slower by this time.
-    #[must_use]
-    pub(crate) fn earlier_by(self, time: Duration) -> Self {
-        let earlier = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        Self {
-            since_us: self.since_us.map(|since| since.saturating_sub(earlier)),
-            ..self
-        }
-    }
-
     /// Transactions committed before this moment (microseconds since 1970) may be deleted unless a backup needs them; `None`: none may. If
     /// a number of backups is configured and one exists, only the backups decide.
     pub(crate) fn until_us(&self) -> Option<u64> {
@@ -304,15 +294,14 @@ impl<'a> Objects<'a> {
 
     /// Objects before a file in any history, oldest first, and last the archive's earlier begins.
     fn before(&self, begins: FileNumber) -> Vec<&'a str> {
-        let in_order = self.named.iter().map(|(named, names)| {
+        let named = self.named.iter();
+        let mut expired: Vec<_> = named.filter(|(named, _)| named.file().1 < begins).collect();
+        expired.sort_by_key(|(named, _)| {
             let (timeline, file) = named.file();
-            let is_begin = matches!(named, Named::Begin(_));
-            (is_begin, file, timeline, named, names)
+            (matches!(named, Named::Begin(_)), file, timeline)
         });
-        let mut expired: Vec<_> = in_order.filter(|(_, file, ..)| *file < begins).collect();
-        expired.sort_unstable();
-        let names = expired.into_iter().map(|(.., names)| names);
-        names.flatten().copied().collect()
+        let names = expired.into_iter().flat_map(|(_, names)| names);
+        names.copied().collect()
     }
 }
 

@@ -151,17 +151,13 @@ pub fn unseal(
         // Altered recipients look like other recipients, and a replaced object may have other recipients.
         Err(SealError::Encryption(error)) if error != EncryptionError::NoIdentity => {
             let (_, found) = object.finish_reading()?;
-            return Err(match found == expected {
-                true => error.into(),
-                false => SealError::Changed { expected, found },
-            });
+            assert_is(expected, found)?;
+            return Err(error.into());
         }
         Err(error) => return Err(error),
     };
     let (_, found) = object.finish_reading()?;
-    if found != expected {
-        return Err(SealError::Changed { expected, found });
-    }
+    assert_is(expected, found)?;
     if let Some(expected) = manifest.sha256 {
         assert_is(expected, contents.sha256)?;
     }
@@ -209,10 +205,8 @@ fn decrypt(
     rest.take(most).read_to_end(&mut trailer)?;
     let archived = trailer.strip_prefix(&SKIPPABLE);
     let archived = archived.and_then(|bytes| bytes.try_into().ok());
-    assert_is(
-        archived.map(Hash).ok_or(SealError::NoHash)?,
-        contents.sha256,
-    )?;
+    let archived = archived.map(Hash).ok_or(SealError::NoHash)?;
+    assert_is(archived, contents.sha256)?;
     Ok(contents)
 }
 

@@ -325,11 +325,8 @@ impl ErrorAnswer {
         packet.extend_from_slice(&self.code.to_le_bytes());
         packet.push(b'#');
         packet.extend_from_slice(self.sqlstate());
-        let mut end = self.message.len().min(MAX_MESSAGE);
-        while !self.message.is_char_boundary(end) {
-            end -= 1;
-        }
-        packet.extend_from_slice(self.message.get(..end).unwrap_or_default().as_bytes());
+        let end = self.message.floor_char_boundary(MAX_MESSAGE);
+        packet.extend_from_slice(&self.message.as_bytes()[..end]);
         packet
     }
 }

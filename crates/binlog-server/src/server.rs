@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sockets::{ConnectionLimit, Place};
-use tokio::net::{TcpListener, TcpStream};
+use sockets::ConnectionLimit;
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -79,35 +79,25 @@ impl BinlogServer {
             connection = connection.wrapping_add(1).max(1);
             let shared = self.shared.clone();
             sessions.spawn(async move {
-                serve_client(&shared, stream, address, connection, login).await;
+                match Client::serve(&shared, stream, address, connection, login).await {
+                    Ended::Goodbye => {
+                        tracing::debug!(%address, connection, "a client of the binlog server has disconnected")
+                    }
+                    // The limit says so for all of them. Probes of the port are no failures.
+                    ended @ (Ended::Crowded | Ended::Silent) => {
+                        tracing::debug!(%address, connection, "{ended}")
+                    }
+                    ended @ (Ended::Login(_) | Ended::Stalled) => {
+                        tracing::warn!(%address, connection, "closing a connection of the binlog server: {ended}");
+                    }
+                    ended => {
+                        tracing::info!(%address, connection, "a client of the binlog server has disconnected: {ended}")
+                    }
+                }
             });
         }
         self.shared.stop.cancel();
         let ended = async { while sessions.join_next().await.is_some() {} };
         drop(tokio::time::timeout(STOP_LIMIT, ended).await);
-    }
-}
-
-async fn serve_client(
-    shared: &Shared,
-    stream: TcpStream,
-    address: SocketAddr,
-    connection: u32,
-    login: Place,
-) {
-    match Client::serve(shared, stream, address, connection, login).await {
-        Ended::Goodbye => {
-            tracing::debug!(%address, connection, "a client of the binlog server has disconnected")
-        }
-        // The limit says so for all of them. Probes of the port are no failures.
-        ended @ (Ended::Crowded | Ended::Silent) => {
-            tracing::debug!(%address, connection, "{ended}")
-        }
-        ended @ (Ended::Login(_) | Ended::Stalled) => {
-            tracing::warn!(%address, connection, "closing a connection of the binlog server: {ended}");
-        }
-        ended => {
-            tracing::info!(%address, connection, "a client of the binlog server has disconnected: {ended}")
-        }
     }
 }

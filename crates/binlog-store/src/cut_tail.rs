@@ -75,43 +75,28 @@ pub(crate) fn directory(data_dir: &Path) -> PathBuf {
     data_dir.join("trimmed")
 }
 
-/// A part of a file that is about to be truncated.
-pub(crate) struct TruncatedPart {
-    pub(crate) number: FileNumber,
-    pub(crate) file: Arc<dyn StorageFile>,
-    pub(crate) from: u64,
-    pub(crate) end: u64,
-}
-
-/// Saves the bytes of the parts, then the document that describes them; all durable on return.
+/// Saves the bytes of the parts of `files`, then the document that describes them; all durable on return.
 pub(crate) fn keep(
     fs: &dyn FileSystem,
     data_dir: &Path,
-    mut tail: CutTail,
-    parts: &[TruncatedPart],
-) -> io::Result<CutTail> {
+    tail: &CutTail,
+    files: &[Arc<dyn StorageFile>],
+) -> io::Result<()> {
     let dir = directory(data_dir);
     fs.create_dir(&dir)?;
     fs.sync_dir(data_dir)?;
     // Truncating again after a crash replaces the saved tail.
     let stem = format!("{}-{}", tail.first, tail.last);
-    for part in parts {
-        let kept_as = format!("{stem}.{}.from-{}", part.number, part.from);
-        let copy = fs.create(&dir.join(&kept_as))?;
-        copy_bytes(&*part.file, part.from..part.end, &*copy, 0)?;
+    for (part, file) in tail.parts.iter().zip(files) {
+        let copy = fs.create(&dir.join(&part.kept_as))?;
+        let range = part.offset..part.offset + part.bytes;
+        copy_bytes(&**file, range, &*copy, 0)?;
         copy.sync_data()?;
-        tail.parts.push(CutPart {
-            file: part.number,
-            offset: part.from,
-            bytes: part.end - part.from,
-            kept_as,
-        });
     }
     let temporary = dir.join(format!("{stem}.new"));
-    write_file(fs, &temporary, &serde_json::to_vec_pretty(&tail)?)?;
+    write_file(fs, &temporary, &serde_json::to_vec_pretty(tail)?)?;
     fs.rename(&temporary, &dir.join(format!("{stem}{SUFFIX}")))?;
-    fs.sync_dir(&dir)?;
-    Ok(tail)
+    fs.sync_dir(&dir)
 }
 
 #[cfg(test)]
@@ -141,31 +126,24 @@ mod tests {
         let log = data_dir.path().join("log");
         let bytes: Vec<u8> = (0..3 * COPY_BYTES).map(|at| (at % 251) as u8).collect();
         std::fs::write(&log, &bytes).unwrap();
-        let file: Arc<dyn StorageFile> = DiskFileSystem.open(&log).unwrap();
+        let files = [DiskFileSystem.open(&log).unwrap()];
         let (first, end) = (OpId::new(2, 7), 2 * COPY_BYTES + 99);
-        let part = |from| TruncatedPart {
-            number: FileNumber::FIRST,
-            file: file.clone(),
-            from,
-            end: end as u64,
+        let keep = |at, bytes| {
+            let part = CutPart {
+                file: FileNumber::FIRST,
+                offset: 10,
+                bytes,
+                kept_as: "a part".to_owned(),
+            };
+            let mut tail = tail(at, first);
+            tail.parts.push(part);
+            keep(&DiskFileSystem, data_dir.path(), &tail, &files)
         };
-        let kept = keep(
-            &DiskFileSystem,
-            data_dir.path(),
-            tail(5, first),
-            &[part(10)],
-        )
-        .unwrap();
-        let [one] = &kept.parts[..] else {
-            panic!("{kept:?}")
-        };
-        assert_eq!((one.offset, one.bytes), (10, end as u64 - 10));
-        let copy = std::fs::read(directory(data_dir.path()).join(&one.kept_as)).unwrap();
+        keep(5, end as u64 - 10).unwrap();
+        let copy = std::fs::read(directory(data_dir.path()).join("a part")).unwrap();
         assert!(copy == bytes[10..end], "{} bytes", copy.len());
         // A file that is too short does not count as saved.
-        let mut short = part(10);
-        short.end = bytes.len() as u64 + 1;
-        let error = keep(&DiskFileSystem, data_dir.path(), tail(6, first), &[short]).unwrap_err();
+        let error = keep(6, bytes.len() as u64 - 9).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 
@@ -176,7 +154,7 @@ mod tests {
         assert_eq!(list().unwrap(), []);
         let tails = [(7, 5), (3, 8), (7, 2)].map(|(at, index)| tail(at, OpId::new(1, index)));
         for tail in &tails {
-            keep(&DiskFileSystem, data_dir.path(), tail.clone(), &[]).unwrap();
+            keep(&DiskFileSystem, data_dir.path(), tail, &[]).unwrap();
         }
         let [late, early, first_of_late] = tails;
         assert_eq!(list().unwrap(), [early, first_of_late, late]);

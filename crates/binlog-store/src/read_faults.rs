@@ -30,11 +30,10 @@ impl ReadFault {
             StoreError::Unreadable(error) => error.to_string(),
             other => other.to_string(),
         };
+        let index = Some(index);
         Self {
-            file,
-            index: Some(index),
-            bytes: None,
-            why,
+            index,
+            ..Self::damaged(file, why)
         }
     }
 
@@ -95,10 +94,7 @@ impl ReadFaults {
     pub(crate) fn succeeded(&self, file: FileNumber, index: u64) {
         let mut now = self.lock();
         // Only the same read as the failed one counts: one from elsewhere need not reach the damage.
-        if now
-            .get(&file)
-            .is_some_and(|fault| fault.index == Some(index))
-        {
+        if now.get(&file).and_then(|fault| fault.index) == Some(index) {
             now.remove(&file);
             tracing::info!(file = %file.name(), "the log is readable again where a read had failed");
         }

@@ -71,7 +71,10 @@ impl LogReader {
                 }
                 ReadPlan::Disk(read) => read,
             };
-            let found = self.on_disk(read).await;
+            let shared = self.shared.clone();
+            let reading = self.shared.off_thread(move || read_disk(&shared, read));
+            let failed = |error| StoreError::unreadable("reading the log", &error);
+            let found = reading.await.map_err(failed).flatten();
             let mut view = self.shared.view.lock();
             if view.generation != generation {
                 // A truncation came in between: the entries read may be gone.
@@ -103,62 +106,40 @@ impl LogReader {
         let Some(error) = failure else {
             return Err(lost_race());
         };
-        self.note(start, &error);
-        Err(error)
-    }
-
-    /// Records the fault for any reader: the member reports it and replaces the file by another member's. A failure of the writer is not
-    /// the file's fault.
-    fn note(&self, start: u64, error: &StoreError) {
-        let (place, failed) = {
+        // Recorded for any reader: the member reports the fault and replaces the file by another member's. A failure of the writer is not
+        // the file's fault.
+        let place = {
             let view = self.shared.view.lock();
-            (locate(&view.files, start), view.failure.is_some())
+            locate(&view.files, start).filter(|_| view.failure.is_none())
         };
-        if let Some(place) = place.filter(|_| !failed) {
-            let fault = ReadFault::new(place.file, start, error);
+        if let Some(place) = place {
+            let fault = ReadFault::new(place.file, start, &error);
             self.shared.read_faults.failed(fault);
         }
-    }
-
-    async fn on_disk(&self, read: DiskRead) -> Result<DiskEntries, StoreError> {
-        let shared = self.shared.clone();
-        let reading = self.shared.off_thread(move || read_disk(&shared, read));
-        let failed = |error| StoreError::unreadable("reading the log", &error);
-        reading.await.map_err(failed)?
+        Err(error)
     }
 
     /// All entries of the range, read in pieces. All pieces are of one state of the log, not of two states around a truncation.
     async fn read_all(&mut self, start: u64, end: u64) -> Result<Vec<Entry>, StoreError> {
-        for _ in 0..ATTEMPTS {
-            if let Some(all) = self.try_read_all(start, end).await? {
-                return Ok(all);
+        'attempts: for _ in 0..ATTEMPTS {
+            let (mut all, generation) = self.read(start, end).await?;
+            while let Some(last) = all.last()
+                && last.log_id.index + 1 < end
+            {
+                let next = last.log_id.index + 1;
+                let (piece, now) = self.read(next, end).await?;
+                if now != generation || !begins_at(&piece, next) {
+                    // The log changed in between.
+                    continue 'attempts;
+                }
+                if piece.is_empty() {
+                    break;
+                }
+                all.extend(piece);
             }
+            return Ok(all);
         }
         Err(lost_race())
-    }
-
-    /// `None` if the log changed in between.
-    async fn try_read_all(
-        &mut self,
-        start: u64,
-        end: u64,
-    ) -> Result<Option<Vec<Entry>>, StoreError> {
-        let (mut all, generation) = self.read(start, end).await?;
-        while let Some(next) = all
-            .last()
-            .map(|entry| entry.log_id.index + 1)
-            .filter(|next| *next < end)
-        {
-            let (piece, now) = self.read(next, end).await?;
-            if now != generation || !begins_at(&piece, next) {
-                return Ok(None);
-            }
-            if piece.is_empty() {
-                break;
-            }
-            all.extend(piece);
-        }
-        Ok(Some(all))
     }
 }
 

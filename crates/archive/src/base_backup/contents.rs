@@ -132,28 +132,18 @@ pub fn assert_whole(data_dir: &Path, entries: &[Entry]) -> Result<(), BaseError>
         let name = OsStr::new(name);
         entries.iter().any(|entry| entry.path.as_os_str() == name)
     };
-    let missing = [
-        (
-            has("ibdata1"),
-            "the system tablespace (ibdata1) is not in it",
-        ),
-        (
-            has("mysql.ibd"),
-            "the data dictionary (mysql.ibd) is not in it",
-        ),
-        (
-            has("#innodb_redo") || has("ib_logfile0"),
-            "the redo log (#innodb_redo) is not in it",
-        ),
-        (
-            has("undo_001"),
-            "the undo tablespaces (undo_001) are not in it",
-        ),
-    ];
-    match missing.into_iter().find(|(has, _)| !has) {
-        None => Ok(()),
-        Some((_, what)) => Err(BaseError::Unfit(data_dir.to_owned(), what)),
-    }
+    let missing = if !has("ibdata1") {
+        "the system tablespace (ibdata1) is not in it"
+    } else if !has("mysql.ibd") {
+        "the data dictionary (mysql.ibd) is not in it"
+    } else if !has("#innodb_redo") && !has("ib_logfile0") {
+        "the redo log (#innodb_redo) is not in it"
+    } else if !has("undo_001") {
+        "the undo tablespaces (undo_001) are not in it"
+    } else {
+        return Ok(());
+    };
+    Err(BaseError::Unfit(data_dir.to_owned(), missing))
 }
 
 #[cfg(test)]

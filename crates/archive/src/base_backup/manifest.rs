@@ -224,29 +224,20 @@ impl BaseManifest {
             object.name == data_object(&self.name, number, object.encryption)
         };
         let registered = !self.has_data();
-        let faults = [
-            (
-                !self.gtids_at_most.contains_set(&self.gtids_at_least),
-                "the copy would have more GTIDs at its beginning than at its end",
-            ),
-            (
-                self.began_at > self.ended_at,
-                "it would have ended before it was begun",
-            ),
-            (!registered && !has_objects, "it names no data"),
-            (
-                !registered && !(1..).zip(&self.objects).all(is_own),
-                "its objects have other names than those of such a backup",
-            ),
-            (
-                registered && (self.tar.is_some() || !self.objects.is_empty()),
-                "what is only registered has no objects",
-            ),
-        ];
-        match faults.into_iter().find(|(is_fault, _)| *is_fault) {
-            None => Ok(()),
-            Some((_, fault)) => Err(ManifestError::Unfit(fault)),
-        }
+        let fault = if !self.gtids_at_most.contains_set(&self.gtids_at_least) {
+            "the copy would have more GTIDs at its beginning than at its end"
+        } else if self.began_at > self.ended_at {
+            "it would have ended before it was begun"
+        } else if !registered && !has_objects {
+            "it names no data"
+        } else if !registered && !(1..).zip(&self.objects).all(is_own) {
+            "its objects have other names than those of such a backup"
+        } else if registered && (self.tar.is_some() || !self.objects.is_empty()) {
+            "what is only registered has no objects"
+        } else {
+            return Ok(());
+        };
+        Err(ManifestError::Unfit(fault))
     }
 
     /// True if its data are in the archive, so that a restore can start from it.

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::SystemTime;
 
 use tokio::runtime::Handle;
@@ -121,8 +121,18 @@ fn pack(
     for entry in &entries {
         let path = data_dir.join(&entry.path);
         let mut header = header(entry);
-        let reading = Reading::of(entry, &path, unpacked_bytes, &mut progress)?;
-        let appended = builder.append_data(&mut header, &entry.path, reading);
+        let appended = if entry.is_directory {
+            builder.append_data(&mut header, &entry.path, io::empty())
+        } else {
+            let reading = Reading {
+                path: &path,
+                file: File::open(&path).map_err(BaseError::disk(&path))?,
+                left: entry.bytes,
+                read: unpacked_bytes,
+                progress: &mut progress,
+            };
+            builder.append_data(&mut header, &entry.path, reading)
+        };
         appended.map_err(|error| storing(&path, error))?;
         unpacked_bytes += entry.bytes;
         files += u64::from(!entry.is_directory);
@@ -174,50 +184,30 @@ fn storing(what: &Path, error: io::Error) -> BaseError {
 
 /// A file as tar reads it: exactly the bytes that its header announces, even if the file changes.
 struct Reading<'a, P> {
-    path: PathBuf,
-    /// `None` for a directory.
-    file: Option<File>,
+    path: &'a Path,
+    file: File,
     left: u64,
     /// Bytes read so far, including earlier files.
     read: u64,
     progress: &'a mut P,
 }
 
-impl<'a, P: FnMut(u64) -> ControlFlow<()>> Reading<'a, P> {
-    fn of(entry: &Entry, path: &Path, before: u64, progress: &'a mut P) -> Result<Self, BaseError> {
-        let file = match entry.is_directory {
-            false => Some(File::open(path).map_err(BaseError::disk(path))?),
-            true => None,
-        };
-        Ok(Self {
-            path: path.to_owned(),
-            file,
-            left: entry.bytes,
-            read: before,
-            progress,
-        })
-    }
-}
-
 impl<P: FnMut(u64) -> ControlFlow<()>> Read for Reading<'_, P> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        let Some(file) = &mut self.file else {
-            return Ok(0);
-        };
         let most = usize::try_from(self.left).unwrap_or(usize::MAX);
         let most = most.min(to.len()).min(CHUNK_BYTES);
         if most == 0 {
             return Ok(0);
         }
-        let read = match file.read(&mut to[..most]) {
+        let read = match self.file.read(&mut to[..most]) {
             Ok(0) => {
                 let unfit =
-                    BaseError::Unfit(self.path.clone(), "it became shorter while it was read");
+                    BaseError::Unfit(self.path.to_owned(), "it became shorter while it was read");
                 return Err(unfit.into());
             }
             Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(error),
-            Err(error) => return Err(BaseError::disk(&self.path)(error).into()),
+            Err(error) => return Err(BaseError::disk(self.path)(error).into()),
         };
         self.left -= read as u64;
         self.read += read as u64;

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File};
-use std::future::Future;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
@@ -14,6 +13,7 @@ use std::time::Duration;
 
 use binlog_store::FileNumber;
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
@@ -40,25 +40,6 @@ pub struct CacheOptions {
     pub idle: Duration,
     /// How long a request waits for room.
     pub patience: Duration,
-}
-
-impl CacheOptions {
-    /// With the default times.
-    pub fn new(
-        directory: impl Into<PathBuf>,
-        most_bytes: u64,
-        stays_free: u64,
-        free: fn(&Path) -> io::Result<u64>,
-    ) -> Self {
-        Self {
-            directory: directory.into(),
-            most_bytes,
-            stays_free,
-            free,
-            idle: Duration::from_secs(600),
-            patience: Duration::from_secs(60),
-        }
-    }
 }
 
 /// Statistics since the process started.
@@ -106,6 +87,10 @@ struct State {
 }
 
 type Outcome = Result<Arc<CachedFile>, ServingError>;
+
+/// Writes a file of the archive, and returns it.
+pub(super) type Fetch =
+    Box<dyn FnOnce(File) -> BoxFuture<'static, Result<File, ServingError>> + Send>;
 
 enum Slot {
     Comes(Timeline, watch::Receiver<Option<Outcome>>),
@@ -199,15 +184,12 @@ impl FileCache {
 
     /// Returns a cached file, waits for a pending one, or starts `fetch`, which writes it into an empty file. A waiter may be cancelled; a
     /// started fetch continues for the next request.
-    pub(super) async fn get<Fetching>(
+    pub(super) async fn get(
         self: &Arc<Self>,
         wanted: &ArchivedFile,
         timeline: Timeline,
-        fetch: impl FnOnce(File) -> Fetching + Send + 'static,
-    ) -> Result<Held, ServingError>
-    where
-        Fetching: Future<Output = Result<File, ServingError>> + Send + 'static,
-    {
+        fetch: Fetch,
+    ) -> Result<Held, ServingError> {
         let number = wanted.number;
         let mut comes = {
             let mut state = self.lock();
@@ -250,16 +232,14 @@ impl FileCache {
     }
 
     /// Fetches a file and notifies the waiters.
-    async fn fetch<Fetching>(
+    async fn fetch(
         self: Arc<Self>,
         number: FileNumber,
         bytes: u64,
         timeline: Timeline,
         told: watch::Sender<Option<Outcome>>,
-        fetch: impl FnOnce(File) -> Fetching + Send + 'static,
-    ) where
-        Fetching: Future<Output = Result<File, ServingError>> + Send + 'static,
-    {
+        fetch: Fetch,
+    ) {
         let fetched = async {
             let room = self.room(number, bytes).await?;
             let turn = self.turns.acquire().await;

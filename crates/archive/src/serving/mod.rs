@@ -14,6 +14,7 @@ use std::time::Duration;
 use binlog_format::gtid::GtidSet;
 use binlog_store::{FileNumber, LogBegin};
 use bytes::Bytes;
+use futures::FutureExt;
 use raft_types::RingId;
 use tokio::time::Instant;
 
@@ -103,9 +104,7 @@ impl ServedArchive {
     /// # Errors
     /// When the storage cannot be read, or its contents are unusable.
     pub async fn look(&self, log_begin: &LogBegin, at_most: Duration) -> Result<(), ServingError> {
-        let now = Instant::now();
-        let since = now.checked_sub(at_most).unwrap_or(now);
-        self.seen(log_begin, since).await.map(|_| ())
+        self.seen(log_begin, at_most).await.map(|_| ())
     }
 
     /// As [`Self::older_files`], from a current listing.
@@ -129,9 +128,7 @@ impl ServedArchive {
         log_begin: &LogBegin,
         have: &GtidSet,
     ) -> Result<Option<FileNumber>, ServingError> {
-        let now = Instant::now();
-        let seen = self.seen(log_begin, now.checked_sub(FRESH).unwrap_or(now));
-        let seen = seen.await?;
+        let seen = self.seen(log_begin, FRESH).await?;
         if !have.contains_set(&seen.gtids_before) {
             return match seen.older.stops {
                 Stops::Encrypted(file) => Err(ServingError::Encrypted(
@@ -173,14 +170,14 @@ impl ServedArchive {
     ) -> Result<Held, ServingError> {
         let seen = match self.last(log_begin) {
             Some(seen) => seen,
-            None => self.seen(log_begin, Instant::now()).await?,
+            None => self.seen(log_begin, Duration::ZERO).await?,
         };
         let failed = match self.fetch_as_seen(&seen, number).await {
             Err(error @ (ServingError::Missing { .. } | ServingError::Gone(_))) => error,
             done => return done,
         };
         // Pieces disappear when a whole file replaces them or the archive is pruned; and the log purges more.
-        let again = self.seen(log_begin, Instant::now()).await?;
+        let again = self.seen(log_begin, Duration::ZERO).await?;
         match again.older.files.get(&number) {
             Some(file) if seen.older.files.get(&number) == Some(file) => Err(failed),
             // It was not pruned: a part of it is lost.
@@ -213,8 +210,8 @@ impl ServedArchive {
         let timeline = timeline.ok_or(ServingError::Gone(number))?;
         let before = seen.older.piece_before(number);
         let fetching = file.clone();
-        let fetch = move |to| fetch_file(archived, before, fetching, to);
-        self.cache.get(&file, timeline, fetch).await
+        let fetch = move |to| fetch_file(archived, before, fetching, to).boxed();
+        self.cache.get(&file, timeline, Box::new(fetch)).await
     }
 
     fn last(&self, log_begin: &LogBegin) -> Option<Arc<Seen>> {
@@ -224,7 +221,9 @@ impl ServedArchive {
     }
 
     /// The state of the archive at `since` or later.
-    async fn seen(&self, log_begin: &LogBegin, since: Instant) -> Result<Arc<Seen>, ServingError> {
+    async fn seen(&self, log_begin: &LogBegin, age: Duration) -> Result<Arc<Seen>, ServingError> {
+        let now = Instant::now();
+        let since = now.checked_sub(age).unwrap_or(now);
         let _looking = self.looking.lock().await;
         if let Some(seen) = self.last(log_begin)
             && seen.since >= since

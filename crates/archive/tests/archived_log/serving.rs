@@ -118,8 +118,14 @@ impl Served {
         change: impl FnOnce(&mut CacheOptions),
     ) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("fetched");
-        let mut options = CacheOptions::new(path, 1 << 30, 0, |_| Ok(u64::MAX));
+        let mut options = CacheOptions {
+            directory: directory.path().join("fetched"),
+            most_bytes: 1 << 30,
+            stays_free: 0,
+            free: |_| Ok(u64::MAX),
+            idle: Duration::from_secs(600),
+            patience: Duration::from_secs(60),
+        };
         change(&mut options);
         let storage = storage.clone();
         let opens = Box::new(move || Ok((storage.clone(), identities.clone())));

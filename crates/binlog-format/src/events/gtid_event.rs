@@ -257,31 +257,33 @@ fn decode_tagged(body: &[u8]) -> Result<GtidEvent, DecodeError> {
     let is_known = number("last non-ignorable field")? <= LAST_KNOWN;
     let reason = "it has a field of a later MySQL version that readers must know";
     ensure(is_known, "GTID event", reason)?;
-    let mut fields = Fields { cursor };
-    let flags = fields.required(FLAGS, decode::unsigned)?;
+    let fields = &mut cursor;
+    let flags = required(fields, FLAGS, decode::unsigned)?;
     let flags = u8::try_from(flags).map_err(|_| invalid("GTID flags", "more than eight bits"))?;
-    let source = SourceId::from_bytes(fields.required(SOURCE, source_bytes)?);
-    let gno = Gno::from_signed(fields.required(GNO, decode::signed)?)?;
-    let tag = Tag::new(fields.required(TAG, decode::string)?)?;
+    let source = SourceId::from_bytes(required(fields, SOURCE, source_bytes)?);
+    let gno = Gno::from_signed(required(fields, GNO, decode::signed)?)?;
+    let tag = Tag::new(required(fields, TAG, decode::string)?)?;
     let clock = LogicalClock {
-        last_committed: fields.required(LAST_COMMITTED, decode::signed)?,
-        sequence_number: fields.required(SEQUENCE_NUMBER, decode::signed)?,
+        last_committed: required(fields, LAST_COMMITTED, decode::signed)?,
+        sequence_number: required(fields, SEQUENCE_NUMBER, decode::signed)?,
     };
-    let immediate_commit = fields.optional(IMMEDIATE_COMMIT, decode::unsigned)?;
-    let original_commit = fields.optional(ORIGINAL_COMMIT, decode::unsigned)?;
+    let immediate_commit = optional(fields, IMMEDIATE_COMMIT, decode::unsigned)?;
+    let original_commit = optional(fields, ORIGINAL_COMMIT, decode::unsigned)?;
     let event = GtidEvent {
         flags,
         gtid: Gtid { source, tag, gno },
         clock,
         immediate_commit: immediate_commit.map(CommitTimestamp),
         original_commit: original_commit.map(CommitTimestamp),
-        transaction_length: fields.optional(TRANSACTION_LENGTH, decode::unsigned)?,
-        immediate_version: fields.optional(IMMEDIATE_VERSION, server_version)?,
-        original_version: fields.optional(ORIGINAL_VERSION, server_version)?,
-        commit_group_ticket: fields.optional(COMMIT_GROUP_TICKET, decode::unsigned)?,
+        transaction_length: optional(fields, TRANSACTION_LENGTH, decode::unsigned)?,
+        immediate_version: optional(fields, IMMEDIATE_VERSION, server_version)?,
+        original_version: optional(fields, ORIGINAL_VERSION, server_version)?,
+        commit_group_ticket: optional(fields, COMMIT_GROUP_TICKET, decode::unsigned)?,
         tagged: true,
     };
-    fields.check_rest()?;
+    // The rest begins with a field of a later version, if there is any.
+    let fits = fields.is_empty() || decode::unsigned(fields, "GTID field number")? > LAST_KNOWN;
+    ensure(fits, "GTID event", "a field is doubled or not in its order")?;
     Ok(event)
 }
 
@@ -343,43 +345,29 @@ fn put_signed_field(out: &mut Vec<u8>, number: u64, value: i64) {
     decode::put_signed(out, value);
 }
 
-/// The remaining fields.
-struct Fields<'a> {
-    cursor: Cursor<'a>,
+/// The value of a field, if it is the next one.
+fn optional<'a, T>(
+    cursor: &mut Cursor<'a>,
+    number: u64,
+    read: impl FnOnce(&mut Cursor<'a>, &'static str) -> Result<T, DecodeError>,
+) -> Result<Option<T>, DecodeError> {
+    let mut ahead = *cursor;
+    if ahead.is_empty() || decode::unsigned(&mut ahead, "GTID field number")? != number {
+        return Ok(None);
+    }
+    let value = read(&mut ahead, "GTID field")?;
+    *cursor = ahead;
+    Ok(Some(value))
 }
 
-impl<'a> Fields<'a> {
-    /// The value of field `number`, if that is next.
-    fn optional<T>(
-        &mut self,
-        number: u64,
-        read: impl FnOnce(&mut Cursor<'a>, &'static str) -> Result<T, DecodeError>,
-    ) -> Result<Option<T>, DecodeError> {
-        let mut ahead = self.cursor;
-        if ahead.is_empty() || decode::unsigned(&mut ahead, "GTID field number")? != number {
-            return Ok(None);
-        }
-        let value = read(&mut ahead, "GTID field")?;
-        self.cursor = ahead;
-        Ok(Some(value))
-    }
-
-    fn required<T>(
-        &mut self,
-        number: u64,
-        read: impl FnOnce(&mut Cursor<'a>, &'static str) -> Result<T, DecodeError>,
-    ) -> Result<T, DecodeError> {
-        let reason = "a field is missing or not in its order";
-        let value = self.optional(number, read)?;
-        value.ok_or(invalid("GTID event", reason))
-    }
-
-    /// Checks that the rest begins with a field of a later version, if there is any.
-    fn check_rest(mut self) -> Result<(), DecodeError> {
-        let rest = &mut self.cursor;
-        let fits = rest.is_empty() || decode::unsigned(rest, "GTID field number")? > LAST_KNOWN;
-        ensure(fits, "GTID event", "a field is doubled or not in its order")
-    }
+fn required<'a, T>(
+    cursor: &mut Cursor<'a>,
+    number: u64,
+    read: impl FnOnce(&mut Cursor<'a>, &'static str) -> Result<T, DecodeError>,
+) -> Result<T, DecodeError> {
+    let reason = "a field is missing or not in its order";
+    let value = optional(cursor, number, read)?;
+    value.ok_or(invalid("GTID event", reason))
 }
 
 fn source_bytes(

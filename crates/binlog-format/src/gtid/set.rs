@@ -335,29 +335,11 @@ impl IntervalSet {
     }
 
     pub(crate) fn union_with(&mut self, other: &Self) {
-        if self.intervals.is_empty() {
-            self.intervals.clone_from(&other.intervals);
-            return;
-        }
-        let most = self.intervals.len().max(other.intervals.len());
-        let mut merged: Vec<Interval> = Vec::with_capacity(most);
-        let mut left = self.intervals.iter().peekable();
-        let mut right = other.intervals.iter().peekable();
-        loop {
-            let next = match (left.peek(), right.peek()) {
-                (Some(a), Some(b)) if b.first < a.first => right.next(),
-                (Some(_), _) => left.next(),
-                (None, _) => right.next(),
-            };
-            let Some(next) = next else { break };
-            match merged.last_mut() {
-                Some(last) if next.first.get() <= last.last.get() + 1 => {
-                    last.last = last.last.max(next.last)
-                }
-                _ => merged.push(*next),
-            }
-        }
-        self.intervals = merged;
+        let mut both = std::mem::take(&mut self.intervals);
+        both.extend_from_slice(&other.intervals);
+        // A stable sort merges the two sorted runs in linear time.
+        both.sort_by_key(|interval| interval.first);
+        *self = Self::of_unsorted(both);
     }
 
     pub(crate) fn difference(&self, other: &Self) -> Self {

@@ -131,31 +131,15 @@ impl ColumnType {
             11 => Self::OldTime,
             12 => Self::OldDateTime,
             7 => Self::OldTimestamp,
-            19 => Self::Time {
-                decimals: decimals(metadata.u8(FIELD)?)?,
-            },
-            18 => Self::DateTime {
-                decimals: decimals(metadata.u8(FIELD)?)?,
-            },
-            17 => Self::Timestamp {
-                decimals: decimals(metadata.u8(FIELD)?)?,
-            },
-            VARCHAR => Self::VarChar {
-                max_bytes: metadata.u16(FIELD)?,
-            },
+            19 => decimals(metadata).map(|decimals| Self::Time { decimals })?,
+            18 => decimals(metadata).map(|decimals| Self::DateTime { decimals })?,
+            17 => decimals(metadata).map(|decimals| Self::Timestamp { decimals })?,
+            VARCHAR => (metadata.u16(FIELD)).map(|max_bytes| Self::VarChar { max_bytes })?,
             STRING | ENUM | SET => char_enum_or_set(metadata.array(FIELD)?)?,
-            249..=252 => Self::Blob {
-                length_bytes: length_bytes(metadata.u8(FIELD)?)?,
-            },
-            245 => Self::Json {
-                length_bytes: length_bytes(metadata.u8(FIELD)?)?,
-            },
-            255 => Self::Geometry {
-                length_bytes: length_bytes(metadata.u8(FIELD)?)?,
-            },
-            242 => Self::Vector {
-                length_bytes: length_bytes(metadata.u8(FIELD)?)?,
-            },
+            249..=252 => length_bytes(metadata).map(|length_bytes| Self::Blob { length_bytes })?,
+            245 => length_bytes(metadata).map(|length_bytes| Self::Json { length_bytes })?,
+            255 => length_bytes(metadata).map(|length_bytes| Self::Geometry { length_bytes })?,
+            242 => length_bytes(metadata).map(|length_bytes| Self::Vector { length_bytes })?,
             TYPED_ARRAY => {
                 skip_element_type(metadata)?;
                 Self::TypedArray
@@ -250,12 +234,14 @@ fn bit([odd_bits, whole_bytes]: [u8; 2]) -> Result<ColumnType, DecodeError> {
     ensure(fits, FIELD, "a BIT with more than 64 bits").map(|()| ColumnType::Bit { bits })
 }
 
-fn decimals(decimals: u8) -> Result<u8, DecodeError> {
+fn decimals(metadata: &mut Cursor<'_>) -> Result<u8, DecodeError> {
+    let decimals = metadata.u8(FIELD)?;
     let reason = "a time with more than 6 digits of a second's fraction";
     ensure(decimals <= 6, FIELD, reason).map(|()| decimals)
 }
 
-fn length_bytes(length_bytes: u8) -> Result<u8, DecodeError> {
+fn length_bytes(metadata: &mut Cursor<'_>) -> Result<u8, DecodeError> {
+    let length_bytes = metadata.u8(FIELD)?;
     let fits = (1..=4).contains(&length_bytes);
     let reason = "a BLOB whose length has other than 1 to 4 bytes";
     ensure(fits, FIELD, reason).map(|()| length_bytes)

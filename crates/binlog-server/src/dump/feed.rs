@@ -5,7 +5,7 @@ use binlog_format::DecodeError;
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::event::{EventFlags, EventHeader, EventRef, EventType, HEADER_LEN};
 use binlog_format::events::{EncodeEvent, EventOrigin, GtidEvent, Heartbeat, Ignorable, Rotate};
-use binlog_format::gtid::GtidSet;
+use binlog_format::gtid::{Gtid, GtidSet};
 use thiserror::Error;
 
 use crate::answers::EventPackets;
@@ -220,62 +220,40 @@ impl<'a> Feed<'a> {
         rule: &Rule,
     ) -> Result<Decision, BadFile> {
         let offset = self.offset;
-        let read = |bytes: &[u8]| -> Result<Decoded, DecodeError> {
+        let read = |bytes: &[u8]| -> Result<(bool, Option<Gtid>), DecodeError> {
             let event = EventRef::new(bytes)?.verified(ChecksumAlgorithm::Crc32)?;
             Ok(match header.event_type {
                 EventType::Ignorable => {
-                    Decoded::Ignorable(self.log.is_own(&Ignorable::decode(event)?.body))
+                    let body = Ignorable::decode(event)?.body;
+                    (self.log.is_own(&body), None)
                 }
-                _ => Decoded::Gtid(GtidEvent::decode(event)?.gtid),
+                _ => (false, Some(GtidEvent::decode(event)?.gtid)),
             })
         };
         let decoded = whole.map(read).transpose();
         let decoded = decoded.map_err(|source| BadFile::NoEvent { offset, source })?;
-        Ok(match (decoded, rule) {
-            (Some(Decoded::Ignorable(true)), Rule::Without(_)) => {
-                self.known = false;
-                Decision::IsLeftOut
+        let (is_own, gtid) = decoded.unwrap_or_default();
+        let have = match rule {
+            Rule::Without(have) => have,
+            Rule::All { registered_as } => {
+                // As if the consumer had written it: it counts the event's bytes, and ignores it otherwise.
+                let rewritten = |(id, whole)| Decision::Becomes(rewritten(whole, SERVER_ID, id));
+                let own = registered_as.zip(whole).filter(|_| is_own);
+                return Ok(own.map_or(Decision::Passes, rewritten));
             }
-            (Some(Decoded::Ignorable(true)), Rule::All { registered_as }) => {
-                match (registered_as, whole) {
-                    // As if the consumer had written it: it counts the event's bytes, and ignores it otherwise.
-                    (Some(id), Some(whole)) => Decision::Becomes(rewritten(whole, SERVER_ID, *id)),
-                    _ => Decision::Passes,
-                }
-            }
-            (_, Rule::All { .. }) => Decision::Passes,
-            (Some(Decoded::Gtid(gtid)), Rule::Without(have)) => {
-                self.known = have.contains(&gtid);
-                self.known_or_not()
-            }
+        };
+        self.known = match (header.event_type, gtid) {
+            (_, Some(gtid)) => have.contains(&gtid),
             // Every consumer gets the file's end, and transactions without a GTID.
-            (_, Rule::Without(_))
-                if matches!(
-                    header.event_type,
-                    EventType::Rotate | EventType::AnonymousGtid
-                ) =>
-            {
-                self.known = false;
-                Decision::Passes
-            }
-            (_, Rule::Without(_)) => self.known_or_not(),
+            (EventType::Rotate | EventType::AnonymousGtid, None) => false,
+            _ => self.known && !is_own,
+        };
+        Ok(match (is_own, self.known) {
+            (true, _) => Decision::IsLeftOut,
+            (false, true) => Decision::IsKnown,
+            (false, false) => Decision::Passes,
         })
     }
-
-    fn known_or_not(&self) -> Decision {
-        if self.known {
-            Decision::IsKnown
-        } else {
-            Decision::Passes
-        }
-    }
-}
-
-/// A decoded event.
-enum Decoded {
-    /// True if it is the log's own.
-    Ignorable(bool),
-    Gtid(binlog_format::gtid::Gtid),
 }
 
 fn is_decoded(event_type: EventType) -> bool {

@@ -47,7 +47,7 @@ pub(super) async fn log_in(
     let entering = Entering {
         shared,
         address,
-        challenge: Challenge::random(),
+        challenge: random_challenge(),
         stream: ByteStream::Tcp(stream),
     };
     let limit = shared.options.login_limit;
@@ -106,7 +106,7 @@ impl<'a> Entering<'a> {
         let (plugin, answer) = match login.plugin {
             Some(plugin) => (plugin, login.answer.into()),
             None => {
-                self.challenge = Challenge::random();
+                self.challenge = random_challenge();
                 let request = switch_packet(&self.challenge);
                 self.send(sequence, &request).await?;
                 let (answered, payload) = self.receive().await?;
@@ -200,30 +200,24 @@ const COLLATION: u8 = 45;
 const CACHING_SHA2: &str = "caching_sha2_password";
 
 /// Twenty random bytes that a client's answer depends on. None of them is zero, as MySQL's own are not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Challenge([u8; Challenge::LEN]);
+type Challenge = [u8; 20];
 
-impl Challenge {
-    /// Its length, fixed by the authentication plugins.
-    const LEN: usize = 20;
-
-    /// A random challenge; its bytes have 7 bits and are neither NUL nor `$`.
-    fn random() -> Self {
-        let (one, other) = (Uuid::new_v4(), Uuid::new_v4());
-        let random = one.as_bytes().iter().chain(other.as_bytes());
-        // Two bytes of a random UUID are not random all through: they are left out.
-        let random = random
-            .enumerate()
-            .filter(|(at, _)| !matches!(at % 16, 6 | 8));
-        let mut challenge = [0; Self::LEN];
-        for (byte, (_, random)) in challenge.iter_mut().zip(random) {
-            *byte = (*random & 0x7f).max(1);
-            if *byte == b'$' {
-                *byte += 1;
-            }
+/// A random challenge; its bytes have 7 bits and are neither NUL nor `$`.
+fn random_challenge() -> Challenge {
+    let (one, other) = (Uuid::new_v4(), Uuid::new_v4());
+    let random = one.as_bytes().iter().chain(other.as_bytes());
+    // Two bytes of a random UUID are not random all through: they are left out.
+    let random = random
+        .enumerate()
+        .filter(|(at, _)| !matches!(at % 16, 6 | 8));
+    let mut challenge = Challenge::default();
+    for (byte, (_, random)) in challenge.iter_mut().zip(random) {
+        *byte = (*random & 0x7f).max(1);
+        if *byte == b'$' {
+            *byte += 1;
         }
-        Self(challenge)
     }
+    challenge
 }
 
 /// What the server can do.
@@ -246,7 +240,7 @@ fn capabilities(tls: bool) -> CapabilityFlags {
 
 /// The server's first packet, which names its version, abilities and challenge.
 fn packet(version: &str, connection: u32, challenge: &Challenge, tls: bool) -> Vec<u8> {
-    let (first, rest) = challenge.0.split_at(8);
+    let (first, rest) = challenge.split_at(8);
     let mut begin = [0; 8];
     begin.copy_from_slice(first);
     let mut end = rest.to_vec();
@@ -351,10 +345,8 @@ impl Plugin {
 fn knows(plugin: Plugin, challenge: &Challenge, answer: &[u8], password: &str) -> bool {
     let password = password.as_bytes();
     let expected = match plugin {
-        Plugin::CachingSha2 => {
-            scramble_sha256(&challenge.0, password).map(|answer| answer.to_vec())
-        }
-        Plugin::Native => scramble_native(&challenge.0, password).map(|answer| answer.to_vec()),
+        Plugin::CachingSha2 => scramble_sha256(challenge, password).map(|answer| answer.to_vec()),
+        Plugin::Native => scramble_native(challenge, password).map(|answer| answer.to_vec()),
     };
     expected.is_some_and(|expected| same(&expected, answer))
 }
@@ -374,7 +366,7 @@ fn switch_packet(challenge: &Challenge) -> Vec<u8> {
     let mut packet = vec![0xfe];
     packet.extend_from_slice(CACHING_SHA2.as_bytes());
     packet.push(0);
-    packet.extend_from_slice(&challenge.0);
+    packet.extend_from_slice(challenge);
     packet.push(0);
     packet
 }
@@ -416,9 +408,9 @@ mod tests {
 
     #[test]
     fn challenges_differ_and_have_no_zeros() {
-        let (one, other) = (Challenge::random(), Challenge::random());
+        let (one, other) = (random_challenge(), random_challenge());
         assert_ne!(one, other);
-        assert!(one.0.iter().all(|byte| *byte != 0 && *byte != b'$'));
+        assert!(one.iter().all(|byte| *byte != 0 && *byte != b'$'));
     }
 
     proptest! {
@@ -444,20 +436,20 @@ mod authentication_tests {
 
     #[test]
     fn only_the_right_answer_is_right() {
-        let challenge = Challenge(*b"0123456789abcdefghij");
+        let challenge = *b"0123456789abcdefghij";
         // SHA1(password) XOR SHA1(challenge, SHA1(SHA1(password))) for "secret".
         let native = [
             0xf5, 0xca, 0xc3, 0xf3, 0xb3, 0xdf, 0x21, 0x33, 0xfe, 0xb5, 0x7d, 0xb6, 0x82, 0xc7,
             0x1e, 0x6e, 0xd4, 0x33, 0xa9, 0x88,
         ];
         assert!(knows(Plugin::Native, &challenge, &native, "secret"));
-        let sha2 = scramble_sha256(&challenge.0, b"secret").unwrap();
+        let sha2 = scramble_sha256(&challenge, b"secret").unwrap();
         assert!(knows(Plugin::CachingSha2, &challenge, &sha2, "secret"));
         for plugin in [Plugin::Native, Plugin::CachingSha2] {
             assert!(!knows(plugin, &challenge, &[], "secret"));
             assert!(!knows(plugin, &challenge, &sha2[..20], "secret"));
             assert!(!knows(plugin, &challenge, &[], ""));
-            let other = Challenge(*b"abcdefghij0123456789");
+            let other = *b"abcdefghij0123456789";
             assert!(!knows(plugin, &other, &sha2, "secret"));
             assert!(!knows(plugin, &other, &native, "secret"));
         }

@@ -74,15 +74,22 @@ const CONSTANTS: &[(&str, Value)] = &[
 ];
 
 /// Those that are worked out.
-const LIVE: &[&str] = &[
-    "gtid_executed",
-    "gtid_purged",
-    "hostname",
-    "port",
-    "server_id",
-    "server_uuid",
-    "version",
-    "version_comment",
+const LIVE: &[(&str, fn(&Surroundings<'_>) -> Value)] = &[
+    ("gtid_executed", |here| Value::text(here.log.gtids())),
+    ("gtid_purged", |here| Value::text(here.log.purged())),
+    ("hostname", |here| Value::text(&here.identity.name)),
+    ("port", |here| Value::Number(here.port.into())),
+    ("server_id", |here| {
+        Value::Number(here.identity.server_id.into())
+    }),
+    ("server_uuid", |here| Value::text(here.identity.server_uuid)),
+    ("version", |here| Value::text(here.log.server_version())),
+    ("version_comment", |_| {
+        let version = env!("CARGO_PKG_VERSION");
+        Value::text(format!(
+            "witness {version}: the binlog of a ring, no tables"
+        ))
+    }),
 ];
 
 impl Surroundings<'_> {
@@ -91,27 +98,15 @@ impl Surroundings<'_> {
         if let Some((_, value)) = CONSTANTS.iter().find(|(own, _)| *own == name) {
             return Some(value.clone());
         }
-        Some(match name {
-            "gtid_executed" => Value::text(self.log.gtids()),
-            "gtid_purged" => Value::text(self.log.purged()),
-            "hostname" => Value::text(&self.identity.name),
-            "port" => Value::Number(u64::from(self.port)),
-            "server_id" => Value::Number(u64::from(self.identity.server_id)),
-            "server_uuid" => Value::text(self.identity.server_uuid),
-            "version" => Value::text(self.log.server_version()),
-            "version_comment" => Value::text(format!(
-                "witness {}: the binlog of a ring, no tables",
-                env!("CARGO_PKG_VERSION")
-            )),
-            _ => return None,
-        })
+        let (_, value) = LIVE.iter().find(|(own, _)| *own == name)?;
+        Some(value(self))
     }
 
     /// The variables of a filter, by name.
     pub(super) fn shown(&self, filter: &Filter) -> Vec<Vec<Value>> {
         let constants = CONSTANTS.iter().map(|(name, _)| *name);
         let mut names: Vec<&'static str> = constants
-            .chain(LIVE.iter().copied())
+            .chain(LIVE.iter().map(|(name, _)| *name))
             .filter(|name| match filter {
                 Filter::All => true,
                 Filter::AnyOf(names) => names.iter().any(|named| match named {
@@ -308,7 +303,7 @@ mod tests {
     #[test]
     fn every_variable_is_defined_once() {
         let mut names: Vec<&str> = CONSTANTS.iter().map(|(name, _)| *name).collect();
-        names.extend(LIVE);
+        names.extend(LIVE.iter().map(|(name, _)| *name));
         let count = names.len();
         names.sort_unstable();
         names.dedup();

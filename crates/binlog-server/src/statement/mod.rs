@@ -143,10 +143,10 @@ fn is_for_all(token: &Token) -> bool {
     const SCOPES: [&str; 3] = ["global", "persist", "persist_only"];
     match &token.kind {
         TokenKind::Word(word) => SCOPES.contains(&&word[..]),
-        TokenKind::System(name) => SCOPES.iter().any(|scope| {
-            name.strip_prefix(scope)
-                .is_some_and(|rest| rest.starts_with('.'))
-        }),
+        TokenKind::System(name) => {
+            let scoped = name.split_once('.');
+            scoped.is_some_and(|(scope, _)| SCOPES.contains(&scope))
+        }
         _ => false,
     }
 }

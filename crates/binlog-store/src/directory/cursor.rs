@@ -98,8 +98,18 @@ impl EntryCursor {
     fn step(&mut self) -> Result<Option<EntryRecord>, DirectoryError> {
         loop {
             let Some((number, scanner)) = &mut self.current else {
-                if !self.begin_file()? {
+                let Some(number) = self.files.next() else {
                     return Ok(None);
+                };
+                match self.directory.open_file(number) {
+                    Ok(open) => self.current = Some((number, open.scanner())),
+                    // The file that a running member is creating.
+                    Err(DirectoryError::Corrupt(_, corruption))
+                        if self.files.len() == 0 && corruption.fault.kind.is_cut_off() =>
+                    {
+                        return Ok(None);
+                    }
+                    Err(error) => return Err(error),
                 }
                 continue;
             };
@@ -121,26 +131,6 @@ impl EntryCursor {
                 }
                 Err(error) => return Err(self.directory.scan_error(*number, error)),
             }
-        }
-    }
-
-    /// Opens the next file; false if there is none.
-    fn begin_file(&mut self) -> Result<bool, DirectoryError> {
-        let Some(number) = self.files.next() else {
-            return Ok(false);
-        };
-        match self.directory.open_file(number) {
-            Ok(open) => {
-                self.current = Some((number, open.scanner()));
-                Ok(true)
-            }
-            // The file that a running member is creating.
-            Err(DirectoryError::Corrupt(_, corruption))
-                if self.files.len() == 0 && corruption.fault.kind.is_cut_off() =>
-            {
-                Ok(false)
-            }
-            Err(error) => Err(error),
         }
     }
 }
@@ -243,11 +233,8 @@ impl Follower {
             Ok(open) => open,
             // Purging removes the oldest files, and truncates no entries.
             Err(DirectoryError::Purged(_)) => {
-                return Ok(self
-                    .directory
-                    .numbers()?
-                    .first()
-                    .is_some_and(|first| *first > record.file));
+                let numbers = self.directory.numbers()?;
+                return Ok(numbers.first() > Some(&record.file));
             }
             Err(error) => return Err(error),
         };

@@ -105,13 +105,10 @@ impl LogDirectory {
     pub fn of_file(path: &Path) -> Result<Self, DirectoryError> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let Some(number) = FileNumber::from_name(&name) else {
-            return Err(DirectoryError::Io(
-                format!("opening {}", path.display()),
-                io::Error::new(
-                    io::ErrorKind::InvalidInput,
-                    "a file of a log is named as in binlog.000001",
-                ),
-            ));
+            let what = "a file of a log is named as in binlog.000001";
+            let error = io::Error::new(io::ErrorKind::InvalidInput, what);
+            let doing = format!("opening {}", path.display());
+            return Err(DirectoryError::Io(doing, error));
         };
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
         Ok(Self {
@@ -168,15 +165,13 @@ impl LogDirectory {
         let (file, size) = self.open_raw(record.file)?;
         let window = Window::new(&file, size, Window::LOOKUP_BYTES);
         let mut scanner = EntryScanner::new(window, record.file, record.offset, None);
-        match scanner
-            .next_entry()
-            .map_err(|error| self.scan_error(record.file, error))?
-        {
-            Some((_, entry)) => Ok(entry),
-            None => Err(self.io(format!("reading {}", record.file))(
-                io::ErrorKind::UnexpectedEof.into(),
-            )),
-        }
+        let scanned = scanner.next_entry();
+        let scanned = scanned.map_err(|error| self.scan_error(record.file, error))?;
+        let (_, entry) = scanned.ok_or_else(|| {
+            let failed = self.io(format!("reading {}", record.file));
+            failed(io::ErrorKind::UnexpectedEof.into())
+        })?;
+        Ok(entry)
     }
 
     fn path_of(&self, number: FileNumber) -> PathBuf {

@@ -121,18 +121,14 @@ impl LogDirectory {
         }
     }
 
-    /// The fault of the file after a verified one that cannot be checked against it, or does not follow from it.
-    pub(crate) fn fault_of_successor(
+    /// Checks that the file after a verified one follows from it.
+    pub(crate) fn check_successor(
         &self,
         verified: &FileState,
-        number: FileNumber,
-    ) -> Option<DirectoryError> {
-        let next = match self.open_file(number.next()) {
-            Ok(next) => next,
-            Err(error) => return Some(error),
-        };
-        let fault = verified.fault_of_next(&next.header)?;
-        Some(self.scan_error(number.next(), fault.into()))
+        next: FileNumber,
+    ) -> Result<(), DirectoryError> {
+        let fault = verified.fault_of_next(&self.header(next)?);
+        fault.map_or(Ok(()), |fault| Err(self.scan_error(next, fault.into())))
     }
 
     fn verify_file(

@@ -14,7 +14,7 @@ use binlog_format::canonical::stamp;
 use binlog_format::event::{EventFlags, EventRef};
 use binlog_format::events::{EncodeEvent, EventOrigin, PreviousGtids};
 use binlog_format::gtid::GtidSet;
-use bytes::Bytes;
+use bytes::{Buf, Bytes, TryGetError};
 use raft_types::{LogId, MembershipPayload, OpId, RingId, StoredMembership};
 use uuid::Uuid;
 
@@ -123,30 +123,28 @@ pub enum ContentFault {
 
 /// The payload of a file header's marker.
 pub(crate) fn decode_body(
-    payload: &[u8],
+    mut payload: &[u8],
 ) -> Result<(RingId, FileNumber, Option<LoggedMembership>), ContentFault> {
-    let (ring, rest) = split_array(payload)?;
-    let (number, rest) = split_array(rest)?;
-    let membership = match rest.is_empty() {
+    let ring = RingId(Uuid::from_u128(payload.try_get_u128()?));
+    let number = payload.try_get_u64_le()?;
+    let membership = match payload.is_empty() {
         true => None,
-        false => Some(decode_membership(rest)?),
+        false => Some(decode_membership(payload)?),
     };
-    let number = FileNumber::try_from(u64::from_le_bytes(number))?;
-    Ok((RingId(Uuid::from_bytes(ring)), number, membership))
+    Ok((ring, FileNumber::try_from(number)?, membership))
 }
 
-fn decode_membership(bytes: &[u8]) -> Result<LoggedMembership, ContentFault> {
-    let (term, rest) = split_array(bytes)?;
-    let (index, json) = split_array(rest)?;
-    let op_id = OpId::new(u64::from_le_bytes(term), u64::from_le_bytes(index));
-    let payload = MembershipPayload::read(Bytes::copy_from_slice(json))
+fn decode_membership(mut bytes: &[u8]) -> Result<LoggedMembership, ContentFault> {
+    let op_id = OpId::new(bytes.try_get_u64_le()?, bytes.try_get_u64_le()?);
+    let payload = MembershipPayload::read(Bytes::copy_from_slice(bytes))
         .map_err(|error| ContentFault::Membership(error.to_string()))?;
     Ok(LoggedMembership::new(op_id, &payload))
 }
 
-fn split_array<const N: usize>(bytes: &[u8]) -> Result<([u8; N], &[u8]), ContentFault> {
-    let (array, rest) = bytes.split_first_chunk().ok_or(ContentFault::HeaderCut)?;
-    Ok((*array, rest))
+impl From<TryGetError> for ContentFault {
+    fn from(_: TryGetError) -> Self {
+        Self::HeaderCut
+    }
 }
 
 // A membership in the log: the entry's op id and its bytes.

@@ -17,6 +17,7 @@
 
 use binlog_format::canonical::stamp;
 use binlog_format::events::{EncodeEvent, Ignorable};
+use bytes::Buf;
 use raft_types::{FormatMismatch, FormatRange, FormatVersion, OpId};
 
 /// The first bytes of a marker's body.
@@ -162,17 +163,15 @@ impl Marker {
         };
         MARKER_LAYOUTS.check(FormatVersion(fixed[4].into()))?;
         let kind = MarkerKind::from_code(fixed[5]).ok_or(MarkerError::Kind(fixed[5]))?;
-        let flags = u16::from_le_bytes([fixed[6], fixed[7]]);
-        let op_id = OpId::new(
-            u64::from_le_bytes(array_at(fixed, 8)),
-            u64::from_le_bytes(array_at(fixed, 16)),
-        );
+        let mut fields = &fixed[6..];
+        let flags = fields.get_u16_le();
+        let op_id = OpId::new(fields.get_u64_le(), fields.get_u64_le());
         let marker = Self {
             kind,
             op_id: (flags & HAS_OP_ID != 0).then_some(op_id),
-            payload_len: u64::from_le_bytes(array_at(fixed, 24)),
-            payload_crc32c: u32::from_le_bytes(array_at(fixed, 32)),
-            event_count: u32::from_le_bytes(array_at(fixed, 36)),
+            payload_len: fields.get_u64_le(),
+            payload_crc32c: fields.get_u32_le(),
+            event_count: fields.get_u32_le(),
         };
         marker.check(flags, op_id, payload)?;
         Ok((marker, payload))
@@ -233,12 +232,6 @@ pub(crate) fn encode_marker(
     body.extend_from_slice(payload);
     let event = Ignorable { body: body.into() }.encode(Ignorable::origin(timestamp, server_id));
     stamp(&event, offset, out).expect("an event that was just encoded is one whole event")
-}
-
-fn array_at<const N: usize>(bytes: &[u8; MARKER_BODY_LEN], at: usize) -> [u8; N] {
-    let mut array = [0; N];
-    array.copy_from_slice(&bytes[at..at + N]);
-    array
 }
 
 #[cfg(test)]

@@ -93,13 +93,6 @@ impl PreparedEntry {
     }
 }
 
-/// The content of a rotate entry's marker: u32 timestamp, then the next file's format description.
-fn encode_rotate(rotate: &Rotate) -> Bytes {
-    let mut body = rotate.timestamp.to_le_bytes().to_vec();
-    body.extend_from_slice(&rotate.format_description);
-    body.into()
-}
-
 /// Decodes the payload of a rotate entry's marker; `None` if invalid.
 pub(crate) fn decode_rotate(payload: &Bytes) -> Option<Rotate> {
     let timestamp = payload.first_chunk::<4>()?;
@@ -128,11 +121,13 @@ pub(crate) fn prepare(entry: &Entry) -> Result<PreparedEntry, InvalidEntry> {
         EntryPayload::Normal(AppEntry::Rotate(rotate)) => {
             let server_id = check_format_description(&rotate.format_description)
                 .map_err(|what| InvalidEntry::NotCanonical(op_id, what))?;
-            let body = encode_rotate(rotate);
+            // u32 timestamp, then the next file's format description.
+            let mut body = rotate.timestamp.to_le_bytes().to_vec();
+            body.extend_from_slice(&rotate.format_description);
             (
                 MarkerKind::Rotate,
                 (rotate.timestamp, server_id),
-                body,
+                body.into(),
                 Content::Rotate(rotate.clone()),
             )
         }

@@ -15,7 +15,9 @@ use raft_types::{DoubtedTail, ElectionNotes, Entry, OpId, StoredMembership, Vote
 use crate::disk_space::DiskSpace;
 use crate::error::StoreError;
 use crate::file_system::{FileSystem, StorageFile};
-use crate::format::{Content, FileHeader, FileNumber, InvalidEntry, PreparedEntry};
+use crate::format::{
+    Content, FileHeader, FileNumber, InvalidEntry, LoggedMembership, PreparedEntry,
+};
 use crate::hard_state::{HardState, PurgeFloor};
 pub use crate::log::file_index::LogPlace;
 pub(crate) use crate::log::file_index::{
@@ -148,19 +150,16 @@ impl LogView {
         }
         let settled = self.tail.settled.map(|(_, place)| place);
         // After a rotate entry, the log continues with the next file's header.
-        let next = self.files.iter().find(|file| match settled {
-            Some(place) => {
-                file.number() >= place.file
-                    && (file.number() > place.file || file.end > place.offset || !file.closed)
-            }
-            None => true,
-        });
+        let continues_in = |file: &&LogFile, place: LogPlace| {
+            let unfinished = file.end > place.offset || !file.closed;
+            file.number() > place.file || file.number() == place.file && unfinished
+        };
+        let mut files = self.files.iter();
+        let next = files.find(|file| settled.is_none_or(|place| continues_in(file, place)));
         match (settled, next) {
             (Some(place), Some(next)) if next.number() == place.file => place,
             (_, Some(next)) => LogPlace::new(next.number(), next.header.end),
-            (settled, None) => {
-                settled.unwrap_or(LogPlace::new(crate::format::FileNumber::FIRST, 0))
-            }
+            (settled, None) => settled.unwrap_or(LogPlace::new(FileNumber::FIRST, 0)),
         }
     }
 
@@ -287,7 +286,8 @@ impl LogView {
 
     /// The membership in effect at the highest committed entry.
     pub(crate) fn committed_membership(&self) -> StoredMembership {
-        self.memberships.stored_at(self.committed)
+        let committed = self.committed.and_then(|id| self.memberships.at(id.index));
+        committed.map(LoggedMembership::stored).unwrap_or_default()
     }
 }
 

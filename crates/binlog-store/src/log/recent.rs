@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use raft_types::{Entry, OpId, StoredMembership, TermRun};
+use raft_types::{Entry, OpId, TermRun};
 use spilling_bytes::SPILLED_FROM;
 
 use crate::format::LoggedMembership;
@@ -204,12 +204,6 @@ impl Memberships {
             .iter()
             .rev()
             .find(|logged| logged.op_id.index <= index)
-    }
-
-    /// The one in effect at an entry, in the engine's form; the default one before all.
-    pub(crate) fn stored_at(&self, op_id: Option<OpId>) -> StoredMembership {
-        let logged = op_id.and_then(|op_id| self.at(op_id.index));
-        logged.map(LoggedMembership::stored).unwrap_or_default()
     }
 
     /// Drops those with an index of `from` or more.

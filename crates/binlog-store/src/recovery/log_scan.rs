@@ -190,11 +190,9 @@ impl LogScan<'_> {
                 let open = open_file(self.fs, self.dir, file.number)?;
                 let mut scanner = EntryScanner::of_file(&open, file.size, header);
                 let mut points = Points::default();
-                loop {
-                    let entry = scanner
-                        .next(Depth::Marker)
-                        .map_err(|error| scan_error(self.dir, file.number, error))?;
-                    let Some(entry) = entry else { break };
+                let dir = self.dir;
+                let failed = |error| scan_error(dir, file.number, error);
+                while let Some(entry) = scanner.next(Depth::Marker).map_err(failed)? {
                     self.log.terms.push(entry.op_id);
                     log_file.first.get_or_insert(entry.op_id.index);
                     log_file.last = Some(entry.op_id);
@@ -217,15 +215,11 @@ impl LogScan<'_> {
     fn begin(&mut self, header: &FileHeader) {
         self.log.gtids = header.previous_gtids.clone();
         self.log.sequence_number = 0;
+        let known = &mut self.log.memberships.0;
         if let Some(membership) = &header.membership
-            && self
-                .log
-                .memberships
-                .0
-                .last()
-                .is_none_or(|last| last.op_id != membership.op_id)
+            && known.last().map(|last| last.op_id) != Some(membership.op_id)
         {
-            self.log.memberships.0.push(membership.clone());
+            known.push(membership.clone());
         }
     }
 
@@ -242,7 +236,13 @@ impl LogScan<'_> {
         log_file.closed = state.rotate.is_some();
         self.log.files.push_back(log_file);
         if let Some(Ok(next)) = next {
-            self.check_junction(file.number, &state, fault, next)?;
+            // A file with a successor must end with a rotate entry, and the successor's header must follow from it.
+            if let Some(fault) = fault.or_else(|| state.missing_rotate()) {
+                return Err(corrupt(self.dir, file.number, fault));
+            }
+            if let Some(fault) = state.fault_of_next(next) {
+                return Err(corrupt(self.dir, next.number, fault));
+            }
             self.log.gtids = state.gtids;
             return Ok(());
         }
@@ -313,21 +313,6 @@ impl LogScan<'_> {
                 total_bytes: self.total_bytes.max(done_bytes),
             });
         }
-    }
-
-    /// A file with a successor must end with a rotate entry, and the successor's header must follow from it.
-    fn check_junction(
-        &self,
-        number: FileNumber,
-        state: &FileState,
-        fault: Option<Fault>,
-        next: &FileHeader,
-    ) -> Result<(), OpenError> {
-        if let Some(fault) = fault.or_else(|| state.missing_rotate()) {
-            return Err(corrupt(self.dir, number, fault));
-        }
-        let fault = state.fault_of_next(next);
-        fault.map_or(Ok(()), |fault| Err(corrupt(self.dir, next.number, fault)))
     }
 
     /// The last file has no good header and no entries. It was being created after a rotate entry, or after a purge floor beyond the log's

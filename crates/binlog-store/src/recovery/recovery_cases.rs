@@ -209,19 +209,11 @@ pub enum IndexState {
     Damaged,
     /// It lacks a file of the log, or still lists a purged one.
     Stale,
-    /// It names a required file that is missing.
-    NamesMissingFile,
 }
 
 impl IndexState {
     /// Every state, for tests.
-    pub const ALL: [Self; 5] = [
-        Self::Agrees,
-        Self::Missing,
-        Self::Damaged,
-        Self::Stale,
-        Self::NamesMissingFile,
-    ];
+    pub const ALL: [Self; 4] = [Self::Agrees, Self::Missing, Self::Damaged, Self::Stale];
 
     /// Its name in reports and tests.
     pub const fn name(self) -> &'static str {
@@ -230,36 +222,30 @@ impl IndexState {
             Self::Missing => "index missing",
             Self::Damaged => "index damaged",
             Self::Stale => "file not in index",
-            Self::NamesMissingFile => "index names a missing file",
         }
     }
 }
 
-/// Compares the index with the log's files, and names the missing file.
+/// Compares the index with the log's files.
+///
+/// # Errors
+/// The required file that it names, and that is missing.
 pub(super) fn index_state(
     index: Option<&Option<Vec<FileNumber>>>,
     log: &[FileNumber],
-) -> (IndexState, Option<FileNumber>) {
+) -> Result<IndexState, FileNumber> {
     let listed = match index {
-        None => return (IndexState::Missing, None),
-        Some(None) => return (IndexState::Damaged, None),
+        None => return Ok(IndexState::Missing),
+        Some(None) => return Ok(IndexState::Damaged),
         Some(Some(listed)) => listed,
     };
     // Files purged before the log's first file may still be listed.
-    let gone = listed
-        .iter()
-        .find(|file| Some(*file) >= log.first() && !log.contains(file));
-    if let Some(file) = gone {
-        return (IndexState::NamesMissingFile, Some(*file));
+    let is_gone = |file: &&FileNumber| Some(*file) >= log.first() && !log.contains(file);
+    match listed.iter().find(is_gone) {
+        Some(file) => Err(*file),
+        None if *listed == log => Ok(IndexState::Agrees),
+        None => Ok(IndexState::Stale),
     }
-    (
-        if *listed == log {
-            IndexState::Agrees
-        } else {
-            IndexState::Stale
-        },
-        None,
-    )
 }
 
 // The state of a log that was written without sync, from its record ([`UnsyncedRun`]) and the machine's boot at that time. The end of the
@@ -374,16 +360,16 @@ mod index_cases_tests {
                 .collect()
         };
         let state =
-            |index: &[u64], log: &[u64]| index_state(Some(&Some(files(index))), &files(log)).0;
-        assert_eq!(state(&[3, 4], &[3, 4]), IndexState::Agrees);
-        assert_eq!(state(&[3], &[3, 4]), IndexState::Stale);
-        assert_eq!(state(&[2, 3, 4], &[3, 4]), IndexState::Stale);
-        assert_eq!(state(&[3, 4, 5], &[3, 4]), IndexState::NamesMissingFile);
-        assert_eq!(state(&[], &[3]), IndexState::Stale);
-        assert_eq!(index_state(None, &files(&[1])).0, IndexState::Missing);
+            |index: &[u64], log: &[u64]| index_state(Some(&Some(files(index))), &files(log));
+        assert_eq!(state(&[3, 4], &[3, 4]), Ok(IndexState::Agrees));
+        assert_eq!(state(&[3], &[3, 4]), Ok(IndexState::Stale));
+        assert_eq!(state(&[2, 3, 4], &[3, 4]), Ok(IndexState::Stale));
+        assert_eq!(state(&[3, 4, 5], &[3, 4]), Err(files(&[5])[0]));
+        assert_eq!(state(&[], &[3]), Ok(IndexState::Stale));
+        assert_eq!(index_state(None, &files(&[1])), Ok(IndexState::Missing));
         assert_eq!(
-            index_state(Some(&None), &files(&[1])).0,
-            IndexState::Damaged
+            index_state(Some(&None), &files(&[1])),
+            Ok(IndexState::Damaged)
         );
     }
 }

@@ -106,13 +106,10 @@ impl Repair<'_> {
         let number = last_file.number().next();
         let header = FileHeader {
             number,
-            ring: self.options.ring,
             before: Some(floor.op_id),
             membership: floor.membership.clone(),
             previous_gtids: log.gtids.clone(),
-            format_description: last_file.header.format_description.clone(),
-            timestamp: last_file.header.timestamp,
-            end: 0,
+            ..(*last_file.header).clone()
         };
         let begun = begin_file(self.fs, self.dir, header);
         begun.map_err(OpenError::io(format!("making {number}")))?;

@@ -71,7 +71,11 @@ pub(super) fn survey(
     }
     let has = |wanted: &str| names.iter().any(|name| name == wanted);
     let index = match has(INDEX_NAME) {
-        true => Some(read_index(fs, dir)?),
+        true => {
+            let read = read_file(fs, &dir.join(INDEX_NAME), MAX_INDEX_BYTES);
+            let bytes = read.map_err(OpenError::io(format!("reading {INDEX_NAME}")))?;
+            Some(parse_index(&bytes))
+        }
         false => None,
     };
 
@@ -86,10 +90,8 @@ pub(super) fn survey(
     check_headers(fs, dir, &files, ring)?;
 
     let log: Vec<FileNumber> = files.iter().map(|file| file.number).collect();
-    let (index, missing) = index_state(index.as_ref(), &log);
-    if let Some(missing) = missing {
-        return Err(OpenError::file_missing(dir, missing));
-    }
+    let index = index_state(index.as_ref(), &log);
+    let index = index.map_err(|missing| OpenError::file_missing(dir, missing))?;
     let has_temporary_index = has(INDEX_TEMPORARY_NAME);
     names.retain(|name| name.ends_with(UNFINISHED));
     Ok(Survey {
@@ -100,13 +102,6 @@ pub(super) fn survey(
         has_temporary_index,
         unfinished: names,
     })
-}
-
-/// The listed files; `None` if the index is damaged.
-fn read_index(fs: &dyn FileSystem, dir: &Path) -> Result<Option<Vec<FileNumber>>, OpenError> {
-    let read = read_file(fs, &dir.join(INDEX_NAME), MAX_INDEX_BYTES);
-    let bytes = read.map_err(OpenError::io(format!("reading {INDEX_NAME}")))?;
-    Ok(parse_index(&bytes))
 }
 
 /// The headers of all files stay in memory. GTIDs that a file's previous GTIDs share with those of the preceding file are stored once; a

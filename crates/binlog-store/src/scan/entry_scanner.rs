@@ -162,18 +162,16 @@ impl EntryScanner {
     /// The next entry; `None` at the file's end.
     pub(crate) fn next(&mut self, depth: Depth) -> Result<Option<Scanned>, ScanError> {
         let begin = self.offset;
-        self.step(depth, &mut None)
+        self.step(depth, None)
             .map_err(|error| error.in_entry(begin))
     }
 
     /// The next entry with its payload; `None` at the file's end. Uses the payload's size in memory, unless the payload is in a file.
     pub(crate) fn next_entry(&mut self) -> Result<Option<(Scanned, Entry)>, ScanError> {
         let begin = self.offset;
-        let mut payload = Some(SpillingBytes::begin(&self.spill, 0));
-        let scanned = self
-            .step(Depth::Full, &mut payload)
-            .map_err(|error| error.in_entry(begin))?;
-        let Some(scanned) = scanned else {
+        let mut payload = SpillingBytes::begin(&self.spill, 0);
+        let scanned = self.step(Depth::Full, Some(&mut payload));
+        let Some(scanned) = scanned.map_err(|error| error.in_entry(begin))? else {
             return Ok(None);
         };
         let carried = match &scanned.content {
@@ -181,9 +179,7 @@ impl EntryScanner {
             Content::Membership(logged) => EntryPayload::Membership(logged.payload()),
             Content::Rotate(rotate) => EntryPayload::Normal(AppEntry::Rotate(rotate.clone())),
             Content::Transaction(_) => {
-                let none = || SpillingBytes::begin(&SpillFolder::default(), 0);
-                let gathered = payload.unwrap_or_else(none).finish();
-                let gathered = gathered.map_err(|lost| ScanError::Io {
+                let gathered = payload.finish().map_err(|lost| ScanError::Io {
                     offset: begin,
                     source: io::Error::other(lost),
                 })?;
@@ -206,7 +202,7 @@ impl EntryScanner {
     fn step(
         &mut self,
         depth: Depth,
-        payload: &mut Option<SpillingBytes>,
+        payload: Option<&mut SpillingBytes>,
     ) -> Result<Option<Scanned>, ScanError> {
         let begin = self.offset;
         if self.rotated && begin < self.window.end {
@@ -311,11 +307,11 @@ impl EntryScanner {
         marker: &Marker,
         op_id: OpId,
         begin: u64,
-        payload: &mut Option<SpillingBytes>,
+        mut payload: Option<&mut SpillingBytes>,
     ) -> Result<(FirstEvent, u64), ScanError> {
         let mut first = FirstEvent::default();
         let (mut offset, mut length, mut checksum) = (begin, 0_u64, 0_u32);
-        if let Some(buffer) = payload {
+        if let Some(buffer) = &mut payload {
             // At most the rest of the file: the marker's size is not trusted for the allocation.
             let at_most = marker
                 .payload_len
@@ -329,7 +325,7 @@ impl EntryScanner {
             }
             read_event(&mut self.window, offset, &header, &mut |piece| {
                 length += piece.len() as u64;
-                match payload {
+                match &mut payload {
                     Some(buffer) => buffer.push(piece),
                     None => checksum = crc32c::crc32c_append(checksum, piece),
                 }

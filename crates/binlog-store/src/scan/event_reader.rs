@@ -180,32 +180,22 @@ impl Window {
 
     /// At most `wanted` bytes starting at `offset`; fewer at the file's end or if the window is smaller. Empty only at the file's end.
     pub(crate) fn bytes(&mut self, offset: u64, wanted: usize) -> Result<&[u8], ScanError> {
-        let left = self.end.saturating_sub(offset);
-        let wanted = wanted
-            .min(self.buffer.len())
-            .min(usize::try_from(left).unwrap_or(usize::MAX));
+        let left = usize::try_from(self.end.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let room = self.buffer.len().min(left);
+        let wanted = wanted.min(room);
         let inside =
             offset >= self.start && offset + wanted as u64 <= self.start + self.filled as u64;
         if !inside {
-            self.fill(offset, left)?;
+            self.start = offset;
+            self.filled = 0;
+            if room > 0 {
+                let read = self.file.read_at(&mut self.buffer[..room], offset);
+                self.filled = read.map_err(|source| ScanError::Io { offset, source })?;
+            }
         }
         let from = (offset - self.start) as usize;
         let available = self.buffer.get(from..self.filled).unwrap_or_default();
         Ok(&available[..wanted.min(available.len())])
-    }
-
-    fn fill(&mut self, offset: u64, left: u64) -> Result<(), ScanError> {
-        let room = self
-            .buffer
-            .len()
-            .min(usize::try_from(left).unwrap_or(usize::MAX));
-        self.start = offset;
-        self.filled = 0;
-        if room > 0 {
-            let read = self.file.read_at(&mut self.buffer[..room], offset);
-            self.filled = read.map_err(|source| ScanError::Io { offset, source })?;
-        }
-        Ok(())
     }
 }
 

@@ -18,7 +18,7 @@ use crate::format::{
 use crate::scan::event_reader::{
     Window, decoded, decoded_marker, event_header, fault, unexpected, whole_event,
 };
-use crate::scan::{Fault, FaultKind, ScanError};
+use crate::scan::{FaultKind, ScanError};
 
 /// The largest accepted PREVIOUS_GTIDS event; a set of millions of intervals fits.
 const MAX_GTIDS_EVENT_BYTES: usize = 64 << 20;
@@ -198,25 +198,20 @@ pub(crate) struct ReceivedStart {
 pub(crate) fn scan_start(start: &FileStart, own: RingId) -> io::Result<ReceivedStart> {
     let header = scan_header_bytes(&start.header).map_err(unusable)?;
     let (found, expected) = (header.ring, own);
-    if found != expected {
-        return Err(unusable(fault(
-            0,
-            FaultKind::ForeignRing { found, expected },
-        )));
-    }
-    if header.before != Some(start.before) {
-        return Err(unusable(
-            Fault::wrong_header("entry before the file").into(),
-        ));
-    }
-    if header.membership() != start.membership {
-        return Err(unusable(Fault::wrong_header("membership").into()));
-    }
-    Ok(ReceivedStart {
-        before: start.before,
-        header,
-        bytes: start.header.clone(),
-    })
+    let kind = if found != expected {
+        FaultKind::ForeignRing { found, expected }
+    } else if header.before != Some(start.before) {
+        FaultKind::WrongHeader("entry before the file")
+    } else if header.membership() != start.membership {
+        FaultKind::WrongHeader("membership")
+    } else {
+        return Ok(ReceivedStart {
+            before: start.before,
+            header,
+            bytes: start.header.clone(),
+        });
+    };
+    Err(unusable(fault(0, kind)))
 }
 
 /// Reads the start in the hard state, which was checked before it was recorded.

@@ -150,9 +150,10 @@ impl LogHandle {
                 if (verified.last, verified.end) == (Some(file.last), file.end) =>
             {
                 self.shared.read_faults.forget(file.number);
-                match self.directory().fault_of_successor(&verified, file.number) {
-                    None => return ScrubStep::Good(file.number),
-                    Some(error) => (file.number.next(), error.to_string()),
+                let next = file.number.next();
+                match self.directory().check_successor(&verified, next) {
+                    Ok(()) => return ScrubStep::Good(file.number),
+                    Err(error) => (next, error.to_string()),
                 }
             }
             Ok(Some((_, verified))) => {
@@ -281,10 +282,8 @@ impl FileRepair {
         let shared = &self.log.shared;
         self.file.sync_data()?;
         let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
-        let verified = self
-            .log
-            .directory()
-            .verify_closed(number, &self.path, &mut |_| true);
+        let directory = self.log.directory();
+        let verified = directory.verify_closed(number, &self.path, &mut |_| true);
         let verified = verified.map_err(|error| invalid(error.to_string()))?;
         let (header, verified) = verified.ok_or_else(|| invalid("it was not read".to_owned()))?;
         if (verified.last, verified.end) != (Some(last), end) {

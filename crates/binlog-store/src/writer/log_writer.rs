@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 use crate::error::{Doing, StoreError};
 use crate::file_system::{FileSystem, StorageFile};
-use crate::format::{Content, FileHeader, Marker, PreparedEntry, encode_marker};
+use crate::format::{Content, FileHeader, PreparedEntry, encode_marker};
 use crate::hard_state::{DOUBT, DURABLE, DurableMark, ELECTIONS, HardState, VOTE};
 use crate::log::{LogPlace, OpenLog};
 use crate::options::Durability;
@@ -238,8 +238,19 @@ impl LogWriter {
         if syncs {
             self.sync_file()?;
         }
-        if has_membership {
-            self.mark_durable()?;
+        // Otherwise the durable mark lags, and a start truncates damage after it and records a doubt. A membership must never be lost
+        // that way: a member in doubt asks the other members, which it knows from its log. If it lost the entry that added its second
+        // member, it would assume it is alone and elect itself. So the mark covers a membership before its durability is reported,
+        // whatever the configuration for other entries. Damage to it is then refused at the start. The cost is two syncs per membership.
+        if let Some(last) = self.staged.last().filter(|_| has_membership) {
+            let mark = DurableMark {
+                op_id: last.op_id,
+                file: self.state.header.number,
+                end: last.end,
+            };
+            let stored = self.hard.store(DURABLE, Some(&mark));
+            stored.doing("storing that a membership is durable")?;
+            self.state.saved_mark = Some(mark);
         }
         let sync = begun.elapsed();
         let bytes = self.publish(syncs);
@@ -254,28 +265,6 @@ impl LogWriter {
         if let Some(observer) = &self.log.options.observer {
             observer.flushed(&sample);
         }
-        Ok(())
-    }
-
-    /// Durably moves the durable mark past the staged and synced entries. Otherwise the mark lags, and a start truncates damage after it
-    /// and records a doubt. A membership must never be lost that way: a member in doubt asks the other members, which it knows from its
-    /// log. If it lost the entry that added its second member, it would assume it is alone and elect itself. So the mark covers a
-    /// membership before its durability is reported, whatever the configuration for other entries. Damage to it is then refused at the
-    /// start. The cost is two syncs per membership.
-    fn mark_durable(&mut self) -> Result<(), StoreError> {
-        let Some(last) = self.staged.last() else {
-            return Ok(());
-        };
-        let mark = DurableMark {
-            op_id: last.op_id,
-            file: self.state.header.number,
-            end: last.end,
-        };
-        self.hard
-            .store(DURABLE, Some(&mark))
-            .doing("storing that a membership is durable")?;
-
-        self.state.saved_mark = Some(mark);
         Ok(())
     }
 
@@ -371,7 +360,10 @@ impl LogWriter {
     /// Encodes an entry into the buffer.
     pub(super) fn stage(&mut self, entry: &PreparedEntry) -> Result<(), StoreError> {
         let marker = entry.checked_marker()?;
-        self.count(&marker, entry);
+        // It counts against the disk budget with or without room: see [`crate::disk_space`]. An upper bound: the marker, and any rotate
+        // event and next header, are small.
+        let needed = marker.stored_payload_len() + entry.in_marker.len() as u64 + 128;
+        self.log.space.wrote(needed);
         let offset = self.state.end;
         self.state.end = encode_marker(
             &marker,
@@ -469,12 +461,5 @@ impl LogWriter {
             self.buffer = buffer;
         }
         written
-    }
-
-    /// Counts an entry against the disk budget. It is written with or without room: see [`crate::disk_space`].
-    fn count(&self, marker: &Marker, entry: &PreparedEntry) {
-        // An upper bound: the marker, and any rotate event and next header, are small.
-        let needed = marker.stored_payload_len() + entry.in_marker.len() as u64 + 128;
-        self.log.space.wrote(needed);
     }
 }

@@ -266,26 +266,22 @@ impl Command {
 /// Takes out the purges that may precede all other commands: of durable entries, and queued before any truncation. They and the pending
 /// writes do not affect each other.
 pub(super) fn take_purges(commands: &mut Vec<Command>, durable: Option<OpId>) -> Vec<(OpId, Done)> {
-    let (mut taken, mut stay) = (Vec::new(), Vec::with_capacity(commands.len()));
     let mut takes_back = false;
-    for command in commands.drain(..) {
-        match command {
-            Command::Purge(upto, done)
-                if !takes_back && durable.is_some_and(|durable| upto.index <= durable.index) =>
-            {
-                taken.push((upto, done));
-            }
-            other => {
-                takes_back |= matches!(
-                    other,
-                    Command::Truncate { .. } | Command::CutBack { .. } | Command::Begin { .. }
-                );
-                stay.push(other);
-            }
+    let taken = commands.extract_if(.., |command| match command {
+        Command::Purge(upto, _) => {
+            !takes_back && durable.is_some_and(|durable| upto.index <= durable.index)
         }
-    }
-    *commands = stay;
-    taken
+        Command::Truncate { .. } | Command::CutBack { .. } | Command::Begin { .. } => {
+            takes_back = true;
+            false
+        }
+        _ => false,
+    });
+    let purge = |command| match command {
+        Command::Purge(upto, done) => Some((upto, done)),
+        _ => None,
+    };
+    taken.filter_map(purge).collect()
 }
 
 #[cfg(test)]

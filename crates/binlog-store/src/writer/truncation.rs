@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use raft_types::OpId;
 
-use crate::cut_tail::{CutTail, TruncatedPart, keep};
+use crate::cut_tail::{CutPart, CutTail, keep};
 use crate::error::{Doing, StoreError};
 use crate::file_system::StorageFile;
 use crate::format::FileNumber;
@@ -79,7 +79,15 @@ impl LogWriter {
         let file = self.fs.open(&self.log.dir.join(number.name()));
         let file = file.doing(format_args!("opening {number}"))?;
         let part = scan_kept(&file, &kept, from).map_err(|error| scan_failure(number, error))?;
-        self.lower_durable_mark(from, &part, number)?;
+        let saved = self.state.saved_mark;
+        if saved.is_some_and(|mark| mark.op_id.index >= from) {
+            // The stored mark must not record entries as durable that are about to be dropped.
+            let (file, end) = (number, part.end);
+            let mark = part.last.map(|op_id| DurableMark { op_id, file, end });
+            let stored = self.hard.store(DURABLE, mark.as_ref());
+            stored.doing("lowering the durable mark")?;
+            self.state.saved_mark = mark;
+        }
 
         // Active readers detect by the generation that their data may be gone.
         self.log.view.lock().truncate(from);
@@ -124,24 +132,6 @@ impl LogWriter {
         self.state.last = part.last.or(kept.header.before);
         self.state.gtids = part.gtids;
         self.state.header = kept.header;
-        Ok(())
-    }
-
-    /// The stored mark must not record entries as durable that are about to be dropped.
-    fn lower_durable_mark(
-        &mut self,
-        from: u64,
-        part: &FileState,
-        file: FileNumber,
-    ) -> Result<(), StoreError> {
-        let saved = self.state.saved_mark;
-        if saved.is_some_and(|mark| mark.op_id.index >= from) {
-            let end = part.end;
-            let mark = part.last.map(|op_id| DurableMark { op_id, file, end });
-            let stored = self.hard.store(DURABLE, mark.as_ref());
-            stored.doing("lowering the durable mark")?;
-            self.state.saved_mark = mark;
-        }
         Ok(())
     }
 }
@@ -189,12 +179,13 @@ impl LogWriter {
         let Some(first_cut) = kept_file(&files, from).map(LogFile::number) else {
             return Ok(None);
         };
-        let (mut parts, mut kept_gtids) = (Vec::new(), Default::default());
+        let (mut parts, mut opened) = (Vec::new(), Vec::new());
+        let mut kept_gtids = Default::default();
         for file in files.iter().filter(|file| file.number() >= first_cut) {
             let number = file.number();
             let open = self.fs.open_read_only(&self.log.dir.join(number.name()));
             let open = open.doing(format_args!("opening {number}"))?;
-            let stays = if number == first_cut {
+            let offset = if number == first_cut {
                 let kept = scan_kept(&open, file, from);
                 let kept = kept.map_err(|error| scan_failure(number, error))?;
                 kept_gtids = kept.gtids;
@@ -202,11 +193,12 @@ impl LogWriter {
             } else {
                 0
             };
-            parts.push(TruncatedPart {
-                number,
-                file: open,
-                from: stays,
-                end: file.end,
+            opened.push(open);
+            parts.push(CutPart {
+                file: number,
+                offset,
+                bytes: file.end - offset,
+                kept_as: format!("{first}-{last}.{number}.from-{offset}"),
             });
         }
         let tail = CutTail {
@@ -217,11 +209,11 @@ impl LogWriter {
             last,
             committed,
             gtids: gtids.difference(&kept_gtids).to_string(),
-            parts: Vec::new(),
+            parts,
         };
-        let kept = keep(&*self.fs, &self.log.options.data_dir, tail, &parts);
-        kept.map(Some)
-            .doing("keeping the bytes that are to be cut off")
+        let kept = keep(&*self.fs, &self.log.options.data_dir, &tail, &opened);
+        kept.doing("keeping the bytes that are to be cut off")?;
+        Ok(Some(tail))
     }
 
     /// Lowers the committed op id to `to`.
@@ -249,7 +241,6 @@ pub(crate) fn can_keep(
     there: impl FnOnce(u64) -> Option<OpId>,
 ) -> Result<(), Option<OpId>> {
     let found = match to {
-        to if to == floor => return Ok(()),
         Some(to) if floor.is_none_or(|floor| floor.index < to.index) => there(to.index),
         _ => floor,
     };

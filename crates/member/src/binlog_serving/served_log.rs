@@ -398,12 +398,14 @@ fn served_archive(settings: &Settings, ring: &RingHandle) -> Option<ServedArchiv
     let archive = settings.archive.clone()?;
     let most_bytes = archive.serve_bytes?;
     let reserve = settings.log.disk_reserve_bytes;
-    let cache = CacheOptions::new(
-        settings.data_dir.join(DIRECTORY),
+    let cache = CacheOptions {
+        directory: settings.data_dir.join(DIRECTORY),
         most_bytes,
-        reserve.saturating_mul(RESERVES),
-        free_bytes,
-    );
+        stays_free: reserve.saturating_mul(RESERVES),
+        free: free_bytes,
+        idle: Duration::from_secs(600),
+        patience: Duration::from_secs(60),
+    };
     let id = ring.member.status().ring;
     let open = Box::new(move || opened(&archive));
     Some(ServedArchive::new(id, open, cache))
