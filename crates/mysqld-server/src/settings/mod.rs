@@ -27,4 +27,4 @@ pub use crate::settings::probe::{
     ApplyError, CommitLook, Committing, StopWaitingError, apply, await_acks, binlog_filters,
     commits, observe, observe_again, semi_sync_clients, server_clock, stop_waiting_for_acks,
 };
-pub(crate) use crate::settings::probe::{switch_off, wait_as_a_plain_source};
+pub(crate) use crate::settings::probe::{switch_off, unless_refused, wait_as_a_plain_source};

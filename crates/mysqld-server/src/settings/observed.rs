@@ -88,6 +88,11 @@ impl Observed {
         self.variables.get(name).map(String::as_str)
     }
 
+    /// The same of a variable that is a number.
+    pub(super) fn number(&self, name: &str) -> Option<u64> {
+        self.variable(name)?.parse().ok()
+    }
+
     /// Value of a global status counter by its name; `None` where the server has no such counter.
     pub fn status(&self, name: &str) -> Option<&str> {
         self.status.get(&name.to_lowercase()).map(String::as_str)
@@ -193,6 +198,12 @@ impl SemiSyncNames {
             Self::Source => "semisync_source.so",
             Self::Master => "semisync_master.so",
         }
+    }
+
+    /// The statement that installs it.
+    pub(super) fn install(self) -> String {
+        let (plugin, library) = (self.plugin(), self.library());
+        format!("INSTALL PLUGIN {plugin} SONAME '{library}'")
     }
 
     /// Name of the variable that enables semi-sync at the source.

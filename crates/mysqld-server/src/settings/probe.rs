@@ -6,6 +6,7 @@ use std::time::Duration;
 use mysql_link::{Connection, LinkError, QueryResult, server_code};
 use thiserror::Error;
 
+use crate::channels::named;
 use crate::closed_server::AdministratorsWrite;
 use crate::sessions::end_statement_logging;
 use crate::settings::finding::is_effectively_infinite;
@@ -113,29 +114,23 @@ async fn values(
     connection: &mut Connection,
     before: &BTreeMap<String, String>,
 ) -> Result<Option<BTreeMap<String, String>>, LinkError> {
-    let names: Vec<String> = before
-        .keys()
-        .map(|name| format!("@@GLOBAL.{name}"))
-        .collect();
-    match connection
-        .query(format!("SELECT {}", names.join(", ")))
-        .await
-    {
-        Ok(answer) => {
-            let Some(row) = answer.first() else {
-                return Ok(None);
-            };
-            let now = |(place, (name, shown)): (usize, (&String, &String))| {
-                let value = row.text_at(place).unwrap_or_default();
-                (name.clone(), as_shown(shown, value).to_owned())
-            };
-            Ok(Some(before.iter().enumerate().map(now).collect()))
-        }
+    let names = before.keys().map(|name| format!("@@GLOBAL.{name}"));
+    let names: Vec<String> = names.collect();
+    let select = format!("SELECT {}", names.join(", "));
+    let answer = match connection.query(select).await {
         Err(LinkError::Server(error)) if error.code == server_code::UNKNOWN_SYSTEM_VARIABLE => {
-            Ok(None)
+            return Ok(None);
         }
-        Err(error) => Err(error),
-    }
+        answer => answer?,
+    };
+    let Some(row) = answer.first() else {
+        return Ok(None);
+    };
+    let now = |(place, (name, shown)): (usize, (&String, &String))| {
+        let value = row.text_at(place).unwrap_or_default();
+        (name.clone(), as_shown(shown, value).to_owned())
+    };
+    Ok(Some(before.iter().enumerate().map(now).collect()))
 }
 
 /// A selected value in the format of `SHOW`: selected switches are 1 or 0.
@@ -265,18 +260,10 @@ pub async fn binlog_filters(connection: &mut Connection) -> Result<Option<Vec<St
     for statement in ["SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"] {
         match connection.query(statement).await {
             Ok(result) => {
-                let filter = |option: &str, column: &str| {
-                    let value = result
-                        .first()?
-                        .text(column)
-                        .filter(|value| !value.is_empty())?;
-                    Some(format!("{option}={value}"))
-                };
-                let filters = [
-                    filter("binlog-do-db", "Binlog_Do_DB"),
-                    filter("binlog-ignore-db", "Binlog_Ignore_DB"),
-                ];
-                return Ok(Some(filters.into_iter().flatten().collect()));
+                let columns = ["Binlog_Do_DB", "Binlog_Ignore_DB"].into_iter();
+                let filters =
+                    columns.filter_map(|column| named(column, result.first()?.text(column)?));
+                return Ok(Some(filters.collect()));
             }
             Err(LinkError::Server(error)) if error.code == server_code::SPECIFIC_ACCESS_DENIED => {
                 return Ok(None);
@@ -418,7 +405,7 @@ pub async fn commits(
 }
 
 /// `None` where the account lacks the privilege.
-pub(super) fn unless_refused(
+pub(crate) fn unless_refused(
     result: Result<QueryResult, LinkError>,
 ) -> Result<Option<QueryResult>, LinkError> {
     match result {
@@ -509,10 +496,9 @@ pub enum StopWaitingError {
 pub async fn stop_waiting_for_acks(connection: &mut Connection) -> Result<(), StopWaitingError> {
     let observed = observe(connection, Depth::Watch).await?;
     match observed.waiting_sessions() {
-        0 => {}
-        waiting => return Err(StopWaitingError::CommitsWait(waiting)),
+        0 => Ok(switch_off(connection, &observed).await?),
+        waiting => Err(StopWaitingError::CommitsWait(waiting)),
     }
-    Ok(switch_off(connection, &observed).await?)
 }
 
 /// Stops commits from waiting for ACKs. While one waits, the statement waits for its ACK as well (9.7.4).
@@ -557,9 +543,8 @@ pub(crate) async fn wait_as_a_plain_source(connection: &mut Connection) -> Resul
     let Some(names) = observed.semi_sync() else {
         return Ok(());
     };
-    let timeout = observed.variable(&names.timeout());
-    let endless = timeout.and_then(|timeout| timeout.parse().ok());
-    if endless.is_some_and(is_effectively_infinite) {
+    let timeout = observed.number(&names.timeout());
+    if timeout.is_some_and(is_effectively_infinite) {
         let back = format!("SET GLOBAL {} = {TIMEOUT_MS}", names.timeout());
         connection.execute(&back).await?;
         await_acks(connection, names, 1).await?;
