@@ -79,7 +79,8 @@ pub enum SupervisorError {
 
 impl ServerCommand {
     pub(super) async fn ask_version(&self) -> Result<ServerVersion, SupervisorError> {
-        let words = self.version_words();
+        let mut words = self.command.clone();
+        words.extend(["--no-defaults", "--version"].map(str::to_owned));
         let text = output_of(&words, ANSWER_LIMIT).await?;
         let version = text.split("Ver ").nth(1).and_then(|rest| rest.parse().ok());
         version.ok_or_else(|| SupervisorError::NoVersion(words.join(" "), text))

@@ -13,11 +13,11 @@ use tracing::{error, info, warn};
 
 use crate::durable_file;
 use crate::settings::{PersistedValues, WHY, contradicts};
-use crate::supervisor::decision::{Found, ProcessId, Wanted};
+use crate::supervisor::decision::{Found, Wanted};
 use crate::supervisor::external::booted_open;
 use crate::supervisor::launch::SupervisorError;
 use crate::supervisor::options::SupervisorState;
-use crate::supervisor::supervisor_task::{Server, Supervisor};
+use crate::supervisor::supervisor_task::{Server, Supervisor, child_id};
 
 /// From a check that found nothing to its confirmation.
 const SECOND_LOOK: Duration = Duration::from_millis(50);
@@ -113,14 +113,12 @@ impl Supervisor {
             .map(|(name, value)| format!("{name} = {value}"))
             .collect();
         let words = words.join(", ");
-        match (found.is_empty(), may) {
-            (true, _) => Ok(()),
-            (false, true) => {
-                warn!("{words}: taken out of mysqld-auto.cnf, where it was persisted; {WHY}");
-                Ok(())
-            }
-            (false, false) => Err(SupervisorError::Persisted(words)),
+        match may {
+            _ if found.is_empty() => {}
+            true => warn!("{words}: taken out of mysqld-auto.cnf, where it was persisted; {WHY}"),
+            false => return Err(SupervisorError::Persisted(words)),
         }
+        Ok(())
     }
 
     async fn try_start(&mut self) -> Result<Server, SupervisorError> {
@@ -132,11 +130,7 @@ impl Supervisor {
             let Found::Unknown(id) = self.options.find() else {
                 return Err(SupervisorError::NotFound);
             };
-            return Ok(Server {
-                id,
-                child: None,
-                since: Instant::now(),
-            });
+            return Ok(Server::new(id, None));
         }
         let version = match self.version {
             Some(version) => version,
@@ -148,16 +142,8 @@ impl Supervisor {
             .options
             .server
             .spawn(&self.options.server.words(version))?;
-        let id = child
-            .id()
-            .and_then(|id| i32::try_from(id).ok())
-            .map(ProcessId);
-        let id = id.ok_or(SupervisorError::EndedAtOnce)?;
-        Ok(Server {
-            id,
-            child: Some(child),
-            since: Instant::now(),
-        })
+        let id = child_id(&child).ok_or(SupervisorError::EndedAtOnce)?;
+        Ok(Server::new(id, Some(child)))
     }
 
     /// Lets the guard query the started server, and kills it where it must restart.
