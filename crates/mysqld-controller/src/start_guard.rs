@@ -15,7 +15,7 @@ use mysqld_server::BinlogPlace;
 use mysqld_server::provision::{NoteStep, ProvisionNote};
 use mysqld_server::supervisor::{GuardError, StartGuard, SupervisorError};
 use mysqld_server::tail_trim::{
-    Refusal, Survey, TailTrimOptions, Trimmed, check_start, last_written, record_after_rotation,
+    Refusal, TailTrimOptions, Trimmed, check_start, last_written, record_after_rotation,
     record_in_use, record_start, restore, survey, trim_last,
 };
 use spilling_bytes::long_work;
@@ -135,11 +135,9 @@ impl<R: Ring> TailTrim<R> {
     /// Cuts off transactions that the ring has not committed, if any; or returns why that is impossible.
     async fn cut(&self, place: &BinlogPlace) -> Result<(), TailTrimError> {
         let place = &self.on_disk(place.clone(), last_written).await?;
-        let survey = self.on_disk(place.clone(), survey).await?;
-        let done = match survey {
-            Survey::Settled(keep) => Trimmed::Kept(keep),
-            Survey::Refused(refusal) => return Err(refusal.into()),
-            Survey::Ask => {
+        let done = match self.on_disk(place.clone(), survey).await? {
+            Some(settled) => settled,
+            None => {
                 let committed = self.settled().await?;
                 let work = move |place: &BinlogPlace, member_dir: &Path| {
                     trim_last(place, member_dir, &committed)
@@ -296,26 +294,18 @@ impl ProtectionStart {
             Some(index) => place.elsewhere(&index).unwrap_or(place),
             None => place,
         };
-        let Some(record) =
-            on_disk(place.clone(), self.options.clone(), record_after_rotation).await?
-        else {
+        let member_dir = self.options.member_dir.clone();
+        let record = long_work::on_disk(move || record_after_rotation(&place, &member_dir));
+        let Some(record) = record.await? else {
             connection.close().await;
             return Ok(());
         };
         connection.execute("FLUSH BINARY LOGS").await?;
         connection.close().await;
         let file = record.last_file.clone();
-        let store = move |_: &BinlogPlace, member_dir: &Path| record.store(member_dir);
-        on_disk(place, self.options.clone(), store).await?;
+        let member_dir = self.options.member_dir.clone();
+        long_work::on_disk(move || record.store(&member_dir)).await?;
         info!(after = ?file, "after a crash mysqld's binlog can be trimmed from here on");
         Ok(())
     }
-}
-
-async fn on_disk<T: Send + 'static>(
-    place: BinlogPlace,
-    options: TailTrimOptions,
-    work: impl FnOnce(&BinlogPlace, &Path) -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    long_work::on_disk(move || work(&place, &options.member_dir)).await
 }
