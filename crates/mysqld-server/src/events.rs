@@ -240,22 +240,6 @@ pub async fn events_that_are_over(connect: &ConnectOptions) -> Result<Vec<NamedE
     Ok(events)
 }
 
-/// Disables them, on a primary that blocks only ordinary accounts. Logs each one that cannot be disabled.
-///
-/// # Errors
-/// When the connection fails; a retry continues where it stopped.
-pub(crate) async fn disable_what_is_over(
-    connection: &mut Connection,
-    events: &[NamedEvent],
-) -> Result<(), LinkError> {
-    applier::events::disable_what_is_over(
-        connection,
-        events,
-        "an event that was to run once, at a time that is over, does not run at the new primary: the server that was the primary then ran it, if there was one",
-    )
-    .await
-}
-
 /// Enables events that another server's thread replicated, on an open primary; events disabled here for replicas stay so. One that cannot
 /// be enabled does not block the others.
 ///
@@ -327,24 +311,15 @@ impl SchedulerSeen {
         on_record: Option<FoundScheduler>,
         starts_off: bool,
     ) -> Option<FoundScheduler> {
-        let persisted = self.persisted.as_deref().map(is_on);
-        match (persisted, on_record) {
+        let found = |on, persisted| Some(FoundScheduler { on, persisted });
+        match (self.persisted.as_deref().map(is_on), on_record) {
             // Only an operator persists that.
-            (Some(true), _) => Some(FoundScheduler {
-                on: true,
-                persisted: true,
-            }),
+            (Some(true), _) => found(true, true),
             // The member set it, if there is a record.
             (_, Some(known)) => Some(known),
-            (Some(false), None) => Some(FoundScheduler {
-                on: false,
-                persisted: true,
-            }),
+            (Some(false), None) => found(false, true),
             (None, None) if starts_off => None,
-            (None, None) => Some(FoundScheduler {
-                on: is_on(&self.running),
-                persisted: false,
-            }),
+            (None, None) => found(is_on(&self.running), false),
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use binlog_format::checksum::ChecksumAlgorithm;
 use mysql_link::{ConnectOptions, Connection, LinkError, Timeouts};
 use mysqld_server::sessions::spare_connection;
-use mysqld_server::settings::{ApplyError, SemiSyncNames, await_acks};
+use mysqld_server::settings::{ApplyError, SemiSyncNames, await_acks, checksum_named, says_on};
 use tokio::time::Instant;
 use tracing::{debug, info};
 
@@ -152,17 +152,9 @@ pub(super) async fn quick_look(
     let answer = session.query(query).await?;
     let text = |column| answer.first().and_then(|row| row.text_at(column));
     Ok(Quick {
-        commits_wait: text(0).is_some_and(mysqld_server::settings::says_on),
-        checksum: checksum(text(1)),
+        commits_wait: text(0).is_some_and(says_on),
+        checksum: checksum_named(text(1)),
     })
-}
-
-/// The algorithm that the server's `binlog_checksum` names.
-pub(super) fn checksum(variable: Option<&str>) -> ChecksumAlgorithm {
-    match variable {
-        Some("NONE") => ChecksumAlgorithm::None,
-        _ => ChecksumAlgorithm::Crc32,
-    }
 }
 
 /// True if the server is reachable but did not answer in time.

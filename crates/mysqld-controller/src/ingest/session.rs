@@ -12,7 +12,7 @@ use mysql_link::{
 };
 use mysqld_server::settings::{
     Check, Depth, Grants, MEMBER_ACKS, Observed, Phase, Plan, SemiSyncNames, Severity,
-    UNREACHABLE_ACKS, apply, await_acks, observe, preflight,
+    UNREACHABLE_ACKS, apply, await_acks, checksum_named, observe, preflight,
 };
 use raft_types::{MAX_TRANSACTION_BYTES, ProposalSequence, Term};
 use tokio::sync::{mpsc, oneshot};
@@ -23,7 +23,7 @@ use crate::ingest::ack_ledger::AckLedger;
 use crate::ingest::acking::{AwaitedAcks, DUMPS, Waiting};
 use crate::ingest::attachment::{Attachment, EarlierLooks, PrimaryGtids};
 use crate::ingest::reading::{IngestOptions, Reading, Shared};
-use crate::ingest::reserve::{Reserve, checksum, quick_look};
+use crate::ingest::reserve::{Reserve, quick_look};
 use crate::ingest::status::{IngestError, IngestFigures};
 use crate::ring::{Ring, RingLog};
 
@@ -144,7 +144,7 @@ impl Session {
         let sets_at_any_time = grants.is_some_and(Grants::sets_variables_at_any_time);
         let version = observed.version;
         let waits_already = names.is_some_and(|names| observed.is_on(&names.enabled()));
-        let checksum = checksum(observed.variable("binlog_checksum"));
+        let checksum = checksum_named(observed.variable("binlog_checksum"));
         let dumps = dump_options(options);
         let connections = [connection, second];
         let mut session =

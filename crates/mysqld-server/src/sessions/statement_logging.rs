@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
-use mysql_link::{Connection, LinkError, server_code};
+use mysql_link::{Connection, LinkError};
 use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::sessions::{OF_MEMBERS, kill};
+use crate::settings::unless_refused;
 
 /// Between two checks whether they have ended.
 const LOOK: Duration = Duration::from_millis(20);
@@ -80,12 +81,10 @@ pub async fn end_statement_logging(
 }
 
 async fn look(connection: &mut Connection) -> Result<Vec<OldSession>, LinkError> {
-    let sessions = match connection.query(format!("{OLD} {OF_MEMBERS}")).await {
-        // An account without the privilege gets no information.
-        Err(LinkError::Server(error)) if error.code == server_code::TABLE_ACCESS_DENIED => {
-            return Ok(Vec::new());
-        }
-        sessions => sessions?,
+    let sessions = connection.query(format!("{OLD} {OF_MEMBERS}")).await;
+    // An account without the privilege gets no information.
+    let Some(sessions) = unless_refused(sessions)? else {
+        return Ok(Vec::new());
     };
     let session = |row: &mysql_link::Row| {
         Some(OldSession {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use binlog_format::checksum::ChecksumAlgorithm;
 use mysql_link::ServerVersion;
 use uuid::Uuid;
 
@@ -154,6 +155,14 @@ impl Observed {
     pub fn server_uuid(&self) -> Option<Uuid> {
         self.variable("server_uuid")
             .and_then(|uuid| uuid.parse().ok())
+    }
+}
+
+/// The algorithm that the server's `binlog_checksum` names.
+pub fn checksum_named(variable: Option<&str>) -> ChecksumAlgorithm {
+    match variable {
+        Some("NONE") => ChecksumAlgorithm::None,
+        _ => ChecksumAlgorithm::Crc32,
     }
 }
 
