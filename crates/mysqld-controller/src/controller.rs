@@ -25,7 +25,9 @@ use crate::plan::write_fence::{CloseReason, WriteAction, is_attached_and_looked_
 use crate::plan::{Plan, decide};
 use crate::read_fence::ReadFence;
 use crate::ring::{CommittedLog, Ring, RingChanges, RingMemory, Woken, changed, due};
-use crate::status::{Hold, ReadFenceStatus, Readiness, RoleStatus, WriteFenceStatus};
+use crate::status::{
+    Hold, ReadFenceStatus, Readiness, RoleStatus, WriteFenceState, WriteFenceStatus,
+};
 use crate::watch::{ReadOnly, WatchReport};
 use crate::write_fence::{WriteFence, WriteFenceOptions};
 
@@ -124,7 +126,8 @@ pub struct Controller<R> {
     killed_for_prepared: bool,
     /// Time of the last kill: earlier observations say nothing about the present mysqld.
     killed_at: Option<Instant>,
-    guard: Option<ToGuard>,
+    /// Gets heartbeats from the first observation of mysqld on: before that, a guard of an earlier run has newer facts.
+    pub guard: Option<ToGuard>,
     stopping: bool,
 }
 
@@ -182,12 +185,6 @@ impl<R: Ring + CommittedLog> Controller<R> {
         (controller, status)
     }
 
-    /// Sends heartbeats to the guard, from the first observation of mysqld on: before that, a guard of an earlier run has newer facts.
-    pub fn guarded_by(mut self, guard: Option<ToGuard>) -> Self {
-        self.guard = guard;
-        self
-    }
-
     /// Runs until it is stopped. Then the applier ends, and the server is closed for writes once more, if that works immediately; read
     /// access stays unchanged.
     pub async fn run(mut self, stop: CancellationToken) {
@@ -232,12 +229,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
     fn has_stopped(&mut self) -> bool {
         let applies = match &mut self.apply {
             None => false,
-            Some(Executor::Idle(apply)) => {
-                matches!(
-                    apply.applier(),
-                    Applier::Asking { .. } | Applier::Applying(_)
-                )
-            }
+            Some(Executor::Idle(apply)) => apply.applier().on().is_some(),
             Some(Executor::Busy(_) | Executor::Away) => true,
         };
         self.stopping && !applies && self.write.idle().is_some() && self.read.idle().is_some()
@@ -325,12 +317,10 @@ impl<R: Ring + CommittedLog> Controller<R> {
             None => (None, None),
         };
         let supervisor = self.inputs.supervisor.as_ref();
-        let runs = supervisor.is_some_and(|supervisor| {
-            matches!(
-                supervisor.status().borrow().state,
-                SupervisorState::Running { .. }
-            )
-        });
+        let state = supervisor.map(|supervisor| supervisor.status().borrow().state.clone());
+        let runs = matches!(state, Some(SupervisorState::Running { .. }));
+        let waiting_sessions = report.server.as_ref().map(|server| server.waiting_sessions);
+        let figures = self.inputs.figures.view(now);
         let killed_at = self.killed_at;
         let readiness = *self.readiness.borrow();
         self.killed_for_prepared &= !matches!(readiness, Readiness::In(_));
@@ -350,16 +340,8 @@ impl<R: Ring + CommittedLog> Controller<R> {
                 .locked_out
                 .map(|since| age(killed_at.map_or(since, |at| at.max(since)))),
             ending: report.ending.map(age),
-            waits: self
-                .inputs
-                .figures
-                .view(now)
-                .oldest_unacknowledged
-                .is_some(),
-            sessions_wait: report
-                .server
-                .as_ref()
-                .is_some_and(|server| server.waiting_sessions > 0),
+            waits: figures.oldest_unacknowledged.is_some(),
+            sessions_wait: waiting_sessions.is_some_and(|sessions| sessions > 0),
             held_up_by_prepared: held_up_by_prepared && !self.killed_for_prepared,
             can_restart: supervisor.is_some(),
             runs,
@@ -400,7 +382,8 @@ impl<R: Ring + CommittedLog> Controller<R> {
         match action {
             WriteAction::Prepare(term) => {
                 if let Some(write) = self.write.idle() {
-                    write.begin_to_open();
+                    // From here until the outcome is known, no executor treats the server as closed and lets it follow.
+                    write.go(WriteFenceState::Opening);
                 }
                 self.write.begin(|write| write.prepare(term, incarnation));
             }

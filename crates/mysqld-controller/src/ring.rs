@@ -199,16 +199,12 @@ pub(crate) enum Woken {
 pub(crate) async fn due(at: Option<Instant>) -> Woken {
     const LONGEST: Duration = Duration::from_secs(1);
     let longest = Instant::now() + LONGEST;
-    match at.filter(|at| *at < longest) {
-        Some(at) => {
-            tokio::time::sleep_until(at).await;
-            Woken::Told
-        }
-        None => {
-            tokio::time::sleep_until(longest).await;
-            Woken::Unasked
-        }
-    }
+    let (at, woken) = match at.filter(|at| *at < longest) {
+        Some(at) => (at, Woken::Told),
+        None => (longest, Woken::Unasked),
+    };
+    tokio::time::sleep_until(at).await;
+    woken
 }
 
 /// Waits for a change; indefinitely after the sender is gone. Cancel safe.

@@ -264,16 +264,12 @@ impl<R: Ring> StartGuard for TailTrim<R> {
 
 /// Begins a new binlog file on a server that ran before its member, so that its first crash can be trimmed.
 #[derive(Debug, Clone)]
-pub struct ProtectionStart {
-    options: TailTrimOptions,
-}
+pub struct ProtectionStart(
+    /// Those of the guard of the same server.
+    pub TailTrimOptions,
+);
 
 impl ProtectionStart {
-    /// For the server that the guard with these options guards.
-    pub fn new(options: TailTrimOptions) -> Self {
-        Self { options }
-    }
-
     /// Ensures that the current file contains only transactions that wait for the ring, on a server that is
     /// closed for writes, with commits that are sure to wait from here on. Does nothing where that already holds.
     ///
@@ -283,7 +279,7 @@ impl ProtectionStart {
     /// # Errors
     /// [`TailTrimError`]; the only consequence is that the first crash may not be trimmed.
     pub async fn ensure(&self, connect: &ConnectOptions) -> Result<(), TailTrimError> {
-        let Some(place) = self.options.place().await? else {
+        let Some(place) = self.0.place().await? else {
             return Ok(());
         };
         let mut connection = Connection::open_with_own_settings(connect).await?;
@@ -294,7 +290,7 @@ impl ProtectionStart {
             Some(index) => place.elsewhere(&index).unwrap_or(place),
             None => place,
         };
-        let member_dir = self.options.member_dir.clone();
+        let member_dir = self.0.member_dir.clone();
         let record = long_work::on_disk(move || record_after_rotation(&place, &member_dir));
         let Some(record) = record.await? else {
             connection.close().await;
@@ -303,7 +299,7 @@ impl ProtectionStart {
         connection.execute("FLUSH BINARY LOGS").await?;
         connection.close().await;
         let file = record.last_file.clone();
-        let member_dir = self.options.member_dir.clone();
+        let member_dir = self.0.member_dir.clone();
         long_work::on_disk(move || record.store(&member_dir)).await?;
         info!(after = ?file, "after a crash mysqld's binlog can be trimmed from here on");
         Ok(())

@@ -113,11 +113,6 @@ impl WriteFence {
         })
     }
 
-    /// From here until the outcome is known, no executor treats the server as closed and lets it follow.
-    pub(crate) fn begin_to_open(&self) {
-        self.go(WriteFenceState::Opening);
-    }
-
     /// Ensures that a crash of this start of mysqld can be trimmed; returns whether that succeeded.
     async fn make_trimmable(&mut self, incarnation: Incarnation) -> bool {
         let Some(start) = &self.options.protection_start else {
@@ -300,7 +295,7 @@ impl WriteFence {
     }
 
     /// True if the state has changed.
-    fn go(&self, state: WriteFenceState) -> bool {
+    pub(crate) fn go(&self, state: WriteFenceState) -> bool {
         self.status.send_if_modified(|status| {
             let changed = status.state != state;
             if changed {

@@ -112,16 +112,11 @@ impl fmt::Display for Errant {
 }
 
 fn listed(words: &BTreeSet<String>) -> String {
-    shortened(
-        words
-            .iter()
-            .map(String::as_str)
-            .collect::<Vec<_>>()
-            .join(", "),
-    )
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    shortened(words.join(", "))
 }
 
-fn shortened(mut text: String) -> String {
+pub(crate) fn shortened(mut text: String) -> String {
     const SHOWN: usize = 300;
     if text.len() > SHOWN {
         let end = (0..=SHOWN).rev().find(|at| text.is_char_boundary(*at));

@@ -17,9 +17,9 @@ pub(super) fn decide(facts: &Facts, now: Instant) -> Action {
         return go_on(facts, doing);
     }
     if facts.stopping {
-        return match facts.applier {
-            Applier::Asking { .. } | Applier::Applying(_) => Action::EndApplier,
-            Applier::Off | Applier::Failed(_) => Action::Stay,
+        return match facts.applier.on() {
+            Some(_) => Action::EndApplier,
+            None => Action::Stay,
         };
     }
     if facts.held {

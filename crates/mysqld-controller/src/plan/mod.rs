@@ -113,20 +113,18 @@ fn next_look(facts: &Facts, memory: &ReadFenceMemory, now: Instant) -> Option<In
         Applier::Failed(at) => Some(at),
         _ => None,
     };
+    let write = facts.write_memory.unwrap_or_default();
+    let stop_look = |so_far| now + UNASKED_STOP.saturating_sub(so_far).max(STOP_LOOK);
     let times = [
         facts.leading.patience_left(facts.fence_after).map(after),
-        facts.write_memory.and_then(|memory| memory.not_before),
-        facts
-            .write_memory
-            .and_then(|memory| memory.take_over_not_before),
+        write.not_before,
+        write.take_over_not_before,
         memory.grace_ends(facts.fence_after),
         facts.read_not_before,
         lockout,
         retry,
         facts.compare_not_before.map(|(_, at)| at),
-        facts
-            .ending
-            .map(|so_far| now + UNASKED_STOP.saturating_sub(so_far).max(STOP_LOOK)),
+        facts.ending.map(stop_look),
     ];
     times.into_iter().flatten().filter(|at| *at > now).min()
 }

@@ -50,11 +50,8 @@ impl UnloggedWatch {
             return Ok(());
         }
         self.asked = Some(now);
-        let Some(count) = ask(connection, STATEMENTS)
-            .await?
-            .first()
-            .and_then(|count| count.parse().ok())
-        else {
+        let count = ask(connection, STATEMENTS).await?;
+        let Some(count) = count.first().and_then(|count| count.parse().ok()) else {
             return Ok(());
         };
         if self.count(start, count) {
@@ -84,15 +81,9 @@ impl UnloggedWatch {
     /// Warning for `witness status`.
     pub(super) fn warning(&self) -> Option<String> {
         let (_, first, last) = self.counted.filter(|(_, first, last)| last > first)?;
-        let named: Vec<&str> = self
-            .sessions
-            .iter()
-            .take(NAMED)
-            .map(String::as_str)
-            .collect();
-        let by = match named.is_empty() {
-            true => String::new(),
-            false => format!(", now by {}", named.join(", ")),
+        let by = match &self.sessions[..self.sessions.len().min(NAMED)] {
+            [] => String::new(),
+            named => format!(", now by {}", named.join(", ")),
         };
         Some(format!(
             "statements that set sql_log_bin ran at this primary ({}{by}): transactions that are committed with sql_log_bin = 0 are not in \
@@ -107,11 +98,7 @@ impl UnloggedWatch {
 async fn ask(connection: &mut Connection, query: &str) -> Result<Vec<String>, LinkError> {
     match connection.query(query).await {
         Err(LinkError::Server(_)) => Ok(Vec::new()),
-        answer => {
-            let answer = answer?;
-            let texts = answer.values();
-            Ok(texts.map(str::to_owned).collect())
-        }
+        answer => Ok(answer?.values().map(str::to_owned).collect()),
     }
 }
 

@@ -114,10 +114,8 @@ impl CommitWatch {
                 begun.sessions.contains(&which(commit)) && commit.ran + SECONDS_SHORT >= stood
             };
             let staying: BTreeSet<_> = look.committing.iter().filter(stays).map(which).collect();
-            let refused = begun
-                .look
-                .as_ref()
-                .is_some_and(|then| then.refused.is_some() && then.refused < look.refused);
+            let refused_then = begun.look.as_ref().and_then(|then| then.refused);
+            let refused = refused_then.is_some() && refused_then < look.refused;
             let why = match (staying.is_empty(), refused) {
                 (_, true) => Some(NO_ROOM),
                 (false, false) => Some(STANDS),

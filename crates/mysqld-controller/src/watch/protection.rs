@@ -159,24 +159,6 @@ impl WatchReport {
             locked_out: None,
         }
     }
-
-    /// The report after an observation. The server's facts stay when an observation fails.
-    pub(crate) fn after(
-        &self,
-        protection: Protection,
-        server: Option<ServerFacts>,
-        commits: Option<Standing>,
-        now: Instant,
-    ) -> Self {
-        Self {
-            protection,
-            looked_at: now,
-            server: server.or_else(|| self.server.clone()),
-            commits,
-            ending: None,
-            locked_out: None,
-        }
-    }
 }
 
 /// The verdict on a server, and allowed settings that have a cost after a crash.

@@ -75,6 +75,7 @@ struct Look {
 }
 
 /// Why an observation failed.
+#[derive(Default)]
 struct Failed {
     cause: String,
     /// The server did not answer in time; it refused nothing.
@@ -93,13 +94,11 @@ impl From<LinkError> for Failed {
             LinkError::Unreachable { source, .. } => source.kind() == io::ErrorKind::WouldBlock,
             _ => false,
         };
-        let locked_out = matches!(
-            error,
-            LinkError::Timeout {
-                step: Step::Authentication,
-                ..
-            }
-        );
+        let step = |error: &LinkError| match error {
+            LinkError::Timeout { step, .. } => Some(*step),
+            _ => None,
+        };
+        let locked_out = step(&error) == Some(Step::Authentication);
         let gone = match &error {
             LinkError::Closed { .. } => true,
             LinkError::Server(error) => error.code == server_code::SERVER_SHUTDOWN,
@@ -333,7 +332,11 @@ impl Watcher {
                     observed.semi_sync(),
                 )
                 .await?;
-            self.channels = channels_advice(&mut connection, follows).await?;
+            if follows && let Err(why) = stop_foreign_channels(&mut connection).await {
+                warn!("{why}");
+            }
+            let channels = foreign_channels(&mut connection).await?;
+            self.channels = channels.iter().map(|one| one.advice(follows)).collect();
         }
         server.advice.extend(self.channels.iter().cloned());
         if follows {
@@ -370,9 +373,7 @@ impl Watcher {
                 .await
                 .map_err(|error| Failed {
                     cause: format!("the drift could not be fixed: {error}"),
-                    silent: false,
-                    gone: false,
-                    locked_out: false,
+                    ..Failed::default()
                 })?;
             fixed = true;
         }
@@ -449,9 +450,13 @@ impl Watcher {
                 _ => {}
             }
             let next = WatchReport {
+                protection: look.protection,
+                looked_at: now,
+                // The facts stay when an observation fails.
+                server: look.server.or_else(|| report.server.clone()),
+                commits: standing,
                 ending,
                 locked_out,
-                ..report.after(look.protection, look.server, standing, now)
             };
             if !next.protection.is_like(&report.protection) && !follows {
                 tell(&next.protection);
@@ -465,26 +470,7 @@ impl Watcher {
             *report = next;
         });
     }
-}
 
-/// Advice about foreign channels. Stops those that run on a server that `follows`.
-async fn channels_advice(
-    connection: &mut Connection,
-    follows: bool,
-) -> Result<Vec<String>, LinkError> {
-    if follows && let Err(why) = stop_foreign_channels(connection).await {
-        warn!("{why}");
-    }
-    let channels = foreign_channels(connection).await?;
-    Ok(channels.iter().map(|one| one.advice(follows)).collect())
-}
-
-fn advice_of(report: &WatchReport) -> &[String] {
-    let server = report.server.as_ref();
-    server.map_or(&[], |server| &server.advice)
-}
-
-impl Watcher {
     /// The ring's side of the commits of a server with these facts.
     fn ring_side(&self, server: Option<&ServerFacts>) -> Option<RingSide> {
         let figures = self.options.figures.as_ref()?.view(Instant::now());
@@ -499,6 +485,11 @@ impl Watcher {
             received: figures.received_bytes_total,
         })
     }
+}
+
+fn advice_of(report: &WatchReport) -> &[String] {
+    let server = report.server.as_ref();
+    server.map_or(&[], |server| &server.advice)
 }
 
 /// Whether commits wait for a ring; replicas of any other server are left alone.
