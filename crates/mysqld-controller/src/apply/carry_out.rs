@@ -303,11 +303,9 @@ impl<R: Ring + CommittedLog> Apply<R> {
         self.promotes(true);
         let closed = self.applied_and_closed(cancel).await;
         self.promotes(false);
-        let Some(closed) = closed else {
-            return;
-        };
         match closed {
-            Ok(session) => {
+            Ok(None) => {}
+            Ok(Some(session)) => {
                 let mut applier = self.forget_follower();
                 self.set(Readiness::Lacks, None);
                 // The next step would end replica threads, too.
@@ -340,22 +338,17 @@ impl<R: Ring + CommittedLog> Apply<R> {
     async fn applied_and_closed(
         &mut self,
         cancel: &CancellationToken,
-    ) -> Option<Result<Connection, RoleError>> {
-        let applied = tokio::select! {
-            () = cancel.cancelled() => return None,
-            applied = self.everything_applied() => applied,
+    ) -> Result<Option<Connection>, RoleError> {
+        let mut applied = tokio::select! {
+            () = cancel.cancelled() => return Ok(None),
+            applied = self.everything_applied() => applied?,
         };
-        match applied {
-            Ok(Some(mut session)) => {
-                // Before the applier ends. It has nothing left to write. On a closed server it needs no write of its own to check that no
-                // lost session still writes.
-                let connect = &self.options.connect;
-                let closed = read_only::close_by(&mut session, connect, LOCK_WAIT).await;
-                Some(closed.map(|()| session).map_err(RoleError::from))
-            }
-            Ok(None) => None,
-            Err(cause) => Some(Err(cause)),
+        if let Some(session) = &mut applied {
+            // Before the applier ends. It has nothing left to write. On a closed server it needs no write of its own to check that no
+            // lost session still writes.
+            read_only::close_by(session, &self.options.connect, LOCK_WAIT).await?;
         }
+        Ok(applied)
     }
 
     /// The session that observed it; `None` when the applier ended by itself.
@@ -449,11 +442,8 @@ impl<R: Ring + CommittedLog> Apply<R> {
 
     fn set(&mut self, readiness: Readiness, found_in: Option<(Incarnation, Term)>) {
         self.found_in = found_in;
-        self.readiness.send_if_modified(|now| {
-            let changed = *now != readiness;
-            *now = readiness;
-            changed
-        });
+        self.readiness
+            .send_if_modified(|now| std::mem::replace(now, readiness) != readiness);
     }
 
     pub(crate) fn state(&self) -> RoleState {
@@ -480,22 +470,19 @@ impl<R: Ring + CommittedLog> Apply<R> {
             _ => self.remarks.without_transactions(),
         };
         let without_transactions = without_transactions.iter().map(ToString::to_string);
-        let without_transactions = without_transactions.collect();
+        let next = RoleStatus {
+            state,
+            lag_ms,
+            applied_total,
+            not_the_rings: self.not_the_rings.clone(),
+            held_up,
+            without_transactions: without_transactions.collect(),
+        };
         self.status.send_if_modified(|status| {
-            if status.state != state {
-                log_change(&status.state, &state);
+            if status.state != next.state {
+                log_change(&status.state, &next.state);
             }
-            let next = RoleStatus {
-                state,
-                lag_ms,
-                applied_total,
-                not_the_rings: self.not_the_rings.clone(),
-                held_up,
-                without_transactions,
-            };
-            let differs = *status != next;
-            *status = next;
-            differs
+            std::mem::replace(status, next.clone()) != next
         });
     }
 }

@@ -15,7 +15,7 @@ use mysql_link::{ConnectOptions, Connection};
 use mysqld_server::ReplicationSource;
 use mysqld_server::channels::{drop_channel, stop_foreign_channels};
 use mysqld_server::events::stop_events;
-use mysqld_server::follower_binlog::{self, Emptied};
+use mysqld_server::follower_binlog::{Emptied, drop_earlier_files, end_dumps, rotate_if_written};
 use mysqld_server::offline_mode::close_sessions;
 use mysqld_server::sessions::end_statement_logging;
 use mysqld_server::sessions::lock_holders::{self, HeldUp, Holders};
@@ -28,7 +28,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::apply::arrivals::Arrivals;
-use crate::apply::catching_up::{CompareError, errant, executed_by, executed_gtids};
+use crate::apply::catching_up::{errant, executed_by, executed_gtids};
 use crate::apply::errant::Errant;
 use crate::apply::error::RoleError;
 use crate::apply::native::replicate;
@@ -269,10 +269,7 @@ async fn follow<R: Ring + CommittedLog>(
     steps: watch::Sender<Step>,
 ) -> Result<(), RoleError> {
     let begun = async {
-        let Compared {
-            executed,
-            committed,
-        } = nothing_errant(ring, options).await?;
+        let (executed, committed) = nothing_errant(ring, options).await?;
         // From here on, the server's settings are no longer a primary's.
         options.standing.store(Standing::Following).await?;
         steps.send_replace(Step::Applying);
@@ -326,7 +323,7 @@ async fn follow_natively<R: Ring>(
     let Some(source) = &options.native else {
         return Ok(());
     };
-    let Compared { committed, .. } = tokio::select! {
+    let (_, committed) = tokio::select! {
         () = cancel.cancelled() => return Ok(()),
         nothing = nothing_errant(ring, options) => nothing?,
     };
@@ -346,26 +343,18 @@ async fn follow_natively<R: Ring>(
     Err(found(errant, options).await)
 }
 
-/// A server without errant transactions.
-struct Compared {
-    executed: GtidSet,
-    /// The ring's transactions, read earlier.
-    committed: GtidSet,
-}
-
-/// The server's transactions, if the ring has all of them. From here on it writes none of its own.
-async fn nothing_errant<R: Ring>(ring: &R, options: &FollowOptions) -> Result<Compared, RoleError> {
+/// The server's transactions, if the ring has all of them, and the ring's, read earlier. From here on it writes none of its own.
+async fn nothing_errant<R: Ring>(
+    ring: &R,
+    options: &FollowOptions,
+) -> Result<(GtidSet, GtidSet), RoleError> {
     keep_still(&options.connect).await?;
     let committed = ring.settled().await?;
     let executed = executed_gtids(&options.connect).await?;
     let errant = errant(&executed, &committed);
-    if errant.is_empty() {
-        Ok(Compared {
-            executed,
-            committed,
-        })
-    } else {
-        Err(found(errant, options).await)
+    match errant.is_empty() {
+        true => Ok((executed, committed)),
+        false => Err(found(errant, options).await),
     }
 }
 
@@ -401,16 +390,6 @@ async fn find_errant<R: Ring>(
     }
 }
 
-/// In this order: transactions applied in between are committed.
-async fn errant_now<R: Ring>(
-    ring: &R,
-    connection: &mut Connection,
-) -> Result<GtidSet, CompareError> {
-    let executed = executed_by(connection).await?;
-    let committed = ring.settled().await?;
-    Ok(errant(&executed, &committed))
-}
-
 /// Makes the server writable for the applier and not for clients. Commits must not wait for the ring, which has them already. No client
 /// commit waits, because the server is closed.
 async fn open_to_the_applier(connect: &ConnectOptions) -> Result<(), RoleError> {
@@ -437,17 +416,12 @@ async fn keep_still(connect: &ConnectOptions) -> Result<(), RoleError> {
     stop_foreign_channels(&mut connection).await?;
     drop_channel(&mut connection).await?;
     // The variable is deprecated: a server may lack it.
-    let format = connection
-        .query("SHOW GLOBAL VARIABLES LIKE 'binlog_format'")
-        .await?;
-    if format
-        .first()
-        .and_then(|row| row.text_at(1))
-        .is_some_and(|format| format != "ROW")
-    {
-        connection
-            .execute("SET GLOBAL binlog_format = 'ROW'")
-            .await?;
+    let format = "SHOW GLOBAL VARIABLES LIKE 'binlog_format'";
+    let format = connection.query(format).await?;
+    let format = format.first().and_then(|row| row.text_at(1));
+    if format.is_some_and(|format| format != "ROW") {
+        let row = "SET GLOBAL binlog_format = 'ROW'";
+        connection.execute(row).await?;
     }
     // Readers that stay connected can write once this server is the primary.
     if let Err(why) = end_statement_logging(&mut connection, OLD_SESSIONS_END).await {
@@ -468,11 +442,11 @@ async fn tidy<R: Ring>(ring: &R, options: &FollowOptions) -> GtidSet {
         let due = compared.elapsed() >= options.tidy_every;
         let dropped = async {
             let mut connection = Connection::open_with_own_settings(&options.connect).await?;
-            follower_binlog::end_dumps(&mut connection, &options.connect).await;
+            end_dumps(&mut connection, &options.connect).await;
             // A server without a binlog refuses. Transactions after the comparison stay.
             let rests = dropped_at.is_some_and(|at| at.elapsed() < BETWEEN_DROPS);
             let drops = !rests
-                && follower_binlog::rotate_if_written(&mut connection, &mut emptied)
+                && rotate_if_written(&mut connection, &mut emptied)
                     .await
                     .unwrap_or(false);
             let mut errant = GtidSet::new();
@@ -481,10 +455,12 @@ async fn tidy<R: Ring>(ring: &R, options: &FollowOptions) -> GtidSet {
             }
             if drops || due {
                 compared = Instant::now();
-                errant = errant_now(ring, &mut connection).await?;
+                // In this order: transactions applied in between are committed.
+                let executed = executed_by(&mut connection).await?;
+                errant = executed.difference(&ring.settled().await?);
             }
             if drops && errant.is_empty() {
-                follower_binlog::drop_earlier_files(&mut connection, &options.connect).await?;
+                drop_earlier_files(&mut connection, &options.connect).await?;
             }
             connection.close().await;
             Ok::<GtidSet, RoleError>(errant)

@@ -35,14 +35,6 @@ pub(super) struct Reserve {
     sets_at_any_time: bool,
 }
 
-/// Values needed before a dump begins, queried without a lock that a statement about accounts holds.
-pub(super) struct Quick {
-    /// Whether commits wait for an ACK.
-    pub(super) commits_wait: bool,
-    /// The checksum algorithm of its binlog.
-    pub(super) checksum: ChecksumAlgorithm,
-}
-
 impl Reserve {
     /// Records the properties of the server attached to.
     pub(super) fn attached(&mut self, names: SemiSyncNames, sets_at_any_time: bool) {
@@ -142,19 +134,17 @@ impl Reserve {
     }
 }
 
-/// Queries the values that a dump needs.
+/// Queries the values that a dump needs before it begins, without a lock that a statement about accounts holds: whether commits wait for an
+/// ACK, and the checksum algorithm of its binlog.
 pub(super) async fn quick_look(
     session: &mut Connection,
     names: SemiSyncNames,
-) -> Result<Quick, LinkError> {
+) -> Result<(bool, ChecksumAlgorithm), LinkError> {
     let enabled = names.enabled();
     let query = format!("SELECT @@GLOBAL.{enabled}, @@GLOBAL.binlog_checksum");
     let answer = session.query(query).await?;
     let text = |column| answer.first().and_then(|row| row.text_at(column));
-    Ok(Quick {
-        commits_wait: text(0).is_some_and(says_on),
-        checksum: checksum_named(text(1)),
-    })
+    Ok((text(0).is_some_and(says_on), checksum_named(text(1))))
 }
 
 /// True if the server is reachable but did not answer in time.

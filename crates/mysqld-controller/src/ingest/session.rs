@@ -67,7 +67,7 @@ pub(super) struct Session {
     control: Option<Connection>,
     log: RingLog,
     checksum: ChecksumAlgorithm,
-    attachment: Attachment,
+    pub(super) attachment: Attachment,
     /// Whether commits waited already.
     waits_already: bool,
     /// The primary's state before its setup, and when it was read.
@@ -106,14 +106,14 @@ impl Session {
         names: SemiSyncNames,
         earlier: &mut EarlierLooks,
     ) -> Result<Self, IngestError> {
-        let seen = quick_look(&mut session, names).await?;
-        if !seen.commits_wait {
+        let (commits_wait, checksum) = quick_look(&mut session, names).await?;
+        if !commits_wait {
             let reason = "commits no longer wait for the ring, and this cannot be set now";
             return Err(unreadable("semi-sync setting")(reason));
         }
         let mut dumps = dump_options(options);
         dumps[0].register = false;
-        Self::begin(ring, dumps, [session, second], seen.checksum, true, earlier).await
+        Self::begin(ring, dumps, [session, second], checksum, true, earlier).await
     }
 
     async fn log_in<R: Ring>(
@@ -185,16 +185,6 @@ impl Session {
             waits_already,
             seen: None,
         })
-    }
-
-    /// Number of transactions that are sent again because their ACK was lost.
-    pub(super) fn expected_again(&self) -> u128 {
-        self.attachment.expected_again.count()
-    }
-
-    /// Number of transactions that the ring lacks.
-    pub(super) fn unproposed(&self) -> u128 {
-        self.attachment.unproposed.count()
     }
 
     /// Runs until something fails or the leadership ends; then closes the connection immediately. Calls `caught_up` once the ring has

@@ -140,10 +140,9 @@ impl IngestStatus {
             IngestState::Idle => self.failing = None,
             _ => {}
         }
-        let trying = |state: &IngestState| {
-            matches!(state, IngestState::Attaching | IngestState::Failed { .. })
-        };
-        if !(trying(&self.state) && trying(&state)) {
+        use IngestState::{Attaching, Failed};
+        let tries = matches!(self.state, Attaching | Failed { .. });
+        if !(tries && matches!(state, Attaching | Failed { .. })) {
             self.since = now;
         }
         self.state = state;
@@ -301,11 +300,8 @@ impl IngestError {
 }
 
 fn listed(findings: &[Finding]) -> String {
-    findings
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join("; ")
+    let findings: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    findings.join("; ")
 }
 
 #[cfg(test)]
