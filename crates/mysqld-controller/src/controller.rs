@@ -98,10 +98,7 @@ pub struct Controller<R> {
     ring_memory: RingMemory,
     changes: RingChanges,
     inputs: ControllerInputs,
-    fence_after: Duration,
-    lockout: LockoutPatience,
-    attached: bool,
-    standing: StandingFile,
+    options: ControllerOptions,
     /// The last UUID that mysqld reported: one that is briefly down keeps it.
     uuid: Option<String>,
     same_uuid: watch::Sender<Verdict>,
@@ -140,12 +137,12 @@ impl<R: Ring + CommittedLog> Controller<R> {
         inputs: ControllerInputs,
         readiness: &watch::Sender<Readiness>,
     ) -> (Self, ControllerStatus) {
-        let (write, write_fence) = WriteFence::new(options.write_fence);
-        let (read, read_fence) = ReadFence::new(options.connect);
-        let applied = options.apply.map(|apply| {
-            let ring = Arc::clone(&ring);
+        let (write, write_fence) = WriteFence::new(options.write_fence.clone());
+        let (read, read_fence) = ReadFence::new(options.connect.clone());
+        let applied = options.apply.clone().map(|apply| {
+            let (ring, origin) = (Arc::clone(&ring), options.origin.clone());
             let reports = inputs.reports.clone();
-            Apply::new(ring, apply, options.origin, readiness.clone(), reports)
+            Apply::new(ring, apply, origin, readiness.clone(), reports)
         });
         let (apply, role) = applied.unzip();
         let (verdicts, same_uuid) = watch::channel(Verdict::default());
@@ -160,10 +157,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
             ring,
             ring_memory: RingMemory::default(),
             inputs,
-            fence_after: options.fence_after,
-            lockout: options.lockout,
-            attached: options.attached,
-            standing: options.standing,
+            options,
             uuid: None,
             same_uuid: verdicts,
             hold: None,
@@ -269,8 +263,9 @@ impl<R: Ring + CommittedLog> Controller<R> {
         let own = Own {
             uuid: self.uuid.as_deref(),
             primary_elsewhere: self.ring.primary_elsewhere().is_some(),
-            was_primary: others.have(self.uuid.as_ref()) && self.standing.is_of_the_primary(),
-            attached: self.attached,
+            was_primary: others.have(self.uuid.as_ref())
+                && self.options.standing.is_of_the_primary(),
+            attached: self.options.attached,
         };
         let verdict = judge(own, &others);
         let copied = self.inputs.hold.borrow_and_update().clone();
@@ -356,8 +351,8 @@ impl<R: Ring + CommittedLog> Controller<R> {
             write_memory: write.map(|write| write.memory),
             read_not_before: read.as_ref().and_then(|read| read.not_before),
             read_fence_moves: read.is_none(),
-            fence_after: self.fence_after,
-            lockout: self.lockout,
+            fence_after: self.options.fence_after,
+            lockout: self.options.lockout,
         };
         match self.hands_off {
             true => facts.untouched(),

@@ -82,11 +82,14 @@ impl EventScheduler {
         let starts_off = self.0.command.is_some();
         let before = self.memory().found;
         let found = seen.found(before, starts_off);
-        if found != before
-            && let Err(error) = self.record(found).await
-        {
-            warn!("what event_scheduler is configured to cannot be written down: {error}");
-            return Ok(());
+        if found != before {
+            let file = self.0.file.clone();
+            let stored = long_work::on_disk(move || durable_file::store(&file, &found));
+            if let Err(error) = stored.await {
+                warn!("what event_scheduler is configured to cannot be written down: {error}");
+                return Ok(());
+            }
+            self.memory().found = found;
         }
         if seen.may_start_on(starts_off) {
             self.persist_off(connection).await?;
@@ -105,13 +108,6 @@ impl EventScheduler {
                 .execute("SET GLOBAL event_scheduler = OFF")
                 .await?;
         }
-        Ok(())
-    }
-
-    async fn record(&self, found: Option<FoundScheduler>) -> io::Result<()> {
-        let file = self.0.file.clone();
-        long_work::on_disk(move || durable_file::store(&file, &found)).await?;
-        self.memory().found = found;
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use mysqld_server::channels::drop_channel;
 use mysqld_server::follower_binlog::leave_following;
 use mysqld_server::read_only;
 use mysqld_server::sessions::backup_lock::end_backups;
-use mysqld_server::sessions::lock_holders::{HeldUp, Holders};
+use mysqld_server::sessions::lock_holders::Holders;
 use mysqld_server::standing::Standing;
 use raft_types::Term;
 use tokio::sync::watch;
@@ -330,7 +330,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
 
     fn promotes(&self, promoting: bool) {
         if let Some(follower) = &self.follower {
-            follower.promotes(promoting);
+            follower.promoting.send_replace(promoting);
         }
     }
 
@@ -461,9 +461,9 @@ impl<R: Ring + CommittedLog> Apply<R> {
 
     fn go(&self, state: RoleState) {
         let follower = self.follower.as_ref();
-        let lag_ms = follower.and_then(Follower::lag_ms);
+        let lag_ms = follower.and_then(|follower| follower.lag.ms());
         let applied_total = self.applied_before + follower.map_or(0, applied);
-        let held_up = follower.map_or_else(HeldUp::default, Follower::held_up);
+        let held_up = follower.map(|follower| follower.held_up.borrow().clone());
         let without_transactions = match state {
             // No applier runs there, so a conversion of these tables would go unnoticed.
             RoleState::Primary => Vec::new(),
@@ -475,7 +475,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
             lag_ms,
             applied_total,
             not_the_rings: self.not_the_rings.clone(),
-            held_up,
+            held_up: held_up.unwrap_or_default(),
             without_transactions: without_transactions.collect(),
         };
         self.status.send_if_modified(|status| {

@@ -109,10 +109,11 @@ pub(super) struct Follower {
     task: JoinHandle<Result<(), RoleError>>,
     pub(super) step: watch::Receiver<Step>,
     pub(super) progress: Arc<Progress>,
-    lag: Lag,
-    /// True if the server is to be the primary once everything is applied.
-    promoting: watch::Sender<bool>,
-    held_up: watch::Receiver<HeldUp>,
+    pub(super) lag: Lag,
+    /// True if the server is to be the primary once everything is applied: clients wait for that, and no session may block it
+    /// indefinitely.
+    pub(super) promoting: watch::Sender<bool>,
+    pub(super) held_up: watch::Receiver<HeldUp>,
 }
 
 impl Follower {
@@ -193,20 +194,6 @@ impl Follower {
         }
     }
 
-    /// Milliseconds that the server is behind this member's copy of the ring's log, where known.
-    pub(super) fn lag_ms(&self) -> Option<u64> {
-        self.lag.ms()
-    }
-
-    /// Sets whether clients wait for what is still to be applied: then no session may block it indefinitely.
-    pub(super) fn promotes(&self, promoting: bool) {
-        self.promoting.send_replace(promoting);
-    }
-
-    pub(super) fn held_up(&self) -> HeldUp {
-        self.held_up.borrow().clone()
-    }
-
     /// Waits until it ends by itself. Cancel safe.
     pub(super) async fn ended(&mut self) -> RoleError {
         match (&mut self.task).await {
@@ -238,7 +225,7 @@ impl Follower {
 
 /// Lag of the server relative to the member's log.
 #[derive(Clone)]
-struct Lag {
+pub(super) struct Lag {
     /// Of the applier.
     progress: Arc<Progress>,
     /// Of the server's own threads.
@@ -247,7 +234,8 @@ struct Lag {
 }
 
 impl Lag {
-    fn ms(&self) -> Option<u64> {
+    /// Milliseconds that the server is behind this member's copy of the ring's log, where known.
+    pub(super) fn ms(&self) -> Option<u64> {
         let threads = *self.native.borrow();
         threads.or_else(|| match self.progress.lag_start(StageName::Committed) {
             LagStart::Nothing => Some(0),

@@ -65,7 +65,10 @@ impl<T: Ticket> Waiting<T> {
                 }
             }
             shared.rotating.fetch_sub(release.own, Ordering::AcqRel);
-            shared.figures.released(&release);
+            shared.figures.count(|figures| {
+                figures.committed_total += release.committed;
+                figures.known_total += release.known;
+            });
             shared
                 .in_flight
                 .add_permits(usize::try_from(release.permits).unwrap_or_default());
@@ -113,33 +116,17 @@ async fn front_is_due<T: Ticket>(
 
 /// The current number, and the required one.
 pub(super) struct AwaitedAcks<'a, R> {
-    ring: &'a R,
-    term: Term,
-    figures: &'a IngestFigures,
-    changes: RingChanges,
+    pub(super) ring: &'a R,
+    pub(super) term: Term,
+    pub(super) figures: &'a IngestFigures,
+    pub(super) changes: RingChanges,
     /// Reports the number of ACKs once the member has made commits wait.
-    made_to_wait: oneshot::Receiver<u32>,
+    pub(super) made_to_wait: oneshot::Receiver<u32>,
     /// The reported number, or the one set since.
-    awaited: Option<u32>,
+    pub(super) awaited: Option<u32>,
 }
 
-impl<'a, R: Ring> AwaitedAcks<'a, R> {
-    pub(super) fn new(
-        ring: &'a R,
-        term: Term,
-        figures: &'a IngestFigures,
-        made_to_wait: oneshot::Receiver<u32>,
-    ) -> Self {
-        Self {
-            ring,
-            term,
-            figures,
-            changes: ring.changes(),
-            made_to_wait,
-            awaited: None,
-        }
-    }
-
+impl<R: Ring> AwaitedAcks<'_, R> {
     /// Waits until another number is required, and returns it. Cancel safe.
     ///
     /// Returns to the member's number only once the ring has all waiting transactions: other replicas' ACKs have arrived in the meantime
@@ -173,9 +160,5 @@ impl<'a, R: Ring> AwaitedAcks<'a, R> {
                 _ => self.changes.changed().await,
             }
         }
-    }
-
-    pub(super) fn set(&mut self, acks: u32) {
-        self.awaited = Some(acks);
     }
 }

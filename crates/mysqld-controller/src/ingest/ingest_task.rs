@@ -113,7 +113,7 @@ impl<R: Ring> Ingest<R> {
             Ok(ready) => ready.map(|()| prospect),
             Err(_) => {
                 if let Some(prospect) = prospect {
-                    prospect.leave().await;
+                    prospect.connection.close().await;
                 }
                 ready.await.map(|()| None)
             }

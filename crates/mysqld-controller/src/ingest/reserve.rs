@@ -30,18 +30,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(super) struct Reserve {
     sessions: Vec<Connection>,
     /// Names of that mysqld's semi-sync plugin.
-    names: Option<SemiSyncNames>,
+    pub(super) names: Option<SemiSyncNames>,
     /// Whether `SET GLOBAL` succeeds there while a statement about accounts waits.
-    sets_at_any_time: bool,
+    pub(super) sets_at_any_time: bool,
 }
 
 impl Reserve {
-    /// Records the properties of the server attached to.
-    pub(super) fn attached(&mut self, names: SemiSyncNames, sets_at_any_time: bool) {
-        self.names = Some(names);
-        self.sets_at_any_time = sets_at_any_time;
-    }
-
     /// Keeps sessions open: opens missing ones, and replaces those that the server ended. Uses one of them to set the number of ACKs that
     /// commits wait for.
     pub(super) async fn keep<R: Ring>(
@@ -63,7 +57,7 @@ impl Reserve {
                 }
                 acks_wanted = acks.due(self.sets_at_any_time) => {
                     match self.await_acks(&connect, acks_wanted).await {
-                        Ok(()) => acks.set(acks_wanted),
+                        Ok(()) => acks.awaited = Some(acks_wanted),
                         Err(error) => {
                             debug!("the number of ACKs was not set to {acks_wanted}: {error}");
                             self.sessions.retain(Connection::is_usable);

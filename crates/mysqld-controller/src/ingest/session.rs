@@ -1,6 +1,7 @@
 //! One attachment, from connecting to its end.
 
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use binlog_format::checksum::ChecksumAlgorithm;
@@ -15,14 +16,14 @@ use mysqld_server::settings::{
     UNREACHABLE_ACKS, apply, await_acks, checksum_named, observe, preflight,
 };
 use raft_types::{MAX_TRANSACTION_BYTES, ProposalSequence, Term};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::ingest::ack_ledger::AckLedger;
 use crate::ingest::acking::{AwaitedAcks, DUMPS, Waiting};
 use crate::ingest::attachment::{Attachment, EarlierLooks, PrimaryGtids};
-use crate::ingest::reading::{IngestOptions, Reading, Shared};
+use crate::ingest::reading::{IngestOptions, Reading, Shared, permits};
 use crate::ingest::reserve::{Reserve, quick_look};
 use crate::ingest::status::{IngestError, IngestFigures};
 use crate::ring::{Ring, RingLog};
@@ -35,7 +36,7 @@ pub(super) const LOOK_LASTS: Duration = Duration::from_secs(1);
 
 /// A primary that is connected and inspected, and not changed yet.
 pub(super) struct Prospect {
-    connection: Connection,
+    pub(super) connection: Connection,
     observed: Observed,
     looked_at: Instant,
 }
@@ -51,10 +52,6 @@ impl Prospect {
             observed,
             looked_at,
         })
-    }
-
-    pub(super) async fn leave(self) {
-        self.connection.close().await;
     }
 }
 
@@ -142,7 +139,7 @@ impl Session {
         let names = observed.semi_sync();
         let grants = observed.grants.as_ref();
         let sets_at_any_time = grants.is_some_and(Grants::sets_variables_at_any_time);
-        let version = observed.version;
+        let installed = names.unwrap_or_else(|| SemiSyncNames::of_version(observed.version));
         let waits_already = names.is_some_and(|names| observed.is_on(&names.enabled()));
         let checksum = checksum_named(observed.variable("binlog_checksum"));
         let dumps = dump_options(options);
@@ -152,8 +149,7 @@ impl Session {
         session.control = Some(control);
         // The observation lacks a plugin that was installed since.
         session.seen = names.map(|_| (observed, looked_at));
-        let names = names.unwrap_or_else(|| SemiSyncNames::of_version(version));
-        reserve.attached(names, sets_at_any_time);
+        (reserve.names, reserve.sets_at_any_time) = (Some(installed), sets_at_any_time);
         Ok(session)
     }
 
@@ -203,7 +199,16 @@ impl Session {
         let (events, first) = self.stream.split();
         let (discarded, second) = self.second.split();
         let (entries, inbox) = mpsc::channel(QUEUE);
-        let shared = Shared::new(figures, options, !self.attachment.awaited.is_over());
+        let all_permits = permits(options.in_flight_bytes, u32::MAX);
+        let shared = Shared {
+            figures,
+            observer: options.observer.as_deref(),
+            in_flight: Semaphore::new(all_permits as usize),
+            all_permits,
+            rotating: AtomicU64::new(0),
+            awaits: AtomicBool::new(!self.attachment.awaited.is_over()),
+            caught_up: Notify::new(),
+        };
         let mut waiting = Waiting {
             ledger: AckLedger::default(),
             inbox,
@@ -230,7 +235,14 @@ impl Session {
             shared: &shared,
         };
         let (told, made_to_wait) = oneshot::channel();
-        let acks = AwaitedAcks::new(ring, term, figures, made_to_wait);
+        let acks = AwaitedAcks {
+            ring,
+            term,
+            figures,
+            changes: ring.changes(),
+            made_to_wait,
+            awaited: None,
+        };
         let catching_up = tell_when_commits_wait(
             async {
                 shared.caught_up.notified().await;

@@ -12,7 +12,7 @@ use thiserror::Error;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::ingest::ack_ledger::{NotCommitted, Release};
+use crate::ingest::ack_ledger::NotCommitted;
 use crate::ingest::attachment::{AttachRefusal, NeverSent};
 use crate::ring::RingError;
 
@@ -202,13 +202,6 @@ impl IngestFigures {
         self.count(|figures| {
             figures.not_in_ring_total = figures.not_in_ring_total.saturating_add(unproposed);
             figures.attachments_total += 1;
-        });
-    }
-
-    pub(crate) fn released(&self, release: &Release) {
-        self.count(|figures| {
-            figures.committed_total += release.committed;
-            figures.known_total += release.known;
         });
     }
 

@@ -127,7 +127,21 @@ impl PersistedWatch {
     ) -> Result<(), LinkError> {
         let persists = requirements.starts_elsewhere && requirements.manage_settings;
         if let Some(names) = semi_sync.filter(|_| persists) {
-            self.persist_start(connection, names).await?;
+            self.not_persisted = match persist_start(connection, names).await {
+                Ok(done) => {
+                    if done {
+                        info!(
+                            "mysqld is persisted to begin its next start closed for writes, with commits that wait for the ring"
+                        );
+                    }
+                    None
+                }
+                Err(LinkError::Server(error)) => Some(format!(
+                    "the next start of mysqld may be open for writes that do not wait for the ring: super_read_only and semi-sync cannot \
+                     be persisted ({error}); put them into mysqld's option file, as for mode external"
+                )),
+                Err(error) => return Err(error),
+            };
         }
         let found = contradicting(connection).await?.unwrap_or_default();
         self.told.retain(|name| found.contains_key(name));
@@ -154,29 +168,6 @@ impl PersistedWatch {
             );
             self.told.insert(name);
         }
-        Ok(())
-    }
-
-    async fn persist_start(
-        &mut self,
-        connection: &mut Connection,
-        names: SemiSyncNames,
-    ) -> Result<(), LinkError> {
-        self.not_persisted = match persist_start(connection, names).await {
-            Ok(done) => {
-                if done {
-                    info!(
-                        "mysqld is persisted to begin its next start closed for writes, with commits that wait for the ring"
-                    );
-                }
-                None
-            }
-            Err(LinkError::Server(error)) => Some(format!(
-                "the next start of mysqld may be open for writes that do not wait for the ring: super_read_only and semi-sync cannot \
-                 be persisted ({error}); put them into mysqld's option file, as for mode external"
-            )),
-            Err(error) => return Err(error),
-        };
         Ok(())
     }
 }

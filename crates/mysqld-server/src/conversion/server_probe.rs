@@ -334,7 +334,7 @@ pub(super) async fn acknowledging(connection: &mut Connection) -> Result<Vec<Str
     Ok(names.map(str::to_owned).collect())
 }
 
-async fn takes_tls(connection: &mut Connection) -> Result<bool, LinkError> {
+pub(crate) async fn takes_tls(connection: &mut Connection) -> Result<bool, LinkError> {
     let enabled = connection
         .query(
             "SELECT VALUE FROM performance_schema.tls_channel_status WHERE CHANNEL = 'mysql_main' AND PROPERTY = \

@@ -10,6 +10,7 @@ use thiserror::Error;
 use uuid::Uuid;
 
 use crate::closed_server::AdministratorsWrite;
+use crate::conversion::takes_tls;
 use crate::provision::other_engines::other_engines;
 use crate::provision::{At, ProvisionError};
 
@@ -83,15 +84,12 @@ pub async fn offer(
     let port = parsed(&mut connection, "SELECT @@GLOBAL.port", "the port").await?;
     let version = value(&mut connection, "SELECT VERSION()", "the version").await?;
     let bytes = tablespace_bytes(&mut connection).await?;
-    let tls = value(
-        &mut connection,
-        "SELECT IFNULL(MAX(value), 'No') FROM performance_schema.tls_channel_status \
-         WHERE channel = 'mysql_main' AND property = 'Enabled'",
-        "whether there is TLS",
-    )
-    .await?;
+    let tls = takes_tls(&mut connection).await;
     // With TLS available, the data are transferred only under TLS.
-    let require = if tls == "Yes" { "SSL" } else { "NONE" };
+    let require = match tls.at("whether there is TLS")? {
+        true => "SSL",
+        false => "NONE",
+    };
     let make = [
         format!(
             "CREATE USER '{account}'@'%' IDENTIFIED BY '{password}' REQUIRE {require} PASSWORD EXPIRE INTERVAL 7 DAY"
@@ -241,10 +239,8 @@ impl fmt::Display for CloneAccount {
 // Queries at both ends of a copy, and the plugin that both need.
 
 pub(super) async fn has_plugin(connection: &mut Connection) -> Result<bool, LinkError> {
-    let answer = connection
-        .query("SELECT COUNT(*) FROM information_schema.plugins WHERE plugin_name = 'clone' AND plugin_status = 'ACTIVE'")
-        .await?;
-    Ok(answer.value() == Some("1"))
+    let plugin = "SELECT COUNT(*) FROM information_schema.plugins WHERE plugin_name = 'clone' AND plugin_status = 'ACTIVE'";
+    asked(connection, plugin).await
 }
 
 /// Where it is missing.

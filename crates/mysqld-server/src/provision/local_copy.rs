@@ -132,9 +132,7 @@ pub async fn ready_for_copies(connect: &ConnectOptions) -> Result<(), ProvisionE
 
 /// A copy that is about to be made.
 #[derive(Debug)]
-pub struct LocalCopy {
-    connection: Connection,
-}
+pub struct LocalCopy(Connection);
 
 impl LocalCopy {
     /// Connects; nothing is copied yet.
@@ -142,15 +140,13 @@ impl LocalCopy {
     /// # Errors
     /// [`ProvisionError`].
     pub async fn open(connect: &ConnectOptions) -> Result<Self, ProvisionError> {
-        Ok(Self {
-            connection: reach(connect).await?,
-        })
+        Ok(Self(reach(connect).await?))
     }
 
     /// The connection id of the copying session, for [`end_copy`].
     #[must_use]
     pub fn id(&self) -> u32 {
-        self.connection.id()
+        self.0.id()
     }
 
     /// Copies the data into a directory, which mysqld creates; it must not exist. On return, the copy is complete and
@@ -161,9 +157,9 @@ impl LocalCopy {
     pub async fn copy(mut self, into: &Path) -> Result<(), ProvisionError> {
         let into = into.to_string_lossy();
         let statement = format!("CLONE LOCAL DATA DIRECTORY = {}", literal(&into));
-        let copied = self.connection.query_within(statement, LONGEST_COPY);
+        let copied = self.0.query_within(statement, LONGEST_COPY);
         copied.await.at("mysqld did not copy its data")?;
-        self.connection.close().await;
+        self.0.close().await;
         Ok(())
     }
 }

@@ -11,8 +11,7 @@ use std::time::Duration;
 use mysql_link::{ConnectOptions, Connection};
 use tokio::time::Instant;
 
-use crate::read_only;
-use crate::read_only::ReadOnlyError;
+use crate::read_only::{self, ReadOnlyError};
 use crate::sessions::{BlockingSession, holding, seen};
 
 /// A statement that has run for less is left to end by itself: mysqld counts whole seconds.

@@ -9,9 +9,7 @@ mod waiting_commits;
 
 use mysql_link::{ConnectOptions, Connection, LinkError, Row, server_code};
 
-pub use crate::sessions::statement_logging::{
-    OldSession, StatementLoggingError, end_statement_logging,
-};
+pub use crate::sessions::statement_logging::{StatementLoggingError, end_statement_logging};
 pub(crate) use crate::sessions::waiting_commits::let_commits_through;
 
 /// Ids of members' own sessions.

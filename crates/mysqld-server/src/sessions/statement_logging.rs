@@ -38,12 +38,8 @@ pub enum StatementLoggingError {
     NotEnded(Vec<OldSession>),
 }
 
-/// A session that logs statements.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OldSession {
-    id: String,
-    user: String,
-}
+/// The number of a session that logs statements, and its user.
+type OldSession = (String, String);
 
 /// Ends the sessions that log statements, of any account. Once the server's own value is ROW no new ones begin, except for
 /// accounts that may set it for themselves.
@@ -71,8 +67,8 @@ pub async fn end_statement_logging(
         }
         // Only once: a killed session rolls back, which may take time.
         if ended == 0 {
-            for session in &old {
-                kill(connection, &session.id).await?;
+            for (id, _) in &old {
+                kill(connection, id).await?;
             }
             ended = old.len();
         }
@@ -87,18 +83,14 @@ async fn look(connection: &mut Connection) -> Result<Vec<OldSession>, LinkError>
         return Ok(Vec::new());
     };
     let session = |row: &mysql_link::Row| {
-        Some(OldSession {
-            id: row.text("id")?.to_owned(),
-            user: row.text("user").unwrap_or_default().to_owned(),
-        })
+        let user = row.text("user").unwrap_or_default();
+        Some((row.text("id")?.to_owned(), user.to_owned()))
     };
     Ok(sessions.rows.iter().filter_map(session).collect())
 }
 
 fn named(old: &[OldSession]) -> String {
     let names = old.iter().take(5);
-    let names: Vec<_> = names
-        .map(|session| format!("{} of {}", session.id, session.user))
-        .collect();
-    names.join(", ")
+    let names = names.map(|(id, user)| format!("{id} of {user}"));
+    names.collect::<Vec<_>>().join(", ")
 }

@@ -5,7 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use mysql_link::{ConnectOptions, Connection, LinkError, server_code};
+use mysql_link::server_code::{HOST_NOT_PRIVILEGED, TOO_MANY_USER_CONNECTIONS, USER_LIMIT_REACHED};
+use mysql_link::{ConnectOptions, Connection, LinkError};
 
 use crate::STATEMENT_LIMIT;
 use crate::settings::grants::{Grants, NATIVE_RIGHTS, Privilege, native_grants, rows_grants};
@@ -61,16 +62,12 @@ pub async fn log_in(connect: &ConnectOptions) -> Result<Login, LinkError> {
         Ok(connection) => connection,
         Err(LinkError::AccessDenied { error, .. }) => return Ok(Login::Refused(error.to_string())),
         Err(LinkError::Refused { error, .. })
-            if [server_code::HOST_NOT_PRIVILEGED, ACCOUNT_LOCKED].contains(&error.code) =>
+            if [HOST_NOT_PRIVILEGED, ACCOUNT_LOCKED].contains(&error.code) =>
         {
             return Ok(Login::Refused(error.to_string()));
         }
         Err(LinkError::Refused { error, .. })
-            if [
-                server_code::TOO_MANY_USER_CONNECTIONS,
-                server_code::USER_LIMIT_REACHED,
-            ]
-            .contains(&error.code) =>
+            if [TOO_MANY_USER_CONNECTIONS, USER_LIMIT_REACHED].contains(&error.code) =>
         {
             return Ok(Login::Full(error.to_string()));
         }

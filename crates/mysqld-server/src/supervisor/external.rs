@@ -10,8 +10,7 @@ use mysql_link::{ConnectOptions, Connection, LinkError};
 
 use crate::supervisor::decision::{Found, ProcessId};
 use crate::supervisor::launch::{SupervisorError, output_of};
-use crate::supervisor::process;
-use crate::supervisor::process::{Identity, Mark};
+use crate::supervisor::process::{self, Identity, Mark};
 
 /// The owner of the server: it starts and stops it, and identifies its process.
 pub trait ExternalServer: Send + Sync + fmt::Debug {

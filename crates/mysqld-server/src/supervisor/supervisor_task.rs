@@ -11,8 +11,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
-use crate::read_only;
-use crate::read_only::ReadOnlyError;
+use crate::read_only::{self, ReadOnlyError};
 use crate::sessions::{end_clients, is_a_dump};
 use crate::settings::{Depth, observe};
 use crate::supervisor::decision::{

@@ -1,8 +1,7 @@
 //! Reads a server's last binlog file, front to back, one event at a time.
 
 use std::fs::File;
-use std::io;
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use binlog_format::checksum::ChecksumAlgorithm;

@@ -238,7 +238,8 @@ pub fn record_after_rotation(
     if is_ours(StartRecord::load(member_dir)?.as_ref(), place, &files)? {
         return Ok(None);
     }
-    Ok((files.pop()).map(|last| StartRecord::of(place, Some(last))))
+    let last = files.pop();
+    Ok(last.map(|last| StartRecord::of(place, Some(last))))
 }
 
 // Starts of mysqld recorded by this member. Only in a file written after such a start,
