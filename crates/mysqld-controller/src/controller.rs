@@ -13,7 +13,7 @@ use mysqld_server::supervisor::{SupervisorHandle, SupervisorState};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::warn;
 
 use crate::apply::{Apply, ApplyOrder, FollowOptions};
 use crate::ingest::{IngestFigures, IngestStatus};
@@ -24,7 +24,7 @@ use crate::plan::same_uuid::{OtherMysqlds, Own, Verdict, judge, uuid_of};
 use crate::plan::write_fence::{CloseReason, WriteAction, is_attached_and_looked_at};
 use crate::plan::{Plan, decide};
 use crate::read_fence::ReadFence;
-use crate::ring::{CommittedLog, Ring, RingChanges, RingMemory, Woken, changed, due};
+use crate::ring::{CommittedLog, Ring, RingChanges, RingMemory, changed, due};
 use crate::status::{
     Hold, ReadFenceStatus, Readiness, RoleStatus, WriteFenceState, WriteFenceStatus,
 };
@@ -183,14 +183,10 @@ impl<R: Ring + CommittedLog> Controller<R> {
     /// access stays unchanged.
     pub async fn run(mut self, stop: CancellationToken) {
         let guard = self.guard.take();
-        let mut woken = Woken::Told;
         loop {
             let now = Instant::now();
             let facts = self.facts(now);
             let plan = decide(&facts, &mut self.memory, now);
-            if woken == Woken::Unasked && !plan.is_idle() {
-                debug!(?plan, "nothing told the controller to do this");
-            }
             let guards = self.memory.guards() && facts.others;
             let to_guard = guard.as_ref().filter(|_| facts.server.is_some());
             if let Some(tell) = to_guard {
@@ -200,14 +196,11 @@ impl<R: Ring + CommittedLog> Controller<R> {
             if self.has_stopped() {
                 break;
             }
-            woken = tokio::select! {
-                () = stop.cancelled(), if !self.stopping => {
-                    self.stopping = true;
-                    Woken::Told
-                }
-                woken = self.something_changes(plan.next) => woken,
+            tokio::select! {
+                () = stop.cancelled(), if !self.stopping => self.stopping = true,
+                () = self.something_changes(plan.next) => {}
                 never = heartbeats(to_guard, guards) => match never {},
-            };
+            }
         }
         let report = self.inputs.reports.borrow().clone();
         if !self.hands_off
@@ -229,7 +222,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
         self.stopping && !applies && self.write.idle().is_some() && self.read.idle().is_some()
     }
 
-    async fn something_changes(&mut self, next: Option<Instant>) -> Woken {
+    async fn something_changes(&mut self, next: Option<Instant>) {
         let applying = async {
             match &mut self.apply {
                 Some(Executor::Idle(apply)) => apply.changes().await,
@@ -250,9 +243,8 @@ impl<R: Ring + CommittedLog> Controller<R> {
             () = changed(&mut self.inputs.hold) => {}
             () = changed(&mut self.inputs.others) => {}
             () = changed(&mut self.inputs.transferring) => {}
-            woken = due(next) => return woken,
+            () = due(next) => {}
         }
-        Woken::Told
     }
 
     /// Compares its UUID with those of the other members' servers. A copy in progress comes first, since it waits for its own hold, and its

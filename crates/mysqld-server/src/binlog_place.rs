@@ -23,10 +23,8 @@ pub(crate) fn named<'a>(
             None => (option, None),
         };
         let name = name.replace('_', "-");
-        Some((
-            name.strip_prefix("loose-").unwrap_or(&name).to_owned(),
-            value,
-        ))
+        let name = name.strip_prefix("loose-").unwrap_or(&name);
+        Some((name.to_owned(), value))
     })
 }
 

@@ -24,7 +24,7 @@ use crate::apply::arrivals::Arrivals;
 use crate::apply::catching_up::{Fitness, compare, lacks_of};
 use crate::apply::errant::Errant;
 use crate::apply::error::RoleError;
-use crate::apply::follower::{FollowOptions, Follower, Started, Step};
+use crate::apply::follower::{FollowOptions, Follower, Started};
 
 use crate::plan::facts::{Applier, ApplyAction, Incarnation};
 use crate::plan::role_words::log_change;
@@ -383,9 +383,9 @@ impl<R: Ring + CommittedLog> Apply<R> {
         let Some(follower) = &mut self.follower else {
             return false;
         };
-        let mut step = follower.step.clone();
+        let mut applies = follower.applies.clone();
         let failure = tokio::select! {
-            Ok(_) = step.wait_for(|step| *step == Step::Applying) => return true,
+            Ok(_) = applies.wait_for(|applies| *applies) => return true,
             failure = follower.ended() => failure,
         };
         self.applier_failed(failure);
@@ -409,17 +409,17 @@ impl<R: Ring + CommittedLog> Apply<R> {
 
     async fn end_applier(&mut self) {
         if let Some(follower) = self.follower.take() {
-            let step = follower.step.clone();
+            let applies = follower.applies.clone();
             self.applied_before += applied(&follower);
             follower.end().await;
-            self.has_followed(&step);
+            self.has_followed(&applies);
             self.set(Readiness::Lacks, None);
         }
     }
 
     /// Records what the server was before the applier ended. The disk record was written before.
-    fn has_followed(&mut self, step: &watch::Receiver<Step>) {
-        if *step.borrow() == Step::Applying {
+    fn has_followed(&mut self, applies: &watch::Receiver<bool>) {
+        if *applies.borrow() {
             self.followed = true;
             self.standing = Some(Standing::Following);
         }
@@ -429,7 +429,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
     fn forget_follower(&mut self) -> Option<Follower> {
         let follower = self.follower.take()?;
         self.applied_before += applied(&follower);
-        self.has_followed(&follower.step);
+        self.has_followed(&follower.applies);
         Some(follower)
     }
 

@@ -84,13 +84,6 @@ impl FollowOptions {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Step {
-    /// It waits for the ring to report the committed transactions.
-    Asking,
-    Applying,
-}
-
 /// Why an applier was started.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Started {
@@ -107,7 +100,8 @@ pub(super) struct Follower {
     started: Started,
     cancel: CancellationToken,
     task: JoinHandle<Result<(), RoleError>>,
-    pub(super) step: watch::Receiver<Step>,
+    /// False while it waits for the ring to report the committed transactions.
+    pub(super) applies: watch::Receiver<bool>,
     pub(super) progress: Arc<Progress>,
     pub(super) lag: Lag,
     /// True if the server is to be the primary once everything is applied: clients wait for that, and no session may block it
@@ -130,7 +124,7 @@ impl Follower {
     ) -> Self {
         let cancel = CancellationToken::new();
         let progress = Arc::new(Progress::with_remarks(Arc::clone(remarks)));
-        let (steps, step) = watch::channel(Step::Asking);
+        let (begins, applies) = watch::channel(false);
         let (stop, shown) = (cancel.clone(), Arc::clone(&progress));
         let (threads, native) = watch::channel(None);
         let (promoting, promoted) = watch::channel(false);
@@ -154,9 +148,9 @@ impl Follower {
                 if by_threads {
                     let arrivals = &known_lag.arrivals;
                     let seen = (reports, started.on);
-                    follow_natively(&*ring, &options, stop, arrivals, &threads, steps, seen).await
+                    follow_natively(&*ring, &options, stop, arrivals, &threads, begins, seen).await
                 } else {
-                    follow(&*ring, &options, stop, shown, steps).await
+                    follow(&*ring, &options, stop, shown, begins).await
                 }
             };
             // Before the start, the lag is unknown, and the applier's row may be locked already.
@@ -178,7 +172,7 @@ impl Follower {
             started,
             cancel,
             task,
-            step,
+            applies,
             progress,
             lag,
             promoting,
@@ -188,9 +182,9 @@ impl Follower {
 
     pub(super) fn applier(&mut self) -> Applier {
         let Started { on, for_term, .. } = self.started;
-        match *self.step.borrow_and_update() {
-            Step::Asking => Applier::Asking { on, for_term },
-            Step::Applying => Applier::Applying(on),
+        match *self.applies.borrow_and_update() {
+            false => Applier::Asking { on, for_term },
+            true => Applier::Applying(on),
         }
     }
 
@@ -205,10 +199,10 @@ impl Follower {
 
     /// Waits until it differs from the last [`Follower::applier`], or ends by itself; returns why it ended. Cancel safe.
     pub(super) async fn changes(&mut self) -> Option<RoleError> {
-        let mut step = self.step.clone();
+        let mut applies = self.applies.clone();
         tokio::select! {
             failure = self.ended() => Some(failure),
-            Ok(()) = step.changed() => None,
+            Ok(()) = applies.changed() => None,
         }
     }
 
@@ -254,13 +248,13 @@ async fn follow<R: Ring + CommittedLog>(
     options: &FollowOptions,
     cancel: CancellationToken,
     progress: Arc<Progress>,
-    steps: watch::Sender<Step>,
+    begins: watch::Sender<bool>,
 ) -> Result<(), RoleError> {
     let begun = async {
         let (executed, committed) = nothing_errant(ring, options).await?;
         // From here on, the server's settings are no longer a primary's.
         options.standing.store(Standing::Following).await?;
-        steps.send_replace(Step::Applying);
+        begins.send_replace(true);
         open_to_the_applier(&options.connect).await?;
         let connect = ConnectOptions {
             program_name: "witness-applier".to_owned(),
@@ -305,7 +299,7 @@ async fn follow_natively<R: Ring>(
     cancel: CancellationToken,
     arrivals: &Arrivals,
     progress: &watch::Sender<Option<u64>>,
-    steps: watch::Sender<Step>,
+    begins: watch::Sender<bool>,
     (reports, on): (watch::Receiver<WatchReport>, Incarnation),
 ) -> Result<(), RoleError> {
     let Some(source) = &options.native else {
@@ -319,7 +313,7 @@ async fn follow_natively<R: Ring>(
     options.standing.store(Standing::Following).await?;
     // The threads rely on `gtid_executed`, and an applier may have run here before.
     complete_gtid_executed(&options.connect, Some(&committed)).await?;
-    steps.send_replace(Step::Applying);
+    begins.send_replace(true);
     let replicating = replicate(&options.connect, source, &cancel, arrivals, progress);
     tokio::pin!(replicating);
     let errant = tokio::select! {

@@ -85,7 +85,7 @@ pub struct NotCommitted(
 /// Entries in stream order.
 #[derive(Debug)]
 pub struct AckLedger<T> {
-    entries: VecDeque<LedgerEntry<T>>,
+    pub(super) entries: VecDeque<LedgerEntry<T>>,
 }
 
 impl<T> Default for AckLedger<T> {
@@ -124,11 +124,6 @@ impl<T: Ticket> AckLedger<T> {
             }
         }
         Ok(release)
-    }
-
-    /// What the front waits for.
-    pub fn front_wait(&mut self) -> Option<&mut Wait<T>> {
-        self.entries.front_mut().map(|entry| &mut entry.wait)
     }
 
     /// Since when the front has waited.

@@ -91,7 +91,7 @@ async fn front_is_due<T: Ticket>(
     ledger: &mut AckLedger<T>,
     committed: &mut watch::Receiver<Option<OpId>>,
 ) {
-    match ledger.front_wait() {
+    match ledger.entries.front_mut().map(|front| &mut front.wait) {
         None => std::future::pending().await,
         Some(Wait::Nothing) => {}
         Some(Wait::Proposed(ticket)) => {

@@ -400,10 +400,9 @@ pub(super) async fn raise_acks(connect: &ConnectOptions) {
         connection.close().await;
         Ok::<(), LinkError>(())
     };
-    match tokio::time::timeout(RAISE_LIMIT, raise).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => debug!("commits wait for {MEMBER_ACKS} ACKs: {error}"),
-        Err(_) => debug!("commits wait for {MEMBER_ACKS} ACKs: the primary did not answer"),
+    let raised = tokio::time::timeout(RAISE_LIMIT, raise).await;
+    if !matches!(raised, Ok(Ok(()))) {
+        debug!(?raised, "commits wait for {MEMBER_ACKS} ACKs");
     }
 }
 

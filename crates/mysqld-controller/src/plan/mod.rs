@@ -129,16 +129,6 @@ fn next_look(facts: &Facts, memory: &ReadFenceMemory, now: Instant) -> Option<In
     times.into_iter().flatten().filter(|at| *at > now).min()
 }
 
-impl Plan {
-    /// True if no action is due.
-    pub(crate) fn is_idle(&self) -> bool {
-        matches!(self.write, WriteAction::Stay(_) | WriteAction::Wait)
-            && self.read == ReadFenceAction::Stay
-            && self.apply == ApplyAction::Stay
-            && self.kill.is_none()
-    }
-}
-
 #[cfg(test)]
 #[path = "tests/model.rs"]
 mod model;
@@ -157,6 +147,16 @@ mod tests {
 
     const TERM: Term = Term(3);
     const FENCE_AFTER: Duration = Duration::from_secs(10);
+
+    impl Plan {
+        /// True if no action is due.
+        fn is_idle(&self) -> bool {
+            matches!(self.write, WriteAction::Stay(_) | WriteAction::Wait)
+                && self.read == ReadFenceAction::Stay
+                && self.apply == ApplyAction::Stay
+                && self.kill.is_none()
+        }
+    }
     const OTHER: MemberId = MemberId(4);
 
     /// The table at the head of this module, row by row, after the state has lasted longer than `mysql.fence_after`.

@@ -175,7 +175,7 @@ const LONGEST: usize = 32;
 
 /// The name of such an account.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[serde(try_from = "String")]
 pub struct CloneAccount(String);
 
 impl CloneAccount {
@@ -221,12 +221,6 @@ impl TryFrom<String> for CloneAccount {
         } else {
             Err(NoCloneAccount(name))
         }
-    }
-}
-
-impl From<CloneAccount> for String {
-    fn from(account: CloneAccount) -> Self {
-        account.0
     }
 }
 

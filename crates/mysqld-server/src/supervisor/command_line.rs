@@ -57,17 +57,6 @@ impl ServerCommand {
         }
     }
 
-    /// Program and arguments that print the options of its option files; `None` where it reads none.
-    pub(crate) fn print_options_words(&self) -> Option<Vec<String>> {
-        if self.first_args().all(|arg| arg == "--no-defaults") {
-            return None;
-        }
-        let mut words = self.command.clone();
-        words.extend(self.first_args().cloned());
-        words.push("--print-defaults".to_owned());
-        Some(words)
-    }
-
     /// Program and arguments that initialise the data directory; `init_file` holds statements to run in it.
     pub(crate) fn initialise_words(&self, init_file: Option<&str>) -> Vec<String> {
         let mut words = self.beginning();
@@ -100,7 +89,7 @@ impl ServerCommand {
         words
     }
 
-    fn first_args(&self) -> impl Iterator<Item = &String> {
+    pub(super) fn first_args(&self) -> impl Iterator<Item = &String> {
         self.extra_args.iter().filter(|arg| is_first(arg))
     }
 
