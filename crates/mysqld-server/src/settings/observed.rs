@@ -48,7 +48,7 @@ pub(crate) const DDL_SETTINGS: [&str; 10] = [
 ];
 
 /// Settings and state of a mysqld, from one observation.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Observed {
     /// The version that the server announced.
     pub version: ServerVersion,

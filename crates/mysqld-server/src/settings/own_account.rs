@@ -201,21 +201,17 @@ impl OwnAccount {
             self.name = Some(quoted_account(account.loaded.account()));
         }
         let name = &self.name.clone()?;
-        let lost = match &login {
+        let (lost, few) = match login {
             Login::Refused(words) => {
                 let fault = format!("is no longer let in: {words}");
-                Some((fault, self.made_again(name)))
+                (Some((fault, self.made_again(name))), None)
             }
-            Login::Full(_) => None,
-            Login::In(account) => self.lost(account, name),
-        };
-        let few = match login {
-            Login::Full(words) => Some(format!("gets no more sessions ({words})")),
+            Login::Full(words) => (None, Some(format!("gets no more sessions ({words})"))),
             Login::In(account) => {
                 let few = account.sessions.filter(|most| *most < self.sessions);
-                few.map(|most| format!("may have {most} sessions at one time"))
+                let few = few.map(|most| format!("may have {most} sessions at one time"));
+                (self.lost(&account, name), few)
             }
-            Login::Refused(_) => None,
         };
         let (fault, cause, statements) = match (lost, few) {
             (Some((fault, statements)), _) => (fault, BY_A_DUMP, statements),

@@ -157,13 +157,7 @@ async fn look(
         version: connection.version(),
         variables,
         status,
-        semi_sync_replicas: None,
-        grants: None,
-        may_shut_down: None,
-        binlog_filters: None,
-        account_expires: None,
-        binlog_elsewhere: None,
-        persisted: None,
+        ..Observed::default()
     };
     let clients = observed
         .semi_sync()
@@ -242,11 +236,8 @@ async fn may_shut_down(connection: &mut Connection, own: &str) -> Result<Vec<Str
              AND grantee NOT LIKE '''mysql.%' ORDER BY grantee",
         )
         .await?;
-    let names = grantees.values();
-    Ok(names
-        .filter(|name| *name != own)
-        .map(str::to_owned)
-        .collect())
+    let others = grantees.values().filter(|name| *name != own);
+    Ok(others.map(str::to_owned).collect())
 }
 
 /// `binlog-do-db` and `binlog-ignore-db` of the server; `None` where the account lacks the privilege. Takes
@@ -385,9 +376,7 @@ pub async fn commits(
         refused: None,
     };
     if no_room && let Some(refused) = unless_refused(connection.query(REFUSED).await)? {
-        let count = refused
-            .first()
-            .and_then(|row| row.text("refused")?.parse().ok());
+        let count = refused.value().and_then(|count| count.parse().ok());
         look.refused = Some(count.unwrap_or(0));
     }
     if look.committing.is_empty() && look.refused.is_none() {

@@ -46,10 +46,7 @@ impl Supervisor {
                 self.guarded = Some(self.identity(server.id));
                 self.look_how_it_booted();
                 self.check_start();
-                self.go(SupervisorState::Running {
-                    pid: server.id,
-                    adopted: false,
-                });
+                self.runs(server.id, false);
                 self.server = Some(server);
             }
             Err(cause) => self.fail(format!("mysqld cannot be started: {cause}")),
@@ -102,17 +99,13 @@ impl Supervisor {
     /// Values persisted while the member was away override every command line: with them, mysqld would boot open for writes, or
     /// commit without the ring.
     async fn without_contradictions(&self) -> Result<(), SupervisorError> {
-        let (data_dir, may) = (
-            self.options.server.data_dir.clone(),
-            self.options.may_take_out_persisted,
-        );
+        let data_dir = self.options.server.data_dir.clone();
+        let may = self.options.may_take_out_persisted;
         let look = long_work::on_disk(move || contradicting(&data_dir, may));
         let found = look.await.map_err(SupervisorError::PersistedFile)?;
-        let words: Vec<_> = found
-            .iter()
-            .map(|(name, value)| format!("{name} = {value}"))
-            .collect();
-        let words = words.join(", ");
+        let words = found.iter();
+        let words = words.map(|(name, value)| format!("{name} = {value}"));
+        let words = words.collect::<Vec<_>>().join(", ");
         match may {
             _ if found.is_empty() => {}
             true => warn!("{words}: taken out of mysqld-auto.cnf, where it was persisted; {WHY}"),

@@ -278,10 +278,7 @@ impl Supervisor {
             info!(pid = inner.0, "mysqld runs in a wrapper");
             server.id = inner;
             self.guarded = Some(Identity::of(inner));
-            self.go(SupervisorState::Running {
-                pid: inner,
-                adopted: false,
-            });
+            self.runs(inner, false);
         }
     }
 
@@ -342,10 +339,7 @@ impl Supervisor {
         self.check_start();
         info!(pid = id.0, "mysqld runs already, and is taken over");
         self.server = Some(Server::new(id, None));
-        self.go(SupervisorState::Running {
-            pid: id,
-            adopted: true,
-        });
+        self.runs(id, true);
     }
 
     async fn set_data_aside(&mut self) {
@@ -390,17 +384,13 @@ impl Supervisor {
         let statements = self.options.server.pid_file.with_extension("init.sql");
         let has_account =
             command_line::write_account(&statements, &self.options.account, self.options.rights)?;
-        let words = self
-            .options
-            .server
-            .initialise_words(has_account.then(|| statements.to_string_lossy()).as_deref());
+        let init_file = has_account.then(|| statements.to_string_lossy());
         let unwanted = self.unwanted();
-        self.log_before = self.options.server.error_log_len();
-        let ended = self
-            .options
-            .server
-            .run_bounded(&words, INITIALISE_LIMIT, unwanted)
-            .await;
+        let server = &self.options.server;
+        let words = server.initialise_words(init_file.as_deref());
+        self.log_before = server.error_log_len();
+        let ended = server.run_bounded(&words, INITIALISE_LIMIT, unwanted);
+        let ended = ended.await;
         // It holds a password.
         if has_account {
             fs::remove_file(&statements)?;
@@ -423,10 +413,8 @@ impl Supervisor {
             ends_unasked: None,
             asked: None,
         });
-        let left = self
-            .options
-            .drain_limit
-            .saturating_sub(stopping.since.elapsed());
+        let limit = self.options.drain_limit;
+        let left = limit.saturating_sub(stopping.since.elapsed());
         let drained = tokio::time::timeout(left, drain(&self.options.account)).await;
         let cause = match drained {
             Ok(Ok(None)) => {
@@ -508,6 +496,10 @@ impl Supervisor {
         error!(retry_in = ?wait, "{cause}");
         self.not_before = Some(Instant::now() + wait);
         self.go(SupervisorState::Failed { cause });
+    }
+
+    pub(super) fn runs(&self, pid: ProcessId, adopted: bool) {
+        self.go(SupervisorState::Running { pid, adopted });
     }
 
     /// True if the state has changed.

@@ -152,7 +152,7 @@ impl<R: Read + Seek> LastFile<R> {
             previous: previous.gtids,
             version: String::from_utf8_lossy(&description.server_version)
                 .parse()
-                .unwrap_or(ServerVersion::new(0, 0, 0)),
+                .unwrap_or_default(),
             checksum,
             end: self.at,
         }))
