@@ -186,13 +186,9 @@ pub async fn copy_under_way(
         return Ok(None);
     }
     // The table keeps its entry from before a restart: only the session counts.
-    let answer = connection
-        .query(
-            "SELECT s.pid, s.destination FROM performance_schema.clone_status s WHERE s.state = 'In Progress' \
-             AND EXISTS (SELECT 1 FROM performance_schema.threads t WHERE t.processlist_id = s.pid)",
-        )
-        .await
-        .at(what)?;
+    let copies = "SELECT s.pid, s.destination FROM performance_schema.clone_status s WHERE s.state = 'In Progress' \
+         AND EXISTS (SELECT 1 FROM performance_schema.threads t WHERE t.processlist_id = s.pid)";
+    let answer = connection.query(copies).await.at(what)?;
     let Some(row) = answer.first() else {
         return Ok(None);
     };

@@ -27,15 +27,11 @@ const LONGEST_COPY: Duration = Duration::from_secs(7 * 24 * 3600);
 pub async fn schema_sizes(connect: &ConnectOptions) -> Result<Vec<(String, u64)>, ProvisionError> {
     let mut connection = reach(connect).await?;
     let what = "the sizes of the schemas";
-    let answer = connection
-        .query(
-            "SELECT s.schema_name, CAST(IFNULL(SUM(t.data_length + t.index_length), 0) AS UNSIGNED) \
-             FROM information_schema.schemata s LEFT JOIN information_schema.tables t ON t.table_schema = s.schema_name \
-             WHERE s.schema_name NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema') \
-             GROUP BY s.schema_name ORDER BY s.schema_name",
-        )
-        .await
-        .at(what)?;
+    let sizes = "SELECT s.schema_name, CAST(IFNULL(SUM(t.data_length + t.index_length), 0) AS UNSIGNED) \
+         FROM information_schema.schemata s LEFT JOIN information_schema.tables t ON t.table_schema = s.schema_name \
+         WHERE s.schema_name NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema') \
+         GROUP BY s.schema_name ORDER BY s.schema_name";
+    let answer = connection.query(sizes).await.at(what)?;
     connection.close().await;
     let schemas = answer.rows.iter().map(|row| {
         let bytes = row.text_at(1).and_then(|bytes| bytes.parse().ok());
@@ -210,18 +206,12 @@ async fn state(
     if !has_plugin(connection).await? {
         return Ok(CopyState::Not { begun, error });
     }
-    let status = connection
-        .query(
-            "SELECT s.state, s.error_no, s.error_message, \
-             EXISTS (SELECT 1 FROM performance_schema.threads t WHERE t.processlist_id = s.pid), s.pid \
-             FROM performance_schema.clone_status s",
-        )
-        .await?;
-    let stages = connection
-        .query(
-            "SELECT stage, state, IFNULL(estimate, 0), IFNULL(data, 0) FROM performance_schema.clone_progress ORDER BY id",
-        )
-        .await?;
+    let status = "SELECT s.state, s.error_no, s.error_message, \
+         EXISTS (SELECT 1 FROM performance_schema.threads t WHERE t.processlist_id = s.pid), s.pid \
+         FROM performance_schema.clone_status s";
+    let status = connection.query(status).await?;
+    let stages = "SELECT stage, state, IFNULL(estimate, 0), IFNULL(data, 0) FROM performance_schema.clone_progress ORDER BY id";
+    let stages = connection.query(stages).await?;
     let stage = |row: &Row| {
         let text = |place| row.text_at(place).unwrap_or_default();
         Stage {

@@ -230,12 +230,9 @@ async fn account_expires(connection: &mut Connection) -> Result<Option<u64>, Lin
 
 /// Accounts and roles with the privilege SHUTDOWN, except our own and mysqld's, which allow no login.
 async fn may_shut_down(connection: &mut Connection, own: &str) -> Result<Vec<String>, LinkError> {
-    let grantees = connection
-        .query(
-            "SELECT grantee FROM information_schema.user_privileges WHERE privilege_type = 'SHUTDOWN' \
-             AND grantee NOT LIKE '''mysql.%' ORDER BY grantee",
-        )
-        .await?;
+    let grantees = "SELECT grantee FROM information_schema.user_privileges WHERE privilege_type = 'SHUTDOWN' \
+         AND grantee NOT LIKE '''mysql.%' ORDER BY grantee";
+    let grantees = connection.query(grantees).await?;
     let others = grantees.values().filter(|name| *name != own);
     Ok(others.map(str::to_owned).collect())
 }

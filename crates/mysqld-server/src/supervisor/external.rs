@@ -134,12 +134,9 @@ async fn look(account: &ConnectOptions) -> Result<Option<BootedOpen>, LinkError>
 /// # Errors
 /// The server does not answer.
 pub async fn started_open(connection: &mut Connection) -> Result<Option<BootedOpen>, LinkError> {
-    let answer = connection
-        .query(
-            "SELECT @@GLOBAL.super_read_only, variable_source \
-             FROM performance_schema.variables_info WHERE variable_name = 'super_read_only'",
-        )
-        .await?;
+    let source = "SELECT @@GLOBAL.super_read_only, variable_source \
+         FROM performance_schema.variables_info WHERE variable_name = 'super_read_only'";
+    let answer = connection.query(source).await?;
     let row = answer.first();
     Ok(
         match row.and_then(|row| row.text_at(0).zip(row.text_at(1))) {
