@@ -217,20 +217,17 @@ impl Look {
 
     /// A fault of the server, whatever its role.
     fn broken(&self) -> Option<PrimaryHealth> {
-        match &self.supervisor {
-            Some(SupervisorState::Failed { cause }) => {
-                return Some(PrimaryHealth::Down(cause.clone()));
-            }
-            Some(SupervisorState::Held { cause }) => {
-                return Some(PrimaryHealth::Unable(cause.clone()));
-            }
+        let process = match &self.supervisor {
+            Some(SupervisorState::Failed { cause }) => Some(PrimaryHealth::Down(cause.clone())),
+            Some(SupervisorState::Held { cause }) => Some(PrimaryHealth::Unable(cause.clone())),
             // A mysqld run by another program shows only its sessions and its port.
-            None if self.report.ending.is_some() => {
-                return Some(PrimaryHealth::Down(
-                    "mysqld has closed its sessions and refuses connections".to_owned(),
-                ));
-            }
-            _ => {}
+            None if self.report.ending.is_some() => Some(PrimaryHealth::Down(
+                "mysqld has closed its sessions and refuses connections".to_owned(),
+            )),
+            _ => None,
+        };
+        if process.is_some() {
+            return process;
         }
         if let Some(standing) = &self.report.commits {
             return Some(PrimaryHealth::Stalled(standing.why.clone()));

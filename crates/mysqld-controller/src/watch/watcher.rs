@@ -88,25 +88,17 @@ struct Failed {
 
 impl From<LinkError> for Failed {
     fn from(error: LinkError) -> Self {
-        let silent = match &error {
-            LinkError::Timeout { .. } => true,
-            // mysqld no longer accepts connections, and its socket's queue is full.
-            LinkError::Unreachable { source, .. } => source.kind() == io::ErrorKind::WouldBlock,
-            _ => false,
-        };
-        let step = |error: &LinkError| match error {
-            LinkError::Timeout { step, .. } => Some(*step),
-            _ => None,
-        };
-        let locked_out = step(&error) == Some(Step::Authentication);
-        let gone = match &error {
-            LinkError::Closed { .. } => true,
-            LinkError::Server(error) => error.code == server_code::SERVER_SHUTDOWN,
-            LinkError::Unreachable { source, .. } => matches!(
-                source.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
-            ),
-            _ => false,
+        use io::ErrorKind::{ConnectionRefused, NotFound, WouldBlock};
+        let (silent, locked_out, gone) = match &error {
+            LinkError::Timeout { step, .. } => (true, *step == Step::Authentication, false),
+            LinkError::Unreachable { source, .. } => match source.kind() {
+                // mysqld no longer accepts connections, and its socket's queue is full.
+                WouldBlock => (true, false, false),
+                kind => (false, false, matches!(kind, NotFound | ConnectionRefused)),
+            },
+            LinkError::Closed { .. } => (false, false, true),
+            LinkError::Server(error) => (false, false, error.code == server_code::SERVER_SHUTDOWN),
+            _ => (false, false, false),
         };
         Self {
             cause: error.to_string(),
