@@ -255,14 +255,13 @@ impl WriteFence {
             }
             Err(error) => {
                 let now = Instant::now();
+                let behind_commits = before.filter(|_| error.is_behind_commits());
                 self.moved = before.map(|(read_only, _)| (now, read_only));
                 self.memory.not_before = Some(now + self.options.retry);
                 let is_news = self.go(WriteFenceState::NotClosed {
                     why: reason.to_string(),
                     cause: error.to_string(),
-                    stuck_in: before
-                        .filter(|_| error.is_behind_commits())
-                        .map(|(_, incarnation)| incarnation),
+                    stuck_in: behind_commits.map(|(_, incarnation)| incarnation),
                 });
                 if is_news {
                     warn!(%reason, "the primary could not be closed for writes: {error}");

@@ -162,17 +162,13 @@ impl EventScheduler {
         let on = if self.wanted().await { "ON" } else { "OFF" };
         let mut connection = Connection::open_with_own_settings(connect).await?;
         let persisted = self.memory().found.is_some_and(|found| found.persisted);
-        match persisted {
-            true => {
-                let persist = format!("SET PERSIST_ONLY event_scheduler = {on}");
-                connection.execute(&persist).await?;
-            }
-            false if self.0.command.is_none() => {
-                connection
-                    .execute("RESET PERSIST IF EXISTS event_scheduler")
-                    .await?;
-            }
-            false => {}
+        let persist = match (persisted, &self.0.command) {
+            (true, _) => Some(format!("SET PERSIST_ONLY event_scheduler = {on}")),
+            (false, None) => Some("RESET PERSIST IF EXISTS event_scheduler".to_owned()),
+            (false, Some(_)) => None,
+        };
+        if let Some(persist) = persist {
+            connection.execute(persist).await?;
         }
         switch(&mut connection, on).await?;
         connection.close().await;

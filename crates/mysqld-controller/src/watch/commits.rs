@@ -89,17 +89,15 @@ impl CommitWatch {
         let look = match sight {
             CommitSight::Nothing => return None,
             CommitSight::Silent(cause) => {
-                let is_new = before.is_none();
-                let begun = before.unwrap_or(Begun {
+                let since = before.as_ref().map(|begun| begun.since);
+                self.0 = before.or(Some(Begun {
                     since: now,
                     ring,
                     look: None,
                     sessions: BTreeSet::new(),
-                });
-                let since = begun.since;
-                self.0 = Some(begun);
+                }));
                 let why = format!("mysqld does not answer: {cause}");
-                return (!is_new).then_some(Standing { since, why });
+                return since.map(|since| Standing { since, why });
             }
             CommitSight::Answered(look) => look,
         };

@@ -371,10 +371,8 @@ fn name_of(row: &Row) -> Option<String> {
     let number = |place| row.text_at(place)?.parse::<usize>().ok();
     let (format, gtrid, bqual) = (number(0)?, number(1)?, number(2)?);
     let both = row.text_at(3)?.strip_prefix("0x")?;
-    let (gtrid, bqual) = (
-        both.get(..2 * gtrid)?,
-        both.get(2 * gtrid..2 * (gtrid + bqual))?,
-    );
+    let both = both.get(..2 * (gtrid + bqual))?;
+    let (gtrid, bqual) = both.split_at_checked(2 * gtrid)?;
     Some(format!("X'{gtrid}', X'{bqual}', {format}"))
 }
 
