@@ -249,9 +249,8 @@ impl WriteFence {
                 self.memory.closed_by_us = true;
                 self.memory.not_before = None;
                 self.moved = Some((Instant::now(), ReadOnly::Everybody));
-                self.go(WriteFenceState::Closed {
-                    why: reason.to_string(),
-                });
+                let why = reason.to_string();
+                self.go(WriteFenceState::Closed { why });
             }
             Err(error) => {
                 let now = Instant::now();
@@ -298,10 +297,8 @@ impl WriteFence {
         self.status.send_if_modified(|status| {
             let changed = status.state != state;
             if changed {
-                *status = WriteFenceStatus {
-                    state,
-                    since: Instant::now(),
-                };
+                let since = Instant::now();
+                *status = WriteFenceStatus { state, since };
             }
             changed
         })

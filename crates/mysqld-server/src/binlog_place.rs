@@ -53,10 +53,7 @@ impl BinlogPlace {
             Some(named) if named.extension().is_some() => named,
             named => named.unwrap_or(base).with_extension("index"),
         };
-        Some(Self {
-            data_dir: data_dir.to_owned(),
-            index: data_dir.join(index),
-        })
+        Some(Self::of_index(data_dir.to_owned(), &index))
     }
 
     /// By the index file that a running server reports.

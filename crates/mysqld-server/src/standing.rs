@@ -84,10 +84,10 @@ impl StandingFile {
     pub async fn store(&self, standing: Standing) -> Result<(), StandingError> {
         let path = self.0.clone();
         let stored = long_work::on_disk(move || durable_file::store(&path, &standing));
-        stored.await.map_err(|source| StandingError {
-            file: self.0.clone(),
-            source,
-        })
+        let file = self.0.clone();
+        stored
+            .await
+            .map_err(|source| StandingError { file, source })
     }
 }
 

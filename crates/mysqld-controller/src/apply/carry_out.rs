@@ -435,9 +435,8 @@ impl<R: Ring + CommittedLog> Apply<R> {
 
     /// mysqld is killed: its last state is reported until the next check.
     pub(crate) fn restarting(&self, why: &str) {
-        self.go(RoleState::Restarting {
-            why: why.to_owned(),
-        });
+        let why = why.to_owned();
+        self.go(RoleState::Restarting { why });
     }
 
     fn set(&mut self, readiness: Readiness, found_in: Option<(Incarnation, Term)>) {

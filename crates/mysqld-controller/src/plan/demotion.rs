@@ -178,10 +178,8 @@ impl AutomaticDemotion {
     pub fn attempted(&mut self, given_away: bool, now: Instant) {
         if given_away {
             let times = self.given_away.map_or(0, |given| given.times);
-            self.given_away = Some(GivenAway {
-                last: now,
-                times: times.saturating_add(1),
-            });
+            let times = times.saturating_add(1);
+            self.given_away = Some(GivenAway { last: now, times });
         } else {
             self.not_before = Some(now + RETRY);
         }

@@ -516,11 +516,8 @@ async fn sight(
 ) -> Result<Sighting, LinkError> {
     let asked = Instant::now();
     let ticks = server_clock(connection).await?;
-    let now = Instant::now();
-    let span = |earliest| Span {
-        earliest,
-        latest: now,
-    };
+    let latest = Instant::now();
+    let span = |earliest| Span { earliest, latest };
     let uptime = Duration::from_secs(observed.uptime_seconds().unwrap_or(0));
     Ok(Sighting {
         uuid: observed.server_uuid(),

@@ -446,10 +446,8 @@ pub async fn apply(connection: &mut Connection, plan: &Plan) -> Result<(), Apply
 }
 
 fn failed(sql: &str, source: LinkError) -> ApplyError {
-    ApplyError {
-        statement: sql.to_owned(),
-        source,
-    }
+    let statement = sql.to_owned();
+    ApplyError { statement, source }
 }
 
 async fn run(connection: &mut Connection, sql: &str) -> Result<(), ApplyError> {

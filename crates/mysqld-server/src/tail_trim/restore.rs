@@ -41,10 +41,8 @@ pub(super) struct CutNote {
 
 impl CutNote {
     pub(super) fn new(tail: TrimmedTail) -> Self {
-        Self {
-            tail,
-            committed: None,
-        }
+        let committed = None;
+        Self { tail, committed }
     }
 
     fn load(member_dir: &Path) -> io::Result<Option<Self>> {
