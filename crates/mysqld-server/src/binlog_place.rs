@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BinlogPlace {
     /// The data directory: paths in the index are relative to it.
-    data_dir: PathBuf,
+    pub(crate) data_dir: PathBuf,
     index: PathBuf,
 }
 
@@ -78,10 +78,6 @@ impl BinlogPlace {
             _ => self.index == named.index,
         };
         (!same).then_some(named)
-    }
-
-    pub(crate) fn data_dir(&self) -> &Path {
-        &self.data_dir
     }
 
     /// The files in order; none where there is no index.

@@ -92,7 +92,21 @@ impl EventScheduler {
             self.memory().found = found;
         }
         if seen.may_start_on(starts_off) {
-            self.persist_off(connection).await?;
+            // The running value does not change.
+            let persist_off = "SET PERSIST_ONLY event_scheduler = OFF";
+            match connection.execute(persist_off).await {
+                Ok(_) => info!(
+                    "event_scheduler is persisted as OFF, so that mysqld runs no event before the member knows what it is"
+                ),
+                Err(LinkError::Server(error)) => {
+                    if !std::mem::replace(&mut self.memory().told, true) {
+                        warn!(
+                            "event_scheduler cannot be persisted as OFF, put it into mysqld's option file: {error}"
+                        );
+                    }
+                }
+                Err(error) => return Err(error),
+            }
         }
         let running = seen.running.eq_ignore_ascii_case("ON");
         // A recent primary still has it on.
@@ -107,27 +121,6 @@ impl EventScheduler {
             connection
                 .execute("SET GLOBAL event_scheduler = OFF")
                 .await?;
-        }
-        Ok(())
-    }
-
-    /// The running value does not change.
-    async fn persist_off(&self, connection: &mut Connection) -> Result<(), LinkError> {
-        match connection
-            .execute("SET PERSIST_ONLY event_scheduler = OFF")
-            .await
-        {
-            Ok(_) => info!(
-                "event_scheduler is persisted as OFF, so that mysqld runs no event before the member knows what it is"
-            ),
-            Err(LinkError::Server(error)) => {
-                if !std::mem::replace(&mut self.memory().told, true) {
-                    warn!(
-                        "event_scheduler cannot be persisted as OFF, put it into mysqld's option file: {error}"
-                    );
-                }
-            }
-            Err(error) => return Err(error),
         }
         Ok(())
     }

@@ -126,11 +126,6 @@ impl<T: Ticket> AckLedger<T> {
         Ok(release)
     }
 
-    /// Since when the front has waited.
-    pub fn oldest(&self) -> Option<Instant> {
-        self.entries.front().map(|entry| entry.since)
-    }
-
     /// The tickets without a reported outcome.
     pub fn into_tickets(self) -> impl Iterator<Item = T> {
         let entries = self.entries.into_iter();

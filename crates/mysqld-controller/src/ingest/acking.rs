@@ -48,7 +48,8 @@ impl<T: Ticket> Waiting<T> {
                 () = front_is_due(ledger, &mut committed) => {}
             }
             let release = self.ledger.release(*committed.borrow())?;
-            shared.figures.oldest(self.ledger.oldest());
+            let front = self.ledger.entries.front();
+            shared.figures.oldest(front.map(|entry| entry.since));
             if release.is_empty() {
                 continue;
             }

@@ -124,15 +124,14 @@ impl Session {
             timeouts: reserve.patience(options.connect.timeouts),
             ..options.connect.clone()
         };
-        let prospect = match prospect {
-            Some(prospect) => prospect,
-            None => Prospect::look(&connect).await?,
-        };
         let Prospect {
             mut connection,
             mut observed,
             looked_at,
-        } = prospect;
+        } = match prospect {
+            Some(prospect) => prospect,
+            None => Prospect::look(&connect).await?,
+        };
         observed.compare_place(options.requirements.binlog.as_ref());
         set_up(&mut connection, &observed, options).await?;
         let [second, control] = further_sessions(&mut connection, &connect).await?;

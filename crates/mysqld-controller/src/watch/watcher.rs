@@ -354,7 +354,7 @@ impl Watcher {
             (false, true) => Plan::make(&observed, requirements, Phase::Attached),
             (false, false) => Plan::default(),
         };
-        if !plan.is_empty() {
+        if !plan.statements.is_empty() {
             if follows {
                 warn!(
                     "innodb_flush_log_at_trx_commit is not 1 on a mysqld that follows, where a cut of the power would cost rows and \

@@ -144,7 +144,6 @@ impl LocalCopy {
     }
 
     /// The connection id of the copying session, for [`end_copy`].
-    #[must_use]
     pub fn id(&self) -> u32 {
         self.0.id()
     }

@@ -199,7 +199,7 @@ impl fmt::Display for Privilege {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grants {
     /// `user`@`host` as the server names it.
-    account: String,
+    pub(super) account: String,
     /// (schema or `*`, privilege), upper case; and whether it may grant that to others.
     held: BTreeMap<(String, String), bool>,
 }
@@ -229,11 +229,6 @@ impl Grants {
         }
         let account = account.to_owned();
         Self { account, held }
-    }
-
-    /// The account whose privileges these are.
-    pub fn account(&self) -> &str {
-        &self.account
     }
 
     /// True if the account has a privilege.

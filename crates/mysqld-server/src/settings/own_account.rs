@@ -198,7 +198,7 @@ impl OwnAccount {
     /// The operator's warning after a login. An account that could never log in is reported elsewhere.
     pub fn see(&mut self, login: Login) -> Option<String> {
         if let Login::In(account) = &login {
-            self.name = Some(quoted_account(account.loaded.account()));
+            self.name = Some(quoted_account(&account.loaded.account));
         }
         let name = &self.name.clone()?;
         let (lost, few) = match login {

@@ -106,9 +106,4 @@ impl Plan {
             .retain(|statement| !done.statements.contains(statement));
         self
     }
-
-    /// True if it has no statements.
-    pub fn is_empty(&self) -> bool {
-        self.statements.is_empty()
-    }
 }

@@ -297,7 +297,7 @@ impl Findings<'_> {
             Privilege::InsertMysqlPlugin => requirements.native || installs,
             _ => requirements.native,
         });
-        let account = quoted_account(grants.account());
+        let account = quoted_account(&grants.account);
         let missing = NEEDED.into_iter().chain(further);
         for privilege in missing.filter(|privilege| !grants.has(*privilege)) {
             self.add(
@@ -354,7 +354,7 @@ impl Findings<'_> {
         else {
             return;
         };
-        let account = quoted_account(grants.account());
+        let account = quoted_account(&grants.account);
         self.add(
             Check::AccountExpires,
             Severity::Advice,

@@ -170,7 +170,7 @@ async fn look(
     if depth == Depth::Preflight {
         let own = grants(connection).await?;
         observed.may_shut_down =
-            Some(may_shut_down(connection, &quoted_account(own.account())).await?);
+            Some(may_shut_down(connection, &quoted_account(&own.account)).await?);
         observed.grants = Some(own);
         observed.account_expires = account_expires(connection).await?;
         observed.persisted = contradicting(connection).await?;

@@ -59,9 +59,8 @@ impl Supervisor {
             return true;
         };
         if !matches!(self.status.borrow().state, SupervisorState::Held { .. }) {
-            self.go(SupervisorState::Held {
-                cause: guard.what().to_owned(),
-            });
+            let cause = guard.what().to_owned();
+            self.go(SupervisorState::Held { cause });
         }
         let unwanted = self.unwanted();
         let answer = tokio::select! {

@@ -210,7 +210,8 @@ impl<R: Read + Seek> LastFile<R> {
                     if let Some(check) = &mut check
                         && let Err(reason) = check.take(read, limit)
                     {
-                        planner.stays(open.gtid, reason);
+                        let gtid = open.gtid;
+                        planner.refuse(Refusal::CannotBeUndone { gtid, reason });
                     }
                 }
             }

@@ -217,12 +217,7 @@ impl<'a> Planner<'a> {
         true
     }
 
-    /// A transaction to cut off contains a change that stays.
-    pub(super) fn stays(&mut self, gtid: Gtid, reason: NotUndone) {
-        self.refuse(Refusal::CannotBeUndone { gtid, reason });
-    }
-
-    fn refuse(&mut self, refusal: Refusal) {
+    pub(super) fn refuse(&mut self, refusal: Refusal) {
         self.refusal.get_or_insert(refusal);
     }
 
@@ -363,7 +358,10 @@ mod tests {
         let committed = set("A:1");
         let mut planner = Planner::new(&committed, &GtidSet::new(), None);
         assert!(planner.begins(gtid("A:2"), FileOffset(9)));
-        planner.stays(gtid("A:2"), NotUndone::NotInBinlog);
+        planner.refuse(Refusal::CannotBeUndone {
+            gtid: gtid("A:2"),
+            reason: NotUndone::NotInBinlog,
+        });
         assert!(matches!(
             planner.finish(Ending::WholeOrTorn),
             Plan::Refuse(Refusal::CannotBeUndone { .. })

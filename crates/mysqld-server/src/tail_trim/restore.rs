@@ -123,7 +123,7 @@ pub fn restore(place: &BinlogPlace, member_dir: &Path) -> io::Result<Option<Stri
     let Some(committed) = note.committed else {
         return Ok(None);
     };
-    let _locked = lock_data(place.data_dir())?;
+    let _locked = lock_data(&place.data_dir)?;
     let tail = note.tail;
     let refused = |why: &str| refused(&tail.from, &committed, why);
     let files = place.files()?;

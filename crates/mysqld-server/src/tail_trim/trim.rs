@@ -81,7 +81,7 @@ pub fn last_written(place: &BinlogPlace, member_dir: &Path) -> io::Result<Binlog
         record.index.display(),
         place.index().display()
     );
-    let data_dir = place.data_dir().to_owned();
+    let data_dir = place.data_dir.clone();
     Ok(BinlogPlace::of_index(data_dir, &record.index))
 }
 
@@ -140,15 +140,15 @@ pub fn trim_last(
             "it has changed; is another mysqld started on it?",
         ));
     };
-    let own = server_uuid(place.data_dir());
+    let own = server_uuid(&place.data_dir);
     let had = StartRecord::load(member_dir)?.is_none_or(|record| record.other_engines);
-    let other_engines = had || may_have_other_engines(place.data_dir());
+    let other_engines = had || may_have_other_engines(&place.data_dir);
     let limit = MAX_TRANSACTION_BYTES;
     match file.plan(&header, committed, own, other_engines, limit)? {
         Plan::Keep(keep) => Ok(Trimmed::Kept(keep)),
         Plan::Refuse(refusal) => Ok(Trimmed::Refused(refusal)),
         Plan::Cut { at, gtids } => {
-            let _locked = lock_data(place.data_dir())?;
+            let _locked = lock_data(&place.data_dir)?;
             let now = SystemTime::now().duration_since(UNIX_EPOCH);
             let now = now.unwrap_or_default().as_secs();
             let gtids = gtids.to_string().replace('\n', "");
@@ -291,7 +291,7 @@ impl StartRecord {
             index: place.index().to_owned(),
             last_file,
             encrypted: None,
-            other_engines: may_have_other_engines(place.data_dir()),
+            other_engines: may_have_other_engines(&place.data_dir),
         }
     }
 
