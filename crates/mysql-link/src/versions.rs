@@ -138,7 +138,7 @@ pub fn cannot_apply(source: ServerVersion, target: ServerVersion) -> Option<Stri
 // A MySQL version as numbers, so that 10.x and 26.x come after 9.x.
 
 /// `major.minor.patch` of a server. Suffixes as in `9.7.4-2` or `8.0.36-log` are ignored.
-#[derive(Debug, Display, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Display, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[display("{major}.{minor}.{patch}")]
 pub struct ServerVersion {
     /// First number: 8, 9, or a year as in 26.

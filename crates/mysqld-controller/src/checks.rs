@@ -10,6 +10,7 @@ use mysql_link::ConnectOptions;
 use mysqld_server::settings::{OwnAccount, log_in};
 use tokio::sync::watch;
 
+use crate::apply::shortened;
 use crate::ingest::IngestStatus;
 use crate::ring::{Ring, RingError};
 use crate::watch::WatchReport;
@@ -126,14 +127,10 @@ fn tell(told: &watch::Sender<Option<String>>, warning: Option<String>) {
 
 /// The warning for an operator.
 fn never_sent_warning(lacks: &GtidSet) -> Option<String> {
-    const SHOWN: usize = 300;
     if lacks.is_empty() {
         return None;
     }
-    let mut gtids = lacks.to_string().replace('\n', "");
-    if gtids.len() > SHOWN {
-        gtids = gtids.chars().take(SHOWN).chain(['…']).collect();
-    }
+    let gtids = shortened(lacks.to_string().replace('\n', ""));
     Some(format!(
         "{} transactions of its mysqld were loaded without the binlog, and the ring does not have them: {gtids}. The other servers \
          lack these data, and a promotion loses them. Dump the schemas with `--databases … --set-gtid-purged=OFF`, load that here, \

@@ -13,7 +13,7 @@ use mysqld_server::supervisor::{SupervisorHandle, SupervisorState};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::warn;
 
 use crate::apply::{Apply, ApplyOrder, FollowOptions};
 use crate::ingest::{IngestFigures, IngestStatus};
@@ -24,8 +24,10 @@ use crate::plan::same_uuid::{OtherMysqlds, Own, Verdict, judge, uuid_of};
 use crate::plan::write_fence::{CloseReason, WriteAction, is_attached_and_looked_at};
 use crate::plan::{Plan, decide};
 use crate::read_fence::ReadFence;
-use crate::ring::{CommittedLog, Ring, RingChanges, RingMemory, Woken, changed, due};
-use crate::status::{Hold, ReadFenceStatus, Readiness, RoleStatus, WriteFenceStatus};
+use crate::ring::{CommittedLog, Ring, RingChanges, RingMemory, changed, due};
+use crate::status::{
+    Hold, ReadFenceStatus, Readiness, RoleStatus, WriteFenceState, WriteFenceStatus,
+};
 use crate::watch::{ReadOnly, WatchReport};
 use crate::write_fence::{WriteFence, WriteFenceOptions};
 
@@ -96,10 +98,7 @@ pub struct Controller<R> {
     ring_memory: RingMemory,
     changes: RingChanges,
     inputs: ControllerInputs,
-    fence_after: Duration,
-    lockout: LockoutPatience,
-    attached: bool,
-    standing: StandingFile,
+    options: ControllerOptions,
     /// The last UUID that mysqld reported: one that is briefly down keeps it.
     uuid: Option<String>,
     same_uuid: watch::Sender<Verdict>,
@@ -124,7 +123,8 @@ pub struct Controller<R> {
     killed_for_prepared: bool,
     /// Time of the last kill: earlier observations say nothing about the present mysqld.
     killed_at: Option<Instant>,
-    guard: Option<ToGuard>,
+    /// Gets heartbeats from the first observation of mysqld on: before that, a guard of an earlier run has newer facts.
+    pub guard: Option<ToGuard>,
     stopping: bool,
 }
 
@@ -137,12 +137,12 @@ impl<R: Ring + CommittedLog> Controller<R> {
         inputs: ControllerInputs,
         readiness: &watch::Sender<Readiness>,
     ) -> (Self, ControllerStatus) {
-        let (write, write_fence) = WriteFence::new(options.write_fence);
-        let (read, read_fence) = ReadFence::new(options.connect);
-        let applied = options.apply.map(|apply| {
-            let ring = Arc::clone(&ring);
+        let (write, write_fence) = WriteFence::new(options.write_fence.clone());
+        let (read, read_fence) = ReadFence::new(options.connect.clone());
+        let applied = options.apply.clone().map(|apply| {
+            let (ring, origin) = (Arc::clone(&ring), options.origin.clone());
             let reports = inputs.reports.clone();
-            Apply::new(ring, apply, options.origin, readiness.clone(), reports)
+            Apply::new(ring, apply, origin, readiness.clone(), reports)
         });
         let (apply, role) = applied.unzip();
         let (verdicts, same_uuid) = watch::channel(Verdict::default());
@@ -157,10 +157,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
             ring,
             ring_memory: RingMemory::default(),
             inputs,
-            fence_after: options.fence_after,
-            lockout: options.lockout,
-            attached: options.attached,
-            standing: options.standing,
+            options,
             uuid: None,
             same_uuid: verdicts,
             hold: None,
@@ -182,24 +179,14 @@ impl<R: Ring + CommittedLog> Controller<R> {
         (controller, status)
     }
 
-    /// Sends heartbeats to the guard, from the first observation of mysqld on: before that, a guard of an earlier run has newer facts.
-    pub fn guarded_by(mut self, guard: Option<ToGuard>) -> Self {
-        self.guard = guard;
-        self
-    }
-
     /// Runs until it is stopped. Then the applier ends, and the server is closed for writes once more, if that works immediately; read
     /// access stays unchanged.
     pub async fn run(mut self, stop: CancellationToken) {
         let guard = self.guard.take();
-        let mut woken = Woken::Told;
         loop {
             let now = Instant::now();
             let facts = self.facts(now);
             let plan = decide(&facts, &mut self.memory, now);
-            if woken == Woken::Unasked && !plan.is_idle() {
-                debug!(?plan, "nothing told the controller to do this");
-            }
             let guards = self.memory.guards() && facts.others;
             let to_guard = guard.as_ref().filter(|_| facts.server.is_some());
             if let Some(tell) = to_guard {
@@ -209,14 +196,11 @@ impl<R: Ring + CommittedLog> Controller<R> {
             if self.has_stopped() {
                 break;
             }
-            woken = tokio::select! {
-                () = stop.cancelled(), if !self.stopping => {
-                    self.stopping = true;
-                    Woken::Told
-                }
-                woken = self.something_changes(plan.next) => woken,
+            tokio::select! {
+                () = stop.cancelled(), if !self.stopping => self.stopping = true,
+                () = self.something_changes(plan.next) => {}
                 never = heartbeats(to_guard, guards) => match never {},
-            };
+            }
         }
         let report = self.inputs.reports.borrow().clone();
         if !self.hands_off
@@ -232,18 +216,13 @@ impl<R: Ring + CommittedLog> Controller<R> {
     fn has_stopped(&mut self) -> bool {
         let applies = match &mut self.apply {
             None => false,
-            Some(Executor::Idle(apply)) => {
-                matches!(
-                    apply.applier(),
-                    Applier::Asking { .. } | Applier::Applying(_)
-                )
-            }
+            Some(Executor::Idle(apply)) => apply.applier().on().is_some(),
             Some(Executor::Busy(_) | Executor::Away) => true,
         };
         self.stopping && !applies && self.write.idle().is_some() && self.read.idle().is_some()
     }
 
-    async fn something_changes(&mut self, next: Option<Instant>) -> Woken {
+    async fn something_changes(&mut self, next: Option<Instant>) {
         let applying = async {
             match &mut self.apply {
                 Some(Executor::Idle(apply)) => apply.changes().await,
@@ -264,9 +243,8 @@ impl<R: Ring + CommittedLog> Controller<R> {
             () = changed(&mut self.inputs.hold) => {}
             () = changed(&mut self.inputs.others) => {}
             () = changed(&mut self.inputs.transferring) => {}
-            woken = due(next) => return woken,
+            () = due(next) => {}
         }
-        Woken::Told
     }
 
     /// Compares its UUID with those of the other members' servers. A copy in progress comes first, since it waits for its own hold, and its
@@ -277,8 +255,9 @@ impl<R: Ring + CommittedLog> Controller<R> {
         let own = Own {
             uuid: self.uuid.as_deref(),
             primary_elsewhere: self.ring.primary_elsewhere().is_some(),
-            was_primary: others.have(self.uuid.as_ref()) && self.standing.is_of_the_primary(),
-            attached: self.attached,
+            was_primary: others.have(self.uuid.as_ref())
+                && self.options.standing.is_of_the_primary(),
+            attached: self.options.attached,
         };
         let verdict = judge(own, &others);
         let copied = self.inputs.hold.borrow_and_update().clone();
@@ -325,12 +304,10 @@ impl<R: Ring + CommittedLog> Controller<R> {
             None => (None, None),
         };
         let supervisor = self.inputs.supervisor.as_ref();
-        let runs = supervisor.is_some_and(|supervisor| {
-            matches!(
-                supervisor.status().borrow().state,
-                SupervisorState::Running { .. }
-            )
-        });
+        let state = supervisor.map(|supervisor| supervisor.status().borrow().state.clone());
+        let runs = matches!(state, Some(SupervisorState::Running { .. }));
+        let waiting_sessions = report.server.as_ref().map(|server| server.waiting_sessions);
+        let figures = self.inputs.figures.view(now);
         let killed_at = self.killed_at;
         let readiness = *self.readiness.borrow();
         self.killed_for_prepared &= !matches!(readiness, Readiness::In(_));
@@ -350,16 +327,8 @@ impl<R: Ring + CommittedLog> Controller<R> {
                 .locked_out
                 .map(|since| age(killed_at.map_or(since, |at| at.max(since)))),
             ending: report.ending.map(age),
-            waits: self
-                .inputs
-                .figures
-                .view(now)
-                .oldest_unacknowledged
-                .is_some(),
-            sessions_wait: report
-                .server
-                .as_ref()
-                .is_some_and(|server| server.waiting_sessions > 0),
+            waits: figures.oldest_unacknowledged.is_some(),
+            sessions_wait: waiting_sessions.is_some_and(|sessions| sessions > 0),
             held_up_by_prepared: held_up_by_prepared && !self.killed_for_prepared,
             can_restart: supervisor.is_some(),
             runs,
@@ -374,8 +343,8 @@ impl<R: Ring + CommittedLog> Controller<R> {
             write_memory: write.map(|write| write.memory),
             read_not_before: read.as_ref().and_then(|read| read.not_before),
             read_fence_moves: read.is_none(),
-            fence_after: self.fence_after,
-            lockout: self.lockout,
+            fence_after: self.options.fence_after,
+            lockout: self.options.lockout,
         };
         match self.hands_off {
             true => facts.untouched(),
@@ -400,7 +369,8 @@ impl<R: Ring + CommittedLog> Controller<R> {
         match action {
             WriteAction::Prepare(term) => {
                 if let Some(write) = self.write.idle() {
-                    write.begin_to_open();
+                    // From here until the outcome is known, no executor treats the server as closed and lets it follow.
+                    write.go(WriteFenceState::Opening);
                 }
                 self.write.begin(|write| write.prepare(term, incarnation));
             }

@@ -92,39 +92,33 @@ impl HealthObserver {
     /// Health of a leader's mysqld, which is the primary or becoming it.
     pub fn of_a_leaders(&self) -> PrimaryHealth {
         let ingest = self.ingest.borrow().clone();
-        let failing = ingest.failing(Instant::now());
-        self.look(None, |look| {
-            let look = Look {
-                lacks_the_log: ingest.lacks_the_log(),
-                failing,
-                ..look
-            };
-            look.of_a_leaders()
-        })
+        let look = Look {
+            lacks_the_log: ingest.lacks_the_log(),
+            failing: ingest.failing(Instant::now()).cloned(),
+            ..self.look(None)
+        };
+        look.of_a_leaders()
     }
 
     /// For another member's mysqld: why it could not soon be the primary, where no query is needed for that. `lacks`: for how long this
     /// member has lacked entries, if known.
     pub fn unfit(&self, readiness: Readiness, lacks: Option<Duration>) -> Option<String> {
-        self.look(lacks, |look| look.unfit(readiness))
+        self.look(lacks).unfit(readiness)
     }
 
-    fn look<T>(&self, lacks: Option<Duration>, judge: impl FnOnce(Look<'_>) -> T) -> T {
+    fn look(&self, lacks: Option<Duration>) -> Look {
         let supervisor = self.supervisor.as_ref();
-        let supervisor = supervisor.map(|status| status.borrow().state.clone());
-        let role = self.role.as_ref().map(|role| {
-            let mut role = role.borrow().clone();
+        let mut role = self.role.as_ref().map(|role| role.borrow().clone());
+        if let Some(role) = &mut role {
             role.lag_ms = lag_ms(role.lag_ms, lacks);
-            role
-        });
-        let report = self.reports.borrow().clone();
-        judge(Look {
-            supervisor: supervisor.as_ref(),
-            report: &report,
-            role: role.as_ref(),
+        }
+        Look {
+            supervisor: supervisor.map(|status| status.borrow().state.clone()),
+            report: self.reports.borrow().clone(),
+            role,
             lacks_the_log: false,
             failing: None,
-        })
+        }
     }
 
     /// A copy that waits for later changes.
@@ -133,14 +127,12 @@ impl HealthObserver {
         let mut observer = self.clone();
         observer.reports.mark_unchanged();
         observer.ingest.mark_unchanged();
-        observer
-            .supervisor
-            .iter_mut()
-            .for_each(watch::Receiver::mark_unchanged);
-        observer
-            .role
-            .iter_mut()
-            .for_each(watch::Receiver::mark_unchanged);
+        if let Some(supervisor) = &mut observer.supervisor {
+            supervisor.mark_unchanged();
+        }
+        if let Some(role) = &mut observer.role {
+            role.mark_unchanged();
+        }
         observer
     }
 
@@ -171,25 +163,25 @@ async fn maybe_changed<T>(told: Option<&mut watch::Receiver<T>>) {
 }
 
 /// Observed state of a mysqld at one moment.
-struct Look<'a> {
+struct Look {
     /// State of its process, if its member starts it.
-    supervisor: Option<&'a SupervisorState>,
-    report: &'a WatchReport,
+    supervisor: Option<SupervisorState>,
+    report: WatchReport,
     /// Its role in the ring; none if nothing is applied to it.
-    role: Option<&'a RoleStatus>,
+    role: Option<RoleStatus>,
     /// True if it was found in this term to lack transactions of the ring's log.
     lacks_the_log: bool,
     /// Why receiving its transactions repeatedly fails.
-    failing: Option<&'a Failing>,
+    failing: Option<Failing>,
 }
 
-impl Look<'_> {
+impl Look {
     /// Health of a leader's mysqld, which is the primary or becoming it.
     fn of_a_leaders(&self) -> PrimaryHealth {
         if let Some(broken) = self.broken() {
             return broken;
         }
-        let health = match self.role.map(|role| &role.state) {
+        let health = match self.role.as_ref().map(|role| &role.state) {
             Some(RoleState::Following) => {
                 PrimaryHealth::Unable("mysqld still follows the ring".to_owned())
             }
@@ -197,7 +189,7 @@ impl Look<'_> {
             None if self.lacks_the_log => PrimaryHealth::Never(NEVER.to_owned()),
             None => PrimaryHealth::Fit,
         };
-        match (health, self.failing) {
+        match (health, &self.failing) {
             // Commits there wait for an ACK that no member sends.
             (PrimaryHealth::Fit, Some(failing)) => {
                 PrimaryHealth::Unable(not_received(&failing.cause))
@@ -212,9 +204,8 @@ impl Look<'_> {
         if let Some(broken) = self.broken() {
             return broken.why();
         }
-        let role = self
-            .role
-            .filter(|_| !matches!(readiness, Readiness::In(_)))?;
+        let role = self.role.as_ref();
+        let role = role.filter(|_| !matches!(readiness, Readiness::In(_)))?;
         match (&role.state, role.lag_ms.map(Duration::from_millis)) {
             (RoleState::Following, Some(lag)) if lag > MOST_BEHIND => {
                 Some(format!("mysqld is {} ms behind", lag.as_millis()))
@@ -226,20 +217,17 @@ impl Look<'_> {
 
     /// A fault of the server, whatever its role.
     fn broken(&self) -> Option<PrimaryHealth> {
-        match self.supervisor {
-            Some(SupervisorState::Failed { cause }) => {
-                return Some(PrimaryHealth::Down(cause.clone()));
-            }
-            Some(SupervisorState::Held { cause }) => {
-                return Some(PrimaryHealth::Unable(cause.clone()));
-            }
+        let process = match &self.supervisor {
+            Some(SupervisorState::Failed { cause }) => Some(PrimaryHealth::Down(cause.clone())),
+            Some(SupervisorState::Held { cause }) => Some(PrimaryHealth::Unable(cause.clone())),
             // A mysqld run by another program shows only its sessions and its port.
-            None if self.report.ending.is_some() => {
-                return Some(PrimaryHealth::Down(
-                    "mysqld has closed its sessions and refuses connections".to_owned(),
-                ));
-            }
-            _ => {}
+            None if self.report.ending.is_some() => Some(PrimaryHealth::Down(
+                "mysqld has closed its sessions and refuses connections".to_owned(),
+            )),
+            _ => None,
+        };
+        if process.is_some() {
+            return process;
         }
         if let Some(standing) = &self.report.commits {
             return Some(PrimaryHealth::Stalled(standing.why.clone()));
@@ -329,15 +317,11 @@ mod tests {
         }
     }
 
-    fn look<'a>(
-        supervisor: &'a SupervisorState,
-        report: &'a WatchReport,
-        role: Option<&'a RoleStatus>,
-    ) -> Look<'a> {
+    fn look(supervisor: &SupervisorState, report: &WatchReport, role: Option<&RoleStatus>) -> Look {
         Look {
-            supervisor: Some(supervisor),
-            report,
-            role,
+            supervisor: Some(supervisor.clone()),
+            report: report.clone(),
+            role: role.cloned(),
             lacks_the_log: false,
             failing: None,
         }
@@ -405,7 +389,7 @@ mod tests {
         for (supervisor, report, state, failing, expected) in table {
             let role = role(state.clone(), None);
             let look = Look {
-                failing,
+                failing: failing.cloned(),
                 ..look(supervisor, report, Some(&role))
             };
             assert_eq!(look.of_a_leaders(), expected);

@@ -186,29 +186,11 @@ impl RingMemory {
     }
 }
 
-/// Reason for the next decision.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Woken {
-    /// A fact has changed, or a deadline has passed.
-    Told,
-    /// A long time without a wake. An action that is then due shows a missing wake.
-    Unasked,
-}
-
 /// Waits until the deadline, at most one second. Cancel safe.
-pub(crate) async fn due(at: Option<Instant>) -> Woken {
+pub(crate) async fn due(at: Option<Instant>) {
     const LONGEST: Duration = Duration::from_secs(1);
     let longest = Instant::now() + LONGEST;
-    match at.filter(|at| *at < longest) {
-        Some(at) => {
-            tokio::time::sleep_until(at).await;
-            Woken::Told
-        }
-        None => {
-            tokio::time::sleep_until(longest).await;
-            Woken::Unasked
-        }
-    }
+    tokio::time::sleep_until(at.map_or(longest, |at| at.min(longest))).await;
 }
 
 /// Waits for a change; indefinitely after the sender is gone. Cancel safe.
@@ -243,12 +225,15 @@ mod tests {
     async fn what_is_due_wakes_and_so_does_a_second_without_anything() {
         let now = Instant::now();
         let at = |millis| Some(now + Duration::from_millis(millis));
-        assert_eq!(due(at(0)).await, Woken::Told);
-        assert_eq!(due(at(300)).await, Woken::Told);
-        assert_eq!(due(None).await, Woken::Unasked);
-        assert_eq!(
-            due(Some(now + Duration::from_secs(3600))).await,
-            Woken::Unasked
-        );
+        for (deadline, woken) in [
+            (at(0), 0),
+            (at(300), 300),
+            (None, 1300),
+            (at(3_600_000), 2300),
+        ] {
+            due(deadline).await;
+            let late = now.elapsed() - Duration::from_millis(woken);
+            assert!(late < Duration::from_millis(50), "{deadline:?} {late:?}");
+        }
     }
 }

@@ -15,7 +15,7 @@ use mysqld_server::BinlogPlace;
 use mysqld_server::provision::{NoteStep, ProvisionNote};
 use mysqld_server::supervisor::{GuardError, StartGuard, SupervisorError};
 use mysqld_server::tail_trim::{
-    Refusal, Survey, TailTrimOptions, Trimmed, check_start, last_written, record_after_rotation,
+    Refusal, TailTrimOptions, Trimmed, check_start, last_written, record_after_rotation,
     record_in_use, record_start, restore, survey, trim_last,
 };
 use spilling_bytes::long_work;
@@ -135,11 +135,9 @@ impl<R: Ring> TailTrim<R> {
     /// Cuts off transactions that the ring has not committed, if any; or returns why that is impossible.
     async fn cut(&self, place: &BinlogPlace) -> Result<(), TailTrimError> {
         let place = &self.on_disk(place.clone(), last_written).await?;
-        let survey = self.on_disk(place.clone(), survey).await?;
-        let done = match survey {
-            Survey::Settled(keep) => Trimmed::Kept(keep),
-            Survey::Refused(refusal) => return Err(refusal.into()),
-            Survey::Ask => {
+        let done = match self.on_disk(place.clone(), survey).await? {
+            Some(settled) => settled,
+            None => {
                 let committed = self.settled().await?;
                 let work = move |place: &BinlogPlace, member_dir: &Path| {
                     trim_last(place, member_dir, &committed)
@@ -266,16 +264,12 @@ impl<R: Ring> StartGuard for TailTrim<R> {
 
 /// Begins a new binlog file on a server that ran before its member, so that its first crash can be trimmed.
 #[derive(Debug, Clone)]
-pub struct ProtectionStart {
-    options: TailTrimOptions,
-}
+pub struct ProtectionStart(
+    /// Those of the guard of the same server.
+    pub TailTrimOptions,
+);
 
 impl ProtectionStart {
-    /// For the server that the guard with these options guards.
-    pub fn new(options: TailTrimOptions) -> Self {
-        Self { options }
-    }
-
     /// Ensures that the current file contains only transactions that wait for the ring, on a server that is
     /// closed for writes, with commits that are sure to wait from here on. Does nothing where that already holds.
     ///
@@ -285,7 +279,7 @@ impl ProtectionStart {
     /// # Errors
     /// [`TailTrimError`]; the only consequence is that the first crash may not be trimmed.
     pub async fn ensure(&self, connect: &ConnectOptions) -> Result<(), TailTrimError> {
-        let Some(place) = self.options.place().await? else {
+        let Some(place) = self.0.place().await? else {
             return Ok(());
         };
         let mut connection = Connection::open_with_own_settings(connect).await?;
@@ -296,26 +290,18 @@ impl ProtectionStart {
             Some(index) => place.elsewhere(&index).unwrap_or(place),
             None => place,
         };
-        let Some(record) =
-            on_disk(place.clone(), self.options.clone(), record_after_rotation).await?
-        else {
+        let member_dir = self.0.member_dir.clone();
+        let record = long_work::on_disk(move || record_after_rotation(&place, &member_dir));
+        let Some(record) = record.await? else {
             connection.close().await;
             return Ok(());
         };
         connection.execute("FLUSH BINARY LOGS").await?;
         connection.close().await;
         let file = record.last_file.clone();
-        let store = move |_: &BinlogPlace, member_dir: &Path| record.store(member_dir);
-        on_disk(place, self.options.clone(), store).await?;
+        let member_dir = self.0.member_dir.clone();
+        long_work::on_disk(move || record.store(&member_dir)).await?;
         info!(after = ?file, "after a crash mysqld's binlog can be trimmed from here on");
         Ok(())
     }
-}
-
-async fn on_disk<T: Send + 'static>(
-    place: BinlogPlace,
-    options: TailTrimOptions,
-    work: impl FnOnce(&BinlogPlace, &Path) -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    long_work::on_disk(move || work(&place, &options.member_dir)).await
 }

@@ -113,11 +113,6 @@ impl WriteFence {
         })
     }
 
-    /// From here until the outcome is known, no executor treats the server as closed and lets it follow.
-    pub(crate) fn begin_to_open(&self) {
-        self.go(WriteFenceState::Opening);
-    }
-
     /// Ensures that a crash of this start of mysqld can be trimmed; returns whether that succeeded.
     async fn make_trimmable(&mut self, incarnation: Incarnation) -> bool {
         let Some(start) = &self.options.protection_start else {
@@ -254,20 +249,18 @@ impl WriteFence {
                 self.memory.closed_by_us = true;
                 self.memory.not_before = None;
                 self.moved = Some((Instant::now(), ReadOnly::Everybody));
-                self.go(WriteFenceState::Closed {
-                    why: reason.to_string(),
-                });
+                let why = reason.to_string();
+                self.go(WriteFenceState::Closed { why });
             }
             Err(error) => {
                 let now = Instant::now();
+                let behind_commits = before.filter(|_| error.is_behind_commits());
                 self.moved = before.map(|(read_only, _)| (now, read_only));
                 self.memory.not_before = Some(now + self.options.retry);
                 let is_news = self.go(WriteFenceState::NotClosed {
                     why: reason.to_string(),
                     cause: error.to_string(),
-                    stuck_in: before
-                        .filter(|_| error.is_behind_commits())
-                        .map(|(_, incarnation)| incarnation),
+                    stuck_in: behind_commits.map(|(_, incarnation)| incarnation),
                 });
                 if is_news {
                     warn!(%reason, "the primary could not be closed for writes: {error}");
@@ -300,14 +293,12 @@ impl WriteFence {
     }
 
     /// True if the state has changed.
-    fn go(&self, state: WriteFenceState) -> bool {
+    pub(crate) fn go(&self, state: WriteFenceState) -> bool {
         self.status.send_if_modified(|status| {
             let changed = status.state != state;
             if changed {
-                *status = WriteFenceStatus {
-                    state,
-                    since: Instant::now(),
-                };
+                let since = Instant::now();
+                *status = WriteFenceStatus { state, since };
             }
             changed
         })

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BinlogPlace {
     /// The data directory: paths in the index are relative to it.
-    data_dir: PathBuf,
+    pub(crate) data_dir: PathBuf,
     index: PathBuf,
 }
 
@@ -23,10 +23,8 @@ pub(crate) fn named<'a>(
             None => (option, None),
         };
         let name = name.replace('_', "-");
-        Some((
-            name.strip_prefix("loose-").unwrap_or(&name).to_owned(),
-            value,
-        ))
+        let name = name.strip_prefix("loose-").unwrap_or(&name);
+        Some((name.to_owned(), value))
     })
 }
 
@@ -55,10 +53,7 @@ impl BinlogPlace {
             Some(named) if named.extension().is_some() => named,
             named => named.unwrap_or(base).with_extension("index"),
         };
-        Some(Self {
-            data_dir: data_dir.to_owned(),
-            index: data_dir.join(index),
-        })
+        Some(Self::of_index(data_dir.to_owned(), &index))
     }
 
     /// By the index file that a running server reports.
@@ -83,10 +78,6 @@ impl BinlogPlace {
             _ => self.index == named.index,
         };
         (!same).then_some(named)
-    }
-
-    pub(crate) fn data_dir(&self) -> &Path {
-        &self.data_dir
     }
 
     /// The files in order; none where there is no index.

@@ -157,10 +157,8 @@ pub async fn drop_channel(connection: &mut Connection) -> Result<(), LinkError> 
     }
     let stop = format!("STOP REPLICA FOR CHANNEL '{OWN_CHANNEL}'");
     connection.query_within(stop, AWAY).await?;
-    connection
-        .execute(format!("RESET REPLICA ALL FOR CHANNEL '{OWN_CHANNEL}'"))
-        .await?;
-    Ok(())
+    let reset = format!("RESET REPLICA ALL FOR CHANNEL '{OWN_CHANNEL}'");
+    connection.execute(reset).await.map(drop)
 }
 
 // The source that a server replicates from.

@@ -12,9 +12,10 @@ const LOCK_WAIT: Duration = Duration::from_secs(5);
 /// Temporary write access for administrators.
 #[derive(Debug)]
 #[must_use = "a server that was closed is to be closed again"]
-pub(crate) struct AdministratorsWrite {
-    was_closed: bool,
-}
+pub(crate) struct AdministratorsWrite(
+    /// Whether the server was closed.
+    bool,
+);
 
 impl AdministratorsWrite {
     /// Lets administrators write at a closed server; `read_only` stays on, so that clients cannot.
@@ -34,7 +35,7 @@ impl AdministratorsWrite {
                 .execute("SET GLOBAL super_read_only = OFF")
                 .await?;
         }
-        Ok(Self { was_closed })
+        Ok(Self(was_closed))
     }
 
     /// Closes the server again, unless it was opened in between.
@@ -42,7 +43,7 @@ impl AdministratorsWrite {
     /// # Errors
     /// [`LinkError`]; administrators may write as before.
     pub(crate) async fn end(self, connection: &mut Connection) -> Result<(), LinkError> {
-        if self.was_closed {
+        if self.0 {
             let seconds = LOCK_WAIT.as_secs();
             // Opening clears `read_only`. One statement reads and sets it, so this cannot close a server that was opened in between.
             let close = format!(

@@ -53,6 +53,11 @@ pub(crate) fn load<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     }
 }
 
+/// Names the file in an error about it.
+pub(crate) fn about(path: &Path) -> impl Fn(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
 /// Removes the file, which may be absent. Durable on return, even if an earlier removal was not yet durable.
 ///
 /// # Errors

@@ -82,14 +82,31 @@ impl EventScheduler {
         let starts_off = self.0.command.is_some();
         let before = self.memory().found;
         let found = seen.found(before, starts_off);
-        if found != before
-            && let Err(error) = self.record(found).await
-        {
-            warn!("what event_scheduler is configured to cannot be written down: {error}");
-            return Ok(());
+        if found != before {
+            let file = self.0.file.clone();
+            let stored = long_work::on_disk(move || durable_file::store(&file, &found));
+            if let Err(error) = stored.await {
+                warn!("what event_scheduler is configured to cannot be written down: {error}");
+                return Ok(());
+            }
+            self.memory().found = found;
         }
         if seen.may_start_on(starts_off) {
-            self.persist_off(connection).await?;
+            // The running value does not change.
+            let persist_off = "SET PERSIST_ONLY event_scheduler = OFF";
+            match connection.execute(persist_off).await {
+                Ok(_) => info!(
+                    "event_scheduler is persisted as OFF, so that mysqld runs no event before the member knows what it is"
+                ),
+                Err(LinkError::Server(error)) => {
+                    if !std::mem::replace(&mut self.memory().told, true) {
+                        warn!(
+                            "event_scheduler cannot be persisted as OFF, put it into mysqld's option file: {error}"
+                        );
+                    }
+                }
+                Err(error) => return Err(error),
+            }
         }
         let running = seen.running.eq_ignore_ascii_case("ON");
         // A recent primary still has it on.
@@ -104,34 +121,6 @@ impl EventScheduler {
             connection
                 .execute("SET GLOBAL event_scheduler = OFF")
                 .await?;
-        }
-        Ok(())
-    }
-
-    async fn record(&self, found: Option<FoundScheduler>) -> io::Result<()> {
-        let file = self.0.file.clone();
-        long_work::on_disk(move || durable_file::store(&file, &found)).await?;
-        self.memory().found = found;
-        Ok(())
-    }
-
-    /// The running value does not change.
-    async fn persist_off(&self, connection: &mut Connection) -> Result<(), LinkError> {
-        match connection
-            .execute("SET PERSIST_ONLY event_scheduler = OFF")
-            .await
-        {
-            Ok(_) => info!(
-                "event_scheduler is persisted as OFF, so that mysqld runs no event before the member knows what it is"
-            ),
-            Err(LinkError::Server(error)) => {
-                if !std::mem::replace(&mut self.memory().told, true) {
-                    warn!(
-                        "event_scheduler cannot be persisted as OFF, put it into mysqld's option file: {error}"
-                    );
-                }
-            }
-            Err(error) => return Err(error),
         }
         Ok(())
     }
@@ -166,17 +155,13 @@ impl EventScheduler {
         let on = if self.wanted().await { "ON" } else { "OFF" };
         let mut connection = Connection::open_with_own_settings(connect).await?;
         let persisted = self.memory().found.is_some_and(|found| found.persisted);
-        match persisted {
-            true => {
-                let persist = format!("SET PERSIST_ONLY event_scheduler = {on}");
-                connection.execute(&persist).await?;
-            }
-            false if self.0.command.is_none() => {
-                connection
-                    .execute("RESET PERSIST IF EXISTS event_scheduler")
-                    .await?;
-            }
-            false => {}
+        let persist = match (persisted, &self.0.command) {
+            (true, _) => Some(format!("SET PERSIST_ONLY event_scheduler = {on}")),
+            (false, None) => Some("RESET PERSIST IF EXISTS event_scheduler".to_owned()),
+            (false, Some(_)) => None,
+        };
+        if let Some(persist) = persist {
+            connection.execute(persist).await?;
         }
         switch(&mut connection, on).await?;
         connection.close().await;
@@ -238,22 +223,6 @@ pub async fn events_that_are_over(connect: &ConnectOptions) -> Result<Vec<NamedE
     let events = applier::events::events_that_are_over(&mut connection).await?;
     connection.close().await;
     Ok(events)
-}
-
-/// Disables them, on a primary that blocks only ordinary accounts. Logs each one that cannot be disabled.
-///
-/// # Errors
-/// When the connection fails; a retry continues where it stopped.
-pub(crate) async fn disable_what_is_over(
-    connection: &mut Connection,
-    events: &[NamedEvent],
-) -> Result<(), LinkError> {
-    applier::events::disable_what_is_over(
-        connection,
-        events,
-        "an event that was to run once, at a time that is over, does not run at the new primary: the server that was the primary then ran it, if there was one",
-    )
-    .await
 }
 
 /// Enables events that another server's thread replicated, on an open primary; events disabled here for replicas stay so. One that cannot
@@ -327,24 +296,15 @@ impl SchedulerSeen {
         on_record: Option<FoundScheduler>,
         starts_off: bool,
     ) -> Option<FoundScheduler> {
-        let persisted = self.persisted.as_deref().map(is_on);
-        match (persisted, on_record) {
+        let found = |on, persisted| Some(FoundScheduler { on, persisted });
+        match (self.persisted.as_deref().map(is_on), on_record) {
             // Only an operator persists that.
-            (Some(true), _) => Some(FoundScheduler {
-                on: true,
-                persisted: true,
-            }),
+            (Some(true), _) => found(true, true),
             // The member set it, if there is a record.
             (_, Some(known)) => Some(known),
-            (Some(false), None) => Some(FoundScheduler {
-                on: false,
-                persisted: true,
-            }),
+            (Some(false), None) => found(false, true),
             (None, None) if starts_off => None,
-            (None, None) => Some(FoundScheduler {
-                on: is_on(&self.running),
-                persisted: false,
-            }),
+            (None, None) => found(is_on(&self.running), false),
         }
     }
 

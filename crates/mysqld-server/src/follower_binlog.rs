@@ -141,11 +141,8 @@ pub async fn end_dumps(connection: &mut Connection, connect: &ConnectOptions) {
         "SELECT {COLUMNS}, t.PROCESSLIST_COMMAND FROM performance_schema.threads AS t \
          WHERE t.PROCESSLIST_COMMAND LIKE 'Binlog Dump%' AND t.PROCESSLIST_ID NOT IN {OF_MEMBERS}"
     );
-    let dumps = seen(
-        asked(connection, &query).await,
-        "whether a replica reads this mysqld's binlog",
-    );
-    for dump in &dumps {
+    let dumps = asked(connection, &query).await;
+    for dump in seen(dumps, "whether a replica reads this mysqld's binlog") {
         let why = "this mysqld follows, and its binlog has empty transactions in the place of what the ring has: attach the \
                    replica to a member's binlog server";
         // A failure is logged and retried at the next check.

@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-use mysql_link::{ConnectOptions, Connection, LinkError, server_code};
+use mysql_link::{ConnectOptions, Connection, LinkError, QueryResult};
+
+use crate::settings::unless_refused;
 
 /// Result of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,14 +114,9 @@ async fn look(connection: &mut Connection) -> Result<Option<Owner>, LinkError> {
     if on.value() != Some("1") {
         return Ok(None);
     }
-    match connection.query(WHO).await {
-        Ok(answer) => match answer.value() {
-            Some("1") => Ok(Some(Owner::Us)),
-            _ => Ok(Some(Owner::Other)),
-        },
-        Err(LinkError::Server(error)) if error.code == server_code::TABLE_ACCESS_DENIED => {
-            Ok(Some(Owner::Other))
-        }
-        Err(error) => Err(error),
-    }
+    let who = unless_refused(connection.query(WHO).await)?;
+    Ok(Some(match who.as_ref().and_then(QueryResult::value) {
+        Some("1") => Owner::Us,
+        _ => Owner::Other,
+    }))
 }

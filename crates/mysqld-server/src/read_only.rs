@@ -4,11 +4,9 @@
 
 use std::time::Duration;
 
-use applier::events::NamedEvent;
+use applier::events::{NamedEvent, disable_what_is_over};
 use mysql_link::{ConnectOptions, Connection, LinkError, Step, server_code};
 use thiserror::Error;
-
-use crate::events::disable_what_is_over;
 
 /// Why `super_read_only` could not be changed.
 #[derive(Debug, Error)]
@@ -56,18 +54,18 @@ pub async fn open(options: &ConnectOptions, events: &EventsAtOpening) -> Result<
         connection
             .execute("SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF")
             .await?;
-        disable_what_is_over(&mut connection, &events.over).await?;
+        // Each one that cannot be disabled is logged.
+        let why = "an event that was to run once, at a time that is over, does not run at the new primary: the server that was the primary \
+                   then ran it, if there was one";
+        disable_what_is_over(&mut connection, &events.over, why).await?;
     }
     // It switches super_read_only off as well. Events begin after that: before, they could only fail. Everything is checked
     // before anything is set.
-    match connection
-        .execute(if events.wanted {
-            OPEN_WITH_EVENTS
-        } else {
-            OPEN
-        })
-        .await
-    {
+    let open = match events.wanted {
+        true => "SET GLOBAL read_only = OFF, GLOBAL event_scheduler = ON",
+        false => OPEN,
+    };
+    match connection.execute(open).await {
         // A start option has disabled the scheduler.
         Err(LinkError::Server(error))
             if events.wanted && error.code == server_code::OPTION_PREVENTS_STATEMENT =>
@@ -81,7 +79,6 @@ pub async fn open(options: &ConnectOptions, events: &EventsAtOpening) -> Result<
 }
 
 const OPEN: &str = "SET GLOBAL read_only = OFF";
-const OPEN_WITH_EVENTS: &str = "SET GLOBAL read_only = OFF, GLOBAL event_scheduler = ON";
 
 /// Switches `super_read_only` on; waits at most `lock_wait` for blocking statements.
 pub async fn close(options: &ConnectOptions, lock_wait: Duration) -> Result<(), ReadOnlyError> {

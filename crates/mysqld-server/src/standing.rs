@@ -50,16 +50,12 @@ pub struct StandingError {
 
 /// The file in which a member keeps it.
 #[derive(Debug, Clone)]
-pub struct StandingFile {
-    path: PathBuf,
-}
+pub struct StandingFile(PathBuf);
 
 impl StandingFile {
     /// In this data directory of a member.
     pub fn of(member_dir: &Path) -> Self {
-        Self {
-            path: member_dir.join(FILE),
-        }
+        Self(member_dir.join(FILE))
     }
 
     /// True if the primary role was recorded last.
@@ -69,10 +65,10 @@ impl StandingFile {
 
     /// The stored record. In doubt it follows, since a follower proposes nothing.
     pub fn load(&self) -> Option<Standing> {
-        match durable_file::load(&self.path) {
+        match durable_file::load(&self.0) {
             Ok(standing) => standing,
             Err(error) => {
-                let file = self.path.display();
+                let file = self.0.display();
                 tracing::warn!(
                     "{file} cannot be read, and mysqld is taken for a follower: {error}"
                 );
@@ -86,12 +82,12 @@ impl StandingFile {
     /// # Errors
     /// What the disk reports.
     pub async fn store(&self, standing: Standing) -> Result<(), StandingError> {
-        let path = self.path.clone();
+        let path = self.0.clone();
         let stored = long_work::on_disk(move || durable_file::store(&path, &standing));
-        stored.await.map_err(|source| StandingError {
-            file: self.path.clone(),
-            source,
-        })
+        let file = self.0.clone();
+        stored
+            .await
+            .map_err(|source| StandingError { file, source })
     }
 }
 

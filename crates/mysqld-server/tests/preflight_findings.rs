@@ -141,7 +141,11 @@ fn nothing_is_wrong_with_a_server_that_is_as_it_must_be() {
     for version in [OLD, NEW, CALENDAR] {
         assert_eq!(beside_the_version(&perfect(version)), []);
         for phase in [Phase::BeforeAttach, Phase::Attached] {
-            assert!(Plan::make(&perfect(version), &requirements(), phase).is_empty());
+            assert!(
+                Plan::make(&perfect(version), &requirements(), phase)
+                    .statements
+                    .is_empty()
+            );
         }
     }
 }
@@ -729,7 +733,11 @@ fn a_followers_redo_log_is_forced_and_nothing_else_is_set_there() {
     observed
         .variables
         .insert("sync_binlog".to_owned(), "0".to_owned());
-    assert!(Plan::of_a_follower(&observed, &requirements()).is_empty());
+    assert!(
+        Plan::of_a_follower(&observed, &requirements())
+            .statements
+            .is_empty()
+    );
     for value in ["0", "2"] {
         let name = "innodb_flush_log_at_trx_commit";
         observed.variables.insert(name.to_owned(), value.to_owned());
@@ -740,7 +748,11 @@ fn a_followers_redo_log_is_forced_and_nothing_else_is_set_there() {
             manage_settings: false,
             ..requirements()
         };
-        assert!(Plan::of_a_follower(&observed, &not_ours).is_empty());
+        assert!(
+            Plan::of_a_follower(&observed, &not_ours)
+                .statements
+                .is_empty()
+        );
     }
 }
 

@@ -82,8 +82,7 @@ impl Setup {
         let data_dir = started.map(|options| options.server.data_dir.clone());
         // A mysqld started by the member has passed the start guard.
         let external = started.filter(|options| options.external.is_some());
-        let protection_start =
-            external.map(|options| ProtectionStart::new(self.trim_options(options)));
+        let protection_start = external.map(|options| ProtectionStart(self.trim_options(options)));
         let (readiness, may_lead) = watch::channel(Readiness::Always);
         let (transferring, transferred) = watch::channel(false);
         let ingest = Ingest::new(ring.clone(), self.ingest_options(), may_lead.clone());
@@ -114,11 +113,10 @@ impl Setup {
             transferring: transferred,
         };
         let options = self.controller_options(protection_start);
-        let (controller, told) = Controller::new(ring.clone(), options, inputs, &readiness);
-        let to_guard = guard
+        let (mut controller, told) = Controller::new(ring.clone(), options, inputs, &readiness);
+        controller.guard = guard
             .clone()
             .map(|guard| -> ToGuard { Box::new(move |guards| guard.says(guards)) });
-        let controller = controller.guarded_by(to_guard);
         let (checks, checked) = self.checks(&ring, &ingest_status, &reports).start();
         let health = HealthObserver {
             supervisor: handle.as_ref().map(|handle| handle.status()),

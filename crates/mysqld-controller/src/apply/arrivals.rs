@@ -107,11 +107,8 @@ impl Memory {
     fn age(&self, gtid: &Gtid, by_timestamp: Option<Duration>, now: Instant) -> Option<Duration> {
         let (first, last) = self.looked?;
         // A transaction that was truncated and came again keeps its first age.
-        let moment = self
-            .moments
-            .iter()
-            .find(|moment| moment.gtids.contains(gtid));
-        let (after, by) = match moment {
+        let mut moments = self.moments.iter();
+        let (after, by) = match moments.find(|moment| moment.gtids.contains(gtid)) {
             Some(moment) => (Some(moment.after), moment.by),
             None if self.had.contains(gtid) => (None, first),
             None => (Some(last), now),

@@ -11,7 +11,7 @@ use mysqld_server::channels::drop_channel;
 use mysqld_server::follower_binlog::leave_following;
 use mysqld_server::read_only;
 use mysqld_server::sessions::backup_lock::end_backups;
-use mysqld_server::sessions::lock_holders::{HeldUp, Holders};
+use mysqld_server::sessions::lock_holders::Holders;
 use mysqld_server::standing::Standing;
 use raft_types::Term;
 use tokio::sync::watch;
@@ -24,7 +24,7 @@ use crate::apply::arrivals::Arrivals;
 use crate::apply::catching_up::{Fitness, compare, lacks_of};
 use crate::apply::errant::Errant;
 use crate::apply::error::RoleError;
-use crate::apply::follower::{FollowOptions, Follower, Started, Step};
+use crate::apply::follower::{FollowOptions, Follower, Started};
 
 use crate::plan::facts::{Applier, ApplyAction, Incarnation};
 use crate::plan::role_words::log_change;
@@ -303,11 +303,9 @@ impl<R: Ring + CommittedLog> Apply<R> {
         self.promotes(true);
         let closed = self.applied_and_closed(cancel).await;
         self.promotes(false);
-        let Some(closed) = closed else {
-            return;
-        };
         match closed {
-            Ok(session) => {
+            Ok(None) => {}
+            Ok(Some(session)) => {
                 let mut applier = self.forget_follower();
                 self.set(Readiness::Lacks, None);
                 // The next step would end replica threads, too.
@@ -332,7 +330,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
 
     fn promotes(&self, promoting: bool) {
         if let Some(follower) = &self.follower {
-            follower.promotes(promoting);
+            follower.promoting.send_replace(promoting);
         }
     }
 
@@ -340,22 +338,17 @@ impl<R: Ring + CommittedLog> Apply<R> {
     async fn applied_and_closed(
         &mut self,
         cancel: &CancellationToken,
-    ) -> Option<Result<Connection, RoleError>> {
-        let applied = tokio::select! {
-            () = cancel.cancelled() => return None,
-            applied = self.everything_applied() => applied,
+    ) -> Result<Option<Connection>, RoleError> {
+        let mut applied = tokio::select! {
+            () = cancel.cancelled() => return Ok(None),
+            applied = self.everything_applied() => applied?,
         };
-        match applied {
-            Ok(Some(mut session)) => {
-                // Before the applier ends. It has nothing left to write. On a closed server it needs no write of its own to check that no
-                // lost session still writes.
-                let connect = &self.options.connect;
-                let closed = read_only::close_by(&mut session, connect, LOCK_WAIT).await;
-                Some(closed.map(|()| session).map_err(RoleError::from))
-            }
-            Ok(None) => None,
-            Err(cause) => Some(Err(cause)),
+        if let Some(session) = &mut applied {
+            // Before the applier ends. It has nothing left to write. On a closed server it needs no write of its own to check that no
+            // lost session still writes.
+            read_only::close_by(session, &self.options.connect, LOCK_WAIT).await?;
         }
+        Ok(applied)
     }
 
     /// The session that observed it; `None` when the applier ended by itself.
@@ -390,9 +383,9 @@ impl<R: Ring + CommittedLog> Apply<R> {
         let Some(follower) = &mut self.follower else {
             return false;
         };
-        let mut step = follower.step.clone();
+        let mut applies = follower.applies.clone();
         let failure = tokio::select! {
-            Ok(_) = step.wait_for(|step| *step == Step::Applying) => return true,
+            Ok(_) = applies.wait_for(|applies| *applies) => return true,
             failure = follower.ended() => failure,
         };
         self.applier_failed(failure);
@@ -416,17 +409,17 @@ impl<R: Ring + CommittedLog> Apply<R> {
 
     async fn end_applier(&mut self) {
         if let Some(follower) = self.follower.take() {
-            let step = follower.step.clone();
+            let applies = follower.applies.clone();
             self.applied_before += applied(&follower);
             follower.end().await;
-            self.has_followed(&step);
+            self.has_followed(&applies);
             self.set(Readiness::Lacks, None);
         }
     }
 
     /// Records what the server was before the applier ended. The disk record was written before.
-    fn has_followed(&mut self, step: &watch::Receiver<Step>) {
-        if *step.borrow() == Step::Applying {
+    fn has_followed(&mut self, applies: &watch::Receiver<bool>) {
+        if *applies.borrow() {
             self.followed = true;
             self.standing = Some(Standing::Following);
         }
@@ -436,24 +429,20 @@ impl<R: Ring + CommittedLog> Apply<R> {
     fn forget_follower(&mut self) -> Option<Follower> {
         let follower = self.follower.take()?;
         self.applied_before += applied(&follower);
-        self.has_followed(&follower.step);
+        self.has_followed(&follower.applies);
         Some(follower)
     }
 
     /// mysqld is killed: its last state is reported until the next check.
     pub(crate) fn restarting(&self, why: &str) {
-        self.go(RoleState::Restarting {
-            why: why.to_owned(),
-        });
+        let why = why.to_owned();
+        self.go(RoleState::Restarting { why });
     }
 
     fn set(&mut self, readiness: Readiness, found_in: Option<(Incarnation, Term)>) {
         self.found_in = found_in;
-        self.readiness.send_if_modified(|now| {
-            let changed = *now != readiness;
-            *now = readiness;
-            changed
-        });
+        self.readiness
+            .send_if_modified(|now| std::mem::replace(now, readiness) != readiness);
     }
 
     pub(crate) fn state(&self) -> RoleState {
@@ -471,31 +460,28 @@ impl<R: Ring + CommittedLog> Apply<R> {
 
     fn go(&self, state: RoleState) {
         let follower = self.follower.as_ref();
-        let lag_ms = follower.and_then(Follower::lag_ms);
+        let lag_ms = follower.and_then(|follower| follower.lag.ms());
         let applied_total = self.applied_before + follower.map_or(0, applied);
-        let held_up = follower.map_or_else(HeldUp::default, Follower::held_up);
+        let held_up = follower.map(|follower| follower.held_up.borrow().clone());
         let without_transactions = match state {
             // No applier runs there, so a conversion of these tables would go unnoticed.
             RoleState::Primary => Vec::new(),
             _ => self.remarks.without_transactions(),
         };
         let without_transactions = without_transactions.iter().map(ToString::to_string);
-        let without_transactions = without_transactions.collect();
+        let next = RoleStatus {
+            state,
+            lag_ms,
+            applied_total,
+            not_the_rings: self.not_the_rings.clone(),
+            held_up: held_up.unwrap_or_default(),
+            without_transactions: without_transactions.collect(),
+        };
         self.status.send_if_modified(|status| {
-            if status.state != state {
-                log_change(&status.state, &state);
+            if status.state != next.state {
+                log_change(&status.state, &next.state);
             }
-            let next = RoleStatus {
-                state,
-                lag_ms,
-                applied_total,
-                not_the_rings: self.not_the_rings.clone(),
-                held_up,
-                without_transactions,
-            };
-            let differs = *status != next;
-            *status = next;
-            differs
+            std::mem::replace(status, next.clone()) != next
         });
     }
 }

@@ -60,14 +60,10 @@ impl Errant {
     /// Determines their kind from the server's own binlog. Where that fails, the kind stays unknown.
     pub(super) async fn look_into(gtids: GtidSet, connect: &ConnectOptions) -> Self {
         let read = tokio::time::timeout(LOOKING, kind_of_all(&gtids, connect));
-        let all = match read.await {
-            Ok(Ok(all)) => all,
-            Ok(Err(cause)) => {
-                tracing::debug!(%cause, "what a server has beyond the ring cannot be read");
-                None
-            }
-            Err(_) => None,
-        };
+        let all = read.await.unwrap_or(Ok(None)).unwrap_or_else(|cause| {
+            tracing::debug!(%cause, "what a server has beyond the ring cannot be read");
+            None
+        });
         Self { gtids, all }
     }
 }
@@ -112,16 +108,11 @@ impl fmt::Display for Errant {
 }
 
 fn listed(words: &BTreeSet<String>) -> String {
-    shortened(
-        words
-            .iter()
-            .map(String::as_str)
-            .collect::<Vec<_>>()
-            .join(", "),
-    )
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    shortened(words.join(", "))
 }
 
-fn shortened(mut text: String) -> String {
+pub(crate) fn shortened(mut text: String) -> String {
     const SHOWN: usize = 300;
     if text.len() > SHOWN {
         let end = (0..=SHOWN).rev().find(|at| text.is_char_boundary(*at));

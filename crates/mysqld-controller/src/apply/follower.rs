@@ -15,7 +15,7 @@ use mysql_link::{ConnectOptions, Connection};
 use mysqld_server::ReplicationSource;
 use mysqld_server::channels::{drop_channel, stop_foreign_channels};
 use mysqld_server::events::stop_events;
-use mysqld_server::follower_binlog::{self, Emptied};
+use mysqld_server::follower_binlog::{Emptied, drop_earlier_files, end_dumps, rotate_if_written};
 use mysqld_server::offline_mode::close_sessions;
 use mysqld_server::sessions::end_statement_logging;
 use mysqld_server::sessions::lock_holders::{self, HeldUp, Holders};
@@ -28,7 +28,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::apply::arrivals::Arrivals;
-use crate::apply::catching_up::{CompareError, errant, executed_by, executed_gtids};
+use crate::apply::catching_up::{errant, executed_by, executed_gtids};
 use crate::apply::errant::Errant;
 use crate::apply::error::RoleError;
 use crate::apply::native::replicate;
@@ -84,13 +84,6 @@ impl FollowOptions {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Step {
-    /// It waits for the ring to report the committed transactions.
-    Asking,
-    Applying,
-}
-
 /// Why an applier was started.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Started {
@@ -107,12 +100,14 @@ pub(super) struct Follower {
     started: Started,
     cancel: CancellationToken,
     task: JoinHandle<Result<(), RoleError>>,
-    pub(super) step: watch::Receiver<Step>,
+    /// False while it waits for the ring to report the committed transactions.
+    pub(super) applies: watch::Receiver<bool>,
     pub(super) progress: Arc<Progress>,
-    lag: Lag,
-    /// True if the server is to be the primary once everything is applied.
-    promoting: watch::Sender<bool>,
-    held_up: watch::Receiver<HeldUp>,
+    pub(super) lag: Lag,
+    /// True if the server is to be the primary once everything is applied: clients wait for that, and no session may block it
+    /// indefinitely.
+    pub(super) promoting: watch::Sender<bool>,
+    pub(super) held_up: watch::Receiver<HeldUp>,
 }
 
 impl Follower {
@@ -129,7 +124,7 @@ impl Follower {
     ) -> Self {
         let cancel = CancellationToken::new();
         let progress = Arc::new(Progress::with_remarks(Arc::clone(remarks)));
-        let (steps, step) = watch::channel(Step::Asking);
+        let (begins, applies) = watch::channel(false);
         let (stop, shown) = (cancel.clone(), Arc::clone(&progress));
         let (threads, native) = watch::channel(None);
         let (promoting, promoted) = watch::channel(false);
@@ -153,9 +148,9 @@ impl Follower {
                 if by_threads {
                     let arrivals = &known_lag.arrivals;
                     let seen = (reports, started.on);
-                    follow_natively(&*ring, &options, stop, arrivals, &threads, steps, seen).await
+                    follow_natively(&*ring, &options, stop, arrivals, &threads, begins, seen).await
                 } else {
-                    follow(&*ring, &options, stop, shown, steps).await
+                    follow(&*ring, &options, stop, shown, begins).await
                 }
             };
             // Before the start, the lag is unknown, and the applier's row may be locked already.
@@ -177,7 +172,7 @@ impl Follower {
             started,
             cancel,
             task,
-            step,
+            applies,
             progress,
             lag,
             promoting,
@@ -187,24 +182,10 @@ impl Follower {
 
     pub(super) fn applier(&mut self) -> Applier {
         let Started { on, for_term, .. } = self.started;
-        match *self.step.borrow_and_update() {
-            Step::Asking => Applier::Asking { on, for_term },
-            Step::Applying => Applier::Applying(on),
+        match *self.applies.borrow_and_update() {
+            false => Applier::Asking { on, for_term },
+            true => Applier::Applying(on),
         }
-    }
-
-    /// Milliseconds that the server is behind this member's copy of the ring's log, where known.
-    pub(super) fn lag_ms(&self) -> Option<u64> {
-        self.lag.ms()
-    }
-
-    /// Sets whether clients wait for what is still to be applied: then no session may block it indefinitely.
-    pub(super) fn promotes(&self, promoting: bool) {
-        self.promoting.send_replace(promoting);
-    }
-
-    pub(super) fn held_up(&self) -> HeldUp {
-        self.held_up.borrow().clone()
     }
 
     /// Waits until it ends by itself. Cancel safe.
@@ -218,10 +199,10 @@ impl Follower {
 
     /// Waits until it differs from the last [`Follower::applier`], or ends by itself; returns why it ended. Cancel safe.
     pub(super) async fn changes(&mut self) -> Option<RoleError> {
-        let mut step = self.step.clone();
+        let mut applies = self.applies.clone();
         tokio::select! {
             failure = self.ended() => Some(failure),
-            Ok(()) = step.changed() => None,
+            Ok(()) = applies.changed() => None,
         }
     }
 
@@ -238,7 +219,7 @@ impl Follower {
 
 /// Lag of the server relative to the member's log.
 #[derive(Clone)]
-struct Lag {
+pub(super) struct Lag {
     /// Of the applier.
     progress: Arc<Progress>,
     /// Of the server's own threads.
@@ -247,7 +228,8 @@ struct Lag {
 }
 
 impl Lag {
-    fn ms(&self) -> Option<u64> {
+    /// Milliseconds that the server is behind this member's copy of the ring's log, where known.
+    pub(super) fn ms(&self) -> Option<u64> {
         let threads = *self.native.borrow();
         threads.or_else(|| match self.progress.lag_start(StageName::Committed) {
             LagStart::Nothing => Some(0),
@@ -266,16 +248,13 @@ async fn follow<R: Ring + CommittedLog>(
     options: &FollowOptions,
     cancel: CancellationToken,
     progress: Arc<Progress>,
-    steps: watch::Sender<Step>,
+    begins: watch::Sender<bool>,
 ) -> Result<(), RoleError> {
     let begun = async {
-        let Compared {
-            executed,
-            committed,
-        } = nothing_errant(ring, options).await?;
+        let (executed, committed) = nothing_errant(ring, options).await?;
         // From here on, the server's settings are no longer a primary's.
         options.standing.store(Standing::Following).await?;
-        steps.send_replace(Step::Applying);
+        begins.send_replace(true);
         open_to_the_applier(&options.connect).await?;
         let connect = ConnectOptions {
             program_name: "witness-applier".to_owned(),
@@ -320,13 +299,13 @@ async fn follow_natively<R: Ring>(
     cancel: CancellationToken,
     arrivals: &Arrivals,
     progress: &watch::Sender<Option<u64>>,
-    steps: watch::Sender<Step>,
+    begins: watch::Sender<bool>,
     (reports, on): (watch::Receiver<WatchReport>, Incarnation),
 ) -> Result<(), RoleError> {
     let Some(source) = &options.native else {
         return Ok(());
     };
-    let Compared { committed, .. } = tokio::select! {
+    let (_, committed) = tokio::select! {
         () = cancel.cancelled() => return Ok(()),
         nothing = nothing_errant(ring, options) => nothing?,
     };
@@ -334,7 +313,7 @@ async fn follow_natively<R: Ring>(
     options.standing.store(Standing::Following).await?;
     // The threads rely on `gtid_executed`, and an applier may have run here before.
     complete_gtid_executed(&options.connect, Some(&committed)).await?;
-    steps.send_replace(Step::Applying);
+    begins.send_replace(true);
     let replicating = replicate(&options.connect, source, &cancel, arrivals, progress);
     tokio::pin!(replicating);
     let errant = tokio::select! {
@@ -346,26 +325,18 @@ async fn follow_natively<R: Ring>(
     Err(found(errant, options).await)
 }
 
-/// A server without errant transactions.
-struct Compared {
-    executed: GtidSet,
-    /// The ring's transactions, read earlier.
-    committed: GtidSet,
-}
-
-/// The server's transactions, if the ring has all of them. From here on it writes none of its own.
-async fn nothing_errant<R: Ring>(ring: &R, options: &FollowOptions) -> Result<Compared, RoleError> {
+/// The server's transactions, if the ring has all of them, and the ring's, read earlier. From here on it writes none of its own.
+async fn nothing_errant<R: Ring>(
+    ring: &R,
+    options: &FollowOptions,
+) -> Result<(GtidSet, GtidSet), RoleError> {
     keep_still(&options.connect).await?;
     let committed = ring.settled().await?;
     let executed = executed_gtids(&options.connect).await?;
     let errant = errant(&executed, &committed);
-    if errant.is_empty() {
-        Ok(Compared {
-            executed,
-            committed,
-        })
-    } else {
-        Err(found(errant, options).await)
+    match errant.is_empty() {
+        true => Ok((executed, committed)),
+        false => Err(found(errant, options).await),
     }
 }
 
@@ -401,16 +372,6 @@ async fn find_errant<R: Ring>(
     }
 }
 
-/// In this order: transactions applied in between are committed.
-async fn errant_now<R: Ring>(
-    ring: &R,
-    connection: &mut Connection,
-) -> Result<GtidSet, CompareError> {
-    let executed = executed_by(connection).await?;
-    let committed = ring.settled().await?;
-    Ok(errant(&executed, &committed))
-}
-
 /// Makes the server writable for the applier and not for clients. Commits must not wait for the ring, which has them already. No client
 /// commit waits, because the server is closed.
 async fn open_to_the_applier(connect: &ConnectOptions) -> Result<(), RoleError> {
@@ -437,17 +398,12 @@ async fn keep_still(connect: &ConnectOptions) -> Result<(), RoleError> {
     stop_foreign_channels(&mut connection).await?;
     drop_channel(&mut connection).await?;
     // The variable is deprecated: a server may lack it.
-    let format = connection
-        .query("SHOW GLOBAL VARIABLES LIKE 'binlog_format'")
-        .await?;
-    if format
-        .first()
-        .and_then(|row| row.text_at(1))
-        .is_some_and(|format| format != "ROW")
-    {
-        connection
-            .execute("SET GLOBAL binlog_format = 'ROW'")
-            .await?;
+    let format = "SHOW GLOBAL VARIABLES LIKE 'binlog_format'";
+    let format = connection.query(format).await?;
+    let format = format.first().and_then(|row| row.text_at(1));
+    if format.is_some_and(|format| format != "ROW") {
+        let row = "SET GLOBAL binlog_format = 'ROW'";
+        connection.execute(row).await?;
     }
     // Readers that stay connected can write once this server is the primary.
     if let Err(why) = end_statement_logging(&mut connection, OLD_SESSIONS_END).await {
@@ -468,11 +424,11 @@ async fn tidy<R: Ring>(ring: &R, options: &FollowOptions) -> GtidSet {
         let due = compared.elapsed() >= options.tidy_every;
         let dropped = async {
             let mut connection = Connection::open_with_own_settings(&options.connect).await?;
-            follower_binlog::end_dumps(&mut connection, &options.connect).await;
+            end_dumps(&mut connection, &options.connect).await;
             // A server without a binlog refuses. Transactions after the comparison stay.
             let rests = dropped_at.is_some_and(|at| at.elapsed() < BETWEEN_DROPS);
             let drops = !rests
-                && follower_binlog::rotate_if_written(&mut connection, &mut emptied)
+                && rotate_if_written(&mut connection, &mut emptied)
                     .await
                     .unwrap_or(false);
             let mut errant = GtidSet::new();
@@ -481,10 +437,12 @@ async fn tidy<R: Ring>(ring: &R, options: &FollowOptions) -> GtidSet {
             }
             if drops || due {
                 compared = Instant::now();
-                errant = errant_now(ring, &mut connection).await?;
+                // In this order: transactions applied in between are committed.
+                let executed = executed_by(&mut connection).await?;
+                errant = executed.difference(&ring.settled().await?);
             }
             if drops && errant.is_empty() {
-                follower_binlog::drop_earlier_files(&mut connection, &options.connect).await?;
+                drop_earlier_files(&mut connection, &options.connect).await?;
             }
             connection.close().await;
             Ok::<GtidSet, RoleError>(errant)

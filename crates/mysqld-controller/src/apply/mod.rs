@@ -19,4 +19,5 @@ mod native;
 
 pub(crate) use carry_out::{Apply, ApplyOrder};
 pub use catching_up::{CompareError, executed_by, executed_gtids};
+pub(crate) use errant::shortened;
 pub use follower::FollowOptions;

@@ -79,7 +79,10 @@ async fn begin(connect: &ConnectOptions, source: &ReplicationSource) -> Result<(
         connection.execute(statement).await?;
     }
     // A new channel starts with the server's filters.
-    let filters = filters(&mut connection).await?;
+    let channels = connection.query("SHOW REPLICA STATUS").await?;
+    let rows = channels.rows.iter();
+    let own = rows.filter(|row| row.text("Channel_Name") == Some(CHANNEL));
+    let filters: Vec<String> = own.flat_map(filters_of_channel).collect();
     if !filters.is_empty() {
         return Err(ThreadsEnded::Filtered(filters.join(", ")).into());
     }
@@ -87,14 +90,6 @@ async fn begin(connect: &ConnectOptions, source: &ReplicationSource) -> Result<(
     connection.execute(start).await?;
     connection.close().await;
     Ok(())
-}
-
-/// The channel's replication filters.
-async fn filters(connection: &mut Connection) -> Result<Vec<String>, LinkError> {
-    let channels = connection.query("SHOW REPLICA STATUS").await?;
-    let rows = channels.rows.iter();
-    let own = rows.filter(|row| row.text("Channel_Name") == Some(CHANNEL));
-    Ok(own.flat_map(filters_of_channel).collect())
 }
 
 async fn end(connect: &ConnectOptions) -> Result<(), LinkError> {
@@ -228,31 +223,22 @@ fn in_hand_ms(row: &mysql_link::Row, arrivals: &Arrivals) -> Option<u64> {
 
 /// Evaluates the threads' rows, pure. A worker's error is the cause; a coordinator reports only that one has failed.
 fn judge(threads: &[Thread]) -> Threads {
+    let of = |what: &'static str| threads.iter().filter(move |thread| thread.what == what);
     // A filter was set after the start.
-    if let Some(filter) = threads.iter().find(|thread| thread.what == "filter") {
+    if let Some(filter) = of("filter").next() {
         return Err(ThreadsEnded::Filtered(filter.message.clone()));
     }
-    if let Some(delay) = threads.iter().find(|thread| thread.what == "delay") {
+    if let Some(delay) = of("delay").next() {
         return Err(ThreadsEnded::Delayed(delay.message.clone()));
     }
-    if threads.iter().any(|thread| thread.what == "order") {
+    if of("order").next().is_some() {
         return Err(ThreadsEnded::OutOfOrder);
     }
-    let failed = |what: &str| {
-        threads
-            .iter()
-            .find(|thread| thread.what == what && thread.state == "OFF" && thread.code != "0")
-    };
-    let cause = ["worker", "applier", "receiver"]
-        .into_iter()
-        .find_map(failed);
-    if let Some(thread) = cause {
-        return Err(ThreadsEnded::Failed {
-            code: thread.code.clone(),
-            message: thread.message.clone(),
-        });
+    let mut ordered = ["worker", "applier", "receiver"].into_iter().flat_map(of);
+    let cause = ordered.find(|thread| thread.state == "OFF" && thread.code != "0");
+    if let Some(Thread { code, message, .. }) = cause.cloned() {
+        return Err(ThreadsEnded::Failed { code, message });
     }
-    let of = |what: &'static str| threads.iter().filter(move |thread| thread.what == what);
     let off = |what| of(what).all(|thread| thread.state == "OFF");
     // The receiver would retry indefinitely with its old password, which may have changed.
     let denied = of("receiver").find(|thread| thread.code == ACCESS_DENIED);

@@ -58,28 +58,34 @@ impl Release {
     pub fn is_empty(&self) -> bool {
         self.committed + self.known + self.own == 0 && self.acknowledge.is_none()
     }
+
+    fn add<T>(&mut self, entry: LedgerEntry<T>) {
+        match (&entry.wait, &entry.end) {
+            (Wait::Proposed(_), Some(_)) => {
+                self.committed += 1;
+                self.came.push(entry.since);
+            }
+            (Wait::Proposed(_), None) => self.own += 1,
+            (Wait::Committed(_), _) => self.known += 1,
+            (Wait::Nothing, _) => {}
+        }
+        self.permits += u64::from(entry.permits);
+        self.acknowledge = entry.end.or_else(|| self.acknowledge.take());
+    }
 }
 
 /// A proposal was not committed: neither it nor any later position may be acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("a proposed transaction was not committed: {reason}")]
-pub struct NotCommitted {
+#[error("a proposed transaction was not committed: {0}")]
+pub struct NotCommitted(
     /// Why the proposal failed, as the ring reports it.
-    pub reason: String,
-}
-
-impl NotCommitted {
-    fn of(why: &dyn std::fmt::Display) -> Self {
-        Self {
-            reason: why.to_string(),
-        }
-    }
-}
+    pub String,
+);
 
 /// Entries in stream order.
 #[derive(Debug)]
 pub struct AckLedger<T> {
-    entries: VecDeque<LedgerEntry<T>>,
+    pub(super) entries: VecDeque<LedgerEntry<T>>,
 }
 
 impl<T> Default for AckLedger<T> {
@@ -106,36 +112,24 @@ impl<T: Ticket> AckLedger<T> {
             match &mut front.wait {
                 Wait::Proposed(ticket) => match ticket.resolved_now() {
                     Some(Outcome::Committed(_)) => {}
-                    Some(Outcome::Refused(refusal)) => return Err(NotCommitted::of(&refusal)),
-                    Some(Outcome::Unknown(unknown)) => return Err(NotCommitted::of(&unknown)),
+                    Some(Outcome::Refused(why)) => return Err(NotCommitted(why.to_string())),
+                    Some(Outcome::Unknown(why)) => return Err(NotCommitted(why.to_string())),
                     None => break,
                 },
                 Wait::Committed(op_id) if !covers(committed, *op_id) => break,
                 Wait::Committed(_) | Wait::Nothing => {}
             }
-            let Some(entry) = self.entries.pop_front() else {
-                break;
-            };
-            release.add(entry);
+            if let Some(entry) = self.entries.pop_front() {
+                release.add(entry);
+            }
         }
         Ok(release)
     }
 
-    /// What the front waits for.
-    pub fn front_wait(&mut self) -> Option<&mut Wait<T>> {
-        self.entries.front_mut().map(|entry| &mut entry.wait)
-    }
-
-    /// Since when the front has waited.
-    pub fn oldest(&self) -> Option<Instant> {
-        self.entries.front().map(|entry| entry.since)
-    }
-
     /// The tickets without a reported outcome.
     pub fn into_tickets(self) -> impl Iterator<Item = T> {
-        self.entries
-            .into_iter()
-            .filter_map(LedgerEntry::into_ticket)
+        let entries = self.entries.into_iter();
+        entries.filter_map(LedgerEntry::into_ticket)
     }
 }
 
@@ -146,22 +140,6 @@ impl<T> LedgerEntry<T> {
             Wait::Proposed(ticket) => Some(ticket),
             Wait::Committed(_) | Wait::Nothing => None,
         }
-    }
-}
-
-impl Release {
-    fn add<T>(&mut self, entry: LedgerEntry<T>) {
-        match (&entry.wait, &entry.end) {
-            (Wait::Proposed(_), Some(_)) => {
-                self.committed += 1;
-                self.came.push(entry.since);
-            }
-            (Wait::Proposed(_), None) => self.own += 1,
-            (Wait::Committed(_), _) => self.known += 1,
-            (Wait::Nothing, _) => {}
-        }
-        self.permits += u64::from(entry.permits);
-        self.acknowledge = entry.end.or_else(|| self.acknowledge.take());
     }
 }
 

@@ -48,7 +48,8 @@ impl<T: Ticket> Waiting<T> {
                 () = front_is_due(ledger, &mut committed) => {}
             }
             let release = self.ledger.release(*committed.borrow())?;
-            shared.figures.oldest(self.ledger.oldest());
+            let front = self.ledger.entries.front();
+            shared.figures.oldest(front.map(|entry| entry.since));
             if release.is_empty() {
                 continue;
             }
@@ -65,7 +66,10 @@ impl<T: Ticket> Waiting<T> {
                 }
             }
             shared.rotating.fetch_sub(release.own, Ordering::AcqRel);
-            shared.figures.released(&release);
+            shared.figures.count(|figures| {
+                figures.committed_total += release.committed;
+                figures.known_total += release.known;
+            });
             shared
                 .in_flight
                 .add_permits(usize::try_from(release.permits).unwrap_or_default());
@@ -88,7 +92,7 @@ async fn front_is_due<T: Ticket>(
     ledger: &mut AckLedger<T>,
     committed: &mut watch::Receiver<Option<OpId>>,
 ) {
-    match ledger.front_wait() {
+    match ledger.entries.front_mut().map(|front| &mut front.wait) {
         None => std::future::pending().await,
         Some(Wait::Nothing) => {}
         Some(Wait::Proposed(ticket)) => {
@@ -113,33 +117,17 @@ async fn front_is_due<T: Ticket>(
 
 /// The current number, and the required one.
 pub(super) struct AwaitedAcks<'a, R> {
-    ring: &'a R,
-    term: Term,
-    figures: &'a IngestFigures,
-    changes: RingChanges,
+    pub(super) ring: &'a R,
+    pub(super) term: Term,
+    pub(super) figures: &'a IngestFigures,
+    pub(super) changes: RingChanges,
     /// Reports the number of ACKs once the member has made commits wait.
-    made_to_wait: oneshot::Receiver<u32>,
+    pub(super) made_to_wait: oneshot::Receiver<u32>,
     /// The reported number, or the one set since.
-    awaited: Option<u32>,
+    pub(super) awaited: Option<u32>,
 }
 
-impl<'a, R: Ring> AwaitedAcks<'a, R> {
-    pub(super) fn new(
-        ring: &'a R,
-        term: Term,
-        figures: &'a IngestFigures,
-        made_to_wait: oneshot::Receiver<u32>,
-    ) -> Self {
-        Self {
-            ring,
-            term,
-            figures,
-            changes: ring.changes(),
-            made_to_wait,
-            awaited: None,
-        }
-    }
-
+impl<R: Ring> AwaitedAcks<'_, R> {
     /// Waits until another number is required, and returns it. Cancel safe.
     ///
     /// Returns to the member's number only once the ring has all waiting transactions: other replicas' ACKs have arrived in the meantime
@@ -173,9 +161,5 @@ impl<'a, R: Ring> AwaitedAcks<'a, R> {
                 _ => self.changes.changed().await,
             }
         }
-    }
-
-    pub(super) fn set(&mut self, acks: u32) {
-        self.awaited = Some(acks);
     }
 }

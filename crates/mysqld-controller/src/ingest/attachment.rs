@@ -15,6 +15,7 @@
 //! reported set: its file, and all waiting ones after it, are sent again.
 
 use binlog_format::gtid::{Gtid, GtidSet, Interval, SourceId, Tag};
+use mysqld_server::tail_trim::of_source;
 use thiserror::Error;
 
 /// How ring and primary fit together, and which transactions the dump has to send.
@@ -187,7 +188,9 @@ pub struct NeverSent {
 impl Awaited {
     /// The transactions that wait in this primary.
     pub fn of(primary: &PrimaryGtids) -> Self {
-        let waiting = of_source(&primary.owned, primary.server).difference(&primary.executed);
+        // A session that sets a GTID of its own choice owns it long before anything is written.
+        let own = of_source(&primary.owned, primary.server);
+        let waiting = own.difference(&primary.executed);
         if waiting.is_empty() {
             return Self::default();
         }
@@ -209,12 +212,11 @@ impl Awaited {
     /// When it is newer than an awaited one that has not arrived.
     pub fn came(&mut self, gtid: &Gtid) -> Result<(), NeverSent> {
         self.waiting.remove(gtid);
-        match self.is_newer(gtid) {
-            false => Ok(()),
-            true => Err(NeverSent {
-                missing: self.waiting.clone(),
-            }),
+        if self.is_newer(gtid) {
+            let missing = self.waiting.clone();
+            return Err(NeverSent { missing });
         }
+        Ok(())
     }
 
     /// True if an awaited transaction was written before it.
@@ -227,17 +229,6 @@ impl Awaited {
         };
         !self.owned.contains(gtid) || self.waiting.intervals().any(lower)
     }
-}
-
-/// The GTIDs that a server assigned itself. A session that sets a GTID of its own choice owns it long before anything is written.
-fn of_source(gtids: &GtidSet, server: SourceId) -> GtidSet {
-    let mut own = GtidSet::new();
-    for (source, tag, interval) in gtids.intervals() {
-        if source == server {
-            own.add_interval(source, tag, interval);
-        }
-    }
-    own
 }
 
 #[cfg(test)]

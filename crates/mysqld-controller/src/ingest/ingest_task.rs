@@ -113,7 +113,7 @@ impl<R: Ring> Ingest<R> {
             Ok(ready) => ready.map(|()| prospect),
             Err(_) => {
                 if let Some(prospect) = prospect {
-                    prospect.leave().await;
+                    prospect.connection.close().await;
                 }
                 ready.await.map(|()| None)
             }
@@ -135,7 +135,9 @@ impl<R: Ring> Ingest<R> {
             let error = match attempt {
                 Err(error) => error,
                 Ok(session) => {
-                    let (unproposed, again) = (session.unproposed(), session.expected_again());
+                    let compared = &session.attachment;
+                    let unproposed = compared.unproposed.count();
+                    let again = compared.expected_again.count();
                     info!(term = term.0, %unproposed, %again, "attached to the primary");
                     self.figures.attached(unproposed);
                     self.go(IngestState::CatchingUp);

@@ -11,10 +11,11 @@ mod session;
 mod status;
 
 pub use ack_ledger::{AckLedger, LedgerEntry, NotCommitted, Release, Wait};
-pub use attachment::{AttachRefusal, Attachment, EarlierLooks, attach};
-pub use attachment::{Awaited, NeverSent, PrimaryGtids};
+pub use attachment::{
+    AttachRefusal, Attachment, Awaited, EarlierLooks, NeverSent, PrimaryGtids, attach,
+};
 pub use ingest_task::Ingest;
-pub use reading::FileLimits;
-pub use reading::{CommitObserver, IngestOptions};
-pub use status::IngestError;
-pub use status::{Failing, IngestFigures, IngestFiguresView, IngestState, IngestStatus};
+pub use reading::{CommitObserver, FileLimits, IngestOptions};
+pub use status::{
+    Failing, IngestError, IngestFigures, IngestFiguresView, IngestState, IngestStatus,
+};

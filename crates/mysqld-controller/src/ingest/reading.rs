@@ -42,27 +42,8 @@ pub(super) struct Shared<'a> {
     pub(super) caught_up: Notify,
 }
 
-impl<'a> Shared<'a> {
-    pub(super) fn new(
-        figures: &'a IngestFigures,
-        options: &'a IngestOptions,
-        awaits: bool,
-    ) -> Self {
-        let all_permits = permits(options.in_flight_bytes, u32::MAX);
-        Self {
-            figures,
-            observer: options.observer.as_deref(),
-            in_flight: Semaphore::new(all_permits as usize),
-            all_permits,
-            rotating: AtomicU64::new(0),
-            awaits: AtomicBool::new(awaits),
-            caught_up: Notify::new(),
-        }
-    }
-}
-
 /// The permits for some bytes. A transaction that needs more than there are takes all, and is sent alone.
-fn permits(bytes: u64, all: u32) -> u32 {
+pub(super) fn permits(bytes: u64, all: u32) -> u32 {
     u32::try_from(bytes.div_ceil(PERMIT_BYTES))
         .unwrap_or(u32::MAX)
         .clamp(1, all)
@@ -351,7 +332,8 @@ pub(crate) fn rotation_due(
     // Another leader began the file. If its clock was ahead by the limit or more, the file counts as old: otherwise it would stay young for
     // that long.
     let age = Duration::from_secs(now.abs_diff(current.begun).into());
-    if !same_format(&current.format_description, upstream) {
+    // The headers (time and server) do not matter.
+    if current.format_description.get(HEADER_LEN..) != upstream.get(HEADER_LEN..) {
         Some(RotationCause::Format)
     } else if current.size >= limits.bytes {
         Some(RotationCause::Size)
@@ -369,11 +351,6 @@ pub(crate) fn rotation_due(
 /// after a change of the primary: the replica waits there until everything before is applied.
 pub(crate) fn numbers_begin_anew(last: i64, next: i64) -> bool {
     (1..=last).contains(&next)
-}
-
-/// Whether two format description events announce the same format. Their headers (time and server) do not matter.
-fn same_format(ours: &[u8], theirs: &[u8]) -> bool {
-    ours.get(HEADER_LEN..) == theirs.get(HEADER_LEN..)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use binlog_format::checksum::ChecksumAlgorithm;
 use mysql_link::{ConnectOptions, Connection, LinkError, Timeouts};
 use mysqld_server::sessions::spare_connection;
-use mysqld_server::settings::{ApplyError, SemiSyncNames, await_acks};
+use mysqld_server::settings::{ApplyError, SemiSyncNames, await_acks, checksum_named, says_on};
 use tokio::time::Instant;
 use tracing::{debug, info};
 
@@ -30,26 +30,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(super) struct Reserve {
     sessions: Vec<Connection>,
     /// Names of that mysqld's semi-sync plugin.
-    names: Option<SemiSyncNames>,
+    pub(super) names: Option<SemiSyncNames>,
     /// Whether `SET GLOBAL` succeeds there while a statement about accounts waits.
-    sets_at_any_time: bool,
-}
-
-/// Values needed before a dump begins, queried without a lock that a statement about accounts holds.
-pub(super) struct Quick {
-    /// Whether commits wait for an ACK.
-    pub(super) commits_wait: bool,
-    /// The checksum algorithm of its binlog.
-    pub(super) checksum: ChecksumAlgorithm,
+    pub(super) sets_at_any_time: bool,
 }
 
 impl Reserve {
-    /// Records the properties of the server attached to.
-    pub(super) fn attached(&mut self, names: SemiSyncNames, sets_at_any_time: bool) {
-        self.names = Some(names);
-        self.sets_at_any_time = sets_at_any_time;
-    }
-
     /// Keeps sessions open: opens missing ones, and replaces those that the server ended. Uses one of them to set the number of ACKs that
     /// commits wait for.
     pub(super) async fn keep<R: Ring>(
@@ -71,7 +57,7 @@ impl Reserve {
                 }
                 acks_wanted = acks.due(self.sets_at_any_time) => {
                     match self.await_acks(&connect, acks_wanted).await {
-                        Ok(()) => acks.set(acks_wanted),
+                        Ok(()) => acks.awaited = Some(acks_wanted),
                         Err(error) => {
                             debug!("the number of ACKs was not set to {acks_wanted}: {error}");
                             self.sessions.retain(Connection::is_usable);
@@ -142,27 +128,17 @@ impl Reserve {
     }
 }
 
-/// Queries the values that a dump needs.
+/// Queries the values that a dump needs before it begins, without a lock that a statement about accounts holds: whether commits wait for an
+/// ACK, and the checksum algorithm of its binlog.
 pub(super) async fn quick_look(
     session: &mut Connection,
     names: SemiSyncNames,
-) -> Result<Quick, LinkError> {
+) -> Result<(bool, ChecksumAlgorithm), LinkError> {
     let enabled = names.enabled();
     let query = format!("SELECT @@GLOBAL.{enabled}, @@GLOBAL.binlog_checksum");
     let answer = session.query(query).await?;
     let text = |column| answer.first().and_then(|row| row.text_at(column));
-    Ok(Quick {
-        commits_wait: text(0).is_some_and(mysqld_server::settings::says_on),
-        checksum: checksum(text(1)),
-    })
-}
-
-/// The algorithm that the server's `binlog_checksum` names.
-pub(super) fn checksum(variable: Option<&str>) -> ChecksumAlgorithm {
-    match variable {
-        Some("NONE") => ChecksumAlgorithm::None,
-        _ => ChecksumAlgorithm::Crc32,
-    }
+    Ok((text(0).is_some_and(says_on), checksum_named(text(1))))
 }
 
 /// True if the server is reachable but did not answer in time.

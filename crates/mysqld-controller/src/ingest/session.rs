@@ -1,6 +1,7 @@
 //! One attachment, from connecting to its end.
 
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use binlog_format::checksum::ChecksumAlgorithm;
@@ -12,18 +13,18 @@ use mysql_link::{
 };
 use mysqld_server::settings::{
     Check, Depth, Grants, MEMBER_ACKS, Observed, Phase, Plan, SemiSyncNames, Severity,
-    UNREACHABLE_ACKS, apply, await_acks, observe, preflight,
+    UNREACHABLE_ACKS, apply, await_acks, checksum_named, observe, preflight,
 };
 use raft_types::{MAX_TRANSACTION_BYTES, ProposalSequence, Term};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::ingest::ack_ledger::AckLedger;
 use crate::ingest::acking::{AwaitedAcks, DUMPS, Waiting};
 use crate::ingest::attachment::{Attachment, EarlierLooks, PrimaryGtids};
-use crate::ingest::reading::{IngestOptions, Reading, Shared};
-use crate::ingest::reserve::{Reserve, checksum, quick_look};
+use crate::ingest::reading::{IngestOptions, Reading, Shared, permits};
+use crate::ingest::reserve::{Reserve, quick_look};
 use crate::ingest::status::{IngestError, IngestFigures};
 use crate::ring::{Ring, RingLog};
 
@@ -35,7 +36,7 @@ pub(super) const LOOK_LASTS: Duration = Duration::from_secs(1);
 
 /// A primary that is connected and inspected, and not changed yet.
 pub(super) struct Prospect {
-    connection: Connection,
+    pub(super) connection: Connection,
     observed: Observed,
     looked_at: Instant,
 }
@@ -52,10 +53,6 @@ impl Prospect {
             looked_at,
         })
     }
-
-    pub(super) async fn leave(self) {
-        self.connection.close().await;
-    }
 }
 
 /// An established attachment.
@@ -67,7 +64,7 @@ pub(super) struct Session {
     control: Option<Connection>,
     log: RingLog,
     checksum: ChecksumAlgorithm,
-    attachment: Attachment,
+    pub(super) attachment: Attachment,
     /// Whether commits waited already.
     waits_already: bool,
     /// The primary's state before its setup, and when it was read.
@@ -106,14 +103,14 @@ impl Session {
         names: SemiSyncNames,
         earlier: &mut EarlierLooks,
     ) -> Result<Self, IngestError> {
-        let seen = quick_look(&mut session, names).await?;
-        if !seen.commits_wait {
+        let (commits_wait, checksum) = quick_look(&mut session, names).await?;
+        if !commits_wait {
             let reason = "commits no longer wait for the ring, and this cannot be set now";
             return Err(unreadable("semi-sync setting")(reason));
         }
         let mut dumps = dump_options(options);
         dumps[0].register = false;
-        Self::begin(ring, dumps, [session, second], seen.checksum, true, earlier).await
+        Self::begin(ring, dumps, [session, second], checksum, true, earlier).await
     }
 
     async fn log_in<R: Ring>(
@@ -127,24 +124,23 @@ impl Session {
             timeouts: reserve.patience(options.connect.timeouts),
             ..options.connect.clone()
         };
-        let prospect = match prospect {
-            Some(prospect) => prospect,
-            None => Prospect::look(&connect).await?,
-        };
         let Prospect {
             mut connection,
             mut observed,
             looked_at,
-        } = prospect;
+        } = match prospect {
+            Some(prospect) => prospect,
+            None => Prospect::look(&connect).await?,
+        };
         observed.compare_place(options.requirements.binlog.as_ref());
         set_up(&mut connection, &observed, options).await?;
         let [second, control] = further_sessions(&mut connection, &connect).await?;
         let names = observed.semi_sync();
         let grants = observed.grants.as_ref();
         let sets_at_any_time = grants.is_some_and(Grants::sets_variables_at_any_time);
-        let version = observed.version;
+        let installed = names.unwrap_or_else(|| SemiSyncNames::of_version(observed.version));
         let waits_already = names.is_some_and(|names| observed.is_on(&names.enabled()));
-        let checksum = checksum(observed.variable("binlog_checksum"));
+        let checksum = checksum_named(observed.variable("binlog_checksum"));
         let dumps = dump_options(options);
         let connections = [connection, second];
         let mut session =
@@ -152,8 +148,7 @@ impl Session {
         session.control = Some(control);
         // The observation lacks a plugin that was installed since.
         session.seen = names.map(|_| (observed, looked_at));
-        let names = names.unwrap_or_else(|| SemiSyncNames::of_version(version));
-        reserve.attached(names, sets_at_any_time);
+        (reserve.names, reserve.sets_at_any_time) = (Some(installed), sets_at_any_time);
         Ok(session)
     }
 
@@ -187,16 +182,6 @@ impl Session {
         })
     }
 
-    /// Number of transactions that are sent again because their ACK was lost.
-    pub(super) fn expected_again(&self) -> u128 {
-        self.attachment.expected_again.count()
-    }
-
-    /// Number of transactions that the ring lacks.
-    pub(super) fn unproposed(&self) -> u128 {
-        self.attachment.unproposed.count()
-    }
-
     /// Runs until something fails or the leadership ends; then closes the connection immediately. Calls `caught_up` once the ring has
     /// received all earlier transactions of the primary and commits wait. Commits that waited earlier would wait for all of those. Returns
     /// the reason, and the tickets with an unknown outcome.
@@ -213,7 +198,16 @@ impl Session {
         let (events, first) = self.stream.split();
         let (discarded, second) = self.second.split();
         let (entries, inbox) = mpsc::channel(QUEUE);
-        let shared = Shared::new(figures, options, !self.attachment.awaited.is_over());
+        let all_permits = permits(options.in_flight_bytes, u32::MAX);
+        let shared = Shared {
+            figures,
+            observer: options.observer.as_deref(),
+            in_flight: Semaphore::new(all_permits as usize),
+            all_permits,
+            rotating: AtomicU64::new(0),
+            awaits: AtomicBool::new(!self.attachment.awaited.is_over()),
+            caught_up: Notify::new(),
+        };
         let mut waiting = Waiting {
             ledger: AckLedger::default(),
             inbox,
@@ -240,7 +234,14 @@ impl Session {
             shared: &shared,
         };
         let (told, made_to_wait) = oneshot::channel();
-        let acks = AwaitedAcks::new(ring, term, figures, made_to_wait);
+        let acks = AwaitedAcks {
+            ring,
+            term,
+            figures,
+            changes: ring.changes(),
+            made_to_wait,
+            awaited: None,
+        };
         let catching_up = tell_when_commits_wait(
             async {
                 shared.caught_up.notified().await;
@@ -398,10 +399,9 @@ pub(super) async fn raise_acks(connect: &ConnectOptions) {
         connection.close().await;
         Ok::<(), LinkError>(())
     };
-    match tokio::time::timeout(RAISE_LIMIT, raise).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => debug!("commits wait for {MEMBER_ACKS} ACKs: {error}"),
-        Err(_) => debug!("commits wait for {MEMBER_ACKS} ACKs: the primary did not answer"),
+    let raised = tokio::time::timeout(RAISE_LIMIT, raise).await;
+    if !matches!(raised, Ok(Ok(()))) {
+        debug!(?raised, "commits wait for {MEMBER_ACKS} ACKs");
     }
 }
 

@@ -12,7 +12,7 @@ use thiserror::Error;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::ingest::ack_ledger::{NotCommitted, Release};
+use crate::ingest::ack_ledger::NotCommitted;
 use crate::ingest::attachment::{AttachRefusal, NeverSent};
 use crate::ring::RingError;
 
@@ -140,10 +140,9 @@ impl IngestStatus {
             IngestState::Idle => self.failing = None,
             _ => {}
         }
-        let trying = |state: &IngestState| {
-            matches!(state, IngestState::Attaching | IngestState::Failed { .. })
-        };
-        if !(trying(&self.state) && trying(&state)) {
+        use IngestState::{Attaching, Failed};
+        let tries = matches!(self.state, Attaching | Failed { .. });
+        if !(tries && matches!(state, Attaching | Failed { .. })) {
             self.since = now;
         }
         self.state = state;
@@ -203,13 +202,6 @@ impl IngestFigures {
         self.count(|figures| {
             figures.not_in_ring_total = figures.not_in_ring_total.saturating_add(unproposed);
             figures.attachments_total += 1;
-        });
-    }
-
-    pub(crate) fn released(&self, release: &Release) {
-        self.count(|figures| {
-            figures.committed_total += release.committed;
-            figures.known_total += release.known;
         });
     }
 
@@ -301,11 +293,8 @@ impl IngestError {
 }
 
 fn listed(findings: &[Finding]) -> String {
-    findings
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join("; ")
+    let findings: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    findings.join("; ")
 }
 
 #[cfg(test)]

@@ -17,9 +17,9 @@ pub(super) fn decide(facts: &Facts, now: Instant) -> Action {
         return go_on(facts, doing);
     }
     if facts.stopping {
-        return match facts.applier {
-            Applier::Asking { .. } | Applier::Applying(_) => Action::EndApplier,
-            Applier::Off | Applier::Failed(_) => Action::Stay,
+        return match facts.applier.on() {
+            Some(_) => Action::EndApplier,
+            None => Action::Stay,
         };
     }
     if facts.held {
@@ -103,13 +103,14 @@ fn lead(facts: &Facts, server: Incarnation, term: Term, now: Instant) -> Action 
     if facts.readiness.allows(term) && found_now {
         return Action::Stay;
     }
+    let is_open = facts.server.map(|server| server.read_only) == Some(ReadOnly::Off);
     match facts.readiness {
         Readiness::Always => Action::Stay,
         // It should follow, and commits wait: it is closed before it is compared, and receives no ACK before that.
         Readiness::Applying if is_stuck(facts) => Action::Kill(Kill::Stuck),
         // The same after an applier gave up because of them, and after a restart of the member. Where clients cannot write anyway, the
         // wait is for a backup or a long statement.
-        _ if facts.followed && is_open(facts) && is_stuck(facts) => Action::Kill(Kill::Stuck),
+        _ if facts.followed && is_open && is_stuck(facts) => Action::Kill(Kill::Stuck),
         // Where clients cannot write, administrators and XA can: their commits keep the comparison from closing it to them too.
         _ if facts.followed && waits_for_ack(facts) && failed_in(term) => Action::Kill(Kill::Stuck),
         // The waiting commits may be what it lacks: the ring has them, and this member ended before the ACK. A ring whose leader
@@ -121,11 +122,6 @@ fn lead(facts: &Facts, server: Incarnation, term: Term, now: Instant) -> Action 
         _ if waits => Action::Stay,
         _ => Action::Compare(term),
     }
-}
-
-fn is_open(facts: &Facts) -> bool {
-    let server = facts.server;
-    server.is_some_and(|server| server.read_only == ReadOnly::Off)
 }
 
 fn follow(facts: &Facts, now: Instant) -> Action {

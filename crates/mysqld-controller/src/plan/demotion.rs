@@ -147,14 +147,13 @@ impl AutomaticDemotion {
             seen.health,
             PrimaryHealth::Down(_) | PrimaryHealth::Full(_) | PrimaryHealth::Never(_)
         );
-        let due = if at_once {
-            since
-        } else {
-            since + self.patience
+        let patience = match at_once {
+            true => Duration::ZERO,
+            false => self.patience,
         };
-        let again = self
-            .given_away
-            .map(|given| given.not_again_before(&seen.health, self.patience));
+        let due = since + patience;
+        let again = |given: GivenAway| given.not_again_before(&seen.health, self.patience);
+        let again = self.given_away.map(again);
         let not_before = self.not_before.max(again);
         let due = not_before.map_or(due, |not_before| due.max(not_before));
         match due.saturating_duration_since(now) {
@@ -179,10 +178,8 @@ impl AutomaticDemotion {
     pub fn attempted(&mut self, given_away: bool, now: Instant) {
         if given_away {
             let times = self.given_away.map_or(0, |given| given.times);
-            self.given_away = Some(GivenAway {
-                last: now,
-                times: times.saturating_add(1),
-            });
+            let times = times.saturating_add(1);
+            self.given_away = Some(GivenAway { last: now, times });
         } else {
             self.not_before = Some(now + RETRY);
         }

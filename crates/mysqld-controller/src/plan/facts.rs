@@ -160,7 +160,7 @@ pub enum Applier {
 
 impl Applier {
     /// The start of mysqld that it was started on.
-    pub(super) fn on(self) -> Option<Incarnation> {
+    pub(crate) fn on(self) -> Option<Incarnation> {
         match self {
             Self::Asking { on, .. } | Self::Applying(on) => Some(on),
             Self::Off | Self::Failed(_) => None,

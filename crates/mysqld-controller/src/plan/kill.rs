@@ -46,12 +46,9 @@ pub(super) fn waits_though_closed(facts: &Facts) -> bool {
 /// committed: then the server is left alone. A wrong verdict, as on a machine that hangs for the whole patience, costs one
 /// recovery of a server that neither takes writes for the ring nor follows it.
 pub(super) fn is_locked_out(facts: &Facts) -> bool {
-    let applies = matches!(facts.applier, Applier::Applying(_));
-    let over = match (facts.locked_out.filter(|_| !applies), borne_with(facts)) {
-        (Some(so_far), Some(patience)) => so_far >= patience,
-        _ => false,
-    };
-    facts.can_restart && over
+    let is_over = |(so_far, patience)| so_far >= patience;
+    let over = facts.locked_out.zip(borne_with(facts)).is_some_and(is_over);
+    facts.can_restart && over && !facts.follows()
 }
 
 /// An XA-prepared transaction keeps every lock that its client took while this server was the primary. Its end is in the log after the

@@ -113,32 +113,20 @@ fn next_look(facts: &Facts, memory: &ReadFenceMemory, now: Instant) -> Option<In
         Applier::Failed(at) => Some(at),
         _ => None,
     };
+    let write = facts.write_memory.unwrap_or_default();
+    let stop_look = |so_far| now + UNASKED_STOP.saturating_sub(so_far).max(STOP_LOOK);
     let times = [
         facts.leading.patience_left(facts.fence_after).map(after),
-        facts.write_memory.and_then(|memory| memory.not_before),
-        facts
-            .write_memory
-            .and_then(|memory| memory.take_over_not_before),
+        write.not_before,
+        write.take_over_not_before,
         memory.grace_ends(facts.fence_after),
         facts.read_not_before,
         lockout,
         retry,
         facts.compare_not_before.map(|(_, at)| at),
-        facts
-            .ending
-            .map(|so_far| now + UNASKED_STOP.saturating_sub(so_far).max(STOP_LOOK)),
+        facts.ending.map(stop_look),
     ];
     times.into_iter().flatten().filter(|at| *at > now).min()
-}
-
-impl Plan {
-    /// True if no action is due.
-    pub(crate) fn is_idle(&self) -> bool {
-        matches!(self.write, WriteAction::Stay(_) | WriteAction::Wait)
-            && self.read == ReadFenceAction::Stay
-            && self.apply == ApplyAction::Stay
-            && self.kill.is_none()
-    }
 }
 
 #[cfg(test)]
@@ -159,6 +147,16 @@ mod tests {
 
     const TERM: Term = Term(3);
     const FENCE_AFTER: Duration = Duration::from_secs(10);
+
+    impl Plan {
+        /// True if no action is due.
+        fn is_idle(&self) -> bool {
+            matches!(self.write, WriteAction::Stay(_) | WriteAction::Wait)
+                && self.read == ReadFenceAction::Stay
+                && self.apply == ApplyAction::Stay
+                && self.kill.is_none()
+        }
+    }
     const OTHER: MemberId = MemberId(4);
 
     /// The table at the head of this module, row by row, after the state has lasted longer than `mysql.fence_after`.

@@ -108,12 +108,9 @@ pub(super) fn decide(facts: &Facts, memory: &WriteMemory) -> WriteAction {
         Readiness::Applying => server.read_only != ReadOnly::Off,
         _ => server.read_only == ReadOnly::Everybody,
     };
-    let close = |reason| {
-        if closed {
-            WriteAction::Stay(StayReason::Closed(reason))
-        } else {
-            WriteAction::Close(reason)
-        }
+    let close = |reason| match closed {
+        true => WriteAction::Stay(StayReason::Closed(reason)),
+        false => WriteAction::Close(reason),
     };
     let wait = |so_far: Duration, reason| {
         if so_far >= facts.fence_after {

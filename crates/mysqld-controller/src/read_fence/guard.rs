@@ -4,9 +4,9 @@
 //! A restarted member has a new guard. The older guard stays until the new one has received a heartbeat, and is then
 //! superseded: a file in the member's data directory has the process id of the active guard.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{fs, io};
 
 use mysql_link::{ConnectOptions, LinkError};
 use tokio::sync::mpsc;
@@ -142,16 +142,12 @@ impl Turn {
             file: member_dir.join(TURN),
             own: std::process::id().to_string(),
         };
-        if let Err(error) = turn.write() {
+        let new = turn.file.with_extension("new");
+        let written = fs::write(&new, &turn.own).and_then(|()| fs::rename(&new, &turn.file));
+        if let Err(error) = written {
             warn!(%error, "another guard of this member may act in its place for no reason: {} cannot be written", turn.file.display());
         }
         turn
-    }
-
-    fn write(&self) -> io::Result<()> {
-        let new = self.file.with_extension("new");
-        fs::write(&new, &self.own)?;
-        fs::rename(&new, &self.file)
     }
 
     /// True if another guard has taken over. An unreadable file counts as no.
@@ -253,10 +249,7 @@ impl Silence {
     }
 
     fn patience(&self) -> Duration {
-        match self.ended {
-            true => self.grace,
-            false => self.limit,
-        }
+        if self.ended { self.grace } else { self.limit }
     }
 
     /// Time until the next check without a message.

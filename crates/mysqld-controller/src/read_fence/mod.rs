@@ -9,6 +9,7 @@
 
 mod guard;
 
+use std::mem::replace;
 use std::time::Duration;
 
 use mysql_link::ConnectOptions;
@@ -128,19 +129,13 @@ impl ReadFence {
 
     /// Reports whether clients use the server as the primary.
     pub(crate) fn guards(&self, guards: bool) {
-        self.status.send_if_modified(|status| {
-            let changed = status.guards != guards;
-            status.guards = guards;
-            changed
-        });
+        self.status
+            .send_if_modified(|status| replace(&mut status.guards, guards) != guards);
     }
 
     fn tell(&self, because: Option<ReadFenceReason>) {
-        self.status.send_if_modified(|status| {
-            let changed = status.because != because;
-            status.because = because;
-            changed
-        });
+        self.status
+            .send_if_modified(|status| replace(&mut status.because, because) != because);
     }
 }
 

@@ -50,11 +50,8 @@ impl UnloggedWatch {
             return Ok(());
         }
         self.asked = Some(now);
-        let Some(count) = ask(connection, STATEMENTS)
-            .await?
-            .first()
-            .and_then(|count| count.parse().ok())
-        else {
+        let count = ask(connection, STATEMENTS).await?;
+        let Some(count) = count.first().and_then(|count| count.parse().ok()) else {
             return Ok(());
         };
         if self.count(start, count) {
@@ -84,15 +81,9 @@ impl UnloggedWatch {
     /// Warning for `witness status`.
     pub(super) fn warning(&self) -> Option<String> {
         let (_, first, last) = self.counted.filter(|(_, first, last)| last > first)?;
-        let named: Vec<&str> = self
-            .sessions
-            .iter()
-            .take(NAMED)
-            .map(String::as_str)
-            .collect();
-        let by = match named.is_empty() {
-            true => String::new(),
-            false => format!(", now by {}", named.join(", ")),
+        let by = match &self.sessions[..self.sessions.len().min(NAMED)] {
+            [] => String::new(),
+            named => format!(", now by {}", named.join(", ")),
         };
         Some(format!(
             "statements that set sql_log_bin ran at this primary ({}{by}): transactions that are committed with sql_log_bin = 0 are not in \
@@ -107,11 +98,7 @@ impl UnloggedWatch {
 async fn ask(connection: &mut Connection, query: &str) -> Result<Vec<String>, LinkError> {
     match connection.query(query).await {
         Err(LinkError::Server(_)) => Ok(Vec::new()),
-        answer => {
-            let answer = answer?;
-            let texts = answer.values();
-            Ok(texts.map(str::to_owned).collect())
-        }
+        answer => Ok(answer?.values().map(str::to_owned).collect()),
     }
 }
 
@@ -140,7 +127,21 @@ impl PersistedWatch {
     ) -> Result<(), LinkError> {
         let persists = requirements.starts_elsewhere && requirements.manage_settings;
         if let Some(names) = semi_sync.filter(|_| persists) {
-            self.persist_start(connection, names).await?;
+            self.not_persisted = match persist_start(connection, names).await {
+                Ok(done) => {
+                    if done {
+                        info!(
+                            "mysqld is persisted to begin its next start closed for writes, with commits that wait for the ring"
+                        );
+                    }
+                    None
+                }
+                Err(LinkError::Server(error)) => Some(format!(
+                    "the next start of mysqld may be open for writes that do not wait for the ring: super_read_only and semi-sync cannot \
+                     be persisted ({error}); put them into mysqld's option file, as for mode external"
+                )),
+                Err(error) => return Err(error),
+            };
         }
         let found = contradicting(connection).await?.unwrap_or_default();
         self.told.retain(|name| found.contains_key(name));
@@ -167,29 +168,6 @@ impl PersistedWatch {
             );
             self.told.insert(name);
         }
-        Ok(())
-    }
-
-    async fn persist_start(
-        &mut self,
-        connection: &mut Connection,
-        names: SemiSyncNames,
-    ) -> Result<(), LinkError> {
-        self.not_persisted = match persist_start(connection, names).await {
-            Ok(done) => {
-                if done {
-                    info!(
-                        "mysqld is persisted to begin its next start closed for writes, with commits that wait for the ring"
-                    );
-                }
-                None
-            }
-            Err(LinkError::Server(error)) => Some(format!(
-                "the next start of mysqld may be open for writes that do not wait for the ring: super_read_only and semi-sync cannot \
-                 be persisted ({error}); put them into mysqld's option file, as for mode external"
-            )),
-            Err(error) => return Err(error),
-        };
         Ok(())
     }
 }

@@ -89,17 +89,15 @@ impl CommitWatch {
         let look = match sight {
             CommitSight::Nothing => return None,
             CommitSight::Silent(cause) => {
-                let is_new = before.is_none();
-                let begun = before.unwrap_or(Begun {
+                let since = before.as_ref().map(|begun| begun.since);
+                self.0 = before.or(Some(Begun {
                     since: now,
                     ring,
                     look: None,
                     sessions: BTreeSet::new(),
-                });
-                let since = begun.since;
-                self.0 = Some(begun);
+                }));
                 let why = format!("mysqld does not answer: {cause}");
-                return (!is_new).then_some(Standing { since, why });
+                return since.map(|since| Standing { since, why });
             }
             CommitSight::Answered(look) => look,
         };
@@ -114,10 +112,8 @@ impl CommitWatch {
                 begun.sessions.contains(&which(commit)) && commit.ran + SECONDS_SHORT >= stood
             };
             let staying: BTreeSet<_> = look.committing.iter().filter(stays).map(which).collect();
-            let refused = begun
-                .look
-                .as_ref()
-                .is_some_and(|then| then.refused.is_some() && then.refused < look.refused);
+            let refused_then = begun.look.as_ref().and_then(|then| then.refused);
+            let refused = refused_then.is_some() && refused_then < look.refused;
             let why = match (staying.is_empty(), refused) {
                 (_, true) => Some(NO_ROOM),
                 (false, false) => Some(STANDS),

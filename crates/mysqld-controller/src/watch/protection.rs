@@ -57,12 +57,10 @@ pub enum ReadOnly {
 
 impl ReadOnly {
     fn of(observed: &Observed) -> Self {
-        if observed.is_super_read_only() {
-            Self::Everybody
-        } else if observed.is_writable() {
-            Self::Off
-        } else {
-            Self::Clients
+        match (observed.is_super_read_only(), observed.is_writable()) {
+            (true, _) => Self::Everybody,
+            (false, true) => Self::Off,
+            (false, false) => Self::Clients,
         }
     }
 }
@@ -159,37 +157,16 @@ impl WatchReport {
             locked_out: None,
         }
     }
-
-    /// The report after an observation. The server's facts stay when an observation fails.
-    pub(crate) fn after(
-        &self,
-        protection: Protection,
-        server: Option<ServerFacts>,
-        commits: Option<Standing>,
-        now: Instant,
-    ) -> Self {
-        Self {
-            protection,
-            looked_at: now,
-            server: server.or_else(|| self.server.clone()),
-            commits,
-            ending: None,
-            locked_out: None,
-        }
-    }
 }
 
 /// The verdict on a server, and allowed settings that have a cost after a crash.
 pub(super) fn judge(observed: &Observed, requirements: &Requirements) -> (Protection, Vec<String>) {
-    let findings = preflight(observed, requirements);
+    let mut findings = preflight(observed, requirements);
     let of_a_crash = findings
         .iter()
         .filter(|finding| matches!(finding.check, Check::BinlogEncryption | Check::RedoLog));
     let advice = of_a_crash.map(ToString::to_string).collect();
-    let findings: Vec<_> = findings
-        .into_iter()
-        .filter(|finding| finding.severity >= Severity::Unprotected)
-        .collect();
+    findings.retain(|finding| finding.severity >= Severity::Unprotected);
     let protection = match findings.is_empty() {
         true => Protection::Protected,
         false => Protection::Unprotected { findings },

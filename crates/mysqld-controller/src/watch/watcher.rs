@@ -75,6 +75,7 @@ struct Look {
 }
 
 /// Why an observation failed.
+#[derive(Default)]
 struct Failed {
     cause: String,
     /// The server did not answer in time; it refused nothing.
@@ -87,27 +88,17 @@ struct Failed {
 
 impl From<LinkError> for Failed {
     fn from(error: LinkError) -> Self {
-        let silent = match &error {
-            LinkError::Timeout { .. } => true,
-            // mysqld no longer accepts connections, and its socket's queue is full.
-            LinkError::Unreachable { source, .. } => source.kind() == io::ErrorKind::WouldBlock,
-            _ => false,
-        };
-        let locked_out = matches!(
-            error,
-            LinkError::Timeout {
-                step: Step::Authentication,
-                ..
-            }
-        );
-        let gone = match &error {
-            LinkError::Closed { .. } => true,
-            LinkError::Server(error) => error.code == server_code::SERVER_SHUTDOWN,
-            LinkError::Unreachable { source, .. } => matches!(
-                source.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
-            ),
-            _ => false,
+        use io::ErrorKind::{ConnectionRefused, NotFound, WouldBlock};
+        let (silent, locked_out, gone) = match &error {
+            LinkError::Timeout { step, .. } => (true, *step == Step::Authentication, false),
+            LinkError::Unreachable { source, .. } => match source.kind() {
+                // mysqld no longer accepts connections, and its socket's queue is full.
+                WouldBlock => (true, false, false),
+                kind => (false, false, matches!(kind, NotFound | ConnectionRefused)),
+            },
+            LinkError::Closed { .. } => (false, false, true),
+            LinkError::Server(error) => (false, false, error.code == server_code::SERVER_SHUTDOWN),
+            _ => (false, false, false),
         };
         Self {
             cause: error.to_string(),
@@ -333,7 +324,11 @@ impl Watcher {
                     observed.semi_sync(),
                 )
                 .await?;
-            self.channels = channels_advice(&mut connection, follows).await?;
+            if follows && let Err(why) = stop_foreign_channels(&mut connection).await {
+                warn!("{why}");
+            }
+            let channels = foreign_channels(&mut connection).await?;
+            self.channels = channels.iter().map(|one| one.advice(follows)).collect();
         }
         server.advice.extend(self.channels.iter().cloned());
         if follows {
@@ -359,7 +354,7 @@ impl Watcher {
             (false, true) => Plan::make(&observed, requirements, Phase::Attached),
             (false, false) => Plan::default(),
         };
-        if !plan.is_empty() {
+        if !plan.statements.is_empty() {
             if follows {
                 warn!(
                     "innodb_flush_log_at_trx_commit is not 1 on a mysqld that follows, where a cut of the power would cost rows and \
@@ -370,9 +365,7 @@ impl Watcher {
                 .await
                 .map_err(|error| Failed {
                     cause: format!("the drift could not be fixed: {error}"),
-                    silent: false,
-                    gone: false,
-                    locked_out: false,
+                    ..Failed::default()
                 })?;
             fixed = true;
         }
@@ -449,9 +442,13 @@ impl Watcher {
                 _ => {}
             }
             let next = WatchReport {
+                protection: look.protection,
+                looked_at: now,
+                // The facts stay when an observation fails.
+                server: look.server.or_else(|| report.server.clone()),
+                commits: standing,
                 ending,
                 locked_out,
-                ..report.after(look.protection, look.server, standing, now)
             };
             if !next.protection.is_like(&report.protection) && !follows {
                 tell(&next.protection);
@@ -465,26 +462,7 @@ impl Watcher {
             *report = next;
         });
     }
-}
 
-/// Advice about foreign channels. Stops those that run on a server that `follows`.
-async fn channels_advice(
-    connection: &mut Connection,
-    follows: bool,
-) -> Result<Vec<String>, LinkError> {
-    if follows && let Err(why) = stop_foreign_channels(connection).await {
-        warn!("{why}");
-    }
-    let channels = foreign_channels(connection).await?;
-    Ok(channels.iter().map(|one| one.advice(follows)).collect())
-}
-
-fn advice_of(report: &WatchReport) -> &[String] {
-    let server = report.server.as_ref();
-    server.map_or(&[], |server| &server.advice)
-}
-
-impl Watcher {
     /// The ring's side of the commits of a server with these facts.
     fn ring_side(&self, server: Option<&ServerFacts>) -> Option<RingSide> {
         let figures = self.options.figures.as_ref()?.view(Instant::now());
@@ -499,6 +477,11 @@ impl Watcher {
             received: figures.received_bytes_total,
         })
     }
+}
+
+fn advice_of(report: &WatchReport) -> &[String] {
+    let server = report.server.as_ref();
+    server.map_or(&[], |server| &server.advice)
 }
 
 /// Whether commits wait for a ring; replicas of any other server are left alone.
@@ -533,11 +516,8 @@ async fn sight(
 ) -> Result<Sighting, LinkError> {
     let asked = Instant::now();
     let ticks = server_clock(connection).await?;
-    let now = Instant::now();
-    let span = |earliest| Span {
-        earliest,
-        latest: now,
-    };
+    let latest = Instant::now();
+    let span = |earliest| Span { earliest, latest };
     let uptime = Duration::from_secs(observed.uptime_seconds().unwrap_or(0));
     Ok(Sighting {
         uuid: observed.server_uuid(),

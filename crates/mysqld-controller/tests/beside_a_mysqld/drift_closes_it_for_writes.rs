@@ -822,7 +822,7 @@ async fn a_mysqld_that_a_long_statement_keeps_open_becomes_one_whose_crash_is_tr
         Duration::from_millis(200),
         |options| {
             let trim = TailTrimOptions::new(member_dir.path().to_owned(), command);
-            options.write_fence.protection_start = Some(ProtectionStart::new(trim));
+            options.write_fence.protection_start = Some(ProtectionStart(trim));
         },
     );
     member.ring.set_leadership(Leadership::Serving(TERM));

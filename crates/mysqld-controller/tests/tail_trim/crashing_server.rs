@@ -93,7 +93,7 @@ impl CrashingServer {
     pub(crate) async fn is_about_to_be_opened(&self) -> Result<()> {
         let options = trim_options(self.log_bin, self.server.data_dir(), self.member_dir.path());
         let connect = ConnectOptions::new(Endpoint::unix(self.server.socket()), "root", "");
-        let begun = ProtectionStart::new(options).ensure(&connect).await;
+        let begun = ProtectionStart(options).ensure(&connect).await;
         begun.map_err(anyhow::Error::msg)
     }
 

@@ -4,6 +4,7 @@
 mod server_probe;
 pub mod steps;
 
+pub(crate) use crate::conversion::server_probe::takes_tls;
 pub use crate::conversion::server_probe::{
     PlainServer, ReplicatesFrom, ServerLook, look, look_at_plain,
 };

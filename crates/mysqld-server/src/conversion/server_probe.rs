@@ -194,12 +194,9 @@ async fn open_start(
 
 /// Some of the MEMORY tables that the account can see. The query does not open them.
 async fn tables_in_memory(connection: &mut Connection) -> Result<Vec<String>, LinkError> {
-    let tables = connection
-        .query(
-            "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables WHERE engine = 'MEMORY' \
-             AND table_schema NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema') ORDER BY 1 LIMIT 5",
-        )
-        .await?;
+    let tables = "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables WHERE engine = 'MEMORY' \
+         AND table_schema NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema') ORDER BY 1 LIMIT 5";
+    let tables = connection.query(tables).await?;
     Ok(tables.values().map(str::to_owned).collect())
 }
 
@@ -320,27 +317,17 @@ async fn leaves_out(
 
 /// The variables by which it acknowledges received transactions.
 pub(super) async fn acknowledging(connection: &mut Connection) -> Result<Vec<String>, LinkError> {
-    let enabled = connection
-        .query(
-            "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('rpl_semi_sync_replica_enabled', \
-             'rpl_semi_sync_slave_enabled')",
-        )
-        .await?;
-    let on = enabled
-        .rows
-        .iter()
-        .filter(|row| row.text_at(1) == Some("ON"));
+    let enabled = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('rpl_semi_sync_replica_enabled', 'rpl_semi_sync_slave_enabled')";
+    let enabled = connection.query(enabled).await?;
+    let rows = enabled.rows.iter();
+    let on = rows.filter(|row| row.text_at(1) == Some("ON"));
     let names = on.filter_map(|row| row.text_at(0));
     Ok(names.map(str::to_owned).collect())
 }
 
-async fn takes_tls(connection: &mut Connection) -> Result<bool, LinkError> {
-    let enabled = connection
-        .query(
-            "SELECT VALUE FROM performance_schema.tls_channel_status WHERE CHANNEL = 'mysql_main' AND PROPERTY = \
-             'Enabled'",
-        )
-        .await?;
+pub(crate) async fn takes_tls(connection: &mut Connection) -> Result<bool, LinkError> {
+    let enabled = "SELECT VALUE FROM performance_schema.tls_channel_status WHERE CHANNEL = 'mysql_main' AND PROPERTY = 'Enabled'";
+    let enabled = connection.query(enabled).await?;
     let is_yes = |value: &str| value.eq_ignore_ascii_case("yes");
     Ok(enabled.value().is_some_and(is_yes))
 }

@@ -17,6 +17,8 @@ use crate::settings::{
 
 /// How long killed sessions may take to end.
 const END_OF_SESSIONS: Duration = Duration::from_secs(10);
+/// How long its replica threads may take to stop or to start.
+const STOP_LIMIT: Duration = Duration::from_secs(60);
 
 /// Why a step was not done.
 #[derive(Debug, Error)]
@@ -140,9 +142,7 @@ pub async fn leave_source(connect: &ConnectOptions) -> Result<(), ConversionErro
     let has_source = channels.first().is_some();
     let statements = ["STOP REPLICA", "RESET REPLICA ALL"].into_iter();
     for statement in statements.filter(|_| has_source) {
-        let run = connection
-            .query_within(statement, Duration::from_secs(60))
-            .await;
+        let run = connection.query_within(statement, STOP_LIMIT).await;
         run.map_err(doing("ending its own replication"))?;
     }
     connection.close().await;
@@ -214,9 +214,7 @@ pub async fn follow_source(
         (change, "giving it a source"),
         (start, "starting its replication"),
     ] {
-        let run = connection
-            .query_within(statement, Duration::from_secs(60))
-            .await;
+        let run = connection.query_within(statement, STOP_LIMIT).await;
         run.map_err(doing(what))?;
     }
     connection.close().await;

@@ -1,6 +1,7 @@
 //! The donor's part of a copy: it has the plugin, and creates an account for one copy. None of that is written to its binlog.
 
 use std::fmt;
+use std::str::FromStr;
 
 use mysql_link::{ConnectOptions, Connection, LinkError, server_code};
 use raft_types::MemberId;
@@ -9,6 +10,7 @@ use thiserror::Error;
 use uuid::Uuid;
 
 use crate::closed_server::AdministratorsWrite;
+use crate::conversion::takes_tls;
 use crate::provision::other_engines::other_engines;
 use crate::provision::{At, ProvisionError};
 
@@ -46,8 +48,8 @@ impl CloneOffer {
     }
 }
 
-impl std::fmt::Debug for CloneOffer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for CloneOffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CloneOffer")
             .field("account", &self.account)
             .field("port", &self.port)
@@ -79,19 +81,15 @@ pub async fn offer(
     let account = CloneAccount::random(recipient);
     // Long, and with characters of every kind that a server's policy may require.
     let password = format!("Aa1-{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
-    let port = number(&mut connection, "SELECT @@GLOBAL.port", "the port").await?;
-    let port = u16::try_from(port).map_err(|_| ProvisionError::Answer { what: "the port" })?;
+    let port = parsed(&mut connection, "SELECT @@GLOBAL.port", "the port").await?;
     let version = value(&mut connection, "SELECT VERSION()", "the version").await?;
     let bytes = tablespace_bytes(&mut connection).await?;
-    let tls = value(
-        &mut connection,
-        "SELECT IFNULL(MAX(value), 'No') FROM performance_schema.tls_channel_status \
-         WHERE channel = 'mysql_main' AND property = 'Enabled'",
-        "whether there is TLS",
-    )
-    .await?;
+    let tls = takes_tls(&mut connection).await;
     // With TLS available, the data are transferred only under TLS.
-    let require = if tls == "Yes" { "SSL" } else { "NONE" };
+    let require = match tls.at("whether there is TLS")? {
+        true => "SSL",
+        false => "NONE",
+    };
     let make = [
         format!(
             "CREATE USER '{account}'@'%' IDENTIFIED BY '{password}' REQUIRE {require} PASSWORD EXPIRE INTERVAL 7 DAY"
@@ -101,9 +99,7 @@ pub async fn offer(
     let what = "the account for the copy cannot be made at the donor";
     let open = unlogged(&mut connection).await.at(what)?;
     let made = async {
-        if !has_plugin(&mut connection).await? {
-            install_plugin(&mut connection).await?;
-        }
+        install_plugin(&mut connection).await?;
         drop_accounts(&mut connection, &CloneAccount::pattern(Some(recipient))).await?;
         for statement in &make {
             connection.execute(statement).await?;
@@ -179,7 +175,7 @@ const LONGEST: usize = 32;
 
 /// The name of such an account.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[serde(try_from = "String")]
 pub struct CloneAccount(String);
 
 impl CloneAccount {
@@ -228,12 +224,6 @@ impl TryFrom<String> for CloneAccount {
     }
 }
 
-impl From<CloneAccount> for String {
-    fn from(account: CloneAccount) -> Self {
-        account.0
-    }
-}
-
 impl fmt::Display for CloneAccount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -243,13 +233,15 @@ impl fmt::Display for CloneAccount {
 // Queries at both ends of a copy, and the plugin that both need.
 
 pub(super) async fn has_plugin(connection: &mut Connection) -> Result<bool, LinkError> {
-    let answer = connection
-        .query("SELECT COUNT(*) FROM information_schema.plugins WHERE plugin_name = 'clone' AND plugin_status = 'ACTIVE'")
-        .await?;
-    Ok(answer.value() == Some("1"))
+    let plugin = "SELECT COUNT(*) FROM information_schema.plugins WHERE plugin_name = 'clone' AND plugin_status = 'ACTIVE'";
+    asked(connection, plugin).await
 }
 
+/// Where it is missing.
 pub(super) async fn install_plugin(connection: &mut Connection) -> Result<(), LinkError> {
+    if has_plugin(connection).await? {
+        return Ok(());
+    }
     let installed = connection
         .execute("INSTALL PLUGIN clone SONAME 'mysql_clone.so'")
         .await;
@@ -275,11 +267,11 @@ pub(super) async fn value(
     text.ok_or(ProvisionError::Answer { what })
 }
 
-pub(super) async fn number(
+pub(super) async fn parsed<T: FromStr>(
     connection: &mut Connection,
     query: &str,
     what: &'static str,
-) -> Result<u64, ProvisionError> {
+) -> Result<T, ProvisionError> {
     let text = value(connection, query, what).await?;
     text.parse().map_err(|_| ProvisionError::Answer { what })
 }
@@ -287,7 +279,7 @@ pub(super) async fn number(
 /// The size of tables and indexes. Tables are listed only to accounts that may read them, and a copy consists of InnoDB's files.
 pub(super) async fn tablespace_bytes(connection: &mut Connection) -> Result<u64, ProvisionError> {
     let query = "SELECT CAST(IFNULL(SUM(file_size), 0) AS UNSIGNED) FROM information_schema.innodb_tablespaces";
-    number(connection, query, "the size of the data").await
+    parsed(connection, query, "the size of the data").await
 }
 
 // Encryption at rest: a copy of encrypted files needs a keyring, and MySQL detects a missing one only after removing all data of the

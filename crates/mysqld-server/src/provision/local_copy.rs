@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::closed_server::AdministratorsWrite;
 use crate::provision::donor::{
-    has_plugin, install_plugin, is_encrypted, number, reach, tablespace_bytes, value,
+    has_plugin, install_plugin, is_encrypted, parsed, reach, tablespace_bytes, value,
 };
 use crate::provision::other_engines::other_engines;
 use crate::provision::{At, ProvisionError};
@@ -43,13 +43,11 @@ pub struct LocalSource {
 pub async fn local_source(connect: &ConnectOptions) -> Result<LocalSource, ProvisionError> {
     let mut connection = reach(connect).await?;
     let version = value(&mut connection, "SELECT VERSION()", "the version").await?;
-    let what = "server_uuid";
-    let server_uuid = value(&mut connection, "SELECT @@GLOBAL.server_uuid", what).await?;
-    let server_uuid = server_uuid.parse();
-    let server_uuid = server_uuid.map_err(|_| ProvisionError::Answer { what })?;
+    let uuid = "SELECT @@GLOBAL.server_uuid";
+    let server_uuid = parsed(&mut connection, uuid, "server_uuid").await?;
     // The system tablespace, which is not among the others, and the redo log count as one: both may be as large as that.
     let tablespaces = tablespace_bytes(&mut connection).await?;
-    let redo = number(
+    let redo: u64 = parsed(
         &mut connection,
         "SELECT CAST(IFNULL(MAX(variable_value), 0) AS UNSIGNED) FROM performance_schema.global_variables \
          WHERE variable_name = 'innodb_redo_log_capacity'",
@@ -79,7 +77,7 @@ pub async fn executed_and_applied(connect: &ConnectOptions) -> Result<GtidSet, P
     let mut connection = reach(connect).await?;
     let what = "what an applier has committed";
     // An account without privileges on the table does not see it: mysqld's own threads apply there.
-    let there = number(
+    let there: u64 = parsed(
         &mut connection,
         "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'witness_applier' AND table_name = 'checkpoint'",
         what,
@@ -90,12 +88,9 @@ pub async fn executed_and_applied(connect: &ConnectOptions) -> Result<GtidSet, P
     let row =
         "SELECT IFNULL(MAX(gtids), '') FROM witness_applier.checkpoint WHERE id = 1 FOR SHARE";
     let applied = match there {
-        0 => String::new(),
-        _ => value(&mut connection, row, what).await?,
+        0 => GtidSet::new(),
+        _ => parsed(&mut connection, row, what).await?,
     };
-    let applied: GtidSet = applied
-        .parse()
-        .map_err(|_| ProvisionError::Answer { what })?;
     let executed = gtid_executed(&mut connection).await?;
     connection.close().await;
     Ok(applied.union(&executed))
@@ -113,9 +108,7 @@ pub async fn executed(connect: &ConnectOptions) -> Result<GtidSet, ProvisionErro
 }
 
 async fn gtid_executed(connection: &mut Connection) -> Result<GtidSet, ProvisionError> {
-    let what = "gtid_executed";
-    let text = value(connection, "SELECT @@GLOBAL.gtid_executed", what).await?;
-    text.parse().map_err(|_| ProvisionError::Answer { what })
+    parsed(connection, "SELECT @@GLOBAL.gtid_executed", "gtid_executed").await
 }
 
 /// Installs the clone plugin, where it is missing. Nothing of that is written to its binlog.
@@ -139,9 +132,7 @@ pub async fn ready_for_copies(connect: &ConnectOptions) -> Result<(), ProvisionE
 
 /// A copy that is about to be made.
 #[derive(Debug)]
-pub struct LocalCopy {
-    connection: Connection,
-}
+pub struct LocalCopy(Connection);
 
 impl LocalCopy {
     /// Connects; nothing is copied yet.
@@ -149,15 +140,12 @@ impl LocalCopy {
     /// # Errors
     /// [`ProvisionError`].
     pub async fn open(connect: &ConnectOptions) -> Result<Self, ProvisionError> {
-        Ok(Self {
-            connection: reach(connect).await?,
-        })
+        Ok(Self(reach(connect).await?))
     }
 
     /// The connection id of the copying session, for [`end_copy`].
-    #[must_use]
     pub fn id(&self) -> u32 {
-        self.connection.id()
+        self.0.id()
     }
 
     /// Copies the data into a directory, which mysqld creates; it must not exist. On return, the copy is complete and
@@ -168,9 +156,9 @@ impl LocalCopy {
     pub async fn copy(mut self, into: &Path) -> Result<(), ProvisionError> {
         let into = into.to_string_lossy();
         let statement = format!("CLONE LOCAL DATA DIRECTORY = {}", literal(&into));
-        let copied = self.connection.query_within(statement, LONGEST_COPY);
+        let copied = self.0.query_within(statement, LONGEST_COPY);
         copied.await.at("mysqld did not copy its data")?;
-        self.connection.close().await;
+        self.0.close().await;
         Ok(())
     }
 }
@@ -197,13 +185,9 @@ pub async fn copy_under_way(
         return Ok(None);
     }
     // The table keeps its entry from before a restart: only the session counts.
-    let answer = connection
-        .query(
-            "SELECT s.pid, s.destination FROM performance_schema.clone_status s WHERE s.state = 'In Progress' \
-             AND EXISTS (SELECT 1 FROM performance_schema.threads t WHERE t.processlist_id = s.pid)",
-        )
-        .await
-        .at(what)?;
+    let copies = "SELECT s.pid, s.destination FROM performance_schema.clone_status s WHERE s.state = 'In Progress' \
+         AND EXISTS (SELECT 1 FROM performance_schema.threads t WHERE t.processlist_id = s.pid)";
+    let answer = connection.query(copies).await.at(what)?;
     let Some(row) = answer.first() else {
         return Ok(None);
     };
@@ -224,7 +208,7 @@ pub async fn end_copy(connect: &ConnectOptions, id: u32) -> Result<(), Provision
     let mut connection = reach(connect).await?;
     let left =
         format!("SELECT COUNT(*) FROM performance_schema.threads WHERE processlist_id = {id}");
-    while number(&mut connection, &left, what).await? > 0 {
+    while parsed::<u64>(&mut connection, &left, what).await? > 0 {
         if Instant::now() >= deadline {
             return Err(ProvisionError::Answer { what });
         }

@@ -1,8 +1,8 @@
 //! The note on disk of a mysqld that is being provisioned. While it exists the data may be incomplete: mysqld is started
 //! whatever its binlog contains, nothing is applied to it, and it does not become the primary.
 
+use std::io;
 use std::path::Path;
-use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 
@@ -10,8 +10,6 @@ use crate::durable_file;
 use crate::provision::donor::CloneAccount;
 
 const FILE: &str = "mysqld-provision.json";
-/// The largest note that is read, in bytes.
-const MOST_BYTES: u64 = 1 << 16;
 
 /// The record of a copy in progress, in `mysqld-provision.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,20 +47,7 @@ impl ProvisionNote {
     /// When it exists and cannot be read.
     pub fn load(member_dir: &Path) -> io::Result<Option<Self>> {
         let path = member_dir.join(FILE);
-        let told =
-            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-        match fs::metadata(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(told(error)),
-            Ok(found) if found.len() > MOST_BYTES => {
-                return Err(told(io::Error::other("it is too large for such a note")));
-            }
-            Ok(_) => {}
-        }
-        let bytes = fs::read(&path).map_err(told)?;
-        serde_json::from_slice(&bytes)
-            .map(Some)
-            .map_err(|error| told(error.into()))
+        durable_file::load(&path).map_err(durable_file::about(&path))
     }
 
     /// Stores it, durably on return.
@@ -84,6 +69,8 @@ impl ProvisionNote {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use raft_types::MemberId;
 
     use super::*;

@@ -28,11 +28,7 @@ pub(crate) async fn other_engines(connection: &mut Connection) -> Result<Vec<Str
             OF_THE_SYSTEM.join("', '")
         ))
         .await?;
-    let mut tables: BTreeSet<String> = listed
-        .rows
-        .iter()
-        .filter_map(|row| row.text_at(0).map(str::to_owned))
-        .collect();
+    let mut tables: BTreeSet<String> = listed.values().map(str::to_owned).collect();
     let place = connection.query("SELECT @@GLOBAL.datadir").await?;
     if let Some(place) = place.value() {
         let place = place.to_owned();
@@ -52,10 +48,9 @@ fn with_files(data_dir: &Path) -> BTreeSet<String> {
         }
         for file in entries(&schema.path()) {
             let path = file.path();
-            let is_one = path
-                .extension()
-                .is_some_and(|extension| WITH_ROWS.iter().any(|one| extension == *one));
-            if let (true, Some(table)) = (is_one, path.file_stem()) {
+            let has_rows = path.extension().and_then(|end| end.to_str());
+            let has_rows = has_rows.is_some_and(|end| WITH_ROWS.contains(&end));
+            if let (true, Some(table)) = (has_rows, path.file_stem()) {
                 // The rest of the name is the partition.
                 let table = table.to_string_lossy();
                 let table = table.split('#').next().unwrap_or_default();

@@ -1,6 +1,6 @@
 //! The recipient's part, while its role is on hold: data that would be lost, the copy, and the proof of its completion.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use mysql_link::{ConnectOptions, Connection, LinkError, Row, literal, server_code};
@@ -8,7 +8,7 @@ use mysql_link::{ConnectOptions, Connection, LinkError, Row, literal, server_cod
 use crate::binlog_place::BinlogPlace;
 use crate::channels::drop_channel;
 use crate::provision::donor::{
-    CloneAccount, CloneOffer, drop_accounts, has_keyring, has_plugin, install_plugin, number,
+    CloneAccount, CloneOffer, drop_accounts, has_keyring, has_plugin, install_plugin, parsed,
     reach, value,
 };
 use crate::provision::{At, ProvisionError};
@@ -27,15 +27,11 @@ const LONGEST_COPY: Duration = Duration::from_secs(7 * 24 * 3600);
 pub async fn schema_sizes(connect: &ConnectOptions) -> Result<Vec<(String, u64)>, ProvisionError> {
     let mut connection = reach(connect).await?;
     let what = "the sizes of the schemas";
-    let answer = connection
-        .query(
-            "SELECT s.schema_name, CAST(IFNULL(SUM(t.data_length + t.index_length), 0) AS UNSIGNED) \
-             FROM information_schema.schemata s LEFT JOIN information_schema.tables t ON t.table_schema = s.schema_name \
-             WHERE s.schema_name NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema') \
-             GROUP BY s.schema_name ORDER BY s.schema_name",
-        )
-        .await
-        .at(what)?;
+    let sizes = "SELECT s.schema_name, CAST(IFNULL(SUM(t.data_length + t.index_length), 0) AS UNSIGNED) \
+         FROM information_schema.schemata s LEFT JOIN information_schema.tables t ON t.table_schema = s.schema_name \
+         WHERE s.schema_name NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema') \
+         GROUP BY s.schema_name ORDER BY s.schema_name";
+    let answer = connection.query(sizes).await.at(what)?;
     connection.close().await;
     let schemas = answer.rows.iter().map(|row| {
         let bytes = row.text_at(1).and_then(|bytes| bytes.parse().ok());
@@ -64,7 +60,7 @@ pub async fn log_place(
 ) -> Result<Option<BinlogPlace>, ProvisionError> {
     let mut connection = reach(connect).await?;
     let what = "where the binlog is";
-    if number(&mut connection, "SELECT @@GLOBAL.log_bin", what).await? == 0 {
+    if parsed::<u64>(&mut connection, "SELECT @@GLOBAL.log_bin", what).await? == 0 {
         return Ok(None);
     }
     if before == BeforeALook::BeginAFile {
@@ -74,10 +70,8 @@ pub async fn log_place(
     let data_dir = value(&mut connection, "SELECT @@GLOBAL.datadir", what).await?;
     let index = value(&mut connection, "SELECT @@GLOBAL.log_bin_index", what).await?;
     connection.close().await;
-    Ok(Some(BinlogPlace::of_index(
-        PathBuf::from(data_dir),
-        &PathBuf::from(index),
-    )))
+    let place = BinlogPlace::of_index(data_dir.into(), Path::new(&index));
+    Ok(Some(place))
 }
 
 /// Prepares a server for its copy while the member applies nothing to it. Stops leftover replica threads of an earlier member
@@ -100,27 +94,17 @@ pub async fn make_ready(
             return Err(ProvisionError::NoKeyring);
         }
     }
-    stop_waiting_for_acks(&mut connection)
-        .await
-        .map_err(|error| match error {
-            StopWaitingError::CommitsWait(_) => ProvisionError::CommitsWait,
-            StopWaitingError::Link(error) => ProvisionError::Server {
-                what,
-                source: Box::new(error),
-            },
-        })?;
+    match stop_waiting_for_acks(&mut connection).await {
+        Err(StopWaitingError::CommitsWait(_)) => return Err(ProvisionError::CommitsWait),
+        Err(StopWaitingError::Link(error)) => Err(error).at(what)?,
+        Ok(()) => {}
+    }
     let made = async {
         drop_channel(&mut connection).await?;
-        connection
-            .execute("SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF")
-            .await?;
         // Accounts for copies of it would from now on copy incomplete data.
-        connection.execute("SET SESSION sql_log_bin = 0").await?;
-        drop_accounts(&mut connection, &CloneAccount::pattern(None)).await?;
+        drop_accounts_of_copies(&mut connection).await?;
         end_clients(&mut connection, |user, _| user != connect.user).await?;
-        if !has_plugin(&mut connection).await? {
-            install_plugin(&mut connection).await?;
-        }
+        install_plugin(&mut connection).await?;
         let donor = format!("{host}:{}", offer.port);
         let list = format!("SET GLOBAL clone_valid_donor_list = {}", literal(&donor));
         connection.execute(&list).await
@@ -218,24 +202,16 @@ async fn state(
     if there.value() != Some("0") {
         return Ok(CopyState::There);
     }
+    let (begun, error) = (false, None);
     if !has_plugin(connection).await? {
-        return Ok(CopyState::Not {
-            begun: false,
-            error: None,
-        });
+        return Ok(CopyState::Not { begun, error });
     }
-    let status = connection
-        .query(
-            "SELECT s.state, s.error_no, s.error_message, \
-             EXISTS (SELECT 1 FROM performance_schema.threads t WHERE t.processlist_id = s.pid), s.pid \
-             FROM performance_schema.clone_status s",
-        )
-        .await?;
-    let stages = connection
-        .query(
-            "SELECT stage, state, IFNULL(estimate, 0), IFNULL(data, 0) FROM performance_schema.clone_progress ORDER BY id",
-        )
-        .await?;
+    let status = "SELECT s.state, s.error_no, s.error_message, \
+         EXISTS (SELECT 1 FROM performance_schema.threads t WHERE t.processlist_id = s.pid), s.pid \
+         FROM performance_schema.clone_status s";
+    let status = connection.query(status).await?;
+    let stages = "SELECT stage, state, IFNULL(estimate, 0), IFNULL(data, 0) FROM performance_schema.clone_progress ORDER BY id";
+    let stages = connection.query(stages).await?;
     let stage = |row: &Row| {
         let text = |place| row.text_at(place).unwrap_or_default();
         Stage {
@@ -319,17 +295,18 @@ fn judge(
 /// [`ProvisionError`].
 pub async fn finish(connect: &ConnectOptions) -> Result<(), ProvisionError> {
     let mut connection = reach(connect).await?;
-    let finished = async {
-        connection.execute("SET SESSION sql_log_bin = 0").await?;
-        connection
-            .execute("SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF")
-            .await?;
-        drop_accounts(&mut connection, &CloneAccount::pattern(None)).await
-    };
-    let what = "the accounts that came with the copy cannot be removed";
-    finished.await.at(what)?;
+    let dropped = drop_accounts_of_copies(&mut connection).await;
+    dropped.at("the accounts that came with the copy cannot be removed")?;
     connection.close().await;
     Ok(())
+}
+
+/// On a server that only administrators can write to from here on; none of that is in its binlog.
+async fn drop_accounts_of_copies(connection: &mut Connection) -> Result<(), LinkError> {
+    let open = "SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF";
+    connection.execute(open).await?;
+    connection.execute("SET SESSION sql_log_bin = 0").await?;
+    drop_accounts(connection, &CloneAccount::pattern(None)).await
 }
 
 // Prepared XA transactions of a server whose data are about to be removed: they outlive their sessions, and a restart. A copy first drops
@@ -394,10 +371,8 @@ fn name_of(row: &Row) -> Option<String> {
     let number = |place| row.text_at(place)?.parse::<usize>().ok();
     let (format, gtrid, bqual) = (number(0)?, number(1)?, number(2)?);
     let both = row.text_at(3)?.strip_prefix("0x")?;
-    let (gtrid, bqual) = (
-        both.get(..2 * gtrid)?,
-        both.get(2 * gtrid..2 * (gtrid + bqual))?,
-    );
+    let both = both.get(..2 * (gtrid + bqual))?;
+    let (gtrid, bqual) = both.split_at_checked(2 * gtrid)?;
     Some(format!("X'{gtrid}', X'{bqual}', {format}"))
 }
 

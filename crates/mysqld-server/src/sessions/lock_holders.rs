@@ -66,10 +66,6 @@ pub async fn watch(
     promoting: watch::Receiver<bool>,
     told: watch::Sender<HeldUp>,
 ) -> Infallible {
-    let Limits {
-        kill_after,
-        own_after,
-    } = limits;
     let connect = connect
         .clone()
         .bounded("witness-lock-holders", STATEMENT_LIMIT);
@@ -78,14 +74,14 @@ pub async fn watch(
     loop {
         tokio::time::sleep(pause).await;
         let is_waited_for = *promoting.borrow() || lags();
-        let own_after = is_waited_for.then_some(own_after);
+        let own_after = is_waited_for.then_some(limits.own_after);
         let began = Instant::now();
         let found = look(&log, &connect, own_after).await;
         let now = Instant::now();
         let mut backup = None;
         pause = pause_after(now.duration_since(began));
         // Checked again: another member may lead by now.
-        let limit = kill_after.filter(|_| *promoting.borrow());
+        let limit = limits.kill_after.filter(|_| *promoting.borrow());
         let overdue = {
             let mut holders = locked(holders);
             match found {
@@ -185,11 +181,9 @@ async fn owners(
     let answer = session.query("SELECT @@GLOBAL.gtid_owned").await?;
     let owned = answer.value();
     let owned = parse_gtid_owners(owned.unwrap_or_default()).unwrap_or_default();
-    let Some(log) = (match owned.is_empty() {
-        true => None,
-        false => log().await,
-    }) else {
-        return Ok(Vec::new());
+    let log = match owned.is_empty() {
+        true => GtidSet::new(),
+        false => log().await.unwrap_or_default(),
     };
     let needed = owned.into_iter().filter(|(gtid, _)| log.contains(gtid));
     let needed: BTreeMap<u32, _> = needed
@@ -319,22 +313,14 @@ impl Holders {
 
     fn note(&mut self, found: Vec<InTheWay>, now: Instant) {
         for is in found {
-            match self.seen.get_mut(&is.who()) {
-                Some(holder) => {
-                    holder.is = is;
-                    holder.seen_at = now;
-                }
-                None => {
-                    let holder = Holder {
-                        since: now,
-                        seen_at: now,
-                        is_told: false,
-                        is_killed: false,
-                        is,
-                    };
-                    self.seen.insert(holder.is.who(), holder);
-                }
-            }
+            let holder = self.seen.entry(is.who()).or_insert(Holder {
+                since: now,
+                seen_at: now,
+                is_told: false,
+                is_killed: false,
+                is: is.clone(),
+            });
+            (holder.is, holder.seen_at) = (is, now);
         }
         self.seen
             .retain(|_, holder| now.duration_since(holder.seen_at) < FORGOTTEN);

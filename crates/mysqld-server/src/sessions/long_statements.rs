@@ -11,8 +11,7 @@ use std::time::Duration;
 use mysql_link::{ConnectOptions, Connection};
 use tokio::time::Instant;
 
-use crate::read_only;
-use crate::read_only::ReadOnlyError;
+use crate::read_only::{self, ReadOnlyError};
 use crate::sessions::{BlockingSession, holding, seen};
 
 /// A statement that has run for less is left to end by itself: mysqld counts whole seconds.
@@ -104,14 +103,11 @@ async fn kill_and_close(options: &ConnectOptions) -> Result<(), ReadOnlyError> {
     let killing = async {
         loop {
             tokio::time::sleep(LOOK).await;
-            let looked = async {
-                holding(
-                    &mut Connection::open_with_own_settings(options).await?,
-                    HOLDERS,
-                )
-                .await
+            let looked = match Connection::open_with_own_settings(options).await {
+                Ok(mut session) => holding(&mut session, HOLDERS).await,
+                Err(error) => Err(error),
             };
-            for holder in seen(looked.await, HELD_UP) {
+            for holder in seen(looked, HELD_UP) {
                 if is_long(&holder) && killed.insert(holder.id) {
                     let why = "its statement or its locked tables hold a planned switchover up";
                     // A failed kill shows as a failed close.

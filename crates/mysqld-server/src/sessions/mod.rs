@@ -9,9 +9,7 @@ mod waiting_commits;
 
 use mysql_link::{ConnectOptions, Connection, LinkError, Row, server_code};
 
-pub use crate::sessions::statement_logging::{
-    OldSession, StatementLoggingError, end_statement_logging,
-};
+pub use crate::sessions::statement_logging::{StatementLoggingError, end_statement_logging};
 pub(crate) use crate::sessions::waiting_commits::let_commits_through;
 
 /// Ids of members' own sessions.
@@ -45,17 +43,11 @@ impl BlockingSession {
     /// # Errors
     /// For example where its account has `SYSTEM_USER` and the member's has not.
     pub async fn kill(&self, connect: &ConnectOptions, why: &str) -> Result<(), LinkError> {
-        let Self {
-            id,
-            seconds,
-            account,
-            holds,
-            ..
-        } = self;
-        let killed = Connection::kill(connect, *id).await;
+        let (id, account, holds) = (self.id, &self.account, &self.holds);
+        let killed = Connection::kill(connect, id).await;
         match &killed {
             Ok(()) => {
-                tracing::warn!(session = id, %account, seconds, %holds, "a session is killed, because {why}");
+                tracing::warn!(session = id, %account, seconds = self.seconds, %holds, "a session is killed, because {why}");
             }
             Err(error) => {
                 tracing::warn!(session = id, %account, %holds, "a session cannot be killed, although {why}: {error}");
@@ -171,12 +163,8 @@ pub async fn kill(connection: &mut Connection, session: &str) -> Result<(), Link
 pub async fn spare_connection(connect: &ConnectOptions) -> Result<Option<Connection>, LinkError> {
     let mut session = Connection::open_with_own_settings(connect).await?;
     let limit = number(&mut session, "SELECT @@GLOBAL.max_connections", 0).await?;
-    let count = number(
-        &mut session,
-        "SHOW GLOBAL STATUS LIKE 'Threads_connected'",
-        1,
-    )
-    .await?;
+    let connected = "SHOW GLOBAL STATUS LIKE 'Threads_connected'";
+    let count = number(&mut session, connected, 1).await?;
     if matches!((count, limit), (Some(count), Some(limit)) if count <= limit) {
         return Ok(Some(session));
     }

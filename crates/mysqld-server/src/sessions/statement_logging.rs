@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
-use mysql_link::{Connection, LinkError, server_code};
+use mysql_link::{Connection, LinkError};
 use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::sessions::{OF_MEMBERS, kill};
+use crate::settings::unless_refused;
 
 /// Between two checks whether they have ended.
 const LOOK: Duration = Duration::from_millis(20);
@@ -37,12 +38,8 @@ pub enum StatementLoggingError {
     NotEnded(Vec<OldSession>),
 }
 
-/// A session that logs statements.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OldSession {
-    id: String,
-    user: String,
-}
+/// The number of a session that logs statements, and its user.
+type OldSession = (String, String);
 
 /// Ends the sessions that log statements, of any account. Once the server's own value is ROW no new ones begin, except for
 /// accounts that may set it for themselves.
@@ -70,8 +67,8 @@ pub async fn end_statement_logging(
         }
         // Only once: a killed session rolls back, which may take time.
         if ended == 0 {
-            for session in &old {
-                kill(connection, &session.id).await?;
+            for (id, _) in &old {
+                kill(connection, id).await?;
             }
             ended = old.len();
         }
@@ -80,26 +77,20 @@ pub async fn end_statement_logging(
 }
 
 async fn look(connection: &mut Connection) -> Result<Vec<OldSession>, LinkError> {
-    let sessions = match connection.query(format!("{OLD} {OF_MEMBERS}")).await {
-        // An account without the privilege gets no information.
-        Err(LinkError::Server(error)) if error.code == server_code::TABLE_ACCESS_DENIED => {
-            return Ok(Vec::new());
-        }
-        sessions => sessions?,
+    let sessions = connection.query(format!("{OLD} {OF_MEMBERS}")).await;
+    // An account without the privilege gets no information.
+    let Some(sessions) = unless_refused(sessions)? else {
+        return Ok(Vec::new());
     };
     let session = |row: &mysql_link::Row| {
-        Some(OldSession {
-            id: row.text("id")?.to_owned(),
-            user: row.text("user").unwrap_or_default().to_owned(),
-        })
+        let user = row.text("user").unwrap_or_default();
+        Some((row.text("id")?.to_owned(), user.to_owned()))
     };
     Ok(sessions.rows.iter().filter_map(session).collect())
 }
 
 fn named(old: &[OldSession]) -> String {
     let names = old.iter().take(5);
-    let names: Vec<_> = names
-        .map(|session| format!("{} of {}", session.id, session.user))
-        .collect();
-    names.join(", ")
+    let names = names.map(|(id, user)| format!("{id} of {user}"));
+    names.collect::<Vec<_>>().join(", ")
 }

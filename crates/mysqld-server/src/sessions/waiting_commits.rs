@@ -9,17 +9,15 @@
 //! without the second.
 
 use std::convert::Infallible;
+use std::error::Error;
 
 use binlog_format::checksum::ChecksumAlgorithm;
-use binlog_format::framing::{FramingError, TransactionFramer};
+use binlog_format::framing::TransactionFramer;
 use binlog_format::gtid::GtidSet;
-use mysql_link::{
-    ConnectOptions, Connection, DumpError, DumpOptions, LinkError, ReplicationStream,
-};
+use mysql_link::{ConnectOptions, Connection, DumpOptions, LinkError, ReplicationStream};
 use raft_types::MAX_TRANSACTION_BYTES;
-use thiserror::Error;
 
-use crate::settings::{Depth, Requirements, await_acks, observe, switch_off};
+use crate::settings::{Depth, Requirements, await_acks, checksum_named, observe, switch_off};
 
 /// Stops commits from waiting for ACKs. Acknowledges those that wait.
 ///
@@ -41,15 +39,10 @@ pub(crate) async fn let_commits_through(
     let mut replica = Connection::open_with_own_settings(connect).await?;
     let id = replica.id();
     let gtids = replica.query("SELECT @@GLOBAL.gtid_executed").await?;
-    let gtids = gtids.value();
+    let gtids = gtids.value().and_then(|gtids| gtids.parse().ok());
     // Waiting transactions are not in `gtid_executed` yet, so the dump sends them.
-    let have: GtidSet = gtids
-        .and_then(|gtids| gtids.parse().ok())
-        .unwrap_or_default();
-    let checksum = match observed.variable("binlog_checksum") {
-        Some("NONE") => ChecksumAlgorithm::None,
-        _ => ChecksumAlgorithm::Crc32,
-    };
+    let have: GtidSet = gtids.unwrap_or_default();
+    let checksum = checksum_named(observed.variable("binlog_checksum"));
     let acknowledging = async {
         match acknowledge(replica, requirements, have, checksum).await {
             Ok(never) => match never {},
@@ -77,24 +70,13 @@ pub(crate) async fn let_commits_through(
     switched
 }
 
-/// Why the dump that acknowledges has ended.
-#[derive(Debug, Error)]
-enum DumpEnded {
-    #[error(transparent)]
-    Link(#[from] LinkError),
-    #[error(transparent)]
-    Dump(#[from] DumpError),
-    #[error(transparent)]
-    Framing(#[from] FramingError),
-}
-
-/// Acknowledges every waiting commit until the connection breaks.
+/// Acknowledges every waiting commit until the connection breaks; returns why it did.
 async fn acknowledge(
     connection: Connection,
     requirements: &Requirements,
     have: GtidSet,
     checksum: ChecksumAlgorithm,
-) -> Result<Infallible, DumpEnded> {
+) -> Result<Infallible, Box<dyn Error + Send + Sync>> {
     let options = DumpOptions {
         // A registration would wait for a statement about accounts that waits.
         register: false,

@@ -223,10 +223,8 @@ impl Requirements {
     /// The server id and the UUID of the member's second dump, which only acknowledges.
     pub fn second_replica(&self) -> (u32, Uuid) {
         let id = (self.replica_server_id ^ SECOND).max(1);
-        (
-            id,
-            Uuid::from_u128(self.replica_uuid.as_u128() ^ u128::from(SECOND)),
-        )
+        let uuid = self.replica_uuid.as_u128() ^ u128::from(SECOND);
+        (id, Uuid::from_u128(uuid))
     }
 
     /// Whether a semi-sync replica is one of the member's two.

@@ -1,6 +1,6 @@
 //! The privileges of the member's account, read from `SHOW GRANTS`.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// A privilege that the member needs, on `*.*` unless noted otherwise.
@@ -199,18 +199,16 @@ impl fmt::Display for Privilege {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grants {
     /// `user`@`host` as the server names it.
-    account: String,
-    /// (schema or `*`, privilege), upper case.
-    held: BTreeSet<(String, String)>,
-    /// Those of them that it may grant to others.
-    given_on: BTreeSet<(String, String)>,
+    pub(super) account: String,
+    /// (schema or `*`, privilege), upper case; and whether it may grant that to others.
+    held: BTreeMap<(String, String), bool>,
 }
 
 impl Grants {
     /// Reads the lines of `SHOW GRANTS`. Grants of roles are skipped:
     /// the privileges of active roles have lines of their own.
     pub fn parse<'a>(account: &str, lines: impl IntoIterator<Item = &'a str>) -> Self {
-        let (mut held, mut given_on) = (BTreeSet::new(), BTreeSet::new());
+        let mut held = BTreeMap::new();
         for line in lines {
             let Some((privileges, rest)) = line
                 .strip_prefix("GRANT ")
@@ -226,50 +224,36 @@ impl Grants {
             let schema = target.split('.').next().unwrap_or_default().to_lowercase();
             for privilege in privileges.split(',') {
                 let privilege = (schema.clone(), privilege.trim().to_uppercase());
-                if rest.ends_with(" WITH GRANT OPTION") {
-                    given_on.insert(privilege.clone());
-                }
-                held.insert(privilege);
+                *held.entry(privilege).or_default() |= rest.ends_with(" WITH GRANT OPTION");
             }
         }
-        Self {
-            account: account.to_owned(),
-            held,
-            given_on,
-        }
-    }
-
-    /// The account whose privileges these are.
-    pub fn account(&self) -> &str {
-        &self.account
+        let account = account.to_owned();
+        Self { account, held }
     }
 
     /// True if the account has a privilege.
     pub fn has(&self, privilege: Privilege) -> bool {
         let (name, on) = privilege.clause();
-        let wider = privilege.included_in();
-        let held = match privilege.is_given_on() {
-            true => &self.given_on,
-            false => &self.held,
+        let holds = |schema: &str, name: &str| {
+            let given_on = self.held.get(&(schema.to_owned(), name.to_owned()));
+            given_on.is_some_and(|given_on| *given_on || !privilege.is_given_on())
         };
         if privilege == Proxy {
-            return held.contains(&("@".to_owned(), name.to_owned()));
+            return holds("@", name);
         }
-        let schema = on.split('.').next();
-        ["*"].into_iter().chain(schema).any(|schema| {
-            [name, "ALL PRIVILEGES", "ALL"]
-                .iter()
-                .chain(wider)
-                .any(|name| held.contains(&(schema.to_owned(), (*name).to_owned())))
-        })
+        let schemas = ["*"].into_iter().chain(on.split('.').next());
+        let names = [name, "ALL PRIVILEGES", "ALL"].into_iter();
+        let mut names = names.chain(privilege.included_in().iter().copied());
+        names.any(|name| schemas.clone().any(|schema| holds(schema, name)))
     }
 
     /// Whether `SET GLOBAL` proceeds while a statement about accounts waits for its ACK: for SUPER mysqld does not read
     /// the list of dynamic privileges, which that statement has locked (8.0.40: `check_priv` in `sql/set_var.cc`).
     pub fn sets_variables_at_any_time(&self) -> bool {
-        ["SUPER", "ALL PRIVILEGES", "ALL"]
-            .iter()
-            .any(|name| self.held.contains(&("*".to_owned(), (*name).to_owned())))
+        ["SUPER", "ALL PRIVILEGES", "ALL"].iter().any(|name| {
+            self.held
+                .contains_key(&("*".to_owned(), (*name).to_owned()))
+        })
     }
 }
 

@@ -17,7 +17,9 @@ pub use crate::settings::finding::{
     is_effectively_infinite, keeps_replicas_from_releasing,
 };
 pub use crate::settings::grants::{Grants, NATIVE_RIGHTS, Privilege, native_grants, rows_grants};
-pub use crate::settings::observed::{Depth, Observed, SemiSyncNames, SemiSyncReplica, says_on};
+pub use crate::settings::observed::{
+    Depth, Observed, SemiSyncNames, SemiSyncReplica, checksum_named, says_on,
+};
 pub use crate::settings::own_account::{Account, Login, OwnAccount, log_in};
 pub(crate) use crate::settings::persisted::{PersistedValues, contradicts, not_persisted};
 pub use crate::settings::persisted::{WHY, contradicting, persist_start, reset, reset_statement};
@@ -27,4 +29,4 @@ pub use crate::settings::probe::{
     ApplyError, CommitLook, Committing, StopWaitingError, apply, await_acks, binlog_filters,
     commits, observe, observe_again, semi_sync_clients, server_clock, stop_waiting_for_acks,
 };
-pub(crate) use crate::settings::probe::{switch_off, wait_as_a_plain_source};
+pub(crate) use crate::settings::probe::{switch_off, unless_refused, wait_as_a_plain_source};

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use binlog_format::checksum::ChecksumAlgorithm;
 use mysql_link::ServerVersion;
 use uuid::Uuid;
 
@@ -47,7 +48,7 @@ pub(crate) const DDL_SETTINGS: [&str; 10] = [
 ];
 
 /// Settings and state of a mysqld, from one observation.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Observed {
     /// The version that the server announced.
     pub version: ServerVersion,
@@ -86,6 +87,11 @@ impl Observed {
     /// Value of a global variable by its lower-case name; `None` where the server has no such variable.
     pub fn variable(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str)
+    }
+
+    /// The same of a variable that is a number.
+    pub(super) fn number(&self, name: &str) -> Option<u64> {
+        self.variable(name)?.parse().ok()
     }
 
     /// Value of a global status counter by its name; `None` where the server has no such counter.
@@ -152,6 +158,14 @@ impl Observed {
     }
 }
 
+/// The algorithm that the server's `binlog_checksum` names.
+pub fn checksum_named(variable: Option<&str>) -> ChecksumAlgorithm {
+    match variable {
+        Some("NONE") => ChecksumAlgorithm::None,
+        _ => ChecksumAlgorithm::Crc32,
+    }
+}
+
 /// True for the values that mysqld reports for a variable that is on.
 pub fn says_on(value: &str) -> bool {
     value.eq_ignore_ascii_case("ON") || value == "1"
@@ -193,6 +207,12 @@ impl SemiSyncNames {
             Self::Source => "semisync_source.so",
             Self::Master => "semisync_master.so",
         }
+    }
+
+    /// The statement that installs it.
+    pub(super) fn install(self) -> String {
+        let (plugin, library) = (self.plugin(), self.library());
+        format!("INSTALL PLUGIN {plugin} SONAME '{library}'")
     }
 
     /// Name of the variable that enables semi-sync at the source.

@@ -5,7 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use mysql_link::{ConnectOptions, Connection, LinkError, server_code};
+use mysql_link::server_code::{HOST_NOT_PRIVILEGED, TOO_MANY_USER_CONNECTIONS, USER_LIMIT_REACHED};
+use mysql_link::{ConnectOptions, Connection, LinkError};
 
 use crate::STATEMENT_LIMIT;
 use crate::settings::grants::{Grants, NATIVE_RIGHTS, Privilege, native_grants, rows_grants};
@@ -61,16 +62,12 @@ pub async fn log_in(connect: &ConnectOptions) -> Result<Login, LinkError> {
         Ok(connection) => connection,
         Err(LinkError::AccessDenied { error, .. }) => return Ok(Login::Refused(error.to_string())),
         Err(LinkError::Refused { error, .. })
-            if [server_code::HOST_NOT_PRIVILEGED, ACCOUNT_LOCKED].contains(&error.code) =>
+            if [HOST_NOT_PRIVILEGED, ACCOUNT_LOCKED].contains(&error.code) =>
         {
             return Ok(Login::Refused(error.to_string()));
         }
         Err(LinkError::Refused { error, .. })
-            if [
-                server_code::TOO_MANY_USER_CONNECTIONS,
-                server_code::USER_LIMIT_REACHED,
-            ]
-            .contains(&error.code) =>
+            if [TOO_MANY_USER_CONNECTIONS, USER_LIMIT_REACHED].contains(&error.code) =>
         {
             return Ok(Login::Full(error.to_string()));
         }
@@ -185,15 +182,6 @@ pub struct OwnAccount {
     had: BTreeSet<Privilege>,
 }
 
-/// How an administrator repairs the account.
-#[derive(Debug, PartialEq, Eq)]
-enum Remedy {
-    MakeAgain,
-    /// It lacks these, or will lack them.
-    Grant(Vec<Privilege>),
-    MoreSessions,
-}
-
 const UNTIL: &str = "mysqld goes by what it has loaded until its next start or FLUSH PRIVILEGES";
 
 impl OwnAccount {
@@ -209,34 +197,30 @@ impl OwnAccount {
 
     /// The operator's warning after a login. An account that could never log in is reported elsewhere.
     pub fn see(&mut self, login: Login) -> Option<String> {
-        let fault = match login {
+        if let Login::In(account) = &login {
+            self.name = Some(quoted_account(&account.loaded.account));
+        }
+        let name = &self.name.clone()?;
+        let (lost, few) = match login {
             Login::Refused(words) => {
-                Some((format!("is no longer let in: {words}"), Remedy::MakeAgain))
+                let fault = format!("is no longer let in: {words}");
+                (Some((fault, self.made_again(name))), None)
             }
-            Login::Full(words) => Some(self.too_few(&format!("gets no more sessions ({words})"))),
+            Login::Full(words) => (None, Some(format!("gets no more sessions ({words})"))),
             Login::In(account) => {
-                self.name = Some(quoted_account(account.loaded.account()));
                 let few = account.sessions.filter(|most| *most < self.sessions);
-                let few =
-                    few.map(|most| self.too_few(&format!("may have {most} sessions at one time")));
-                self.lost(&account).or(few)
+                let few = few.map(|most| format!("may have {most} sessions at one time"));
+                (self.lost(&account, name), few)
             }
         };
-        let (name, (fault, remedy)) = (self.name.as_ref()?, fault?);
-        let (cause, statements) = match remedy {
-            // mysqld does not write loaded privileges back to a table.
-            Remedy::Grant(rights) => (
-                BY_A_DUMP,
-                std::iter::once("FLUSH PRIVILEGES".to_owned())
-                    .chain(rights.iter().map(|right| right.grant(name)))
-                    .collect(),
-            ),
-            Remedy::MoreSessions => (
+        let (fault, cause, statements) = match (lost, few) {
+            (Some((fault, statements)), _) => (fault, BY_A_DUMP, statements),
+            (None, few) => (
+                format!("{}, and needs up to {}", few?, self.sessions),
                 "max_user_connections holds for it as for clients, and the member opens more sessions where its mysqld becomes the \
                  primary: it would not open it for writes.",
                 vec![format!("ALTER USER {name} WITH MAX_USER_CONNECTIONS 1000")],
             ),
-            Remedy::MakeAgain => (BY_A_DUMP, self.made_again(name)),
         };
         Some(format!(
             "the account {name}, by which the member logs in to its mysqld, {fault}. {cause} Before that, as an administrator at each \
@@ -245,12 +229,8 @@ impl OwnAccount {
         ))
     }
 
-    fn too_few(&self, what: &str) -> (String, Remedy) {
-        let fault = format!("{what}, and needs up to {}", self.sessions);
-        (fault, Remedy::MoreSessions)
-    }
-
-    fn lost(&mut self, account: &Account) -> Option<(String, Remedy)> {
+    /// What it lacks, or will lack, and the statements that repair it.
+    fn lost(&mut self, account: &Account, name: &str) -> Option<(String, Vec<String>)> {
         let needed = NATIVE_RIGHTS.into_iter();
         let needed = needed.chain((!self.native).then_some(Privilege::Proxy));
         let needed: Vec<Privilege> = needed.collect();
@@ -259,11 +239,11 @@ impl OwnAccount {
         let stored = match &account.stored {
             Some(Stored::Nothing) => {
                 let gone = format!("is no longer in any grant table; {UNTIL}");
-                return Some((gone, Remedy::MakeAgain));
+                return Some((gone, self.made_again(name)));
             }
             Some(Stored::OtherPassword) => {
                 let other = "has another password in the grant tables than mysqld has loaded";
-                return Some((format!("{other}; {UNTIL}"), Remedy::MakeAgain));
+                return Some((format!("{other}; {UNTIL}"), self.made_again(name)));
             }
             Some(Stored::Rights(rights)) => rights.as_ref(),
             None => None,
@@ -277,7 +257,10 @@ impl OwnAccount {
             "had {} and has lost it, or is without it in the grant tables; {UNTIL}",
             names.join(", ")
         );
-        (!lost.is_empty()).then_some((fault, Remedy::Grant(lost)))
+        // mysqld does not write loaded privileges back to a table.
+        let flush = std::iter::once("FLUSH PRIVILEGES".to_owned());
+        let grants = flush.chain(lost.iter().map(|right| right.grant(name)));
+        (!lost.is_empty()).then(|| (fault, grants.collect()))
     }
 
     /// Remaining entries are removed first: mysqld creates no account that still has a row in one of the tables.

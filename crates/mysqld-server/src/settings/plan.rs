@@ -52,54 +52,38 @@ impl Plan {
                 // A dump that began without the plugin is not a semi-sync one: it must restart.
                 return Self::default();
             }
-            statements.push(Statement::InstallPlugin(format!(
-                "INSTALL PLUGIN {} SONAME '{}'",
-                names.plugin(),
-                names.library()
-            )));
+            statements.push(Statement::InstallPlugin(names.install()));
         }
         let cache = requirements.max_cache_bytes().to_string();
         let timeout = TIMEOUT_MS.to_string();
         for (check, name, value) in [
-            (Check::SyncBinlog, "sync_binlog".to_owned(), "1"),
-            (Check::RedoFlush, REDO_FLUSH.to_owned(), "1"),
+            (Check::SyncBinlog, "sync_binlog", "1"),
+            (Check::RedoFlush, REDO_FLUSH, "1"),
             (
                 Check::BinlogErrorAction,
-                "binlog_error_action".to_owned(),
+                "binlog_error_action",
                 "ABORT_SERVER",
             ),
-            (Check::BinlogFormat, "binlog_format".to_owned(), "ROW"),
-            (
-                Check::TransactionCache,
-                "max_binlog_cache_size".to_owned(),
-                &cache,
-            ),
-            (
-                Check::StatementCache,
-                "max_binlog_stmt_cache_size".to_owned(),
-                &cache,
-            ),
-            (Check::SemiSyncTimeout, names.timeout(), &timeout),
-            (Check::SemiSyncWaitNoReplica, names.wait_no_replica(), "ON"),
-            (Check::SemiSyncWaitPoint, names.wait_point(), "AFTER_SYNC"),
+            (Check::BinlogFormat, "binlog_format", "ROW"),
+            (Check::TransactionCache, "max_binlog_cache_size", &cache),
+            (Check::StatementCache, "max_binlog_stmt_cache_size", &cache),
+            (Check::SemiSyncTimeout, &names.timeout(), &timeout),
+            (Check::SemiSyncWaitNoReplica, &names.wait_no_replica(), "ON"),
+            (Check::SemiSyncWaitPoint, &names.wait_point(), "AFTER_SYNC"),
         ] {
             // A newly installed plugin has its own defaults: all of them are set.
             let of_semi_sync = name.starts_with(names.plugin());
             if wrong(check) || (of_semi_sync && loaded.is_none()) {
-                statements.push(Statement::Set(format!(
-                    "SET GLOBAL {name} = {}",
-                    quoted(value)
-                )));
+                let value = quoted(value);
+                statements.push(Statement::Set(format!("SET GLOBAL {name} = {value}")));
                 if check == Check::BinlogFormat {
                     statements.push(Statement::EndStatementLogging);
                 }
             }
         }
         if phase == Phase::Attached && wrong(Check::SemiSyncEnabled) {
-            statements.push(Statement::Set(format!(
-                "SET GLOBAL {} = ON",
-                names.enabled()
-            )));
+            let on = format!("SET GLOBAL {} = ON", names.enabled());
+            statements.push(Statement::Set(on));
         }
         Self { statements }
     }
@@ -121,10 +105,5 @@ impl Plan {
         self.statements
             .retain(|statement| !done.statements.contains(statement));
         self
-    }
-
-    /// True if it has no statements.
-    pub fn is_empty(&self) -> bool {
-        self.statements.is_empty()
     }
 }

@@ -35,6 +35,21 @@ pub fn preflight(observed: &Observed, requirements: &Requirements) -> Vec<Findin
     list
 }
 
+/// Findings while they are collected.
+struct Findings<'a> {
+    observed: &'a Observed,
+    list: Vec<Finding>,
+}
+
+/// Privileges of every member.
+const NEEDED: [Privilege; 5] = [
+    Privilege::ReplicationSlave,
+    Privilege::SystemVariablesAdmin,
+    Privilege::ReplicationClient,
+    Privilege::ConnectionAdmin,
+    Privilege::SelectPerformanceSchema,
+];
+
 impl Findings<'_> {
     fn version(&mut self, requirements: &Requirements) {
         let version = self.observed.version;
@@ -154,12 +169,8 @@ impl Findings<'_> {
             "a crash forgets the GTIDs of prepared XA transactions that its own replica threads have applied (mysql.apply = \"native\"), and they stop at them",
             Fix::Restart("--log-replica-updates=ON".to_owned()),
         );
-        if let Some(filters) = self
-            .observed
-            .binlog_filters
-            .as_ref()
-            .filter(|filters| !filters.is_empty())
-        {
+        let filters = self.observed.binlog_filters.as_deref().unwrap_or_default();
+        if !filters.is_empty() {
             let found = format!("the binlog is filtered by {}", filters.join(", "));
             self.add(
                 Check::BinlogFilter,
@@ -195,11 +206,8 @@ impl Findings<'_> {
     }
 
     fn durability(&mut self) {
-        if self
-            .observed
-            .status(REDO_LOG)
-            .is_some_and(|enabled| !says_on(enabled))
-        {
+        let redo_log = self.observed.status(REDO_LOG);
+        if redo_log.is_some_and(|enabled| !says_on(enabled)) {
             self.add(
                 Check::RedoLog,
                 Severity::Advice,
@@ -253,11 +261,7 @@ impl Findings<'_> {
             (Check::TransactionCache, "max_binlog_cache_size"),
             (Check::StatementCache, "max_binlog_stmt_cache_size"),
         ] {
-            let Some(value) = self
-                .observed
-                .variable(name)
-                .and_then(|value| value.parse::<u64>().ok())
-            else {
+            let Some(value) = self.observed.number(name) else {
                 continue;
             };
             let (severity, why) = if value > LARGEST_CACHE {
@@ -293,7 +297,7 @@ impl Findings<'_> {
             Privilege::InsertMysqlPlugin => requirements.native || installs,
             _ => requirements.native,
         });
-        let account = quoted_account(grants.account());
+        let account = quoted_account(&grants.account);
         let missing = NEEDED.into_iter().chain(further);
         for privilege in missing.filter(|privilege| !grants.has(*privilege)) {
             self.add(
@@ -326,22 +330,9 @@ impl Findings<'_> {
             );
         }
     }
-}
 
-/// Privileges of every member.
-const NEEDED: [Privilege; 5] = [
-    Privilege::ReplicationSlave,
-    Privilege::SystemVariablesAdmin,
-    Privilege::ReplicationClient,
-    Privilege::ConnectionAdmin,
-    Privilege::SelectPerformanceSchema,
-];
-
-impl Findings<'_> {
     fn shutdowns(&mut self) {
-        let Some(others) = &self.observed.may_shut_down else {
-            return;
-        };
+        let others = self.observed.may_shut_down.as_deref().unwrap_or_default();
         if others.is_empty() {
             return;
         }
@@ -363,7 +354,7 @@ impl Findings<'_> {
         else {
             return;
         };
-        let account = quoted_account(grants.account());
+        let account = quoted_account(&grants.account);
         self.add(
             Check::AccountExpires,
             Severity::Advice,
@@ -385,26 +376,12 @@ impl Findings<'_> {
             );
         }
     }
-}
 
-/// `user@host` with both parts in quotes.
-pub(super) fn quoted_account(account: &str) -> String {
-    match account.rsplit_once('@') {
-        Some((user, host)) => format!("'{user}'@'{host}'"),
-        None => format!("'{account}'"),
-    }
-}
+    // The semi-sync part of the judgement: whether commits wait at all, for which replica, and for how long.
 
-// The semi-sync part of the judgement: whether commits wait at all, for which replica, and for how long.
-
-impl Findings<'_> {
-    pub(super) fn no_semi_sync(&mut self) {
+    fn no_semi_sync(&mut self) {
         let names = SemiSyncNames::of_version(self.observed.version);
-        let mut fix = vec![format!(
-            "INSTALL PLUGIN {} SONAME '{}'",
-            names.plugin(),
-            names.library()
-        )];
+        let mut fix = vec![names.install()];
         if self.observed.is_super_read_only() {
             fix.insert(0, "SET GLOBAL super_read_only = OFF".to_owned());
             fix.push("SET GLOBAL super_read_only = ON".to_owned());
@@ -418,14 +395,10 @@ impl Findings<'_> {
         );
     }
 
-    pub(super) fn semi_sync(&mut self, names: SemiSyncNames, requirements: &Requirements) {
+    fn semi_sync(&mut self, names: SemiSyncNames, requirements: &Requirements) {
         let unprotected = Severity::Unprotected;
-        let timeout = self
-            .observed
-            .variable(&names.timeout())
-            .and_then(|value| value.parse::<u64>().ok());
-        if let Some(milliseconds) =
-            timeout.filter(|milliseconds| !is_effectively_infinite(*milliseconds))
+        if let Some(milliseconds) = self.observed.number(&names.timeout())
+            && !is_effectively_infinite(milliseconds)
         {
             self.add(
                 Check::SemiSyncTimeout,
@@ -469,13 +442,9 @@ impl Findings<'_> {
         ] {
             self.expect(check, unprotected, &name, expected, why);
         }
-        let enabled = self.observed.is_on(&names.enabled());
-        if enabled
-            && self
-                .observed
-                .status(&names.status())
-                .is_some_and(|status| !says_on(status))
-        {
+        let status = self.observed.status(&names.status());
+        let gave_up = status.is_some_and(|status| !says_on(status));
+        if gave_up && self.observed.is_on(&names.enabled()) {
             self.add(
                 Check::SemiSyncStatus,
                 unprotected,
@@ -490,14 +459,6 @@ impl Findings<'_> {
     }
 
     fn foreign_ackers(&mut self, names: SemiSyncNames, requirements: &Requirements) {
-        let why = "its ACK counts too, so a commit may complete without the ring";
-        let fix = || {
-            Fix::Manual(
-                "on that replica: SET PERSIST rpl_semi_sync_replica_enabled = OFF; STOP REPLICA IO_THREAD; START \
-                 REPLICA IO_THREAD"
-                    .to_owned(),
-            )
-        };
         let mut found = Vec::new();
         if let Some(replicas) = &self.observed.semi_sync_replicas {
             let foreign = replicas.iter();
@@ -521,23 +482,19 @@ impl Findings<'_> {
                 Check::ForeignAcker,
                 Severity::Unprotected,
                 found,
-                why,
-                fix(),
+                "its ACK counts too, so a commit may complete without the ring",
+                Fix::Manual(
+                    "on that replica: SET PERSIST rpl_semi_sync_replica_enabled = OFF; STOP REPLICA IO_THREAD; START \
+                     REPLICA IO_THREAD"
+                        .to_owned(),
+                ),
             );
         }
     }
-}
 
-// Findings while they are collected, and the check that most of them use.
+    // What is collected, and the check that most of the findings use.
 
-/// Findings while they are collected.
-pub(super) struct Findings<'a> {
-    pub(super) observed: &'a Observed,
-    pub(super) list: Vec<Finding>,
-}
-
-impl Findings<'_> {
-    pub(super) fn add(
+    fn add(
         &mut self,
         check: Check,
         severity: Severity,
@@ -581,6 +538,14 @@ impl Findings<'_> {
                 fix,
             );
         }
+    }
+}
+
+/// `user@host` with both parts in quotes.
+pub(super) fn quoted_account(account: &str) -> String {
+    match account.rsplit_once('@') {
+        Some((user, host)) => format!("'{user}'@'{host}'"),
+        None => format!("'{account}'"),
     }
 }
 

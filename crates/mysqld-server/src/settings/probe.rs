@@ -6,6 +6,7 @@ use std::time::Duration;
 use mysql_link::{Connection, LinkError, QueryResult, server_code};
 use thiserror::Error;
 
+use crate::channels::named;
 use crate::closed_server::AdministratorsWrite;
 use crate::sessions::end_statement_logging;
 use crate::settings::finding::is_effectively_infinite;
@@ -113,29 +114,23 @@ async fn values(
     connection: &mut Connection,
     before: &BTreeMap<String, String>,
 ) -> Result<Option<BTreeMap<String, String>>, LinkError> {
-    let names: Vec<String> = before
-        .keys()
-        .map(|name| format!("@@GLOBAL.{name}"))
-        .collect();
-    match connection
-        .query(format!("SELECT {}", names.join(", ")))
-        .await
-    {
-        Ok(answer) => {
-            let Some(row) = answer.first() else {
-                return Ok(None);
-            };
-            let now = |(place, (name, shown)): (usize, (&String, &String))| {
-                let value = row.text_at(place).unwrap_or_default();
-                (name.clone(), as_shown(shown, value).to_owned())
-            };
-            Ok(Some(before.iter().enumerate().map(now).collect()))
-        }
+    let names = before.keys().map(|name| format!("@@GLOBAL.{name}"));
+    let names: Vec<String> = names.collect();
+    let select = format!("SELECT {}", names.join(", "));
+    let answer = match connection.query(select).await {
         Err(LinkError::Server(error)) if error.code == server_code::UNKNOWN_SYSTEM_VARIABLE => {
-            Ok(None)
+            return Ok(None);
         }
-        Err(error) => Err(error),
-    }
+        answer => answer?,
+    };
+    let Some(row) = answer.first() else {
+        return Ok(None);
+    };
+    let now = |(place, (name, shown)): (usize, (&String, &String))| {
+        let value = row.text_at(place).unwrap_or_default();
+        (name.clone(), as_shown(shown, value).to_owned())
+    };
+    Ok(Some(before.iter().enumerate().map(now).collect()))
 }
 
 /// A selected value in the format of `SHOW`: selected switches are 1 or 0.
@@ -162,13 +157,7 @@ async fn look(
         version: connection.version(),
         variables,
         status,
-        semi_sync_replicas: None,
-        grants: None,
-        may_shut_down: None,
-        binlog_filters: None,
-        account_expires: None,
-        binlog_elsewhere: None,
-        persisted: None,
+        ..Observed::default()
     };
     let clients = observed
         .semi_sync()
@@ -181,7 +170,7 @@ async fn look(
     if depth == Depth::Preflight {
         let own = grants(connection).await?;
         observed.may_shut_down =
-            Some(may_shut_down(connection, &quoted_account(own.account())).await?);
+            Some(may_shut_down(connection, &quoted_account(&own.account)).await?);
         observed.grants = Some(own);
         observed.account_expires = account_expires(connection).await?;
         observed.persisted = contradicting(connection).await?;
@@ -241,17 +230,11 @@ async fn account_expires(connection: &mut Connection) -> Result<Option<u64>, Lin
 
 /// Accounts and roles with the privilege SHUTDOWN, except our own and mysqld's, which allow no login.
 async fn may_shut_down(connection: &mut Connection, own: &str) -> Result<Vec<String>, LinkError> {
-    let grantees = connection
-        .query(
-            "SELECT grantee FROM information_schema.user_privileges WHERE privilege_type = 'SHUTDOWN' \
-             AND grantee NOT LIKE '''mysql.%' ORDER BY grantee",
-        )
-        .await?;
-    let names = grantees.values();
-    Ok(names
-        .filter(|name| *name != own)
-        .map(str::to_owned)
-        .collect())
+    let grantees = "SELECT grantee FROM information_schema.user_privileges WHERE privilege_type = 'SHUTDOWN' \
+         AND grantee NOT LIKE '''mysql.%' ORDER BY grantee";
+    let grantees = connection.query(grantees).await?;
+    let others = grantees.values().filter(|name| *name != own);
+    Ok(others.map(str::to_owned).collect())
 }
 
 /// `binlog-do-db` and `binlog-ignore-db` of the server; `None` where the account lacks the privilege. Takes
@@ -265,18 +248,10 @@ pub async fn binlog_filters(connection: &mut Connection) -> Result<Option<Vec<St
     for statement in ["SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"] {
         match connection.query(statement).await {
             Ok(result) => {
-                let filter = |option: &str, column: &str| {
-                    let value = result
-                        .first()?
-                        .text(column)
-                        .filter(|value| !value.is_empty())?;
-                    Some(format!("{option}={value}"))
-                };
-                let filters = [
-                    filter("binlog-do-db", "Binlog_Do_DB"),
-                    filter("binlog-ignore-db", "Binlog_Ignore_DB"),
-                ];
-                return Ok(Some(filters.into_iter().flatten().collect()));
+                let columns = ["Binlog_Do_DB", "Binlog_Ignore_DB"].into_iter();
+                let filters =
+                    columns.filter_map(|column| named(column, result.first()?.text(column)?));
+                return Ok(Some(filters.collect()));
             }
             Err(LinkError::Server(error)) if error.code == server_code::SPECIFIC_ACCESS_DENIED => {
                 return Ok(None);
@@ -398,9 +373,7 @@ pub async fn commits(
         refused: None,
     };
     if no_room && let Some(refused) = unless_refused(connection.query(REFUSED).await)? {
-        let count = refused
-            .first()
-            .and_then(|row| row.text("refused")?.parse().ok());
+        let count = refused.value().and_then(|count| count.parse().ok());
         look.refused = Some(count.unwrap_or(0));
     }
     if look.committing.is_empty() && look.refused.is_none() {
@@ -418,7 +391,7 @@ pub async fn commits(
 }
 
 /// `None` where the account lacks the privilege.
-pub(super) fn unless_refused(
+pub(crate) fn unless_refused(
     result: Result<QueryResult, LinkError>,
 ) -> Result<Option<QueryResult>, LinkError> {
     match result {
@@ -473,10 +446,8 @@ pub async fn apply(connection: &mut Connection, plan: &Plan) -> Result<(), Apply
 }
 
 fn failed(sql: &str, source: LinkError) -> ApplyError {
-    ApplyError {
-        statement: sql.to_owned(),
-        source,
-    }
+    let statement = sql.to_owned();
+    ApplyError { statement, source }
 }
 
 async fn run(connection: &mut Connection, sql: &str) -> Result<(), ApplyError> {
@@ -509,10 +480,9 @@ pub enum StopWaitingError {
 pub async fn stop_waiting_for_acks(connection: &mut Connection) -> Result<(), StopWaitingError> {
     let observed = observe(connection, Depth::Watch).await?;
     match observed.waiting_sessions() {
-        0 => {}
-        waiting => return Err(StopWaitingError::CommitsWait(waiting)),
+        0 => Ok(switch_off(connection, &observed).await?),
+        waiting => Err(StopWaitingError::CommitsWait(waiting)),
     }
-    Ok(switch_off(connection, &observed).await?)
 }
 
 /// Stops commits from waiting for ACKs. While one waits, the statement waits for its ACK as well (9.7.4).
@@ -557,9 +527,8 @@ pub(crate) async fn wait_as_a_plain_source(connection: &mut Connection) -> Resul
     let Some(names) = observed.semi_sync() else {
         return Ok(());
     };
-    let timeout = observed.variable(&names.timeout());
-    let endless = timeout.and_then(|timeout| timeout.parse().ok());
-    if endless.is_some_and(is_effectively_infinite) {
+    let timeout = observed.number(&names.timeout());
+    if timeout.is_some_and(is_effectively_infinite) {
         let back = format!("SET GLOBAL {} = {TIMEOUT_MS}", names.timeout());
         connection.execute(&back).await?;
         await_acks(connection, names, 1).await?;

@@ -57,25 +57,6 @@ impl ServerCommand {
         }
     }
 
-    /// Program and arguments that ask for the version.
-    pub(crate) fn version_words(&self) -> Vec<String> {
-        let mut words = self.command.clone();
-        words.extend(["--no-defaults".to_owned(), "--version".to_owned()]);
-        words
-    }
-
-    /// Program and arguments that print the options of its option files; `None` where it reads none.
-    pub(crate) fn print_options_words(&self) -> Option<Vec<String>> {
-        let first = || self.extra_args.iter().filter(|arg| is_first(arg));
-        if first().all(|arg| arg == "--no-defaults") {
-            return None;
-        }
-        let mut words = self.command.clone();
-        words.extend(first().cloned());
-        words.push("--print-defaults".to_owned());
-        Some(words)
-    }
-
     /// Program and arguments that initialise the data directory; `init_file` holds statements to run in it.
     pub(crate) fn initialise_words(&self, init_file: Option<&str>) -> Vec<String> {
         let mut words = self.beginning();
@@ -98,20 +79,18 @@ impl ServerCommand {
 
     fn beginning(&self) -> Vec<String> {
         let mut words = self.command.clone();
-        let first: Vec<_> = self
-            .extra_args
-            .iter()
-            .filter(|arg| is_first(arg))
-            .cloned()
-            .collect();
-        if first.is_empty() {
+        if self.first_args().next().is_none() {
             // Option files on the machine must not configure this server.
             words.push("--no-defaults".to_owned());
         }
-        words.extend(first);
+        words.extend(self.first_args().cloned());
         words.push(self.data_dir_argument());
         words.push(format!("--log-error={}", self.error_log_file().display()));
         words
+    }
+
+    pub(super) fn first_args(&self) -> impl Iterator<Item = &String> {
+        self.extra_args.iter().filter(|arg| is_first(arg))
     }
 
     fn rest_of_extra_args(&self) -> impl Iterator<Item = String> {
@@ -301,27 +280,14 @@ fn account_statements(user: &str, password: &str, rights: AccountRights) -> Stri
             AccountRights::All => rows_grants(&account),
             AccountRights::Native => native_grants(&account),
         };
-        for grant in grants {
-            statements.push_str(&grant);
-            statements.push_str(";\n");
-        }
+        statements.extend(grants.into_iter().map(|grant| grant + ";\n"));
     }
     statements
 }
 
-/// A string literal, for any content.
+/// A string literal on one line, for any content.
 fn literal(text: &str) -> String {
-    let mut quoted = String::from("'");
-    for character in text.chars() {
-        match character {
-            '\'' => quoted.push_str("''"),
-            '\\' => quoted.push_str("\\\\"),
-            '\n' => quoted.push_str("\\n"),
-            other => quoted.push(other),
-        }
-    }
-    quoted.push('\'');
-    quoted
+    mysql_link::literal(text).replace('\n', "\\n")
 }
 
 #[cfg(test)]

@@ -139,16 +139,12 @@ fn keep_running(situation: &Situation, now: Instant) -> Action {
             return Action::Kill(pid);
         }
         (Found::Known(_) | Found::Unknown(_), Some(Restart::Stop)) => return stop(situation, now),
-        _ => {}
-    }
-    match situation.found {
-        Found::Known(_) => return Action::Wait,
-        Found::Unknown(pid) => return Action::Adopt(pid),
-        // It belongs to an attempt with an unknown outcome.
-        Found::Initialiser(pid) => return Action::Kill(pid),
-        // Its recovery commits transactions that were not acknowledged.
-        Found::Unguarded(pid) => return Action::Kill(pid),
-        Found::Nothing => {}
+        (Found::Known(_), None) => return Action::Wait,
+        (Found::Unknown(pid), None) => return Action::Adopt(pid),
+        // The first belongs to an attempt with an unknown outcome. The second one's recovery commits transactions that were not
+        // acknowledged.
+        (Found::Initialiser(pid) | Found::Unguarded(pid), _) => return Action::Kill(pid),
+        (Found::Nothing, _) => {}
     }
     if situation.not_before.is_some_and(|at| now < at) {
         return Action::Wait;
@@ -172,18 +168,14 @@ fn stop(situation: &Situation, now: Instant) -> Action {
         return Action::Drain(pid);
     };
     let passed = |since: Instant, limit: Duration| now.saturating_duration_since(since) >= limit;
+    let unasked = stopping.ends_unasked;
+    let unasked = unasked.is_some_and(|since| passed(since, UNASKED_STOP));
     match stopping.asked {
         Some(asked) if passed(asked, STOP_LIMIT) => Action::Kill(pid),
         Some(_) => Action::Wait,
         None if stopping.drained => Action::Ask(pid),
         // Asked to stop, it would report waiting commits as successful.
-        None if passed(stopping.since, situation.drain_limit) => Action::Kill(pid),
-        None if stopping
-            .ends_unasked
-            .is_some_and(|since| passed(since, UNASKED_STOP)) =>
-        {
-            Action::Kill(pid)
-        }
+        None if unasked || passed(stopping.since, situation.drain_limit) => Action::Kill(pid),
         None => Action::Drain(pid),
     }
 }

@@ -10,8 +10,7 @@ use mysql_link::{ConnectOptions, Connection, LinkError};
 
 use crate::supervisor::decision::{Found, ProcessId};
 use crate::supervisor::launch::{SupervisorError, output_of};
-use crate::supervisor::process;
-use crate::supervisor::process::{Identity, Mark};
+use crate::supervisor::process::{self, Identity, Mark};
 
 /// The owner of the server: it starts and stops it, and identifies its process.
 pub trait ExternalServer: Send + Sync + fmt::Debug {
@@ -135,12 +134,9 @@ async fn look(account: &ConnectOptions) -> Result<Option<BootedOpen>, LinkError>
 /// # Errors
 /// The server does not answer.
 pub async fn started_open(connection: &mut Connection) -> Result<Option<BootedOpen>, LinkError> {
-    let answer = connection
-        .query(
-            "SELECT @@GLOBAL.super_read_only, variable_source \
-             FROM performance_schema.variables_info WHERE variable_name = 'super_read_only'",
-        )
-        .await?;
+    let source = "SELECT @@GLOBAL.super_read_only, variable_source \
+         FROM performance_schema.variables_info WHERE variable_name = 'super_read_only'";
+    let answer = connection.query(source).await?;
     let row = answer.first();
     Ok(
         match row.and_then(|row| row.text_at(0).zip(row.text_at(1))) {

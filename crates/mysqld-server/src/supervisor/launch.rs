@@ -79,7 +79,8 @@ pub enum SupervisorError {
 
 impl ServerCommand {
     pub(super) async fn ask_version(&self) -> Result<ServerVersion, SupervisorError> {
-        let words = self.version_words();
+        let mut words = self.command.clone();
+        words.extend(["--no-defaults", "--version"].map(str::to_owned));
         let text = output_of(&words, ANSWER_LIMIT).await?;
         let version = text.split("Ver ").nth(1).and_then(|rest| rest.parse().ok());
         version.ok_or_else(|| SupervisorError::NoVersion(words.join(" "), text))
@@ -91,9 +92,13 @@ impl ServerCommand {
     /// # Errors
     /// When it does not print the options of its option files.
     pub(crate) async fn options_in_force(&self) -> Result<Vec<String>, SupervisorError> {
-        let Some(words) = self.print_options_words() else {
+        // It reads no option files.
+        if self.first_args().all(|arg| arg == "--no-defaults") {
             return Ok(self.extra_args.clone());
-        };
+        }
+        let mut words = self.command.clone();
+        words.extend(self.first_args().cloned());
+        words.push("--print-defaults".to_owned());
         let text = output_of(&words, ANSWER_LIMIT).await?;
         // A line of explanation, then the options. Blanks within them do not matter here.
         let options = text.lines().skip(1).flat_map(str::split_whitespace);

@@ -15,8 +15,7 @@ use crate::supervisor::command_line::{AccountRights, ServerCommand};
 use crate::supervisor::decision::{Found, ProcessId, Restart, Wanted};
 use crate::supervisor::external::ExternalServer;
 use crate::supervisor::launch::SupervisorError;
-use crate::supervisor::process;
-use crate::supervisor::process::Mark;
+use crate::supervisor::process::{self, Mark};
 
 /// Which mysqld the supervisor runs, and the time limits of its steps.
 #[derive(Debug, Clone)]

@@ -47,7 +47,11 @@ impl Mark {
 pub(super) fn find(mark: &Mark) -> Found {
     let candidates: Vec<Process> = all().filter(|process| mark.fits(process)).collect();
     if candidates.is_empty() && !Path::new(PROC).join("self").exists() {
-        return find_by_pid_file(&mark.pid_file);
+        // If the system has no process files, only the pid file remains.
+        return match pid_in(&mark.pid_file) {
+            Some(id) if lives(id) => Found::Unknown(id),
+            _ => Found::Nothing,
+        };
     }
     // A wrapper has the same arguments as its program: the innermost one is the server.
     let is_parent = |process: &Process| {
@@ -59,14 +63,6 @@ pub(super) fn find(mark: &Mark) -> Found {
         None => Found::Nothing,
         Some(process) if process.has(INITIALISE) => Found::Initialiser(process.id),
         Some(process) => Found::Unknown(process.id),
-    }
-}
-
-/// If the system has no process files, only the pid file remains.
-fn find_by_pid_file(pid_file: &Path) -> Found {
-    match pid_in(pid_file) {
-        Some(id) if lives(id) => Found::Unknown(id),
-        _ => Found::Nothing,
     }
 }
 
@@ -87,7 +83,12 @@ pub(super) fn serves(id: ProcessId, mark: &Mark) -> bool {
     if !Path::new(PROC).join("self").exists() {
         return lives(id);
     }
-    Process::read(id).is_some_and(|process| mark.fits(&process)) || is_ending(id)
+    Process::read(id).is_some_and(|process| mark.fits(&process))
+        || stat_of(id).is_some_and(|stat| is_ending_in(&stat))
+}
+
+fn stat_of(id: ProcessId) -> Option<String> {
+    fs::read_to_string(format!("{PROC}/{}/stat", id.0)).ok()
 }
 
 /// Waits until a process has ended, whoever started it; indefinitely where the system does not report that. A pidfd becomes readable then,
@@ -102,12 +103,6 @@ pub(super) async fn ended(id: ProcessId) {
         Ok(process) if process.readable().await.is_ok() => {}
         _ => std::future::pending().await,
     }
-}
-
-/// True if a process has lost its memory, and so its command line, while some of its threads may still hold its files.
-fn is_ending(id: ProcessId) -> bool {
-    let stat = Path::new(PROC).join(id.0.to_string()).join("stat");
-    fs::read_to_string(stat).is_ok_and(|stat| is_ending_in(&stat))
 }
 
 fn lives(id: ProcessId) -> bool {
@@ -181,8 +176,7 @@ fn signal(id: ProcessId, signal: Signal) -> io::Result<()> {
 impl ProcessId {
     /// When the process started, in clock ticks since the boot. With the number it names one process: numbers are reused.
     pub fn started(self) -> Option<u64> {
-        let stat = Path::new(PROC).join(self.0.to_string()).join("stat");
-        started_in(&fs::read_to_string(stat).ok()?)
+        started_in(&stat_of(self)?)
     }
 }
 
@@ -207,23 +201,17 @@ fn all() -> impl Iterator<Item = Process> {
 impl Process {
     /// A living process; a zombie no longer has arguments.
     fn read(id: ProcessId) -> Option<Self> {
-        let folder = Path::new(PROC).join(id.0.to_string());
-        let arguments = fs::read(folder.join("cmdline"))
-            .ok()
-            .filter(|bytes| !bytes.is_empty())?;
-        let parent = fs::read_to_string(folder.join("stat"))
-            .ok()
-            .and_then(|stat| parent_of(&stat));
-        Some(Self {
+        let arguments = fs::read(format!("{PROC}/{}/cmdline", id.0)).ok()?;
+        (!arguments.is_empty()).then(|| Self {
             id,
-            parent,
+            parent: stat_of(id).and_then(|stat| parent_of(&stat)),
             arguments,
         })
     }
 
     /// Its working directory, where that is readable.
     fn works_in(&self) -> Option<PathBuf> {
-        fs::read_link(Path::new(PROC).join(self.id.0.to_string()).join("cwd")).ok()
+        fs::read_link(format!("{PROC}/{}/cwd", self.id.0)).ok()
     }
 
     /// A system wrapper may precede the program.

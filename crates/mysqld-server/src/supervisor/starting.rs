@@ -13,11 +13,11 @@ use tracing::{error, info, warn};
 
 use crate::durable_file;
 use crate::settings::{PersistedValues, WHY, contradicts};
-use crate::supervisor::decision::{Found, ProcessId, Wanted};
+use crate::supervisor::decision::{Found, Wanted};
 use crate::supervisor::external::booted_open;
 use crate::supervisor::launch::SupervisorError;
 use crate::supervisor::options::SupervisorState;
-use crate::supervisor::supervisor_task::{Server, Supervisor};
+use crate::supervisor::supervisor_task::{Server, Supervisor, child_id};
 
 /// From a check that found nothing to its confirmation.
 const SECOND_LOOK: Duration = Duration::from_millis(50);
@@ -46,10 +46,7 @@ impl Supervisor {
                 self.guarded = Some(self.identity(server.id));
                 self.look_how_it_booted();
                 self.check_start();
-                self.go(SupervisorState::Running {
-                    pid: server.id,
-                    adopted: false,
-                });
+                self.runs(server.id, false);
                 self.server = Some(server);
             }
             Err(cause) => self.fail(format!("mysqld cannot be started: {cause}")),
@@ -62,9 +59,8 @@ impl Supervisor {
             return true;
         };
         if !matches!(self.status.borrow().state, SupervisorState::Held { .. }) {
-            self.go(SupervisorState::Held {
-                cause: guard.what().to_owned(),
-            });
+            let cause = guard.what().to_owned();
+            self.go(SupervisorState::Held { cause });
         }
         let unwanted = self.unwanted();
         let answer = tokio::select! {
@@ -102,25 +98,19 @@ impl Supervisor {
     /// Values persisted while the member was away override every command line: with them, mysqld would boot open for writes, or
     /// commit without the ring.
     async fn without_contradictions(&self) -> Result<(), SupervisorError> {
-        let (data_dir, may) = (
-            self.options.server.data_dir.clone(),
-            self.options.may_take_out_persisted,
-        );
+        let data_dir = self.options.server.data_dir.clone();
+        let may = self.options.may_take_out_persisted;
         let look = long_work::on_disk(move || contradicting(&data_dir, may));
         let found = look.await.map_err(SupervisorError::PersistedFile)?;
-        let words: Vec<_> = found
-            .iter()
-            .map(|(name, value)| format!("{name} = {value}"))
-            .collect();
-        let words = words.join(", ");
-        match (found.is_empty(), may) {
-            (true, _) => Ok(()),
-            (false, true) => {
-                warn!("{words}: taken out of mysqld-auto.cnf, where it was persisted; {WHY}");
-                Ok(())
-            }
-            (false, false) => Err(SupervisorError::Persisted(words)),
+        let words = found.iter();
+        let words = words.map(|(name, value)| format!("{name} = {value}"));
+        let words = words.collect::<Vec<_>>().join(", ");
+        match may {
+            _ if found.is_empty() => {}
+            true => warn!("{words}: taken out of mysqld-auto.cnf, where it was persisted; {WHY}"),
+            false => return Err(SupervisorError::Persisted(words)),
         }
+        Ok(())
     }
 
     async fn try_start(&mut self) -> Result<Server, SupervisorError> {
@@ -132,11 +122,7 @@ impl Supervisor {
             let Found::Unknown(id) = self.options.find() else {
                 return Err(SupervisorError::NotFound);
             };
-            return Ok(Server {
-                id,
-                child: None,
-                since: Instant::now(),
-            });
+            return Ok(Server::new(id, None));
         }
         let version = match self.version {
             Some(version) => version,
@@ -148,16 +134,8 @@ impl Supervisor {
             .options
             .server
             .spawn(&self.options.server.words(version))?;
-        let id = child
-            .id()
-            .and_then(|id| i32::try_from(id).ok())
-            .map(ProcessId);
-        let id = id.ok_or(SupervisorError::EndedAtOnce)?;
-        Ok(Server {
-            id,
-            child: Some(child),
-            since: Instant::now(),
-        })
+        let id = child_id(&child).ok_or(SupervisorError::EndedAtOnce)?;
+        Ok(Server::new(id, Some(child)))
     }
 
     /// Lets the guard query the started server, and kills it where it must restart.

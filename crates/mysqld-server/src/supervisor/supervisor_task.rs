@@ -1,7 +1,6 @@
 //! The task that executes the decisions.
 
 use std::fs;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +11,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
-use crate::read_only;
-use crate::read_only::ReadOnlyError;
+use crate::read_only::{self, ReadOnlyError};
 use crate::sessions::{end_clients, is_a_dump};
 use crate::settings::{Depth, observe};
 use crate::supervisor::decision::{
@@ -62,11 +60,16 @@ pub(super) struct Server {
     pub(super) since: Instant,
 }
 
-fn child_id(child: &Child) -> Option<ProcessId> {
-    child
-        .id()
-        .and_then(|id| i32::try_from(id).ok())
-        .map(ProcessId)
+impl Server {
+    pub(super) fn new(id: ProcessId, child: Option<Child>) -> Self {
+        let since = Instant::now();
+        Self { id, child, since }
+    }
+}
+
+pub(super) fn child_id(child: &Child) -> Option<ProcessId> {
+    let id = i32::try_from(child.id()?).ok()?;
+    Some(ProcessId(id))
 }
 
 /// Between two checks of a start or a stop in progress, and for a mysqld that another program starts.
@@ -141,7 +144,10 @@ impl Supervisor {
                 Action::Start => self.start().await,
                 Action::SetDataAside => self.set_data_aside().await,
                 Action::Initialise => self.initialise().await,
-                Action::RefuseEmpty => self.fail(self.empty_data_dir()),
+                Action::RefuseEmpty => self.fail(format!(
+                    "the data directory {} is empty: restore a copy into it, or set mysql.initialize = true for a new server",
+                    self.options.server.data_dir.display()
+                )),
                 Action::Adopt(id) => self.adopt(id),
                 Action::Drain(_) => self.drain().await,
                 Action::Ask(id) => self.ask(id).await,
@@ -223,10 +229,20 @@ impl Supervisor {
         if self.identity(id) == guarded || self.guard.as_ref().is_none_or(starts_itself) {
             return found;
         }
-        self.tell_unguarded(match self.options.external {
+        let advice = match self.options.external {
             Some(_) => "in mysqld's unit set Restart=no, and disable the unit",
             None => "set mysql.mysqld to mysqld itself, and start mysqld by the member alone",
-        });
+        };
+        let words = format!(
+            "mysqld was started by something other than the member, and killed, because its recovery commits transactions that the \
+             ring may lack: {advice}"
+        );
+        if self.unguarded.as_ref() != Some(&words) {
+            error!("{words}");
+            let warning = Some(words.clone());
+            self.status.send_modify(|status| status.warning = warning);
+            self.unguarded = Some(words);
+        }
         Found::Unguarded(id)
     }
 
@@ -262,23 +278,7 @@ impl Supervisor {
             info!(pid = inner.0, "mysqld runs in a wrapper");
             server.id = inner;
             self.guarded = Some(Identity::of(inner));
-            self.go(SupervisorState::Running {
-                pid: inner,
-                adopted: false,
-            });
-        }
-    }
-
-    fn tell_unguarded(&mut self, advice: &str) {
-        let words = format!(
-            "mysqld was started by something other than the member, and killed, because its recovery commits transactions that the \
-             ring may lack: {advice}"
-        );
-        if self.unguarded.as_ref() != Some(&words) {
-            error!("{words}");
-            let warning = Some(words.clone());
-            self.status.send_modify(|status| status.warning = warning);
-            self.unguarded = Some(words);
+            self.runs(inner, false);
         }
     }
 
@@ -313,12 +313,10 @@ impl Supervisor {
             }
             tokio::time::sleep(JUST_ENDED).await;
         };
+        let server = self.server.as_mut();
+        let child = server.and_then(|server| server.child.as_mut());
         let child_ends = async {
-            match self
-                .server
-                .as_mut()
-                .and_then(|server| server.child.as_mut())
-            {
+            match child {
                 Some(child) => drop(child.wait().await),
                 None => std::future::pending().await,
             }
@@ -340,15 +338,8 @@ impl Supervisor {
         self.guarded = Some(self.identity(id));
         self.check_start();
         info!(pid = id.0, "mysqld runs already, and is taken over");
-        self.server = Some(Server {
-            id,
-            child: None,
-            since: Instant::now(),
-        });
-        self.go(SupervisorState::Running {
-            pid: id,
-            adopted: true,
-        });
+        self.server = Some(Server::new(id, None));
+        self.runs(id, true);
     }
 
     async fn set_data_aside(&mut self) {
@@ -390,20 +381,16 @@ impl Supervisor {
     async fn try_initialise(&mut self) -> Result<(), SupervisorError> {
         let data_dir = self.options.server.data_dir.clone();
         command_line::prepare(&data_dir)?;
-        let statements = self.init_file();
+        let statements = self.options.server.pid_file.with_extension("init.sql");
         let has_account =
             command_line::write_account(&statements, &self.options.account, self.options.rights)?;
-        let words = self
-            .options
-            .server
-            .initialise_words(has_account.then(|| statements.to_string_lossy()).as_deref());
+        let init_file = has_account.then(|| statements.to_string_lossy());
         let unwanted = self.unwanted();
-        self.log_before = self.options.server.error_log_len();
-        let ended = self
-            .options
-            .server
-            .run_bounded(&words, INITIALISE_LIMIT, unwanted)
-            .await;
+        let server = &self.options.server;
+        let words = server.initialise_words(init_file.as_deref());
+        self.log_before = server.error_log_len();
+        let ended = server.run_bounded(&words, INITIALISE_LIMIT, unwanted);
+        let ended = ended.await;
         // It holds a password.
         if has_account {
             fs::remove_file(&statements)?;
@@ -426,28 +413,28 @@ impl Supervisor {
             ends_unasked: None,
             asked: None,
         });
-        let left = self
-            .options
-            .drain_limit
-            .saturating_sub(stopping.since.elapsed());
+        let limit = self.options.drain_limit;
+        let left = limit.saturating_sub(stopping.since.elapsed());
         let drained = tokio::time::timeout(left, drain(&self.options.account)).await;
         let cause = match drained {
-            Ok(Drained::Yes) => {
+            Ok(Ok(None)) => {
                 stopping.drained = true;
                 return;
             }
-            // A server that has just begun to start has no connections.
-            Ok(Drained::Unreachable) if !commits_wait => {
+            // It does not listen. It is starting, or it is stopping while sessions still wait for their ACK. A server that has just
+            // begun to start has no connections.
+            Ok(Err(LinkError::Unreachable { .. })) if !commits_wait => {
                 stopping.drained = true;
                 return;
             }
-            Ok(Drained::Unreachable) => {
+            Ok(Err(LinkError::Unreachable { .. })) => {
                 stopping.ends_unasked.get_or_insert_with(Instant::now);
                 "others have asked it to stop, and commits in it wait for the ring".to_owned()
             }
-            Ok(Drained::No(cause)) => {
+            Ok(unknown_or_not_yet) => {
                 stopping.ends_unasked = None;
-                cause
+                let cause = unknown_or_not_yet.map(Option::unwrap_or_default);
+                cause.unwrap_or_else(|error| error.to_string())
             }
             Err(_) => "mysqld does not answer".to_owned(),
         };
@@ -511,15 +498,8 @@ impl Supervisor {
         self.go(SupervisorState::Failed { cause });
     }
 
-    fn empty_data_dir(&self) -> String {
-        format!(
-            "the data directory {} is empty: restore a copy into it, or set mysql.initialize = true for a new server",
-            self.options.server.data_dir.display()
-        )
-    }
-
-    fn init_file(&self) -> PathBuf {
-        self.options.server.pid_file.with_extension("init.sql")
+    pub(super) fn runs(&self, pid: ProcessId, adopted: bool) {
+        self.go(SupervisorState::Running { pid, adopted });
     }
 
     /// True if the state has changed.
@@ -537,54 +517,35 @@ impl Supervisor {
 
 // Before mysqld is asked to stop: close it for writes, and let waiting commits get their ACK.
 
-/// Result of one attempt.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Drained {
-    /// No commit waits, and none can begin to.
-    Yes,
-    /// It does not listen. It is starting, or it is stopping while sessions still wait for their ACK.
-    Unreachable,
-    /// Not yet, or unknown; with the cause.
-    No(String),
-}
-
-/// Closes the server, and checks whether a commit waits.
-pub(super) async fn drain(account: &ConnectOptions) -> Drained {
-    match attempt(account).await {
-        Ok(drained) => drained,
-        Err(LinkError::Unreachable { .. }) => Drained::Unreachable,
-        Err(error) => Drained::No(error.to_string()),
-    }
-}
-
 /// Time limit for closing the sessions: a stop works without it.
 const CLOSING_LIMIT: Duration = Duration::from_secs(2);
 
 /// Closes the sessions of all clients, administrators too, on a server that is closed for writes and is about to stop. Dumps stay:
 /// the server sends their remaining events while it stops.
-pub(super) async fn close_sessions(account: &ConnectOptions) {
+async fn close_sessions(account: &ConnectOptions) {
     let closed = async {
         let mut connection = Connection::open_with_own_settings(account).await?;
         end_clients(&mut connection, |_, command| !is_a_dump(command)).await?;
         connection.close().await;
         Ok::<(), LinkError>(())
     };
-    match tokio::time::timeout(CLOSING_LIMIT, closed).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => {
-            tracing::debug!(%error, "clients' sessions are not closed before mysqld stops")
-        }
-        Err(_) => tracing::debug!("clients' sessions are not closed in time before mysqld stops"),
+    let closed = tokio::time::timeout(CLOSING_LIMIT, closed).await;
+    if !matches!(closed, Ok(Ok(()))) {
+        tracing::debug!(
+            ?closed,
+            "clients' sessions are not closed before mysqld stops"
+        );
     }
 }
 
-async fn attempt(account: &ConnectOptions) -> Result<Drained, LinkError> {
+/// Closes the server, and checks whether a commit waits: `None` where none does, and none can begin to; otherwise the cause.
+async fn drain(account: &ConnectOptions) -> Result<Option<String>, LinkError> {
     // Also where it reads ON already: it does so from the moment at which a `SET` begins, and takes
     // effect only when that has succeeded.
     if let Err(error) = read_only::close(account, Duration::from_secs(1)).await {
         return match error {
             ReadOnlyError::Link(error @ LinkError::Unreachable { .. }) => Err(error),
-            other => Ok(Drained::No(other.to_string())),
+            other => Ok(Some(other.to_string())),
         };
     }
     let mut connection = Connection::open_with_own_settings(account).await?;
@@ -592,8 +553,8 @@ async fn attempt(account: &ConnectOptions) -> Result<Drained, LinkError> {
     connection.close().await;
     let waiting = observed.waiting_sessions();
     Ok(match (observed.is_super_read_only(), waiting) {
-        (true, 0) => Drained::Yes,
-        (true, _) => Drained::No(format!("{waiting} sessions wait for an ACK")),
-        (false, _) => Drained::No("another session opens it for writes".to_owned()),
+        (true, 0) => None,
+        (true, _) => Some(format!("{waiting} sessions wait for an ACK")),
+        (false, _) => Some("another session opens it for writes".to_owned()),
     })
 }

@@ -19,6 +19,7 @@ use rustix::fs::{FlockOperation, fcntl_lock};
 use serde::{Deserialize, Serialize};
 
 use crate::binlog_place::BinlogPlace;
+use crate::durable_file::{self, about};
 use crate::tail_trim::last_file::{Beginning, LastFile};
 use crate::tail_trim::plan::FileOffset;
 
@@ -238,20 +239,18 @@ pub fn errant_files(
 ) -> io::Result<ErrantFiles> {
     let mut headers = Vec::new();
     for path in place.files()? {
-        let of_it =
-            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-        let mut file = LastFile::open(&path).map_err(of_it)?;
-        match file.beginning().map_err(of_it)? {
-            Beginning::Header(header) => headers.push((path, header)),
+        let header = LastFile::open(&path).and_then(|mut file| match file.beginning()? {
+            Beginning::Header(header) => Ok(Some(header)),
             // It contains no transaction.
-            Beginning::Torn => {}
-            Beginning::Encrypted => return Err(of_it(io::Error::other("it is encrypted"))),
+            Beginning::Torn => Ok(None),
+            Beginning::Encrypted => Err(io::Error::other("it is encrypted")),
             Beginning::Damaged(at, reason) => {
-                return Err(of_it(io::Error::other(format!(
-                    "it is damaged at {at}: {reason}"
-                ))));
+                let damaged = format!("it is damaged at {at}: {reason}");
+                Err(io::Error::other(damaged))
             }
-        }
+        });
+        let header = header.map_err(about(&path))?;
+        headers.extend(header.map(|header| (path, header)));
     }
     let before = headers.iter().map(|(_, header)| header.previous.clone());
     let may_hold = may_hold(before.collect(), executed);
@@ -265,9 +264,7 @@ pub fn errant_files(
             file.beginning()?;
             file.gtids(&header)
         });
-        let gtids = read
-            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?
-            .intersection(errant);
+        let gtids = read.map_err(about(&path))?.intersection(errant);
         in_no_file = in_no_file.difference(&gtids);
         if !gtids.is_empty() {
             let at = header.end;
@@ -298,10 +295,8 @@ impl ErrantFile {
         let mut carrier = Carrier::new(member_dir, &self.path, self.at, self.at, gtids, now)?;
         carrier.tail.reason = REASON.to_owned();
         // The server's file is unchanged.
-        let steps = STEPS.iter().filter(|step| **step != Step::Cut);
-        for step in steps {
-            carrier.perform(*step)?;
-        }
+        let mut steps = STEPS.iter().filter(|step| **step != Step::Cut);
+        steps.try_for_each(|step| carrier.perform(*step))?;
         Ok(carrier.tail)
     }
 }
@@ -329,8 +324,6 @@ pub struct TrimmedTail {
 }
 
 const SUFFIX: &str = ".json";
-/// The largest document that is read, in bytes.
-const MAX_DOCUMENT_BYTES: u64 = 16 << 20;
 
 impl TrimmedTail {
     /// Directory of the kept tails of a member's mysqld.
@@ -340,11 +333,8 @@ impl TrimmedTail {
 
     /// The number of its transactions.
     pub fn transactions(&self) -> u64 {
-        let count = self
-            .gtids
-            .parse::<GtidSet>()
-            .map_or(0, |gtids| gtids.count());
-        u64::try_from(count).unwrap_or(u64::MAX)
+        let gtids = self.gtids.parse::<GtidSet>();
+        u64::try_from(gtids.map_or(0, |gtids| gtids.count())).unwrap_or(u64::MAX)
     }
 
     /// The name of its document.
@@ -365,25 +355,13 @@ impl TrimmedTail {
         let mut tails = Vec::new();
         for entry in entries {
             let path = entry?.path();
-            if path
-                .extension()
-                .is_some_and(|extension| extension == "json")
-            {
-                tails.push(read(&path).map_err(|error| {
-                    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-                })?);
+            if path.extension().is_some_and(|end| end == "json") {
+                tails.extend(durable_file::load::<Self>(&path).map_err(about(&path))?);
             }
         }
         tails.sort_by(|one: &Self, other| (one.at, &one.kept_as).cmp(&(other.at, &other.kept_as)));
         Ok(tails)
     }
-}
-
-fn read(path: &Path) -> io::Result<TrimmedTail> {
-    if fs::metadata(path)?.len() > MAX_DOCUMENT_BYTES {
-        return Err(io::Error::other("it is too large for such a document"));
-    }
-    Ok(serde_json::from_slice(&fs::read(path)?)?)
 }
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
 //! Reads a server's last binlog file, front to back, one event at a time.
 
 use std::fs::File;
-use std::io;
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use binlog_format::checksum::ChecksumAlgorithm;
@@ -153,7 +152,7 @@ impl<R: Read + Seek> LastFile<R> {
             previous: previous.gtids,
             version: String::from_utf8_lossy(&description.server_version)
                 .parse()
-                .unwrap_or(ServerVersion::new(0, 0, 0)),
+                .unwrap_or_default(),
             checksum,
             end: self.at,
         }))
@@ -211,7 +210,8 @@ impl<R: Read + Seek> LastFile<R> {
                     if let Some(check) = &mut check
                         && let Err(reason) = check.take(read, limit)
                     {
-                        planner.stays(open.gtid, reason);
+                        let gtid = open.gtid;
+                        planner.refuse(Refusal::CannotBeUndone { gtid, reason });
                     }
                 }
             }

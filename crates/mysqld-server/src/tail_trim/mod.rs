@@ -15,10 +15,10 @@ mod trim;
 mod undo;
 
 pub use crate::tail_trim::cut::{ErrantFile, ErrantFiles, TrimmedTail, errant_files, lock_data};
-pub use crate::tail_trim::plan::{FileOffset, Keep, Plan, Refusal};
+pub use crate::tail_trim::plan::{FileOffset, Keep, Plan, Refusal, of_source};
 pub use crate::tail_trim::restore::{CheckStartError, check_start, restore};
 pub use crate::tail_trim::trim::{
-    EncryptedInUse, StartRecord, Survey, TailTrimOptions, Trimmed, last_written,
-    record_after_rotation, record_in_use, record_start, survey, trim_last,
+    EncryptedInUse, StartRecord, TailTrimOptions, Trimmed, last_written, record_after_rotation,
+    record_in_use, record_start, survey, trim_last,
 };
 pub use crate::tail_trim::undo::{NotUndone, changes_no_data};

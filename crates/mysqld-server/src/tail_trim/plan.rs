@@ -158,6 +158,17 @@ pub(super) enum Ending {
     Refused(Refusal),
 }
 
+/// The GTIDs that a server assigned itself.
+pub fn of_source(gtids: &GtidSet, server: SourceId) -> GtidSet {
+    let mut own = GtidSet::new();
+    for (source, tag, interval) in gtids.intervals() {
+        if source == server {
+            own.add_interval(source, tag, interval);
+        }
+    }
+    own
+}
+
 /// Folds the transactions of the last file into a plan.
 #[derive(Debug)]
 pub(super) struct Planner<'a> {
@@ -176,17 +187,9 @@ impl<'a> Planner<'a> {
     /// `committed` has the ring's committed transactions, `previous` those in earlier files, `own` the
     /// server's UUID.
     pub(super) fn new(committed: &'a GtidSet, previous: &GtidSet, own: Option<SourceId>) -> Self {
-        let of_own = own.map(|own| {
-            let mut set = GtidSet::new();
-            let intervals = committed.intervals();
-            for (source, tag, interval) in intervals.filter(|(source, ..)| *source == own) {
-                set.add_interval(source, tag, interval);
-            }
-            set
-        });
         Self {
             own,
-            not_found: of_own.map(|of_own| of_own.difference(previous)),
+            not_found: own.map(|own| of_source(committed, own).difference(previous)),
             committed,
             errant: previous.difference(committed),
             cut: None,
@@ -214,12 +217,7 @@ impl<'a> Planner<'a> {
         true
     }
 
-    /// A transaction to cut off contains a change that stays.
-    pub(super) fn stays(&mut self, gtid: Gtid, reason: NotUndone) {
-        self.refuse(Refusal::CannotBeUndone { gtid, reason });
-    }
-
-    fn refuse(&mut self, refusal: Refusal) {
+    pub(super) fn refuse(&mut self, refusal: Refusal) {
         self.refusal.get_or_insert(refusal);
     }
 
@@ -360,7 +358,10 @@ mod tests {
         let committed = set("A:1");
         let mut planner = Planner::new(&committed, &GtidSet::new(), None);
         assert!(planner.begins(gtid("A:2"), FileOffset(9)));
-        planner.stays(gtid("A:2"), NotUndone::NotInBinlog);
+        planner.refuse(Refusal::CannotBeUndone {
+            gtid: gtid("A:2"),
+            reason: NotUndone::NotInBinlog,
+        });
         assert!(matches!(
             planner.finish(Ending::WholeOrTorn),
             Plan::Refuse(Refusal::CannotBeUndone { .. })

@@ -41,10 +41,8 @@ pub(super) struct CutNote {
 
 impl CutNote {
     pub(super) fn new(tail: TrimmedTail) -> Self {
-        Self {
-            tail,
-            committed: None,
-        }
+        let committed = None;
+        Self { tail, committed }
     }
 
     fn load(member_dir: &Path) -> io::Result<Option<Self>> {
@@ -57,10 +55,7 @@ impl CutNote {
     }
 
     fn drop_from(member_dir: &Path) -> io::Result<()> {
-        match fs::remove_file(member_dir.join(FILE)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        durable_file::remove(&member_dir.join(FILE))
     }
 }
 
@@ -128,27 +123,20 @@ pub fn restore(place: &BinlogPlace, member_dir: &Path) -> io::Result<Option<Stri
     let Some(committed) = note.committed else {
         return Ok(None);
     };
-    let _locked = lock_data(place.data_dir())?;
+    let _locked = lock_data(&place.data_dir)?;
     let tail = note.tail;
+    let refused = |why: &str| refused(&tail.from, &committed, why);
     let files = place.files()?;
     let at = files.iter().position(|file| *file == tail.from);
     let Some((_, later)) = at.and_then(|at| files.get(at..)?.split_first()) else {
-        return Err(refused(
-            &tail.from,
-            &committed,
-            "its index no longer lists the file",
-        ));
+        return Err(refused("its index no longer lists the file"));
     };
     for file in later {
         let mut reads = LastFile::open(file)?;
         if let Beginning::Header(header) = reads.beginning()?
             && !reads.gtids(&header)?.is_empty()
         {
-            return Err(refused(
-                &tail.from,
-                &committed,
-                "a later file has transactions",
-            ));
+            return Err(refused("a later file has transactions"));
         }
     }
     append(&tail, member_dir, &committed)?;
@@ -171,13 +159,10 @@ fn refused(file: &Path, gtids: &str, why: &str) -> io::Error {
 /// Appends the transactions up to the last one that was committed: engines commit in the order of the binlog.
 fn append(tail: &TrimmedTail, member_dir: &Path, committed: &str) -> io::Result<()> {
     let path = TrimmedTail::directory(member_dir).join(&tail.kept_as);
+    let refused = |why: &str| refused(&tail.from, committed, why);
     let mut kept = LastFile::open(&path)?;
     let Beginning::Header(header) = kept.beginning()? else {
-        return Err(refused(
-            &tail.from,
-            committed,
-            "what was cut off is damaged",
-        ));
+        return Err(refused("what was cut off is damaged"));
     };
     let committed_set: GtidSet = committed.parse().map_err(io::Error::other)?;
     let stays = committed_set.union(&header.previous);
@@ -185,7 +170,7 @@ fn append(tail: &TrimmedTail, member_dir: &Path, committed: &str) -> io::Result<
     let end = match kept.plan(&header, &stays, None, false, MAX_TRANSACTION_BYTES)? {
         Plan::Cut { at, .. } => at.0,
         Plan::Keep(_) => header.end.0 + tail.bytes,
-        Plan::Refuse(refusal) => return Err(refused(&tail.from, committed, &refusal.to_string())),
+        Plan::Refuse(refusal) => return Err(refused(&refusal.to_string())),
     };
     let mut from = File::open(&path)?;
     from.seek(SeekFrom::Start(header.end.0))?;

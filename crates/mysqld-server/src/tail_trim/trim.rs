@@ -16,8 +16,8 @@ use crate::durable_file;
 use crate::provision::other_engines::OF_THE_SYSTEM;
 use crate::supervisor::{ServerCommand, SupervisorError};
 use crate::tail_trim::cut::{Carrier, STEPS, TrimmedTail, lock_data};
-use crate::tail_trim::last_file::{Beginning, FileHeader, LastFile, encrypted_flags};
-use crate::tail_trim::plan::{FileOffset, Keep, Plan, Refusal};
+use crate::tail_trim::last_file::{Beginning, LastFile, encrypted_flags};
+use crate::tail_trim::plan::{Keep, Plan, Refusal};
 use crate::tail_trim::restore::CutNote;
 
 /// Options of the guard.
@@ -54,17 +54,6 @@ impl TailTrimOptions {
     }
 }
 
-/// Result of a check before the ring is asked.
-#[derive(Debug)]
-pub enum Survey {
-    /// The ring need not be asked.
-    Settled(Keep),
-    /// It must not start, whatever the ring answers.
-    Refused(Refusal),
-    /// There may be something to cut.
-    Ask,
-}
-
 /// What has become of the last file.
 #[derive(Debug)]
 pub enum Trimmed {
@@ -92,41 +81,41 @@ pub fn last_written(place: &BinlogPlace, member_dir: &Path) -> io::Result<Binlog
         record.index.display(),
         place.index().display()
     );
-    let data_dir = place.data_dir().to_owned();
+    let data_dir = place.data_dir.clone();
     Ok(BinlogPlace::of_index(data_dir, &record.index))
 }
 
-/// Checks whether there may be something to cut.
+/// Checks whether there may be something to cut: only then, and where it returns `None`, the ring must be asked.
 ///
 /// # Errors
 /// What the disk reports.
-pub fn survey(place: &BinlogPlace, member_dir: &Path) -> io::Result<Survey> {
+pub fn survey(place: &BinlogPlace, member_dir: &Path) -> io::Result<Option<Trimmed>> {
     let files = place.files()?;
     let Some(path) = files.last() else {
-        return Ok(Survey::Settled(match place.index().exists() {
+        return Ok(Some(Trimmed::Kept(match place.index().exists() {
             true => Keep::NoTransactions,
             false => Keep::NoIndex,
-        }));
+        })));
     };
     let record = StartRecord::load(member_dir)?;
     if !is_ours(record.as_ref(), place, &files)? {
-        return Ok(Survey::Settled(Keep::NotOurStart));
+        return Ok(Some(Trimmed::Kept(Keep::NotOurStart)));
     }
     let file = path.display().to_string();
-    Ok(match LastFile::open(path)?.beginning()? {
-        Beginning::Header(header) if header.in_use => Survey::Ask,
-        Beginning::Header(_) => Survey::Settled(Keep::ClosedInOrder),
-        Beginning::Torn => Survey::Settled(Keep::NoTransactions),
+    Ok(Some(match LastFile::open(path)?.beginning()? {
+        Beginning::Header(header) if header.in_use => return Ok(None),
+        Beginning::Header(_) => Trimmed::Kept(Keep::ClosedInOrder),
+        Beginning::Torn => Trimmed::Kept(Keep::NoTransactions),
         Beginning::Encrypted => {
             let flags = encrypted_flags(path)?;
             let encrypted = record.as_ref().and_then(|record| record.encrypted.as_ref());
             match encrypted.is_some_and(|in_use| in_use.was_closed(path, flags)) {
-                true => Survey::Settled(Keep::ClosedInOrder),
-                false => Survey::Refused(Refusal::Encrypted { file }),
+                true => Trimmed::Kept(Keep::ClosedInOrder),
+                false => Trimmed::Refused(Refusal::Encrypted { file }),
             }
         }
-        Beginning::Damaged(at, reason) => Survey::Refused(Refusal::Damaged { file, at, reason }),
-    })
+        Beginning::Damaged(at, reason) => Trimmed::Refused(Refusal::Damaged { file, at, reason }),
+    }))
 }
 
 /// Trims the last file, after a survey has shown that the ring must be asked.
@@ -151,34 +140,24 @@ pub fn trim_last(
             "it has changed; is another mysqld started on it?",
         ));
     };
-    let own = server_uuid(place.data_dir());
+    let own = server_uuid(&place.data_dir);
     let had = StartRecord::load(member_dir)?.is_none_or(|record| record.other_engines);
-    let other_engines = had || may_have_other_engines(place.data_dir());
+    let other_engines = had || may_have_other_engines(&place.data_dir);
     let limit = MAX_TRANSACTION_BYTES;
     match file.plan(&header, committed, own, other_engines, limit)? {
         Plan::Keep(keep) => Ok(Trimmed::Kept(keep)),
         Plan::Refuse(refusal) => Ok(Trimmed::Refused(refusal)),
         Plan::Cut { at, gtids } => {
-            let _locked = lock_data(place.data_dir())?;
-            cut(path, member_dir, &header, at, &gtids).map(Trimmed::Cut)
+            let _locked = lock_data(&place.data_dir)?;
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            let now = now.unwrap_or_default().as_secs();
+            let gtids = gtids.to_string().replace('\n', "");
+            let carrier = Carrier::new(member_dir, path, header.end, at, gtids, now)?;
+            CutNote::new(carrier.tail.clone()).store(member_dir)?;
+            STEPS.iter().try_for_each(|step| carrier.perform(*step))?;
+            Ok(Trimmed::Cut(carrier.tail))
         }
     }
-}
-
-fn cut(
-    path: &Path,
-    member_dir: &Path,
-    header: &FileHeader,
-    at: FileOffset,
-    gtids: &GtidSet,
-) -> io::Result<TrimmedTail> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.unwrap_or_default().as_secs();
-    let gtids = gtids.to_string().replace('\n', "");
-    let carrier = Carrier::new(member_dir, path, header.end, at, gtids, now)?;
-    CutNote::new(carrier.tail.clone()).store(member_dir)?;
-    STEPS.iter().try_for_each(|step| carrier.perform(*step))?;
-    Ok(carrier.tail)
 }
 
 /// Records that a start follows.
@@ -186,13 +165,7 @@ fn cut(
 /// # Errors
 /// What the disk reports.
 pub fn record_start(place: &BinlogPlace, member_dir: &Path) -> io::Result<()> {
-    let record = StartRecord {
-        index: place.index().to_owned(),
-        last_file: place.files()?.pop(),
-        encrypted: None,
-        other_engines: may_have_other_engines(place.data_dir()),
-    };
-    record.store(member_dir)
+    StartRecord::of(place, place.files()?.pop()).store(member_dir)
 }
 
 /// The state of its file in use, before a running mysqld is asked to stop. Recorded too late, the file is closed already,
@@ -249,11 +222,8 @@ pub(super) fn server_uuid_in(text: &str) -> Option<SourceId> {
     let uuid = text
         .lines()
         .find_map(|line| line.trim().strip_prefix("server-uuid"))?;
-    uuid.trim_start_matches([' ', '='])
-        .trim()
-        .parse()
-        .ok()
-        .map(SourceId)
+    let uuid = uuid.trim_start_matches([' ', '=']).trim();
+    uuid.parse().ok().map(SourceId)
 }
 
 /// The record for after the rotation; `None` where the file may already be cut.
@@ -268,12 +238,8 @@ pub fn record_after_rotation(
     if is_ours(StartRecord::load(member_dir)?.as_ref(), place, &files)? {
         return Ok(None);
     }
-    Ok(files.pop().map(|last| StartRecord {
-        index: place.index().to_owned(),
-        last_file: Some(last),
-        encrypted: None,
-        other_engines: may_have_other_engines(place.data_dir()),
-    }))
+    let last = files.pop();
+    Ok(last.map(|last| StartRecord::of(place, Some(last))))
 }
 
 // Starts of mysqld recorded by this member. Only in a file written after such a start,
@@ -320,6 +286,15 @@ impl EncryptedInUse {
 }
 
 impl StartRecord {
+    fn of(place: &BinlogPlace, last_file: Option<PathBuf>) -> Self {
+        Self {
+            index: place.index().to_owned(),
+            last_file,
+            encrypted: None,
+            other_engines: may_have_other_engines(&place.data_dir),
+        }
+    }
+
     /// Loads the stored record.
     ///
     /// # Errors
@@ -404,7 +379,7 @@ mod tests {
         let closed = || {
             matches!(
                 survey(&place, member.path()).unwrap(),
-                Survey::Settled(Keep::ClosedInOrder)
+                Some(Trimmed::Kept(Keep::ClosedInOrder))
             )
         };
         std::fs::write(place.index(), "").unwrap();
