@@ -12,7 +12,7 @@ use raft_types::{
     TypeConfig, Vote,
 };
 
-use crate::engine::{Fault, raft_fault};
+use crate::engine::Fault;
 use crate::node::RaftNode;
 
 /// The sender of a forced membership; no member has this number.
@@ -47,8 +47,7 @@ impl RaftNode {
             }],
         };
         let answer = raft.append_entries(request).await;
-        let answer = answer.map_err(raft_fault)?;
-        if !answer.is_success() {
+        if !answer.map_err(Fault::from)?.is_success() {
             return Err(ForceError::Changed);
         }
         raft.trigger().elect(false).await.map_err(Fault::from)?;

@@ -69,6 +69,7 @@ pub use crate::calls::{
     MemberCalls, Question, Recollection,
 };
 pub use crate::config::{Bounds, ConfigError, MemberConfig, Timers};
+pub use crate::election::leader_exit::LedTerm;
 pub use crate::election::mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
 pub use crate::election::put_back::{PutBack, Remembered, Report, TERM_LEAP, leap_from};
 pub use crate::engine::{Engine, Fault, ProgressSnapshot, RoleSnapshot};

@@ -67,31 +67,6 @@ struct RoomReports {
     all_asked: bool,
 }
 
-impl RoomReports {
-    /// The members that do not count as having room for so many bytes, while the own log has `room`.
-    fn lacks(
-        &self,
-        term: Term,
-        room: LogRoom,
-        proposed: u64,
-        needed: u64,
-        voters: impl FnOnce() -> BTreeSet<MemberId>,
-    ) -> BTreeMap<MemberId, RoomLack> {
-        let mut lacks = BTreeMap::new();
-        let current = self.term == Some(term);
-        if current {
-            let told = self.told.iter();
-            lacks.extend(told.filter_map(|(id, told)| Some((*id, told.lack(proposed, needed)?))));
-        }
-        if needed > room.transactions && !(current && self.all_asked) {
-            let told = |id: &MemberId| current && self.told.contains_key(id);
-            let unknown = voters().into_iter().filter(|id| !told(id));
-            lacks.extend(unknown.map(|id| (id, RoomLack::Short(room.transactions))));
-        }
-        lacks
-    }
-}
-
 /// A member's answer, and how many bytes had been proposed and committed before it was asked.
 #[derive(Debug, Clone, Copy)]
 struct RoomReport {
@@ -174,6 +149,7 @@ impl Rooms {
         Ok(())
     }
 
+    /// The members that do not count as having room for so many bytes, while the own log has `room`.
     fn lacks(
         &self,
         term: Term,
@@ -182,8 +158,17 @@ impl Rooms {
         sets: impl Fn() -> Vec<BTreeSet<MemberId>>,
     ) -> BTreeMap<MemberId, RoomLack> {
         let proposed = self.proposed.load(Ordering::SeqCst);
-        let voters = || sets().into_iter().flatten().collect();
-        lock(&self.told).lacks(term, room, proposed, needed, voters)
+        let reports = lock(&self.told);
+        let current = reports.term == Some(term);
+        let told = reports.told.iter().filter(|_| current);
+        let lack = |(id, told): (&MemberId, &RoomReport)| Some((*id, told.lack(proposed, needed)?));
+        let mut lacks: BTreeMap<_, _> = told.filter_map(lack).collect();
+        if needed > room.transactions && !(current && reports.all_asked) {
+            let told = |id: &MemberId| current && reports.told.contains_key(id);
+            let unknown = sets().into_iter().flatten().filter(|id| !told(id));
+            lacks.extend(unknown.map(|id| (id, RoomLack::Short(room.transactions))));
+        }
+        lacks
     }
 
     pub(crate) fn propose(&self, bytes: u64) -> UnderWay {

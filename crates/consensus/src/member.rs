@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -27,16 +27,18 @@ use crate::config::{ConfigError, MemberConfig};
 use crate::election::campaign::{Campaigning, first_turn};
 use crate::election::counted_votes::{CountedVotes, InterimTerm};
 use crate::election::elections::Elections;
+use crate::election::leader_exit::{EarlyAttempt, LeaderExit};
 use crate::election::put_back::{OwnPast, PutBack, Recorded};
 use crate::election::vote_gate::ElectionGate;
 use crate::election::{doubted_tail, early_election, greetings};
 use crate::engine::any_log::AnyLog;
-use crate::engine::handle::{EngineHandle, FirstFault, LastHeard, essential, supervise};
+use crate::engine::handle::{EngineHandle, FirstFault, LastHeard, SILENT, essential, supervise};
 use crate::engine::network::EngineNetwork;
 use crate::engine::{Engine, Fault};
 use crate::failed_targets::FailedTargets;
+use crate::lacking::Lacking;
 use crate::lease::contacts::Contacts;
-use crate::lease::leadership::Leadership;
+use crate::lease::leadership::{Leadership, Tenure};
 use crate::lease::observer;
 use crate::lease::promise::Promise;
 use crate::log_probe::MemberNetwork;
@@ -117,7 +119,8 @@ impl RaftMember {
             // All promises of an earlier process were made before this.
             let begun = Instant::now();
             let gate = ElectionGate::new(starts.doubted_tail().as_ref());
-            if let Some(committed) = starts.election_notes().elects_from {
+            let notes = starts.election_notes();
+            if let Some(committed) = notes.elects_from {
                 gate.told(committed);
             }
             let engine_config = config.engine()?;
@@ -128,15 +131,13 @@ impl RaftMember {
             let contacts = Contacts::default();
             let memory = Recorded::default();
             let interim_term = InterimTerm::default();
-            let votes = CountedVotes::new(config.id, memory.clone(), interim_term.clone());
             let network = EngineNetwork {
                 inner: network,
                 contacts: contacts.clone(),
-                votes,
+                votes: CountedVotes::new(config.id, memory.clone(), interim_term.clone()),
             };
-            let raft = Engine::new(config.id, engine_config, network, log, state_machine)
-                .await
-                .map_err(Fault::from)?;
+            let raft = Engine::new(config.id, engine_config, network, log, state_machine).await;
+            let raft = raft.map_err(Fault::from)?;
 
             // It answers after it has read its log.
             let is_new = !raft.is_initialized().await.map_err(Fault::from)?;
@@ -145,17 +146,14 @@ impl RaftMember {
                 let _ = raft.shutdown().await;
                 return Err(StartError::Format(mismatch));
             }
-            let notes = starts.election_notes();
             let term = engine::role(&raft).term;
             let promise = Promise::new(config.timers.lease, &notes, term, is_new);
-            let longest = promise.longest();
-            if notes.promised != Some(longest) {
-                let promised = Some(longest);
+            let promised = Some(promise.longest());
+            if notes.promised != promised {
                 let noted = starts.note_elections(ElectionNotes { promised, ..notes });
                 noted.await.map_err(StartError::Promise)?;
             }
             let campaigning = Campaigning::new(begun, promise, is_new, gate);
-            let past = OwnPast::new(starts.doubted_tail());
             let engine = Arc::new(EngineHandle {
                 raft,
                 id: config.id,
@@ -167,14 +165,24 @@ impl RaftMember {
                 failed: OnceLock::new(),
                 fault: FirstFault::default(),
             });
-            let elections = Arc::new(Elections::new(
-                engine.clone(),
+            let elections = Arc::new(Elections {
+                engine: engine.clone(),
                 contacts,
+                noting: AsyncMutex::default(),
                 campaigning,
+                lacking: Lacking::new(config.timers.lease * SILENT),
+                leader_exit: LeaderExit::default(),
                 memory,
-                past,
+                past: OwnPast::new(engine.starts.doubted_tail()),
+                doubting: AsyncMutex::default(),
+                doubted: Notify::new(),
+                early_attempt: EarlyAttempt::default(),
                 interim_term,
-            ));
+                tenure: Tenure::default(),
+                leading: Tenure::default(),
+                started_transfer: Mutex::default(),
+                transfer_started: Notify::new(),
+            });
             let node = Arc::new(RaftNode {
                 engine,
                 elections,
@@ -184,18 +192,13 @@ impl RaftMember {
                 rooms: Arc::new(Rooms::default()),
                 arrived: Notify::new(),
             });
-            let (publish_leadership, leadership) =
-                watch::channel(Leadership::Follower { leader: None });
-            let (publish_primacy, primacy) = watch::channel(Primacy::NONE);
-            let published = observer::Published {
-                leadership: publish_leadership,
-                primacy: publish_primacy,
-            };
+            let (leaderships, leadership) = watch::channel(Primacy::NONE.leadership);
+            let (primacies, primacy) = watch::channel(Primacy::NONE);
             Ok(Self(Arc::new(RunningRaft {
                 proposals: Arc::new(Semaphore::new(config.bounds.proposals_bytes as usize)),
                 turn: AsyncMutex::default(),
                 config,
-                _tasks: spawn_tasks(&node, published),
+                _tasks: spawn_tasks(&node, leaderships, primacies),
                 node,
                 purge_goal,
                 leadership,
@@ -402,7 +405,7 @@ impl RaftMember {
 
     /// The receiving end, for the transport's server.
     pub fn inbound(&self) -> Inbound {
-        Inbound::new(self.0.node.clone())
+        Inbound(self.0.node.clone())
     }
 
     /// Waits until the engine has stopped, and returns why: a failed log storage, a panic, a shutdown.
@@ -632,9 +635,16 @@ impl RaftMember {
 }
 
 /// Starts the member's tasks; none can be missing.
-fn spawn_tasks(node: &Arc<RaftNode>, published: observer::Published) -> JoinSet<()> {
+fn spawn_tasks(
+    node: &Arc<RaftNode>,
+    leaderships: watch::Sender<Leadership>,
+    primacies: watch::Sender<Primacy>,
+) -> JoinSet<()> {
     let (engine, elections) = (&node.engine, || node.elections.clone());
-    let observing = observer::observe(node.clone(), published);
+    let observing = observer::observe(node.clone(), leaderships, primacies);
+    let settling = doubted_tail::settle(elections());
+    let greeting = greetings::go_round(elections());
+    let watching = early_election::watch(elections());
     let rooms = log_room::ask_voters(elections(), node.rooms.clone());
     let tasks: [(&'static str, BoxFuture<'static, ()>); 8] = [
         ("waking elections", wake(elections()).boxed()),
@@ -642,18 +652,9 @@ fn spawn_tasks(node: &Arc<RaftNode>, published: observer::Published) -> JoinSet<
         ("observing the engine", observing.boxed()),
         ("supervising the engine", supervise(engine.clone()).boxed()),
         ("asking for the room in logs", rooms.boxed()),
-        (
-            "settling the log's end",
-            doubted_tail::settle(elections()).boxed(),
-        ),
-        (
-            "greeting the others",
-            greetings::go_round(elections()).boxed(),
-        ),
-        (
-            "watching for a dead leader",
-            early_election::watch(elections()).boxed(),
-        ),
+        ("settling the log's end", settling.boxed()),
+        ("greeting the others", greeting.boxed()),
+        ("watching for a dead leader", watching.boxed()),
     ];
     let mut running = JoinSet::new();
     for (what, task) in tasks {

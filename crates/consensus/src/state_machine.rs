@@ -110,21 +110,6 @@ impl CommitStateMachine {
         Ok(start.filter(|start| Some(start.before.index) <= applied))
     }
 
-    /// The snapshot that permits the wanted purge; otherwise, the mark alone.
-    async fn builder(&mut self) -> MarkBuilder {
-        let snapshot = match self.first_start().await {
-            Ok(Some(start)) => start.snapshot(),
-            Ok(None) => {
-                let meta = self.mark_here();
-                self.marked = Some(meta.clone());
-                mark_alone(meta)
-            }
-            // The mark alone permits no purge; the purge is retried.
-            Err(_) => mark_alone(self.marked.clone().unwrap_or_default()),
-        };
-        MarkBuilder { snapshot }
-    }
-
     fn mark_here(&self) -> SnapshotMetaOf<TypeConfig> {
         SnapshotMeta {
             last_log_id: self.floor.last_applied,
@@ -177,8 +162,19 @@ impl RaftStateMachine<TypeConfig> for CommitStateMachine {
         Ok(())
     }
 
-    async fn get_snapshot_builder(&mut self) -> Self::SnapshotBuilder {
-        self.builder().await
+    /// The snapshot that permits the wanted purge; otherwise, the mark alone.
+    async fn get_snapshot_builder(&mut self) -> MarkBuilder {
+        let snapshot = match self.first_start().await {
+            Ok(Some(start)) => start.snapshot(),
+            Ok(None) => {
+                let meta = self.mark_here();
+                self.marked = Some(meta.clone());
+                mark_alone(meta)
+            }
+            // The mark alone permits no purge; the purge is retried.
+            Err(_) => mark_alone(self.marked.clone().unwrap_or_default()),
+        };
+        MarkBuilder { snapshot }
     }
 
     /// The log begins with the start before the mark moves: the engine takes the entries after the start as the next ones.

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::calls::Question;
 use crate::election::elections::{Elections, StartedTransfer};
 use crate::engine::handle::EngineHandle;
-use crate::engine::{self, Fault, RoleSnapshot, raft_fault};
+use crate::engine::{self, Fault, RoleSnapshot};
 use crate::node::RaftNode;
 use crate::ring_view::{RingMember, RingView};
 
@@ -296,9 +296,9 @@ async fn campaign_again(elections: &Elections, term: Term, target: MemberId) -> 
             // It has ended its own lease.
             leadership_transfer: true,
         };
-        raft.vote(request).await.map_err(raft_fault)?;
+        raft.vote(request).await?;
     }
-    raft.trigger().elect(true).await.map_err(Fault::from)
+    Ok(raft.trigger().elect(true).await?)
 }
 
 /// Waits for a leader of a term after `term`.

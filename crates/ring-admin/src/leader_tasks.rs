@@ -283,7 +283,7 @@ async fn lead(admin: &Administration, leadership: &mut watch::Receiver<Leadershi
                     Err(refusal) => Some(refusal.to_string()),
                 };
                 let pause = timers.longest_election();
-                let targets = node.failed_targets();
+                let targets = &node.failed_targets;
                 targets.tested(to, lost, pause, Instant::now());
                 continue;
             }
@@ -343,7 +343,7 @@ fn decide_now(
     states: &DatabaseStates,
 ) -> NextTask {
     let node = &admin.node;
-    let mut standings = node.failed_targets().standings(Instant::now());
+    let mut standings = node.failed_targets.standings(Instant::now());
     for id in failed {
         standings.entry(*id).or_insert(TargetStanding::ComesLast);
     }

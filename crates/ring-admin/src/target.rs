@@ -82,7 +82,7 @@ impl Member {
         let node = &admin.node;
         let view = node.ring_view();
         let mut reports = mysqld::ask(node, admin.local.database_version(), &view).await;
-        let failed = node.failed_targets().standings(Instant::now());
+        let failed = node.failed_targets.standings(Instant::now());
         let target = choose(&node.ring_view(), &admin.rules(), &failed, &reports)?;
         Ok((target, reports.remove(&target)))
     }

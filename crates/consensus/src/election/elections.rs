@@ -14,7 +14,7 @@ use crate::election::counted_votes::InterimTerm;
 use crate::election::leader_exit::{EarlyAttempt, LeaderExit};
 use crate::election::put_back::{OwnPast, Recorded};
 use crate::election::vote_gate::Withheld;
-use crate::engine::handle::{EngineHandle, SILENT};
+use crate::engine::handle::EngineHandle;
 use crate::engine::{self, RoleSnapshot};
 use crate::lacking::{Lack, Lacking};
 use crate::lease::contacts::{Contacts, QuorumContact};
@@ -35,7 +35,7 @@ pub(crate) struct Elections {
     /// Held by the task that changes the stored notes for the next election.
     pub(crate) noting: AsyncMutex<()>,
     pub(crate) campaigning: Campaigning,
-    lacking: Lacking,
+    pub(crate) lacking: Lacking,
     pub(crate) leader_exit: LeaderExit,
     /// How far the other members have come.
     pub(crate) memory: Recorded,
@@ -50,41 +50,13 @@ pub(crate) struct Elections {
     /// How long it has been serving.
     pub(crate) tenure: Tenure,
     /// How long it has been leading, with a quorum or without.
-    leading: Tenure,
-    started_transfer: Mutex<Option<StartedTransfer>>,
+    pub(crate) leading: Tenure,
+    pub(crate) started_transfer: Mutex<Option<StartedTransfer>>,
     /// Wakes the observer when a transfer starts, or a voter's lease becomes known.
     pub(crate) transfer_started: Notify,
 }
 
 impl Elections {
-    pub(crate) fn new(
-        engine: Arc<EngineHandle>,
-        contacts: Contacts,
-        campaigning: Campaigning,
-        memory: Recorded,
-        past: OwnPast,
-        interim_term: InterimTerm,
-    ) -> Self {
-        Self {
-            contacts,
-            noting: AsyncMutex::default(),
-            campaigning,
-            lacking: Lacking::new(engine.timers.lease * SILENT),
-            leader_exit: LeaderExit::default(),
-            memory,
-            past,
-            doubting: AsyncMutex::default(),
-            doubted: Notify::new(),
-            early_attempt: EarlyAttempt::default(),
-            interim_term,
-            tenure: Tenure::default(),
-            leading: Tenure::default(),
-            started_transfer: Mutex::new(None),
-            transfer_started: Notify::new(),
-            engine,
-        }
-    }
-
     /// Why a candidate with a log that ends there gets no vote; `None`: ask the engine.
     pub(crate) fn withholds(&self, candidate: MemberId, end: Option<OpId>) -> Option<Withheld> {
         let role = engine::role(&self.engine.raft);

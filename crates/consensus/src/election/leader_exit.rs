@@ -13,16 +13,19 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use raft_types::{MemberId, Term, Vote, lock};
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::engine::RoleSnapshot;
 
 /// The leadership of another member in one term.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LedTerm {
-    pub(crate) leader: MemberId,
-    pub(crate) term: Term,
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedTerm {
+    /// The member that leads or led.
+    pub leader: MemberId,
+    /// The term of that leadership.
+    pub term: Term,
 }
 
 impl LedTerm {

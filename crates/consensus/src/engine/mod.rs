@@ -188,11 +188,13 @@ impl From<Fatal<TypeConfig>> for Fault {
     }
 }
 
-/// The fault of a failed call to the engine; such a call has no other errors.
-pub(crate) fn raft_fault(error: RaftError<TypeConfig>) -> Fault {
-    match error {
-        RaftError::Fatal(fatal) => Fault::from(fatal),
-        RaftError::APIError(never) => match never {},
+/// The fault of a failed call to the engine that has no other errors.
+impl From<RaftError<TypeConfig>> for Fault {
+    fn from(error: RaftError<TypeConfig>) -> Self {
+        match error {
+            RaftError::Fatal(fatal) => fatal.into(),
+            RaftError::APIError(never) => match never {},
+        }
     }
 }
 
