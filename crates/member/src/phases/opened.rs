@@ -24,8 +24,8 @@ use spilling_bytes::SpillFolder;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use transport::{
-    AdminClient, GrpcNetworkFactory, LocalMember, RingBootstrapError, TlsMaterial, TransportConfig,
-    bootstrap_ring, serve,
+    AdminCalls, AdminClient, GrpcNetworkFactory, LocalMember, RingBootstrapError, TlsMaterial,
+    TransportConfig, bootstrap_ring, serve,
 };
 
 use super::{Base, Surroundings, Tasks, listen};
@@ -277,15 +277,9 @@ impl Opened {
         // The data directories of the members are not known yet.
         let members = self.base.settings.members.iter();
         let configured = members.map(|entry| (entry.id, record_of(entry))).collect();
-        let plan = bootstrap_ring(
-            &self.base.book,
-            true,
-            origin,
-            &configured,
-            self.base.state.credentials.tls.as_ref(),
-            self.base.transport,
-            patience,
-        );
+        let base = &self.base;
+        let calls = AdminCalls(base.state.credentials.tls.as_ref(), base.transport);
+        let plan = bootstrap_ring(&calls, &base.book, true, origin, &configured, patience);
         let plan = plan.await?;
         self.entered(plan.ring, Some(plan.members)).await
     }

@@ -14,8 +14,8 @@ use futures::{FutureExt, StreamExt, TryFutureExt, stream};
 use openraft::errors::{NetworkError, RPCError, Timeout, Unreachable};
 use openraft::network::{RPCOption, RPCTypes};
 use openraft::raft::{
-    AppendEntriesRequest, SnapshotResponse, StreamAppendResult, TransferLeaderRequest,
-    TransferLeaderResponse, VoteRequest, VoteResponse,
+    AppendEntriesRequest, SnapshotResponse, TransferLeaderRequest, TransferLeaderResponse,
+    VoteRequest, VoteResponse,
 };
 use prost::Message;
 use proxy::{LineBroken, ProxyAnswer, ProxyAnswers, ProxyCalls, ProxyRequest};
@@ -143,7 +143,7 @@ impl PeerClient {
         peer: &Peer,
         request: AppendEntriesRequest<TypeConfig>,
         deadline: Duration,
-    ) -> RpcResult<StreamAppendResult<TypeConfig>> {
+    ) -> RpcResult<Answered> {
         if !request.entries.is_empty() {
             let reason = "entries travel on the stream, not on the connection of the heartbeats";
             return Err(RPCError::Network(NetworkError::from_string(reason)));
@@ -153,7 +153,7 @@ impl PeerClient {
         let mut client = connected(peer, &peer.urgent)?;
         let call = client.heartbeat(peer.sealed(head));
         let answer = unary(peer, RPCTypes::AppendEntries, deadline, call).await?;
-        wire::append_result(answer).map_err(unreadable)
+        wire::answered_from(answer).map_err(unreadable)
     }
 
     async fn open_stream(&self, requests: BoxStream<'static, Asked>) -> RpcResult<Answers> {
@@ -252,10 +252,6 @@ impl MemberClient for PeerClient {
             let peer = self.peer();
             let deadline = option.hard_ttl();
             let answer = async move { Self::heartbeat(&peer, first.request, deadline).await };
-            let answer = answer.map_ok(|result| Answered {
-                result,
-                report: None,
-            });
             Ok(stream::once(answer).boxed())
         }
         .boxed()

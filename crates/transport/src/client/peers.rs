@@ -158,7 +158,7 @@ impl Peers {
         id: MemberId,
         record: &MemberRecord,
         address: &str,
-        trouble: Arc<Mutex<Option<Trouble>>>,
+        trouble: Arc<Mutex<Option<PeerTrouble>>>,
     ) -> Peer {
         let far = self.far.as_ref();
         let line = far.and_then(|far| far.line(record));
@@ -226,9 +226,8 @@ impl Peers {
     /// Current failures, by member.
     pub(crate) fn troubles(&self) -> BTreeMap<MemberId, PeerTrouble> {
         let known = lock(&self.known);
-        let troubled = known
-            .iter()
-            .filter_map(|(id, peer)| Some((*id, lock(&peer.trouble).as_ref()?.view())));
+        let peers = known.iter();
+        let troubled = peers.filter_map(|(id, peer)| Some((*id, lock(&peer.trouble).clone()?)));
         troubled.collect()
     }
 }
@@ -262,7 +261,7 @@ pub(crate) struct Peer {
     /// Whether it refused a call for the certificate of these connections.
     is_not_allowed: AtomicBool,
     /// The current failure, at any of its addresses.
-    trouble: Arc<Mutex<Option<Trouble>>>,
+    trouble: Arc<Mutex<Option<PeerTrouble>>>,
 }
 
 impl Peer {
@@ -376,7 +375,7 @@ impl Peer {
     pub(crate) fn troubled(&self, refusal: Option<&str>, message: &str) {
         let now = Instant::now();
         lock(&self.fails_since).get_or_insert(now);
-        if Trouble::note(&mut lock(&self.trouble), refusal, message, now) {
+        if PeerTrouble::note(&mut lock(&self.trouble), refusal, message, now) {
             tracing::warn!(member = %self.id(), address = %self.address, %message, "the member cannot be called");
         }
     }
@@ -401,56 +400,31 @@ const GIVEN_UP_AFTER: Duration = Duration::from_secs(2);
 /// Minimum interval between log lines: calls to a dead member fail with several different errors.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The failure of the last call to a member.
+/// The failure of the last call to a member, until one is answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerTrouble {
     /// The refusal's code, if the member refused.
     pub refusal: Option<String>,
     /// The last call's error as text.
     pub message: String,
-    /// How long the failure lasts.
-    pub since: Duration,
-}
-
-/// Since the last answered call.
-#[derive(Debug)]
-pub(super) struct Trouble {
-    refusal: Option<String>,
-    message: String,
-    since: Instant,
     logged: Instant,
 }
 
-impl Trouble {
+impl PeerTrouble {
     /// Records a failed call. Returns whether to log it: the first one, one with a new refusal, and periodically one with another error.
-    pub(super) fn note(
-        before: &mut Option<Self>,
-        refusal: Option<&str>,
-        message: &str,
-        now: Instant,
-    ) -> bool {
+    fn note(before: &mut Option<Self>, refusal: Option<&str>, message: &str, now: Instant) -> bool {
         let other = |known: &Self| {
             known.refusal.as_deref() != refusal
                 || known.message != message
                     && now.saturating_duration_since(known.logged) >= LOG_INTERVAL
         };
-        let is_news = before.as_ref().is_none_or(other);
-        let known = before.take();
+        let known = before.take().filter(|known| !other(known));
         *before = Some(Self {
             refusal: refusal.map(str::to_owned),
             message: message.to_owned(),
-            since: known.as_ref().map_or(now, |known| known.since),
-            logged: known.filter(|_| !is_news).map_or(now, |known| known.logged),
+            logged: known.as_ref().map_or(now, |known| known.logged),
         });
-        is_news
-    }
-
-    pub(super) fn view(&self) -> PeerTrouble {
-        PeerTrouble {
-            refusal: self.refusal.clone(),
-            message: self.message.clone(),
-            since: self.since.elapsed(),
-        }
+        known.is_none()
     }
 }
 
@@ -464,7 +438,7 @@ mod tests {
         let mut trouble = None;
         let mut note = |milliseconds, refusal, message| {
             let now = begin + Duration::from_millis(milliseconds);
-            Trouble::note(&mut trouble, refusal, message, now)
+            PeerTrouble::note(&mut trouble, refusal, message, now)
         };
         assert!(note(0, None, "connection refused"));
         assert!(!note(100, None, "no answer within 500ms"));
@@ -476,6 +450,5 @@ mod tests {
         assert!(note(10_500, None, "connection refused"));
         assert!(!note(30_000, None, "connection refused"));
         assert!(note(30_001, None, "no answer within 500ms"));
-        assert_eq!(trouble.unwrap().since, begin);
     }
 }

@@ -247,7 +247,7 @@ impl Callers {
     }
 
     pub(super) fn certificate_name<T>(&self, request: &Request<T>) -> Option<String> {
-        self.holder(request).map(|holder| holder.name().to_owned())
+        self.holder(request).map(|holder| holder.name)
     }
 
     pub(super) fn allow<T>(&self, request: &Request<T>, right: Right) -> Result<(), Status> {

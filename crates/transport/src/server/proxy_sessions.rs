@@ -103,7 +103,7 @@ fn open_session(
     let (requests, mut queue) = mpsc::channel::<ProxyRequest>(MOST_WAITING);
     let queue = stream::poll_fn(move |context| queue.poll_recv(context));
     let mut answered = service.serve(onward, queue.boxed());
-    let mut writer = AnswerWriter::new(number, &reader.vote());
+    let mut writer = AnswerWriter::new(number, &reader.vote);
     let answers = answers.clone();
     let serving = tokio::spawn(async move {
         while let Some(answer) = answered.next().await {

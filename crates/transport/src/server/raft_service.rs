@@ -119,7 +119,7 @@ impl Raft for RaftService {
         let (inbound, _, head) = self.led(request)?;
         let request = wire::heartbeat_request(head)?;
         let answer = inbound.heartbeat(request).await.map_err(fault_status)?;
-        Ok(Response::new(wire::append_answer(answer)))
+        Ok(Response::new(wire::append_answer(answer, None)))
     }
 
     async fn vote(&self, request: Request<schema::VoteRequest>) -> Reply<schema::VoteAnswer> {
@@ -185,7 +185,7 @@ impl RaftService {
             // Now that the answer's entries are durable: the report must not be older.
             let report = wants_report.filter(|wanted| *wanted);
             let report = report.and_then(|_| local.log_report());
-            Ok(wire::reported_answer(result, report.as_ref()))
+            Ok(wire::append_answer(result, report.as_ref()))
         });
         let ended = self.shutdown.clone().cancelled_owned();
         let shutdown = self.shutdown.clone();

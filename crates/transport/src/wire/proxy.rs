@@ -6,8 +6,7 @@ use raft_types::{LogId, MemberId, OpId, TermRun, Vote};
 
 use crate::schema::{self, ProxyAnswerPart, ProxyPart};
 use crate::wire::calls::{
-    answered_from, log_id_from, log_id_to, reported_answer, required_vote, run_from, run_to,
-    vote_to,
+    answered_from, append_answer, log_id_from, log_id_to, required_vote, run_from, run_to, vote_to,
 };
 use crate::wire::{Decoded, WireError};
 
@@ -95,7 +94,8 @@ const MOST_ENTRIES: u64 = 1 << 20;
 /// The proxy's end of a session's requests.
 #[derive(Debug)]
 pub(crate) struct RequestReader {
-    vote: Vote,
+    /// The vote of all requests of the session.
+    pub(crate) vote: Vote,
     last: Option<LogId>,
 }
 
@@ -105,10 +105,6 @@ impl RequestReader {
         let vote = required_vote(open.vote)?;
         let onward = open.onward.iter().map(|member| MemberId(*member));
         Ok((Self { vote, last: None }, onward.collect()))
-    }
-
-    pub(crate) fn vote(&self) -> Vote {
-        self.vote
     }
 
     /// The request of a part.
@@ -200,9 +196,7 @@ impl AnswerWriter {
                 }
                 match advance {
                     Some(advance) => Answer::Advance(advance),
-                    None => {
-                        Answer::Other(reported_answer(answered.result, answered.report.as_ref()))
-                    }
+                    None => Answer::Other(append_answer(answered.result, answered.report.as_ref())),
                 }
             }
             ProxyAnswer::SentOn { upto, moves } => {
