@@ -148,7 +148,7 @@ impl RaftMember {
             }
             let term = engine::role(&raft).term;
             let promise = Promise::new(config.timers.lease, &notes, term, is_new);
-            let promised = Some(promise.longest());
+            let promised = Some(promise.longest);
             if notes.promised != promised {
                 let noted = starts.note_elections(ElectionNotes { promised, ..notes });
                 noted.await.map_err(StartError::Promise)?;
@@ -161,7 +161,7 @@ impl RaftMember {
                 mark,
                 calls,
                 starts,
-                heard: LastHeard::never(),
+                heard: LastHeard::default(),
                 failed: OnceLock::new(),
                 fault: FirstFault::default(),
             });
@@ -668,7 +668,7 @@ fn spawn_tasks(
 async fn catch_up(elections: Arc<Elections>) {
     let (engine, campaigning) = (&elections.engine, &elections.campaigning);
     loop {
-        campaigning.gate.is_told().await;
+        campaigning.gate.told.notified().await;
         loop {
             let elects_from = campaigning.gate.committed();
             let change = |notes: &mut ElectionNotes| notes.elects_from = elects_from;

@@ -103,10 +103,7 @@ impl RaftNode {
     /// # Errors
     /// Why it does not serve.
     pub fn ensure_serving(&self) -> Result<(), NotServing> {
-        match self.leadership() {
-            Leadership::LeaderNotServing { why, .. } => Err(why),
-            _ => Ok(()),
-        }
+        self.leadership().not_serving().map_or(Ok(()), Err)
     }
 
     /// The current ring.

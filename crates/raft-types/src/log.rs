@@ -204,14 +204,6 @@ pub struct LogRoom {
     pub in_all: u64,
 }
 
-impl LogRoom {
-    /// The room of a log without a bound.
-    pub const ENDLESS: Self = Self {
-        transactions: u64::MAX,
-        in_all: u64::MAX,
-    };
-}
-
 /// The approximate size of a transaction on the disk, rounded up: its marker, and a checksum for each event.
 pub fn stored_bytes(payload: u64) -> u64 {
     payload.saturating_add(payload / 64).saturating_add(192)

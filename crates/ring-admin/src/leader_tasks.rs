@@ -2,17 +2,17 @@
 //! member after moving the quorum there. The decision is a pure function of one view of the ring; the task performs one step at a time and
 //! decides again.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use consensus::quorum::{QuorumPlan, RingRules, VoterSets, plan};
 use consensus::{
-    FormatError, HistoryEvent, Leadership, MoveError, Named, RingView, RoleSnapshot, Standings,
-    TargetStanding, TransferError, TransferOutcome,
+    HistoryEvent, Leadership, Named, RingView, RoleSnapshot, Standings, TargetStanding,
+    TransferOutcome,
 };
 use openraft::async_runtime::watch::WatchReceiver;
-use raft_types::{FormatVersion, MemberId, MemberKind, UnixSeconds};
-use thiserror::Error;
+use raft_types::{FormatVersion, MemberId, MemberKind, UnixSeconds, lock};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -20,7 +20,7 @@ use crate::administration::{Administration, LeaderTask};
 use crate::formats::{self, Programs};
 use crate::mysqld::{self, Asking, DatabaseStates};
 use crate::pause;
-use crate::promotion::{self, PromotionCause, PromotionError};
+use crate::promotion::{self, PromotionCause};
 use crate::scheduled_switchover::{self, ScheduledSwitchover, SwitchoverPhase};
 use crate::target;
 
@@ -343,6 +343,8 @@ fn decide_now(
     states: &DatabaseStates,
 ) -> NextTask {
     let node = &admin.node;
+    let mut programs = lock(&admin.local.programs).clone();
+    programs.insert(node.id(), admin.local.program.clone());
     let mut standings = node.failed_targets.standings(Instant::now());
     for id in failed {
         standings.entry(*id).or_insert(TargetStanding::ComesLast);
@@ -352,33 +354,13 @@ fn decide_now(
         rules,
         &standings,
         states,
-        &admin.local.formats.programs(node.id()),
+        &programs,
         pause::now(),
     )
 }
 
-/// Why a leader's task was not completed; the next decision tries again.
-#[derive(Debug, Error)]
-enum TaskFailure {
-    #[error(transparent)]
-    Move(#[from] MoveError),
-    #[error(transparent)]
-    Transfer(#[from] TransferError),
-    #[error("the ring's format stays: {0}")]
-    Format(#[from] FormatError),
-    #[error("the ring's format stays: {0}")]
-    AppendFormat(MoveError),
-}
-
-/// Why a scheduled switchover was not carried out.
-#[derive(Debug, Error)]
-enum SwitchoverFailure {
-    /// Its target reports that its mysqld could not be the primary soon.
-    #[error("{0}")]
-    Unfit(String),
-    #[error(transparent)]
-    Promotion(#[from] PromotionError),
-}
+/// Why a leader's task was not completed, which is only shown; the next decision tries again.
+type TaskFailure = Box<dyn Error + Send + Sync>;
 
 /// Interval between checks while no task is due and no event arrives.
 fn check_interval(rules: &RingRules, heartbeat: Duration) -> Duration {
@@ -393,12 +375,12 @@ fn check_interval(rules: &RingRules, heartbeat: Duration) -> Duration {
 async fn switch_over(
     admin: &Administration,
     scheduled: &ScheduledSwitchover,
-) -> Result<(), SwitchoverFailure> {
+) -> Result<(), TaskFailure> {
     let to = scheduled.to;
     let view = admin.node.ring_view();
     let reported = admin.database_state(to).await;
     if let Some(why) = reported.and_then(|state| state.unfit) {
-        return Err(SwitchoverFailure::Unfit(why));
+        return Err(why.into());
     }
     let named = |id| view.member(id).map(|peer| Named::of(id, &peer.record));
     let (from, named) = (named(admin.node.id()), named(to));
@@ -430,8 +412,7 @@ async fn move_and_transfer(
 
 /// Transfers a witness's leadership to `to`, which may lack this many entries that are in flight.
 async fn transfer(admin: &Administration, to: MemberId, in_flight: u64) -> Result<(), TaskFailure> {
-    let log = admin.node.wait_for_log(to, in_flight).await;
-    log.map_err(TransferError::from)?;
+    admin.node.wait_for_log(to, in_flight).await?;
     match admin.node.transfer(to).await? {
         TransferOutcome::Done { term } => {
             tracing::info!(%to, %term, "transferred the leadership");
@@ -445,10 +426,11 @@ async fn transfer(admin: &Administration, to: MemberId, in_flight: u64) -> Resul
 
 /// Raises the ring's format. The caller holds the reconfiguration lock.
 async fn raise_format(admin: &Administration, to: FormatVersion) -> Result<(), TaskFailure> {
-    admin.local.formats.reach(to)?;
+    let stays = |why: &dyn Error| format!("the ring's format stays: {why}");
+    admin.local.reach(to).map_err(|why| stays(&why))?;
     let entries = [admin.entry_now("", HistoryEvent::FormatRaised { to })];
     let change = admin.change_records(&entries, |members| formats::write(members, to));
-    change.await.map_err(TaskFailure::AppendFormat)?;
+    change.await.map_err(|why| stays(&why))?;
     tracing::info!(%to, "all members support it: the ring's format is raised");
     Ok(())
 }
@@ -484,7 +466,7 @@ fn publish_wait(admin: &Administration, why: String) {
 #[cfg(test)]
 mod tests {
     use consensus::Program;
-    use raft_types::{Pause, PauseMark};
+    use raft_types::Pause;
 
     use super::*;
     use crate::test_ring::Ring;
@@ -576,12 +558,12 @@ mod tests {
 
     fn paused(ring: &Ring, primary: u64, until: Option<u64>) -> Ring {
         ring.with(primary, |peer| {
-            peer.record.pause = PauseMark(Some(Box::new(Pause {
+            peer.record.pause = Some(Box::new(Pause {
                 since: UnixSeconds(900),
                 until: until.map(UnixSeconds),
                 by: "anna".to_owned(),
                 reason: String::new(),
-            })));
+            }));
         })
     }
 

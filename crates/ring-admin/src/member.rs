@@ -5,7 +5,7 @@ use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use consensus::{DatabaseState, HistoryEntry, HistoryEvent, Named, RaftMember};
+use consensus::{Administrator, DatabaseState, HistoryEntry, HistoryEvent, Named, RaftMember};
 use raft_types::{FormatVersion, MemberId};
 use tokio::task::JoinSet;
 
@@ -46,9 +46,10 @@ impl Member {
     /// # Errors
     /// The directory cannot be written.
     pub fn keep_formats_in(&self, book: &Arc<IdentityBook>) -> io::Result<()> {
-        let formats = &self.0.admin.local.formats;
-        formats.keep_in(book.clone());
-        formats.note_ring(&self.node().role().membership);
+        let local = &self.0.admin.local;
+        // A member has one data directory for its lifetime.
+        let _ = local.book.set(book.clone());
+        local.note_membership(&self.node().role().membership);
         book.raise(self.ring_format())
     }
 

@@ -8,8 +8,7 @@ use consensus::quorum::{
 };
 use consensus::{HistoryEvent, MoveError, Named, NotServing, RingMember, RingView};
 use raft_types::{
-    FormatMismatch, FormatRange, FormatVersion, MemberId, MemberKind, MemberRecord, OpId, Pause,
-    Region,
+    FormatMismatch, FormatRange, MemberId, MemberKind, MemberRecord, OpId, Pause, Region,
 };
 use serde_json::Value;
 use thiserror::Error;
@@ -52,16 +51,11 @@ pub enum ReconfigurationError {
         what: String,
     },
     /// The new member does not support the ring's format.
-    #[error("the ring's format is {found}, and the new member speaks {speaks}: {}", match *.found > .speaks.newest() {
+    #[error("the ring's format is {}, and the new member speaks {}: {}", .0.found, .0.speaks, match .0.found > .0.speaks.newest() {
         true => "install a later version of witness there",
         false => "install an earlier version of witness there, and the later one when the ring's format has risen",
     })]
-    Format {
-        /// The ring's format.
-        found: FormatVersion,
-        /// The formats of the new member.
-        speaks: FormatRange,
-    },
+    Format(#[from] FormatMismatch),
     /// No member has this number.
     #[error("the ring has no member {0}; see `witness members list`")]
     NoSuchMember(MemberId),
@@ -179,16 +173,6 @@ pub(crate) fn check_unique(view: &RingView, id: MemberId, record: &MemberRecord)
     })
 }
 
-/// Checks that a member that supports these formats can join a ring of this one.
-pub(crate) fn check_format(ring: FormatVersion, speaks: FormatRange) -> Reconfigured {
-    match speaks.check(ring) {
-        Ok(()) => Ok(()),
-        Err(FormatMismatch { found, speaks }) => {
-            Err(ReconfigurationError::Format { found, speaks })
-        }
-    }
-}
-
 /// Checks that the ring can lose a member.
 pub(crate) fn check_remove(view: &RingView, id: MemberId, rules: &RingRules) -> Reconfigured {
     let leaving = view
@@ -304,7 +288,7 @@ impl Member {
     /// # Errors
     /// [`ReconfigurationError::Format`].
     pub fn check_new_member_speaks(&self, speaks: FormatRange) -> Reconfigured {
-        check_format(self.ring_format(), speaks)
+        Ok(speaks.check(self.ring_format())?)
     }
 
     /// Checks for the refusals of [`Member::remove_member`], and changes nothing.
@@ -332,7 +316,7 @@ impl Member {
             check_add(view, id, &record)?;
             // Checked against the membership that it is added to: the format may have risen since the member was asked.
             if let Some(speaks) = speaks {
-                check_format(formats::of(members.values()), speaks)?;
+                speaks.check(formats::of(members.values()))?;
             }
             let member = Named::of(id, &record);
             members.insert(id, record);

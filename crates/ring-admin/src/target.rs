@@ -106,16 +106,8 @@ pub(crate) fn choose(
     states: &DatabaseStates,
 ) -> Result<MemberId, NoTarget> {
     let own_region = view.member(view.own).map(|own| &own.record.region);
-    let databases: Vec<&RingMember> = view
-        .members
-        .iter()
-        .filter(|peer| {
-            peer.record.kind == MemberKind::Database
-                && peer.record.votes
-                && peer.id != view.own
-                && !view.pins_another_primary_than(peer.id)
-        })
-        .collect();
+    let may_lead = |peer: &&RingMember| !view.pins_another_primary_than(peer.id);
+    let databases: Vec<&RingMember> = mysqld::candidates(view).filter(may_lead).collect();
     let fit = databases
         .iter()
         .filter(|peer| obstacle(view, rules, peer).is_none());

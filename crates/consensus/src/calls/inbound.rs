@@ -119,7 +119,7 @@ impl Inbound {
         let promise = &self.0.elections.campaigning.promise;
         if follows && !promise.may_answer(leader.voted_for, Term(leader.term)) {
             // The leader may rely on a longer lease; see `lease::promise`.
-            self.0.elections.contacts.ask_for_promises();
+            self.0.elections.contacts.unpromised.notify_one();
             return std::future::pending().await;
         }
         Ok(answer)

@@ -147,12 +147,8 @@ async fn would_be_elected(elections: &Elections, role: &RoleSnapshot, led: LedTe
             Some((voter, Ok(Answer::EarlyVote))) => {
                 granted.insert(voter);
             }
-            Some((voter, Ok(other))) => {
-                tracing::debug!(%voter, ?other, "an unexpected answer to an early pre-vote");
-                possible.remove(&voter);
-            }
-            Some((voter, Err(refusal))) => {
-                tracing::debug!(%voter, %refusal, "no early vote");
+            Some((voter, refusal)) => {
+                tracing::debug!(%voter, ?refusal, "no early vote");
                 possible.remove(&voter);
             }
             None => return false,

@@ -27,8 +27,8 @@ pub(crate) struct Contacts {
     met: Arc<Mutex<BTreeMap<MemberId, Met>>>,
     /// While this is set, nothing is sent to followers; see [`super::leadership::is_quiet`].
     quiet: watch::Sender<bool>,
-    /// A member with an unknown lease has answered.
-    unpromised: Arc<Notify>,
+    /// Unknown leases of members must be requested, as when one of them has answered. One task waits.
+    pub(crate) unpromised: Arc<Notify>,
 }
 
 /// The data directory of a member, its last answer and its lease.
@@ -193,16 +193,6 @@ impl Contacts {
         let met = lock(&self.met);
         met.get(&member)
             .is_none_or(|met| met.lease_in(term).is_none())
-    }
-
-    /// Requests the members' unknown leases.
-    pub(crate) fn ask_for_promises(&self) {
-        self.unpromised.notify_one();
-    }
-
-    /// Waits until a member's lease must be requested. One task waits.
-    pub(crate) async fn promises_lack(&self) {
-        self.unpromised.notified().await;
     }
 
     /// The basis of the lease of the leader of `term`. A majority of each set must have answered a heartbeat of that term and announced

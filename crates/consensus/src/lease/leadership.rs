@@ -50,6 +50,14 @@ impl Leadership {
             _ => None,
         }
     }
+
+    /// Why this member, which was elected, does not serve; nothing in any other role.
+    pub fn not_serving(&self) -> Option<NotServing> {
+        match self {
+            Self::LeaderNotServing { why, .. } => Some(*why),
+            _ => None,
+        }
+    }
 }
 
 /// Why an elected leader does not serve.

@@ -33,10 +33,7 @@ pub(crate) async fn observe(
             changed
         });
 
-        let why = match now {
-            Leadership::LeaderNotServing { why, .. } => Some(why),
-            _ => None,
-        };
+        let why = now.not_serving();
         let waits_for_commit = matches!(
             why,
             Some(NotServing::OwnEntryNotCommitted | NotServing::AnotherAlone(_))
@@ -47,7 +44,7 @@ pub(crate) async fn observe(
         node.elections.keep_quiet_without_a_quorum(&role, timed);
         if led != now.leading_term() {
             led = now.leading_term();
-            node.elections.contacts.ask_for_promises();
+            node.elections.contacts.unpromised.notify_one();
         }
         let quorum = node.elections.quorum(&role);
         let lease = quorum.map_or(node.engine.timers.lease, |quorum| quorum.lease);

@@ -84,6 +84,14 @@ impl RingView {
     pub fn is_near(&self, peer: &RingMember) -> bool {
         self.answers(peer) && peer.lag.is_some_and(|lag| lag <= MOST_BEHIND)
     }
+
+    /// The region of all of these members; nothing where they are in several.
+    pub fn region_of(&self, set: &BTreeSet<MemberId>) -> Option<&Region> {
+        let members = set.iter().filter_map(|id| self.member(*id));
+        let mut regions = members.map(|peer| &peer.record.region);
+        let first = regions.next()?;
+        regions.all(|region| region == first).then_some(first)
+    }
 }
 
 /// The percentage of the lease after which a silent region is exchanged for another one. That must happen
@@ -175,11 +183,7 @@ pub fn obstacle(view: &RingView, set: &BTreeSet<MemberId>) -> Option<MoveObstacl
     let peers: Vec<&RingMember> = set.iter().filter_map(|id| view.member(*id)).collect();
     let (answering, silent): (Vec<&RingMember>, Vec<&RingMember>) =
         peers.iter().partition(|peer| view.answers(peer));
-    let region = {
-        let mut regions = peers.iter().map(|peer| &peer.record.region);
-        let first = regions.next().cloned();
-        first.filter(|first| regions.all(|region| region == first))
-    };
+    let region = view.region_of(set).cloned();
     if answering.len() < required {
         return Some(MoveObstacle::Silent {
             region,
