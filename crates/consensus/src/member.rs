@@ -27,16 +27,15 @@ use crate::config::{ConfigError, MemberConfig};
 use crate::election::campaign::{Campaigning, first_turn};
 use crate::election::counted_votes::{CountedVotes, InterimTerm};
 use crate::election::elections::Elections;
-use crate::election::leader_exit::{EarlyAttempt, LeaderExit};
+use crate::election::leader_exit::{EarlyAttempt, LeaderExit, LedTerm};
 use crate::election::put_back::{OwnPast, PutBack, Recorded};
 use crate::election::vote_gate::ElectionGate;
 use crate::election::{doubted_tail, early_election, greetings};
 use crate::engine::any_log::AnyLog;
-use crate::engine::handle::{EngineHandle, FirstFault, LastHeard, SILENT, essential, supervise};
+use crate::engine::handle::{EngineHandle, FirstFault, LastHeard, essential, supervise};
 use crate::engine::network::EngineNetwork;
 use crate::engine::{Engine, Fault};
 use crate::failed_targets::FailedTargets;
-use crate::lacking::Lacking;
 use crate::lease::contacts::Contacts;
 use crate::lease::leadership::{Leadership, Tenure};
 use crate::lease::observer;
@@ -48,7 +47,7 @@ use crate::primacy::Primacy;
 use crate::proposal::{InFlight, ProposalTicket, ProposeError};
 use crate::purge_floor::PurgeFloor;
 use crate::state_machine::{AppliedFloor, CommitMark, CommitStateMachine, PurgeGoal};
-use crate::transfer::{TransferError, TransferOutcome};
+use crate::transfer::TransferError;
 use crate::{engine, log_room};
 
 /// A handle on one running member; clones share it.
@@ -170,7 +169,7 @@ impl RaftMember {
                 contacts,
                 noting: AsyncMutex::default(),
                 campaigning,
-                lacking: Lacking::new(config.timers.lease * SILENT),
+                lacking: Mutex::default(),
                 leader_exit: LeaderExit::default(),
                 memory,
                 past: OwnPast::new(engine.starts.doubted_tail()),
@@ -342,7 +341,7 @@ impl RaftMember {
     ///
     /// # Errors
     /// [`TransferError`]: refused with nothing changed, or no member leads yet.
-    pub async fn transfer_leader(&self, to: MemberId) -> Result<TransferOutcome, TransferError> {
+    pub async fn transfer_leader(&self, to: MemberId) -> Result<LedTerm, TransferError> {
         self.0.node.transfer(to).await
     }
 

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use consensus::quorum::{QuorumPlan, RingRules, VoterSets, plan};
 use consensus::{
-    HistoryEvent, Leadership, Named, RingView, RoleSnapshot, Standings, TargetStanding,
-    TransferOutcome,
+    HistoryEvent, Leadership, LedTerm, Named, RingView, RoleSnapshot, Standings, TargetStanding,
 };
 use openraft::async_runtime::watch::WatchReceiver;
 use raft_types::{FormatVersion, MemberId, MemberKind, UnixSeconds, lock};
@@ -413,12 +412,11 @@ async fn move_and_transfer(
 /// Transfers a witness's leadership to `to`, which may lack this many entries that are in flight.
 async fn transfer(admin: &Administration, to: MemberId, in_flight: u64) -> Result<(), TaskFailure> {
     admin.node.wait_for_log(to, in_flight).await?;
-    match admin.node.transfer(to).await? {
-        TransferOutcome::Done { term } => {
-            tracing::info!(%to, %term, "transferred the leadership");
-        }
-        TransferOutcome::AnotherLeads { leader, term } => {
-            tracing::warn!(%to, %leader, %term, "another member leads than the transfer target");
+    let LedTerm { leader, term } = admin.node.transfer(to).await?;
+    match leader == to {
+        true => tracing::info!(%to, %term, "transferred the leadership"),
+        false => {
+            tracing::warn!(%to, %leader, %term, "another member leads than the transfer target")
         }
     }
     Ok(())

@@ -410,7 +410,7 @@ pub(crate) fn retire(members: &mut BTreeMap<MemberId, MemberRecord>, id: MemberI
 
 #[cfg(test)]
 mod tests {
-    use raft_types::Incarnation;
+    use raft_types::{FormatVersion, Incarnation};
 
     use super::*;
     use crate::test_ring::Ring;
@@ -461,7 +461,10 @@ mod tests {
 
     #[test]
     fn a_newcomer_without_support_is_refused_with_the_needed_version() {
-        let check = |ring, speaks: &str| check_format(FormatVersion(ring), speaks.parse().unwrap());
+        let check = |ring, speaks: &str| -> Reconfigured {
+            let speaks: FormatRange = speaks.parse().unwrap();
+            Ok(speaks.check(FormatVersion(ring))?)
+        };
         assert_eq!(check(2, "1-2").and(check(2, "2-3")), Ok(()));
         let old = check(2, "1").unwrap_err().to_string();
         assert!(old.contains("speaks 1: install a later version"), "{old}");

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use consensus::quorum::{MoveObstacle, QuorumPlan, QuorumPolicy, VoterSets, plan};
 use consensus::{
-    Answer, MockElection, MockElectionCall, MoveError, NotServing, Question, RingPause, RingView,
-    TransferError, TransferOutcome, TransferRefusal,
+    Answer, LedTerm, MockElection, MockElectionCall, MoveError, NotServing, Question, RingPause,
+    RingView, TransferError, TransferRefusal,
 };
 use raft_types::{MemberId, MemberKind, Region, Term};
 use serde::{Deserialize, Serialize};
@@ -458,8 +458,8 @@ async fn drained_transfer(
         .map_err(|refusal| PromotionError::TargetLags { refusal, home })?;
     clock.enter(PromotionPhase::Transfer);
     match admin.node.transfer(to).await {
-        Ok(TransferOutcome::Done { term }) => Ok(term),
-        Ok(TransferOutcome::AnotherLeads { leader, term }) => Err(PromotionError::AnotherLeads {
+        Ok(LedTerm { leader, term }) if leader == to => Ok(term),
+        Ok(LedTerm { leader, term }) => Err(PromotionError::AnotherLeads {
             target: to,
             leader,
             term,

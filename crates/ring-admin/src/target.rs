@@ -4,10 +4,11 @@ use consensus::quorum::{MoveObstacle, QuorumPlan, QuorumPolicy, RingRules, plan}
 use consensus::{DatabaseState, Named, RingMember, RingView, Standings};
 use raft_types::{MemberId, MemberKind};
 use thiserror::Error;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::member::Member;
-use crate::mysqld::{self, DatabaseStates, Fitness, SOON_THERE};
+use crate::mysqld::{self, Asking, DatabaseStates, Fitness, SOON_THERE};
 
 /// Why no member can be given the leadership.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -65,12 +66,6 @@ pub enum NoTarget {
     },
 }
 
-impl From<NoTarget> for String {
-    fn from(why: NoTarget) -> Self {
-        why.to_string()
-    }
-}
-
 impl Member {
     /// The member that should get the leadership if this one transfers it, and its mysqld's state. All candidates are asked
     /// first, concurrently.
@@ -81,7 +76,10 @@ impl Member {
         let admin = self.admin();
         let node = &admin.node;
         let view = node.ring_view();
-        let mut reports = mysqld::ask(node, admin.local.database_version(), &view).await;
+        let (reports, primary) = (watch::Sender::default(), admin.local.database_version());
+        let asking = Asking::begin(node, primary, &view, &reports);
+        asking.wait().await;
+        let mut reports = reports.send_replace(DatabaseStates::new());
         let failed = node.failed_targets.standings(Instant::now());
         let target = choose(&node.ring_view(), &admin.rules(), &failed, &reports)?;
         Ok((target, reports.remove(&target)))

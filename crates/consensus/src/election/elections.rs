@@ -14,9 +14,9 @@ use crate::election::counted_votes::InterimTerm;
 use crate::election::leader_exit::{EarlyAttempt, LeaderExit};
 use crate::election::put_back::{OwnPast, Recorded};
 use crate::election::vote_gate::Withheld;
-use crate::engine::handle::EngineHandle;
+use crate::engine::handle::{EngineHandle, SILENT};
 use crate::engine::{self, RoleSnapshot};
-use crate::lacking::{Lack, Lacking};
+use crate::lacking::{Lack, Reports};
 use crate::lease::contacts::{Contacts, QuorumContact};
 use crate::lease::leadership::{Leadership, Observation, Tenure, assess, is_quiet};
 
@@ -35,7 +35,8 @@ pub(crate) struct Elections {
     /// Held by the task that changes the stored notes for the next election.
     pub(crate) noting: AsyncMutex<()>,
     pub(crate) campaigning: Campaigning,
-    pub(crate) lacking: Lacking,
+    /// What leaders have reported as committed.
+    pub(crate) lacking: Mutex<Reports>,
     pub(crate) leader_exit: LeaderExit,
     /// How far the other members have come.
     pub(crate) memory: Recorded,
@@ -76,8 +77,9 @@ impl Elections {
 
     /// A leader reports up to where the log is committed.
     pub(crate) fn told_committed(&self, committed: Option<LogId>) {
-        let committed = committed.map(OpId::from);
-        self.lacking.told(committed, self.engine.mark.get());
+        let (committed, own) = (committed.map(OpId::from), self.engine.mark.get());
+        let silence = self.engine.timers.lease * SILENT;
+        lock(&self.lacking).told(committed, own, Instant::now(), silence);
     }
 
     /// For how long this member has lacked entries that the ring has committed; none where that is unknown.
@@ -86,7 +88,9 @@ impl Elections {
         if role.state == ServerState::Leader {
             return Some(Duration::ZERO);
         }
-        match self.lacking.lack(self.engine.mark.get()) {
+        let own = self.engine.mark.get();
+        let lack = lock(&self.lacking).lack(own, Instant::now());
+        match lack {
             Lack::For(lack) => Some(lack),
             Lack::Unknown => None,
             // As far as reported: no later report has arrived for a moment.

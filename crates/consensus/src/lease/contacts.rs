@@ -72,11 +72,7 @@ pub(crate) struct QuorumContact {
 }
 
 /// A heartbeat that was answered: in which term, and when it was sent.
-#[derive(Debug, Clone, Copy)]
-struct Contact {
-    term: Term,
-    sent: Instant,
-}
+type Contact = (Term, Instant);
 
 impl Contacts {
     /// Holds back all that this member would send as the leader, or releases it; returns whether it was held back.
@@ -120,9 +116,8 @@ impl Contacts {
     fn answered(&self, member: MemberId, incarnation: Incarnation, contact: Contact) {
         let mut met = lock(&self.met);
         let of_member = met.entry(member).or_insert(Met::nothing_of(incarnation));
-        let later = |known: Contact| (known.term, known.sent) < (contact.term, contact.sent);
-        if of_member.incarnation == incarnation && of_member.contact.is_none_or(later) {
-            of_member.contact = Some(contact);
+        if of_member.incarnation == incarnation {
+            of_member.contact = of_member.contact.max(Some(contact));
         }
         if of_member.failed_entries.is_to_be_reported() {
             warn!(
@@ -130,7 +125,7 @@ impl Contacts {
                  packets may be lost on the way (MTU)"
             );
         }
-        if of_member.lease_in(contact.term).is_none() {
+        if of_member.lease_in(contact.0).is_none() {
             self.unpromised.notify_one();
         }
     }
@@ -211,8 +206,8 @@ impl Contacts {
                 return Some((Duration::ZERO, own_lease));
             }
             let met = met.get(id)?;
-            let contact = met.contact.filter(|contact| contact.term == term)?;
-            let age = (now - contact.sent).max(met.without_entries(own_lease));
+            let (_, sent) = met.contact.filter(|(of, _)| *of == term)?;
+            let age = (now - sent).max(met.without_entries(own_lease));
             Some((age, met.lease_in(term)?.min(own_lease)))
         };
         // Two contacts end in the order of age + the longest lease - lease.
@@ -290,8 +285,7 @@ impl StreamContact {
             Lane::Heartbeats => {
                 let sent = *lock(&self.sent);
                 if let (true, Some((vote, sent))) = (follows(answer), sent) {
-                    let term = Term(vote.leader_id.term);
-                    let contact = Contact { term, sent };
+                    let contact = (Term(vote.leader_id.term), sent);
                     self.contacts.answered(member, incarnation, contact);
                 }
             }

@@ -82,7 +82,7 @@ impl Opened {
         let state = MemberState::new(settings.clone(), credentials, book.clone(), orders);
         let state = Arc::new(state);
         let local = Arc::new(LocalMember::new(book.clone(), state.clone()));
-        local.hold_large_payloads_in(spill.clone());
+        let _ = local.spill.set(spill.clone());
         let mut tasks = Tasks::default();
         if let Some(tls) = state.credentials.tls.clone() {
             let settings = settings.clone();
@@ -96,7 +96,7 @@ impl Opened {
             stop: tasks.stop.clone(),
             reload: Arc::default(),
         };
-        local.take_commands(Arc::new(commands.clone()));
+        let _ = local.commands.set(Arc::new(commands.clone()));
         let listener = listen("member.listen", &settings.listen).await?;
         if let Ok(at) = listener.local_addr() {
             tracing::info!(%at, "listening for the other members");
@@ -194,7 +194,7 @@ impl Opened {
         let (ring, mut log, first_members) = self.enter(bootstrap).await?;
         let base = &self.base;
         base.state.enter(Phase::LogOpen(log.handle()));
-        base.local.report_of(Arc::new(log.handle()));
+        let _ = base.local.log.set(Arc::new(log.handle()));
         let network = base.network();
         let calls = Arc::new(network.clone());
         let returning = rejoin(&mut log, base.settings.own.id, calls).await?;

@@ -1,4 +1,4 @@
-//! A ring over regions: where entries are committed, where the leadership and the quorum move, and which orders are refused.
+//! A ring over regions: the places of commits, the moves of the leadership and of the quorum, and refused orders.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

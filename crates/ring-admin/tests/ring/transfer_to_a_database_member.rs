@@ -201,7 +201,7 @@ fn says(ring: &Ring, id: u64, state: Result<u64, &'static str>) {
         .set_database(Arc::new(Says(state)));
 }
 
-/// Observed with real processes: the leadership was transferred to the member whose mysqld had been killed seconds before.
+/// Observed with real processes: the leadership was transferred to the member of a mysqld that had been killed seconds before.
 #[tokio::test]
 async fn a_leader_that_stops_gives_the_leadership_to_the_member_whose_mysqld_is_level() {
     let ring = Ring::started(&[Database, Database, Database, Witness, Witness]).await;

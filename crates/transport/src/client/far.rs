@@ -11,7 +11,7 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 use std::{fs, io};
 
-use raft_types::{MemberRecord, Region};
+use raft_types::Region;
 use rustix::net::sockopt;
 use spilling_bytes::SpillFolder;
 use tokio::net::TcpStream;
@@ -42,9 +42,11 @@ pub struct FarOptions {
 
 /// Options for members in another region than this one.
 pub(crate) struct Far {
-    own: Region,
-    packer: Option<Arc<Packer>>,
-    line: FarLine,
+    pub(super) own: Region,
+    /// Compresses payloads.
+    pub(super) packer: Option<Arc<Packer>>,
+    /// Socket options of the connections.
+    pub(super) line: FarLine,
 }
 
 impl Far {
@@ -58,20 +60,6 @@ impl Far {
                 carries_entries: false,
             },
         }
-    }
-
-    fn is_far(&self, record: &MemberRecord) -> bool {
-        record.region != self.own
-    }
-
-    /// Compresses payloads for a member.
-    pub(crate) fn packer(&self, record: &MemberRecord) -> Option<Arc<Packer>> {
-        self.packer.clone().filter(|_| self.is_far(record))
-    }
-
-    /// Socket options for a member's connections.
-    pub(crate) fn line(&self, record: &MemberRecord) -> Option<FarLine> {
-        self.is_far(record).then(|| self.line.clone())
     }
 
     /// Savings by compression so far.

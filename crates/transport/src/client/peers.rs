@@ -160,8 +160,8 @@ impl Peers {
         address: &str,
         trouble: Arc<Mutex<Option<PeerTrouble>>>,
     ) -> Peer {
-        let far = self.far.as_ref();
-        let line = far.and_then(|far| far.line(record));
+        let far = self.far.as_ref().filter(|far| far.own != record.region);
+        let line = far.map(|far| far.line.clone());
         let connector = |line: Option<FarLine>| Connector {
             config: self.options.config,
             tls: self.options.tls.clone(),
@@ -184,7 +184,7 @@ impl Peers {
             for_entries,
             urgent: connect(connector(line)),
             knows_stripes: AtomicBool::new(true),
-            packer: far.and_then(|far| far.packer(record)),
+            packer: far.and_then(|far| far.packer.clone()),
             sent: lock(&self.counters).entry(id).or_default().clone(),
             proxy_line: ProxyLine::default(),
             fails_since: Mutex::default(),

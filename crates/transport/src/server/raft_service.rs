@@ -184,7 +184,7 @@ impl RaftService {
             let wants_report = lock(&answered).wanted.pop_front();
             // Now that the answer's entries are durable: the report must not be older.
             let report = wants_report.filter(|wanted| *wanted);
-            let report = report.and_then(|_| local.log_report());
+            let report = report.and_then(|_| Some(local.log.get()?.report()));
             Ok(wire::append_answer(result, report.as_ref()))
         });
         let ended = self.shutdown.clone().cancelled_owned();

@@ -128,7 +128,7 @@ async fn fresh_members_become_a_ring_that_commits() {
         let (floor, starts) = (AppliedFloor::default(), Arc::new(disk.clone()));
         let member = Member::start(member_config, disk.open(), factory, calls, floor, starts);
         let member = member.await.unwrap();
-        newcomer.local.attach(member.inbound());
+        let _ = newcomer.local.inbound.set(member.inbound());
         running.push(member);
     }
     running[0].bootstrap(plan.members.clone()).await.unwrap();
