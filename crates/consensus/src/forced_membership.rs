@@ -4,9 +4,7 @@
 //! This is safe if no other member can have committed entries that this log lacks: at bootstrap, and when an operator has made that
 //! decision. All other changes use `membership_step`.
 
-use openraft::impls::leader_id_std::LeaderId;
 use openraft::raft::AppendEntriesRequest;
-use openraft::vote::{RaftLeaderId, RaftVote};
 use raft_types::{
     CommittedLeaderId, Entry, EntryPayload, LogId, MemberId, Membership, MembershipPayload, OpId,
     TypeConfig, Vote,
@@ -65,17 +63,17 @@ impl RaftNode {
         if !raft.is_initialized().await? {
             return Ok(Some(1));
         }
-        let (last, vote) = raft
-            .with_raft_state(|state| (state.log_ids.last().copied(), *state.vote_ref()))
-            .await?;
-        let term = vote.leader_id().term();
+        let state =
+            raft.with_raft_state(|state| (state.log_ids.last().copied(), *state.vote_ref()));
+        let (last, vote) = state.await?;
+        let term = vote.leader_id.term;
         let is_begun = last.is_none() && vote == vote_in(term);
         Ok(is_begun.then_some(term + 1))
     }
 }
 
 fn vote_in(term: u64) -> Vote {
-    <Vote as RaftVote>::from_leader_id(LeaderId::new(term, NO_MEMBER), true)
+    Vote::new_committed(term, NO_MEMBER)
 }
 
 /// Why a membership was not forced.

@@ -52,7 +52,8 @@ pub struct NoRoom {
 /// A member's own log as an intake, the others' reported room, and the bytes proposed since.
 #[derive(Default)]
 pub(crate) struct Rooms {
-    own: OnceLock<Arc<dyn LogIntake>>,
+    /// The own log, which is asked once it is known.
+    pub(crate) own: OnceLock<Arc<dyn LogIntake>>,
     proposed: AtomicU64,
     under_way: Arc<AtomicU64>,
     told: Mutex<RoomReports>,
@@ -109,17 +110,6 @@ impl Drop for UnderWay {
 }
 
 impl Rooms {
-    /// From now on the log is asked.
-    pub(crate) fn ask(&self, own: Arc<dyn LogIntake>) {
-        // The first one is the member's log.
-        let _ = self.own.set(own);
-    }
-
-    /// The own log, once it is known.
-    pub(crate) fn own(&self) -> Option<Arc<dyn LogIntake>> {
-        self.own.get().cloned()
-    }
-
     /// Whether a transaction of so many bytes may be proposed in the leadership of `term`.
     pub(crate) fn check(
         &self,
@@ -312,7 +302,7 @@ pub(crate) async fn ask_voters(elections: Arc<Elections>, rooms: Arc<Rooms>) {
     let engine = &elections.engine;
     loop {
         tokio::time::sleep(engine.timers.heartbeat * 2).await;
-        let Some(own) = rooms.own() else {
+        let Some(own) = rooms.own.get() else {
             continue;
         };
         // Always reads the disk: other programs write to it, too.
@@ -485,7 +475,7 @@ mod tests {
         for row in table {
             let (transactions, in_all, term, answered, all_asked, proposes, yielding) = row;
             let rooms = Rooms::default();
-            rooms.ask(Arc::new(Disk(LogRoom {
+            let _ = rooms.own.set(Arc::new(Disk(LogRoom {
                 transactions,
                 in_all,
             })));

@@ -254,7 +254,7 @@ impl RaftMember {
             let sets = || self.0.node.role().voter_sets().to_vec();
             rooms.check(self.0.config.id, term, sets, bytes)?;
         }
-        if let Some(log) = rooms.own() {
+        if let Some(log) = rooms.own.get() {
             log.queue_room(bytes).await;
         }
         let share = self.0.proposals.clone().acquire_many_owned(share).await;
@@ -390,7 +390,8 @@ impl RaftMember {
     /// From now on no proposals and no leader's entries are accepted for which this log has no room. Called once, directly
     /// after the start, with the log over which the member was started.
     pub fn take_in_by(&self, log: Arc<dyn LogIntake>) {
-        self.0.node.rooms.ask(log);
+        // A member has one log for its lifetime.
+        let _ = self.0.node.rooms.own.set(log);
     }
 
     /// True if this member's log has no room for transactions, while a majority of each voter set is not known to lack it: then

@@ -5,9 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use openraft::impls::leader_id_std::LeaderId;
 use openraft::raft::VoteRequest;
-use openraft::vote::{RaftLeaderId, RaftVote};
 use raft_types::{MemberId, MemberKind, Term, TypeConfig, Vote};
 use thiserror::Error;
 use tokio::time::Instant;
@@ -268,9 +266,8 @@ async fn campaign_again(elections: &Elections, term: Term, target: MemberId) -> 
     if engine::role(raft).term == term {
         tracing::warn!(%target, "no member leads after a transfer and the campaigns of all voters; the old leader campaigns itself");
         let end = engine::progress(raft).last_log;
-        let id = LeaderId::new(term.0 + 1, target);
         let request = VoteRequest::<TypeConfig> {
-            vote: <Vote as RaftVote>::from_leader_id(id, false),
+            vote: Vote::new(term.0 + 1, target),
             last_log_id: end.map(Into::into),
             // It has ended its own lease.
             leadership_transfer: true,

@@ -19,9 +19,7 @@ use raft_types::{
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
-use crate::proxy_op::{
-    ProxyAnswer, ProxyAnswers, ProxyCalls, ProxyRequest, ProxyService, payload_bytes,
-};
+use crate::proxy_op::{ProxyAnswer, ProxyCalls, ProxyRequest, ProxyService, payload_bytes};
 use crate::route_table::RouteTable;
 
 /// Answers that wait for the leader's connection.
@@ -94,7 +92,16 @@ impl<C: ProxyCalls> Relay<C> {
                     .await;
                 match opened {
                     Err(broken) => Some(cannot_call(next, broken)),
-                    Ok(received) => hand_back(next, received, &answers).await,
+                    Ok(mut received) => loop {
+                        match received.next().await {
+                            Some(Ok(answer)) => match answers.send(answer).await {
+                                Ok(()) => {}
+                                Err(_) => return,
+                            },
+                            Some(Err(broken)) => break Some(cannot_call(next, broken)),
+                            None => return,
+                        }
+                    },
                 }
             }
         };
@@ -198,21 +205,6 @@ impl<C: ProxyCalls> ProxyService for Relay<C> {
             }
         }
     }
-}
-
-/// Passes on the answers of another proxy.
-async fn hand_back(
-    next: MemberId,
-    mut received: ProxyAnswers,
-    answers: &mpsc::Sender<ProxyAnswer>,
-) -> Option<ProxyAnswer> {
-    while let Some(answer) = received.next().await {
-        match answer {
-            Ok(answer) => answers.send(answer).await.ok()?,
-            Err(broken) => return Some(cannot_call(next, broken)),
-        }
-    }
-    None
 }
 
 fn cannot_call(member: MemberId, error: impl std::error::Error) -> ProxyAnswer {

@@ -124,7 +124,13 @@ pub fn plan_bootstrap(
     introductions: &BTreeMap<MemberId, Introduction>,
     new_ring: RingId,
 ) -> Result<BootstrapPlan, BootstrapRefusal> {
-    check_list(own.member, configured)?;
+    match configured.get(&own.member) {
+        None => return Err(BootstrapRefusal::NotConfigured(own.member)),
+        Some(record) if !record.votes => return Err(BootstrapRefusal::DoesNotVote(own.member)),
+        Some(_) => {}
+    }
+    all_differ(configured, "name", |record| record.name.clone())?;
+    all_differ(configured, "address", |record| record.address.clone())?;
     let begun = match own.ring {
         RingState::Fresh => None,
         RingState::Bootstrapping { ring } => Some(ring),
@@ -157,19 +163,6 @@ pub fn plan_bootstrap(
         ring: begun.unwrap_or(new_ring),
         members,
     })
-}
-
-fn check_list(
-    own: MemberId,
-    configured: &BTreeMap<MemberId, MemberRecord>,
-) -> Result<(), BootstrapRefusal> {
-    match configured.get(&own) {
-        None => return Err(BootstrapRefusal::NotConfigured(own)),
-        Some(record) if !record.votes => return Err(BootstrapRefusal::DoesNotVote(own)),
-        Some(_) => {}
-    }
-    all_differ(configured, "name", |record| record.name.clone())?;
-    all_differ(configured, "address", |record| record.address.clone())
 }
 
 fn check_fresh(

@@ -267,10 +267,7 @@ fn or_remove(why: &MoveObstacle) -> &'static str {
 }
 
 fn without(sets: &VoterSets, id: MemberId) -> VoterSets {
-    let kept = sets.iter().map(|set| {
-        let others = set.iter().copied().filter(|member| *member != id);
-        others.collect::<BTreeSet<_>>()
-    });
+    let kept = sets.iter().map(|set| set - &BTreeSet::from([id]));
     kept.filter(|set| !set.is_empty()).collect()
 }
 

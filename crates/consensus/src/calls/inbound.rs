@@ -9,13 +9,11 @@ use std::sync::Arc;
 use futures::future::{Either, ready, select};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, TryStreamExt, pin_mut};
-use openraft::impls::leader_id_std::LeaderId;
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendError,
     StreamAppendResult, TransferLeaderError, TransferLeaderRequest, TransferLeaderResponse,
     VoteRequest, VoteResponse,
 };
-use openraft::vote::{RaftLeaderId, RaftVote};
 use raft_types::{FileStart, LogId, MemberId, MemberRecord, OpId, Term, TypeConfig, Vote};
 use thiserror::Error;
 use tokio::sync::oneshot;
@@ -66,7 +64,7 @@ impl Inbound {
                     if !node.administrator.accept_entries(&request) {
                         return None;
                     }
-                    wait_for_room(node.rooms.own(), &request).await;
+                    wait_for_room(node.rooms.own.get().cloned(), &request).await;
                     Some(request)
                 }
             })
@@ -513,8 +511,7 @@ fn passed_over(elections: &Elections, vote: &Vote) -> Option<Vote> {
         .gate
         .passes_over(vote.leader_id.term)?;
     tracing::warn!(leader = %vote, committed = %later, "a leader is not followed: the ring has gone on without it");
-    let id = LeaderId::new(later.term, NO_MEMBER);
-    Some(<Vote as RaftVote>::from_leader_id(id, false))
+    Some(Vote::new(later.term, NO_MEMBER))
 }
 
 /// The answer to a question that only a serving leader can answer.

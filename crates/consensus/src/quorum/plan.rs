@@ -264,7 +264,7 @@ pub fn unseen_quorum(
     let followers: Vec<BTreeSet<MemberId>> = match sets.as_slice() {
         // One member more or less.
         [alone] => {
-            let less = alone.iter().map(|id| without(alone, *id));
+            let less = alone.iter().map(|id| alone - &BTreeSet::from([*id]));
             let newcomers = members.difference(alone);
             let more = newcomers.map(|id| alone.iter().chain([id]).copied().collect());
             let less = less.filter(|set| !set.is_empty());
@@ -278,10 +278,6 @@ pub fn unseen_quorum(
     }
     let unseen = followers.into_iter().find(may_agree);
     unseen.map(|set| vec![set])
-}
-
-fn without(set: &BTreeSet<MemberId>, id: MemberId) -> BTreeSet<MemberId> {
-    set.iter().copied().filter(|member| *member != id).collect()
 }
 
 #[cfg(test)]

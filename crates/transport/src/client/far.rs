@@ -16,7 +16,7 @@ use rustix::net::sockopt;
 use spilling_bytes::SpillFolder;
 use tokio::net::TcpStream;
 
-use crate::compression::{Compression, CompressionFigures, Packer};
+use crate::compression::{Compression, Packer};
 use crate::config::STREAM_WINDOW_BYTES;
 
 /// Connections for entries to a member in another region, in addition to the first.
@@ -60,12 +60,6 @@ impl Far {
                 carries_entries: false,
             },
         }
-    }
-
-    /// Savings by compression so far.
-    pub(crate) fn compression(&self) -> CompressionFigures {
-        let packer = self.packer.as_ref();
-        packer.map(|packer| packer.figures()).unwrap_or_default()
     }
 }
 

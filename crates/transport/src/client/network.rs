@@ -20,7 +20,7 @@ use openraft::raft::{
 use prost::Message;
 use proxy::{LineBroken, ProxyAnswer, ProxyAnswers, ProxyCalls, ProxyRequest};
 use raft_types::{
-    MemberId, MemberRecord, OfferedStart, REPLICATION_WINDOW_BYTES, TypeConfig, Vote,
+    MemberId, MemberRecord, OfferedStart, REPLICATION_WINDOW_BYTES, TypeConfig, Vote, lock,
 };
 use ring_admin::{IdentityBook, Member};
 use tokio::sync::mpsc;
@@ -29,7 +29,7 @@ use tonic::{Code, Response, Status};
 
 use crate::client::append_stream::{Answers, Parts, Window, packed};
 use crate::client::connector::AddressError;
-use crate::client::far::{FAR_PART_BYTES, FAR_WINDOW_BYTES, Far, MUCH_BYTES};
+use crate::client::far::{FAR_PART_BYTES, FAR_WINDOW_BYTES, MUCH_BYTES};
 use crate::client::peers::{LinkBytes, NetworkOptions, Peer, PeerTrouble, Peers};
 use crate::client::proxy_line::{AbortOnDrop, OpenLine, Received, SessionHandle, Together};
 use crate::client::stripes::{Deal, Stripe, new_session};
@@ -52,18 +52,23 @@ impl GrpcNetworkFactory {
 
     /// Bytes sent to each member so far.
     pub fn link_bytes(&self) -> BTreeMap<MemberId, LinkBytes> {
-        self.0.link_bytes()
+        let counters = lock(&self.0.counters);
+        let sent = counters.iter().map(|(id, link)| (*id, *lock(link)));
+        sent.collect()
     }
 
     /// Savings by compression so far.
     pub fn compression(&self) -> CompressionFigures {
-        let far = self.0.far.as_ref();
-        far.map(Far::compression).unwrap_or_default()
+        let packer = self.0.far.as_ref().and_then(|far| far.packer.as_ref());
+        packer.map(|packer| packer.figures()).unwrap_or_default()
     }
 
     /// Current failures and refusals, by member.
     pub fn troubles(&self) -> BTreeMap<MemberId, PeerTrouble> {
-        self.0.troubles()
+        let known = lock(&self.0.known);
+        let peers = known.iter();
+        let troubled = peers.filter_map(|(id, peer)| Some((*id, lock(&peer.trouble).clone()?)));
+        troubled.collect()
     }
 }
 

@@ -69,8 +69,8 @@ pub(crate) struct Peers {
     options: NetworkOptions,
     names: Names,
     pub(super) far: Option<Far>,
-    known: Mutex<BTreeMap<MemberId, Arc<Peer>>>,
-    counters: Mutex<BTreeMap<MemberId, LinkCounter>>,
+    pub(super) known: Mutex<BTreeMap<MemberId, Arc<Peer>>>,
+    pub(super) counters: Mutex<BTreeMap<MemberId, LinkCounter>>,
 }
 
 impl Peers {
@@ -196,39 +196,19 @@ impl Peers {
 
     /// Probes whether any process listens at a member's possible addresses. Each has to refuse, like the addresses of a name.
     pub(crate) async fn knock(&self, id: MemberId, record: &MemberRecord) -> Knock {
-        let mut knocked = Knock::Silent;
+        let mut refused = Knock::Silent;
         let configured = self.configured_elsewhere(id, record);
         for address in iter::once(&record.address).chain(configured) {
-            match self.knock_at(address).await {
-                Knock::Refused => knocked = Knock::Refused,
+            let answer = match &self.options.streams {
+                Some(streams) => knocked(streams.connect(address, None).await.err()),
+                None => Some(knock(address, &self.names).await),
+            };
+            match answer.unwrap_or(Knock::Silent) {
+                Knock::Refused => refused = Knock::Refused,
                 answer => return answer,
             }
         }
-        knocked
-    }
-
-    async fn knock_at(&self, address: &str) -> Knock {
-        match &self.options.streams {
-            Some(streams) => {
-                knocked(streams.connect(address, None).await.err()).unwrap_or(Knock::Silent)
-            }
-            None => knock(address, &self.names).await,
-        }
-    }
-
-    /// Bytes sent to each member so far.
-    pub(crate) fn link_bytes(&self) -> BTreeMap<MemberId, LinkBytes> {
-        let counters = lock(&self.counters);
-        let sent = counters.iter().map(|(id, link)| (*id, *lock(link)));
-        sent.collect()
-    }
-
-    /// Current failures, by member.
-    pub(crate) fn troubles(&self) -> BTreeMap<MemberId, PeerTrouble> {
-        let known = lock(&self.known);
-        let peers = known.iter();
-        let troubled = peers.filter_map(|(id, peer)| Some((*id, lock(&peer.trouble).clone()?)));
-        troubled.collect()
+        refused
     }
 }
 
@@ -261,7 +241,7 @@ pub(crate) struct Peer {
     /// Whether it refused a call for the certificate of these connections.
     is_not_allowed: AtomicBool,
     /// The current failure, at any of its addresses.
-    trouble: Arc<Mutex<Option<PeerTrouble>>>,
+    pub(super) trouble: Arc<Mutex<Option<PeerTrouble>>>,
 }
 
 impl Peer {

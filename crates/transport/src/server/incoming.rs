@@ -225,20 +225,13 @@ impl AsyncWrite for Connection {
 // Authorization. Most refused calls are not logged: a member with a wrong certificate calls many times a second.
 
 /// Authorizes calls: with TLS by certificate, without TLS always.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Callers {
-    tls: Option<TlsMaterial>,
+    pub(super) tls: Option<TlsMaterial>,
     refused: Arc<Refused>,
 }
 
 impl Callers {
-    pub(super) fn new(tls: Option<&TlsMaterial>) -> Self {
-        Self {
-            tls: tls.cloned(),
-            refused: Arc::default(),
-        }
-    }
-
     /// The holder of the caller's certificate; `None` without TLS.
     fn holder<T>(&self, request: &Request<T>) -> Option<Holder> {
         let first = called_over(request).and_then(|over| over.certificates.first());

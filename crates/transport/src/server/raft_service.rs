@@ -177,7 +177,14 @@ impl RaftService {
         parts: Parts,
     ) -> BoxStream<'static, Result<schema::AppendAnswer, Status>> {
         let state = Arc::<Mutex<StreamState>>::default();
-        let requests = Requests::new(parts, self.local.clone(), state.clone());
+        let spill = self.local.spill.get().cloned();
+        let requests = Requests {
+            parts: Some(parts),
+            assembly: Assembly::spilling(spill.unwrap_or_default()),
+            wants_report: false,
+            state: state.clone(),
+            local: self.local.clone(),
+        };
         let (local, answered) = (self.local.clone(), state.clone());
         let answers = inbound.append(requests).map(move |answer| {
             let result = answer.map_err(fault_status)?;
@@ -239,19 +246,6 @@ struct Requests {
     wants_report: bool,
     state: Arc<Mutex<StreamState>>,
     local: Arc<LocalMember>,
-}
-
-impl Requests {
-    fn new(parts: Parts, local: Arc<LocalMember>, state: Arc<Mutex<StreamState>>) -> Self {
-        let spill = local.spill.get().cloned();
-        Self {
-            parts: Some(parts),
-            assembly: Assembly::spilling(spill.unwrap_or_default()),
-            local,
-            wants_report: false,
-            state,
-        }
-    }
 }
 
 impl Stream for Requests {

@@ -13,7 +13,7 @@ use consensus::{
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use proxy::{ProxyOptions, ProxyService, Proxying, Relay, RouteTable};
+use proxy::{ProxyMode, ProxyOptions, ProxyService, Proxying, Relay, RouteTable};
 use raft_types::{
     AppEntry, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId,
     TransactionPayload,
@@ -229,7 +229,10 @@ impl GrpcRing {
             timers,
             tls: None,
             config,
-            proxying: ProxyOptions::off(),
+            proxying: ProxyOptions {
+                mode: ProxyMode::Off,
+                ..ProxyOptions::default()
+            },
             far: None,
             sends_on: None,
             records,
