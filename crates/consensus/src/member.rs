@@ -245,7 +245,7 @@ impl RaftMember {
                 Leadership::Follower { leader } => leader,
                 _ => None,
             };
-            return Ok(refused(Refusal::NotLeader { leader }));
+            return Ok(refused(Refusal::NotLeader(leader)));
         }
         let bytes = entry.body_length() as u64;
         let rooms = &self.0.node.rooms;
@@ -513,12 +513,9 @@ pub enum PurgeError {
         /// The first later entry that ends a file, where another file follows.
         next: Option<OpId>,
     },
-    /// The log could not be read.
-    #[error("the log cannot say where its files begin: {reason}")]
-    Log {
-        /// The error of the log storage, as it reported it.
-        reason: String,
-    },
+    /// The log could not be read, with the error of the log storage as text.
+    #[error("the log cannot say where its files begin: {0}")]
+    Log(String),
     /// The consensus engine has stopped, so nothing was purged.
     #[error(transparent)]
     Stopped(#[from] Fault),
@@ -556,9 +553,7 @@ impl RaftMember {
             return Ok(());
         }
         let next = self.0.node.engine.starts.first_start(Some(upto)).await;
-        let next = next.map_err(|error| PurgeError::Log {
-            reason: error.to_string(),
-        })?;
+        let next = next.map_err(|error| PurgeError::Log(error.to_string()))?;
         let next = next.map(|start| start.before);
         if next != Some(upto) {
             return Err(PurgeError::NotTheEndOfAFile { upto, next });

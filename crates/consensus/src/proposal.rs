@@ -174,12 +174,8 @@ impl ProposalListener<ClientWriteResult<TypeConfig>> for InFlight {
 
 fn refusal(forward: &ForwardToLeader<TypeConfig>) -> Refusal {
     match forward.reason {
-        ForwardReason::NotLeader => Refusal::NotLeader {
-            leader: forward.leader_id,
-        },
+        ForwardReason::NotLeader => Refusal::NotLeader(forward.leader_id),
         ForwardReason::LeaseExpired => Refusal::QuorumSilent,
-        ForwardReason::LeadershipTransfer => Refusal::Transferring {
-            to: forward.leader_id,
-        },
+        ForwardReason::LeadershipTransfer => Refusal::Transferring(forward.leader_id),
     }
 }

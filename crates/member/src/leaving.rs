@@ -108,7 +108,7 @@ fn may_pass(error: &PromotionError) -> bool {
         | PromotionError::TargetLags { .. }
         | PromotionError::AnotherLeads { .. } => true,
         PromotionError::Drain { .. }
-        | PromotionError::NotNeeded { .. }
+        | PromotionError::NotNeeded(_)
         | PromotionError::Unknown(_) => false,
     }
 }

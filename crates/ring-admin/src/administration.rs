@@ -32,16 +32,10 @@ pub enum LeaderTask {
         /// The database member that is to lead, if the leader is a witness.
         target: Option<MemberId>,
     },
-    /// The leader, a witness, transfers the leadership to this member.
-    Transferring {
-        /// The database member that is to lead.
-        to: MemberId,
-    },
-    /// A task is due but blocked; until then a witness continues to lead without serving clients.
-    Waiting {
-        /// The reason, as text.
-        why: String,
-    },
+    /// The leader, a witness, transfers the leadership to this database member.
+    Transferring(MemberId),
+    /// A task is due but blocked, for the reason in the text. Until then a witness continues to lead without serving clients.
+    Waiting(String),
 }
 
 /// What the tasks of one member share to administer the ring.

@@ -96,8 +96,8 @@ fn decide_quorum(
         // It leads for the reachable voters.
         _ if view.is_interim => idle,
         QuorumPlan::Settled => idle,
-        QuorumPlan::Step { next } => NextTask::Move { next, target: None },
-        QuorumPlan::Blocked { why } => match idle {
+        QuorumPlan::Step(next) => NextTask::Move { next, target: None },
+        QuorumPlan::Blocked(why) => match idle {
             NextTask::Stay => NextTask::Wait(format!(
                 "the quorum should move to region {home}, but cannot: {why}"
             )),
@@ -130,15 +130,15 @@ fn decide_quorum(
     }
     let there = view.member(target).map(|target| &target.record.region);
     match plan(rules, view, there.unwrap_or(home)) {
-        QuorumPlan::Step { next } if is_last_step(view, &next, target) => {
+        QuorumPlan::Step(next) if is_last_step(view, &next, target) => {
             NextTask::MoveAndTransfer { next, to: target }
         }
-        QuorumPlan::Step { next } => NextTask::Move {
+        QuorumPlan::Step(next) => NextTask::Move {
             next,
             target: Some(target),
         },
         // A target in a blocked region is not chosen.
-        QuorumPlan::Settled | QuorumPlan::Blocked { .. } => transfer(),
+        QuorumPlan::Settled | QuorumPlan::Blocked(_) => transfer(),
     }
 }
 
@@ -305,7 +305,7 @@ async fn lead(admin: &Administration, leadership: &mut watch::Receiver<Leadershi
                 move_and_transfer(admin, next, to).await
             }
             NextTask::Transfer(to) => {
-                publish(admin, Some(LeaderTask::Transferring { to }));
+                publish(admin, Some(LeaderTask::Transferring(to)));
                 let done = transfer(admin, to, 0).await;
                 if done.is_err() && !failed.contains(&to) {
                     failed.push(to);
@@ -319,7 +319,7 @@ async fn lead(admin: &Administration, leadership: &mut watch::Receiver<Leadershi
             }
             NextTask::EndSwitchover(scheduled) => {
                 let why = (scheduled.to != node.id()).then(|| match &*admin.leader_task.borrow() {
-                    Some(LeaderTask::Waiting { why }) => why.clone(),
+                    Some(LeaderTask::Waiting(why)) => why.clone(),
                     _ => "no leader could carry it out in time".to_owned(),
                 });
                 let ended = scheduled_switchover::take_out(admin, why).await;
@@ -441,10 +441,10 @@ fn publish(admin: &Administration, now: Option<LeaderTask>) {
                 Some(LeaderTask::MovingQuorum { next, target }) => {
                     tracing::info!(?next, to = ?target, "moving the quorum");
                 }
-                Some(LeaderTask::Waiting { why }) => {
+                Some(LeaderTask::Waiting(why)) => {
                     tracing::warn!(%why, "the ring is not as it should be");
                 }
-                Some(LeaderTask::Transferring { .. }) | None => {}
+                Some(LeaderTask::Transferring(_)) | None => {}
             }
             *published = now;
         }
@@ -458,7 +458,7 @@ fn publish_move(admin: &Administration, next: &VoterSets, target: Option<MemberI
 }
 
 fn publish_wait(admin: &Administration, why: String) {
-    publish(admin, Some(LeaderTask::Waiting { why }));
+    publish(admin, Some(LeaderTask::Waiting(why)));
 }
 
 #[cfg(test)]

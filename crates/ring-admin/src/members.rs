@@ -252,8 +252,8 @@ fn stuck_at(rules: &RingRules, view: &RingView, home: &Region) -> Option<MoveObs
     for _ in 0..view.members.len() + 2 {
         match plan(rules, &view, home) {
             QuorumPlan::Settled => return None,
-            QuorumPlan::Blocked { why } => return Some(why),
-            QuorumPlan::Step { next } => view.voter_sets = next,
+            QuorumPlan::Blocked(why) => return Some(why),
+            QuorumPlan::Step(next) => view.voter_sets = next,
         }
     }
     None

@@ -120,14 +120,12 @@ pub enum PromotionError {
         /// The old leader's region, to which the quorum is taken back.
         home: Region,
     },
-    /// The reason for the promotion passed before the old leader's writes were stopped. It still leads.
+    /// The reason for the promotion passed before the old leader's writes were stopped. It still leads, in the region to which the quorum
+    /// is taken back.
     #[error(
-        "the reason for the promotion has passed; the leader stays and takes the quorum back to region {home}"
+        "the reason for the promotion has passed; the leader stays and takes the quorum back to region {0}"
     )]
-    NotNeeded {
-        /// The old leader's region, to which the quorum is taken back.
-        home: Region,
-    },
+    NotNeeded(Region),
     /// Another member than the target won the election.
     #[error(
         "member {leader} was elected instead of member {target}, in term {term}; look at the target, then try again"
@@ -210,11 +208,11 @@ pub(crate) fn check(
     }
     let rules = admin.rules();
     let sets = match plan(&rules, view, &target.record.region) {
-        QuorumPlan::Blocked { why } => {
+        QuorumPlan::Blocked(why) => {
             return Err(PromotionRefusal::RegionCannotCommit { to, why });
         }
         QuorumPlan::Settled => view.voter_sets.clone(),
-        QuorumPlan::Step { next } => next,
+        QuorumPlan::Step(next) => next,
     };
     // After a joint step, only the target's sets, a part of the step's, remain.
     let with_target: VoterSets = match rules.policy {
@@ -398,10 +396,10 @@ pub(crate) async fn promote(
         let view = admin.node.ring_view();
         match plan(&admin.rules(), &view, &there) {
             QuorumPlan::Settled => break,
-            QuorumPlan::Step { next } => admin.move_quorum(next).await.map_err(stays)?,
-            QuorumPlan::Blocked { why } => {
+            QuorumPlan::Step(next) => admin.move_quorum(next).await.map_err(stays)?,
+            QuorumPlan::Blocked(why) => {
                 let reason = why.to_string();
-                return Err(stays(MoveError::Refused { reason }));
+                return Err(stays(MoveError::Refused(reason)));
             }
         }
     }
@@ -416,7 +414,7 @@ pub(crate) async fn promote(
 
     if !needed() {
         let home = home.clone();
-        return Err(PromotionError::NotNeeded { home });
+        return Err(PromotionError::NotNeeded(home));
     }
     clock.enter(PromotionPhase::Drain);
     let drained = Paused::begin(admin.writer.get().map(|writer| &**writer)).await;

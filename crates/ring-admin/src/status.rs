@@ -49,12 +49,12 @@ pub fn explain(view: &RingView, rules: &RingRules) -> Option<Explanation> {
     });
     let quorum = match plan(rules, view, &own.record.region) {
         QuorumPlan::Settled => None,
-        QuorumPlan::Step { next } => Some(format!(
+        QuorumPlan::Step(next) => Some(format!(
             "policy {} requires other voters: moving to {}",
             rules.policy,
             sets(&next)
         )),
-        QuorumPlan::Blocked { why } => Some(format!(
+        QuorumPlan::Blocked(why) => Some(format!(
             "policy {} requires other voters, but the move is not possible now: {why}",
             rules.policy
         )),

@@ -171,12 +171,12 @@ fn obstacle(view: &RingView, rules: &RingRules, peer: &RingMember) -> Option<NoT
         return Some(NoTarget::Lagging { member, lag });
     }
     match plan(rules, view, &peer.record.region) {
-        QuorumPlan::Blocked { why } => Some(NoTarget::CannotCommit { member, why }),
+        QuorumPlan::Blocked(why) => Some(NoTarget::CannotCommit { member, why }),
         QuorumPlan::Settled if !peer.voter => Some(NoTarget::OutsideTheQuorum {
             member,
             policy: rules.policy.clone(),
         }),
-        QuorumPlan::Settled | QuorumPlan::Step { .. } => None,
+        QuorumPlan::Settled | QuorumPlan::Step(_) => None,
     }
 }
 

@@ -176,10 +176,8 @@ fn check_quorum(
 ) -> Reconfigured {
     let planned = |view: &RingView, rules: &RingRules| plan(rules, view, &home_of(view));
     match (planned(then, rules_then), planned(view, rules)) {
-        (QuorumPlan::Blocked { why }, QuorumPlan::Blocked { why: before }) if why == before => {
-            Ok(())
-        }
-        (QuorumPlan::Blocked { why }, _) => Err(ReconfigurationError::QuorumCannotFollow(why)),
+        (QuorumPlan::Blocked(why), QuorumPlan::Blocked(before)) if why == before => Ok(()),
+        (QuorumPlan::Blocked(why), _) => Err(ReconfigurationError::QuorumCannotFollow(why)),
         _ => Ok(()),
     }
 }

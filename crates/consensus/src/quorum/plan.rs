@@ -14,16 +14,10 @@ use crate::ring_view::{RingMember, RingView};
 pub enum QuorumPlan {
     /// It matches the policy.
     Settled,
-    /// It should become this, in one entry of the log.
-    Step {
-        /// The voter sets that the next membership entry should have.
-        next: VoterSets,
-    },
-    /// It should change, and cannot yet.
-    Blocked {
-        /// The obstacle.
-        why: MoveObstacle,
-    },
+    /// It should become these voter sets, in one entry of the log.
+    Step(VoterSets),
+    /// It should change, and cannot yet because of this obstacle.
+    Blocked(MoveObstacle),
 }
 
 /// Why the quorum cannot be moved now.
@@ -127,7 +121,7 @@ pub fn plan(rules: &RingRules, view: &RingView, home: &Region) -> QuorumPlan {
         Ok(wanted) => wanted,
         Err(gap) => {
             let why = MoveObstacle::Policy(gap);
-            return QuorumPlan::Blocked { why };
+            return QuorumPlan::Blocked(why);
         }
     };
     let near = |id: &MemberId| view.member(*id).is_some_and(|peer| view.is_near(peer));
@@ -139,8 +133,8 @@ pub fn plan(rules: &RingRules, view: &RingView, home: &Region) -> QuorumPlan {
     // Sets in force already delay commits or not, whatever is decided here.
     let mut new = next.iter().filter(|set| !view.voter_sets.contains(set));
     match new.find_map(|set| obstacle(view, set)) {
-        Some(why) => QuorumPlan::Blocked { why },
-        None => QuorumPlan::Step { next },
+        Some(why) => QuorumPlan::Blocked(why),
+        None => QuorumPlan::Step(next),
     }
 }
 

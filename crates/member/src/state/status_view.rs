@@ -175,8 +175,8 @@ fn not_serving(raft: &MemberStatus) -> Option<String> {
     let why = raft.leadership.not_serving();
     why.map(|why| why.to_string())
         .or_else(|| match &raft.leader_task {
-            Some(ring_admin::LeaderTask::Waiting { why }) => Some(why.clone()),
-            Some(ring_admin::LeaderTask::Transferring { to }) => {
+            Some(ring_admin::LeaderTask::Waiting(why)) => Some(why.clone()),
+            Some(ring_admin::LeaderTask::Transferring(to)) => {
                 Some(format!("it is transferring the leadership to member {to}"))
             }
             Some(ring_admin::LeaderTask::MovingQuorum {

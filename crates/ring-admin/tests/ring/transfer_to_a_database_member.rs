@@ -40,7 +40,7 @@ async fn a_witness_without_a_target_leads_and_reports_why() {
         loop {
             let (leader, _) = ring.serving().await;
             let status = ring.member(leader).status();
-            if let Some(LeaderTask::Waiting { why }) = &status.leader_task
+            if let Some(LeaderTask::Waiting(why)) = &status.leader_task
                 && why.contains("database member 3 (member-3) does not answer")
             {
                 return status;

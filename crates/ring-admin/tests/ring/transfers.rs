@@ -120,7 +120,7 @@ async fn led_without_the_database(ring: &Ring, lost: &[MemberId]) -> MemberId {
         loop {
             for witness in lost {
                 let task = ring.member(*witness).status().leader_task;
-                if let Some(LeaderTask::Waiting { why }) = task
+                if let Some(LeaderTask::Waiting(why)) = task
                     && why.contains("would not be elected")
                 {
                     return *witness;

@@ -594,9 +594,7 @@ fn failed_promotions() -> Vec<Refusal> {
     vec![
         PromotionError::Refused(PromotionRefusal::Busy).into(),
         PromotionError::Move {
-            error: MoveError::Refused {
-                reason: gap.to_string(),
-            },
+            error: MoveError::Refused(gap.to_string()),
             home: north(),
         }
         .into(),
@@ -650,7 +648,7 @@ fn changes() -> Vec<Refusal> {
             what: "no quorum answered".into(),
         })
         .into(),
-        ReconfigurationError::Move(MoveError::Uncommitted { waited }).into(),
+        ReconfigurationError::Move(MoveError::Uncommitted(waited)).into(),
         ReconfigurationError::Move(MoveError::Stopped(Fault::Stopped)).into(),
     ]
 }
