@@ -284,10 +284,7 @@ impl RaftMember {
     fn share_of(&self, entry: &AppEntry) -> Result<u32, ProposeError> {
         let bytes = entry.body_length() as u64;
         if bytes > MAX_TRANSACTION_BYTES {
-            return Err(ProposeError::TooLarge {
-                bytes,
-                limit: MAX_TRANSACTION_BYTES,
-            });
+            return Err(ProposeError::TooLarge(bytes));
         }
         let bound = self.0.config.bounds.proposals_bytes;
         Ok(u32::try_from(bytes)

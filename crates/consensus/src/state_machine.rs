@@ -174,7 +174,7 @@ impl RaftStateMachine<TypeConfig> for CommitStateMachine {
             // The mark alone permits no purge; the purge is retried.
             Err(_) => mark_alone(self.marked.clone().unwrap_or_default()),
         };
-        MarkBuilder { snapshot }
+        MarkBuilder(snapshot)
     }
 
     /// The log begins with the start before the mark moves: the engine takes the entries after the start as the next ones.
@@ -212,15 +212,13 @@ impl RaftStateMachine<TypeConfig> for CommitStateMachine {
 
 /// A finished snapshot for the engine to build.
 #[derive(Debug)]
-pub struct MarkBuilder {
-    snapshot: SnapshotOf<TypeConfig, OfferedStart>,
-}
+pub struct MarkBuilder(SnapshotOf<TypeConfig, OfferedStart>);
 
 impl RaftSnapshotBuilder<TypeConfig> for MarkBuilder {
     type SnapshotData = OfferedStart;
 
     async fn build_snapshot(&mut self) -> Result<SnapshotOf<TypeConfig, OfferedStart>, io::Error> {
-        Ok(self.snapshot.clone())
+        Ok(self.0.clone())
     }
 }
 

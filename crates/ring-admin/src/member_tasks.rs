@@ -142,18 +142,14 @@ async fn programs(node: &RaftNode, role: &RoleSnapshot) -> Programs {
         let greeted = node.calls().ask(id, record, question, node.timers().lease);
         match greeted.await {
             Ok(Answer::Greeting { program, .. }) => {
-                Some((id, program.unwrap_or_else(before_programs)))
+                let unreported = || Program {
+                    version: String::new(),
+                    formats: FormatRange::only(FormatVersion::FIRST),
+                };
+                Some((id, program.unwrap_or_else(unreported)))
             }
             Ok(_) | Err(_) => None,
         }
     });
     join_all(asked).await.into_iter().flatten().collect()
-}
-
-/// The program of a member that does not report it.
-fn before_programs() -> Program {
-    Program {
-        version: String::new(),
-        formats: FormatRange::only(FormatVersion::FIRST),
-    }
 }

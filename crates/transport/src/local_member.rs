@@ -108,7 +108,10 @@ impl LocalMember {
         let known = |id| inbound.and_then(|inbound| inbound.record(id));
         let own = self.book.identity();
         if let Err(refusal) = admit(&envelope, &own, self.book.speaks(), known) {
-            self.log_once(refusal);
+            let last = lock(&self.last_refusal).replace(refusal);
+            if last != Some(refusal) {
+                tracing::warn!(%refusal, "a call of another member is refused");
+            }
             if let (AdmissionRefusal::Format { caller, .. }, Some(inbound)) = (&refusal, inbound) {
                 inbound.refused_format(*caller, &refusal);
             }
@@ -119,13 +122,6 @@ impl LocalMember {
             Status::unavailable(message)
         })?;
         Ok((inbound, envelope.from.member))
-    }
-
-    fn log_once(&self, refusal: AdmissionRefusal) {
-        let mut last = lock(&self.last_refusal);
-        if last.replace(refusal) != Some(refusal) {
-            tracing::warn!(%refusal, "a call of another member is refused");
-        }
     }
 }
 

@@ -133,12 +133,10 @@ impl Contacts {
     /// The member with this data directory refused entries, or accepted some.
     fn entries(&self, member: MemberId, incarnation: Incarnation, taken: bool) {
         let mut met = lock(&self.met);
-        let Some(of_member) = met.get_mut(&member) else {
+        let of_member = met.get_mut(&member);
+        let Some(of_member) = of_member.filter(|met| met.incarnation == incarnation) else {
             return;
         };
-        if of_member.incarnation != incarnation {
-            return;
-        }
         let failed = &mut of_member.failed_entries;
         if taken {
             *failed = FailedEntries::default();
@@ -267,7 +265,7 @@ impl StreamContact {
         }
     }
 
-    /// The stream has failed before its first answer.
+    /// The stream, or its next request, has failed.
     pub(crate) fn fails(&self) {
         match self.lane {
             Lane::Entries => self.contacts.entries(self.member, self.incarnation, false),
@@ -279,12 +277,15 @@ impl StreamContact {
     /// The next request of the stream was answered.
     pub(crate) fn answered(&self, answer: &RpcResult<StreamAppendResult<TypeConfig>>) {
         let (member, incarnation) = (self.member, self.incarnation);
+        let Ok(result) = answer else {
+            return self.fails();
+        };
         match self.lane {
-            Lane::Entries => self.contacts.entries(member, incarnation, answer.is_ok()),
-            Lane::Heartbeats if answer.is_err() => self.contacts.heartbeat_failed(member),
+            Lane::Entries => self.contacts.entries(member, incarnation, true),
             Lane::Heartbeats => {
+                let follows = matches!(result, Ok(_) | Err(StreamAppendError::Conflict(_)));
                 let sent = *lock(&self.sent);
-                if let (true, Some((vote, sent))) = (follows(answer), sent) {
+                if let (true, Some((vote, sent))) = (follows, sent) {
                     let contact = (Term(vote.leader_id.term), sent);
                     self.contacts.answered(member, incarnation, contact);
                 }
@@ -292,11 +293,6 @@ impl StreamContact {
             Lane::Starts => {}
         }
     }
-}
-
-/// Whether a member with this answer follows the leader that asked.
-fn follows(answer: &RpcResult<StreamAppendResult<TypeConfig>>) -> bool {
-    matches!(answer, Ok(Ok(_) | Err(StreamAppendError::Conflict(_))))
 }
 
 #[cfg(test)]

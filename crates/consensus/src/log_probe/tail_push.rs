@@ -113,7 +113,8 @@ impl TailPush {
                     None => {
                         // Entries available at one moment travel as one frame, and are read when it has arrived as a whole.
                         tokio::task::yield_now().await;
-                        push.take_first()
+                        let (previous, entries) = std::mem::take(&mut push.first);
+                        push.request(previous, entries, push.leader_commit)
                     }
                     Some(sent) => push.next(sent, until).await?,
                 };
@@ -143,11 +144,6 @@ impl TailPush {
             entries,
             leader_commit,
         }
-    }
-
-    fn take_first(&mut self) -> AppendEntriesRequest<TypeConfig> {
-        let (previous, entries) = std::mem::take(&mut self.first);
-        self.request(previous, entries, self.leader_commit)
     }
 
     /// The entries after `sent`, if any. If none appear for a while, a request without entries. The search may outlast the window of
