@@ -51,7 +51,7 @@ use crate::transfer::TransferError;
 use crate::{engine, log_room};
 
 /// A handle on one running member; clones share it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct RaftMember(Arc<RunningRaft>);
 
 struct RunningRaft {
@@ -690,12 +690,3 @@ async fn wake(elections: Arc<Elections>) {
 
 /// The smallest entry's share of the proposals bound: it costs more memory than its bytes.
 const SMALLEST_SHARE: u32 = 1024;
-
-impl std::fmt::Debug for RunningRaft {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RaftMember")
-            .field("config", &self.config)
-            .field("leadership", &*self.leadership.borrow())
-            .finish_non_exhaustive()
-    }
-}

@@ -125,15 +125,6 @@ fn mark_alone(meta: SnapshotMetaOf<TypeConfig>) -> SnapshotOf<TypeConfig, Offere
     }
 }
 
-impl std::fmt::Debug for CommitStateMachine {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CommitStateMachine")
-            .field("floor", &self.floor)
-            .field("goal", &self.goal)
-            .finish_non_exhaustive()
-    }
-}
-
 impl RaftStateMachine<TypeConfig> for CommitStateMachine {
     type SnapshotData = OfferedStart;
     type SnapshotBuilder = MarkBuilder;

@@ -16,7 +16,7 @@ use crate::identity::IdentityBook;
 use crate::mysqld::{Database, Writer};
 
 /// A handle on one running member; clones share it. It is the member's [`RaftMember`] with the administration of the ring.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Member(Arc<RunningMember>);
 
 struct RunningMember {
@@ -103,11 +103,5 @@ impl Deref for Member {
 
     fn deref(&self) -> &RaftMember {
         &self.0.raft
-    }
-}
-
-impl std::fmt::Debug for RunningMember {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Debug::fmt(&self.raft, f)
     }
 }

@@ -46,12 +46,6 @@ type Resolver = dyn Fn(&str) -> io::Result<Addresses> + Send + Sync;
 #[derive(Clone)]
 pub struct Names(Arc<Shared>);
 
-impl std::fmt::Debug for Names {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Names").finish_non_exhaustive()
-    }
-}
-
 struct Shared {
     resolver: Box<Resolver>,
     /// One entry per called name, such as the names of a ring's members.

@@ -509,7 +509,7 @@ async fn send(
             return;
         }
     }
-    handle.send(writer.end());
+    handle.end();
 }
 
 struct Session {
