@@ -215,7 +215,8 @@ impl RaftSnapshotBuilder<TypeConfig> for MarkBuilder {
 
 #[cfg(test)]
 mod tests {
-    use raft_types::FileStartAnswer;
+    use bytes::Bytes;
+    use raft_types::{DoubtedTail, ElectionNotes, FilePart, FileStartAnswer, Standing};
 
     use super::*;
 
@@ -233,6 +234,34 @@ mod tests {
 
         fn begin_at(&self, _: FileStart) -> FileStartAnswer<'_, ()> {
             Box::pin(async { Ok(()) })
+        }
+
+        fn doubted_tail(&self) -> Option<DoubtedTail> {
+            None
+        }
+
+        fn settle_tail(&self, _: OpId) -> FileStartAnswer<'_, bool> {
+            Box::pin(async { Ok(true) })
+        }
+
+        fn note_doubt(&self, _: DoubtedTail) -> FileStartAnswer<'_, ()> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn election_notes(&self) -> ElectionNotes {
+            ElectionNotes::default()
+        }
+
+        fn note_elections(&self, _: ElectionNotes) -> FileStartAnswer<'_, ()> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn standing(&self) -> Option<Standing> {
+            None
+        }
+
+        fn part_of_file(&self, _: FilePart) -> FileStartAnswer<'_, Bytes> {
+            Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
         }
     }
 

@@ -295,9 +295,10 @@ mod tests {
     use std::future::ready;
     use std::sync::Mutex;
 
+    use bytes::Bytes;
     use consensus::{CallError, Knock, TERM_LEAP};
     use futures::future::BoxFuture;
-    use raft_types::{FileStart, FileStartAnswer, Standing, TermRun};
+    use raft_types::{ElectionNotes, FilePart, FileStart, FileStartAnswer, Standing, TermRun};
 
     use super::*;
 
@@ -328,6 +329,26 @@ mod tests {
         fn note_doubt(&self, doubt: DoubtedTail) -> FileStartAnswer<'_, ()> {
             *self.noted.lock().unwrap() = Some(doubt);
             Box::pin(ready(Ok(())))
+        }
+
+        fn doubted_tail(&self) -> Option<DoubtedTail> {
+            None
+        }
+
+        fn settle_tail(&self, _: OpId) -> FileStartAnswer<'_, bool> {
+            Box::pin(async { Ok(true) })
+        }
+
+        fn election_notes(&self) -> ElectionNotes {
+            ElectionNotes::default()
+        }
+
+        fn note_elections(&self, _: ElectionNotes) -> FileStartAnswer<'_, ()> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn part_of_file(&self, _: FilePart) -> FileStartAnswer<'_, Bytes> {
+            Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
         }
     }
 

@@ -225,10 +225,10 @@ impl AsyncWrite for Connection {
 // Authorization. Most refused calls are not logged: a member with a wrong certificate calls many times a second.
 
 /// Authorizes calls: with TLS by certificate, without TLS always.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct Callers {
     pub(super) tls: Option<TlsMaterial>,
-    refused: Arc<Refused>,
+    pub(super) refused: Arc<Refused>,
 }
 
 impl Callers {
@@ -270,7 +270,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Recently logged refusals, with their times.
 #[derive(Debug, Default)]
-struct Refused(Mutex<BTreeMap<(Option<IpAddr>, String), Instant>>);
+pub(super) struct Refused(Mutex<BTreeMap<(Option<IpAddr>, String), Instant>>);
 
 impl Refused {
     /// True if this refusal is to be logged: not again within [`LOG_INTERVAL`].

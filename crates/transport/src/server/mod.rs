@@ -110,7 +110,7 @@ fn serve_callers(
     let tls = tls.cloned();
     let callers = Callers {
         tls: tls.clone(),
-        ..Callers::default()
+        refused: Arc::default(),
     };
     let raft = RaftServer::new(RaftService {
         local: local.clone(),
