@@ -1,6 +1,6 @@
 //! Bootstrap of a ring: the decision for fresh data directories ([`plan_bootstrap`]), and the first entry of the log.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use consensus::quorum::{PolicyGap, QuorumPolicy, policy};
 use consensus::{Fault, ForceError, HistoryEvent};
@@ -202,18 +202,15 @@ fn all_differ<T: Ord>(
     what: &'static str,
     of: impl Fn(&MemberRecord) -> T,
 ) -> Result<(), BootstrapRefusal> {
-    let mut seen: BTreeSet<T> = BTreeSet::new();
+    let mut seen: BTreeMap<T, MemberId> = BTreeMap::new();
     for (&second, record) in members {
-        if seen.insert(of(record)) {
-            continue;
+        if let Some(first) = seen.insert(of(record), second) {
+            return Err(BootstrapRefusal::Same {
+                first,
+                second,
+                what,
+            });
         }
-        let first = members.iter().find(|(_, other)| of(other) == of(record));
-        let first = first.map_or(second, |(&first, _)| first);
-        return Err(BootstrapRefusal::Same {
-            first,
-            second,
-            what,
-        });
     }
     Ok(())
 }

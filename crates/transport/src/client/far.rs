@@ -72,14 +72,6 @@ pub(crate) struct FarLine {
 }
 
 impl FarLine {
-    /// The same for a connection with entries.
-    pub(crate) fn for_entries(&self) -> Self {
-        Self {
-            carries_entries: true,
-            ..self.clone()
-        }
-    }
-
     /// Sets the options of a new connection. With entries, it is closed if nothing that it sent is acknowledged for `deadline`.
     ///
     /// # Errors

@@ -170,7 +170,10 @@ impl Peers {
             names: self.names.clone(),
         };
         let connect = |connector| lazy(address, connector).map(RaftClient::new);
-        let for_entries = connector(line.as_ref().map(FarLine::for_entries));
+        let mut for_entries = connector(line.clone());
+        if let Some(line) = &mut for_entries.line {
+            line.carries_entries = true;
+        }
         Peer {
             own: self.book.clone(),
             config: self.options.config,

@@ -77,10 +77,9 @@ fn process(
         return Ok(());
     };
     if part.ends {
-        match session.requests.take() {
-            Some(_) => {}
+        if session.requests.take().is_none() {
             // A second end: the leader has dropped it.
-            None => drop(sessions.remove(&part.session)),
+            sessions.remove(&part.session);
         }
         return Ok(());
     }

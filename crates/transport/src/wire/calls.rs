@@ -82,7 +82,10 @@ pub(crate) fn append_answer(
     };
     schema::AppendAnswer {
         answer: Some(answer),
-        report: report.map(report_to),
+        report: report.map(|report| schema::LogReport {
+            vote: report.vote.as_ref().map(vote_to),
+            runs: report.runs.iter().map(run_to).collect(),
+        }),
     }
 }
 
@@ -93,7 +96,10 @@ pub(crate) fn answered_from(answer: schema::AppendAnswer) -> Decoded<Answered> {
         Answer::Conflict(log_id) => Err(StreamAppendError::Conflict(log_id_from(log_id))),
         Answer::HigherVote(vote) => Err(StreamAppendError::HigherVote(vote_from(vote))),
     };
-    let report = answer.report.map(report_from);
+    let report = answer.report.map(|report| LogReport {
+        vote: report.vote.map(vote_from),
+        runs: report.runs.iter().map(run_from).collect(),
+    });
     Ok(Answered { result, report })
 }
 
@@ -190,20 +196,6 @@ pub(crate) fn transfer_response(
 }
 
 // A follower's log report, sent with an answer.
-
-fn report_to(report: &LogReport) -> schema::LogReport {
-    schema::LogReport {
-        vote: report.vote.as_ref().map(vote_to),
-        runs: report.runs.iter().map(run_to).collect(),
-    }
-}
-
-fn report_from(report: schema::LogReport) -> LogReport {
-    LogReport {
-        vote: report.vote.map(vote_from),
-        runs: report.runs.iter().map(run_from).collect(),
-    }
-}
 
 pub(super) fn run_to(run: &TermRun) -> schema::TermRun {
     schema::TermRun {
