@@ -90,36 +90,19 @@ pub enum PromotionError {
     /// A check before the first step failed; no state was changed.
     #[error(transparent)]
     Refused(#[from] PromotionRefusal),
-    /// The quorum could not be moved. The old leader still leads.
+    /// The quorum could not be moved. The old leader still leads, in the region to which the quorum is taken back.
+    #[error("the quorum could not be moved: {0}; the leader stays and takes it back to region {1}")]
+    Move(MoveError, Region),
+    /// Writes could not be stopped, for the reason in the text. The old leader still leads, in the region to which the quorum is taken back.
     #[error(
-        "the quorum could not be moved: {error}; the leader stays and takes it back to region {home}"
+        "the primary's writes could not be stopped: {0}; the leader stays and takes the quorum back to region {1}"
     )]
-    Move {
-        /// Why a step of the quorum's move failed.
-        error: MoveError,
-        /// The old leader's region, to which the quorum is taken back.
-        home: Region,
-    },
-    /// Writes could not be stopped. The old leader still leads.
+    Drain(String, Region),
+    /// The target lags. The old leader still leads, in the region to which the quorum is taken back.
     #[error(
-        "the primary's writes could not be stopped: {why}; the leader stays and takes the quorum back to region {home}"
+        "after the quorum had moved: {0}; the leader stays and takes the quorum back to region {1}"
     )]
-    Drain {
-        /// The writes still in progress.
-        why: String,
-        /// The old leader's region, to which the quorum is taken back.
-        home: Region,
-    },
-    /// The target lags. The old leader still leads.
-    #[error(
-        "after the quorum had moved: {refusal}; the leader stays and takes the quorum back to region {home}"
-    )]
-    TargetLags {
-        /// The target's problem.
-        refusal: TransferRefusal,
-        /// The old leader's region, to which the quorum is taken back.
-        home: Region,
-    },
+    TargetLags(TransferRefusal, Region),
     /// The reason for the promotion passed before the old leader's writes were stopped. It still leads, in the region to which the quorum
     /// is taken back.
     #[error(
@@ -387,10 +370,7 @@ pub(crate) async fn promote(
         return Err(PromotionRefusal::MockElectionLost(Box::new(election)).into());
     }
 
-    let stays = |error| PromotionError::Move {
-        error,
-        home: home.clone(),
-    };
+    let stays = |error| PromotionError::Move(error, home.clone());
     clock.enter(PromotionPhase::MoveQuorum);
     loop {
         let view = admin.node.ring_view();
@@ -407,10 +387,7 @@ pub(crate) async fn promote(
     clock.enter(PromotionPhase::CatchUp);
     wait_until_caught_up(admin, to)
         .await
-        .map_err(|refusal| PromotionError::TargetLags {
-            refusal,
-            home: home.clone(),
-        })?;
+        .map_err(|refusal| PromotionError::TargetLags(refusal, home.clone()))?;
 
     if !needed() {
         let home = home.clone();
@@ -418,10 +395,7 @@ pub(crate) async fn promote(
     }
     clock.enter(PromotionPhase::Drain);
     let drained = Paused::begin(admin.writer.get().map(|writer| &**writer)).await;
-    let _drained = drained.map_err(|why| PromotionError::Drain {
-        why: why.to_string(),
-        home: home.clone(),
-    })?;
+    let _drained = drained.map_err(|why| PromotionError::Drain(why.to_string(), home.clone()))?;
     if let Some(paused) = &paused {
         // Any later leader transfers the leadership to the target.
         pause::keep_for(admin, paused, to).await.map_err(stays)?;
@@ -453,7 +427,7 @@ async fn drained_transfer(
         .node
         .wait_for_log(to, 0)
         .await
-        .map_err(|refusal| PromotionError::TargetLags { refusal, home })?;
+        .map_err(|refusal| PromotionError::TargetLags(refusal, home))?;
     clock.enter(PromotionPhase::Transfer);
     match admin.node.transfer(to).await {
         Ok(LedTerm { leader, term }) if leader == to => Ok(term),
@@ -485,7 +459,7 @@ async fn take_the_place(
     let term = admin.node.role().term;
     let home = record.region.clone();
     let kept = pause::keep_for(admin, paused, own).await;
-    kept.map_err(|error| PromotionError::Move { error, home })?;
+    kept.map_err(|error| PromotionError::Move(error, home))?;
     Ok(Promoted {
         leader: own,
         term,

@@ -187,10 +187,7 @@ impl Inbound {
         if let Some(later) = passed_over(&self.0.elections, &vote) {
             return Ok(SnapshotResponse::new(later));
         }
-        let refused = |reason: String| InstallRefusal::Unfit {
-            before: start.before,
-            reason,
-        };
+        let refused = |reason: String| InstallRefusal::Unfit(start.before, reason);
         if start.before.term > vote.leader_id.term {
             let reason = format!("its leader is of term {}", vote.leader_id.term);
             return Err(refused(reason));
@@ -522,14 +519,9 @@ fn not_serving() -> CallError {
 /// Why a log did not begin with a file of another member's log.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum InstallRefusal {
-    /// The start cannot be the ring's.
-    #[error("this log cannot begin behind {before}: {reason}")]
-    Unfit {
-        /// The entry before the start.
-        before: OpId,
-        /// The error of the check of the file's header.
-        reason: String,
-    },
+    /// The start after this entry cannot be the ring's, for the reason in the text.
+    #[error("this log cannot begin behind {0}: {1}")]
+    Unfit(OpId, String),
     /// The consensus engine has stopped, so it takes no new start of the log.
     #[error(transparent)]
     Stopped(#[from] Fault),

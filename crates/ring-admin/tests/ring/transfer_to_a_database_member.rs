@@ -141,7 +141,7 @@ async fn the_primary_stays_if_the_targets_disk_is_too_slow() {
     let before = ring.serving().await;
     let first = ring.member(FIRST);
     let promoted = first.promote(DATABASE, watch::Sender::default()).await;
-    let Err(PromotionError::TargetLags { refusal, .. }) = promoted else {
+    let Err(PromotionError::TargetLags(refusal, _)) = promoted else {
         panic!("{promoted:?}");
     };
     assert_eq!(
