@@ -238,7 +238,7 @@ async fn start(
     let routes = RouteTable::new(id, record, variant.options(), timers.longest_election());
     let proxying = Proxying::new(network.clone(), network.clone(), routes.clone());
     let matching = LogProbe::new(proxying, log.clone(), &timers);
-    local.report_of(log.clone());
+    let _ = local.log.set(log.clone());
     let member = Member::start(
         MemberConfig {
             timers,
@@ -256,10 +256,10 @@ async fn start(
     )
     .await?;
     let inbound = member.inbound();
-    local.attach(inbound.clone());
+    let _ = local.inbound.set(inbound.clone());
     routes.know_the_ring(Arc::new(move |member| inbound.record(member)));
     let relay = Relay::new(id, log, network.clone(), network.clone(), routes.clone());
-    local.send_on_by(Arc::new(relay));
+    let _ = local.proxy.set(Arc::new(relay));
     Ok(Node {
         member,
         disk,

@@ -1,6 +1,6 @@
 //! The compared variants.
 
-use proxy::ProxyOptions;
+use proxy::{ProxyMode, ProxyOptions};
 use serde::Serialize;
 
 /// The route of entries to other regions.
@@ -25,7 +25,10 @@ impl Variant {
 
     pub(crate) fn options(self) -> ProxyOptions {
         match self {
-            Self::Vanilla => ProxyOptions::off(),
+            Self::Vanilla => ProxyOptions {
+                mode: ProxyMode::Off,
+                ..ProxyOptions::default()
+            },
             Self::Proxied => ProxyOptions::default(),
         }
     }

@@ -4,15 +4,13 @@
 //! This is safe if no other member can have committed entries that this log lacks: at bootstrap, and when an operator has made that
 //! decision. All other changes use `membership_step`.
 
-use openraft::impls::leader_id_std::LeaderId;
 use openraft::raft::AppendEntriesRequest;
-use openraft::vote::{RaftLeaderId, RaftVote};
 use raft_types::{
     CommittedLeaderId, Entry, EntryPayload, LogId, MemberId, Membership, MembershipPayload, OpId,
     TypeConfig, Vote,
 };
 
-use crate::engine::{Fault, raft_fault};
+use crate::engine::Fault;
 use crate::node::RaftNode;
 
 /// The sender of a forced membership; no member has this number.
@@ -47,8 +45,7 @@ impl RaftNode {
             }],
         };
         let answer = raft.append_entries(request).await;
-        let answer = answer.map_err(raft_fault)?;
-        if !answer.is_success() {
+        if !answer.map_err(Fault::from)?.is_success() {
             return Err(ForceError::Changed);
         }
         raft.trigger().elect(false).await.map_err(Fault::from)?;
@@ -66,17 +63,17 @@ impl RaftNode {
         if !raft.is_initialized().await? {
             return Ok(Some(1));
         }
-        let (last, vote) = raft
-            .with_raft_state(|state| (state.log_ids.last().copied(), *state.vote_ref()))
-            .await?;
-        let term = vote.leader_id().term();
+        let state =
+            raft.with_raft_state(|state| (state.log_ids.last().copied(), *state.vote_ref()));
+        let (last, vote) = state.await?;
+        let term = vote.leader_id.term;
         let is_begun = last.is_none() && vote == vote_in(term);
         Ok(is_begun.then_some(term + 1))
     }
 }
 
 fn vote_in(term: u64) -> Vote {
-    <Vote as RaftVote>::from_leader_id(LeaderId::new(term, NO_MEMBER), true)
+    Vote::new_committed(term, NO_MEMBER)
 }
 
 /// Why a membership was not forced.

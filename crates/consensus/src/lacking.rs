@@ -2,10 +2,9 @@
 //! full log disk and lags on a slow line, while heartbeats continue. The local commit index alone then does not show its age.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
 use std::time::Duration;
 
-use raft_types::{OpId, lock};
+use raft_types::OpId;
 use tokio::time::Instant;
 
 /// Reports within this time count as received at its beginning.
@@ -16,15 +15,8 @@ const MOST: usize = 1024;
 const PART: u32 = 16;
 
 /// Entries that leaders reported as committed and this member has not committed, with the time of the report.
-#[derive(Debug)]
-pub(crate) struct Lacking {
-    /// Entries reported after a silence of this length may have been committed when it began.
-    silence: Duration,
-    memory: Mutex<Reports>,
-}
-
 #[derive(Debug, Default)]
-struct Reports {
+pub(crate) struct Reports {
     /// The time of a leader's last message.
     heard: Option<Instant>,
     /// In the order of the log.
@@ -52,28 +44,10 @@ pub(crate) enum Lack {
     Unknown,
 }
 
-impl Lacking {
-    /// For a member that has not received a leader's message yet.
-    pub(crate) fn new(silence: Duration) -> Self {
-        Self {
-            silence,
-            memory: Mutex::default(),
-        }
-    }
-
-    /// Records that a leader reported this commit index while the log is committed up to `own` here.
-    pub(crate) fn told(&self, committed: Option<OpId>, own: Option<OpId>) {
-        lock(&self.memory).told(committed, own, Instant::now(), self.silence);
-    }
-
-    /// How long this member, with a log that is committed up to `own`, has lacked reported entries.
-    pub(crate) fn lack(&self, own: Option<OpId>) -> Lack {
-        lock(&self.memory).lack(own, Instant::now())
-    }
-}
-
 impl Reports {
-    fn told(
+    /// Records that a leader reported this commit index while the log is committed up to `own` here. Entries reported after a silence
+    /// of the given length may have been committed when it began.
+    pub(crate) fn told(
         &mut self,
         committed: Option<OpId>,
         own: Option<OpId>,
@@ -108,7 +82,8 @@ impl Reports {
         });
     }
 
-    fn lack(&mut self, own: Option<OpId>, now: Instant) -> Lack {
+    /// How long this member, with a log that is committed up to `own`, has lacked reported entries.
+    pub(crate) fn lack(&mut self, own: Option<OpId>, now: Instant) -> Lack {
         self.forget(own);
         match self.told.front().map(|first| first.since) {
             None => Lack::Nothing,

@@ -69,6 +69,7 @@ pub use crate::calls::{
     MemberCalls, Question, Recollection,
 };
 pub use crate::config::{Bounds, ConfigError, MemberConfig, Timers};
+pub use crate::election::leader_exit::LedTerm;
 pub use crate::election::mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
 pub use crate::election::put_back::{PutBack, Remembered, Report, TERM_LEAP, leap_from};
 pub use crate::engine::{Engine, Fault, ProgressSnapshot, RoleSnapshot};
@@ -85,7 +86,7 @@ pub use crate::proposal::{ProposalTicket, ProposeError};
 pub use crate::purge_floor::{NeededBy, PurgeFloor, purge_floor};
 pub use crate::ring_view::{RingMember, RingView};
 pub use crate::state_machine::{AppliedFloor, CommitStateMachine, MarkBuilder};
-pub use crate::transfer::{TransferError, TransferOutcome, TransferRefusal};
+pub use crate::transfer::{TransferError, TransferRefusal};
 
 /// Members' decisions on others' answers, as pure functions that the administration and a model of the ring share.
 pub mod rules {

@@ -52,7 +52,8 @@ pub struct NoRoom {
 /// A member's own log as an intake, the others' reported room, and the bytes proposed since.
 #[derive(Default)]
 pub(crate) struct Rooms {
-    own: OnceLock<Arc<dyn LogIntake>>,
+    /// The own log, which is asked once it is known.
+    pub(crate) own: OnceLock<Arc<dyn LogIntake>>,
     proposed: AtomicU64,
     under_way: Arc<AtomicU64>,
     told: Mutex<RoomReports>,
@@ -65,31 +66,6 @@ struct RoomReports {
     told: BTreeMap<MemberId, RoomReport>,
     /// Every voter was asked, and has answered or let a lease pass.
     all_asked: bool,
-}
-
-impl RoomReports {
-    /// The members that do not count as having room for so many bytes, while the own log has `room`.
-    fn lacks(
-        &self,
-        term: Term,
-        room: LogRoom,
-        proposed: u64,
-        needed: u64,
-        voters: impl FnOnce() -> BTreeSet<MemberId>,
-    ) -> BTreeMap<MemberId, RoomLack> {
-        let mut lacks = BTreeMap::new();
-        let current = self.term == Some(term);
-        if current {
-            let told = self.told.iter();
-            lacks.extend(told.filter_map(|(id, told)| Some((*id, told.lack(proposed, needed)?))));
-        }
-        if needed > room.transactions && !(current && self.all_asked) {
-            let told = |id: &MemberId| current && self.told.contains_key(id);
-            let unknown = voters().into_iter().filter(|id| !told(id));
-            lacks.extend(unknown.map(|id| (id, RoomLack::Short(room.transactions))));
-        }
-        lacks
-    }
 }
 
 /// A member's answer, and how many bytes had been proposed and committed before it was asked.
@@ -134,17 +110,6 @@ impl Drop for UnderWay {
 }
 
 impl Rooms {
-    /// From now on the log is asked.
-    pub(crate) fn ask(&self, own: Arc<dyn LogIntake>) {
-        // The first one is the member's log.
-        let _ = self.own.set(own);
-    }
-
-    /// The own log, once it is known.
-    pub(crate) fn own(&self) -> Option<Arc<dyn LogIntake>> {
-        self.own.get().cloned()
-    }
-
     /// Whether a transaction of so many bytes may be proposed in the leadership of `term`.
     pub(crate) fn check(
         &self,
@@ -174,6 +139,7 @@ impl Rooms {
         Ok(())
     }
 
+    /// The members that do not count as having room for so many bytes, while the own log has `room`.
     fn lacks(
         &self,
         term: Term,
@@ -182,8 +148,17 @@ impl Rooms {
         sets: impl Fn() -> Vec<BTreeSet<MemberId>>,
     ) -> BTreeMap<MemberId, RoomLack> {
         let proposed = self.proposed.load(Ordering::SeqCst);
-        let voters = || sets().into_iter().flatten().collect();
-        lock(&self.told).lacks(term, room, proposed, needed, voters)
+        let reports = lock(&self.told);
+        let current = reports.term == Some(term);
+        let told = reports.told.iter().filter(|_| current);
+        let lack = |(id, told): (&MemberId, &RoomReport)| Some((*id, told.lack(proposed, needed)?));
+        let mut lacks: BTreeMap<_, _> = told.filter_map(lack).collect();
+        if needed > room.transactions && !(current && reports.all_asked) {
+            let told = |id: &MemberId| current && reports.told.contains_key(id);
+            let unknown = sets().into_iter().flatten().filter(|id| !told(id));
+            lacks.extend(unknown.map(|id| (id, RoomLack::Short(room.transactions))));
+        }
+        lacks
     }
 
     pub(crate) fn propose(&self, bytes: u64) -> UnderWay {
@@ -327,7 +302,7 @@ pub(crate) async fn ask_voters(elections: Arc<Elections>, rooms: Arc<Rooms>) {
     let engine = &elections.engine;
     loop {
         tokio::time::sleep(engine.timers.heartbeat * 2).await;
-        let Some(own) = rooms.own() else {
+        let Some(own) = rooms.own.get() else {
             continue;
         };
         // Always reads the disk: other programs write to it, too.
@@ -500,7 +475,7 @@ mod tests {
         for row in table {
             let (transactions, in_all, term, answered, all_asked, proposes, yielding) = row;
             let rooms = Rooms::default();
-            rooms.ask(Arc::new(Disk(LogRoom {
+            let _ = rooms.own.set(Arc::new(Disk(LogRoom {
                 transactions,
                 in_all,
             })));

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -27,6 +27,7 @@ use crate::config::{ConfigError, MemberConfig};
 use crate::election::campaign::{Campaigning, first_turn};
 use crate::election::counted_votes::{CountedVotes, InterimTerm};
 use crate::election::elections::Elections;
+use crate::election::leader_exit::{EarlyAttempt, LeaderExit, LedTerm};
 use crate::election::put_back::{OwnPast, PutBack, Recorded};
 use crate::election::vote_gate::ElectionGate;
 use crate::election::{doubted_tail, early_election, greetings};
@@ -36,7 +37,7 @@ use crate::engine::network::EngineNetwork;
 use crate::engine::{Engine, Fault};
 use crate::failed_targets::FailedTargets;
 use crate::lease::contacts::Contacts;
-use crate::lease::leadership::Leadership;
+use crate::lease::leadership::{Leadership, Tenure};
 use crate::lease::observer;
 use crate::lease::promise::Promise;
 use crate::log_probe::MemberNetwork;
@@ -46,11 +47,11 @@ use crate::primacy::Primacy;
 use crate::proposal::{InFlight, ProposalTicket, ProposeError};
 use crate::purge_floor::PurgeFloor;
 use crate::state_machine::{AppliedFloor, CommitMark, CommitStateMachine, PurgeGoal};
-use crate::transfer::{TransferError, TransferOutcome};
+use crate::transfer::TransferError;
 use crate::{engine, log_room};
 
 /// A handle on one running member; clones share it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct RaftMember(Arc<RunningRaft>);
 
 struct RunningRaft {
@@ -117,7 +118,8 @@ impl RaftMember {
             // All promises of an earlier process were made before this.
             let begun = Instant::now();
             let gate = ElectionGate::new(starts.doubted_tail().as_ref());
-            if let Some(committed) = starts.election_notes().elects_from {
+            let notes = starts.election_notes();
+            if let Some(committed) = notes.elects_from {
                 gate.told(committed);
             }
             let engine_config = config.engine()?;
@@ -128,15 +130,13 @@ impl RaftMember {
             let contacts = Contacts::default();
             let memory = Recorded::default();
             let interim_term = InterimTerm::default();
-            let votes = CountedVotes::new(config.id, memory.clone(), interim_term.clone());
             let network = EngineNetwork {
                 inner: network,
                 contacts: contacts.clone(),
-                votes,
+                votes: CountedVotes::new(config.id, memory.clone(), interim_term.clone()),
             };
-            let raft = Engine::new(config.id, engine_config, network, log, state_machine)
-                .await
-                .map_err(Fault::from)?;
+            let raft = Engine::new(config.id, engine_config, network, log, state_machine).await;
+            let raft = raft.map_err(Fault::from)?;
 
             // It answers after it has read its log.
             let is_new = !raft.is_initialized().await.map_err(Fault::from)?;
@@ -145,17 +145,14 @@ impl RaftMember {
                 let _ = raft.shutdown().await;
                 return Err(StartError::Format(mismatch));
             }
-            let notes = starts.election_notes();
             let term = engine::role(&raft).term;
             let promise = Promise::new(config.timers.lease, &notes, term, is_new);
-            let longest = promise.longest();
-            if notes.promised != Some(longest) {
-                let promised = Some(longest);
+            let promised = Some(promise.longest);
+            if notes.promised != promised {
                 let noted = starts.note_elections(ElectionNotes { promised, ..notes });
                 noted.await.map_err(StartError::Promise)?;
             }
             let campaigning = Campaigning::new(begun, promise, is_new, gate);
-            let past = OwnPast::new(starts.doubted_tail());
             let engine = Arc::new(EngineHandle {
                 raft,
                 id: config.id,
@@ -163,18 +160,28 @@ impl RaftMember {
                 mark,
                 calls,
                 starts,
-                heard: LastHeard::never(),
+                heard: LastHeard::default(),
                 failed: OnceLock::new(),
                 fault: FirstFault::default(),
             });
-            let elections = Arc::new(Elections::new(
-                engine.clone(),
+            let elections = Arc::new(Elections {
+                engine: engine.clone(),
                 contacts,
+                noting: AsyncMutex::default(),
                 campaigning,
+                lacking: Mutex::default(),
+                leader_exit: LeaderExit::default(),
                 memory,
-                past,
+                past: OwnPast::new(engine.starts.doubted_tail()),
+                doubting: AsyncMutex::default(),
+                doubted: Notify::new(),
+                early_attempt: EarlyAttempt::default(),
                 interim_term,
-            ));
+                tenure: Tenure::default(),
+                leading: Tenure::default(),
+                started_transfer: Mutex::default(),
+                transfer_started: Notify::new(),
+            });
             let node = Arc::new(RaftNode {
                 engine,
                 elections,
@@ -184,18 +191,13 @@ impl RaftMember {
                 rooms: Arc::new(Rooms::default()),
                 arrived: Notify::new(),
             });
-            let (publish_leadership, leadership) =
-                watch::channel(Leadership::Follower { leader: None });
-            let (publish_primacy, primacy) = watch::channel(Primacy::NONE);
-            let published = observer::Published {
-                leadership: publish_leadership,
-                primacy: publish_primacy,
-            };
+            let (leaderships, leadership) = watch::channel(Primacy::NONE.leadership);
+            let (primacies, primacy) = watch::channel(Primacy::NONE);
             Ok(Self(Arc::new(RunningRaft {
                 proposals: Arc::new(Semaphore::new(config.bounds.proposals_bytes as usize)),
                 turn: AsyncMutex::default(),
                 config,
-                _tasks: spawn_tasks(&node, published),
+                _tasks: spawn_tasks(&node, leaderships, primacies),
                 node,
                 purge_goal,
                 leadership,
@@ -243,7 +245,7 @@ impl RaftMember {
                 Leadership::Follower { leader } => leader,
                 _ => None,
             };
-            return Ok(refused(Refusal::NotLeader { leader }));
+            return Ok(refused(Refusal::NotLeader(leader)));
         }
         let bytes = entry.body_length() as u64;
         let rooms = &self.0.node.rooms;
@@ -252,7 +254,7 @@ impl RaftMember {
             let sets = || self.0.node.role().voter_sets().to_vec();
             rooms.check(self.0.config.id, term, sets, bytes)?;
         }
-        if let Some(log) = rooms.own() {
+        if let Some(log) = rooms.own.get() {
             log.queue_room(bytes).await;
         }
         let share = self.0.proposals.clone().acquire_many_owned(share).await;
@@ -282,10 +284,7 @@ impl RaftMember {
     fn share_of(&self, entry: &AppEntry) -> Result<u32, ProposeError> {
         let bytes = entry.body_length() as u64;
         if bytes > MAX_TRANSACTION_BYTES {
-            return Err(ProposeError::TooLarge {
-                bytes,
-                limit: MAX_TRANSACTION_BYTES,
-            });
+            return Err(ProposeError::TooLarge(bytes));
         }
         let bound = self.0.config.bounds.proposals_bytes;
         Ok(u32::try_from(bytes)
@@ -339,7 +338,7 @@ impl RaftMember {
     ///
     /// # Errors
     /// [`TransferError`]: refused with nothing changed, or no member leads yet.
-    pub async fn transfer_leader(&self, to: MemberId) -> Result<TransferOutcome, TransferError> {
+    pub async fn transfer_leader(&self, to: MemberId) -> Result<LedTerm, TransferError> {
         self.0.node.transfer(to).await
     }
 
@@ -388,7 +387,8 @@ impl RaftMember {
     /// From now on no proposals and no leader's entries are accepted for which this log has no room. Called once, directly
     /// after the start, with the log over which the member was started.
     pub fn take_in_by(&self, log: Arc<dyn LogIntake>) {
-        self.0.node.rooms.ask(log);
+        // A member has one log for its lifetime.
+        let _ = self.0.node.rooms.own.set(log);
     }
 
     /// True if this member's log has no room for transactions, while a majority of each voter set is not known to lack it: then
@@ -402,7 +402,7 @@ impl RaftMember {
 
     /// The receiving end, for the transport's server.
     pub fn inbound(&self) -> Inbound {
-        Inbound::new(self.0.node.clone())
+        Inbound(self.0.node.clone())
     }
 
     /// Waits until the engine has stopped, and returns why: a failed log storage, a panic, a shutdown.
@@ -510,12 +510,9 @@ pub enum PurgeError {
         /// The first later entry that ends a file, where another file follows.
         next: Option<OpId>,
     },
-    /// The log could not be read.
-    #[error("the log cannot say where its files begin: {reason}")]
-    Log {
-        /// The error of the log storage, as it reported it.
-        reason: String,
-    },
+    /// The log could not be read, with the error of the log storage as text.
+    #[error("the log cannot say where its files begin: {0}")]
+    Log(String),
     /// The consensus engine has stopped, so nothing was purged.
     #[error(transparent)]
     Stopped(#[from] Fault),
@@ -553,9 +550,7 @@ impl RaftMember {
             return Ok(());
         }
         let next = self.0.node.engine.starts.first_start(Some(upto)).await;
-        let next = next.map_err(|error| PurgeError::Log {
-            reason: error.to_string(),
-        })?;
+        let next = next.map_err(|error| PurgeError::Log(error.to_string()))?;
         let next = next.map(|start| start.before);
         if next != Some(upto) {
             return Err(PurgeError::NotTheEndOfAFile { upto, next });
@@ -632,9 +627,16 @@ impl RaftMember {
 }
 
 /// Starts the member's tasks; none can be missing.
-fn spawn_tasks(node: &Arc<RaftNode>, published: observer::Published) -> JoinSet<()> {
+fn spawn_tasks(
+    node: &Arc<RaftNode>,
+    leaderships: watch::Sender<Leadership>,
+    primacies: watch::Sender<Primacy>,
+) -> JoinSet<()> {
     let (engine, elections) = (&node.engine, || node.elections.clone());
-    let observing = observer::observe(node.clone(), published);
+    let observing = observer::observe(node.clone(), leaderships, primacies);
+    let settling = doubted_tail::settle(elections());
+    let greeting = greetings::go_round(elections());
+    let watching = early_election::watch(elections());
     let rooms = log_room::ask_voters(elections(), node.rooms.clone());
     let tasks: [(&'static str, BoxFuture<'static, ()>); 8] = [
         ("waking elections", wake(elections()).boxed()),
@@ -642,18 +644,9 @@ fn spawn_tasks(node: &Arc<RaftNode>, published: observer::Published) -> JoinSet<
         ("observing the engine", observing.boxed()),
         ("supervising the engine", supervise(engine.clone()).boxed()),
         ("asking for the room in logs", rooms.boxed()),
-        (
-            "settling the log's end",
-            doubted_tail::settle(elections()).boxed(),
-        ),
-        (
-            "greeting the others",
-            greetings::go_round(elections()).boxed(),
-        ),
-        (
-            "watching for a dead leader",
-            early_election::watch(elections()).boxed(),
-        ),
+        ("settling the log's end", settling.boxed()),
+        ("greeting the others", greeting.boxed()),
+        ("watching for a dead leader", watching.boxed()),
     ];
     let mut running = JoinSet::new();
     for (what, task) in tasks {
@@ -667,7 +660,7 @@ fn spawn_tasks(node: &Arc<RaftNode>, published: observer::Published) -> JoinSet<
 async fn catch_up(elections: Arc<Elections>) {
     let (engine, campaigning) = (&elections.engine, &elections.campaigning);
     loop {
-        campaigning.gate.is_told().await;
+        campaigning.gate.told.notified().await;
         loop {
             let elects_from = campaigning.gate.committed();
             let change = |notes: &mut ElectionNotes| notes.elects_from = elects_from;
@@ -697,12 +690,3 @@ async fn wake(elections: Arc<Elections>) {
 
 /// The smallest entry's share of the proposals bound: it costs more memory than its bytes.
 const SMALLEST_SHARE: u32 = 1024;
-
-impl std::fmt::Debug for RunningRaft {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RaftMember")
-            .field("config", &self.config)
-            .field("leadership", &*self.leadership.borrow())
-            .finish_non_exhaustive()
-    }
-}

@@ -37,12 +37,9 @@ pub enum MoveError {
     /// Another change of the membership was committed since the decision.
     #[error("the membership has been changed meanwhile; look at it again")]
     Overtaken,
-    /// The engine refuses this step.
-    #[error("the engine refuses the step: {reason}")]
-    Refused {
-        /// The engine's reason.
-        reason: String,
-    },
+    /// The engine refuses this step, with its reason as text.
+    #[error("the engine refuses the step: {0}")]
+    Refused(String),
     /// No entry was appended, because another must be committed first.
     #[error(
         "nothing was changed: within {waited:?} {what}; bring the voters back that do not answer"
@@ -53,14 +50,11 @@ pub enum MoveError {
         /// The uncommitted item, as text.
         what: String,
     },
-    /// The entry is in the log but not yet committed.
+    /// The entry is in the log, but was not committed within this time.
     #[error(
-        "the change is in the log, but not committed within {waited:?}; it takes effect when the voters that do not answer are back"
+        "the change is in the log, but not committed within {0:?}; it takes effect when the voters that do not answer are back"
     )]
-    Uncommitted {
-        /// How long the step waited for the commit.
-        waited: Duration,
-    },
+    Uncommitted(Duration),
     /// The consensus engine has stopped; the step may or may not be in the log.
     #[error(transparent)]
     Stopped(#[from] Fault),
@@ -86,12 +80,10 @@ impl RaftNode {
         if let Some(newcomer) = newcomer_that_votes(role.membership.membership(), &sets) {
             let reason =
                 format!("member {newcomer} would join with a vote; it joins without one first");
-            return Err(MoveError::Refused { reason });
+            return Err(MoveError::Refused(reason));
         }
         let membership = Membership::new(sets, members);
-        let membership = membership.map_err(|error| MoveError::Refused {
-            reason: error.to_string(),
-        })?;
+        let membership = membership.map_err(|error| MoveError::Refused(error.to_string()))?;
         let mut obstacle = None;
         loop {
             let left = patience.saturating_sub(began.elapsed());
@@ -111,7 +103,7 @@ impl RaftNode {
                 raft.append_membership(membership.clone(), EntryPayload::Blank, preconditions);
             let Ok(appended) = tokio::time::timeout(left, appended).await else {
                 let waited = began.elapsed();
-                return Err(MoveError::Uncommitted { waited });
+                return Err(MoveError::Uncommitted(waited));
             };
             obstacle = match appended {
                 Ok(done) => {
@@ -155,9 +147,9 @@ fn passing(error: ClientWriteError<TypeConfig>) -> Result<String, MoveError> {
         ClientWriteError::ChangeMembershipError(ChangeMembershipError::UncommittedLeaderLog(_)) => {
             Ok("no entry of the leader's own term was committed".to_owned())
         }
-        ClientWriteError::ChangeMembershipError(other) => Err(MoveError::Refused {
-            reason: other.to_string(),
-        }),
+        ClientWriteError::ChangeMembershipError(other) => {
+            Err(MoveError::Refused(other.to_string()))
+        }
         ClientWriteError::PreconditionFailed(_) => Err(MoveError::Overtaken),
         ClientWriteError::LogEntryDiscarded(forward) => Err(MoveError::NotLeader {
             leader: forward.leader_id,

@@ -34,7 +34,8 @@ pub struct RaftNode {
     pub(crate) administrator: Arc<dyn Administrator>,
     /// The program that it runs, for other members.
     pub(crate) program: Program,
-    pub(crate) failed_targets: FailedTargets,
+    /// Targets to which the leadership could not be transferred.
+    pub failed_targets: FailedTargets,
     pub(crate) rooms: Arc<Rooms>,
     /// Wakes the task that keeps connections when a member calls that had none to this one.
     pub(crate) arrived: Notify,
@@ -54,11 +55,6 @@ impl RaftNode {
     /// The calls to other members.
     pub fn calls(&self) -> &Arc<dyn MemberCalls> {
         &self.engine.calls
-    }
-
-    /// Targets to which the leadership could not be transferred.
-    pub fn failed_targets(&self) -> &FailedTargets {
-        &self.failed_targets
     }
 
     /// The engine itself. A membership changed through it bypasses every rule of this crate.
@@ -107,10 +103,7 @@ impl RaftNode {
     /// # Errors
     /// Why it does not serve.
     pub fn ensure_serving(&self) -> Result<(), NotServing> {
-        match self.leadership() {
-            Leadership::LeaderNotServing { why, .. } => Err(why),
-            _ => Ok(()),
-        }
+        self.leadership().not_serving().map_or(Ok(()), Err)
     }
 
     /// The current ring.

@@ -35,7 +35,7 @@ pub(crate) fn standing_pause<'a>(
     mut records: impl Iterator<Item = (MemberId, &'a MemberRecord)>,
 ) -> Option<RingPause> {
     records.find_map(|(primary, record)| {
-        let pause = record.pause.0.as_deref()?.clone();
+        let pause = record.pause.as_deref()?.clone();
         Some(RingPause { primary, pause })
     })
 }
@@ -102,7 +102,7 @@ pub(crate) fn primacy(
 
 #[cfg(test)]
 mod tests {
-    use raft_types::{PauseMark, Term, UnixSeconds};
+    use raft_types::{Term, UnixSeconds};
 
     use super::*;
     use crate::lease::leadership::NotServing;
@@ -131,7 +131,7 @@ mod tests {
         let mut view = Ring::new(ring).view();
         for peer in &mut view.members {
             if Some(peer.id.0) == place_of {
-                peer.record.pause = PauseMark(Some(Box::new(pause.clone())));
+                peer.record.pause = Some(Box::new(pause.clone()));
             }
         }
         let members = view.members.iter();

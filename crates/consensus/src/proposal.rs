@@ -4,7 +4,8 @@
 use openraft::errors::{ClientWriteError, ForwardReason, ForwardToLeader};
 use openraft::raft::ClientWriteResult;
 use raft_types::{
-    OpId, Outcome, ProposalListener, ProposalSequence, Refusal, Term, Ticket, TypeConfig, Unknown,
+    MAX_TRANSACTION_BYTES, OpId, Outcome, ProposalListener, ProposalSequence, Refusal, Term,
+    Ticket, TypeConfig, Unknown,
 };
 use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
@@ -17,16 +18,11 @@ use crate::state_machine::CommitMark;
 /// Why an entry could not be proposed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ProposeError {
-    /// Larger than any member accepts.
+    /// Its payload, of so many bytes, is larger than any member accepts.
     #[error(
-        "a transaction of {bytes} bytes is larger than the {limit} that the ring takes; split it"
+        "a transaction of {0} bytes is larger than the {MAX_TRANSACTION_BYTES} that the ring takes; split it"
     )]
-    TooLarge {
-        /// Bytes of the transaction's payload.
-        bytes: u64,
-        /// The limit: [`raft_types::MAX_TRANSACTION_BYTES`].
-        limit: u64,
-    },
+    TooLarge(u64),
     /// The ring's disks have no room for it.
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
@@ -174,12 +170,8 @@ impl ProposalListener<ClientWriteResult<TypeConfig>> for InFlight {
 
 fn refusal(forward: &ForwardToLeader<TypeConfig>) -> Refusal {
     match forward.reason {
-        ForwardReason::NotLeader => Refusal::NotLeader {
-            leader: forward.leader_id,
-        },
+        ForwardReason::NotLeader => Refusal::NotLeader(forward.leader_id),
         ForwardReason::LeaseExpired => Refusal::QuorumSilent,
-        ForwardReason::LeadershipTransfer => Refusal::Transferring {
-            to: forward.leader_id,
-        },
+        ForwardReason::LeadershipTransfer => Refusal::Transferring(forward.leader_id),
     }
 }

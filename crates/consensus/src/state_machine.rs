@@ -110,21 +110,6 @@ impl CommitStateMachine {
         Ok(start.filter(|start| Some(start.before.index) <= applied))
     }
 
-    /// The snapshot that permits the wanted purge; otherwise, the mark alone.
-    async fn builder(&mut self) -> MarkBuilder {
-        let snapshot = match self.first_start().await {
-            Ok(Some(start)) => start.snapshot(),
-            Ok(None) => {
-                let meta = self.mark_here();
-                self.marked = Some(meta.clone());
-                mark_alone(meta)
-            }
-            // The mark alone permits no purge; the purge is retried.
-            Err(_) => mark_alone(self.marked.clone().unwrap_or_default()),
-        };
-        MarkBuilder { snapshot }
-    }
-
     fn mark_here(&self) -> SnapshotMetaOf<TypeConfig> {
         SnapshotMeta {
             last_log_id: self.floor.last_applied,
@@ -137,15 +122,6 @@ fn mark_alone(meta: SnapshotMetaOf<TypeConfig>) -> SnapshotOf<TypeConfig, Offere
     Snapshot {
         meta,
         snapshot: None,
-    }
-}
-
-impl std::fmt::Debug for CommitStateMachine {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CommitStateMachine")
-            .field("floor", &self.floor)
-            .field("goal", &self.goal)
-            .finish_non_exhaustive()
     }
 }
 
@@ -177,8 +153,19 @@ impl RaftStateMachine<TypeConfig> for CommitStateMachine {
         Ok(())
     }
 
-    async fn get_snapshot_builder(&mut self) -> Self::SnapshotBuilder {
-        self.builder().await
+    /// The snapshot that permits the wanted purge; otherwise, the mark alone.
+    async fn get_snapshot_builder(&mut self) -> MarkBuilder {
+        let snapshot = match self.first_start().await {
+            Ok(Some(start)) => start.snapshot(),
+            Ok(None) => {
+                let meta = self.mark_here();
+                self.marked = Some(meta.clone());
+                mark_alone(meta)
+            }
+            // The mark alone permits no purge; the purge is retried.
+            Err(_) => mark_alone(self.marked.clone().unwrap_or_default()),
+        };
+        MarkBuilder(snapshot)
     }
 
     /// The log begins with the start before the mark moves: the engine takes the entries after the start as the next ones.
@@ -216,21 +203,20 @@ impl RaftStateMachine<TypeConfig> for CommitStateMachine {
 
 /// A finished snapshot for the engine to build.
 #[derive(Debug)]
-pub struct MarkBuilder {
-    snapshot: SnapshotOf<TypeConfig, OfferedStart>,
-}
+pub struct MarkBuilder(SnapshotOf<TypeConfig, OfferedStart>);
 
 impl RaftSnapshotBuilder<TypeConfig> for MarkBuilder {
     type SnapshotData = OfferedStart;
 
     async fn build_snapshot(&mut self) -> Result<SnapshotOf<TypeConfig, OfferedStart>, io::Error> {
-        Ok(self.snapshot.clone())
+        Ok(self.0.clone())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use raft_types::FileStartAnswer;
+    use bytes::Bytes;
+    use raft_types::{DoubtedTail, ElectionNotes, FilePart, FileStartAnswer, Standing};
 
     use super::*;
 
@@ -248,6 +234,34 @@ mod tests {
 
         fn begin_at(&self, _: FileStart) -> FileStartAnswer<'_, ()> {
             Box::pin(async { Ok(()) })
+        }
+
+        fn doubted_tail(&self) -> Option<DoubtedTail> {
+            None
+        }
+
+        fn settle_tail(&self, _: OpId) -> FileStartAnswer<'_, bool> {
+            Box::pin(async { Ok(true) })
+        }
+
+        fn note_doubt(&self, _: DoubtedTail) -> FileStartAnswer<'_, ()> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn election_notes(&self) -> ElectionNotes {
+            ElectionNotes::default()
+        }
+
+        fn note_elections(&self, _: ElectionNotes) -> FileStartAnswer<'_, ()> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn standing(&self) -> Option<Standing> {
+            None
+        }
+
+        fn part_of_file(&self, _: FilePart) -> FileStartAnswer<'_, Bytes> {
+            Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
         }
     }
 

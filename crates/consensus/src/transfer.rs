@@ -5,39 +5,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use openraft::impls::leader_id_std::LeaderId;
 use openraft::raft::VoteRequest;
-use openraft::vote::{RaftLeaderId, RaftVote};
 use raft_types::{MemberId, MemberKind, Term, TypeConfig, Vote};
 use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::calls::Question;
 use crate::election::elections::{Elections, StartedTransfer};
+use crate::election::leader_exit::LedTerm;
 use crate::engine::handle::EngineHandle;
-use crate::engine::{self, Fault, RoleSnapshot, raft_fault};
+use crate::engine::{self, Fault, RoleSnapshot};
 use crate::node::RaftNode;
 use crate::ring_view::{RingMember, RingView};
 
 /// The most entries a target may lack. They must reach its disk before it campaigns, and the ring accepts none in the meantime.
 pub(crate) const MOST_BEHIND: u64 = 1024;
-
-/// The leader after a transfer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TransferOutcome {
-    /// The target was elected.
-    Done {
-        /// The term in which it was elected.
-        term: Term,
-    },
-    /// Another member was elected instead of the target.
-    AnotherLeads {
-        /// The member that was elected.
-        leader: MemberId,
-        /// The term in which it was elected.
-        term: Term,
-    },
-}
 
 /// Why a transfer was not started or not completed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -183,14 +165,11 @@ impl RaftNode {
         }
     }
 
-    /// Transfers the leadership to `to` and waits for the outcome.
+    /// Transfers the leadership to `to` and waits for the outcome. If another member is elected instead, that one is returned.
     ///
     /// # Errors
     /// [`TransferError`]: refused with nothing changed, or no member leads yet.
-    pub async fn transfer(
-        self: &Arc<Self>,
-        to: MemberId,
-    ) -> Result<TransferOutcome, TransferError> {
+    pub async fn transfer(self: &Arc<Self>, to: MemberId) -> Result<LedTerm, TransferError> {
         let timers = self.engine.timers;
         self.ring_view().check_transfer(to)?;
         let term = engine::role(&self.engine.raft).term;
@@ -206,9 +185,7 @@ impl RaftNode {
         tokio::spawn(help_out(self.clone(), term, to));
         let deadline = timers.longest_election() * 2;
         match tokio::time::timeout(deadline, next_leader(&self.engine, term)).await {
-            Ok(Ok((leader, term))) if leader == to => Ok(TransferOutcome::Done { term }),
-            Ok(Ok((leader, term))) => Ok(TransferOutcome::AnotherLeads { leader, term }),
-            Ok(Err(fault)) => Err(fault.into()),
+            Ok(led) => Ok(led?),
             Err(_) => Err(TransferError::NobodyLeads {
                 from: self.engine.id,
                 waited: deadline,
@@ -241,7 +218,7 @@ async fn help_out(node: Arc<RaftNode>, term: Term, failed: MemberId) {
     let patience = timers.longest_election();
     let first = tokio::time::timeout(patience, next_leader(&node.engine, term)).await;
     match &first {
-        Ok(Ok((leader, _))) if *leader == failed => node.failed_targets.took_over(failed),
+        Ok(Ok(led)) if led.leader == failed => node.failed_targets.took_over(failed),
         Ok(Err(_)) => {}
         // The next leader could otherwise choose the same target again, and so could the one after it.
         Ok(Ok(_)) | Err(_) => node.failed_targets.failed(failed, patience, Instant::now()),
@@ -289,25 +266,23 @@ async fn campaign_again(elections: &Elections, term: Term, target: MemberId) -> 
     if engine::role(raft).term == term {
         tracing::warn!(%target, "no member leads after a transfer and the campaigns of all voters; the old leader campaigns itself");
         let end = engine::progress(raft).last_log;
-        let id = LeaderId::new(term.0 + 1, target);
         let request = VoteRequest::<TypeConfig> {
-            vote: <Vote as RaftVote>::from_leader_id(id, false),
+            vote: Vote::new(term.0 + 1, target),
             last_log_id: end.map(Into::into),
             // It has ended its own lease.
             leadership_transfer: true,
         };
-        raft.vote(request).await.map_err(raft_fault)?;
+        raft.vote(request).await?;
     }
-    raft.trigger().elect(true).await.map_err(Fault::from)
+    Ok(raft.trigger().elect(true).await?)
 }
 
 /// Waits for a leader of a term after `term`.
-async fn next_leader(engine: &EngineHandle, term: Term) -> Result<(MemberId, Term), Fault> {
+async fn next_leader(engine: &EngineHandle, term: Term) -> Result<LedTerm, Fault> {
     let leader = |role: &RoleSnapshot| role.leader.filter(|_| role.term > term);
     let role = engine::role_when(&engine.raft, |role| leader(role).is_some()).await?;
-    leader(&role)
-        .map(|leader| (leader, role.term))
-        .ok_or(Fault::Stopped)
+    let (leader, term) = (leader(&role).ok_or(Fault::Stopped)?, role.term);
+    Ok(LedTerm { leader, term })
 }
 
 #[cfg(test)]

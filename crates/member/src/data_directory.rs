@@ -305,8 +305,8 @@ pub(crate) fn open_identity(
         record: record.clone(),
     };
     let (identity, origin) = (record.identity, record.log_begins_behind);
-    let book = IdentityBook::new(identity, origin, Box::new(file)).with_log_begun(record.log_begun);
-    Ok(book.speaking(speaks, record.reached))
+    let book = IdentityBook::new(identity, origin, Box::new(file));
+    Ok(book.speaking(speaks, record.reached, record.log_begun))
 }
 
 fn holds_a_log(data_dir: &Path) -> bool {

@@ -108,7 +108,7 @@ fn may_pass(error: &PromotionError) -> bool {
         | PromotionError::TargetLags { .. }
         | PromotionError::AnotherLeads { .. } => true,
         PromotionError::Drain { .. }
-        | PromotionError::NotNeeded { .. }
+        | PromotionError::NotNeeded(_)
         | PromotionError::Unknown(_) => false,
     }
 }
@@ -140,18 +140,18 @@ mod tests {
             NotServing::QuorumSilent
         )));
         assert!(!refused(PromotionRefusal::Paused(MemberId(1))));
-        assert!(!may_pass(&PromotionError::Drain {
-            why: "one commit waits".to_owned(),
-            home: Region("a".to_owned()),
-        }));
-        assert!(may_pass(&PromotionError::TargetLags {
-            refusal: TransferRefusal::Slow {
+        assert!(!may_pass(&PromotionError::Drain(
+            "one commit waits".to_owned(),
+            Region("a".to_owned())
+        )));
+        assert!(may_pass(&PromotionError::TargetLags(
+            TransferRefusal::Slow {
                 member: MemberId(2),
                 lag: 1,
                 waited: Duration::from_secs(1),
             },
-            home: Region("a".to_owned()),
-        }));
+            Region("a".to_owned())
+        )));
         assert!(may_pass(&PromotionError::AnotherLeads {
             target: MemberId(2),
             leader: MemberId(3),

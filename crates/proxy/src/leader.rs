@@ -449,7 +449,9 @@ impl HeldBack {
         let mut ticks = check_interval(&self.route_table);
         loop {
             let way = self.route_table.way_to_all(&self.proxies, last.index);
-            if !hold.continues(way, acknowledged, Instant::now()) || !self.is_the_route() {
+            let route = self.route_table.route(self.target, Instant::now());
+            let is_in_use = route.proxies() == self.proxies;
+            if !is_in_use || !hold.continues(way, acknowledged, Instant::now()) {
                 if let Way::Leaves(pieces) = way {
                     let (proxies, member) = (&self.proxies, self.target);
                     tracing::info!(?proxies, %member, pieces, "a large transaction does not get on towards a proxy");
@@ -465,11 +467,6 @@ impl HeldBack {
             }
             ticks.tick().await;
         }
-    }
-
-    fn is_the_route(&self) -> bool {
-        let route = self.route_table.route(self.target, Instant::now());
-        route.proxies() == self.proxies
     }
 }
 

@@ -29,14 +29,6 @@ pub struct ProxyOptions {
 }
 
 impl ProxyOptions {
-    /// The policy under which the leader sends entries to every member itself.
-    pub fn off() -> Self {
-        Self {
-            mode: ProxyMode::Off,
-            ..Self::default()
-        }
-    }
-
     /// How long a session may be silent while an answer is due, before another route is taken: a live proxy sends
     /// something earlier.
     pub fn silence(&self) -> Duration {

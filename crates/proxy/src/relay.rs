@@ -16,30 +16,14 @@ use openraft::raft::{AppendEntriesRequest, StreamAppendError};
 use raft_types::{
     Entry, LogId, MemberId, MemberRecord, OpId, OwnLog, SLOWEST_DISK_BYTES_PER_S, lock,
 };
-use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
-use crate::proxy_op::{
-    ProxyAnswer, ProxyAnswers, ProxyCalls, ProxyRequest, ProxyService, payload_bytes,
-};
+use crate::proxy_op::{ProxyAnswer, ProxyCalls, ProxyRequest, ProxyService, payload_bytes};
 use crate::route_table::RouteTable;
 
 /// Answers that wait for the leader's connection.
 const QUEUE: usize = 64;
-
-/// A route that this member does not serve.
-#[derive(Debug, Error)]
-enum BadRoute {
-    #[error("{hops} more hops are asked for, and {limit} are allowed")]
-    TooLong { hops: usize, limit: usize },
-    #[error("the route leads back to member {0}")]
-    Circle(MemberId),
-    #[error("no member is named to forward to")]
-    Empty,
-    #[error("member {0} is not in this member's ring")]
-    Stranger(MemberId),
-}
 
 /// A member as a proxy.
 #[derive(Clone)]
@@ -69,18 +53,25 @@ impl<C: ProxyCalls> Relay<C> {
         }
     }
 
-    /// The next member, if the route is possible.
-    fn next_of(&self, onward: &[MemberId]) -> Result<(MemberId, MemberRecord), BadRoute> {
+    /// The next member, or the refusal of a route that is not possible.
+    fn next_of(&self, onward: &[MemberId]) -> Result<(MemberId, MemberRecord), ProxyAnswer> {
+        let refused = |why: String| Err(ProxyAnswer::Refused(why));
         let (hops, limit) = (onward.len(), self.route_table.options().max_hops);
         if hops > limit {
-            return Err(BadRoute::TooLong { hops, limit });
+            return refused(format!(
+                "{hops} more hops are asked for, and {limit} are allowed"
+            ));
         }
         if onward.contains(&self.own) {
-            return Err(BadRoute::Circle(self.own));
+            return refused(format!("the route leads back to member {}", self.own));
         }
-        let next = *onward.first().ok_or(BadRoute::Empty)?;
-        let known = self.route_table.record_in_the_ring(next);
-        Ok((next, known.ok_or(BadRoute::Stranger(next))?))
+        let Some(&next) = onward.first() else {
+            return refused("no member is named to forward to".to_owned());
+        };
+        match self.route_table.record_in_the_ring(next) {
+            Some(record) => Ok((next, record)),
+            None => refused(format!("member {next} is not in this member's ring")),
+        }
     }
 
     async fn carry(
@@ -101,7 +92,16 @@ impl<C: ProxyCalls> Relay<C> {
                     .await;
                 match opened {
                     Err(broken) => Some(cannot_call(next, broken)),
-                    Ok(received) => hand_back(next, received, &answers).await,
+                    Ok(mut received) => loop {
+                        match received.next().await {
+                            Some(Ok(answer)) => match answers.send(answer).await {
+                                Ok(()) => {}
+                                Err(_) => return,
+                            },
+                            Some(Err(broken)) => break Some(cannot_call(next, broken)),
+                            None => return,
+                        }
+                    },
                 }
             }
         };
@@ -187,9 +187,9 @@ impl<C: ProxyCalls> ProxyService for Relay<C> {
         let traffic = self.route_table.traffic();
         traffic.relayed(|relayed| relayed.sessions += 1);
         match self.next_of(&onward) {
-            Err(why) => {
+            Err(refusal) => {
                 traffic.relayed(|relayed| relayed.refused += 1);
-                stream::iter([ProxyAnswer::Refused(why.to_string())]).boxed()
+                stream::iter([refusal]).boxed()
             }
             Ok((next, record)) => {
                 let (answers, mut answered) = mpsc::channel(QUEUE);
@@ -205,21 +205,6 @@ impl<C: ProxyCalls> ProxyService for Relay<C> {
             }
         }
     }
-}
-
-/// Passes on the answers of another proxy.
-async fn hand_back(
-    next: MemberId,
-    mut received: ProxyAnswers,
-    answers: &mpsc::Sender<ProxyAnswer>,
-) -> Option<ProxyAnswer> {
-    while let Some(answer) = received.next().await {
-        match answer {
-            Ok(answer) => answers.send(answer).await.ok()?,
-            Err(broken) => return Some(cannot_call(next, broken)),
-        }
-    }
-    None
 }
 
 fn cannot_call(member: MemberId, error: impl std::error::Error) -> ProxyAnswer {

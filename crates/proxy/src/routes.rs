@@ -186,7 +186,8 @@ impl Scene<'_> {
             let Some(from) = edges.get(name).filter(|from| *from != self.own_name) else {
                 break;
             };
-            let Some((id, proxy)) = self.named(from) else {
+            let mut members = self.members.iter();
+            let Some((&id, proxy)) = members.find(|(_, member)| member.name == *from) else {
                 break;
             };
             if id == target || proxies.contains(&id) {
@@ -211,12 +212,6 @@ impl Scene<'_> {
             Some((proxy, why)) => Route::Direct(Because::Unfit(proxy, why)),
             None => Route::Direct(Because::NoEdge),
         }
-    }
-
-    fn named(&self, name: &str) -> Option<(MemberId, &Candidate)> {
-        let mut members = self.members.iter();
-        let found = members.find(|(_, member)| member.name == name);
-        found.map(|(id, member)| (*id, member))
     }
 }
 

@@ -26,7 +26,7 @@ pub use crate::log::{
     WaitingForLog, stored_bytes,
 };
 pub use crate::member_record::{
-    AddressMistake, Extras, MemberKind, MemberRecord, Pause, PauseMark, UnixSeconds, host_and_port,
+    AddressMistake, Extras, MemberKind, MemberRecord, Pause, UnixSeconds, host_and_port,
 };
 pub use crate::proposal::{Outcome, Refusal, Ticket, Unknown};
 

@@ -97,53 +97,38 @@ pub trait FileStarts: Send + Sync + 'static {
     fn begin_at(&self, start: FileStart) -> FileStartAnswer<'_, ()>;
 
     /// The doubt that the log may lack entries which it has acknowledged, until that is settled.
-    fn doubted_tail(&self) -> Option<DoubtedTail> {
-        None
-    }
+    fn doubted_tail(&self) -> Option<DoubtedTail>;
 
     /// Removes [`FileStarts::doubted_tail`] durably if the durable log ends at `from` or later; returns whether it is
     /// settled now.
     ///
     /// # Errors
     /// It could not be stored.
-    fn settle_tail(&self, _from: OpId) -> FileStartAnswer<'_, bool> {
-        Box::pin(async { Ok(true) })
-    }
+    fn settle_tail(&self, from: OpId) -> FileStartAnswer<'_, bool>;
 
     /// Records durably that the log may lack entries which it has acknowledged, in addition to an existing doubt.
     ///
     /// # Errors
     /// It could not be stored.
-    fn note_doubt(&self, _doubt: DoubtedTail) -> FileStartAnswer<'_, ()> {
-        Box::pin(async { Ok(()) })
-    }
+    fn note_doubt(&self, doubt: DoubtedTail) -> FileStartAnswer<'_, ()>;
 
     /// The record that this member reads after a restart, before it votes.
-    fn election_notes(&self) -> ElectionNotes {
-        ElectionNotes::default()
-    }
+    fn election_notes(&self) -> ElectionNotes;
 
     /// Stores [`FileStarts::election_notes`]; durable when it returns.
     ///
     /// # Errors
     /// They could not be stored.
-    fn note_elections(&self, _notes: ElectionNotes) -> FileStartAnswer<'_, ()> {
-        Box::pin(async { Ok(()) })
-    }
+    fn note_elections(&self, notes: ElectionNotes) -> FileStartAnswer<'_, ()>;
 
     /// How far this member has durably come by now. Nothing where the log cannot report it.
-    fn standing(&self) -> Option<Standing> {
-        None
-    }
+    fn standing(&self) -> Option<Standing>;
 
     /// Bytes of a closed file whose entries are all committed, from an offset on; as many as are readily available.
     ///
     /// # Errors
     /// `NotFound` when the log does not have exactly that file; `Unsupported` when it has none; what the disk reports.
-    fn part_of_file(&self, part: FilePart) -> FileStartAnswer<'_, Bytes> {
-        let _ = part;
-        Box::pin(std::future::ready(Err(io::ErrorKind::Unsupported.into())))
-    }
+    fn part_of_file(&self, part: FilePart) -> FileStartAnswer<'_, Bytes>;
 }
 
 // A member's log's report without the engine: the stored vote and the terms of its
@@ -202,14 +187,6 @@ pub struct LogRoom {
     /// Room for entries that others proposed: includes the reserve, except the part kept for the entries
     /// which the ring writes itself.
     pub in_all: u64,
-}
-
-impl LogRoom {
-    /// The room of a log without a bound.
-    pub const ENDLESS: Self = Self {
-        transactions: u64::MAX,
-        in_all: u64::MAX,
-    };
 }
 
 /// The approximate size of a transaction on the disk, rounded up: its marker, and a checksum for each event.

@@ -48,8 +48,8 @@ pub struct MemberRecord {
     pub incarnation: Incarnation,
     /// Failover is paused, and this member stays the primary: no other member's mysqld becomes it by itself. At most one
     /// record of a ring has it.
-    #[serde(default, skip_serializing_if = "PauseMark::is_none")]
-    pub pause: PauseMark,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause: Option<Box<Pause>>,
     /// Fields that are copied into every later membership: those that a later version of this program adds for
     /// the member, and those that all members of the ring have.
     #[serde(flatten)]
@@ -96,7 +96,7 @@ impl Default for MemberRecord {
             priority: Self::DEFAULT_PRIORITY,
             address: String::new(),
             incarnation: Incarnation::default(),
-            pause: PauseMark::default(),
+            pause: None,
             extras: Extras::default(),
         }
     }
@@ -199,18 +199,6 @@ impl Pause {
     }
 }
 
-/// The pause in a member's record. It does not describe the member.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct PauseMark(pub Option<Box<Pause>>);
-
-impl PauseMark {
-    /// True if failover is not paused for this member.
-    pub fn is_none(&self) -> bool {
-        self.0.is_none()
-    }
-}
-
 // The format of a member's address in its record, in configurations and on command lines.
 
 /// Why a text is not the address of a host and a port.
@@ -274,7 +262,7 @@ mod pause_tests {
             reason: "disks".to_owned(),
         };
         MemberRecord {
-            pause: PauseMark(Some(Box::new(pause))),
+            pause: Some(Box::new(pause)),
             ..MemberRecord::default()
         }
     }

@@ -18,24 +18,18 @@ pub enum Outcome {
 /// Why a proposal was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// This member does not lead in the term that the proposal names.
-    #[error("this member does not lead in that term{}", leader_words(.leader))]
-    NotLeader {
-        /// The leader, if known.
-        leader: Option<MemberId>,
-    },
+    /// This member does not lead in the term that the proposal names; with the leader, if known.
+    #[error("this member does not lead in that term{}", leader_words(.0))]
+    NotLeader(Option<MemberId>),
     /// An earlier entry that it depends on was refused.
     #[error("an entry before it was not taken; propose both again, in their order")]
     AfterRefused,
     /// No quorum has answered within the lease.
     #[error("no quorum has answered within the lease; bring voters back, then propose again")]
     QuorumSilent,
-    /// A leadership transfer to another member is in progress.
-    #[error("the leadership is being transferred{}; wait for it", leader_words(.to))]
-    Transferring {
-        /// The target, if known.
-        to: Option<MemberId>,
-    },
+    /// A leadership transfer to another member is in progress; with the target, if known.
+    #[error("the leadership is being transferred{}; wait for it", leader_words(.0))]
+    Transferring(Option<MemberId>),
 }
 
 fn leader_words(leader: &Option<MemberId>) -> String {

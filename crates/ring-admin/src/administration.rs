@@ -2,7 +2,7 @@
 //! and the leader tasks need to change them.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use consensus::quorum::{RingRules, VoterSets, policy};
 use consensus::{
@@ -12,11 +12,14 @@ use consensus::{
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use openraft::raft::AppendEntriesRequest;
-use raft_types::{FormatMismatch, MemberId, MemberRecord, OpId, StoredMembership, TypeConfig};
+use raft_types::{
+    FormatMismatch, FormatVersion, MemberId, MemberRecord, OpId, StoredMembership, TypeConfig, lock,
+};
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard, watch};
 
-use crate::formats::{self, Formats};
+use crate::formats::{self, Programs};
 use crate::history::{self, Notes};
+use crate::identity::IdentityBook;
 use crate::mysqld::{self, Database, Writer};
 
 /// The task that a leader performs for its ring.
@@ -29,16 +32,10 @@ pub enum LeaderTask {
         /// The database member that is to lead, if the leader is a witness.
         target: Option<MemberId>,
     },
-    /// The leader, a witness, transfers the leadership to this member.
-    Transferring {
-        /// The database member that is to lead.
-        to: MemberId,
-    },
-    /// A task is due but blocked; until then a witness continues to lead without serving clients.
-    Waiting {
-        /// The reason, as text.
-        why: String,
-    },
+    /// The leader, a witness, transfers the leadership to this database member.
+    Transferring(MemberId),
+    /// A task is due but blocked, for the reason in the text. Until then a witness continues to lead without serving clients.
+    Waiting(String),
 }
 
 /// What the tasks of one member share to administer the ring.
@@ -61,7 +58,14 @@ pub(crate) struct LocalState {
     pub(crate) database: OnceLock<Arc<dyn Database>>,
     /// Events that wait for the ring's history.
     pub(crate) notes: Notes,
-    pub(crate) formats: Formats,
+    /// The program that runs here.
+    pub(crate) program: Program,
+    /// The data directory, which stores the reached formats; unset for a member without one.
+    pub(crate) book: OnceLock<Arc<IdentityBook>>,
+    /// The others' latest program reports.
+    pub(crate) programs: Mutex<Programs>,
+    /// Why this member accepts no entries, as text, until it accepts some.
+    pub(crate) refused: Mutex<Option<String>>,
 }
 
 impl LocalState {
@@ -69,7 +73,10 @@ impl LocalState {
         Self {
             database: OnceLock::new(),
             notes: Notes::default(),
-            formats: Formats::new(program),
+            program,
+            book: OnceLock::new(),
+            programs: Mutex::default(),
+            refused: Mutex::default(),
         }
     }
 
@@ -77,28 +84,60 @@ impl LocalState {
     pub(crate) fn database_version(&self) -> Option<String> {
         self.database.get()?.version()
     }
+
+    /// Whether this program can use a log in this format; an earlier one than it supports is no obstacle to a start.
+    fn check_supported(&self, found: FormatVersion) -> Result<(), FormatMismatch> {
+        let speaks = self.program.formats;
+        match found > speaks.newest() {
+            true => Err(FormatMismatch { found, speaks }),
+            false => Ok(()),
+        }
+    }
+
+    /// Ensures, before any data of this format are written, that a program without support for it refuses the data directory.
+    pub(crate) fn reach(&self, format: FormatVersion) -> Result<(), FormatError> {
+        self.check_supported(format)?;
+        let raised = self.book.get().map_or(Ok(()), |book| book.raise(format));
+        raised.map_err(|error| FormatError::Directory { format, error })
+    }
 }
 
 impl Administrator for LocalState {
     fn check(&self, membership: &StoredMembership) -> Result<(), FormatMismatch> {
-        self.formats
-            .check_supported(formats::of_membership(membership))
+        self.check_supported(formats::of_membership(membership))
     }
 
     fn note_membership(&self, membership: &StoredMembership) {
-        self.formats.note_ring(membership);
+        // Calls to other members use the ring's format.
+        if let Some(book) = self.book.get() {
+            book.note_ring_format(formats::of_membership(membership));
+        }
     }
 
     fn prepare_for(&self, membership: &StoredMembership) -> Result<(), FormatError> {
-        self.formats.reach(formats::of_membership(membership))
+        self.reach(formats::of_membership(membership))
     }
 
     fn accept_entries(&self, request: &AppendEntriesRequest<TypeConfig>) -> bool {
-        self.formats.accept(request)
+        let entries = request.entries.iter();
+        let memberships = entries.filter_map(|entry| entry.payload.as_membership());
+        let formats = memberships.map(|new| formats::of(new.nodes().map(|(_, record)| record)));
+        let reached = formats.max().map_or(Ok(()), |highest| self.reach(highest));
+        match &reached {
+            Err(why) => self.entries_refused(&why.to_string()),
+            // Requests without entries are answered all the same.
+            Ok(()) if request.entries.is_empty() => {}
+            Ok(()) => *lock(&self.refused) = None,
+        }
+        reached.is_ok()
     }
 
     fn entries_refused(&self, why: &str) {
-        self.formats.refuse(why);
+        let mut refused = lock(&self.refused);
+        if refused.as_deref() != Some(why) {
+            tracing::error!(%why, "this member takes no more entries");
+            *refused = Some(why.to_owned());
+        }
     }
 
     fn database_state(&self, primary: Option<String>) -> BoxFuture<'_, Option<DatabaseState>> {

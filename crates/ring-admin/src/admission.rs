@@ -91,14 +91,11 @@ pub enum AdmissionRefusal {
         /// The directory that the membership names.
         known: Incarnation,
     },
-    /// Two processes run under one number.
+    /// Two processes run under this number.
     #[error(
-        "a caller claims to be member {own}, which is this member; two processes use the same number: give one of them another"
+        "a caller claims to be member {0}, which is this member; two processes use the same number: give one of them another"
     )]
-    SameMember {
-        /// The number that both processes use.
-        own: MemberId,
-    },
+    SameMember(MemberId),
     /// This member does not support the format of the call.
     #[error(
         "member {caller} calls in format {format} of those that it speaks ({theirs}), and member {own} speaks {ours}: {}",
@@ -138,7 +135,7 @@ impl AdmissionRefusal {
             Self::WrongMember { .. } => "wrong-member",
             Self::WipedHere { .. } => "wiped-here",
             Self::WipedCaller { .. } => "wiped-caller",
-            Self::SameMember { .. } => "same-member",
+            Self::SameMember(_) => "same-member",
             Self::Format { .. } => "format",
         }
     }
@@ -184,7 +181,7 @@ pub fn admit(
         });
     }
     if from.member == own.member {
-        return Err(AdmissionRefusal::SameMember { own: own.member });
+        return Err(AdmissionRefusal::SameMember(own.member));
     }
     if let Some(record) = known(from.member)
         && record.incarnation != from.incarnation

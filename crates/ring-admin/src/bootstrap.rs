@@ -1,6 +1,6 @@
 //! Bootstrap of a ring: the decision for fresh data directories ([`plan_bootstrap`]), and the first entry of the log.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use consensus::quorum::{PolicyGap, QuorumPolicy, policy};
 use consensus::{Fault, ForceError, HistoryEvent};
@@ -124,7 +124,13 @@ pub fn plan_bootstrap(
     introductions: &BTreeMap<MemberId, Introduction>,
     new_ring: RingId,
 ) -> Result<BootstrapPlan, BootstrapRefusal> {
-    check_list(own.member, configured)?;
+    match configured.get(&own.member) {
+        None => return Err(BootstrapRefusal::NotConfigured(own.member)),
+        Some(record) if !record.votes => return Err(BootstrapRefusal::DoesNotVote(own.member)),
+        Some(_) => {}
+    }
+    all_differ(configured, "name", |record| record.name.clone())?;
+    all_differ(configured, "address", |record| record.address.clone())?;
     let begun = match own.ring {
         RingState::Fresh => None,
         RingState::Bootstrapping { ring } => Some(ring),
@@ -157,19 +163,6 @@ pub fn plan_bootstrap(
         ring: begun.unwrap_or(new_ring),
         members,
     })
-}
-
-fn check_list(
-    own: MemberId,
-    configured: &BTreeMap<MemberId, MemberRecord>,
-) -> Result<(), BootstrapRefusal> {
-    match configured.get(&own) {
-        None => return Err(BootstrapRefusal::NotConfigured(own)),
-        Some(record) if !record.votes => return Err(BootstrapRefusal::DoesNotVote(own)),
-        Some(_) => {}
-    }
-    all_differ(configured, "name", |record| record.name.clone())?;
-    all_differ(configured, "address", |record| record.address.clone())
 }
 
 fn check_fresh(
@@ -209,18 +202,15 @@ fn all_differ<T: Ord>(
     what: &'static str,
     of: impl Fn(&MemberRecord) -> T,
 ) -> Result<(), BootstrapRefusal> {
-    let mut seen: BTreeSet<T> = BTreeSet::new();
+    let mut seen: BTreeMap<T, MemberId> = BTreeMap::new();
     for (&second, record) in members {
-        if seen.insert(of(record)) {
-            continue;
+        if let Some(first) = seen.insert(of(record), second) {
+            return Err(BootstrapRefusal::Same {
+                first,
+                second,
+                what,
+            });
         }
-        let first = members.iter().find(|(_, other)| of(other) == of(record));
-        let first = first.map_or(second, |(&first, _)| first);
-        return Err(BootstrapRefusal::Same {
-            first,
-            second,
-            what,
-        });
     }
     Ok(())
 }

@@ -1,20 +1,14 @@
 //! The ring's format: the newest one that its members may use. It is stored in the membership, in every member's record, so it is the same
 //! on every member and reaches joining members with the log. A membership without it has the first format. The leader raises it when every
 //! member has reported support for the next one; it is never lowered. Code that needs a newer format than the first checks only [`of`].
-//! A data directory records a format before any data of it are written, and entries of unsupported formats are refused ([`Formats`]).
+//! A data directory records a format before any data of it are written, and entries of unsupported formats are refused
+//! (`administration::LocalState`).
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock};
 
-use consensus::{FormatError, Program, RingView};
-use openraft::raft::AppendEntriesRequest;
-use raft_types::{
-    EntryPayload, FormatMismatch, FormatVersion, MemberId, MemberRecord, StoredMembership,
-    TypeConfig, lock,
-};
+use consensus::{Program, RingView};
+use raft_types::{FormatVersion, MemberId, MemberRecord, StoredMembership};
 use serde_json::Value;
-
-use crate::identity::IdentityBook;
 
 /// The members' latest program reports; members that did not answer are not included.
 pub(crate) type Programs = BTreeMap<MemberId, Program>;
@@ -22,8 +16,6 @@ pub(crate) type Programs = BTreeMap<MemberId, Program>;
 /// A member's format state, for its status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormatStatus {
-    /// The program that runs here.
-    pub program: Program,
     /// The ring's format according to this member's log.
     pub ring: FormatVersion,
     /// The others' latest program reports to this member, if it leads. It queries only while it supports a newer format than the ring's.
@@ -52,17 +44,6 @@ pub(crate) fn of_membership(membership: &StoredMembership) -> FormatVersion {
     of(membership.nodes().map(|(_, record)| record))
 }
 
-/// The format of an entry, if it is a membership.
-fn of_entry(payload: &EntryPayload) -> Option<FormatVersion> {
-    match payload {
-        EntryPayload::Membership(membership) => {
-            let nodes = membership.membership().nodes();
-            Some(of(nodes.map(|(_, record)| record)))
-        }
-        _ => None,
-    }
-}
-
 /// Keeps the format in the next membership, whichever members are added or removed.
 pub(crate) fn carry_on(members: &mut BTreeMap<MemberId, MemberRecord>) {
     let format = of(members.values());
@@ -88,115 +69,6 @@ pub(crate) fn to_raise(view: &RingView, reports: &Programs) -> Option<FormatVers
     };
     let all = view.members.iter().all(|member| speaks(member.id));
     (view.leads && all).then_some(next)
-}
-
-/// The formats of one member.
-#[derive(Debug)]
-pub(crate) struct Formats {
-    program: Program,
-    /// The data directory; unset for a member without one.
-    book: OnceLock<Arc<IdentityBook>>,
-    known: Mutex<FormatReports>,
-}
-
-#[derive(Debug, Default)]
-struct FormatReports {
-    others: Programs,
-    refused: Option<String>,
-}
-
-impl Formats {
-    pub(crate) fn new(program: Program) -> Self {
-        Self {
-            program,
-            book: OnceLock::new(),
-            known: Mutex::default(),
-        }
-    }
-
-    pub(crate) fn program(&self) -> &Program {
-        &self.program
-    }
-
-    /// Stores the reached formats in this data directory from now on. Only the first call has an effect.
-    pub(crate) fn keep_in(&self, book: Arc<IdentityBook>) {
-        let _ = self.book.set(book);
-    }
-
-    /// Sets the format of calls to other members from the ring's format in the log.
-    pub(crate) fn note_ring(&self, membership: &StoredMembership) {
-        if let Some(book) = self.book.get() {
-            book.note_ring_format(of_membership(membership));
-        }
-    }
-
-    /// Whether this program can use a log in this format; an earlier one than it supports is no obstacle to a start.
-    pub(crate) fn check_supported(&self, found: FormatVersion) -> Result<(), FormatMismatch> {
-        let speaks = self.program.formats;
-        match found > speaks.newest() {
-            true => Err(FormatMismatch { found, speaks }),
-            false => Ok(()),
-        }
-    }
-
-    /// Ensures, before any data of this format are written, that a program without support for it refuses the data directory.
-    pub(crate) fn reach(&self, format: FormatVersion) -> Result<(), FormatError> {
-        self.check_supported(format)?;
-        let raised = self.book.get().map_or(Ok(()), |book| book.raise(format));
-        raised.map_err(|error| FormatError::Directory { format, error })
-    }
-
-    /// Whether these entries may be appended to the log.
-    pub(crate) fn accept(&self, request: &AppendEntriesRequest<TypeConfig>) -> bool {
-        let formats = request
-            .entries
-            .iter()
-            .filter_map(|entry| of_entry(&entry.payload));
-        let reached = formats.max().map_or(Ok(()), |highest| self.reach(highest));
-        match &reached {
-            Err(why) => self.refuse(&why.to_string()),
-            // Requests without entries are answered all the same.
-            Ok(()) if request.entries.is_empty() => {}
-            Ok(()) => lock(&self.known).refused = None,
-        }
-        reached.is_ok()
-    }
-
-    /// Records why this member accepts no entries, until it accepts some.
-    pub(crate) fn refuse(&self, why: &str) {
-        let mut known = lock(&self.known);
-        if known.refused.as_deref() != Some(why) {
-            tracing::error!(%why, "this member takes no more entries");
-            known.refused = Some(why.to_owned());
-        }
-    }
-
-    /// The others' reports.
-    pub(crate) fn others(&self) -> Programs {
-        lock(&self.known).others.clone()
-    }
-
-    /// Replaces the others' earlier reports.
-    pub(crate) fn replace_others(&self, others: Programs) {
-        lock(&self.known).others = others;
-    }
-
-    /// The members' program reports, including this one's.
-    pub(crate) fn programs(&self, own: MemberId) -> Programs {
-        let mut programs = self.others();
-        programs.insert(own, self.program.clone());
-        programs
-    }
-
-    pub(crate) fn status(&self, membership: &StoredMembership) -> FormatStatus {
-        let known = lock(&self.known);
-        FormatStatus {
-            program: self.program.clone(),
-            ring: of_membership(membership),
-            others: known.others.clone(),
-            refused: known.refused.clone(),
-        }
-    }
 }
 
 #[cfg(test)]

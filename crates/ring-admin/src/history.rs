@@ -93,7 +93,8 @@ pub(crate) fn shortened(mut entry: HistoryEntry) -> HistoryEntry {
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     waiting: Mutex<Vec<HistoryEntry>>,
-    noted: Notify,
+    /// An entry was added. One task waits.
+    pub(crate) noted: Notify,
 }
 
 impl Notes {
@@ -109,11 +110,6 @@ impl Notes {
         waiting.drain(..surplus);
         drop(waiting);
         self.noted.notify_one();
-    }
-
-    /// Waits until an entry is added. One task waits.
-    pub(crate) async fn noted(&self) {
-        self.noted.notified().await;
     }
 
     /// The pending entries, without logged ones and those older than all kept ones: the log would drop them again.

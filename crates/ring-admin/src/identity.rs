@@ -143,22 +143,20 @@ impl IdentityBook {
         }
     }
 
-    /// Sets the directory's highest format and the formats that the program supports.
+    /// Sets the formats that the program supports, the directory's highest format, and whether the directory has had a log.
     #[must_use]
-    pub fn speaking(mut self, speaks: FormatRange, reached: FormatVersion) -> Self {
+    pub fn speaking(
+        mut self,
+        speaks: FormatRange,
+        reached: FormatVersion,
+        log_begun: bool,
+    ) -> Self {
         self.speaks = speaks;
         // Valid until the log is open.
         self.ring_format = AtomicU32::new(reached.0);
         let pages = self.pages.get_mut();
-        pages.unwrap_or_else(PoisonError::into_inner).reached = reached;
-        self
-    }
-
-    /// Sets whether the directory has had a log.
-    #[must_use]
-    pub fn with_log_begun(mut self, log_begun: bool) -> Self {
-        let pages = self.pages.get_mut();
-        pages.unwrap_or_else(PoisonError::into_inner).log_begun = log_begun;
+        let pages = pages.unwrap_or_else(PoisonError::into_inner);
+        (pages.reached, pages.log_begun) = (reached, log_begun);
         self
     }
 
@@ -382,7 +380,7 @@ mod tests {
         let (book, disk) = book();
         let two = FormatVersion(2);
         let range = FormatRange::between(FormatVersion::FIRST, two).unwrap();
-        let book = book.speaking(range, FormatVersion::FIRST);
+        let book = book.speaking(range, FormatVersion::FIRST, false);
         disk.full.store(true, Ordering::Relaxed);
         book.raise(two).unwrap_err();
         assert_eq!(book.reached(), FormatVersion::FIRST);
@@ -397,7 +395,7 @@ mod tests {
         assert_eq!(book.calls_in(), FormatVersion::FIRST);
         // Before the log is open, no other format is known.
         let again = IdentityBook::new(book.identity(), origin(), Box::new(disk.clone()));
-        assert_eq!(again.speaking(range, two).calls_in(), two);
+        assert_eq!(again.speaking(range, two, false).calls_in(), two);
         for (ring, expected) in [(2, 2), (3, 2), (1, 1)] {
             book.note_ring_format(FormatVersion(ring));
             assert_eq!(book.calls_in().0, expected);

@@ -2,17 +2,16 @@
 //! member after moving the quorum there. The decision is a pure function of one view of the ring; the task performs one step at a time and
 //! decides again.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use consensus::quorum::{QuorumPlan, RingRules, VoterSets, plan};
 use consensus::{
-    FormatError, HistoryEvent, Leadership, MoveError, Named, RingView, RoleSnapshot, Standings,
-    TargetStanding, TransferError, TransferOutcome,
+    HistoryEvent, Leadership, LedTerm, Named, RingView, RoleSnapshot, Standings, TargetStanding,
 };
 use openraft::async_runtime::watch::WatchReceiver;
-use raft_types::{FormatVersion, MemberId, MemberKind, UnixSeconds};
-use thiserror::Error;
+use raft_types::{FormatVersion, MemberId, MemberKind, UnixSeconds, lock};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -20,7 +19,7 @@ use crate::administration::{Administration, LeaderTask};
 use crate::formats::{self, Programs};
 use crate::mysqld::{self, Asking, DatabaseStates};
 use crate::pause;
-use crate::promotion::{self, PromotionCause, PromotionError};
+use crate::promotion::{self, PromotionCause};
 use crate::scheduled_switchover::{self, ScheduledSwitchover, SwitchoverPhase};
 use crate::target;
 
@@ -97,8 +96,8 @@ fn decide_quorum(
         // It leads for the reachable voters.
         _ if view.is_interim => idle,
         QuorumPlan::Settled => idle,
-        QuorumPlan::Step { next } => NextTask::Move { next, target: None },
-        QuorumPlan::Blocked { why } => match idle {
+        QuorumPlan::Step(next) => NextTask::Move { next, target: None },
+        QuorumPlan::Blocked(why) => match idle {
             NextTask::Stay => NextTask::Wait(format!(
                 "the quorum should move to region {home}, but cannot: {why}"
             )),
@@ -131,15 +130,15 @@ fn decide_quorum(
     }
     let there = view.member(target).map(|target| &target.record.region);
     match plan(rules, view, there.unwrap_or(home)) {
-        QuorumPlan::Step { next } if is_last_step(view, &next, target) => {
+        QuorumPlan::Step(next) if is_last_step(view, &next, target) => {
             NextTask::MoveAndTransfer { next, to: target }
         }
-        QuorumPlan::Step { next } => NextTask::Move {
+        QuorumPlan::Step(next) => NextTask::Move {
             next,
             target: Some(target),
         },
         // A target in a blocked region is not chosen.
-        QuorumPlan::Settled | QuorumPlan::Blocked { .. } => transfer(),
+        QuorumPlan::Settled | QuorumPlan::Blocked(_) => transfer(),
     }
 }
 
@@ -283,7 +282,7 @@ async fn lead(admin: &Administration, leadership: &mut watch::Receiver<Leadershi
                     Err(refusal) => Some(refusal.to_string()),
                 };
                 let pause = timers.longest_election();
-                let targets = node.failed_targets();
+                let targets = &node.failed_targets;
                 targets.tested(to, lost, pause, Instant::now());
                 continue;
             }
@@ -306,7 +305,7 @@ async fn lead(admin: &Administration, leadership: &mut watch::Receiver<Leadershi
                 move_and_transfer(admin, next, to).await
             }
             NextTask::Transfer(to) => {
-                publish(admin, Some(LeaderTask::Transferring { to }));
+                publish(admin, Some(LeaderTask::Transferring(to)));
                 let done = transfer(admin, to, 0).await;
                 if done.is_err() && !failed.contains(&to) {
                     failed.push(to);
@@ -320,7 +319,7 @@ async fn lead(admin: &Administration, leadership: &mut watch::Receiver<Leadershi
             }
             NextTask::EndSwitchover(scheduled) => {
                 let why = (scheduled.to != node.id()).then(|| match &*admin.leader_task.borrow() {
-                    Some(LeaderTask::Waiting { why }) => why.clone(),
+                    Some(LeaderTask::Waiting(why)) => why.clone(),
                     _ => "no leader could carry it out in time".to_owned(),
                 });
                 let ended = scheduled_switchover::take_out(admin, why).await;
@@ -343,7 +342,9 @@ fn decide_now(
     states: &DatabaseStates,
 ) -> NextTask {
     let node = &admin.node;
-    let mut standings = node.failed_targets().standings(Instant::now());
+    let mut programs = lock(&admin.local.programs).clone();
+    programs.insert(node.id(), admin.local.program.clone());
+    let mut standings = node.failed_targets.standings(Instant::now());
     for id in failed {
         standings.entry(*id).or_insert(TargetStanding::ComesLast);
     }
@@ -352,33 +353,13 @@ fn decide_now(
         rules,
         &standings,
         states,
-        &admin.local.formats.programs(node.id()),
+        &programs,
         pause::now(),
     )
 }
 
-/// Why a leader's task was not completed; the next decision tries again.
-#[derive(Debug, Error)]
-enum TaskFailure {
-    #[error(transparent)]
-    Move(#[from] MoveError),
-    #[error(transparent)]
-    Transfer(#[from] TransferError),
-    #[error("the ring's format stays: {0}")]
-    Format(#[from] FormatError),
-    #[error("the ring's format stays: {0}")]
-    AppendFormat(MoveError),
-}
-
-/// Why a scheduled switchover was not carried out.
-#[derive(Debug, Error)]
-enum SwitchoverFailure {
-    /// Its target reports that its mysqld could not be the primary soon.
-    #[error("{0}")]
-    Unfit(String),
-    #[error(transparent)]
-    Promotion(#[from] PromotionError),
-}
+/// Why a leader's task was not completed, which is only shown; the next decision tries again.
+type TaskFailure = Box<dyn Error + Send + Sync>;
 
 /// Interval between checks while no task is due and no event arrives.
 fn check_interval(rules: &RingRules, heartbeat: Duration) -> Duration {
@@ -393,12 +374,12 @@ fn check_interval(rules: &RingRules, heartbeat: Duration) -> Duration {
 async fn switch_over(
     admin: &Administration,
     scheduled: &ScheduledSwitchover,
-) -> Result<(), SwitchoverFailure> {
+) -> Result<(), TaskFailure> {
     let to = scheduled.to;
     let view = admin.node.ring_view();
     let reported = admin.database_state(to).await;
     if let Some(why) = reported.and_then(|state| state.unfit) {
-        return Err(SwitchoverFailure::Unfit(why));
+        return Err(why.into());
     }
     let named = |id| view.member(id).map(|peer| Named::of(id, &peer.record));
     let (from, named) = (named(admin.node.id()), named(to));
@@ -430,14 +411,12 @@ async fn move_and_transfer(
 
 /// Transfers a witness's leadership to `to`, which may lack this many entries that are in flight.
 async fn transfer(admin: &Administration, to: MemberId, in_flight: u64) -> Result<(), TaskFailure> {
-    let log = admin.node.wait_for_log(to, in_flight).await;
-    log.map_err(TransferError::from)?;
-    match admin.node.transfer(to).await? {
-        TransferOutcome::Done { term } => {
-            tracing::info!(%to, %term, "transferred the leadership");
-        }
-        TransferOutcome::AnotherLeads { leader, term } => {
-            tracing::warn!(%to, %leader, %term, "another member leads than the transfer target");
+    admin.node.wait_for_log(to, in_flight).await?;
+    let LedTerm { leader, term } = admin.node.transfer(to).await?;
+    match leader == to {
+        true => tracing::info!(%to, %term, "transferred the leadership"),
+        false => {
+            tracing::warn!(%to, %leader, %term, "another member leads than the transfer target")
         }
     }
     Ok(())
@@ -445,10 +424,11 @@ async fn transfer(admin: &Administration, to: MemberId, in_flight: u64) -> Resul
 
 /// Raises the ring's format. The caller holds the reconfiguration lock.
 async fn raise_format(admin: &Administration, to: FormatVersion) -> Result<(), TaskFailure> {
-    admin.local.formats.reach(to)?;
+    let stays = |why: &dyn Error| format!("the ring's format stays: {why}");
+    admin.local.reach(to).map_err(|why| stays(&why))?;
     let entries = [admin.entry_now("", HistoryEvent::FormatRaised { to })];
     let change = admin.change_records(&entries, |members| formats::write(members, to));
-    change.await.map_err(TaskFailure::AppendFormat)?;
+    change.await.map_err(|why| stays(&why))?;
     tracing::info!(%to, "all members support it: the ring's format is raised");
     Ok(())
 }
@@ -461,10 +441,10 @@ fn publish(admin: &Administration, now: Option<LeaderTask>) {
                 Some(LeaderTask::MovingQuorum { next, target }) => {
                     tracing::info!(?next, to = ?target, "moving the quorum");
                 }
-                Some(LeaderTask::Waiting { why }) => {
+                Some(LeaderTask::Waiting(why)) => {
                     tracing::warn!(%why, "the ring is not as it should be");
                 }
-                Some(LeaderTask::Transferring { .. }) | None => {}
+                Some(LeaderTask::Transferring(_)) | None => {}
             }
             *published = now;
         }
@@ -478,13 +458,13 @@ fn publish_move(admin: &Administration, next: &VoterSets, target: Option<MemberI
 }
 
 fn publish_wait(admin: &Administration, why: String) {
-    publish(admin, Some(LeaderTask::Waiting { why }));
+    publish(admin, Some(LeaderTask::Waiting(why)));
 }
 
 #[cfg(test)]
 mod tests {
     use consensus::Program;
-    use raft_types::{Pause, PauseMark};
+    use raft_types::Pause;
 
     use super::*;
     use crate::test_ring::Ring;
@@ -576,12 +556,12 @@ mod tests {
 
     fn paused(ring: &Ring, primary: u64, until: Option<u64>) -> Ring {
         ring.with(primary, |peer| {
-            peer.record.pause = PauseMark(Some(Box::new(Pause {
+            peer.record.pause = Some(Box::new(Pause {
                 since: UnixSeconds(900),
                 until: until.map(UnixSeconds),
                 by: "anna".to_owned(),
                 reason: String::new(),
-            })));
+            }));
         })
     }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use consensus::{DatabaseState, HistoryEntry, HistoryEvent, Named, RaftMember};
+use consensus::{Administrator, DatabaseState, HistoryEntry, HistoryEvent, Named, RaftMember};
 use raft_types::{FormatVersion, MemberId};
 use tokio::task::JoinSet;
 
@@ -16,7 +16,7 @@ use crate::identity::IdentityBook;
 use crate::mysqld::{Database, Writer};
 
 /// A handle on one running member; clones share it. It is the member's [`RaftMember`] with the administration of the ring.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Member(Arc<RunningMember>);
 
 struct RunningMember {
@@ -46,9 +46,10 @@ impl Member {
     /// # Errors
     /// The directory cannot be written.
     pub fn keep_formats_in(&self, book: &Arc<IdentityBook>) -> io::Result<()> {
-        let formats = &self.0.admin.local.formats;
-        formats.keep_in(book.clone());
-        formats.note_ring(&self.node().role().membership);
+        let local = &self.0.admin.local;
+        // A member has one data directory for its lifetime.
+        let _ = local.book.set(book.clone());
+        local.note_membership(&self.node().role().membership);
         book.raise(self.ring_format())
     }
 
@@ -102,11 +103,5 @@ impl Deref for Member {
 
     fn deref(&self) -> &RaftMember {
         &self.0.raft
-    }
-}
-
-impl std::fmt::Debug for RunningMember {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Debug::fmt(&self.raft, f)
     }
 }

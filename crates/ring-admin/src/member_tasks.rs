@@ -4,18 +4,18 @@
 //! A leader writes all pending events in one entry; a follower sends them to the leader. Clients never wait for this, and it yields to all
 //! work that clients wait for.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use consensus::log_probe::MemberNetwork;
 use consensus::{
-    Answer, AppliedFloor, CallError, Greeting, MemberCalls, MemberConfig, MoveError, Program,
-    Question, RaftMember, RaftNode, RoleSnapshot, StartError,
+    Answer, AppliedFloor, Greeting, MemberCalls, MemberConfig, Program, Question, RaftMember,
+    RaftNode, RoleSnapshot, StartError,
 };
 use futures::future::join_all;
 use openraft::storage::RaftLogStorage;
-use raft_types::{FileStarts, FormatRange, FormatVersion, TypeConfig};
-use thiserror::Error;
+use raft_types::{FileStarts, FormatRange, FormatVersion, TypeConfig, lock};
 use tokio::task::JoinSet;
 
 use crate::administration::{Administration, LocalState};
@@ -75,7 +75,7 @@ const SETTLED: Duration = Duration::from_secs(3);
 async fn write_down(admin: Arc<Administration>) {
     let lease = admin.node.timers().lease;
     loop {
-        admin.local.notes.noted().await;
+        admin.local.notes.noted.notified().await;
         loop {
             // A returning member first learns the leader.
             tokio::time::sleep((lease * 2).max(SETTLED)).await;
@@ -88,21 +88,11 @@ async fn write_down(admin: Arc<Administration>) {
     }
 }
 
-/// Why recorded events are not in the log yet.
-#[derive(Debug, Error)]
-enum NotHandedOn {
-    #[error("something else changes the ring")]
-    Busy,
-    #[error(transparent)]
-    Append(#[from] MoveError),
-    #[error("no leader is known")]
-    NoLeader,
-    #[error(transparent)]
-    Call(#[from] CallError),
-}
-
-/// Writes pending events, or sends them to the leader. True when the log has all of them.
-async fn hand_on(admin: &Administration, patience: Duration) -> Result<bool, NotHandedOn> {
+/// Writes pending events, or sends them to the leader. True when the log has all of them; an error is only logged.
+async fn hand_on(
+    admin: &Administration,
+    patience: Duration,
+) -> Result<bool, Box<dyn Error + Send + Sync>> {
     let role = admin.node.role();
     let records = role.membership.membership().nodes();
     let logged = history::read(records.map(|(_, record)| record));
@@ -112,12 +102,12 @@ async fn hand_on(admin: &Administration, patience: Duration) -> Result<bool, Not
     }
     if admin.node.leadership().serving_term().is_some() {
         let lock = tokio::time::timeout(patience, admin.reconfiguration_lock.lock());
-        let _lock = lock.await.map_err(|_| NotHandedOn::Busy)?;
+        let _lock = lock.await.map_err(|_| "something else changes the ring")?;
         admin.change_records(&entries, |_| {}).await?;
         return Ok(false);
     }
     let leader = role.other_leader(admin.node.id());
-    let (leader, record) = leader.ok_or(NotHandedOn::NoLeader)?;
+    let (leader, record) = leader.ok_or("no leader is known")?;
     let question = Question::Note { entries };
     let calls = admin.node.calls();
     match calls.ask(leader, record, question, patience).await? {
@@ -128,8 +118,8 @@ async fn hand_on(admin: &Administration, patience: Duration) -> Result<bool, Not
 
 /// Asks the members for their programs whenever this one serves as the leader and supports a newer format than the ring's.
 async fn ask_for_programs(admin: Arc<Administration>) {
-    let (node, formats) = (&admin.node, &admin.local.formats);
-    let newest = formats.program().formats.newest();
+    let (node, local) = (&admin.node, &admin.local);
+    let newest = local.program.formats.newest();
     if newest == FormatVersion::FIRST {
         return;
     }
@@ -140,7 +130,7 @@ async fn ask_for_programs(admin: Arc<Administration>) {
             true => programs(node, &role).await,
             false => Programs::new(),
         };
-        formats.replace_others(programs);
+        *lock(&local.programs) = programs;
         tokio::time::sleep(node.timers().heartbeat * 4).await;
     }
 }
@@ -152,18 +142,14 @@ async fn programs(node: &RaftNode, role: &RoleSnapshot) -> Programs {
         let greeted = node.calls().ask(id, record, question, node.timers().lease);
         match greeted.await {
             Ok(Answer::Greeting { program, .. }) => {
-                Some((id, program.unwrap_or_else(before_programs)))
+                let unreported = || Program {
+                    version: String::new(),
+                    formats: FormatRange::only(FormatVersion::FIRST),
+                };
+                Some((id, program.unwrap_or_else(unreported)))
             }
             Ok(_) | Err(_) => None,
         }
     });
     join_all(asked).await.into_iter().flatten().collect()
-}
-
-/// The program of a member that does not report it.
-fn before_programs() -> Program {
-    Program {
-        version: String::new(),
-        formats: FormatRange::only(FormatVersion::FIRST),
-    }
 }

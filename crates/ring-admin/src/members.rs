@@ -8,8 +8,7 @@ use consensus::quorum::{
 };
 use consensus::{HistoryEvent, MoveError, Named, NotServing, RingMember, RingView};
 use raft_types::{
-    FormatMismatch, FormatRange, FormatVersion, MemberId, MemberKind, MemberRecord, OpId, Pause,
-    Region,
+    FormatMismatch, FormatRange, MemberId, MemberKind, MemberRecord, OpId, Pause, Region,
 };
 use serde_json::Value;
 use thiserror::Error;
@@ -52,16 +51,11 @@ pub enum ReconfigurationError {
         what: String,
     },
     /// The new member does not support the ring's format.
-    #[error("the ring's format is {found}, and the new member speaks {speaks}: {}", match *.found > .speaks.newest() {
+    #[error("the ring's format is {}, and the new member speaks {}: {}", .0.found, .0.speaks, match .0.found > .0.speaks.newest() {
         true => "install a later version of witness there",
         false => "install an earlier version of witness there, and the later one when the ring's format has risen",
     })]
-    Format {
-        /// The ring's format.
-        found: FormatVersion,
-        /// The formats of the new member.
-        speaks: FormatRange,
-    },
+    Format(#[from] FormatMismatch),
     /// No member has this number.
     #[error("the ring has no member {0}; see `witness members list`")]
     NoSuchMember(MemberId),
@@ -179,16 +173,6 @@ pub(crate) fn check_unique(view: &RingView, id: MemberId, record: &MemberRecord)
     })
 }
 
-/// Checks that a member that supports these formats can join a ring of this one.
-pub(crate) fn check_format(ring: FormatVersion, speaks: FormatRange) -> Reconfigured {
-    match speaks.check(ring) {
-        Ok(()) => Ok(()),
-        Err(FormatMismatch { found, speaks }) => {
-            Err(ReconfigurationError::Format { found, speaks })
-        }
-    }
-}
-
 /// Checks that the ring can lose a member.
 pub(crate) fn check_remove(view: &RingView, id: MemberId, rules: &RingRules) -> Reconfigured {
     let leaving = view
@@ -268,8 +252,8 @@ fn stuck_at(rules: &RingRules, view: &RingView, home: &Region) -> Option<MoveObs
     for _ in 0..view.members.len() + 2 {
         match plan(rules, &view, home) {
             QuorumPlan::Settled => return None,
-            QuorumPlan::Blocked { why } => return Some(why),
-            QuorumPlan::Step { next } => view.voter_sets = next,
+            QuorumPlan::Blocked(why) => return Some(why),
+            QuorumPlan::Step(next) => view.voter_sets = next,
         }
     }
     None
@@ -283,10 +267,7 @@ fn or_remove(why: &MoveObstacle) -> &'static str {
 }
 
 fn without(sets: &VoterSets, id: MemberId) -> VoterSets {
-    let kept = sets.iter().map(|set| {
-        let others = set.iter().copied().filter(|member| *member != id);
-        others.collect::<BTreeSet<_>>()
-    });
+    let kept = sets.iter().map(|set| set - &BTreeSet::from([id]));
     kept.filter(|set| !set.is_empty()).collect()
 }
 
@@ -304,7 +285,7 @@ impl Member {
     /// # Errors
     /// [`ReconfigurationError::Format`].
     pub fn check_new_member_speaks(&self, speaks: FormatRange) -> Reconfigured {
-        check_format(self.ring_format(), speaks)
+        Ok(speaks.check(self.ring_format())?)
     }
 
     /// Checks for the refusals of [`Member::remove_member`], and changes nothing.
@@ -332,7 +313,7 @@ impl Member {
             check_add(view, id, &record)?;
             // Checked against the membership that it is added to: the format may have risen since the member was asked.
             if let Some(speaks) = speaks {
-                check_format(formats::of(members.values()), speaks)?;
+                speaks.check(formats::of(members.values()))?;
             }
             let member = Named::of(id, &record);
             members.insert(id, record);
@@ -426,7 +407,7 @@ pub(crate) fn retire(members: &mut BTreeMap<MemberId, MemberRecord>, id: MemberI
 
 #[cfg(test)]
 mod tests {
-    use raft_types::Incarnation;
+    use raft_types::{FormatVersion, Incarnation};
 
     use super::*;
     use crate::test_ring::Ring;
@@ -477,7 +458,10 @@ mod tests {
 
     #[test]
     fn a_newcomer_without_support_is_refused_with_the_needed_version() {
-        let check = |ring, speaks: &str| check_format(FormatVersion(ring), speaks.parse().unwrap());
+        let check = |ring, speaks: &str| -> Reconfigured {
+            let speaks: FormatRange = speaks.parse().unwrap();
+            Ok(speaks.check(FormatVersion(ring))?)
+        };
         assert_eq!(check(2, "1-2").and(check(2, "2-3")), Ok(()));
         let old = check(2, "1").unwrap_err().to_string();
         assert!(old.contains("speaks 1: install a later version"), "{old}");

@@ -90,19 +90,8 @@ pub(crate) fn candidates(view: &RingView) -> impl Iterator<Item = &RingMember> {
     })
 }
 
-/// Queries the voting database members concurrently. Members that have not answered a heartbeat of this leadership may have failed, and get
-/// less time: a choice due to their failure must not wait for them.
-pub(crate) async fn ask(
-    node: &RaftNode,
-    primary: Option<String>,
-    view: &RingView,
-) -> DatabaseStates {
-    let reports = watch::Sender::default();
-    Asking::begin(node, primary, view, &reports).wait().await;
-    reports.send_replace(DatabaseStates::new())
-}
-
-/// Queries in progress, each with its timeout. Later answers still count.
+/// Queries in progress, each with its timeout. Later answers still count. Members that have not answered a heartbeat of this leadership may
+/// have failed, and get less time: a choice due to their failure must not wait for them.
 pub(crate) struct Asking(Vec<(Duration, JoinHandle<()>)>);
 
 impl Asking {

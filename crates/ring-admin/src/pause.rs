@@ -6,7 +6,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use consensus::{HistoryEvent, MoveError, Named, RingPause, RingView};
-use raft_types::{MemberId, MemberKind, OpId, Pause, PauseMark, UnixSeconds};
+use raft_types::{MemberId, MemberKind, OpId, Pause, UnixSeconds};
 use serde::{Deserialize, Serialize};
 
 use crate::administration::Administration;
@@ -128,7 +128,7 @@ pub(crate) async fn write(
     let change = admin.change_records(&entries, |members| {
         for (id, record) in members {
             let own = paused.filter(|paused| paused.primary == *id);
-            record.pause = PauseMark(own.map(|paused| Box::new(paused.pause.clone())));
+            record.pause = own.map(|paused| Box::new(paused.pause.clone()));
         }
     });
     let op_id = change.await?;
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(first.pause.until, Some(UnixSeconds(1_060)));
         // Whichever member leads in the meantime, the place stays; only the terms change.
         let paused = ring.with(1, |peer| {
-            peer.record.pause = PauseMark(Some(Box::new(first.pause.clone())))
+            peer.record.pause = Some(Box::new(first.pause.clone()))
         });
         let later = UnixSeconds(1_030);
         for leader in [1, 2, 3] {

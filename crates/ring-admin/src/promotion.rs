@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use consensus::quorum::{MoveObstacle, QuorumPlan, QuorumPolicy, VoterSets, plan};
 use consensus::{
-    Answer, MockElection, MockElectionCall, MoveError, NotServing, Question, RingPause, RingView,
-    TransferError, TransferOutcome, TransferRefusal,
+    Answer, LedTerm, MockElection, MockElectionCall, MoveError, NotServing, Question, RingPause,
+    RingView, TransferError, TransferRefusal,
 };
 use raft_types::{MemberId, MemberKind, Region, Term};
 use serde::{Deserialize, Serialize};
@@ -90,44 +90,25 @@ pub enum PromotionError {
     /// A check before the first step failed; no state was changed.
     #[error(transparent)]
     Refused(#[from] PromotionRefusal),
-    /// The quorum could not be moved. The old leader still leads.
+    /// The quorum could not be moved. The old leader still leads, in the region to which the quorum is taken back.
+    #[error("the quorum could not be moved: {0}; the leader stays and takes it back to region {1}")]
+    Move(MoveError, Region),
+    /// Writes could not be stopped, for the reason in the text. The old leader still leads, in the region to which the quorum is taken back.
     #[error(
-        "the quorum could not be moved: {error}; the leader stays and takes it back to region {home}"
+        "the primary's writes could not be stopped: {0}; the leader stays and takes the quorum back to region {1}"
     )]
-    Move {
-        /// Why a step of the quorum's move failed.
-        error: MoveError,
-        /// The old leader's region, to which the quorum is taken back.
-        home: Region,
-    },
-    /// Writes could not be stopped. The old leader still leads.
+    Drain(String, Region),
+    /// The target lags. The old leader still leads, in the region to which the quorum is taken back.
     #[error(
-        "the primary's writes could not be stopped: {why}; the leader stays and takes the quorum back to region {home}"
+        "after the quorum had moved: {0}; the leader stays and takes the quorum back to region {1}"
     )]
-    Drain {
-        /// The writes still in progress.
-        why: String,
-        /// The old leader's region, to which the quorum is taken back.
-        home: Region,
-    },
-    /// The target lags. The old leader still leads.
+    TargetLags(TransferRefusal, Region),
+    /// The reason for the promotion passed before the old leader's writes were stopped. It still leads, in the region to which the quorum
+    /// is taken back.
     #[error(
-        "after the quorum had moved: {refusal}; the leader stays and takes the quorum back to region {home}"
+        "the reason for the promotion has passed; the leader stays and takes the quorum back to region {0}"
     )]
-    TargetLags {
-        /// The target's problem.
-        refusal: TransferRefusal,
-        /// The old leader's region, to which the quorum is taken back.
-        home: Region,
-    },
-    /// The reason for the promotion passed before the old leader's writes were stopped. It still leads.
-    #[error(
-        "the reason for the promotion has passed; the leader stays and takes the quorum back to region {home}"
-    )]
-    NotNeeded {
-        /// The old leader's region, to which the quorum is taken back.
-        home: Region,
-    },
+    NotNeeded(Region),
     /// Another member than the target won the election.
     #[error(
         "member {leader} was elected instead of member {target}, in term {term}; look at the target, then try again"
@@ -210,11 +191,11 @@ pub(crate) fn check(
     }
     let rules = admin.rules();
     let sets = match plan(&rules, view, &target.record.region) {
-        QuorumPlan::Blocked { why } => {
+        QuorumPlan::Blocked(why) => {
             return Err(PromotionRefusal::RegionCannotCommit { to, why });
         }
         QuorumPlan::Settled => view.voter_sets.clone(),
-        QuorumPlan::Step { next } => next,
+        QuorumPlan::Step(next) => next,
     };
     // After a joint step, only the target's sets, a part of the step's, remain.
     let with_target: VoterSets = match rules.policy {
@@ -389,19 +370,16 @@ pub(crate) async fn promote(
         return Err(PromotionRefusal::MockElectionLost(Box::new(election)).into());
     }
 
-    let stays = |error| PromotionError::Move {
-        error,
-        home: home.clone(),
-    };
+    let stays = |error| PromotionError::Move(error, home.clone());
     clock.enter(PromotionPhase::MoveQuorum);
     loop {
         let view = admin.node.ring_view();
         match plan(&admin.rules(), &view, &there) {
             QuorumPlan::Settled => break,
-            QuorumPlan::Step { next } => admin.move_quorum(next).await.map_err(stays)?,
-            QuorumPlan::Blocked { why } => {
+            QuorumPlan::Step(next) => admin.move_quorum(next).await.map_err(stays)?,
+            QuorumPlan::Blocked(why) => {
                 let reason = why.to_string();
-                return Err(stays(MoveError::Refused { reason }));
+                return Err(stays(MoveError::Refused(reason)));
             }
         }
     }
@@ -409,21 +387,15 @@ pub(crate) async fn promote(
     clock.enter(PromotionPhase::CatchUp);
     wait_until_caught_up(admin, to)
         .await
-        .map_err(|refusal| PromotionError::TargetLags {
-            refusal,
-            home: home.clone(),
-        })?;
+        .map_err(|refusal| PromotionError::TargetLags(refusal, home.clone()))?;
 
     if !needed() {
         let home = home.clone();
-        return Err(PromotionError::NotNeeded { home });
+        return Err(PromotionError::NotNeeded(home));
     }
     clock.enter(PromotionPhase::Drain);
     let drained = Paused::begin(admin.writer.get().map(|writer| &**writer)).await;
-    let _drained = drained.map_err(|why| PromotionError::Drain {
-        why: why.to_string(),
-        home: home.clone(),
-    })?;
+    let _drained = drained.map_err(|why| PromotionError::Drain(why.to_string(), home.clone()))?;
     if let Some(paused) = &paused {
         // Any later leader transfers the leadership to the target.
         pause::keep_for(admin, paused, to).await.map_err(stays)?;
@@ -455,11 +427,11 @@ async fn drained_transfer(
         .node
         .wait_for_log(to, 0)
         .await
-        .map_err(|refusal| PromotionError::TargetLags { refusal, home })?;
+        .map_err(|refusal| PromotionError::TargetLags(refusal, home))?;
     clock.enter(PromotionPhase::Transfer);
     match admin.node.transfer(to).await {
-        Ok(TransferOutcome::Done { term }) => Ok(term),
-        Ok(TransferOutcome::AnotherLeads { leader, term }) => Err(PromotionError::AnotherLeads {
+        Ok(LedTerm { leader, term }) if leader == to => Ok(term),
+        Ok(LedTerm { leader, term }) => Err(PromotionError::AnotherLeads {
             target: to,
             leader,
             term,
@@ -487,7 +459,7 @@ async fn take_the_place(
     let term = admin.node.role().term;
     let home = record.region.clone();
     let kept = pause::keep_for(admin, paused, own).await;
-    kept.map_err(|error| PromotionError::Move { error, home })?;
+    kept.map_err(|error| PromotionError::Move(error, home))?;
     Ok(Promoted {
         leader: own,
         term,

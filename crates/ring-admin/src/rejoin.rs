@@ -11,7 +11,7 @@ use std::time::Duration;
 use consensus::rules::{given_up, judge_put_back};
 use consensus::{
     Agreement, Answer, Leadership, MemberCalls, PutBack, Question, RaftMember, Recollection,
-    Remembered, leap_from,
+    leap_from,
 };
 use futures::future::join_all;
 use raft_types::{DoubtedTail, FileStarts, MemberId, MemberRecord, OpId, StoredMembership, Term};
@@ -132,7 +132,9 @@ impl Returning {
         if let Some(standing) = log.standing() {
             let doubted = log.doubted_tail().map(|doubt| doubt.term);
             let explained = doubted.max(given_up(ahead(&self.own, self.agreements())));
-            self.put_back = judge_put_back(standing, explained, &self.remembered());
+            let answers = self.answers.iter();
+            let told = answers.filter_map(|(id, one)| Some((*id, one.agreement.remembered?)));
+            self.put_back = judge_put_back(standing, explained, &told.collect::<Vec<_>>());
         }
         if let Some((found, doubt)) = &self.put_back {
             tracing::error!("of this member: {found}");
@@ -148,12 +150,6 @@ impl Returning {
             log.note_doubt(DoubtedTail { term, put_back }).await?;
         }
         Ok(rejoin)
-    }
-
-    fn remembered(&self) -> Vec<(MemberId, Remembered)> {
-        let answers = self.answers.iter();
-        let told = answers.filter_map(|(id, answer)| Some((*id, answer.agreement.remembered?)));
-        told.collect()
     }
 
     /// Evidence, found before its Raft starts, that the data directory was restored to an earlier state.
@@ -295,9 +291,10 @@ mod tests {
     use std::future::ready;
     use std::sync::Mutex;
 
-    use consensus::{CallError, Knock, TERM_LEAP};
+    use bytes::Bytes;
+    use consensus::{CallError, Knock, Remembered, TERM_LEAP};
     use futures::future::BoxFuture;
-    use raft_types::{FileStart, FileStartAnswer, Standing, TermRun};
+    use raft_types::{ElectionNotes, FilePart, FileStart, FileStartAnswer, Standing, TermRun};
 
     use super::*;
 
@@ -328,6 +325,26 @@ mod tests {
         fn note_doubt(&self, doubt: DoubtedTail) -> FileStartAnswer<'_, ()> {
             *self.noted.lock().unwrap() = Some(doubt);
             Box::pin(ready(Ok(())))
+        }
+
+        fn doubted_tail(&self) -> Option<DoubtedTail> {
+            None
+        }
+
+        fn settle_tail(&self, _: OpId) -> FileStartAnswer<'_, bool> {
+            Box::pin(async { Ok(true) })
+        }
+
+        fn election_notes(&self) -> ElectionNotes {
+            ElectionNotes::default()
+        }
+
+        fn note_elections(&self, _: ElectionNotes) -> FileStartAnswer<'_, ()> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn part_of_file(&self, _: FilePart) -> FileStartAnswer<'_, Bytes> {
+            Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
         }
     }
 

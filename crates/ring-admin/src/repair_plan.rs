@@ -280,7 +280,8 @@ pub fn plan_repair(evidence: &[MemberEvidence]) -> Result<RepairPlan, RepairRefu
     let with_log = || evidence.iter().filter(|one| !one.sets().is_empty());
     let survivor = with_log().max_by_key(|one| {
         let votes = one.sets().iter().any(|set| set.contains(&one.member));
-        let is_database = one.kind() == Some(MemberKind::Database);
+        let record = one.membership.get_node(&one.member);
+        let is_database = record.is_some_and(|record| record.kind == MemberKind::Database);
         (
             one.log_end,
             is_database,
@@ -295,7 +296,7 @@ pub fn plan_repair(evidence: &[MemberEvidence]) -> Result<RepairPlan, RepairRefu
     let sets = survivor.sets().to_vec();
     // If all members answer, those in doubt get the missing entries from the others, and vote. Otherwise they may wait indefinitely
     // (`doubted_tail`).
-    let electing = match survivor.members().is_subset(&answering) {
+    let electing = match members_of(&survivor.membership).is_subset(&answering) {
         true => &answering,
         false => &sound,
     };
@@ -581,15 +582,6 @@ async fn carry_out(
 impl MemberEvidence {
     fn sets(&self) -> &[BTreeSet<MemberId>] {
         self.membership.membership().get_joint_config()
-    }
-
-    fn members(&self) -> BTreeSet<MemberId> {
-        members_of(&self.membership)
-    }
-
-    fn kind(&self) -> Option<MemberKind> {
-        let record = self.membership.membership().get_node(&self.member)?;
-        Some(record.kind)
     }
 }
 

@@ -63,15 +63,10 @@ impl ScheduledSwitchover {
 
     /// The action required from the leader of this view.
     pub(crate) fn turn(&self, view: &RingView, now: UnixSeconds) -> SwitchoverPhase {
-        if view.own == self.to && now >= self.at {
-            return SwitchoverPhase::Over;
-        }
-        if now < self.at {
-            return SwitchoverPhase::ToCome;
-        }
-        match self.at.age(now) < TRIED_FOR {
-            true => SwitchoverPhase::Due,
-            false => SwitchoverPhase::Over,
+        match () {
+            () if now < self.at => SwitchoverPhase::ToCome,
+            () if view.own != self.to && self.at.age(now) < TRIED_FOR => SwitchoverPhase::Due,
+            () => SwitchoverPhase::Over,
         }
     }
 }

@@ -7,7 +7,7 @@ use consensus::quorum::{
     QuorumHealth, QuorumPlan, RegionQuorum, RingRules, majority_of, plan, region_quorums,
 };
 use consensus::{Fault, Leadership, PutBack, RingMember, RingPause, RingView, Timers};
-use raft_types::{MemberId, MemberKind, OpId, RingId, Term};
+use raft_types::{MemberId, MemberKind, OpId, RingId, Term, lock};
 use serde::{Deserialize, Serialize};
 
 use crate::administration::LeaderTask;
@@ -49,12 +49,12 @@ pub fn explain(view: &RingView, rules: &RingRules) -> Option<Explanation> {
     });
     let quorum = match plan(rules, view, &own.record.region) {
         QuorumPlan::Settled => None,
-        QuorumPlan::Step { next } => Some(format!(
+        QuorumPlan::Step(next) => Some(format!(
             "policy {} requires other voters: moving to {}",
             rules.policy,
             sets(&next)
         )),
-        QuorumPlan::Blocked { why } => Some(format!(
+        QuorumPlan::Blocked(why) => Some(format!(
             "policy {} requires other voters, but the move is not possible now: {why}",
             rules.policy
         )),
@@ -132,7 +132,7 @@ fn commit(view: &RingView) -> String {
         voters.sort_by_key(|voter| (!view.answers(voter), std::cmp::Reverse(voter.matched)));
         let deciding = voters.get(required - 1);
         let names = list(set);
-        let what = match (set.len(), one_region(view, set)) {
+        let what = match (set.len(), view.region_of(set)) {
             (1, _) => format!("member {names}"),
             (of, Some(region)) => {
                 format!("{required} of the {of} voters of region {region} (members {names})")
@@ -154,17 +154,6 @@ fn commit(view: &RingView) -> String {
     });
     let waits: Vec<String> = waits.collect();
     format!("a commit waits for {}", waits.join(", and for "))
-}
-
-fn one_region(view: &RingView, set: &BTreeSet<MemberId>) -> Option<String> {
-    let mut regions = set
-        .iter()
-        .filter_map(|id| view.member(*id))
-        .map(|peer| &peer.record.region);
-    let first = regions.next()?;
-    regions
-        .all(|region| region == first)
-        .then(|| first.0.clone())
 }
 
 fn sets(of: &[BTreeSet<MemberId>]) -> String {
@@ -190,8 +179,6 @@ pub struct MemberStatus {
     pub member: MemberId,
     /// The role in which other parts may rely on it.
     pub leadership: Leadership,
-    /// Why it leads without serving.
-    pub not_serving: Option<String>,
     /// The term in which it is.
     pub term: Term,
     /// Up to where its log is known to be committed.
@@ -210,8 +197,6 @@ pub struct MemberStatus {
     pub explanation: Option<Explanation>,
     /// Whether the quorum answers; on the leader only.
     pub quorum: Option<QuorumHealth>,
-    /// What the quorum lacks, as text.
-    pub quorum_cause: Option<String>,
     /// Bytes of proposals that are not committed yet.
     pub proposals_bytes: u64,
     /// The leader's current action to move the quorum and the leadership to where they should be.
@@ -248,10 +233,6 @@ impl Member {
             ring: self.config().ring,
             member: self.id(),
             leadership,
-            not_serving: match leadership {
-                Leadership::LeaderNotServing { why, .. } => Some(why.to_string()),
-                _ => None,
-            },
             term: role.term,
             committed: *self.committed().borrow(),
             purged: node.progress().purged,
@@ -263,16 +244,16 @@ impl Member {
             rules,
             pause: ring_view.pause(),
             ring_view,
-            quorum_cause: quorum
-                .as_ref()
-                .filter(|quorum| !quorum.ok)
-                .map(QuorumHealth::to_string),
             quorum,
             proposals_bytes: self.proposals_bytes(),
             stays_out_of_elections: self.stays_out_of_elections(),
             put_back: self.put_back(),
             timers: node.timers(),
-            formats: admin.local.formats.status(&role.membership),
+            formats: FormatStatus {
+                ring: self.ring_format(),
+                others: lock(&admin.local.programs).clone(),
+                refused: lock(&admin.local.refused).clone(),
+            },
             leader_task: admin.leader_task.borrow().clone(),
             fault: self.fault_now(),
         }

@@ -4,10 +4,11 @@ use consensus::quorum::{MoveObstacle, QuorumPlan, QuorumPolicy, RingRules, plan}
 use consensus::{DatabaseState, Named, RingMember, RingView, Standings};
 use raft_types::{MemberId, MemberKind};
 use thiserror::Error;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::member::Member;
-use crate::mysqld::{self, DatabaseStates, Fitness, SOON_THERE};
+use crate::mysqld::{self, Asking, DatabaseStates, Fitness, SOON_THERE};
 
 /// Why no member can be given the leadership.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -15,32 +16,17 @@ pub enum NoTarget {
     /// The database member that is nearest to it does not answer.
     #[error("database member {} ({}) does not answer; bring it back", .0.id, .0.name)]
     Silent(Named),
-    /// It lacks entries of the log.
-    #[error("database member {} ({}) is {lag} entries behind; it is catching up", .member.id, .member.name)]
-    Lagging {
-        /// The database member.
-        member: Named,
-        /// Number of entries that it lags the leader's log.
-        lag: u64,
-    },
-    /// The quorum cannot be moved to its region.
-    #[error("database member {} ({}) could not commit: {why}", .member.id, .member.name)]
-    CannotCommit {
-        /// The database member.
-        member: Named,
-        /// The obstacle of the quorum's move.
-        why: MoveObstacle,
-    },
-    /// The policy gives it no vote.
+    /// It lacks so many entries of the log.
+    #[error("database member {} ({}) is {} entries behind; it is catching up", .0.id, .0.name, .1)]
+    Lagging(Named, u64),
+    /// The quorum cannot be moved to its region, because of this obstacle.
+    #[error("database member {} ({}) could not commit: {}", .0.id, .0.name, .1)]
+    CannotCommit(Named, MoveObstacle),
+    /// The ring's policy gives it no vote.
     #[error(
-        "database member {} ({}) is outside the quorum that the policy {policy} wants", .member.id, .member.name
+        "database member {} ({}) is outside the quorum that the policy {} wants", .0.id, .0.name, .1
     )]
-    OutsideTheQuorum {
-        /// The database member.
-        member: Named,
-        /// The policy of the ring.
-        policy: QuorumPolicy,
-    },
+    OutsideTheQuorum(Named, QuorumPolicy),
     /// There is no other voting database member.
     #[error("the ring has no voting database member that could lead; add one")]
     NoDatabase,
@@ -52,23 +38,12 @@ pub enum NoTarget {
     /// A pause reserves the primary's place for this member.
     #[error("failover is paused, and member {0} stays the primary; `witness resume` ends that")]
     StaysPrimary(MemberId),
-    /// A pause reserves the primary's place for a member that cannot lead.
+    /// A pause reserves the primary's place for this member, which cannot lead for this reason.
     #[error(
-        "failover is paused until member {primary} is the primary again: {why}; `witness switchover` makes another one the primary, \
+        "failover is paused until member {0} is the primary again: {1}; `witness switchover` makes another one the primary, \
          `witness resume` ends the pause"
     )]
-    Paused {
-        /// The member with the reserved place.
-        primary: MemberId,
-        /// Why it cannot lead now.
-        why: Box<NoTarget>,
-    },
-}
-
-impl From<NoTarget> for String {
-    fn from(why: NoTarget) -> Self {
-        why.to_string()
-    }
+    Paused(MemberId, Box<NoTarget>),
 }
 
 impl Member {
@@ -81,8 +56,11 @@ impl Member {
         let admin = self.admin();
         let node = &admin.node;
         let view = node.ring_view();
-        let mut reports = mysqld::ask(node, admin.local.database_version(), &view).await;
-        let failed = node.failed_targets().standings(Instant::now());
+        let (reports, primary) = (watch::Sender::default(), admin.local.database_version());
+        let asking = Asking::begin(node, primary, &view, &reports);
+        asking.wait().await;
+        let mut reports = reports.send_replace(DatabaseStates::new());
+        let failed = node.failed_targets.standings(Instant::now());
         let target = choose(&node.ring_view(), &admin.rules(), &failed, &reports)?;
         Ok((target, reports.remove(&target)))
     }
@@ -106,16 +84,8 @@ pub(crate) fn choose(
     states: &DatabaseStates,
 ) -> Result<MemberId, NoTarget> {
     let own_region = view.member(view.own).map(|own| &own.record.region);
-    let databases: Vec<&RingMember> = view
-        .members
-        .iter()
-        .filter(|peer| {
-            peer.record.kind == MemberKind::Database
-                && peer.record.votes
-                && peer.id != view.own
-                && !view.pins_another_primary_than(peer.id)
-        })
-        .collect();
+    let may_lead = |peer: &&RingMember| !view.pins_another_primary_than(peer.id);
+    let databases: Vec<&RingMember> = mysqld::candidates(view).filter(may_lead).collect();
     let fit = databases
         .iter()
         .filter(|peer| obstacle(view, rules, peer).is_none());
@@ -178,15 +148,14 @@ fn obstacle(view: &RingView, rules: &RingRules, peer: &RingMember) -> Option<NoT
     }
     if !view.is_near(peer) {
         let lag = peer.lag.unwrap_or(u64::MAX);
-        return Some(NoTarget::Lagging { member, lag });
+        return Some(NoTarget::Lagging(member, lag));
     }
     match plan(rules, view, &peer.record.region) {
-        QuorumPlan::Blocked { why } => Some(NoTarget::CannotCommit { member, why }),
-        QuorumPlan::Settled if !peer.voter => Some(NoTarget::OutsideTheQuorum {
-            member,
-            policy: rules.policy.clone(),
-        }),
-        QuorumPlan::Settled | QuorumPlan::Step { .. } => None,
+        QuorumPlan::Blocked(why) => Some(NoTarget::CannotCommit(member, why)),
+        QuorumPlan::Settled if !peer.voter => {
+            Some(NoTarget::OutsideTheQuorum(member, rules.policy.clone()))
+        }
+        QuorumPlan::Settled | QuorumPlan::Step(_) => None,
     }
 }
 
@@ -198,10 +167,7 @@ fn no_target(view: &RingView, rules: &RingRules, databases: &[&RingMember]) -> N
     let why = why.unwrap_or(NoTarget::NoDatabase);
     match view.pause().map(|paused| paused.primary) {
         Some(primary) if primary == view.own => NoTarget::StaysPrimary(primary),
-        Some(primary) => NoTarget::Paused {
-            primary,
-            why: Box::new(why),
-        },
+        Some(primary) => NoTarget::Paused(primary, Box::new(why)),
         None => why,
     }
 }
@@ -397,10 +363,10 @@ mod tests {
             peer.lag = Some(100_000);
         });
         let (member, lag) = (named(7), 100_000);
-        assert_eq!(why(&lags), NoTarget::Lagging { member, lag });
+        assert_eq!(why(&lags), NoTarget::Lagging(member, lag));
         let no_majority = why(&ring().silent(&[1, 5, 6, 7, 8]));
         assert!(
-            matches!(&no_majority, NoTarget::CannotCommit { member, .. } if *member == named(4)),
+            matches!(&no_majority, NoTarget::CannotCommit(member, _) if *member == named(4)),
             "{no_majority}"
         );
         let witnesses = Ring::new("a: 1w 2w 3w").led_by(2).with_sets(&[&[1, 2, 3]]);

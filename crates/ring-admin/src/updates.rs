@@ -86,7 +86,13 @@ fn amended_record(
     if after.has_same_settings(&before) {
         return Err(ReconfigurationError::AsItIs);
     }
-    check_words(view, id, &after)?;
+    if !host_and_port(&after.address).is_ok_and(|(_, port)| port > 0) {
+        return Err(ReconfigurationError::NotAnAddress(after.address));
+    }
+    if after.name.trim().is_empty() {
+        return Err(ReconfigurationError::NoName);
+    }
+    members::check_unique(view, id, &after)?;
     let others_count = after.region != before.region || after.votes != before.votes;
     let mut then = view.clone();
     for peer in &mut then.members {
@@ -110,17 +116,6 @@ fn amended_record(
         wanted: wanted(&then, rules),
         entry: None,
     })
-}
-
-/// Checks that name and address are well-formed and unique.
-fn check_words(view: &RingView, id: MemberId, record: &MemberRecord) -> Reconfigured {
-    if !host_and_port(&record.address).is_ok_and(|(_, port)| port > 0) {
-        return Err(ReconfigurationError::NotAnAddress(record.address.clone()));
-    }
-    if record.name.trim().is_empty() {
-        return Err(ReconfigurationError::NoName);
-    }
-    members::check_unique(view, id, record)
 }
 
 /// The result of a rules change.
@@ -181,10 +176,8 @@ fn check_quorum(
 ) -> Reconfigured {
     let planned = |view: &RingView, rules: &RingRules| plan(rules, view, &home_of(view));
     match (planned(then, rules_then), planned(view, rules)) {
-        (QuorumPlan::Blocked { why }, QuorumPlan::Blocked { why: before }) if why == before => {
-            Ok(())
-        }
-        (QuorumPlan::Blocked { why }, _) => Err(ReconfigurationError::QuorumCannotFollow(why)),
+        (QuorumPlan::Blocked(why), QuorumPlan::Blocked(before)) if why == before => Ok(()),
+        (QuorumPlan::Blocked(why), _) => Err(ReconfigurationError::QuorumCannotFollow(why)),
         _ => Ok(()),
     }
 }

@@ -6,7 +6,7 @@
 //! with an authenticated client can keep its place permanently ([`Place::keep`]).
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,8 +34,6 @@ struct Taken {
     next: u64,
     /// Connections that may lose their places, with the tokens that notify them.
     open: BTreeMap<u64, (IpAddr, CancellationToken)>,
-    /// The same, grouped by source.
-    by_source: BTreeMap<IpAddr, BTreeSet<u64>>,
     /// The number of connections that keep their places.
     kept: usize,
     /// When the log last reported that all places are taken.
@@ -91,7 +89,6 @@ impl ConnectionLimit {
         let id = taken.next;
         taken.next += 1;
         taken.open.insert(id, (source, lost.clone()));
-        taken.by_source.entry(source).or_default().insert(id);
         if taken.open.len() + taken.kept > self.most
             && let Some(from) = taken.push_out()
         {
@@ -126,23 +123,19 @@ impl ConnectionLimit {
 impl Taken {
     /// Takes a connection's place away, and returns its address.
     fn push_out(&mut self) -> Option<IpAddr> {
-        let fullest = self.by_source.iter();
-        let (from, ids) =
-            fullest.max_by_key(|(_, ids)| (ids.len(), Reverse(ids.first().copied())))?;
-        let (from, oldest) = (*from, *ids.first()?);
+        // How many connections each source has, and the oldest of them.
+        let mut sources: BTreeMap<IpAddr, (usize, Reverse<u64>)> = BTreeMap::new();
+        for (id, (source, _)) in &self.open {
+            sources.entry(*source).or_insert((0, Reverse(*id))).0 += 1;
+        }
+        let (from, (_, Reverse(oldest))) = sources.into_iter().max_by_key(|(_, has)| *has)?;
         self.remove(oldest)?.cancel();
         Some(from)
     }
 
     /// `None` if it has already lost its place.
     fn remove(&mut self, id: u64) -> Option<CancellationToken> {
-        let (source, lost) = self.open.remove(&id)?;
-        if let Some(ids) = self.by_source.get_mut(&source) {
-            ids.remove(&id);
-            if ids.is_empty() {
-                self.by_source.remove(&source);
-            }
-        }
+        let (_, lost) = self.open.remove(&id)?;
         Some(lost)
     }
 }
@@ -254,7 +247,9 @@ mod tests {
         assert!(!third.lost.is_cancelled());
         let taken = limit.lock();
         assert_eq!((taken.open.len(), taken.kept), (2, 0));
-        assert_eq!(taken.by_source.len(), 2);
+        let sources = taken.open.values().map(|(source, _)| *source);
+        let sources: std::collections::BTreeSet<IpAddr> = sources.collect();
+        assert_eq!(sources.len(), 2);
     }
 
     #[test]

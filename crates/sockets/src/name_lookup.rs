@@ -46,12 +46,6 @@ type Resolver = dyn Fn(&str) -> io::Result<Addresses> + Send + Sync;
 #[derive(Clone)]
 pub struct Names(Arc<Shared>);
 
-impl std::fmt::Debug for Names {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Names").finish_non_exhaustive()
-    }
-}
-
 struct Shared {
     resolver: Box<Resolver>,
     /// One entry per called name, such as the names of a ring's members.
@@ -173,25 +167,23 @@ impl Names {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Ok([SocketAddr::new(ip, 0)].into());
         }
-        let mut lookup = match self.begin(host)? {
-            Begun::Known(addresses) => return Ok(addresses),
-            Begun::UnderWay(lookup) => lookup,
-        };
+        let mut lookup = self.begin(host)?;
         let ended = lookup.wait_for(Option::is_some).await;
         let outcome = ended.ok().and_then(|outcome| outcome.clone());
         outcome.unwrap_or_else(|| Err(failed(host, "the lookup broke off".to_owned())))
     }
 
-    fn begin(&self, host: &str) -> Result<Begun, LookupError> {
+    /// The lookup, which has ended already where its result counts as new.
+    fn begin(&self, host: &str) -> Result<watch::Receiver<Option<Outcome>>, LookupError> {
         let mut all = self.known();
         let known = all.entry(host.to_owned()).or_default();
         if let Some((at, addresses)) = &known.found
             && at.elapsed() < AS_GOOD_AS_NEW
         {
-            return Ok(Begun::Known(addresses.clone()));
+            return Ok(watch::channel(Some(Ok(addresses.clone()))).1);
         }
         if let Some(lookup) = known.under_way() {
-            return Ok(Begun::UnderWay(lookup.clone()));
+            return Ok(lookup.clone());
         }
         let (outcome, lookup) = watch::channel(None);
         let (names, name) = (self.clone(), host.to_owned());
@@ -207,18 +199,13 @@ impl Names {
             });
         begun.map_err(|error| failed(host, error.to_string()))?;
         known.last = Some(lookup.clone());
-        Ok(Begun::UnderWay(lookup))
+        Ok(lookup)
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
         // Every change leaves the map consistent.
         self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-enum Begun {
-    Known(Addresses),
-    UnderWay(watch::Receiver<Option<Outcome>>),
 }
 
 impl Known {

@@ -71,8 +71,8 @@ pub trait BootstrapCalls: Send + Sync {
     ) -> BoxFuture<'a, Result<(), AdminError>>;
 }
 
-/// The product's calls.
-struct AdminCalls<'t>(Option<&'t TlsMaterial>, TransportConfig);
+/// The product's calls, with TLS if material is given.
+pub struct AdminCalls<'t>(pub Option<&'t TlsMaterial>, pub TransportConfig);
 
 impl AdminCalls<'_> {
     fn client(&self, record: &MemberRecord) -> Result<AdminClient, AdminError> {
@@ -109,23 +109,6 @@ impl BootstrapCalls for AdminCalls<'_> {
 /// # Errors
 /// [`RingBootstrapError`], after `deadline` if members are not up by then.
 pub async fn bootstrap_ring(
-    book: &IdentityBook,
-    own_log_is_empty: bool,
-    origin: &LogOrigin,
-    configured: &BTreeMap<MemberId, MemberRecord>,
-    tls: Option<&TlsMaterial>,
-    config: TransportConfig,
-    deadline: Duration,
-) -> Result<BootstrapPlan, RingBootstrapError> {
-    let calls = AdminCalls(tls, config);
-    bootstrap_ring_by(&calls, book, own_log_is_empty, origin, configured, deadline).await
-}
-
-/// The same with custom calls.
-///
-/// # Errors
-/// As [`bootstrap_ring`].
-pub async fn bootstrap_ring_by(
     calls: &dyn BootstrapCalls,
     book: &IdentityBook,
     own_log_is_empty: bool,

@@ -55,7 +55,8 @@ impl NamedRoles {
 /// The holder of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Holder {
-    name: String,
+    /// The name in the certificate.
+    pub(crate) name: String,
     role: Result<Role, NoRole>,
 }
 
@@ -148,11 +149,6 @@ impl Holder {
             name: name.to_owned(),
             role,
         }
-    }
-
-    /// The name in the certificate.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
     }
 
     /// Checks the right to make a call.

@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_refusal_keeps_its_code_and_message() {
-        let refusal = AdmissionRefusal::SameMember { own: MemberId(2) };
+        let refusal = AdmissionRefusal::SameMember(MemberId(2));
         let status = refusal_status(&refusal);
         assert_eq!(refusal_code(&status), Some("same-member"));
         assert!(

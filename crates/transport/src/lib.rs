@@ -33,7 +33,7 @@ mod schema {
     tonic::include_proto!("witness.ring.v1");
 }
 
-pub use crate::bootstrap::{BootstrapCalls, RingBootstrapError, bootstrap_ring, bootstrap_ring_by};
+pub use crate::bootstrap::{AdminCalls, BootstrapCalls, RingBootstrapError, bootstrap_ring};
 pub use crate::callers::{NamedRoles, Right};
 pub use crate::client::{
     AddressError, AdminClient, AdminError, ByteStream, CommandEvents, Duplex, FarOptions,

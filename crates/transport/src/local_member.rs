@@ -9,7 +9,7 @@ use consensus::Inbound;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use proxy::ProxyService;
-use raft_types::{LogReport, MemberId, OwnLog, lock};
+use raft_types::{MemberId, OwnLog, lock};
 use ring_admin::{AdmissionRefusal, IdentityBook, admit};
 use spilling_bytes::SpillFolder;
 use tokio::sync::mpsc;
@@ -62,20 +62,24 @@ pub trait LogSource: Send + Sync + 'static {
     fn read(&self, have: String) -> BoxStream<'static, Result<LogPiece, LogReadError>>;
 }
 
-/// The member of a server.
+/// The member of a server. Its parts are set once each, as soon as they run; a second value has no effect.
 pub struct LocalMember {
     pub(crate) book: Arc<IdentityBook>,
     pub(crate) status: Arc<dyn StatusSource>,
     /// Incoming connections of other members.
     pub(crate) connections: Connections,
-    pub(crate) commands: OnceLock<Arc<dyn CommandSource>>,
+    /// Executes operators' commands, once it is set.
+    pub commands: OnceLock<Arc<dyn CommandSource>>,
     /// The log for readers outside of the ring, once it is open.
-    pub(crate) readable: OnceLock<Arc<dyn LogSource>>,
-    /// The member's Raft, once it runs.
-    pub(crate) inbound: OnceLock<Inbound>,
-    log: OnceLock<Arc<dyn OwnLog>>,
-    pub(crate) proxy: OnceLock<Arc<dyn ProxyService>>,
-    pub(crate) spill: OnceLock<SpillFolder>,
+    pub readable: OnceLock<Arc<dyn LogSource>>,
+    /// The member's Raft, once it runs: other members' calls go to it.
+    pub inbound: OnceLock<Inbound>,
+    /// The log of which answers carry a report when a leader requests one. Without it, the leader's log search takes longer.
+    pub log: OnceLock<Arc<dyn OwnLog>>,
+    /// Relays entries for leaders; without it there is no relaying.
+    pub proxy: OnceLock<Arc<dyn ProxyService>>,
+    /// The folder for large received payloads; without it they stay in memory.
+    pub spill: OnceLock<SpillFolder>,
     /// Limits the log lines for a member that keeps calling without success.
     last_refusal: Mutex<Option<AdmissionRefusal>>,
 }
@@ -97,43 +101,6 @@ impl LocalMember {
         }
     }
 
-    /// Routes other members' calls to this Raft from now on. The first one stays.
-    pub fn attach(&self, inbound: Inbound) {
-        // A member has one Raft in its life; a second call is a bug without effect.
-        let _ = self.inbound.set(inbound);
-    }
-
-    /// Adds reports of this log to answers when a leader requests them. The first one stays; without reports, the leader's log search takes
-    /// longer.
-    pub fn report_of(&self, log: Arc<dyn OwnLog>) {
-        let _ = self.log.set(log);
-    }
-
-    /// Relays entries for leaders with this from now on. The first one stays; without it there is no relaying.
-    pub fn send_on_by(&self, proxy: Arc<dyn ProxyService>) {
-        let _ = self.proxy.set(proxy);
-    }
-
-    /// Stores large received payloads in files of this folder from now on. The first one stays; without it they stay in memory.
-    pub fn hold_large_payloads_in(&self, folder: SpillFolder) {
-        let _ = self.spill.set(folder);
-    }
-
-    /// A report of the log.
-    pub(crate) fn log_report(&self) -> Option<LogReport> {
-        self.log.get().map(|log| log.report())
-    }
-
-    /// Executes operators' commands with this from now on. The first one stays.
-    pub fn take_commands(&self, commands: Arc<dyn CommandSource>) {
-        let _ = self.commands.set(commands);
-    }
-
-    /// Allows the log to be read from outside of the ring. The first one stays.
-    pub fn serve_log(&self, log: Arc<dyn LogSource>) {
-        let _ = self.readable.set(log);
-    }
-
     /// The member's Raft and the caller of an admitted call.
     pub(crate) fn admitted(&self, metadata: &MetadataMap) -> Result<(&Inbound, MemberId), Status> {
         let envelope = envelope::open(metadata)?;
@@ -141,7 +108,10 @@ impl LocalMember {
         let known = |id| inbound.and_then(|inbound| inbound.record(id));
         let own = self.book.identity();
         if let Err(refusal) = admit(&envelope, &own, self.book.speaks(), known) {
-            self.log_once(refusal);
+            let last = lock(&self.last_refusal).replace(refusal);
+            if last != Some(refusal) {
+                tracing::warn!(%refusal, "a call of another member is refused");
+            }
             if let (AdmissionRefusal::Format { caller, .. }, Some(inbound)) = (&refusal, inbound) {
                 inbound.refused_format(*caller, &refusal);
             }
@@ -152,13 +122,6 @@ impl LocalMember {
             Status::unavailable(message)
         })?;
         Ok((inbound, envelope.from.member))
-    }
-
-    fn log_once(&self, refusal: AdmissionRefusal) {
-        let mut last = lock(&self.last_refusal);
-        if last.replace(refusal) != Some(refusal) {
-            tracing::warn!(%refusal, "a call of another member is refused");
-        }
     }
 }
 

@@ -41,48 +41,20 @@ pub struct TlsFiles {
     pub roles: NamedRoles,
 }
 
-/// An unusable TLS file.
+/// A TLS file that cannot be read or parsed, does not match another one, or would be rejected by the other members.
 #[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    /// The file cannot be read, has no PEM block of the expected kind, or has invalid contents.
-    #[error("{role} `{}` {what}", .path.display())]
-    Unusable {
-        /// The file's purpose.
-        role: &'static str,
-        /// Its path.
-        path: PathBuf,
-        /// Which of these it is, and the system's or the parser's error.
-        what: String,
-    },
-    /// Certificate and key do not match.
-    #[error("the key `{}` does not belong to the certificate `{}`; check both paths", .key.display(), .certificate.display())]
-    NotAPair {
-        /// Path of the key file.
-        key: PathBuf,
-        /// Path of the certificate file.
-        certificate: PathBuf,
-    },
-    /// It is readable, but other members reject it.
-    #[error("the TLS certificate `{}` {what}: the other members do not talk to a member that shows it; {advice}", .certificate.display())]
-    Rejected {
-        /// Path of the certificate file.
-        certificate: PathBuf,
-        /// The cause.
-        what: String,
-        /// The advice.
-        advice: &'static str,
-    },
+#[error("{role} `{}` {what}", .path.display())]
+pub struct TlsError {
+    role: &'static str,
+    path: PathBuf,
+    what: String,
 }
 
 impl TlsError {
     /// The file that cannot be used.
     #[must_use]
     pub fn file(&self) -> &Path {
-        match self {
-            Self::Unusable { path, .. } => path,
-            Self::NotAPair { key, .. } => key,
-            Self::Rejected { certificate, .. } => certificate,
-        }
+        &self.path
     }
 }
 
@@ -196,7 +168,7 @@ impl TlsMaterial {
     /// member's own verifiers.
     ///
     /// # Errors
-    /// Why they do not accept it: [`TlsError::Rejected`].
+    /// Why they do not accept it.
     pub fn check(&self, host: &str, now: SystemTime) -> Result<ValidFor, TlsError> {
         self.now().check(host, now)
     }
@@ -280,10 +252,10 @@ fn certificate_and_key(
     match pair.keys_match() {
         Ok(()) => Ok(Arc::new(pair)),
         Err(Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) => {
-            Err(TlsError::NotAPair {
-                key: key.to_owned(),
-                certificate: certificate.to_owned(),
-            })
+            let certificate = certificate.display();
+            let what =
+                format!("does not belong to the certificate `{certificate}`; check both paths");
+            Err(unusable("the key", key, what))
         }
         Err(error) => Err(damaged(CERTIFICATE, certificate)(error)),
     }
@@ -300,7 +272,7 @@ fn without_block(role: &'static str, path: &Path, block: &str) -> TlsError {
 
 fn unusable(role: &'static str, path: &Path, what: String) -> TlsError {
     let path = path.to_owned();
-    TlsError::Unusable { role, path, what }
+    TlsError { role, path, what }
 }
 
 /// TLS configuration of a server for clients without certificates.
@@ -336,11 +308,10 @@ impl Ends {
         let now = now.duration_since(SystemTime::UNIX_EPOCH);
         let now = UnixTime::since_unix_epoch(now.unwrap_or_default());
         let name = self.files.peer_name.as_deref().unwrap_or(host);
-        let judged = self.judge(name, now);
-        judged.map_err(|(what, advice)| TlsError::Rejected {
-            certificate: self.files.certificate.clone(),
-            what,
-            advice,
+        self.judge(name, now).map_err(|(what, advice)| {
+            let rejected = "the other members do not talk to a member that shows it";
+            let what = format!("{what}: {rejected}; {advice}");
+            unusable(CERTIFICATE, &self.files.certificate, what)
         })?;
         let end = self
             .shown

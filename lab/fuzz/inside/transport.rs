@@ -92,7 +92,7 @@ pub fn message(bytes: &[u8]) -> Option<Vec<u8>> {
         }
         6 => {
             let read = wire::answered_from(decoded(&mut body)?).ok()?;
-            wire::reported_answer(read.result, read.report.as_ref()).encode_to_vec()
+            wire::append_answer(read.result, read.report.as_ref()).encode_to_vec()
         }
         7 => {
             let read = wire::heartbeat_request(decoded(&mut body)?).ok()?;

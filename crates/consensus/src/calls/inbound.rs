@@ -9,13 +9,11 @@ use std::sync::Arc;
 use futures::future::{Either, ready, select};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, TryStreamExt, pin_mut};
-use openraft::impls::leader_id_std::LeaderId;
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendError,
     StreamAppendResult, TransferLeaderError, TransferLeaderRequest, TransferLeaderResponse,
     VoteRequest, VoteResponse,
 };
-use openraft::vote::{RaftLeaderId, RaftVote};
 use raft_types::{FileStart, LogId, MemberId, MemberRecord, OpId, Term, TypeConfig, Vote};
 use thiserror::Error;
 use tokio::sync::oneshot;
@@ -28,7 +26,7 @@ use crate::election::put_back::{TERM_LEAP, leap_from};
 use crate::election::vote_gate::ElectionGate;
 use crate::election::{doubted_tail, early_election, greetings, interim_leader, mock_vote};
 use crate::engine::handle::EngineHandle;
-use crate::engine::{Fault, RoleSnapshot, raft_fault};
+use crate::engine::{Fault, RoleSnapshot};
 use crate::forced_membership::NO_MEMBER;
 use crate::log_room::wait_for_room;
 use crate::node::RaftNode;
@@ -39,28 +37,16 @@ pub type AppendAnswers = BoxStream<'static, Result<StreamAppendResult<TypeConfig
 
 /// The receiving end of a member's Raft.
 #[derive(Clone)]
-pub struct Inbound {
-    node: Arc<RaftNode>,
-    engine: Arc<EngineHandle>,
-    elections: Arc<Elections>,
-}
+pub struct Inbound(pub(crate) Arc<RaftNode>);
 
 impl Inbound {
-    pub(crate) fn new(node: Arc<RaftNode>) -> Self {
-        Self {
-            engine: node.engine.clone(),
-            elections: node.elections.clone(),
-            node,
-        }
-    }
-
     /// Accepts a leader's stream of entries; one answer per request, in order, each when the
     /// entries are durable. It ends after the first conflict or higher vote.
     pub fn append<S>(&self, requests: S) -> AppendAnswers
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + 'static,
     {
-        let node = self.node.clone();
+        let node = self.0.clone();
         // A request that contradicts this log ends the stream; the engine is stopped then.
         let agreeing = requests
             .then(move |request| {
@@ -78,7 +64,7 @@ impl Inbound {
                     if !node.administrator.accept_entries(&request) {
                         return None;
                     }
-                    wait_for_room(node.rooms.own(), &request).await;
+                    wait_for_room(node.rooms.own.get().cloned(), &request).await;
                     Some(request)
                 }
             })
@@ -87,8 +73,9 @@ impl Inbound {
         // A request stops waiting for room when the caller no longer waits for the answers.
         let (listening, deaf) = oneshot::channel::<Infallible>();
         let agreeing = agreeing.take_until(deaf);
-        let heard = self.engine.heard.clone();
-        self.engine
+        let heard = self.0.engine.heard.clone();
+        self.0
+            .engine
             .raft
             .stream_append(agreeing.boxed())
             .inspect_ok(move |answer| {
@@ -114,23 +101,23 @@ impl Inbound {
         &self,
         request: AppendEntriesRequest<TypeConfig>,
     ) -> Result<StreamAppendResult<TypeConfig>, Fault> {
-        let role = self.engine.role();
-        heed_leap(&self.elections, &request.vote);
-        if let Some(later) = passed_over(&self.elections, &request.vote) {
+        let role = self.0.engine.role();
+        heed_leap(&self.0.elections, &request.vote);
+        if let Some(later) = passed_over(&self.0.elections, &request.vote) {
             return Ok(Err(StreamAppendError::HigherVote(later)));
         }
-        self.elections.told_committed(request.leader_commit);
-        refuse_divergence(&self.engine, &role, &request).await?;
+        self.0.elections.told_committed(request.leader_commit);
+        refuse_divergence(&self.0.engine, &role, &request).await?;
         let leader = request.vote.leader_id;
         let answer = self.take_heartbeat(request).await?;
         if answer.is_ok() {
-            self.engine.heard.now();
+            self.0.engine.heard.now();
         }
         let follows = !matches!(answer, Err(StreamAppendError::HigherVote(_)));
-        let promise = &self.elections.campaigning.promise;
+        let promise = &self.0.elections.campaigning.promise;
         if follows && !promise.may_answer(leader.voted_for, Term(leader.term)) {
             // The leader may rely on a longer lease; see `lease::promise`.
-            self.elections.contacts.ask_for_promises();
+            self.0.elections.contacts.unpromised.notify_one();
             return std::future::pending().await;
         }
         Ok(answer)
@@ -142,8 +129,8 @@ impl Inbound {
     ) -> Result<StreamAppendResult<TypeConfig>, Fault> {
         let (vote, named) = (request.vote, request.prev_log_id);
         // Polled first: the engine takes messages in their order.
-        let append = self.engine.raft.append_entries(request);
-        let taken_in = self.engine.raft.with_raft_state(move |state| {
+        let append = self.0.engine.raft.append_entries(request);
+        let taken_in = self.0.engine.raft.with_raft_state(move |state| {
             let has_named = named.is_none_or(|named| {
                 let purged = state.log_ids.purged();
                 purged.is_some_and(|purged| named.index <= purged.index)
@@ -157,7 +144,7 @@ impl Inbound {
             Either::Right((Ok(true), _)) => return Ok(Ok(named)),
             Either::Right((_, append)) => append.await,
         };
-        match answer.map_err(raft_fault)? {
+        match answer? {
             AppendEntriesResponse::Success => Ok(Ok(named)),
             AppendEntriesResponse::PartialSuccess(matching) => Ok(Ok(matching)),
             AppendEntriesResponse::HigherVote(vote) => Ok(Err(StreamAppendError::HigherVote(vote))),
@@ -180,8 +167,7 @@ impl Inbound {
             entries: Vec::new(),
             leader_commit: None,
         };
-        let answer = self.engine.raft.append_entries(request).await;
-        answer.map_err(raft_fault)
+        Ok(self.0.engine.raft.append_entries(request).await?)
     }
 
     /// Lets the log begin with a file of a leader's log, because the entries that it lacks are purged
@@ -198,28 +184,22 @@ impl Inbound {
         vote: Vote,
         start: FileStart,
     ) -> Result<SnapshotResponse<TypeConfig>, InstallRefusal> {
-        if let Some(later) = passed_over(&self.elections, &vote) {
+        if let Some(later) = passed_over(&self.0.elections, &vote) {
             return Ok(SnapshotResponse::new(later));
         }
-        let refused = |reason: String| InstallRefusal::Unfit {
-            before: start.before,
-            reason,
-        };
+        let refused = |reason: String| InstallRefusal::Unfit(start.before, reason);
         if start.before.term > vote.leader_id.term {
             let reason = format!("its leader is of term {}", vote.leader_id.term);
             return Err(refused(reason));
         }
-        let checked = self.engine.starts.check_start(&start);
+        let checked = self.0.engine.starts.check_start(&start);
         checked.map_err(|error| refused(error.to_string()))?;
-        let prepared = self.node.administrator.prepare_for(&start.membership);
+        let prepared = self.0.administrator.prepare_for(&start.membership);
         prepared.map_err(|error| refused(error.to_string()))?;
         let before = LogId::from(start.before);
-        let committed = self
-            .engine
-            .raft
-            .with_raft_state(|state| state.local_committed().copied())
-            .await
-            .map_err(Fault::from)?;
+        let raft = &self.0.engine.raft;
+        let committed = raft.with_raft_state(|state| state.local_committed().copied());
+        let committed = committed.await.map_err(Fault::from)?;
         // The engine panics on a start that contradicts what it has committed.
         if let Some(committed) = committed
             && (before > committed) != (before.index > committed.index)
@@ -235,15 +215,12 @@ impl Inbound {
             AppendEntriesResponse::HigherVote(higher) => SnapshotResponse::new(higher),
             AppendEntriesResponse::Conflict => {
                 self.cut_later_terms(vote, before).await?;
-                let installed = self
-                    .engine
-                    .raft
-                    .install_full_snapshot(vote, start.snapshot());
+                let installed = raft.install_full_snapshot(vote, start.snapshot());
                 installed.await.map_err(Fault::from)?
             }
         };
         if response.vote == vote {
-            self.engine.heard.now();
+            self.0.engine.heard.now();
         }
         Ok(response)
     }
@@ -251,13 +228,13 @@ impl Inbound {
     /// Cuts the log's end that has later terms than `before`, the entry before a leader's first one: the ring has given it up.
     /// The engine checks for a conflict at that one index only, and treats a shorter log with a later term as impossible.
     async fn cut_later_terms(&self, vote: Vote, before: LogId) -> Result<(), Fault> {
-        let first_of_later = self.engine.raft.with_raft_state(move |state| {
+        let first_of_later = self.0.engine.raft.with_raft_state(move |state| {
             let newest_first = (0..state.log_ids.last()?.index + 1).rev();
             let terms = newest_first.map_while(|index| state.log_ids.get(index));
             let later = terms.take_while(|entry| OpId::from(*entry).term > OpId::from(before).term);
             Some(later.last()?.index)
         });
-        if let Some(index) = first_of_later.await.map_err(Fault::from)? {
+        if let Some(index) = first_of_later.await? {
             // The log has no entry with this id, so the engine cuts it there.
             let contradicts = OpId::new(OpId::from(before).term, index);
             self.look_for(vote, contradicts.into()).await?;
@@ -267,21 +244,21 @@ impl Inbound {
 
     /// This member calls as a leader, on an open connection.
     pub fn leads(&self, caller: MemberId) {
-        self.elections.leader_exit.calls(caller);
+        self.0.elections.leader_exit.calls(caller);
     }
 
     /// A member without a connection to this one calls over a new one: it was started, or was cut off.
     pub fn arrives(&self) {
-        self.node.arrived.notify_one();
+        self.0.arrived.notify_one();
     }
 
     /// A member has closed the last of its connections to this one. If it is the leader, this member checks whether its
     /// process is gone.
     pub fn hung_up(&self, caller: MemberId) {
-        let role = engine::role(&self.engine.raft);
-        let followed = LedTerm::followed(&role, self.engine.id);
+        let role = engine::role(&self.0.engine.raft);
+        let followed = LedTerm::followed(&role, self.0.engine.id);
         if let Some(led) = followed.filter(|led| led.leader == caller) {
-            self.elections.leader_exit.hung_up(led);
+            self.0.elections.leader_exit.hung_up(led);
         }
     }
 
@@ -294,23 +271,22 @@ impl Inbound {
         &self,
         mut request: VoteRequest<TypeConfig>,
     ) -> Result<VoteResponse<TypeConfig>, Fault> {
-        heed_leap(&self.elections, &request.vote);
+        heed_leap(&self.0.elections, &request.vote);
         if !request.leadership_transfer {
-            self.elections.campaigning.promise_is_over().await;
+            self.0.elections.campaigning.promise_is_over().await;
         }
         if let Some(refusal) = self.withheld(&request).await? {
             return Ok(refusal);
         }
-        request.leadership_transfer |= self.elections.leader_exit.releases(&request.vote);
-        let answer = self.engine.raft.vote(request.clone()).await;
-        let answer = answer.map_err(raft_fault)?;
+        request.leadership_transfer |= self.0.elections.leader_exit.releases(&request.vote);
+        let answer = self.0.engine.raft.vote(request.clone()).await?;
         self.heed_split(&request, &answer);
         Ok(answer)
     }
 
     /// After a split vote, yields to the candidate that comes first.
     fn heed_split(&self, request: &VoteRequest<TypeConfig>, answer: &VoteResponse<TypeConfig>) {
-        let (campaigning, raft) = (&self.elections.campaigning, &self.engine.raft);
+        let (campaigning, raft) = (&self.0.elections.campaigning, &self.0.engine.raft);
         if answer.vote_granted {
             campaigning.has_voted(raft);
             return;
@@ -319,7 +295,7 @@ impl Inbound {
         let Some(first) = goes_first(request, answer, &candidates) else {
             return;
         };
-        if campaigning.yield_to_another(raft, self.engine.timers.longest_election()) {
+        if campaigning.yield_to_another(raft, self.0.engine.timers.longest_election()) {
             tracing::info!(term = request.vote.leader_id.term, voted_for = %answer.vote.leader_id.voted_for, "the votes are split: member {first} goes first now");
         }
     }
@@ -332,11 +308,11 @@ impl Inbound {
         &self,
         request: VoteRequest<TypeConfig>,
     ) -> Result<VoteResponse<TypeConfig>, Fault> {
-        self.elections.campaigning.promise_is_over().await;
+        self.0.elections.campaigning.promise_is_over().await;
         if let Some(refusal) = self.withheld(&request).await? {
             return Ok(refusal);
         }
-        self.engine.raft.pre_vote(request).await.map_err(raft_fault)
+        Ok(self.0.engine.raft.pre_vote(request).await?)
     }
 
     /// The refusal of a vote that this member must not give. The engine does not receive the request: its own vote stays.
@@ -345,18 +321,18 @@ impl Inbound {
         request: &VoteRequest<TypeConfig>,
     ) -> Result<Option<VoteResponse<TypeConfig>>, Fault> {
         // The engine refuses late requests; the candidate has had more since.
-        if request.vote.leader_id.term < engine::role(&self.engine.raft).term.0 {
+        if request.vote.leader_id.term < engine::role(&self.0.engine.raft).term.0 {
             return Ok(None);
         }
         let (candidate, end) = (request.vote.leader_id.voted_for, request.last_log_id);
-        let Some(why) = self.elections.withholds(candidate, end.map(OpId::from)) else {
+        let Some(why) = self.0.elections.withholds(candidate, end.map(OpId::from)) else {
             return Ok(None);
         };
         tracing::info!(candidate = %request.vote, "no vote: {why}");
-        let refusal = self.engine.raft.with_raft_state(|state| {
+        let refusal = self.0.engine.raft.with_raft_state(|state| {
             VoteResponse::new(state.vote_ref(), state.log_ids.last().copied(), false)
         });
-        Ok(Some(refusal.await.map_err(Fault::from)?))
+        Ok(Some(refusal.await?))
     }
 
     /// Processes the notice that the leader transfers the leadership, perhaps to this member.
@@ -369,18 +345,17 @@ impl Inbound {
     ) -> Result<TransferLeaderResponse<TypeConfig>, Fault> {
         // The engine waits until it durably has all that the leader has: then nothing is in doubt. A leader of an
         // earlier term than the doubt's proves nothing, and no member follows one that was passed over.
-        let doubt = self.engine.starts.doubted_tail();
+        let doubt = self.0.engine.starts.doubted_tail();
         let doubted = doubt.is_some_and(|doubt| request.from_leader().leader_id.term < doubt.term);
-        let is_over = passed_over(&self.elections, request.from_leader()).is_some();
-        if *request.to_node_id() == self.engine.id && (doubted || is_over) {
+        let is_over = passed_over(&self.0.elections, request.from_leader()).is_some();
+        if *request.to_node_id() == self.0.engine.id && (doubted || is_over) {
             let error = TransferLeaderError::LogNotFlushed {
                 expected: request.last_log_id().copied(),
                 actual: None,
             };
             return Ok(Err(error));
         }
-        let handled = self.engine.raft.handle_transfer_leader(request).await;
-        handled.map_err(Fault::from)
+        Ok(self.0.engine.raft.handle_transfer_leader(request).await?)
     }
 
     /// Answers a question of another member.
@@ -388,12 +363,12 @@ impl Inbound {
     /// # Errors
     /// [`CallError`] when it is refused, or the engine has stopped.
     pub async fn answer(&self, caller: MemberId, question: Question) -> Result<Answer, CallError> {
-        let elections = &self.elections;
+        let elections = &self.0.elections;
         match question {
             Question::Greeting(said) => {
                 greetings::take_in(elections, caller, &said).await;
                 Ok(Answer::Greeting {
-                    program: Some(self.node.program.clone()),
+                    program: Some(self.0.program.clone()),
                     greeting: greetings::greeting(elections, caller),
                 })
             }
@@ -417,43 +392,43 @@ impl Inbound {
                 Ok(Answer::EarlyVote)
             }
             Question::Agreement(theirs) => {
-                let compared = calls::compare(&self.engine.raft, theirs).await;
+                let compared = calls::compare(&self.0.engine.raft, theirs).await;
                 Ok(Answer::Agreement(Agreement {
                     remembered: greetings::remembered(elections, caller),
                     ..compared.map_err(CallError::new)?
                 }))
             }
             Question::PurgeFloor { absent_after } => {
-                let floor = self.node.purge_floor(absent_after);
+                let floor = self.0.purge_floor(absent_after);
                 Ok(Answer::PurgeFloor(floor.ok_or_else(not_serving)?))
             }
             Question::Database { primary } => {
-                let state = self.node.administrator.database_state(primary).await;
+                let state = self.0.administrator.database_state(primary).await;
                 let none = || CallError::new("this member manages no mysqld");
                 state.map(Answer::Database).ok_or_else(none)
             }
             Question::FilePart(part) => {
-                let bytes = self.engine.starts.part_of_file(part).await;
+                let bytes = self.0.engine.starts.part_of_file(part).await;
                 Ok(Answer::FilePart(FileBytes(bytes.map_err(CallError::new)?)))
             }
             Question::Note { entries } => {
-                if self.elections.leadership().serving_term().is_none() {
+                if self.0.elections.leadership().serving_term().is_none() {
                     return Err(not_serving());
                 }
-                self.node.administrator.keep_events(entries);
+                self.0.administrator.keep_events(entries);
                 Ok(Answer::Noted)
             }
             Question::Room => {
-                let end = engine::progress(&self.engine.raft).last_log;
-                Ok(self.node.rooms.answer(end))
+                let end = engine::progress(&self.0.engine.raft).last_log;
+                Ok(self.0.rooms.answer(end))
             }
             Question::Committed => {
-                let committed = self.elections.committed_now();
+                let committed = self.0.elections.committed_now();
                 let up_to = committed.ok_or_else(not_serving)?;
                 Ok(Answer::Committed { up_to })
             }
             Question::LogEnd => {
-                let end = doubted_tail::log_end(&self.engine.raft, self.engine.id).await;
+                let end = doubted_tail::log_end(&self.0.engine.raft, self.0.engine.id).await;
                 let stopped = || CallError::new("the engine has stopped");
                 end.map(Answer::LogEnd).ok_or_else(stopped)
             }
@@ -462,10 +437,10 @@ impl Inbound {
 
     /// Campaigns because the leader of `term` gave up without a successor; refused when that leadership is over here.
     async fn campaign(&self, caller: MemberId, term: Term) -> Result<(), CallError> {
-        if let Some(why) = self.elections.campaigning.gate.stays_out() {
+        if let Some(why) = self.0.elections.campaigning.gate.stays_out() {
             return Err(CallError::new(why));
         }
-        let role = engine::role(&self.engine.raft);
+        let role = engine::role(&self.0.engine.raft);
         if role.term > term {
             let reason = format!("term {term} is over; this member is in term {}", role.term);
             return Err(CallError(reason));
@@ -474,26 +449,26 @@ impl Inbound {
             let reason = format!("member {caller} does not lead term {term}");
             return Err(CallError(reason));
         }
-        if self.elections.campaigning.may_have_promised() {
+        if self.0.elections.campaigning.may_have_promised() {
             let reason = "this member was started less than a lease ago, and does not campaign yet";
             return Err(CallError::new(reason));
         }
-        let triggered = self.engine.raft.trigger().elect(false).await;
+        let triggered = self.0.engine.raft.trigger().elect(false).await;
         triggered.map_err(Fault::from).map_err(CallError::new)
     }
 
     /// Records that a call was refused because this member does not support its format. If it is from the leader, or while none is
     /// known, this is why it takes no entries.
     pub fn refused_format(&self, caller: MemberId, why: &impl Display) {
-        let role = self.engine.role();
+        let role = self.0.engine.role();
         if role.leader.is_none_or(|leader| leader == caller) {
-            self.node.administrator.entries_refused(&why.to_string());
+            self.0.administrator.entries_refused(&why.to_string());
         }
     }
 
     /// A member's record in this one's membership.
     pub fn record(&self, member: MemberId) -> Option<MemberRecord> {
-        let role = engine::role(&self.engine.raft);
+        let role = engine::role(&self.0.engine.raft);
         role.membership.get_node(&member).cloned()
     }
 
@@ -502,8 +477,7 @@ impl Inbound {
     /// # Errors
     /// The engine has stopped.
     pub async fn is_pristine(&self) -> Result<bool, Fault> {
-        let initialized = self.engine.raft.is_initialized().await;
-        Ok(!initialized?)
+        Ok(!self.0.engine.raft.is_initialized().await?)
     }
 }
 
@@ -534,8 +508,7 @@ fn passed_over(elections: &Elections, vote: &Vote) -> Option<Vote> {
         .gate
         .passes_over(vote.leader_id.term)?;
     tracing::warn!(leader = %vote, committed = %later, "a leader is not followed: the ring has gone on without it");
-    let id = LeaderId::new(later.term, NO_MEMBER);
-    Some(<Vote as RaftVote>::from_leader_id(id, false))
+    Some(Vote::new(later.term, NO_MEMBER))
 }
 
 /// The answer to a question that only a serving leader can answer.
@@ -546,38 +519,18 @@ fn not_serving() -> CallError {
 /// Why a log did not begin with a file of another member's log.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum InstallRefusal {
-    /// The start cannot be the ring's.
-    #[error("this log cannot begin behind {before}: {reason}")]
-    Unfit {
-        /// The entry before the start.
-        before: OpId,
-        /// The error of the check of the file's header.
-        reason: String,
-    },
+    /// The start after this entry cannot be the ring's, for the reason in the text.
+    #[error("this log cannot begin behind {0}: {1}")]
+    Unfit(OpId, String),
     /// The consensus engine has stopped, so it takes no new start of the log.
     #[error(transparent)]
     Stopped(#[from] Fault),
-}
-
-impl std::fmt::Debug for Inbound {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Inbound")
-            .field("own", &self.engine.id)
-            .finish_non_exhaustive()
-    }
 }
 
 // Detects a leader that names another entry where this member's log is committed: up to its commit mark, and up to a membership with
 // a later membership, which proves the same, perhaps before the mark does. Only one cause is possible: an operator
 // repaired a lost quorum without this member. The engine would silently keep both, because it never compares
 // committed entries. So the member stops and reports it. When it is restarted, it truncates its log (`rejoin`).
-
-/// Two entries of one index, both committed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Contradiction {
-    ours: OpId,
-    theirs: OpId,
-}
 
 /// The entries up to this index that a request names.
 fn named(request: &AppendEntriesRequest<TypeConfig>, up_to: u64) -> Vec<OpId> {
@@ -587,11 +540,12 @@ fn named(request: &AppendEntriesRequest<TypeConfig>, up_to: u64) -> Vec<OpId> {
     op_ids.take_while(|op_id| op_id.index <= up_to).collect()
 }
 
-fn find(named: &[OpId], op_id_at: impl Fn(u64) -> Option<OpId>) -> Option<Contradiction> {
+/// The first entry of which another one is here, as [`Fault::Contradicted`].
+fn find(named: &[OpId], op_id_at: impl Fn(u64) -> Option<OpId>) -> Option<Fault> {
     named.iter().find_map(|theirs| {
         // Purged entries can no longer be compared.
         let ours = op_id_at(theirs.index)?;
-        (ours != *theirs).then_some(Contradiction {
+        (ours != *theirs).then_some(Fault::Contradicted {
             ours,
             theirs: *theirs,
         })
@@ -633,10 +587,9 @@ pub(crate) async fn refuse_divergence(
         let found = find(&named, |index| state.log_ids.get(index).map(OpId::from));
         found.filter(|_| is_leader)
     });
-    let Some(Contradiction { ours, theirs }) = found.await? else {
+    let Some(fault) = found.await? else {
         return Ok(());
     };
-    let fault = Fault::Contradicted { ours, theirs };
     tracing::error!(%fault, "the log contradicts the ring's");
     // The first reason stays.
     let _ = engine.failed.set(fault.clone());
@@ -667,7 +620,7 @@ mod tests {
         assert_eq!(find(&[]), None);
         assert_eq!(find(&[(1, 8), (1, 9), (1, 10), (3, 11)]), None);
         assert_eq!(find(&[(7, 3)]), None);
-        let contradiction = Contradiction {
+        let contradiction = Fault::Contradicted {
             ours: OpId::new(3, 12),
             theirs: OpId::new(1003, 12),
         };

@@ -13,6 +13,7 @@ use raft_types::{FilePart, HistoryEntry, MemberId, MemberRecord, OpId, Program, 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::election::leader_exit::LedTerm;
 use crate::election::mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
 use crate::election::put_back::{Remembered, Report};
 use crate::engine::{self, Engine, Fault};
@@ -64,10 +65,9 @@ pub struct Greeting {
 /// What a member asks of a voter before it campaigns early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EarlyVoteCall {
-    /// The member without a process.
-    pub leader: MemberId,
-    /// The term in which it led.
-    pub term: Term,
+    /// The member without a process, and the term in which it led.
+    #[serde(flatten)]
+    pub led: LedTerm,
     /// The last entry of the log of the asking member.
     pub log_end: Option<OpId>,
 }

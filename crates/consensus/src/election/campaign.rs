@@ -58,7 +58,7 @@ impl Campaigning {
     /// For a member that was started at `begun`; `is_new` when it has no log and never voted.
     pub(crate) fn new(begun: Instant, promise: Promise, is_new: bool, gate: ElectionGate) -> Self {
         Self {
-            promised_until: (!is_new).then(|| begun + promise.longest()),
+            promised_until: (!is_new).then(|| begun + promise.longest),
             promise,
             gate,
             state: Mutex::new(State {

@@ -29,15 +29,6 @@ const KNOCK_AGAIN_AT_MOST: Duration = Duration::from_millis(50);
 /// Offset between the turns of the voters: longer than the time between their observations of the evidence.
 const TURN: Duration = Duration::from_millis(10);
 
-impl EarlyVoteCall {
-    fn led(&self) -> LedTerm {
-        LedTerm {
-            leader: self.leader,
-            term: self.term,
-        }
-    }
-}
-
 /// Watches for leaders that close their connections, until the member is dropped.
 pub(crate) async fn watch(elections: Arc<Elections>) {
     let mut evidence = elections.leader_exit.evidence();
@@ -128,11 +119,7 @@ async fn would_be_elected(elections: &Elections, role: &RoleSnapshot, led: LedTe
         _ => return false,
     };
     let engine = &elections.engine;
-    let call = EarlyVoteCall {
-        leader: led.leader,
-        term: led.term,
-        log_end,
-    };
+    let call = EarlyVoteCall { led, log_end };
     let sets = role.voter_sets();
     let membership = role.membership.membership();
     let others = membership
@@ -160,12 +147,8 @@ async fn would_be_elected(elections: &Elections, role: &RoleSnapshot, led: LedTe
             Some((voter, Ok(Answer::EarlyVote))) => {
                 granted.insert(voter);
             }
-            Some((voter, Ok(other))) => {
-                tracing::debug!(%voter, ?other, "an unexpected answer to an early pre-vote");
-                possible.remove(&voter);
-            }
-            Some((voter, Err(refusal))) => {
-                tracing::debug!(%voter, %refusal, "no early vote");
+            Some((voter, refusal)) => {
+                tracing::debug!(%voter, ?refusal, "no early vote");
                 possible.remove(&voter);
             }
             None => return false,
@@ -194,20 +177,20 @@ pub(crate) async fn answer(
     }
     let exited = elections
         .leader_exit
-        .becomes(call.led(), engine.timers.heartbeat);
+        .becomes(call.led, engine.timers.heartbeat);
     if !exited.await {
-        let leader = call.leader;
+        let leader = call.led.leader;
         return no(format!("as far as it knows, member {leader} is there"));
     }
     let (vote, log_end) = vote_and_end(elections).await.map_err(CallError::new)?;
-    if vote != call.led().vote() {
+    if vote != call.led.vote() {
         return no(format!("its vote is {vote} by now"));
     }
     if call.log_end < log_end {
         return no("its log goes further".to_owned());
     }
     let role = engine.role();
-    let place = |id| turn(&role, id, call.leader).map(|turn| turn.place);
+    let place = |id| turn(&role, id, call.led.leader).map(|turn| turn.place);
     let is_ahead = place(engine.id).is_some_and(|own| place(candidate).is_none_or(|its| own < its));
     let until = Instant::now() + engine.timers.heartbeat / 4;
     match elections.early_attempt.promise(is_ahead, until) {
@@ -220,6 +203,6 @@ pub(crate) async fn answer(
 async fn vote_and_end(elections: &Elections) -> Result<(raft_types::Vote, Option<OpId>), Fault> {
     let raft = &elections.engine.raft;
     let state = raft.with_raft_state(|state| (*state.vote_ref(), state.log_ids.last().copied()));
-    let (vote, end) = state.await.map_err(Fault::from)?;
+    let (vote, end) = state.await?;
     Ok((vote, end.map(OpId::from)))
 }

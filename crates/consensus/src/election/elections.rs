@@ -16,7 +16,7 @@ use crate::election::put_back::{OwnPast, Recorded};
 use crate::election::vote_gate::Withheld;
 use crate::engine::handle::{EngineHandle, SILENT};
 use crate::engine::{self, RoleSnapshot};
-use crate::lacking::{Lack, Lacking};
+use crate::lacking::{Lack, Reports};
 use crate::lease::contacts::{Contacts, QuorumContact};
 use crate::lease::leadership::{Leadership, Observation, Tenure, assess, is_quiet};
 
@@ -35,7 +35,8 @@ pub(crate) struct Elections {
     /// Held by the task that changes the stored notes for the next election.
     pub(crate) noting: AsyncMutex<()>,
     pub(crate) campaigning: Campaigning,
-    lacking: Lacking,
+    /// What leaders have reported as committed.
+    pub(crate) lacking: Mutex<Reports>,
     pub(crate) leader_exit: LeaderExit,
     /// How far the other members have come.
     pub(crate) memory: Recorded,
@@ -50,41 +51,13 @@ pub(crate) struct Elections {
     /// How long it has been serving.
     pub(crate) tenure: Tenure,
     /// How long it has been leading, with a quorum or without.
-    leading: Tenure,
-    started_transfer: Mutex<Option<StartedTransfer>>,
+    pub(crate) leading: Tenure,
+    pub(crate) started_transfer: Mutex<Option<StartedTransfer>>,
     /// Wakes the observer when a transfer starts, or a voter's lease becomes known.
     pub(crate) transfer_started: Notify,
 }
 
 impl Elections {
-    pub(crate) fn new(
-        engine: Arc<EngineHandle>,
-        contacts: Contacts,
-        campaigning: Campaigning,
-        memory: Recorded,
-        past: OwnPast,
-        interim_term: InterimTerm,
-    ) -> Self {
-        Self {
-            contacts,
-            noting: AsyncMutex::default(),
-            campaigning,
-            lacking: Lacking::new(engine.timers.lease * SILENT),
-            leader_exit: LeaderExit::default(),
-            memory,
-            past,
-            doubting: AsyncMutex::default(),
-            doubted: Notify::new(),
-            early_attempt: EarlyAttempt::default(),
-            interim_term,
-            tenure: Tenure::default(),
-            leading: Tenure::default(),
-            started_transfer: Mutex::new(None),
-            transfer_started: Notify::new(),
-            engine,
-        }
-    }
-
     /// Why a candidate with a log that ends there gets no vote; `None`: ask the engine.
     pub(crate) fn withholds(&self, candidate: MemberId, end: Option<OpId>) -> Option<Withheld> {
         let role = engine::role(&self.engine.raft);
@@ -104,8 +77,9 @@ impl Elections {
 
     /// A leader reports up to where the log is committed.
     pub(crate) fn told_committed(&self, committed: Option<LogId>) {
-        let committed = committed.map(OpId::from);
-        self.lacking.told(committed, self.engine.mark.get());
+        let (committed, own) = (committed.map(OpId::from), self.engine.mark.get());
+        let silence = self.engine.timers.lease * SILENT;
+        lock(&self.lacking).told(committed, own, Instant::now(), silence);
     }
 
     /// For how long this member has lacked entries that the ring has committed; none where that is unknown.
@@ -114,7 +88,9 @@ impl Elections {
         if role.state == ServerState::Leader {
             return Some(Duration::ZERO);
         }
-        match self.lacking.lack(self.engine.mark.get()) {
+        let own = self.engine.mark.get();
+        let lack = lock(&self.lacking).lack(own, Instant::now());
+        match lack {
             Lack::For(lack) => Some(lack),
             Lack::Unknown => None,
             // As far as reported: no later report has arrived for a moment.

@@ -36,7 +36,7 @@ pub(crate) async fn go_round(elections: Arc<Elections>) {
         let mut under_way = FuturesUnordered::new();
         loop {
             tokio::select! {
-                () = elections.contacts.promises_lack() => {}
+                () = elections.contacts.unpromised.notified() => {}
                 Some(()) = under_way.next() => continue,
             }
             let role = elections.engine.role();

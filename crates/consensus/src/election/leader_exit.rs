@@ -13,16 +13,19 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use raft_types::{MemberId, Term, Vote, lock};
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::engine::RoleSnapshot;
 
 /// The leadership of another member in one term.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LedTerm {
-    pub(crate) leader: MemberId,
-    pub(crate) term: Term,
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedTerm {
+    /// The member that leads or led.
+    pub leader: MemberId,
+    /// The term of that leadership.
+    pub term: Term,
 }
 
 impl LedTerm {
@@ -60,39 +63,34 @@ impl LeaderExit {
         self.0.subscribe()
     }
 
+    /// Changes the evidence where that `applies`.
+    fn change(&self, to: ExitEvidence, applies: impl FnOnce(ExitEvidence) -> bool) {
+        self.0.send_if_modified(|evidence| {
+            let changes = applies(*evidence);
+            if changes {
+                *evidence = to;
+            }
+            changes
+        });
+    }
+
     /// The leader has closed all its connections.
     pub(crate) fn hung_up(&self, led: LedTerm) {
-        self.0.send_if_modified(|evidence| {
-            let news = *evidence != ExitEvidence::Exited(led);
-            if news {
-                *evidence = ExitEvidence::HungUp(led);
-            }
-            news
-        });
+        let is_news = |known| known != ExitEvidence::Exited(led);
+        self.change(ExitEvidence::HungUp(led), is_news);
     }
 
     /// The address of a leader that closed its connections refuses; it has not called since.
     pub(crate) fn refuses(&self, led: LedTerm) {
-        self.0.send_if_modified(|evidence| {
-            let confirmed = *evidence == ExitEvidence::HungUp(led);
-            if confirmed {
-                *evidence = ExitEvidence::Exited(led);
-            }
-            confirmed
-        });
+        let is_confirmed = |known| known == ExitEvidence::HungUp(led);
+        self.change(ExitEvidence::Exited(led), is_confirmed);
     }
 
     /// This member calls as a leader: it is alive.
     pub(crate) fn calls(&self, caller: MemberId) {
-        self.0.send_if_modified(|evidence| {
-            let alive = match *evidence {
-                ExitEvidence::HungUp(led) | ExitEvidence::Exited(led) => led.leader == caller,
-                ExitEvidence::None => false,
-            };
-            if alive {
-                *evidence = ExitEvidence::None;
-            }
-            alive
+        self.change(ExitEvidence::None, |known| match known {
+            ExitEvidence::HungUp(led) | ExitEvidence::Exited(led) => led.leader == caller,
+            ExitEvidence::None => false,
         });
     }
 
@@ -142,19 +140,12 @@ impl EarlyAttempt {
         loop {
             let until = {
                 let mut progress = lock(&self.0);
-                match progress
-                    .gives_way_until
-                    .filter(|until| *until > Instant::now())
-                {
-                    Some(until) => until,
-                    None => {
-                        *progress = Progress {
-                            stage: Stage::Asks,
-                            gives_way_until: None,
-                        };
-                        return Attempt(self);
-                    }
-                }
+                let until = progress.gives_way_until;
+                let Some(until) = until.filter(|until| *until > Instant::now()) else {
+                    (progress.stage, progress.gives_way_until) = (Stage::Asks, None);
+                    return Attempt(self);
+                };
+                until
             };
             tokio::time::sleep_until(until).await;
         }

@@ -48,8 +48,8 @@ pub(crate) async fn hold(
 ) -> Result<MockElection, CallError> {
     let (calls, own) = (&elections.engine.calls, elections.engine.id);
     let role = engine::role(&elections.engine.raft);
-    let records = role.members();
-    let Some(record) = records.get(&own) else {
+    let membership = &role.membership;
+    let Some(record) = membership.get_node(&own) else {
         return Err(CallError(format!(
             "member {own} has not received the entry yet that adds it to the ring; wait until it has caught up"
         )));
@@ -58,12 +58,11 @@ pub(crate) async fn hold(
     let patience_ms = call.patience_ms / 2;
     let voters: BTreeSet<MemberId> = call.sets.iter().flatten().copied().collect();
     let asked = voters.into_iter().map(|voter| {
-        let records = &records;
         let question = MockVoteCall {
             term: call.term,
             cursor: call.cursor,
-            must_have_cursor: records
-                .get(&voter)
+            must_have_cursor: membership
+                .get_node(&voter)
                 .is_some_and(|other| other.region == record.region),
             patience_ms,
         };
@@ -71,7 +70,7 @@ pub(crate) async fn hold(
             if voter == own {
                 return vote(elections, &question).await;
             }
-            let Some(record) = records.get(&voter) else {
+            let Some(record) = membership.get_node(&voter) else {
                 return refused(voter, format!("member {own} does not know it yet"));
             };
             let deadline = Duration::from_millis(call.patience_ms);

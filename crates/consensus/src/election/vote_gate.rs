@@ -25,8 +25,8 @@ pub(crate) struct ElectionGate {
     needed: Mutex<Option<OpId>>,
     /// The end committed elsewhere that was not here when it was reported; `None`: nothing.
     committed: Mutex<Option<OpId>>,
-    /// The own log lacks something.
-    told: Notify,
+    /// Notified by [`Self::told`]: the own log may lack something. One task waits.
+    pub(crate) told: Notify,
 }
 
 /// Why a vote is not granted, or why this member does not campaign.
@@ -83,11 +83,6 @@ impl ElectionGate {
         let mut told = lock(&self.committed);
         *told = (*told).max(Some(committed));
         self.told.notify_one();
-    }
-
-    /// Waits for a call of [`Self::told`].
-    pub(crate) async fn is_told(&self) {
-        self.told.notified().await;
     }
 
     /// The own log ends here.

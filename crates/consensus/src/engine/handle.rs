@@ -1,14 +1,13 @@
 //! One running engine, and what all tasks of its member need of it: its number and timers, its commit mark, and why it stopped.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use openraft::async_runtime::watch::WatchReceiver;
-use raft_types::{FileStarts, MemberId};
+use raft_types::{FileStarts, MemberId, lock};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -77,33 +76,19 @@ impl FirstFault {
 
 // The last call of the leader. The engine still names a leader that has long been silent.
 
-/// The time of the last accepted call of a leader.
-#[derive(Debug, Clone)]
-pub(crate) struct LastHeard {
-    begun: Instant,
-    /// Milliseconds since `begun`, plus one; 0 for never.
-    at: Arc<AtomicU64>,
-}
+/// The time of the last accepted call of a leader, if there was one; clones share it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LastHeard(Arc<Mutex<Option<Instant>>>);
 
 impl LastHeard {
-    pub(crate) fn never() -> Self {
-        Self {
-            begun: Instant::now(),
-            at: Arc::default(),
-        }
-    }
-
     /// A call was accepted just now.
     pub(crate) fn now(&self) {
-        let millis = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
-        self.at.store(millis + 1, Ordering::Relaxed);
+        *lock(&self.0) = Some(Instant::now());
     }
 
     /// How long ago the last call was accepted.
     pub(crate) fn age(&self) -> Option<Duration> {
-        let millis = self.at.load(Ordering::Relaxed).checked_sub(1)?;
-        let at = Duration::from_millis(millis);
-        Some(self.begun.elapsed().saturating_sub(at))
+        lock(&self.0).map(|at| at.elapsed())
     }
 
     /// True if a call was accepted less than this long ago.
@@ -161,7 +146,7 @@ mod tests {
 
     #[test]
     fn silence_is_noticed() {
-        let heard = LastHeard::never();
+        let heard = LastHeard::default();
         assert!(!heard.within(Duration::from_secs(60)));
         heard.now();
         assert!(heard.within(Duration::from_secs(60)));

@@ -152,12 +152,9 @@ pub(crate) fn progress(raft: &Engine) -> ProgressSnapshot {
 /// The engine has stopped, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Fault {
-    /// The log storage failed. Acknowledged entries are durable; later ones may not be.
-    #[error("the log storage failed: {reason}; repair the disk, then start the member again")]
-    Storage {
-        /// The error of the log storage, as it reported it.
-        reason: String,
-    },
+    /// The log storage failed, with its error as text. Acknowledged entries are durable; later ones may not be.
+    #[error("the log storage failed: {0}; repair the disk, then start the member again")]
+    Storage(String),
     /// A broken invariant in the engine, or in a task of the member.
     #[error("a part of the member has panicked; keep its log output and start it again")]
     Panicked,
@@ -179,20 +176,20 @@ pub enum Fault {
 impl From<Fatal<TypeConfig>> for Fault {
     fn from(fatal: Fatal<TypeConfig>) -> Self {
         match fatal {
-            Fatal::StorageError(error) => Self::Storage {
-                reason: error.to_string(),
-            },
+            Fatal::StorageError(error) => Self::Storage(error.to_string()),
             Fatal::Panicked => Self::Panicked,
             Fatal::Stopped => Self::Stopped,
         }
     }
 }
 
-/// The fault of a failed call to the engine; such a call has no other errors.
-pub(crate) fn raft_fault(error: RaftError<TypeConfig>) -> Fault {
-    match error {
-        RaftError::Fatal(fatal) => Fault::from(fatal),
-        RaftError::APIError(never) => match never {},
+/// The fault of a failed call to the engine that has no other errors.
+impl From<RaftError<TypeConfig>> for Fault {
+    fn from(error: RaftError<TypeConfig>) -> Self {
+        match error {
+            RaftError::Fatal(fatal) => fatal.into(),
+            RaftError::APIError(never) => match never {},
+        }
     }
 }
 

@@ -27,8 +27,8 @@ pub(crate) struct Contacts {
     met: Arc<Mutex<BTreeMap<MemberId, Met>>>,
     /// While this is set, nothing is sent to followers; see [`super::leadership::is_quiet`].
     quiet: watch::Sender<bool>,
-    /// A member with an unknown lease has answered.
-    unpromised: Arc<Notify>,
+    /// Unknown leases of members must be requested, as when one of them has answered. One task waits.
+    pub(crate) unpromised: Arc<Notify>,
 }
 
 /// The data directory of a member, its last answer and its lease.
@@ -72,11 +72,7 @@ pub(crate) struct QuorumContact {
 }
 
 /// A heartbeat that was answered: in which term, and when it was sent.
-#[derive(Debug, Clone, Copy)]
-struct Contact {
-    term: Term,
-    sent: Instant,
-}
+type Contact = (Term, Instant);
 
 impl Contacts {
     /// Holds back all that this member would send as the leader, or releases it; returns whether it was held back.
@@ -120,9 +116,8 @@ impl Contacts {
     fn answered(&self, member: MemberId, incarnation: Incarnation, contact: Contact) {
         let mut met = lock(&self.met);
         let of_member = met.entry(member).or_insert(Met::nothing_of(incarnation));
-        let later = |known: Contact| (known.term, known.sent) < (contact.term, contact.sent);
-        if of_member.incarnation == incarnation && of_member.contact.is_none_or(later) {
-            of_member.contact = Some(contact);
+        if of_member.incarnation == incarnation {
+            of_member.contact = of_member.contact.max(Some(contact));
         }
         if of_member.failed_entries.is_to_be_reported() {
             warn!(
@@ -130,7 +125,7 @@ impl Contacts {
                  packets may be lost on the way (MTU)"
             );
         }
-        if of_member.lease_in(contact.term).is_none() {
+        if of_member.lease_in(contact.0).is_none() {
             self.unpromised.notify_one();
         }
     }
@@ -138,12 +133,10 @@ impl Contacts {
     /// The member with this data directory refused entries, or accepted some.
     fn entries(&self, member: MemberId, incarnation: Incarnation, taken: bool) {
         let mut met = lock(&self.met);
-        let Some(of_member) = met.get_mut(&member) else {
+        let of_member = met.get_mut(&member);
+        let Some(of_member) = of_member.filter(|met| met.incarnation == incarnation) else {
             return;
         };
-        if of_member.incarnation != incarnation {
-            return;
-        }
         let failed = &mut of_member.failed_entries;
         if taken {
             *failed = FailedEntries::default();
@@ -195,16 +188,6 @@ impl Contacts {
             .is_none_or(|met| met.lease_in(term).is_none())
     }
 
-    /// Requests the members' unknown leases.
-    pub(crate) fn ask_for_promises(&self) {
-        self.unpromised.notify_one();
-    }
-
-    /// Waits until a member's lease must be requested. One task waits.
-    pub(crate) async fn promises_lack(&self) {
-        self.unpromised.notified().await;
-    }
-
     /// The basis of the lease of the leader of `term`. A majority of each set must have answered a heartbeat of that term and announced
     /// its lease. The leader, `own`, counts as present.
     pub(crate) fn quorum(
@@ -221,8 +204,8 @@ impl Contacts {
                 return Some((Duration::ZERO, own_lease));
             }
             let met = met.get(id)?;
-            let contact = met.contact.filter(|contact| contact.term == term)?;
-            let age = (now - contact.sent).max(met.without_entries(own_lease));
+            let (_, sent) = met.contact.filter(|(of, _)| *of == term)?;
+            let age = (now - sent).max(met.without_entries(own_lease));
             Some((age, met.lease_in(term)?.min(own_lease)))
         };
         // Two contacts end in the order of age + the longest lease - lease.
@@ -282,7 +265,7 @@ impl StreamContact {
         }
     }
 
-    /// The stream has failed before its first answer.
+    /// The stream, or its next request, has failed.
     pub(crate) fn fails(&self) {
         match self.lane {
             Lane::Entries => self.contacts.entries(self.member, self.incarnation, false),
@@ -294,25 +277,22 @@ impl StreamContact {
     /// The next request of the stream was answered.
     pub(crate) fn answered(&self, answer: &RpcResult<StreamAppendResult<TypeConfig>>) {
         let (member, incarnation) = (self.member, self.incarnation);
+        let Ok(result) = answer else {
+            return self.fails();
+        };
         match self.lane {
-            Lane::Entries => self.contacts.entries(member, incarnation, answer.is_ok()),
-            Lane::Heartbeats if answer.is_err() => self.contacts.heartbeat_failed(member),
+            Lane::Entries => self.contacts.entries(member, incarnation, true),
             Lane::Heartbeats => {
+                let follows = matches!(result, Ok(_) | Err(StreamAppendError::Conflict(_)));
                 let sent = *lock(&self.sent);
-                if let (true, Some((vote, sent))) = (follows(answer), sent) {
-                    let term = Term(vote.leader_id.term);
-                    let contact = Contact { term, sent };
+                if let (true, Some((vote, sent))) = (follows, sent) {
+                    let contact = (Term(vote.leader_id.term), sent);
                     self.contacts.answered(member, incarnation, contact);
                 }
             }
             Lane::Starts => {}
         }
     }
-}
-
-/// Whether a member with this answer follows the leader that asked.
-fn follows(answer: &RpcResult<StreamAppendResult<TypeConfig>>) -> bool {
-    matches!(answer, Ok(Ok(_) | Err(StreamAppendError::Conflict(_))))
 }
 
 #[cfg(test)]

@@ -50,6 +50,14 @@ impl Leadership {
             _ => None,
         }
     }
+
+    /// Why this member, which was elected, does not serve; nothing in any other role.
+    pub fn not_serving(&self) -> Option<NotServing> {
+        match self {
+            Self::LeaderNotServing { why, .. } => Some(*why),
+            _ => None,
+        }
+    }
 }
 
 /// Why an elected leader does not serve.
@@ -131,20 +139,12 @@ pub(crate) fn next_look(
     lease: Duration,
 ) -> NextLook {
     let step = heartbeat / 4;
-    match quorum_age {
-        Some(age) if age < heartbeat => NextLook {
-            after: heartbeat - age,
-            call_now: false,
-        },
-        Some(age) if age < lease => NextLook {
-            after: step.min(lease - age),
-            call_now: true,
-        },
-        _ => NextLook {
-            after: step,
-            call_now: true,
-        },
-    }
+    let (after, call_now) = match quorum_age {
+        Some(age) if age < heartbeat => (heartbeat - age, false),
+        Some(age) if age < lease => (step.min(lease - age), true),
+        _ => (step, true),
+    };
+    NextLook { after, call_now }
 }
 
 /// True if a leader with a quorum that has been silent for `silent` sends nothing to its followers at this moment. Members that receive

@@ -10,14 +10,12 @@ use crate::lease::leadership::{Leadership, NotServing, next_look};
 use crate::node::RaftNode;
 use crate::primacy::Primacy;
 
-pub(crate) struct Published {
-    pub(crate) leadership: watch::Sender<Leadership>,
-    /// The resulting state for the member's own mysqld.
-    pub(crate) primacy: watch::Sender<Primacy>,
-}
-
-/// Publishes the leadership until the engine stops.
-pub(crate) async fn observe(node: Arc<RaftNode>, published: Published) {
+/// Publishes the leadership, and the resulting state for the member's own mysqld, until the engine stops.
+pub(crate) async fn observe(
+    node: Arc<RaftNode>,
+    leadership: watch::Sender<Leadership>,
+    primacy: watch::Sender<Primacy>,
+) {
     let mut role_changes = node.engine.raft.server_metrics();
     let mut answers = node.engine.raft.data_metrics();
     let mut commits = node.engine.mark.subscribe();
@@ -27,18 +25,15 @@ pub(crate) async fn observe(node: Arc<RaftNode>, published: Published) {
         let role = node.engine.role();
         node.administrator.note_membership(&role.membership);
         let now = node.elections.assess(&role);
-        publish(&published.leadership, now);
-        let primacy = node.primacy(&role);
-        published.primacy.send_if_modified(|published| {
-            let changed = *published != primacy;
-            *published = primacy;
+        publish(&leadership, now);
+        let primacy_now = node.primacy(&role);
+        primacy.send_if_modified(|published| {
+            let changed = *published != primacy_now;
+            *published = primacy_now;
             changed
         });
 
-        let why = match now {
-            Leadership::LeaderNotServing { why, .. } => Some(why),
-            _ => None,
-        };
+        let why = now.not_serving();
         let waits_for_commit = matches!(
             why,
             Some(NotServing::OwnEntryNotCommitted | NotServing::AnotherAlone(_))
@@ -49,7 +44,7 @@ pub(crate) async fn observe(node: Arc<RaftNode>, published: Published) {
         node.elections.keep_quiet_without_a_quorum(&role, timed);
         if led != now.leading_term() {
             led = now.leading_term();
-            node.elections.contacts.ask_for_promises();
+            node.elections.contacts.unpromised.notify_one();
         }
         let quorum = node.elections.quorum(&role);
         let lease = quorum.map_or(node.engine.timers.lease, |quorum| quorum.lease);
@@ -71,9 +66,8 @@ pub(crate) async fn observe(node: Arc<RaftNode>, published: Published) {
             () = tokio::time::sleep(node.engine.timers.lease), if follows => {}
         }
     }
-    let ended = Leadership::Follower { leader: None };
-    publish(&published.leadership, ended);
-    published.primacy.send_replace(Primacy::NONE);
+    publish(&leadership, Leadership::Follower { leader: None });
+    primacy.send_replace(Primacy::NONE);
 }
 
 fn publish(leadership: &watch::Sender<Leadership>, now: Leadership) {

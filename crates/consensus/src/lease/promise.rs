@@ -26,7 +26,8 @@ pub struct PromisedLease {
 #[derive(Debug)]
 pub(crate) struct Promise {
     lease: Duration,
-    longest: Duration,
+    /// The longest lease that a leader may count on at the start. It is stored before the first heartbeat is answered.
+    pub(crate) longest: Duration,
     /// The term in which its last process may have promised more, and the leader that has received the lease of this one since.
     lowered: Mutex<Option<(Term, Option<MemberId>)>>,
 }
@@ -40,11 +41,6 @@ impl Promise {
             longest: lease.max(notes.promised.unwrap_or_default()),
             lowered: Mutex::new((is_lowered && !is_new).then_some((term, None))),
         }
-    }
-
-    /// The longest lease that a leader may count on at the start. It is stored before the first heartbeat is answered.
-    pub(crate) fn longest(&self) -> Duration {
-        self.longest
     }
 
     /// The lease to announce in this term.
@@ -100,7 +96,7 @@ mod tests {
     #[test]
     fn a_shorter_lease_counts_once_the_leader_of_the_term_has_received_it() {
         let promise = started(SHORT, Some(LONG));
-        assert_eq!((promise.longest(), promise.of(TERM).lease), (LONG, SHORT));
+        assert_eq!((promise.longest, promise.of(TERM).lease), (LONG, SHORT));
         assert!(!promise.may_answer(LEADER, TERM));
         promise.received(MemberId(2), promise.of(TERM));
         assert!(!promise.may_answer(LEADER, TERM), "it is not the leader");
@@ -127,7 +123,7 @@ mod tests {
         for promised in [SHORT, LONG] {
             let promise = started(LONG, Some(promised));
             assert!(promise.may_answer(LEADER, TERM));
-            assert_eq!(promise.longest(), LONG);
+            assert_eq!(promise.longest, LONG);
             assert_eq!(promise.lowered_to(Some(LEADER), TERM), None);
         }
         // An earlier version may have promised any lease.

@@ -102,7 +102,7 @@ impl Search {
         }
         let shared = self.shared.clone();
         loop {
-            let changed = shared.changed();
+            let changed = shared.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
             let way = shared.lock().decide(&asked, Instant::now(), self.window);

@@ -126,10 +126,7 @@ impl Knowledge {
 
     /// True if nothing is known of this leadership's follower yet.
     pub(super) fn is_blank(&self, vote: &Vote) -> bool {
-        let known = self
-            .vote
-            .is_some_and(|known| known.leader_id == vote.leader_id);
-        !(known && (self.matched.is_some() || self.pushed.is_some()))
+        !(self.is_of(vote) && (self.matched.is_some() || self.pushed.is_some()))
     }
 
     /// Begins a request to the follower, whose answer may count as knowledge of its log.
@@ -261,7 +258,7 @@ fn answer_from(matched: LogId, asked: &Outline) -> Option<Way> {
 }
 
 /// True if a log is still in the leadership of this vote (rule 1).
-fn is_under(report: &LogReport, vote: &Vote) -> bool {
+pub(super) fn is_under(report: &LogReport, vote: &Vote) -> bool {
     report
         .vote
         .is_some_and(|stored| stored.leader_id == vote.leader_id)
@@ -277,15 +274,10 @@ fn is_under(report: &LogReport, vote: &Vote) -> bool {
 /// other does not have. Entries that are purged, or older than a report reaches, can hide that term.
 /// Then the answer is nothing, never an entry that is too low.
 pub(super) fn last_in_common(own: &LogReport, theirs: &LogReport) -> Option<LogId> {
-    let newest_first = own.runs.iter().rev();
-    let (own, theirs) = newest_first
-        .filter_map(|own| {
-            Some((
-                own,
-                theirs.runs.iter().rev().find(|run| run.term == own.term)?,
-            ))
-        })
-        .next()?;
+    let (own, theirs) = own.runs.iter().rev().find_map(|own| {
+        let mut newest_first = theirs.runs.iter().rev();
+        Some((own, newest_first.find(|run| run.term == own.term)?))
+    })?;
     let last = own.last.min(theirs.last);
     let both_have_it = last >= own.first.max(theirs.first);
     both_have_it.then(|| OpId::new(own.term, last).into())

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use raft_types::{Incarnation, MemberId, OwnLog, lock};
 use tokio::sync::Notify;
-use tokio::sync::futures::Notified;
 
 use crate::log_probe::Answered;
 use crate::log_probe::knowledge::{Exchange, Knowledge};
@@ -15,7 +14,8 @@ use crate::log_probe::knowledge::{Exchange, Knowledge};
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     knowledge: Mutex<Knowledge>,
-    changed: Notify,
+    /// Notifies the clients that have begun to wait. They do so before they check.
+    pub(super) changed: Notify,
 }
 
 impl Shared {
@@ -37,11 +37,6 @@ impl Shared {
         let own = theirs.map(|_| own.report());
         let reports = own.as_ref().zip(theirs);
         self.change(|known| known.learn(exchange, &answered.result, reports));
-    }
-
-    /// Ready after the next change; created before a check.
-    pub(super) fn changed(&self) -> Notified<'_> {
-        self.changed.notified()
     }
 }
 

@@ -17,7 +17,7 @@ use openraft::raft::{AppendEntriesRequest, StreamAppendResult};
 use raft_types::{Entry, LogId, MAX_MESSAGE_BYTES, OwnLog, TypeConfig, Vote, lock};
 use tokio::time::Instant;
 
-use crate::log_probe::knowledge::Exchange;
+use crate::log_probe::knowledge::{Exchange, is_under};
 use crate::log_probe::shared::Shared;
 use crate::log_probe::{Asked, MemberClient};
 
@@ -113,7 +113,8 @@ impl TailPush {
                     None => {
                         // Entries available at one moment travel as one frame, and are read when it has arrived as a whole.
                         tokio::task::yield_now().await;
-                        push.take_first()
+                        let (previous, entries) = std::mem::take(&mut push.first);
+                        push.request(previous, entries, push.leader_commit)
                     }
                     Some(sent) => push.next(sent, until).await?,
                 };
@@ -143,11 +144,6 @@ impl TailPush {
             entries,
             leader_commit,
         }
-    }
-
-    fn take_first(&mut self) -> AppendEntriesRequest<TypeConfig> {
-        let (previous, entries) = std::mem::take(&mut self.first);
-        self.request(previous, entries, self.leader_commit)
     }
 
     /// The entries after `sent`, if any. If none appear for a while, a request without entries. The search may outlast the window of
@@ -258,9 +254,7 @@ async fn tail(own: &dyn OwnLog, vote: &Vote) -> Option<Tail> {
 /// True if the own log is still that of the leader with this vote. Checked after reading: a later leader's
 /// entries come after its vote.
 fn leads(own: &dyn OwnLog, vote: &Vote) -> bool {
-    own.report()
-        .vote
-        .is_some_and(|stored| stored.leader_id == vote.leader_id)
+    is_under(&own.report(), vote)
 }
 
 fn suffix_that_fits(mut entries: Vec<Entry>) -> Vec<Entry> {
@@ -325,11 +319,10 @@ pub(super) async fn widen(
     // Entries that cannot be read now are sent when the engine asks for them.
     let rest = own.entries(asked.index + 1..u64::MAX).await.ok()?;
     // Read first, then checked: a later leader's entries come after its vote.
-    let still_ours = own.report().vote?.leader_id == request.vote.leader_id;
     let follows = rest
         .first()
         .is_some_and(|next| next.log_id.index == asked.index + 1);
-    if !still_ours || !follows {
+    if !leads(own, &request.vote) || !follows {
         return None;
     }
     let fitting = count_that_fits(rest.iter(), UNASKED_BYTES - used);

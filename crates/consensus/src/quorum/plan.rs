@@ -14,16 +14,10 @@ use crate::ring_view::{RingMember, RingView};
 pub enum QuorumPlan {
     /// It matches the policy.
     Settled,
-    /// It should become this, in one entry of the log.
-    Step {
-        /// The voter sets that the next membership entry should have.
-        next: VoterSets,
-    },
-    /// It should change, and cannot yet.
-    Blocked {
-        /// The obstacle.
-        why: MoveObstacle,
-    },
+    /// It should become these voter sets, in one entry of the log.
+    Step(VoterSets),
+    /// It should change, and cannot yet because of this obstacle.
+    Blocked(MoveObstacle),
 }
 
 /// Why the quorum cannot be moved now.
@@ -84,6 +78,14 @@ impl RingView {
     pub fn is_near(&self, peer: &RingMember) -> bool {
         self.answers(peer) && peer.lag.is_some_and(|lag| lag <= MOST_BEHIND)
     }
+
+    /// The region of all of these members; nothing where they are in several.
+    pub fn region_of(&self, set: &BTreeSet<MemberId>) -> Option<&Region> {
+        let members = set.iter().filter_map(|id| self.member(*id));
+        let mut regions = members.map(|peer| &peer.record.region);
+        let first = regions.next()?;
+        regions.all(|region| region == first).then_some(first)
+    }
 }
 
 /// The percentage of the lease after which a silent region is exchanged for another one. That must happen
@@ -119,7 +121,7 @@ pub fn plan(rules: &RingRules, view: &RingView, home: &Region) -> QuorumPlan {
         Ok(wanted) => wanted,
         Err(gap) => {
             let why = MoveObstacle::Policy(gap);
-            return QuorumPlan::Blocked { why };
+            return QuorumPlan::Blocked(why);
         }
     };
     let near = |id: &MemberId| view.member(*id).is_some_and(|peer| view.is_near(peer));
@@ -131,8 +133,8 @@ pub fn plan(rules: &RingRules, view: &RingView, home: &Region) -> QuorumPlan {
     // Sets in force already delay commits or not, whatever is decided here.
     let mut new = next.iter().filter(|set| !view.voter_sets.contains(set));
     match new.find_map(|set| obstacle(view, set)) {
-        Some(why) => QuorumPlan::Blocked { why },
-        None => QuorumPlan::Step { next },
+        Some(why) => QuorumPlan::Blocked(why),
+        None => QuorumPlan::Step(next),
     }
 }
 
@@ -175,11 +177,7 @@ pub fn obstacle(view: &RingView, set: &BTreeSet<MemberId>) -> Option<MoveObstacl
     let peers: Vec<&RingMember> = set.iter().filter_map(|id| view.member(*id)).collect();
     let (answering, silent): (Vec<&RingMember>, Vec<&RingMember>) =
         peers.iter().partition(|peer| view.answers(peer));
-    let region = {
-        let mut regions = peers.iter().map(|peer| &peer.record.region);
-        let first = regions.next().cloned();
-        first.filter(|first| regions.all(|region| region == first))
-    };
+    let region = view.region_of(set).cloned();
     if answering.len() < required {
         return Some(MoveObstacle::Silent {
             region,
@@ -260,7 +258,7 @@ pub fn unseen_quorum(
     let followers: Vec<BTreeSet<MemberId>> = match sets.as_slice() {
         // One member more or less.
         [alone] => {
-            let less = alone.iter().map(|id| without(alone, *id));
+            let less = alone.iter().map(|id| alone - &BTreeSet::from([*id]));
             let newcomers = members.difference(alone);
             let more = newcomers.map(|id| alone.iter().chain([id]).copied().collect());
             let less = less.filter(|set| !set.is_empty());
@@ -274,10 +272,6 @@ pub fn unseen_quorum(
     }
     let unseen = followers.into_iter().find(may_agree);
     unseen.map(|set| vec![set])
-}
-
-fn without(set: &BTreeSet<MemberId>, id: MemberId) -> BTreeSet<MemberId> {
-    set.iter().copied().filter(|member| *member != id).collect()
 }
 
 #[cfg(test)]

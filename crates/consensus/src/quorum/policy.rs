@@ -72,10 +72,9 @@ pub struct RingRules {
 impl RingRules {
     /// A region's place in the order of preference; the lowest is preferred.
     pub fn rank(&self, region: &Region) -> usize {
-        let preferred = self.region_preference.iter();
-        let mut ranked = preferred.enumerate();
-        let found = ranked.find(|(_, preferred)| *preferred == region);
-        found.map_or(self.region_preference.len(), |(rank, _)| rank)
+        let mut preferred = self.region_preference.iter();
+        let rank = preferred.position(|preferred| preferred == region);
+        rank.unwrap_or(self.region_preference.len())
     }
 }
 

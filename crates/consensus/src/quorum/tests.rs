@@ -176,7 +176,7 @@ impl History {
         let home = Region(REGIONS[self.home].to_owned());
         loop {
             let view = self.ring().view();
-            let QuorumPlan::Step { next } = plan(&self.rules, &view, &home) else {
+            let QuorumPlan::Step(next) = plan(&self.rules, &view, &home) else {
                 return seen;
             };
             self.sets.clone_from(&next);
@@ -347,8 +347,8 @@ fn every_row_has_its_plan() {
         let PlanCase { rules, ring, home } = case(given);
         let planned = match plan(&rules, &ring.view(), &home) {
             QuorumPlan::Settled => "settled".to_owned(),
-            QuorumPlan::Step { next } => shown(&next),
-            QuorumPlan::Blocked { why } => format!("blocked: {why}"),
+            QuorumPlan::Step(next) => shown(&next),
+            QuorumPlan::Blocked(why) => format!("blocked: {why}"),
         };
         if planned != expected.trim() {
             wrong.push(format!("{line}\n  is planned as: {planned}"));

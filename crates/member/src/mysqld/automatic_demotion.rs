@@ -127,7 +127,7 @@ impl DemotionTask {
                 tracing::info!(leader = %promoted.leader, "transferred the leadership");
                 true
             }
-            Err(PromotionError::NotNeeded { .. }) => {
+            Err(PromotionError::NotNeeded(_)) => {
                 tracing::info!(
                     "this member's mysqld can be the primary again: it keeps the leadership"
                 );

@@ -24,8 +24,8 @@ use spilling_bytes::SpillFolder;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use transport::{
-    AdminClient, GrpcNetworkFactory, LocalMember, NetworkOptions, RingBootstrapError, TlsMaterial,
-    TransportConfig, bootstrap_ring, serve,
+    AdminCalls, AdminClient, GrpcNetworkFactory, LocalMember, NetworkOptions, RingBootstrapError,
+    TlsMaterial, TransportConfig, bootstrap_ring, serve,
 };
 
 use super::{Base, Surroundings, Tasks, listen};
@@ -82,7 +82,7 @@ impl Opened {
         let state = MemberState::new(settings.clone(), credentials, book.clone(), orders);
         let state = Arc::new(state);
         let local = Arc::new(LocalMember::new(book.clone(), state.clone()));
-        local.hold_large_payloads_in(spill.clone());
+        let _ = local.spill.set(spill.clone());
         let mut tasks = Tasks::default();
         if let Some(tls) = state.credentials.tls.clone() {
             let settings = settings.clone();
@@ -96,7 +96,7 @@ impl Opened {
             stop: tasks.stop.clone(),
             reload: Arc::default(),
         };
-        local.take_commands(Arc::new(commands.clone()));
+        let _ = local.commands.set(Arc::new(commands.clone()));
         let listener = listen("member.listen", &settings.listen).await?;
         if let Ok(at) = listener.local_addr() {
             tracing::info!(%at, "listening for the other members");
@@ -194,7 +194,7 @@ impl Opened {
         let (ring, mut log, first_members) = self.enter(bootstrap).await?;
         let base = &self.base;
         base.state.enter(Phase::LogOpen(log.handle()));
-        base.local.report_of(Arc::new(log.handle()));
+        let _ = base.local.log.set(Arc::new(log.handle()));
         let members = base.settings.members.iter();
         let options = NetworkOptions {
             tls: base.state.credentials.tls.clone(),
@@ -285,15 +285,9 @@ impl Opened {
         // The data directories of the members are not known yet.
         let members = self.base.settings.members.iter();
         let configured = members.map(|entry| (entry.id, record_of(entry))).collect();
-        let plan = bootstrap_ring(
-            &self.base.book,
-            true,
-            origin,
-            &configured,
-            self.base.state.credentials.tls.as_ref(),
-            self.base.transport,
-            patience,
-        );
+        let base = &self.base;
+        let calls = AdminCalls(base.state.credentials.tls.as_ref(), base.transport);
+        let plan = bootstrap_ring(&calls, &base.book, true, origin, &configured, patience);
         let plan = plan.await?;
         self.entered(plan.ring, Some(plan.members)).await
     }

@@ -163,13 +163,13 @@ async fn begin(
         network.clone(),
         routes.clone(),
     );
-    base.local.send_on_by(Arc::new(relay));
-    base.local.attach(member.inbound());
+    let _ = base.local.proxy.set(Arc::new(relay));
+    let _ = base.local.inbound.set(member.inbound());
     if let Some(members) = joined.first_members {
         member.bootstrap(members).await?;
         base.book.bootstrapped()?;
     }
-    base.local.serve_log(Arc::new(ring.clone()));
+    let _ = base.local.readable.set(Arc::new(ring.clone()));
     let serving = match &settings.binlog_server {
         None => None,
         Some(server) => {

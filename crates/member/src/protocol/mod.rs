@@ -137,7 +137,7 @@ impl From<PromotionError> for Refusal {
             PromotionError::Refused(refusal) => return refusal.into(),
             PromotionError::Move { .. }
             | PromotionError::TargetLags { .. }
-            | PromotionError::NotNeeded { .. }
+            | PromotionError::NotNeeded(_)
             | PromotionError::Drain { .. } => (RefusalKind::Failed, LOOK),
             PromotionError::AnotherLeads { .. } => (RefusalKind::Failed, ""),
             PromotionError::Unknown(_) => (RefusalKind::Unknown, ""),
@@ -152,8 +152,8 @@ impl From<MoveError> for Refusal {
             MoveError::NotLeader { leader } => return Self::not_leader(leader),
             MoveError::Transferring | MoveError::Overtaken => (RefusalKind::Refused, ""),
             MoveError::NotBegun { .. } => (RefusalKind::NoQuorum, ""),
-            MoveError::Uncommitted { .. } => (RefusalKind::Unknown, ""),
-            MoveError::Refused { .. } => (RefusalKind::Refused, LOOK),
+            MoveError::Uncommitted(_) => (RefusalKind::Unknown, ""),
+            MoveError::Refused(_) => (RefusalKind::Refused, LOOK),
             MoveError::Stopped(_) => (RefusalKind::Failed, STOPPED),
         };
         Self::new(kind, error.to_string(), advice)

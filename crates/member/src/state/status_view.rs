@@ -122,13 +122,13 @@ fn quorum(raft: &MemberStatus, config: &Settings, lost_for_seconds: Option<f64>)
         };
     }
     let members = &config.members;
-    let (cause, fix) = match (&raft.quorum_cause, &raft.quorum) {
-        (Some(cause), Some(health)) => {
+    let (cause, fix) = match &raft.quorum {
+        Some(health) => {
             let unmet = health.sets.iter().filter(|set| !set.is_met());
             let silent = unmet.flat_map(|set| set.silent.iter().copied());
-            (cause.clone(), start_members(members, silent))
+            (health.to_string(), start_members(members, silent))
         }
-        _ => {
+        None => {
             let others = members.iter().map(|member| member.id);
             let others = others.filter(|id| *id != config.own.id);
             ("no leader is known".into(), start_members(members, others))
@@ -181,8 +181,8 @@ fn role(raft: &MemberStatus) -> Role {
 /// A leading witness does not serve by design, and reports what it waits for.
 fn not_serving(raft: &MemberStatus) -> Option<String> {
     let task = || match raft.leader_task.as_ref()? {
-        LeaderTask::Waiting { why } => Some(why.clone()),
-        LeaderTask::Transferring { to } => {
+        LeaderTask::Waiting(why) => Some(why.clone()),
+        LeaderTask::Transferring(to) => {
             Some(format!("it is transferring the leadership to member {to}"))
         }
         LeaderTask::MovingQuorum { target, .. } => {
@@ -191,7 +191,8 @@ fn not_serving(raft: &MemberStatus) -> Option<String> {
             Some(why)
         }
     };
-    raft.not_serving.clone().or_else(task)
+    let why = raft.leadership.not_serving();
+    why.map(|why| why.to_string()).or_else(task)
 }
 
 fn peers(raft: &MemberStatus) -> Vec<PeerView> {

@@ -58,7 +58,7 @@ async fn only_the_leader_of_that_term_takes_a_proposal() {
         let Outcome::Refused(refusal) = outcome else {
             panic!("{outcome:?}");
         };
-        assert!(matches!(refusal, Refusal::NotLeader { .. }), "{refusal:?}");
+        assert!(matches!(refusal, Refusal::NotLeader(_)), "{refusal:?}");
     }
     let committed = ring.commit("yes").await;
     ring.committed_everywhere(committed).await;

@@ -105,7 +105,7 @@ async fn lost_acknowledged_entries_are_sent_again_by_the_same_leader() {
     ring.committed_everywhere(last).await;
 }
 
-/// Regression: the leader's entries reached the member without a vote, but not the other voter, whose disk was full; then the leader lost
+/// Regression: the leader's entries reached the member without a vote, but not the other voter, which had a full disk; then the leader lost
 /// their end. It elected no member without them, and no voter had them: the ring stalled permanently.
 #[tokio::test(start_paused = true)]
 async fn a_member_without_a_vote_leads_until_a_voter_has_what_it_alone_has() {

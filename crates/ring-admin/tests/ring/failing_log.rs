@@ -21,7 +21,7 @@ async fn a_failed_disk_ends_the_member_and_not_the_ring() {
     );
     let fault = within("the fault", member.fault()).await;
     assert!(
-        matches!(&fault, Fault::Storage { reason } if reason.contains("the disk is broken")),
+        matches!(&fault, Fault::Storage(reason) if reason.contains("the disk is broken")),
         "{fault}"
     );
     leadership_is(&member, |now| *now == Leadership::Follower { leader: None }).await;

@@ -53,7 +53,7 @@ async fn the_old_leader_stops_serving_before_the_new_one_begins() {
     assert!(new != old && new_term > old_term);
 
     let status = isolated.status();
-    let cause = status.quorum_cause.unwrap();
+    let cause = status.quorum.unwrap().to_string();
     assert!(
         cause.starts_with("1 of 3 voters answer and 2 are needed; no answer from"),
         "{cause}"

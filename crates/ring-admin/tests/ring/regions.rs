@@ -1,4 +1,4 @@
-//! A ring over regions: where entries are committed, where the leadership and the quorum move, and which orders are refused.
+//! A ring over regions: the places of commits, the moves of the leadership and of the quorum, and refused orders.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -240,7 +240,7 @@ async fn a_promotion_whose_reason_has_passed_is_broken_off_before_clients_notice
     let promoted = leader.promote_while(MemberId(4), progress, || false).await;
     let broken_off = promoted.unwrap_err();
     assert!(
-        matches!(broken_off, PromotionError::NotNeeded { .. }),
+        matches!(broken_off, PromotionError::NotNeeded(_)),
         "{broken_off}"
     );
     let went = seen.borrow().clone();

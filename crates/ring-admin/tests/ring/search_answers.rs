@@ -90,7 +90,7 @@ struct Leader {
     factory: LogProbe,
 }
 
-/// A log whose entries cannot be read yet: none can be sent ahead or added to a request.
+/// A log with entries that cannot be read yet: none can be sent ahead or added to a request.
 struct Unreadable(MemoryDisk);
 
 impl OwnLog for Unreadable {

@@ -40,7 +40,7 @@ async fn a_witness_without_a_target_leads_and_reports_why() {
         loop {
             let (leader, _) = ring.serving().await;
             let status = ring.member(leader).status();
-            if let Some(LeaderTask::Waiting { why }) = &status.leader_task
+            if let Some(LeaderTask::Waiting(why)) = &status.leader_task
                 && why.contains("database member 3 (member-3) does not answer")
             {
                 return status;
@@ -141,7 +141,7 @@ async fn the_primary_stays_if_the_targets_disk_is_too_slow() {
     let before = ring.serving().await;
     let first = ring.member(FIRST);
     let promoted = first.promote(DATABASE, watch::Sender::default()).await;
-    let Err(PromotionError::TargetLags { refusal, .. }) = promoted else {
+    let Err(PromotionError::TargetLags(refusal, _)) = promoted else {
         panic!("{promoted:?}");
     };
     assert_eq!(
@@ -201,7 +201,7 @@ fn says(ring: &Ring, id: u64, state: Result<u64, &'static str>) {
         .set_database(Arc::new(Says(state)));
 }
 
-/// Observed with real processes: the leadership was transferred to the member whose mysqld had been killed seconds before.
+/// Observed with real processes: the leadership was transferred to the member of a mysqld that had been killed seconds before.
 #[tokio::test]
 async fn a_leader_that_stops_gives_the_leadership_to_the_member_whose_mysqld_is_level() {
     let ring = Ring::started(&[Database, Database, Database, Witness, Witness]).await;

@@ -8,12 +8,13 @@ use std::ops::{Range, RangeBounds};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use bytes::Bytes;
 use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::{LogState, OptionalSend, RaftLogReader};
 use raft_types::{
-    AppEntry, DoubtedTail, ElectionNotes, Entry, EntryPayload, FileStart, FileStartAnswer,
-    FileStarts, LogId, LogReport, MAX_MESSAGE_BYTES, OpId, OwnLog, REPORTED_RUNS, ReadingEntries,
-    Standing, StoredMembership, TermRun, TypeConfig, Vote,
+    AppEntry, DoubtedTail, ElectionNotes, Entry, EntryPayload, FilePart, FileStart,
+    FileStartAnswer, FileStarts, LogId, LogReport, MAX_MESSAGE_BYTES, OpId, OwnLog, REPORTED_RUNS,
+    ReadingEntries, Standing, StoredMembership, TermRun, TypeConfig, Vote,
 };
 use tokio::sync::watch;
 
@@ -307,6 +308,10 @@ impl FileStarts for MemoryDisk {
             content.doubt = None;
         }
         Box::pin(std::future::ready(Ok(is_settled)))
+    }
+
+    fn part_of_file(&self, _: FilePart) -> FileStartAnswer<'_, Bytes> {
+        Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
     }
 }
 

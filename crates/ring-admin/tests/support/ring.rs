@@ -46,7 +46,7 @@ pub(crate) struct Ring {
     pub(crate) floors: BTreeMap<MemberId, AppliedFloor>,
     /// The formats of members with another version.
     pub(crate) speaks: BTreeMap<MemberId, FormatRange>,
-    /// The member whose tasks panic when they call another one.
+    /// The member with tasks that panic when they call another one.
     pub(crate) calls_panic: Option<MemberId>,
 }
 

@@ -1,4 +1,4 @@
-//! A network whose far end is the test: it records requests, and gives the scripted answers. Without an answer a call waits indefinitely,
+//! A network with the test as its far end: it records requests, and gives the scripted answers. Without an answer a call waits indefinitely,
 //! as if the packets were dropped.
 
 use std::collections::VecDeque;

@@ -17,7 +17,7 @@ use crate::schema::{self, admin_client};
 use crate::tls::TlsMaterial;
 
 /// Calls one member.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct AdminClient {
     client: admin_client::AdminClient<Channel>,
     address: String,

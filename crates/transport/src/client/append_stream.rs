@@ -163,12 +163,6 @@ impl Answers {
         Ok(answer)
     }
 
-    /// The result of an end without a status.
-    fn end(&self) -> Option<Item> {
-        let why = "the member ended the stream with requests unanswered";
-        self.window.is_open().then(|| Err(broken(why)))
-    }
-
     fn stalled(&self, deadline: Duration) -> RPCError<TypeConfig> {
         let message = format!("no progress for {deadline:?} while entries were being sent");
         self.peer.troubled(None, &message);
@@ -194,7 +188,10 @@ impl Stream for Answers {
                 let item = match answer {
                     Some(Ok(answer)) => Some(this.decoded(answer)),
                     Some(Err(status)) => Some(Err(call_error(&this.peer, &status))),
-                    None => this.end(),
+                    None => {
+                        let why = "the member ended the stream with requests unanswered";
+                        this.window.is_open().then(|| Err(broken(why)))
+                    }
                 };
                 this.ended = !matches!(item, Some(Ok(_)));
                 return Poll::Ready(item);

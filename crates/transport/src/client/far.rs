@@ -11,12 +11,12 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 use std::{fs, io};
 
-use raft_types::{MemberRecord, Region};
+use raft_types::Region;
 use rustix::net::sockopt;
 use spilling_bytes::SpillFolder;
 use tokio::net::TcpStream;
 
-use crate::compression::{Compression, CompressionFigures, Packer};
+use crate::compression::{Compression, Packer};
 use crate::config::STREAM_WINDOW_BYTES;
 
 /// Connections for entries to a member in another region, in addition to the first.
@@ -42,9 +42,11 @@ pub struct FarOptions {
 
 /// Options for members in another region than this one.
 pub(crate) struct Far {
-    own: Region,
-    packer: Option<Arc<Packer>>,
-    line: FarLine,
+    pub(super) own: Region,
+    /// Compresses payloads.
+    pub(super) packer: Option<Arc<Packer>>,
+    /// Socket options of the connections.
+    pub(super) line: FarLine,
 }
 
 impl Far {
@@ -59,26 +61,6 @@ impl Far {
             },
         }
     }
-
-    fn is_far(&self, record: &MemberRecord) -> bool {
-        record.region != self.own
-    }
-
-    /// Compresses payloads for a member.
-    pub(crate) fn packer(&self, record: &MemberRecord) -> Option<Arc<Packer>> {
-        self.packer.clone().filter(|_| self.is_far(record))
-    }
-
-    /// Socket options for a member's connections.
-    pub(crate) fn line(&self, record: &MemberRecord) -> Option<FarLine> {
-        self.is_far(record).then(|| self.line.clone())
-    }
-
-    /// Savings by compression so far.
-    pub(crate) fn compression(&self) -> CompressionFigures {
-        let packer = self.packer.as_ref();
-        packer.map(|packer| packer.figures()).unwrap_or_default()
-    }
 }
 
 /// Socket options of a connection to another region.
@@ -90,14 +72,6 @@ pub(crate) struct FarLine {
 }
 
 impl FarLine {
-    /// The same for a connection with entries.
-    pub(crate) fn for_entries(&self) -> Self {
-        Self {
-            carries_entries: true,
-            ..self.clone()
-        }
-    }
-
     /// Sets the options of a new connection. With entries, it is closed if nothing that it sent is acknowledged for `deadline`.
     ///
     /// # Errors

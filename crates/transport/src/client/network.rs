@@ -14,13 +14,13 @@ use futures::{FutureExt, StreamExt, TryFutureExt, stream};
 use openraft::errors::{NetworkError, RPCError, Timeout, Unreachable};
 use openraft::network::{RPCOption, RPCTypes};
 use openraft::raft::{
-    AppendEntriesRequest, SnapshotResponse, StreamAppendResult, TransferLeaderRequest,
-    TransferLeaderResponse, VoteRequest, VoteResponse,
+    AppendEntriesRequest, SnapshotResponse, TransferLeaderRequest, TransferLeaderResponse,
+    VoteRequest, VoteResponse,
 };
 use prost::Message;
 use proxy::{LineBroken, ProxyAnswer, ProxyAnswers, ProxyCalls, ProxyRequest};
 use raft_types::{
-    MemberId, MemberRecord, OfferedStart, REPLICATION_WINDOW_BYTES, TypeConfig, Vote,
+    MemberId, MemberRecord, OfferedStart, REPLICATION_WINDOW_BYTES, TypeConfig, Vote, lock,
 };
 use ring_admin::{IdentityBook, Member};
 use tokio::sync::mpsc;
@@ -29,7 +29,7 @@ use tonic::{Code, Response, Status};
 
 use crate::client::append_stream::{Answers, Parts, Window, packed};
 use crate::client::connector::AddressError;
-use crate::client::far::{FAR_PART_BYTES, FAR_WINDOW_BYTES, Far, MUCH_BYTES};
+use crate::client::far::{FAR_PART_BYTES, FAR_WINDOW_BYTES, MUCH_BYTES};
 use crate::client::peers::{LinkBytes, NetworkOptions, Peer, PeerTrouble, Peers};
 use crate::client::proxy_line::{AbortOnDrop, OpenLine, Received, SessionHandle, Together};
 use crate::client::stripes::{Deal, Stripe, new_session};
@@ -52,18 +52,23 @@ impl GrpcNetworkFactory {
 
     /// Bytes sent to each member so far.
     pub fn link_bytes(&self) -> BTreeMap<MemberId, LinkBytes> {
-        self.0.link_bytes()
+        let counters = lock(&self.0.counters);
+        let sent = counters.iter().map(|(id, link)| (*id, *lock(link)));
+        sent.collect()
     }
 
     /// Savings by compression so far.
     pub fn compression(&self) -> CompressionFigures {
-        let far = self.0.far.as_ref();
-        far.map(Far::compression).unwrap_or_default()
+        let packer = self.0.far.as_ref().and_then(|far| far.packer.as_ref());
+        packer.map(|packer| packer.figures()).unwrap_or_default()
     }
 
     /// Current failures and refusals, by member.
     pub fn troubles(&self) -> BTreeMap<MemberId, PeerTrouble> {
-        self.0.troubles()
+        let known = lock(&self.0.known);
+        let peers = known.iter();
+        let troubled = peers.filter_map(|(id, peer)| Some((*id, lock(&peer.trouble).clone()?)));
+        troubled.collect()
     }
 }
 
@@ -143,7 +148,7 @@ impl PeerClient {
         peer: &Peer,
         request: AppendEntriesRequest<TypeConfig>,
         deadline: Duration,
-    ) -> RpcResult<StreamAppendResult<TypeConfig>> {
+    ) -> RpcResult<Answered> {
         if !request.entries.is_empty() {
             let reason = "entries travel on the stream, not on the connection of the heartbeats";
             return Err(RPCError::Network(NetworkError::from_string(reason)));
@@ -153,7 +158,7 @@ impl PeerClient {
         let mut client = connected(peer, &peer.urgent)?;
         let call = client.heartbeat(peer.sealed(head));
         let answer = unary(peer, RPCTypes::AppendEntries, deadline, call).await?;
-        wire::append_result(answer).map_err(unreadable)
+        wire::answered_from(answer).map_err(unreadable)
     }
 
     async fn open_stream(&self, requests: BoxStream<'static, Asked>) -> RpcResult<Answers> {
@@ -252,10 +257,6 @@ impl MemberClient for PeerClient {
             let peer = self.peer();
             let deadline = option.hard_ttl();
             let answer = async move { Self::heartbeat(&peer, first.request, deadline).await };
-            let answer = answer.map_ok(|result| Answered {
-                result,
-                report: None,
-            });
             Ok(stream::once(answer).boxed())
         }
         .boxed()
@@ -508,7 +509,7 @@ async fn send(
             return;
         }
     }
-    handle.send(writer.end());
+    handle.end();
 }
 
 struct Session {

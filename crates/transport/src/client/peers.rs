@@ -69,8 +69,8 @@ pub(crate) struct Peers {
     options: NetworkOptions,
     names: Names,
     pub(super) far: Option<Far>,
-    known: Mutex<BTreeMap<MemberId, Arc<Peer>>>,
-    counters: Mutex<BTreeMap<MemberId, LinkCounter>>,
+    pub(super) known: Mutex<BTreeMap<MemberId, Arc<Peer>>>,
+    pub(super) counters: Mutex<BTreeMap<MemberId, LinkCounter>>,
 }
 
 impl Peers {
@@ -158,10 +158,10 @@ impl Peers {
         id: MemberId,
         record: &MemberRecord,
         address: &str,
-        trouble: Arc<Mutex<Option<Trouble>>>,
+        trouble: Arc<Mutex<Option<PeerTrouble>>>,
     ) -> Peer {
-        let far = self.far.as_ref();
-        let line = far.and_then(|far| far.line(record));
+        let far = self.far.as_ref().filter(|far| far.own != record.region);
+        let line = far.map(|far| far.line.clone());
         let connector = |line: Option<FarLine>| Connector {
             config: self.options.config,
             tls: self.options.tls.clone(),
@@ -170,7 +170,10 @@ impl Peers {
             names: self.names.clone(),
         };
         let connect = |connector| lazy(address, connector).map(RaftClient::new);
-        let for_entries = connector(line.as_ref().map(FarLine::for_entries));
+        let mut for_entries = connector(line.clone());
+        if let Some(line) = &mut for_entries.line {
+            line.carries_entries = true;
+        }
         Peer {
             own: self.book.clone(),
             config: self.options.config,
@@ -184,7 +187,7 @@ impl Peers {
             for_entries,
             urgent: connect(connector(line)),
             knows_stripes: AtomicBool::new(true),
-            packer: far.and_then(|far| far.packer(record)),
+            packer: far.and_then(|far| far.packer.clone()),
             sent: lock(&self.counters).entry(id).or_default().clone(),
             proxy_line: ProxyLine::default(),
             fails_since: Mutex::default(),
@@ -196,40 +199,19 @@ impl Peers {
 
     /// Probes whether any process listens at a member's possible addresses. Each has to refuse, like the addresses of a name.
     pub(crate) async fn knock(&self, id: MemberId, record: &MemberRecord) -> Knock {
-        let mut knocked = Knock::Silent;
+        let mut refused = Knock::Silent;
         let configured = self.configured_elsewhere(id, record);
         for address in iter::once(&record.address).chain(configured) {
-            match self.knock_at(address).await {
-                Knock::Refused => knocked = Knock::Refused,
+            let answer = match &self.options.streams {
+                Some(streams) => knocked(streams.connect(address, None).await.err()),
+                None => Some(knock(address, &self.names).await),
+            };
+            match answer.unwrap_or(Knock::Silent) {
+                Knock::Refused => refused = Knock::Refused,
                 answer => return answer,
             }
         }
-        knocked
-    }
-
-    async fn knock_at(&self, address: &str) -> Knock {
-        match &self.options.streams {
-            Some(streams) => {
-                knocked(streams.connect(address, None).await.err()).unwrap_or(Knock::Silent)
-            }
-            None => knock(address, &self.names).await,
-        }
-    }
-
-    /// Bytes sent to each member so far.
-    pub(crate) fn link_bytes(&self) -> BTreeMap<MemberId, LinkBytes> {
-        let counters = lock(&self.counters);
-        let sent = counters.iter().map(|(id, link)| (*id, *lock(link)));
-        sent.collect()
-    }
-
-    /// Current failures, by member.
-    pub(crate) fn troubles(&self) -> BTreeMap<MemberId, PeerTrouble> {
-        let known = lock(&self.known);
-        let troubled = known
-            .iter()
-            .filter_map(|(id, peer)| Some((*id, lock(&peer.trouble).as_ref()?.view())));
-        troubled.collect()
+        refused
     }
 }
 
@@ -262,7 +244,7 @@ pub(crate) struct Peer {
     /// Whether it refused a call for the certificate of these connections.
     is_not_allowed: AtomicBool,
     /// The current failure, at any of its addresses.
-    trouble: Arc<Mutex<Option<Trouble>>>,
+    pub(super) trouble: Arc<Mutex<Option<PeerTrouble>>>,
 }
 
 impl Peer {
@@ -376,7 +358,7 @@ impl Peer {
     pub(crate) fn troubled(&self, refusal: Option<&str>, message: &str) {
         let now = Instant::now();
         lock(&self.fails_since).get_or_insert(now);
-        if Trouble::note(&mut lock(&self.trouble), refusal, message, now) {
+        if PeerTrouble::note(&mut lock(&self.trouble), refusal, message, now) {
             tracing::warn!(member = %self.id(), address = %self.address, %message, "the member cannot be called");
         }
     }
@@ -401,56 +383,31 @@ const GIVEN_UP_AFTER: Duration = Duration::from_secs(2);
 /// Minimum interval between log lines: calls to a dead member fail with several different errors.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The failure of the last call to a member.
+/// The failure of the last call to a member, until one is answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerTrouble {
     /// The refusal's code, if the member refused.
     pub refusal: Option<String>,
     /// The last call's error as text.
     pub message: String,
-    /// How long the failure lasts.
-    pub since: Duration,
-}
-
-/// Since the last answered call.
-#[derive(Debug)]
-pub(super) struct Trouble {
-    refusal: Option<String>,
-    message: String,
-    since: Instant,
     logged: Instant,
 }
 
-impl Trouble {
+impl PeerTrouble {
     /// Records a failed call. Returns whether to log it: the first one, one with a new refusal, and periodically one with another error.
-    pub(super) fn note(
-        before: &mut Option<Self>,
-        refusal: Option<&str>,
-        message: &str,
-        now: Instant,
-    ) -> bool {
+    fn note(before: &mut Option<Self>, refusal: Option<&str>, message: &str, now: Instant) -> bool {
         let other = |known: &Self| {
             known.refusal.as_deref() != refusal
                 || known.message != message
                     && now.saturating_duration_since(known.logged) >= LOG_INTERVAL
         };
-        let is_news = before.as_ref().is_none_or(other);
-        let known = before.take();
+        let known = before.take().filter(|known| !other(known));
         *before = Some(Self {
             refusal: refusal.map(str::to_owned),
             message: message.to_owned(),
-            since: known.as_ref().map_or(now, |known| known.since),
-            logged: known.filter(|_| !is_news).map_or(now, |known| known.logged),
+            logged: known.as_ref().map_or(now, |known| known.logged),
         });
-        is_news
-    }
-
-    pub(super) fn view(&self) -> PeerTrouble {
-        PeerTrouble {
-            refusal: self.refusal.clone(),
-            message: self.message.clone(),
-            since: self.since.elapsed(),
-        }
+        known.is_none()
     }
 }
 
@@ -464,7 +421,7 @@ mod tests {
         let mut trouble = None;
         let mut note = |milliseconds, refusal, message| {
             let now = begin + Duration::from_millis(milliseconds);
-            Trouble::note(&mut trouble, refusal, message, now)
+            PeerTrouble::note(&mut trouble, refusal, message, now)
         };
         assert!(note(0, None, "connection refused"));
         assert!(!note(100, None, "no answer within 500ms"));
@@ -476,6 +433,5 @@ mod tests {
         assert!(note(10_500, None, "connection refused"));
         assert!(!note(30_000, None, "connection refused"));
         assert!(note(30_001, None, "no answer within 500ms"));
-        assert_eq!(trouble.unwrap().since, begin);
     }
 }

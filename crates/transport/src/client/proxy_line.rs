@@ -77,6 +77,15 @@ impl SessionHandle {
     pub(super) fn send(&self, part: ProxyPart) -> bool {
         self.line.parts.send(part).is_ok()
     }
+
+    /// Ends the requests: none follow, and pending ones are still answered.
+    pub(super) fn end(&self) {
+        self.send(ProxyPart {
+            session: self.session,
+            ends: true,
+            ..ProxyPart::default()
+        });
+    }
 }
 
 impl Drop for SessionHandle {
@@ -86,13 +95,8 @@ impl Drop for SessionHandle {
         }
         // Ends the session at the proxy, if the line still exists. The first end means that no more requests follow, and pending ones are
         // still answered. The second means that answers are no longer read.
-        for _ in 0..2 {
-            let _ = self.line.parts.send(ProxyPart {
-                session: self.session,
-                ends: true,
-                ..ProxyPart::default()
-            });
-        }
+        self.end();
+        self.end();
     }
 }
 

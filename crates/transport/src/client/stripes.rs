@@ -102,12 +102,6 @@ impl<S> Dealing<S> {
         let first = turn.and_then(|number| self.stripes[number].waiting.clone());
         first.into_iter().for_each(Waker::wake);
     }
-
-    fn wake_all(&mut self) {
-        let stripes = self.stripes.iter_mut();
-        let all = stripes.filter_map(|stripe| stripe.waiting.take());
-        all.for_each(Waker::wake);
-    }
 }
 
 /// A number that is unique among all processes' streams.
@@ -134,7 +128,9 @@ impl<S: Stream<Item = AppendPart> + Unpin> Stream for Stripe<S> {
         dealing.stripes[self.number].waiting = None;
         let Some(mut message) = message else {
             dealing.ended = true;
-            dealing.wake_all();
+            let stripes = dealing.stripes.iter_mut();
+            let waiting = stripes.filter_map(|stripe| stripe.waiting.take());
+            waiting.for_each(Waker::wake);
             return Poll::Ready(None);
         };
         message.number = dealing.next;

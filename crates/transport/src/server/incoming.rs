@@ -227,18 +227,11 @@ impl AsyncWrite for Connection {
 /// Authorizes calls: with TLS by certificate, without TLS always.
 #[derive(Clone)]
 pub(super) struct Callers {
-    tls: Option<TlsMaterial>,
-    refused: Arc<Refused>,
+    pub(super) tls: Option<TlsMaterial>,
+    pub(super) refused: Arc<Refused>,
 }
 
 impl Callers {
-    pub(super) fn new(tls: Option<&TlsMaterial>) -> Self {
-        Self {
-            tls: tls.cloned(),
-            refused: Arc::default(),
-        }
-    }
-
     /// The holder of the caller's certificate; `None` without TLS.
     fn holder<T>(&self, request: &Request<T>) -> Option<Holder> {
         let first = called_over(request).and_then(|over| over.certificates.first());
@@ -247,7 +240,7 @@ impl Callers {
     }
 
     pub(super) fn certificate_name<T>(&self, request: &Request<T>) -> Option<String> {
-        self.holder(request).map(|holder| holder.name().to_owned())
+        self.holder(request).map(|holder| holder.name)
     }
 
     pub(super) fn allow<T>(&self, request: &Request<T>, right: Right) -> Result<(), Status> {
@@ -277,7 +270,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Recently logged refusals, with their times.
 #[derive(Debug, Default)]
-struct Refused(Mutex<BTreeMap<(Option<IpAddr>, String), Instant>>);
+pub(super) struct Refused(Mutex<BTreeMap<(Option<IpAddr>, String), Instant>>);
 
 impl Refused {
     /// True if this refusal is to be logged: not again within [`LOG_INTERVAL`].

@@ -107,7 +107,11 @@ fn serve_callers(
     config: &TransportConfig,
 ) -> RunningServer {
     let shutdown = CancellationToken::new();
-    let callers = Callers::new(tls);
+    let tls = tls.cloned();
+    let callers = Callers {
+        tls: tls.clone(),
+        refused: Arc::default(),
+    };
     let raft = RaftServer::new(RaftService {
         local: local.clone(),
         callers: callers.clone(),
@@ -130,37 +134,29 @@ fn serve_callers(
         .max_concurrent_streams(STREAMS_PER_CONNECTION);
     let router = server.add_service(raft).add_service(admin);
     let until = shutdown.clone().cancelled_owned();
-    let incoming = incoming::connections(arriving, local, tls.cloned(), config.call_deadline);
+    let incoming = incoming::connections(arriving, local, tls, config.call_deadline);
     let serve = router.serve_with_incoming_shutdown(incoming, until);
     let over = CancellationToken::new();
-    let (served, ends) = (in_good_order(serve, shutdown.clone()), over.clone());
+    let (ends, shut_down) = (over.clone(), shutdown.clone());
     let serving = tokio::spawn(async move {
         let _ends = ends.drop_guard();
-        served.await;
+        let end_of_grace = async {
+            shut_down.cancelled().await;
+            tokio::time::sleep(GRACE).await;
+        };
+        tokio::select! {
+            served = serve => if let Err(error) = served {
+                tracing::error!(%error, "serving other members ended");
+            },
+            () = end_of_grace => {
+                tracing::warn!("calls of other members were still under way at the shutdown");
+            }
+        }
     });
     RunningServer {
         address,
         shutdown,
         serving,
         over,
-    }
-}
-
-/// Serves until the shutdown and its grace period end.
-async fn in_good_order(
-    serve: impl Future<Output = Result<(), tonic::transport::Error>>,
-    shutdown: CancellationToken,
-) {
-    let end_of_grace = async {
-        shutdown.cancelled().await;
-        tokio::time::sleep(GRACE).await;
-    };
-    tokio::select! {
-        served = serve => if let Err(error) = served {
-            tracing::error!(%error, "serving other members ended");
-        },
-        () = end_of_grace => {
-            tracing::warn!("calls of other members were still under way at the shutdown");
-        }
     }
 }

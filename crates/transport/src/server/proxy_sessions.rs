@@ -77,10 +77,9 @@ fn process(
         return Ok(());
     };
     if part.ends {
-        match session.requests.take() {
-            Some(_) => {}
+        if session.requests.take().is_none() {
             // A second end: the leader has dropped it.
-            None => drop(sessions.remove(&part.session)),
+            sessions.remove(&part.session);
         }
         return Ok(());
     }
@@ -103,7 +102,7 @@ fn open_session(
     let (requests, mut queue) = mpsc::channel::<ProxyRequest>(MOST_WAITING);
     let queue = stream::poll_fn(move |context| queue.poll_recv(context));
     let mut answered = service.serve(onward, queue.boxed());
-    let mut writer = AnswerWriter::new(number, &reader.vote());
+    let mut writer = AnswerWriter::new(number, &reader.vote);
     let answers = answers.clone();
     let serving = tokio::spawn(async move {
         while let Some(answer) = answered.next().await {

@@ -119,7 +119,7 @@ impl Raft for RaftService {
         let (inbound, _, head) = self.led(request)?;
         let request = wire::heartbeat_request(head)?;
         let answer = inbound.heartbeat(request).await.map_err(fault_status)?;
-        Ok(Response::new(wire::append_answer(answer)))
+        Ok(Response::new(wire::append_answer(answer, None)))
     }
 
     async fn vote(&self, request: Request<schema::VoteRequest>) -> Reply<schema::VoteAnswer> {
@@ -177,15 +177,22 @@ impl RaftService {
         parts: Parts,
     ) -> BoxStream<'static, Result<schema::AppendAnswer, Status>> {
         let state = Arc::<Mutex<StreamState>>::default();
-        let requests = Requests::new(parts, self.local.clone(), state.clone());
+        let spill = self.local.spill.get().cloned();
+        let requests = Requests {
+            parts: Some(parts),
+            assembly: Assembly::spilling(spill.unwrap_or_default()),
+            wants_report: false,
+            state: state.clone(),
+            local: self.local.clone(),
+        };
         let (local, answered) = (self.local.clone(), state.clone());
         let answers = inbound.append(requests).map(move |answer| {
             let result = answer.map_err(fault_status)?;
             let wants_report = lock(&answered).wanted.pop_front();
             // Now that the answer's entries are durable: the report must not be older.
             let report = wants_report.filter(|wanted| *wanted);
-            let report = report.and_then(|_| local.log_report());
-            Ok(wire::reported_answer(result, report.as_ref()))
+            let report = report.and_then(|_| Some(local.log.get()?.report()));
+            Ok(wire::append_answer(result, report.as_ref()))
         });
         let ended = self.shutdown.clone().cancelled_owned();
         let shutdown = self.shutdown.clone();
@@ -239,19 +246,6 @@ struct Requests {
     wants_report: bool,
     state: Arc<Mutex<StreamState>>,
     local: Arc<LocalMember>,
-}
-
-impl Requests {
-    fn new(parts: Parts, local: Arc<LocalMember>, state: Arc<Mutex<StreamState>>) -> Self {
-        let spill = local.spill.get().cloned();
-        Self {
-            parts: Some(parts),
-            assembly: Assembly::spilling(spill.unwrap_or_default()),
-            local,
-            wants_report: false,
-            state,
-        }
-    }
 }
 
 impl Stream for Requests {

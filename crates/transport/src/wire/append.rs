@@ -8,8 +8,8 @@ use bytes::Bytes;
 use consensus::log_probe::{Asked, Departure};
 use openraft::raft::AppendEntriesRequest;
 use raft_types::{
-    AssemblyError, Entry, LogId, MAX_MESSAGE_BYTES, OpId, PayloadAssembly, TransactionPayload,
-    TypeConfig, Vote,
+    AppEntry, AssemblyError, Entry, EntryPayload, LogId, MAX_MESSAGE_BYTES, OpId, PayloadAssembly,
+    TransactionPayload, TypeConfig, Vote,
 };
 
 use spilling_bytes::SpillFolder;
@@ -19,7 +19,6 @@ use crate::schema::{self, AppendPart, EntryKind};
 use crate::wire::calls::{head_of, heartbeat_request};
 use crate::wire::entry::{
     ENTRY_OVERHEAD, damaged, entry_from, entry_length, entry_to, kind_of, length_in_log, log_id_of,
-    transaction_entry,
 };
 use crate::wire::{Decoded, WireError};
 
@@ -337,9 +336,11 @@ impl OpenEntry {
     }
 
     fn finish(self) -> Decoded<Request> {
-        let payload = self.body.finish(self.log_id.into())?;
+        let log_id = self.log_id;
+        let payload = AppEntry::Transaction(self.body.finish(log_id.into())?);
+        let payload = EntryPayload::Normal(payload);
         let mut request = self.request;
-        let entry = consecutive(&request, transaction_entry(self.log_id, payload))?;
+        let entry = consecutive(&request, Entry { log_id, payload })?;
         request.entries.push(entry);
         Ok(request)
     }

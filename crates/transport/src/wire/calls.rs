@@ -67,7 +67,11 @@ pub(crate) fn heartbeat_request(
     })
 }
 
-pub(crate) fn append_answer(result: StreamAppendResult<TypeConfig>) -> schema::AppendAnswer {
+/// An answer, with the report if one was requested.
+pub(crate) fn append_answer(
+    result: StreamAppendResult<TypeConfig>,
+    report: Option<&LogReport>,
+) -> schema::AppendAnswer {
     use schema::append_answer::Answer;
     let answer = match result {
         Ok(matching) => Answer::Matching(schema::Matching {
@@ -78,19 +82,25 @@ pub(crate) fn append_answer(result: StreamAppendResult<TypeConfig>) -> schema::A
     };
     schema::AppendAnswer {
         answer: Some(answer),
-        report: None,
+        report: report.map(|report| schema::LogReport {
+            vote: report.vote.as_ref().map(vote_to),
+            runs: report.runs.iter().map(run_to).collect(),
+        }),
     }
 }
 
-pub(crate) fn append_result(
-    answer: schema::AppendAnswer,
-) -> Decoded<StreamAppendResult<TypeConfig>> {
+pub(crate) fn answered_from(answer: schema::AppendAnswer) -> Decoded<Answered> {
     use schema::append_answer::Answer;
-    match answer.answer.ok_or(WireError::Missing("answer"))? {
-        Answer::Matching(matching) => Ok(Ok(matching.log_id.map(log_id_from))),
-        Answer::Conflict(log_id) => Ok(Err(StreamAppendError::Conflict(log_id_from(log_id)))),
-        Answer::HigherVote(vote) => Ok(Err(StreamAppendError::HigherVote(vote_from(vote)))),
-    }
+    let result = match answer.answer.ok_or(WireError::Missing("answer"))? {
+        Answer::Matching(matching) => Ok(matching.log_id.map(log_id_from)),
+        Answer::Conflict(log_id) => Err(StreamAppendError::Conflict(log_id_from(log_id))),
+        Answer::HigherVote(vote) => Err(StreamAppendError::HigherVote(vote_from(vote))),
+    };
+    let report = answer.report.map(|report| LogReport {
+        vote: report.vote.map(vote_from),
+        runs: report.runs.iter().map(run_from).collect(),
+    });
+    Ok(Answered { result, report })
 }
 
 pub(crate) fn vote_request(request: &VoteRequest<TypeConfig>) -> schema::VoteRequest {
@@ -187,39 +197,6 @@ pub(crate) fn transfer_response(
 
 // A follower's log report, sent with an answer.
 
-/// An answer with the requested report.
-pub(crate) fn reported_answer(
-    result: StreamAppendResult<TypeConfig>,
-    report: Option<&LogReport>,
-) -> schema::AppendAnswer {
-    schema::AppendAnswer {
-        report: report.map(report_to),
-        ..append_answer(result)
-    }
-}
-
-pub(crate) fn answered_from(mut answer: schema::AppendAnswer) -> Decoded<Answered> {
-    let report = answer.report.take().map(report_from);
-    Ok(Answered {
-        result: append_result(answer)?,
-        report,
-    })
-}
-
-fn report_to(report: &LogReport) -> schema::LogReport {
-    schema::LogReport {
-        vote: report.vote.as_ref().map(vote_to),
-        runs: report.runs.iter().map(run_to).collect(),
-    }
-}
-
-fn report_from(report: schema::LogReport) -> LogReport {
-    LogReport {
-        vote: report.vote.map(vote_from),
-        runs: report.runs.iter().map(run_from).collect(),
-    }
-}
-
 pub(super) fn run_to(run: &TermRun) -> schema::TermRun {
     schema::TermRun {
         term: run.term,
@@ -268,10 +245,9 @@ mod tests {
             Err(StreamAppendError::HigherVote(vote)),
         ];
         for result in results {
-            let back = append_result(append_answer(result.clone())).unwrap();
-            assert_eq!(back, result);
+            let back = answered_from(append_answer(result.clone(), None)).unwrap();
+            assert_eq!((back.result, back.report), (result, None));
         }
-        assert!(append_result(schema::AppendAnswer::default()).is_err());
     }
 
     #[test]
@@ -332,7 +308,7 @@ mod report_tests {
         ];
         for report in reports {
             let result = Ok(Some(OpId::new(7, 101).into()));
-            let sent = reported_answer(result.clone(), report.as_ref());
+            let sent = append_answer(result.clone(), report.as_ref());
             let answered = answered_from(sent).unwrap();
             assert_eq!((answered.result, answered.report), (result, report));
         }
@@ -342,9 +318,8 @@ mod report_tests {
     #[test]
     fn an_answer_without_a_report_encodes_none() {
         let result = Ok(Some(OpId::new(7, 101).into()));
-        let plain = append_answer(result.clone()).encoded_len();
-        assert_eq!(reported_answer(result.clone(), None).encoded_len(), plain);
-        assert!(reported_answer(result, Some(&LogReport::default())).encoded_len() > plain);
+        let plain = append_answer(result.clone(), None).encoded_len();
+        assert!(append_answer(result, Some(&LogReport::default())).encoded_len() > plain);
     }
 }
 

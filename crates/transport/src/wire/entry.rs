@@ -121,14 +121,6 @@ pub(crate) fn damaged<E: Into<UnpackError>>(op_id: OpId) -> impl FnOnce(E) -> Wi
     }
 }
 
-/// The entry of a reassembled transaction.
-pub(crate) fn transaction_entry(log_id: LogId, payload: TransactionPayload) -> Entry {
-    Entry {
-        log_id,
-        payload: EntryPayload::Normal(AppEntry::Transaction(payload)),
-    }
-}
-
 pub(crate) fn kind_of(entry: &schema::Entry) -> Decoded<EntryKind> {
     EntryKind::try_from(entry.kind).map_err(|_| WireError::Unknown {
         what: "entry",

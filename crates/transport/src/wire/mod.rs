@@ -13,9 +13,9 @@ use thiserror::Error;
 use crate::compression::UnpackError;
 pub(crate) use crate::wire::append::{Assembly, PART_BYTES, PackedRequest, Splitter};
 pub(crate) use crate::wire::calls::{
-    answered_from, append_answer, append_result, decode, encode, head_of, heartbeat_request,
-    reported_answer, required_vote, transfer_answer, transfer_request, transfer_request_from,
-    transfer_response, vote_answer, vote_request, vote_request_from, vote_response, vote_to,
+    answered_from, append_answer, decode, encode, head_of, heartbeat_request, required_vote,
+    transfer_answer, transfer_request, transfer_request_from, transfer_response, vote_answer,
+    vote_request, vote_request_from, vote_response, vote_to,
 };
 pub(crate) use crate::wire::entry::{ENTRY_OVERHEAD, begin_request, begin_request_from};
 pub(crate) use crate::wire::proxy::{AnswerReader, AnswerWriter, RequestReader, RequestWriter};

@@ -6,8 +6,7 @@ use raft_types::{LogId, MemberId, OpId, TermRun, Vote};
 
 use crate::schema::{self, ProxyAnswerPart, ProxyPart};
 use crate::wire::calls::{
-    answered_from, log_id_from, log_id_to, reported_answer, required_vote, run_from, run_to,
-    vote_to,
+    answered_from, append_answer, log_id_from, log_id_to, required_vote, run_from, run_to, vote_to,
 };
 use crate::wire::{Decoded, WireError};
 
@@ -71,15 +70,6 @@ impl RequestWriter {
             ends: false,
         })
     }
-
-    /// The part that ends the requests.
-    pub(crate) fn end(&self) -> ProxyPart {
-        ProxyPart {
-            session: self.session,
-            ends: true,
-            ..ProxyPart::default()
-        }
-    }
 }
 
 /// The distance of the commit from the last entry, if both are of the term.
@@ -95,7 +85,8 @@ const MOST_ENTRIES: u64 = 1 << 20;
 /// The proxy's end of a session's requests.
 #[derive(Debug)]
 pub(crate) struct RequestReader {
-    vote: Vote,
+    /// The vote of all requests of the session.
+    pub(crate) vote: Vote,
     last: Option<LogId>,
 }
 
@@ -105,10 +96,6 @@ impl RequestReader {
         let vote = required_vote(open.vote)?;
         let onward = open.onward.iter().map(|member| MemberId(*member));
         Ok((Self { vote, last: None }, onward.collect()))
-    }
-
-    pub(crate) fn vote(&self) -> Vote {
-        self.vote
     }
 
     /// The request of a part.
@@ -151,35 +138,19 @@ impl RequestReader {
     }
 }
 
-/// Predicted answer: it only acknowledges more entries, relative to the previous answer.
-#[derive(Debug)]
-struct Held {
-    term: u64,
-    /// One more than the last acknowledged index.
-    next: u64,
-}
-
-impl Held {
-    fn new(vote: &Vote) -> Self {
-        Self {
-            term: vote.leader_id.term,
-            next: 0,
-        }
-    }
-}
-
 /// The proxy's end of a session's answers.
 #[derive(Debug)]
 pub(crate) struct AnswerWriter {
     session: u32,
-    held: Held,
+    /// The other end, which predicts that an answer only acknowledges more entries than the one before.
+    held: AnswerReader,
 }
 
 impl AnswerWriter {
     pub(crate) fn new(session: u32, vote: &Vote) -> Self {
         Self {
             session,
-            held: Held::new(vote),
+            held: AnswerReader::new(vote),
         }
     }
 
@@ -200,9 +171,7 @@ impl AnswerWriter {
                 }
                 match advance {
                     Some(advance) => Answer::Advance(advance),
-                    None => {
-                        Answer::Other(reported_answer(answered.result, answered.report.as_ref()))
-                    }
+                    None => Answer::Other(append_answer(answered.result, answered.report.as_ref())),
                 }
             }
             ProxyAnswer::SentOn { upto, moves } => {
@@ -240,32 +209,36 @@ impl AnswerWriter {
 
 /// The leader's end of a session's answers.
 #[derive(Debug)]
-pub(crate) struct AnswerReader(Held);
+pub(crate) struct AnswerReader {
+    term: u64,
+    /// One more than the last acknowledged index.
+    next: u64,
+}
 
 impl AnswerReader {
     pub(crate) fn new(vote: &Vote) -> Self {
-        Self(Held::new(vote))
+        let term = vote.leader_id.term;
+        Self { term, next: 0 }
     }
 
     /// The answer of a part; `None` at the end of the session.
     pub(crate) fn read(&mut self, part: ProxyAnswerPart) -> Decoded<Option<ProxyAnswer>> {
         use schema::proxy_answer_part::Answer;
-        let held = &mut self.0;
         let answer = match part.answer.ok_or(WireError::Missing("answer"))? {
             Answer::Advance(advance) => {
-                let next = held.next.checked_add(advance);
+                let next = self.next.checked_add(advance);
                 let index = next.and_then(|next| next.checked_sub(1));
                 let index = index.ok_or(WireError::OutOfOrder("an entry before the log"))?;
-                held.next = index + 1;
+                self.next = index + 1;
                 ProxyAnswer::Answered(consensus::log_probe::Answered {
-                    result: Ok(Some(OpId::new(held.term, index).into())),
+                    result: Ok(Some(OpId::new(self.term, index).into())),
                     report: None,
                 })
             }
             Answer::Other(other) => {
                 let answered = answered_from(other)?;
                 if let Ok(Some(matching)) = answered.result {
-                    held.next = matching.index.saturating_add(1);
+                    self.next = matching.index.saturating_add(1);
                 }
                 ProxyAnswer::Answered(answered)
             }

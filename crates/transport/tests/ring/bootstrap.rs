@@ -11,8 +11,8 @@ use ring_admin::{
     Identity, IdentityBook, IdentityFile, IdentityPages, LogOrigin, Member, Party, RingState,
 };
 use transport::{
-    AdminClient, AdminError, GrpcNetworkFactory, LocalMember, NetworkOptions, RingBootstrapError,
-    RunningServer, bootstrap_ring, serve,
+    AdminCalls, AdminClient, AdminError, GrpcNetworkFactory, LocalMember, NetworkOptions,
+    RingBootstrapError, RunningServer, bootstrap_ring, serve,
 };
 
 use crate::support::grpc_ring::{NoStatus, TIMERS, listener, record, within};
@@ -87,12 +87,11 @@ async fn fresh_members_become_a_ring_that_commits() {
     let (members, configured) = newcomers().await;
     let book = &members[&BOOTSTRAPPING].book;
     let plan = bootstrap_ring(
+        &AdminCalls(None, config()),
         book,
         true,
         &LogOrigin::default(),
         &configured,
-        None,
-        config(),
         SOON,
     )
     .await
@@ -129,7 +128,7 @@ async fn fresh_members_become_a_ring_that_commits() {
         let (floor, starts) = (AppliedFloor::default(), Arc::new(disk.clone()));
         let member = Member::start(member_config, disk.open(), factory, calls, floor, starts);
         let member = member.await.unwrap();
-        newcomer.local.attach(member.inbound());
+        let _ = newcomer.local.inbound.set(member.inbound());
         running.push(member);
     }
     running[0].bootstrap(plan.members.clone()).await.unwrap();
@@ -144,12 +143,11 @@ async fn fresh_members_become_a_ring_that_commits() {
     // A second attempt is refused on any member.
     for (id, newcomer) in &members {
         let again = bootstrap_ring(
+            &AdminCalls(None, config()),
             &newcomer.book,
             false,
             &LogOrigin::default(),
             &configured,
-            None,
-            config(),
             SOON,
         )
         .await;
@@ -171,12 +169,11 @@ async fn a_member_of_another_ring_prevents_the_bootstrap() {
         .unwrap();
     let book = &members[&BOOTSTRAPPING].book;
     let refused = bootstrap_ring(
+        &AdminCalls(None, config()),
         book,
         true,
         &LogOrigin::default(),
         &configured,
-        None,
-        config(),
         SOON,
     )
     .await;
@@ -195,12 +192,11 @@ async fn a_member_that_is_down_is_waited_for_and_then_named() {
     members.remove(&MemberId(2));
     let book = &members[&BOOTSTRAPPING].book;
     let refused = bootstrap_ring(
+        &AdminCalls(None, config()),
         book,
         true,
         &LogOrigin::default(),
         &configured,
-        None,
-        config(),
         SOON,
     )
     .await
@@ -221,12 +217,11 @@ async fn an_interrupted_bootstrap_continues_with_the_same_ring() {
     let ring = RingId::random();
     book.begin_bootstrap(ring, &LogOrigin::default()).unwrap();
     let plan = bootstrap_ring(
+        &AdminCalls(None, config()),
         book,
         true,
         &LogOrigin::default(),
         &configured,
-        None,
-        config(),
         SOON,
     )
     .await
@@ -240,12 +235,11 @@ async fn an_interrupted_bootstrap_continues_with_the_same_ring() {
     // Another member that was started with --bootstrap as well is refused.
     let other = &members[&MemberId(3)].book;
     let refused = bootstrap_ring(
+        &AdminCalls(None, config()),
         other,
         true,
         &LogOrigin::default(),
         &configured,
-        None,
-        config(),
         SOON,
     )
     .await;

@@ -69,7 +69,7 @@ async fn events_are_streamed_and_a_disconnect_does_not_end_the_command() {
     assert!(early.to_string().contains("still starting"), "{early}");
 
     let (may_end, ended) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    served.local.take_commands(Arc::new(Parrot {
+    let _ = served.local.commands.set(Arc::new(Parrot {
         may_end: may_end.clone(),
         ended: ended.clone(),
     }));

@@ -33,7 +33,7 @@ async fn refused_for(
     record: &MemberRecord,
 ) -> (String, String) {
     let book = IdentityBook::new(own, LogOrigin::default(), Box::new(NoFile));
-    let book = Arc::new(book.speaking(speaks, speaks.oldest()));
+    let book = Arc::new(book.speaking(speaks, speaks.oldest(), false));
     let options = NetworkOptions {
         config: ring.config,
         ..NetworkOptions::default()

@@ -129,7 +129,7 @@ async fn each_certificate_has_exactly_the_rights_of_its_role() {
 
     let (listener, address) = listener().await;
     let local = fresh_member(MemberId(9));
-    local.take_commands(Arc::new(Taker));
+    let _ = local.commands.set(Arc::new(Taker));
     let _server = serve(listener, local, Some(&tls), &ring.config).unwrap();
 
     // Reading, commanding, a request between members, and a Raft call.

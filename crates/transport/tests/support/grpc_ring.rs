@@ -13,7 +13,7 @@ use consensus::{
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use proxy::{ProxyOptions, ProxyService, Proxying, Relay, RouteTable};
+use proxy::{ProxyMode, ProxyOptions, ProxyService, Proxying, Relay, RouteTable};
 use raft_types::{
     AppEntry, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId,
     TransactionPayload,
@@ -229,7 +229,10 @@ impl GrpcRing {
             timers,
             tls: None,
             config,
-            proxying: ProxyOptions::off(),
+            proxying: ProxyOptions {
+                mode: ProxyMode::Off,
+                ..ProxyOptions::default()
+            },
             far: None,
             sends_on: None,
             records,
@@ -402,7 +405,7 @@ impl NodeSetup {
         let routes = RouteTable::new(identity.member, &record, proxying, timers.lease);
         let network = Proxying::new(factory.clone(), factory.clone(), routes.clone());
         let network = LogProbe::new(network, Arc::new(disk.clone()), &timers);
-        local.report_of(Arc::new(disk.clone()));
+        let _ = local.log.set(Arc::new(disk.clone()));
         let member = Member::start(
             member_config,
             disk.open(),
@@ -421,8 +424,8 @@ impl NodeSetup {
             factory.clone(),
             routes.clone(),
         );
-        local.send_on_by(sends_on.unwrap_or_else(|| Arc::new(relay)));
-        local.attach(member.inbound());
+        let _ = local.proxy.set(sends_on.unwrap_or_else(|| Arc::new(relay)));
+        let _ = local.inbound.set(member.inbound());
         Node {
             book,
             disk,

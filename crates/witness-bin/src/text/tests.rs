@@ -594,18 +594,8 @@ fn failed_promotions() -> Vec<Refusal> {
     let gap = MoveObstacle::Policy(PolicyGap::NoVoters(north()));
     vec![
         PromotionError::Refused(PromotionRefusal::Busy).into(),
-        PromotionError::Move {
-            error: MoveError::Refused {
-                reason: gap.to_string(),
-            },
-            home: north(),
-        }
-        .into(),
-        PromotionError::TargetLags {
-            refusal: TransferRefusal::NotAVoter(TWO),
-            home: north(),
-        }
-        .into(),
+        PromotionError::Move(MoveError::Refused(gap.to_string()), north()).into(),
+        PromotionError::TargetLags(TransferRefusal::NotAVoter(TWO), north()).into(),
         PromotionError::AnotherLeads {
             target: TWO,
             leader: THREE,
@@ -651,7 +641,7 @@ fn changes() -> Vec<Refusal> {
             what: "no quorum answered".into(),
         })
         .into(),
-        ReconfigurationError::Move(MoveError::Uncommitted { waited }).into(),
+        ReconfigurationError::Move(MoveError::Uncommitted(waited)).into(),
         ReconfigurationError::Move(MoveError::Stopped(Fault::Stopped)).into(),
     ]
 }

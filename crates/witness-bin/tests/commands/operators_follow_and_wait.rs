@@ -193,7 +193,7 @@ impl Stage {
                         Box::new(NoFile),
                     );
                     let local = Arc::new(LocalMember::new(Arc::new(book), player.clone()));
-                    local.take_commands(player);
+                    let _ = local.commands.set(player);
                     serve(listener, local, None, &config).expect("a server")
                 })
                 .collect()

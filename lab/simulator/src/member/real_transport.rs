@@ -131,9 +131,9 @@ impl RealTransport {
             LogOrigin::default(),
             Box::new(DirectoryFile(self.directory.clone())),
         );
-        let book = Arc::new(book.speaking(installed, reached));
+        let book = Arc::new(book.speaking(installed, reached, false));
         let local = Arc::new(LocalMember::new(book.clone(), Arc::new(NoStatus)));
-        local.report_of(log);
+        let _ = local.log.set(log);
         let server = serve_streams(self.streams.listen(setup.id), local.clone(), &config);
         let options = NetworkOptions {
             config,
@@ -166,8 +166,8 @@ impl Ends {
         member.keep_formats_in(&self.book)?;
         let (calls, sessions) = (self.network.clone(), self.network.clone());
         let relay = Relay::new(setup.id, log, calls, sessions, routes);
-        self.local.send_on_by(Arc::new(relay));
-        self.local.attach(member.inbound());
+        let _ = self.local.proxy.set(Arc::new(relay));
+        let _ = self.local.inbound.set(member.inbound());
         let (network, member) = (self.network, member.clone());
         tokio::spawn(async move {
             // Dropping it would end the listener.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use raft_types::{MemberId, MemberRecord};
 use ring_admin::{LogOrigin, RingState};
 use tokio::sync::mpsc;
-use transport::bootstrap_ring_by;
+use transport::bootstrap_ring;
 
 use crate::member::admin_calls::{AdminCall, FoundingMember};
 use crate::member::answering::{Answering, BootstrapOrder};
@@ -127,7 +127,7 @@ async fn found(
         calls: directory.calls.clone(),
     };
     let (book, configured) = (&directory.book, &directory.configured);
-    let plan = bootstrap_ring_by(&calls, book, true, origin, configured, patience).await;
+    let plan = bootstrap_ring(&calls, book, true, origin, configured, patience).await;
     plan.map(|plan| plan.members)
         .map_err(|error| error.to_string())
 }

@@ -268,7 +268,7 @@ impl World {
         let told = outcome.lock().take();
         let let_go = match told {
             // It is in the log, and counts from then on.
-            Some(Ok(_) | Err(ReconfigurationError::Move(MoveError::Uncommitted { .. }))) => true,
+            Some(Ok(_) | Err(ReconfigurationError::Move(MoveError::Uncommitted(_)))) => true,
             Some(Err(refusal)) => {
                 self.record.note(&format!("it is refused: {refusal}"));
                 false
@@ -308,9 +308,7 @@ impl World {
             // The outcome is in the log.
             let waited = BROKEN_PATIENCE;
             let _ = tokio::time::timeout(waited, change).await;
-            Err(ReconfigurationError::Move(MoveError::Uncommitted {
-                waited,
-            }))
+            Err(ReconfigurationError::Move(MoveError::Uncommitted(waited)))
         })
     }
 
