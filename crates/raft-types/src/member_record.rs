@@ -291,7 +291,7 @@ mod pause_tests {
             json.contains(r#""pause":{"since":1000,"until":4600,"by":"anna","reason":"disks"}"#)
         );
         let back: MemberRecord = serde_json::from_str(&json).unwrap();
-        assert_eq!(back.pause.0, paused().pause.0);
+        assert_eq!(back.pause, paused().pause);
         let plain = serde_json::to_string(&MemberRecord::default()).unwrap();
         assert!(!plain.contains("pause"), "{plain}");
         let read: MemberRecord = serde_json::from_str(&plain).unwrap();
