@@ -181,7 +181,7 @@ pub(crate) fn check_remove(view: &RingView, id: MemberId, rules: &RingRules) -> 
     if id == view.own {
         return Err(ReconfigurationError::Leads(id));
     }
-    if !leaving.record.pause.is_none() {
+    if leaving.record.pause.is_some() {
         return Err(ReconfigurationError::PausedPrimary(id));
     }
     if view.voter_sets.iter().any(|set| set.iter().eq([&id])) {

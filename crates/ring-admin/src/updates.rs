@@ -104,7 +104,7 @@ fn amended_record(
         if id == view.own {
             return Err(ReconfigurationError::Leads(id));
         }
-        if !after.votes && !before.pause.is_none() {
+        if !after.votes && before.pause.is_some() {
             return Err(ReconfigurationError::PausedPrimary(id));
         }
         check_quorum(view, rules, &then, rules)?;

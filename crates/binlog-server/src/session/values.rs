@@ -73,8 +73,11 @@ const CONSTANTS: &[(&str, Value)] = &[
     ("wait_timeout", Value::Number(28_800)),
 ];
 
+/// Works a value out.
+type Live = fn(&Surroundings<'_>) -> Value;
+
 /// Those that are worked out.
-const LIVE: &[(&str, fn(&Surroundings<'_>) -> Value)] = &[
+const LIVE: &[(&str, Live)] = &[
     ("gtid_executed", |here| Value::text(here.log.gtids())),
     ("gtid_purged", |here| Value::text(here.log.purged())),
     ("hostname", |here| Value::text(&here.identity.name)),
