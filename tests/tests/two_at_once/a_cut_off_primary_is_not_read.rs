@@ -106,10 +106,10 @@ fn the_grace_period_of_readers_begins_with_the_end_of_the_lease() {
     set.follows(3, SOON).unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut session = runtime.block_on(open(&set.server(0).socket())).unwrap();
+    let cut_off = Instant::now();
     for member in [1, 2, 3, 0] {
         set.signal(member, Signal::STOP).unwrap();
     }
-    let cut_off = Instant::now();
     std::thread::sleep(STANDS_STILL);
     set.signal(0, Signal::CONT).unwrap();
     let limit = STANDS_STILL + LONG_GRACE;

@@ -58,7 +58,13 @@ async fn transactions_within(stream: &mut ReplicationStream, time: Duration) -> 
 #[test]
 fn without_a_quorum_nothing_new_arrives_although_the_log_has_more() {
     let _turn = SCENES.take();
-    let mut scene = Scene::launch(|options| options.with_binlog_servers()).unwrap();
+    // The primary is without a quorum for longer than the default, and would be closed for writes.
+    let mut scene = Scene::launch(|options| {
+        options
+            .with_binlog_servers()
+            .with("mysql", "fence_after = \"60s\"")
+    })
+    .unwrap();
     let runtime = Runtime::new().unwrap();
     let executed = scene.server.client().gtid_executed().unwrap();
     let address = scene.ring.binlog_server(0);
