@@ -346,29 +346,14 @@ impl Watcher {
             _ => None,
         };
         self.looked_whole = Some(server.incarnation);
-        let requirements = &self.options.requirements;
         let attached = self.ingest.borrow().is_attached();
-        let mut fixed = false;
-        let plan = match (follows, attached && !protection.is_protected()) {
-            (true, _) => Plan::of_a_follower(&observed, requirements),
-            (false, true) => Plan::make(&observed, requirements, Phase::Attached),
-            (false, false) => Plan::default(),
-        };
-        if !plan.statements.is_empty() {
-            if follows {
-                warn!(
-                    "innodb_flush_log_at_trx_commit is not 1 on a mysqld that follows, where a cut of the power would cost rows and \
-                     not their GTIDs: it is set to 1"
-                );
-            }
-            apply(&mut connection, &plan)
-                .await
-                .map_err(|error| Failed {
-                    cause: format!("the drift could not be fixed: {error}"),
-                    ..Failed::default()
-                })?;
-            fixed = true;
-        }
+        let plan = self.remedy(&observed, follows, attached && !protection.is_protected());
+        apply(&mut connection, &plan)
+            .await
+            .map_err(|error| Failed {
+                cause: format!("the drift could not be fixed: {error}"),
+                ..Failed::default()
+            })?;
         let names = observed.semi_sync().filter(|_| !follows && attached);
         if let Some(names) = names
             && let Some(acks) = observed.variable(&names.replica_count())
@@ -386,8 +371,25 @@ impl Watcher {
             protection,
             server: Some(server),
             commits: commits.map_or(CommitSight::Nothing, CommitSight::Answered),
-            fixed,
+            fixed: !plan.statements.is_empty(),
         })
+    }
+
+    /// The statements that correct the drift of a follower, or of an attached primary that is unprotected.
+    fn remedy(&self, observed: &Observed, follows: bool, unprotected: bool) -> Plan {
+        let requirements = &self.options.requirements;
+        let plan = match (follows, unprotected) {
+            (true, _) => Plan::of_a_follower(observed, requirements),
+            (false, true) => Plan::make(observed, requirements, Phase::Attached),
+            (false, false) => Plan::default(),
+        };
+        if follows && !plan.statements.is_empty() {
+            warn!(
+                "innodb_flush_log_at_trx_commit is not 1 on a mysqld that follows, where a cut of the power would cost rows and not \
+                 their GTIDs: it is set to 1"
+            );
+        }
+        plan
     }
 
     /// Ends the dumps of foreign semi-sync replicas: their ACKs would count too.
