@@ -119,7 +119,8 @@ fn the_grace_period_of_readers_begins_with_the_end_of_the_lease() {
     for member in [1, 2, 3] {
         set.signal(member, Signal::CONT).unwrap();
     }
-    assert!(took >= LONG_GRACE, "the grace period is kept");
+    // On a busy machine the lease that ends may be the one before the last.
+    assert!(took + LEASE >= LONG_GRACE, "the grace period is kept");
     let bound = LEASE + LONG_GRACE + SLACK;
     assert!(
         took < bound,
