@@ -640,7 +640,7 @@ Entries travel from `a-db`
 └─ b-db (b)
    ├─ b-w1 (b)
    └─ b-w2 (b)
-  └─ c-w (c)";
+      └─ c-w (c)";
         assert_eq!(routes(&view).join("\n"), expected);
     }
 
