@@ -58,6 +58,8 @@ pub struct Replay {
     taken_back: Vec<Vec<Entry>>,
     votes: Vec<Option<SeenVote>>,
     candidates: BTreeMap<(Term, Id), Candidacy>,
+    /// Votes that were stored before the candidate's own vote: its requests do not wait for its disk.
+    early: BTreeMap<(Term, Id), Vec<(Id, Member)>>,
     leaderships: BTreeMap<Term, Leadership>,
     /// Ordered repairs that the trace has not shown to be carried out yet.
     ordered: Vec<(Option<OpId>, Term, bool)>,
@@ -202,7 +204,12 @@ impl Replay {
             return Err(format!("must not campaign in term {term}"));
         }
         let end = member.end();
-        let votes = Members::default().with(id);
+        let mut votes = Members::default().with(id);
+        for (voter, before) in self.early.remove(&(term, id)).unwrap_or_default() {
+            if self.rules.may_vote(&before, id, term, end) {
+                votes = votes.with(voter);
+            }
+        }
         self.candidates.insert((term, id), Candidacy { end, votes });
         let member = &mut self.ring.members[id];
         Rules::follow(member, term, id);
@@ -216,10 +223,15 @@ impl Replay {
         if member.term > term || member.term == term && member.vote.is_some_and(|vote| vote != to) {
             return Err(format!("votes twice in term {term}"));
         }
-        if let Some(candidacy) = self.candidates.get_mut(&(term, to))
-            && self.rules.may_vote(&member, to, term, candidacy.end)
-        {
-            candidacy.votes = candidacy.votes.with(id);
+        match self.candidates.get_mut(&(term, to)) {
+            Some(candidacy) if self.rules.may_vote(&member, to, term, candidacy.end) => {
+                candidacy.votes = candidacy.votes.with(id);
+            }
+            Some(_) => {}
+            None => {
+                let early = self.early.entry((term, to)).or_default();
+                early.push((id, member));
+            }
         }
         Rules::follow(&mut self.ring.members[id], term, to);
         self.held("votes")
