@@ -31,14 +31,12 @@ impl TraceFile {
             return Ok(());
         };
         let at_ms = u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX);
-        serde_json::to_writer(
-            &mut self.0,
-            &Line {
-                at_ms,
-                member,
-                seen,
-            },
-        )?;
+        let line = Line {
+            at_ms,
+            member,
+            seen,
+        };
+        serde_json::to_writer(&mut self.0, &line)?;
         self.0.write_all(b"\n")
     }
 }

@@ -204,12 +204,11 @@ impl Replay {
             return Err(format!("must not campaign in term {term}"));
         }
         let end = member.end();
-        let mut votes = Members::default().with(id);
-        for (voter, before) in self.early.remove(&(term, id)).unwrap_or_default() {
-            if self.rules.may_vote(&before, id, term, end) {
-                votes = votes.with(voter);
-            }
-        }
+        let early = self.early.remove(&(term, id)).unwrap_or_default();
+        let may = |(_, before): &&(Id, Member)| self.rules.may_vote(before, id, term, end);
+        let own = Members::default().with(id);
+        let votes = early.iter().filter(may);
+        let votes = votes.fold(own, |votes, (voter, _)| votes.with(*voter));
         self.candidates.insert((term, id), Candidacy { end, votes });
         let member = &mut self.ring.members[id];
         Rules::follow(member, term, id);
@@ -228,10 +227,7 @@ impl Replay {
                 candidacy.votes = candidacy.votes.with(id);
             }
             Some(_) => {}
-            None => {
-                let early = self.early.entry((term, to)).or_default();
-                early.push((id, member));
-            }
+            None => self.early.entry((term, to)).or_default().push((id, member)),
         }
         Rules::follow(&mut self.ring.members[id], term, to);
         self.held("votes")
