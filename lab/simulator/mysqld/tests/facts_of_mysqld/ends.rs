@@ -146,7 +146,7 @@ async fn a_stopping_mysqld_ends_a_session_after_its_next_statement() -> Result<(
         open.run(&append(2, 2)).await.unwrap();
         stage.terminate()?;
         tokio::time::sleep(Duration::from_secs(1)).await;
-        // None of these is executed, so that no client can wait for a late ACK. They run concurrently: mysqld closes idle sessions two seconds
+        // None of these is executed, so that no client can wait for a late ACK. All run concurrently: mysqld closes idle sessions two seconds
         // after its order to stop.
         let third = append(3, 3);
         let (pings, member_told, open_told, writing_told) = tokio::join!(
