@@ -373,7 +373,7 @@ fn an_administrators_writes_to_a_follower_never_enter_the_ring() {
     assert_eq!(rows.unwrap(), "1,3");
 }
 
-/// It waits for the heir if that is coming back.
+/// Waits for the preferred successor if it is coming back.
 #[test]
 fn a_primary_that_is_stopped_hands_over_before_its_mysqld_ends() {
     let _turn = SCENES.take();

@@ -281,7 +281,7 @@ pub const fn majority_of(voters: usize) -> usize {
     voters / 2 + 1
 }
 
-/// Whether these members are a majority of every set; not where there is none.
+/// True if there is a set, and these members are a majority of every set.
 pub fn have_majorities(sets: &[BTreeSet<MemberId>], members: &BTreeSet<MemberId>) -> bool {
     let has = |set: &BTreeSet<_>| set.intersection(members).count() >= majority_of(set.len());
     !sets.is_empty() && sets.iter().all(has)

@@ -90,7 +90,7 @@ pub(crate) struct MemberState {
     pub(crate) history: Arc<HistoryBook>,
 }
 
-/// Between two looks at what changes with time alone.
+/// Between two checks of the state that changes with time alone.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// Ends with the next change from now on; never, where there is nothing to change.

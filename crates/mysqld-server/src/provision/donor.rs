@@ -237,7 +237,7 @@ pub(super) async fn has_plugin(connection: &mut Connection) -> Result<bool, Link
     asked(connection, plugin).await
 }
 
-/// Where it is missing.
+/// Installs the plugin if mysqld lacks it.
 pub(super) async fn install_plugin(connection: &mut Connection) -> Result<(), LinkError> {
     if has_plugin(connection).await? {
         return Ok(());

@@ -271,7 +271,7 @@ const RATE_OVER: Duration = Duration::from_secs(3);
 pub(super) struct Screen {
     bar: ProgressBar,
     progress: Arc<Progress>,
-    /// What is read of a log that has an end.
+    /// The progress of reading a log that has an end.
     files: Option<Arc<ReadSoFar>>,
     pace: Pace,
 }

@@ -50,7 +50,7 @@ impl OriginArgs {
         !self.files.is_empty()
     }
 
-    /// Opens the log behind the executed transactions. A source may be unreachable for as long as `patience`.
+    /// Opens the log after the executed transactions. A source may be unreachable for as long as `patience`.
     pub(super) async fn open(
         &self,
         config: &ConfigArgs,

@@ -235,7 +235,7 @@ fn warnings(report: &RingReport) -> Vec<String> {
     warnings
 }
 
-/// What only a member itself knows is null while it does not answer.
+/// While a member does not answer, the fields that only it can report are null.
 fn member(of: &MemberReport, report: &RingReport, counted: &BTreeSet<MemberId>) -> Value {
     let view = of.view.as_ref();
     let mysql = view.and_then(|view| view.mysql.as_ref());
