@@ -18,6 +18,9 @@ use crate::written_rows::{Record, WrittenRows, insert};
 const CLIENT_LIMIT: Duration = Duration::from_secs(5);
 /// More than any wait that a test causes intentionally.
 const ADMINISTRATOR_LIMIT: Duration = Duration::from_secs(120);
+/// The pause of a writer after each commit. Without one, the writers of a single test keep all cores busy, and everything that the test
+/// waits for takes longer.
+const COMMIT_PAUSE: Duration = Duration::from_millis(10);
 const LOOK_PAUSE: Duration = Duration::from_millis(5);
 const LOOK_LIMIT: Duration = Duration::from_secs(5);
 
@@ -55,12 +58,6 @@ impl Writers {
         Self::on(Way::At(server.socket()), writers, first_id)
     }
 
-    /// The same, each with such a pause after a commit: stock replicas then keep up even on a busy machine.
-    #[must_use]
-    pub fn pausing_at(server: &Mysqld, writers: u64, first_id: u64, pause: Duration) -> Self {
-        Self::with_pause(Way::At(server.socket()), writers, first_id, pause)
-    }
-
     /// The same at the current primary of a cluster.
     #[must_use]
     pub fn of(cluster: &Cluster, writers: u64, first_id: u64) -> Self {
@@ -79,10 +76,6 @@ impl Writers {
     }
 
     fn on(way: Way, writers: u64, first_id: u64) -> Self {
-        Self::with_pause(way, writers, first_id, Duration::ZERO)
-    }
-
-    fn with_pause(way: Way, writers: u64, first_id: u64, pause: Duration) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let record = Record::default();
         let thread = thread::spawn({
@@ -98,7 +91,7 @@ impl Writers {
                         let (next, stop, record) = (next.clone(), stop.clone(), record.clone());
                         let way = way.clone();
                         tasks.spawn(async move {
-                            write(writer, &way, &next, &stop, &record, pause).await;
+                            write(writer, &way, &next, &stop, &record).await;
                         });
                     }
                     while let Some(ended) = tasks.join_next().await {
@@ -143,14 +136,7 @@ impl Writers {
     }
 }
 
-async fn write(
-    writer: u64,
-    way: &Way,
-    next: &AtomicU64,
-    stop: &AtomicBool,
-    record: &Record,
-    pause: Duration,
-) {
+async fn write(writer: u64, way: &Way, next: &AtomicU64, stop: &AtomicBool, record: &Record) {
     let mut connection = None;
     while !stop.load(Ordering::Relaxed) {
         let Some(connected) = &mut connection else {
@@ -168,9 +154,7 @@ async fn write(
             connection = None;
         }
         record.add(id, started, error);
-        if !pause.is_zero() {
-            tokio::time::sleep(pause).await;
-        }
+        tokio::time::sleep(COMMIT_PAUSE).await;
     }
 }
 

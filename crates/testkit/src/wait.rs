@@ -6,27 +6,39 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// Poll interval for cheap looks.
-const POLL: Duration = Duration::from_millis(20);
+/// The first poll interval.
+const FIRST_POLL: Duration = Duration::from_millis(10);
+/// The longest poll interval. Many polls start a process, and a test that waits must leave the processor to what it waits for.
+const LONGEST_POLL: Duration = Duration::from_millis(160);
 
-/// The limit and the poll interval of a wait.
+/// The limit and the poll intervals of a wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     limit: Duration,
+    /// Doubled after every poll.
     poll: Duration,
+    longest_poll: Duration,
 }
 
 impl Patience {
-    /// With another poll interval than 20 ms.
+    /// With a constant poll interval, in the place of one that grows from 10 ms to 160 ms.
     #[must_use]
     pub fn every(poll: Duration, limit: Duration) -> Self {
-        Self { limit, poll }
+        Self {
+            limit,
+            poll,
+            longest_poll: poll,
+        }
     }
 }
 
 impl From<Duration> for Patience {
     fn from(limit: Duration) -> Self {
-        Self { limit, poll: POLL }
+        Self {
+            limit,
+            poll: FIRST_POLL,
+            longest_poll: LONGEST_POLL,
+        }
     }
 }
 
@@ -87,12 +99,20 @@ pub fn try_eventually<L: Look>(
     patience: impl Into<Patience>,
     mut look: impl FnMut() -> Result<L>,
 ) -> Result<L::Found> {
-    let (Patience { limit, poll }, began) = (patience.into(), Instant::now());
+    let Patience {
+        limit,
+        mut poll,
+        longest_poll,
+    } = patience.into();
+    let began = Instant::now();
     loop {
         match look()?.found() {
             Ok(found) => return Ok(found),
             Err(why) if began.elapsed() >= limit => bail!("not within {limit:?}: {what}{why}"),
-            Err(_) => thread::sleep(poll),
+            Err(_) => {
+                thread::sleep(poll);
+                poll = longest_poll.min(poll * 2);
+            }
         }
     }
 }

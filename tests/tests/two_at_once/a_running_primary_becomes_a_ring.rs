@@ -20,9 +20,8 @@ use crate::SCENES;
 use crate::stock_clients_read_a_member::remote;
 
 const SOON: Duration = Duration::from_secs(60);
-/// Writers without a pause make 1,200 transactions a second, and a replica applied 950 of them on a busy machine. After a minute it is too
-/// far behind to become a member (`MOST_BEHIND`), and the command reports that.
-const PAUSE: Duration = Duration::from_millis(20);
+/// The load balancer's pause between two polls.
+const BALANCER_PAUSE: Duration = Duration::from_millis(20);
 /// The database members of the ring; 1 and 2 are witnesses.
 const FIRST: usize = 0;
 const SECOND: usize = 3;
@@ -263,7 +262,7 @@ fn a_primary_with_replicas_becomes_a_ring_fails_over_and_goes_back() {
 fn through_a_ring_and_back() -> Result<()> {
     let mut scene = Scene::launch()?;
     let enable = of_the_page("witness enable-raft")?;
-    let writers = Writers::pausing_at(&scene.primary, 4, 0, PAUSE);
+    let writers = Writers::at(&scene.primary, 4, 0);
     writers.wait_for_more(100, SOON)?;
     for command in &enable {
         let said = scene.run(command, FIRST)?;
@@ -294,7 +293,7 @@ fn through_a_ring_and_back() -> Result<()> {
                 .get(SECOND, "/primary")
                 .is_ok_and(|answer| answer.status == 200))
         })?;
-    let writers = Writers::pausing_at(&scene.replica, 2, 1_000_000, PAUSE);
+    let writers = Writers::at(&scene.replica, 2, 1_000_000);
     writers.wait_for_more(100, SOON)?;
     scene.primary.start()?;
     scene.ring.start(FIRST)?;
@@ -315,7 +314,7 @@ fn through_a_ring_and_back() -> Result<()> {
                     Ok(answer) if answer.status == 200 => {}
                     other => refused.push(format!("{other:?}")),
                 }
-                std::thread::sleep(PAUSE);
+                std::thread::sleep(BALANCER_PAUSE);
             }
             refused
         })
@@ -366,7 +365,7 @@ fn through_a_ring_and_back() -> Result<()> {
         scene.ring.stop(member)?;
     }
     // No member acknowledges any longer, and no commit waits for that.
-    let writers = Writers::pausing_at(&scene.replica, 2, 2_000_000, PAUSE);
+    let writers = Writers::at(&scene.replica, 2, 2_000_000);
     writers.wait_for_more(100, SOON)?;
     let third = writers.finish()?;
     scene.equal(&scene.replica.client(), &[&first, &second, &third])?;
@@ -385,7 +384,7 @@ fn killed_at_every_step() -> Result<()> {
     let last = |commands: Vec<String>| commands.into_iter().next_back().context("a command");
     let enable = last(of_the_page("witness enable-raft")?)?;
     let disable = last(of_the_page("witness disable-raft")?)?;
-    let writers = Writers::pausing_at(&scene.primary, 2, 0, PAUSE);
+    let writers = Writers::at(&scene.primary, 2, 0);
     writers.wait_for_more(50, SOON)?;
     let kills = scene.run_killed_at_every_step(&enable, FIRST)?;
     println!("enable-raft was killed {kills} times");
