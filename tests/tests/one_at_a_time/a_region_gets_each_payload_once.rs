@@ -228,7 +228,7 @@ fn no_member_is_silent_for_a_second_after_its_proxy_dies_or_stops() {
 #[test]
 fn also_a_transaction_that_takes_longer_than_a_proxy_waits_for_small_ones() {
     let _turn = SCENES.take();
-    let mib = std::env::var("LARGE_MIB").map_or(400, |mib| mib.parse().expect("a number"));
+    let mib = std::env::var("LARGE_MIB").map_or(64, |mib| mib.parse().expect("a number"));
     let regions = Regions::launch(None);
     let client = regions.ring.client(0);
     // Random hexadecimal text, as costly to compress as a table's rows, and compressible to half.
