@@ -14,7 +14,7 @@ use ring_admin::{Identity, IdentityBook};
 use spilling_bytes::SpillFolder;
 use tokio::sync::{mpsc, watch};
 
-use super::automatic_demotion::DemotionTask;
+use super::demotion_task::DemotionTask;
 use super::connection::requirements;
 use super::management::MysqldManagement;
 use super::startup::{Setup, event_scheduler};

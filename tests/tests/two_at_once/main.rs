@@ -47,4 +47,4 @@ mod two_servers_have_one_uuid;
 use witness_tests::Turns;
 
 /// Number of concurrent ones.
-static SCENES: Turns = Turns::of(2);
+static SCENES: Turns = Turns::of(3);

@@ -1,6 +1,6 @@
 //! A database member's mysqld.
 
-mod automatic_demotion;
+mod demotion_task;
 mod candidacy;
 mod connection;
 mod guard_line;
@@ -13,7 +13,7 @@ mod simulated;
 mod startup;
 mod tasks;
 
-pub(crate) use automatic_demotion::DemotionTask;
+pub(crate) use demotion_task::DemotionTask;
 pub use connection::{connect_options, guarded_server};
 pub(crate) use connection::{native_source, requirements, usual_server_id};
 pub use guard_line::{GUARD, GUARDS, GuardCommand, RELOAD};
