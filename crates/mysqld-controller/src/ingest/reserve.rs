@@ -86,15 +86,14 @@ impl Reserve {
         }
     }
 
+    /// Opens a session if there is none, and keeps it: while a statement about accounts waits, mysqld accepts no new session that could
+    /// lower the number again.
     async fn await_acks(&mut self, connect: &ConnectOptions, acks: u32) -> Result<(), LinkError> {
-        let names = self.names.unwrap_or(SemiSyncNames::Source);
-        if let Some(session) = self.sessions.first_mut() {
-            return await_acks(session, names, acks).await;
+        if self.sessions.is_empty() {
+            self.sessions.push(Connection::open(connect).await?);
         }
-        let mut session = Connection::open(connect).await?;
-        await_acks(&mut session, names, acks).await?;
-        session.close().await;
-        Ok(())
+        let names = self.names.unwrap_or(SemiSyncNames::Source);
+        await_acks(&mut self.sessions[0], names, acks).await
     }
 
     /// Time limit of the ordinary way for each step.
