@@ -21,7 +21,7 @@ use testkit::cluster::{BUILT_VARIABLE, Profile, program};
 use crate::second_chance::Failure;
 pub(crate) use crate::test::checking_compiler::as_rustc;
 use crate::test::steps::{Action, Plan, Step};
-use crate::{containers, limits, mysql, packages};
+use crate::{containers, docker, limits, mysql, packages};
 
 /// The lowest priority.
 const LEAST_URGENT: i32 = 19;
@@ -205,6 +205,7 @@ fn perform(action: &Action, again: bool) -> Result<Vec<Failure>> {
             }
         }
         Action::Lab(arguments) => run_lab(arguments)?,
+        Action::Images => docker::provide_images()?,
         Action::Packages => packages::run_short(&program(Profile::Dev, "witness"))?,
         Action::Containers => containers::run_short(&program(Profile::Dev, "witness"))?,
         Action::Limits => limits::check()?,

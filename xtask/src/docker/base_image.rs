@@ -21,6 +21,16 @@ const SLIM: &str = "debian:stable-slim";
 const PROMETHEUS: &str = "prom/prometheus:v2.53.0";
 const WITH_SYSTEMD: &str = "witness-test/debian-systemd:stable";
 
+/// Provides all images that packages and containers begin with.
+///
+/// # Errors
+/// When there is no engine, or neither a registry nor Debian's archive gives an image.
+pub(crate) fn provide_images() -> Result<()> {
+    let engine = Engine::find_or_start()?;
+    debian_with_systemd(&engine)?;
+    provide_base_images(&engine)
+}
+
 /// Provides the images that `containers/` uses but does not build.
 ///
 /// # Errors

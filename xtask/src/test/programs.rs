@@ -17,6 +17,8 @@ use crate::second_chance::{Failure, second_chances, summary};
 /// The whole-system test program that tolerates a busy machine: its waits have tens of seconds. Another one runs with it, so that both
 /// lanes take equally long.
 const WITH_OTHERS: [&str; 2] = ["two_at_once", "facts_of_mysqld"];
+/// Threads of these test programs. Their tests wait more than they compute: two of them leave a fifth of two cores idle.
+const THREADS: &str = "3";
 /// The whole-system test program that does not: its tests measure time or memory, or fail on an election caused by load.
 const ALONE: &str = "one_at_a_time";
 /// Programs whose tests only compute, longest first, without time limits below a second.
@@ -135,6 +137,9 @@ fn run_programs(
     CheckingCompiler::find()?.used_by(&mut command);
     if let Some(folder) = folder {
         folder.used_by(&mut command);
+    }
+    if which.contains(&WITH_OTHERS[0]) {
+        command.env("RUST_TEST_THREADS", THREADS);
     }
     heard(&mut command, prefix)
 }

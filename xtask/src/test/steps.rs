@@ -50,7 +50,7 @@ const NEMESIS: &str = "nemesis --cycles 16 --seed 1 --longest-stop 12";
 pub(super) struct Plan {
     /// Steps that need the machine and leave much of it idle, because they wait for processes, clocks and disks.
     pub(super) waiting: Vec<Step>,
-    /// Waiting steps too, whose waits no parallel step disturbs.
+    /// Waiting steps too, whose time limits tolerate parallel steps. The tests that run alone follow them.
     pub(super) packaging: Vec<Step>,
     /// Steps for the remaining processor time: none measures time, or has a limit that a parallel build could exceed.
     pub(super) computing: Vec<Step>,
@@ -77,6 +77,8 @@ pub(super) enum Action {
     Mysql,
     /// Runs `cargo lab` with these arguments, with programs that the tests have built.
     Lab(Vec<String>),
+    /// Makes the images that the containers of later steps begin with.
+    Images,
     /// Installs, uses and removes packages of the built programs, in a container.
     Packages,
     /// Injects faults into a ring in three regions of containers, with the built programs.
@@ -97,28 +99,30 @@ impl Plan {
         let limits = Step::new("limits", Action::Limits);
         let format = Step::new("format", Action::Format);
         let programs = Step::new("programs", Action::Programs);
-        let computing = simulated().into_iter().map(|step| step.after("tests"));
+        // All lanes share the folder of the build.
+        let computing = simulated().into_iter().map(|step| step.after("programs"));
         let tests_that_compute = Step::new("computing tests", Action::ComputingTests);
-        // The tests that run alone take cargo's lock, too.
-        let after = if quick { "tests" } else { "tests alone" };
-        let tests_that_compute = tests_that_compute.after(after);
         let (waiting, packaging) = if quick {
             let tests = Step::new("tests", Action::QuickTests);
             (vec![limits, format, programs, tests], Vec::new())
         } else {
+            let alone = Step::new("tests alone", Action::TestsAlone);
             let waiting = vec![
                 limits,
                 format,
                 Step::new("mysql", Action::Mysql),
                 programs,
                 Step::new("tests", Action::Tests),
-                Step::new("tests alone", Action::TestsAlone),
-                Step::new("nemesis", lab(NEMESIS)),
-                // Two engines would use the same folder.
-                Step::new("containers", Action::Containers).after("packages"),
+                alone.after("nemesis"),
             ];
-            let packages = Step::new("packages", Action::Packages).after("tests alone");
-            (waiting, vec![packages])
+            let packaging = vec![
+                // The image of mysqld consists of the unpacked tree.
+                Step::new("images", Action::Images).after("mysql"),
+                Step::new("packages", Action::Packages).after("programs"),
+                Step::new("containers", Action::Containers),
+                Step::new("nemesis", lab(NEMESIS)),
+            ];
+            (waiting, packaging)
         };
         Self {
             waiting,
@@ -247,12 +251,13 @@ mod tests {
                 "mysql",
                 "programs",
                 "tests",
-                "tests alone",
-                "nemesis",
-                "containers"
+                "tests alone"
             ]
         );
-        assert_eq!(names(&plan.packaging), ["packages"]);
+        assert_eq!(
+            names(&plan.packaging),
+            ["images", "packages", "containers", "nemesis"]
+        );
         assert_eq!(
             names(&plan.computing),
             [
@@ -341,14 +346,14 @@ mod tests {
     fn text_before_a_step_is_omitted() {
         let from = |name| Plan::new(false).from(name);
         let plan = from("packages").unwrap();
-        assert_eq!(names(&plan.waiting), ["nemesis", "containers"]);
-        assert_eq!(names(&plan.packaging), ["packages"]);
+        assert_eq!(names(&plan.waiting), ["tests", "tests alone"]);
+        assert_eq!(names(&plan.packaging)[0], "packages");
         assert_eq!(plan.computing, Plan::new(false).computing);
-        let plan = from("containers").unwrap();
-        assert_eq!(names(&plan.waiting), ["containers"]);
-        assert!(!plan.has("packages"));
+        let plan = from("tests alone").unwrap();
+        assert_eq!(names(&plan.waiting), ["tests alone"]);
+        assert!(!plan.has("nemesis"));
         let plan = from("broken barrier").unwrap();
-        assert_eq!(names(&plan.waiting)[0], "tests alone");
+        assert_eq!(names(&plan.waiting)[0], "tests");
         assert_eq!(names(&plan.computing)[0], "broken barrier");
         assert!(!plan.has("programs") && !plan.has("tests"));
         let all = from("nothing").err().unwrap();
