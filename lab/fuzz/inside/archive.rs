@@ -233,8 +233,8 @@ pub fn unpacked(object: &[u8], bytes: u64) -> bool {
 const IDENTITY: &[u8] =
     b"AGE-SECRET-KEY-1GQ9778VQXMMJVE8SK7J6VT8UJ4HDQAJUVSFCWCM02D8GEWQ72PVQ2Y5J33\n";
 
-/// Decrypts and unpacks an object as a piece of `bytes` bytes at the beginning of a file. Asserts that no further byte is returned. Returns
-/// whether the object is encrypted for the identity of these tests.
+/// Decrypts and unpacks an object as a piece of `bytes` bytes at the beginning of a file. Asserts that no further byte is returned. The
+/// result is true if the object is encrypted for the identity of these tests.
 pub fn decrypted(object: &[u8], bytes: u64) -> bool {
     let identities = Identities::of_text(IDENTITY).expect("an identity");
     let mut manifest = manifest_of(piece(0, bytes, false), &Contents::default(), object);
