@@ -1,9 +1,9 @@
 //! `cargo lab compare distance`: measures how fast a restarted member catches up with a leader in another region. The link has a high
 //! latency and may lose packets.
 //!
-//! The ring has two members: a leader without a mysqld, whose region is the quorum, and a witness in another region. The witness is killed,
-//! the leader writes, and the witness is started again. Compression is off, so that the bytes of the log equal the bytes on the link. The
-//! time runs from the first new byte of the witness's log to the last.
+//! The ring has two members: a leader without a mysqld, and a witness in another region. Only the leader's region is the quorum. The
+//! witness is killed, the leader writes, and the witness is started again. Compression is off, so that the bytes of the log equal the bytes
+//! on the link. The time runs from the first new byte of the witness's log to the last.
 
 use std::fs;
 use std::path::Path;

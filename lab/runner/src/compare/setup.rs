@@ -102,7 +102,7 @@ impl Setup {
         matches!(self, Self::RingFsync | Self::RingOs | Self::RingApplies)
     }
 
-    /// Whether the setup has two more mysqlds.
+    /// Returns true for a setup with two more mysqlds.
     fn has_replicas(self) -> bool {
         self.is_semi_sync() || matches!(self, Self::GroupReplication | Self::RingApplies)
     }
