@@ -55,7 +55,7 @@ fn log_marker(bytes: &[u8]) -> bool {
     true
 }
 
-/// The first byte selects the record.
+/// Reads a record of the hard state, selected by the first byte.
 fn hard_state(bytes: &[u8]) -> bool {
     let Some((which, json)) = bytes.split_first() else {
         return false;

@@ -168,7 +168,7 @@ pub(crate) fn statement(operation: &Operation) -> String {
     }
 }
 
-/// `,7,8` as 7 and 8. A text that is no number becomes a value that no client appended.
+/// Parses a list such as `,7,8`. A text that is not a number becomes a value that no client appended.
 pub(crate) fn values(items: &str) -> Vec<u64> {
     let items = items.split(',').filter(|item| !item.is_empty());
     items.map(|item| item.parse().unwrap_or(u64::MAX)).collect()

@@ -35,7 +35,7 @@ pub(super) struct Cell {
     cores_used_by_others: Option<Spread>,
     /// Ratios of this setup's mean latency to those of the measured setups without a ring. Each is a ratio of medians over all rounds.
     ratio_mean_to: BTreeMap<Setup, f64>,
-    /// The same ratios within each round: their spread shows the precision of a single run.
+    /// The ratios of mean latencies within each round. Their spread shows the precision of a single run.
     ratio_mean_by_round_to: BTreeMap<Setup, Spread>,
 }
 

@@ -1,9 +1,9 @@
 //! Clones another server's data: `CLONE INSTANCE FROM`, its status tables, and its persistent state.
 //!
 //! ```text
-//!  refused ─ nothing was touched          DROP DATA ─ rows, GTIDs and binlog are gone, accounts are not
-//!                                         FILE COPY ─ takes its time; whatever happens in it leaves a server without rows
-//!                                         FILE SYNC ─ the donor's data have come; the server ends, and has them from its next start on
+//!  refused ─ no data was changed          DROP DATA ─ removes rows, GTIDs and binlog; accounts stay
+//!                                         FILE COPY ─ takes some time; if it is interrupted, the server has no rows
+//!                                         FILE SYNC ─ all data of the donor has arrived; the server ends, and its next start adopts the data
 //! ```
 
 use std::sync::Arc;

@@ -7,13 +7,13 @@
 //! moment.
 //!
 //! ```text
-//! connection, dump     the protocol, one future for each connection
-//! statement            SQL into statements
-//! execution, tables    statements into answers
+//! connection, dump     the protocol, with one future for each connection
+//! statement            parses SQL
+//! execution, tables    execute statements and return answers
 //! writing, commits     row locks, the binlog's commit queue, and the wait for an ACK
-//! copying, accounts    another server's data in the place of its own
+//! copying, accounts    clones of another server's data, and accounts
 //! replica, plain_source   replica threads, and another server as their source
-//! engine, binlog       what outlives the process
+//! engine, binlog       the data that survives the process
 //! ```
 
 mod accounts;

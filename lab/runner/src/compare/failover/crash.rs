@@ -71,7 +71,7 @@ fn phases(killed: Moment, events: &[Event], first: Acknowledged) -> Option<BTree
     Some(phases)
 }
 
-/// The phases after the new leader's election.
+/// Returns the phases after the election of the database member.
 pub(super) fn after_the_transfer(
     leads: Moment,
     events: &[Event],
@@ -146,7 +146,7 @@ mod tests {
             &[
                 event(514, 3, What::Ready),
                 event(519, 3, What::Open),
-                // Of a server that came back.
+                // An event of the old leader, which has restarted.
                 event(519, 0, What::Ready),
             ],
         ]
