@@ -1,5 +1,5 @@
-//! Polls `/primary` of every database member to find the primary for the clients. Also checks the answers: after a member has reported to
-//! be the primary of a later term, no member may report to be the primary of an earlier term.
+//! Polls `/primary` of every database member to find the primary for the clients. Also checks the answers. After a member was the primary
+//! of a later term, no member may report to be the primary of an earlier term.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -8,12 +8,12 @@
 //! both directions.
 //!
 //! The following faults are within the guarantee for a minority of the members. The first is bit rot. If a bit in an old part of the log is
-//! flipped, the member must refuse to start, and counts as lost from then on. At the end of the log, bit rot looks like a torn write: the
-//! member may truncate entries there that it has acknowledged, and must then not help to elect a leader without them. The second is the
-//! loss of a whole disk. The ring does not know a member with an empty disk, and an operator replaces it by a new member.
+//! flipped, the member must refuse to start, and counts as lost from then on. At the end of the log, bit rot looks like a torn write. The
+//! member may truncate entries there that it has acknowledged. It must then not help to elect a leader without them. The second is the loss
+//! of a whole disk. The ring does not know a member with an empty disk, and an operator replaces it by a new member.
 //!
 //! Two faults are outside of the guarantee, and are not injected. The first is a voter's disk that acknowledges syncs falsely and then
-//! loses power: in a quorum of two of three it may have had the only other copy, and no consensus protocol survives that. The second is a
+//! loses power. In a quorum of two of three it may have had the only other copy, and no consensus protocol survives that. The second is a
 //! clock that stops while a process runs.
 
 use std::collections::BTreeMap;

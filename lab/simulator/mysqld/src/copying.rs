@@ -3,7 +3,7 @@
 //! ```text
 //!  refused ─ no data was changed          DROP DATA ─ removes rows, GTIDs and binlog; accounts stay
 //!                                         FILE COPY ─ takes some time; if it is interrupted, the server has no rows
-//!                                         FILE SYNC ─ all data of the donor has arrived; the server ends, and its next start adopts the data
+//!                                         FILE SYNC ─ the donor's data has arrived; the server ends, and adopts it at its next start
 //! ```
 
 use std::sync::Arc;
