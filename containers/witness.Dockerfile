@@ -1,9 +1,9 @@
-# A witness: the program, the libraries that it is linked with, and the authorities of the public web. No shell, no root.
+# A witness. The image contains the program, its shared libraries, and public CA certificates. It has no shell, and does not run as root.
 #
 #   cargo xtask dist
 #   docker build --tag witness --file containers/witness.Dockerfile target/dist
 #
-# The folder that is given to it holds one package of the program, as `cargo xtask dist` makes it.
+# The build context is the output folder of `cargo xtask dist`, with exactly one package of the program.
 
 FROM debian:stable-slim AS files
 RUN apt-get update \
@@ -23,7 +23,7 @@ COPY --from=files /files /
 USER 65532:65532
 WORKDIR /var/lib/witness
 VOLUME /var/lib/witness
-# Members at 7400, HTTP at 7480.
+# 7400 is for members, 7480 for HTTP.
 EXPOSE 7400 7480
 HEALTHCHECK --interval=5s --timeout=4s --start-period=60s --retries=3 CMD ["witness", "health"]
 STOPSIGNAL SIGTERM

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Takes the address .254 in every network that it is in, where the others there look for a way out, and delays what goes from
-# one region to another by half of ROUND_TRIP_MS.
+# Adds the address .254, the default gateway of the other containers, in each of its networks. Delays packets from one region to another
+# by half of ROUND_TRIP_MS.
 set -eu
 
-# "DEVICE ADDRESS/24" of each network.
+# A line "DEVICE ADDRESS/24" for each network.
 networks=$(ip -4 -oneline address show scope global | awk '{ print $2, $4 }')
 regions=$(echo "$networks" | grep -v ' 10\.90\.0\.' | awk '{ print $1 }')
 
@@ -11,19 +11,19 @@ echo "$networks" | while read -r device address; do
     ip address add "${address%.253/24}.254/24" dev "$device"
 done
 
-# Delays what leaves into a region: each packet once on its way there, and the answer once on its way back.
+# Delays packets that the router sends into a region: a request when it enters its region, and the answer when it returns.
 with_netem() {
     for device in $regions; do
         tc qdisc add dev "$device" root netem delay "$1us" limit 100000 2>/dev/null || return 1
     done
 }
 
-# Routes what comes from a region through a device that gives it back later.
+# Routes packets from a region through a TUN device, from which they come back after the delay.
 with_a_program() {
     [ -n "${DELAY:-}" ] || return 1
     $DELAY late "$1us" &
     until ip link show late >/dev/null 2>&1; do
-        # The program may have ended.
+        # Fail if the program has ended.
         kill -0 $! 2>/dev/null || return 1
         sleep 0.1
     done

@@ -1,4 +1,4 @@
-//! `cargo xtask book`: the documentation as a website in `target/book`, by mdBook.
+//! `cargo xtask book`: builds the documentation as a website in `target/book`, with mdBook.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use clap::Args;
 use testkit::bounded_run;
 use testkit::figures::target_folder;
 
-/// The version that the documentation is checked with.
+/// The version of mdBook with which the documentation is tested.
 const VERSION: &str = "0.4.52";
 
 #[derive(Args)]
@@ -19,10 +19,10 @@ pub(crate) struct Options {
     open: bool,
 }
 
-/// Builds it.
+/// Builds the website.
 ///
 /// # Errors
-/// When a page is not in `docs/SUMMARY.md`, or mdBook cannot be installed or fails.
+/// A page is missing in `docs/SUMMARY.md`, or mdBook cannot be installed or fails.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let docs = testkit::checkout().join("docs");
     let summary = fs::read_to_string(docs.join("SUMMARY.md"))?;
@@ -42,7 +42,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The pages below a folder that the summary does not link.
+/// Returns the pages below a folder to which the summary has no link.
 fn unlisted(docs: &Path, folder: &Path, summary: &str) -> Result<Vec<String>> {
     let mut missing = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -60,7 +60,7 @@ fn unlisted(docs: &Path, folder: &Path, summary: &str) -> Result<Vec<String>> {
     Ok(missing)
 }
 
-/// The program, which is compiled the first time.
+/// Returns the path of mdBook. Compiles it on first use.
 fn provide() -> Result<PathBuf> {
     let folder = target_folder().join(format!("mdbook-{VERSION}"));
     let program = folder.join("bin/mdbook");

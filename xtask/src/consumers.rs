@@ -1,6 +1,6 @@
-//! `cargo xtask consumers`: common change-data consumers (Debezium's engine, the Java and the Go binlog client, python-mysql-replication)
-//! read a ring's log from a witness. In that time the primary's host is killed, the primary is moved, and the witness is killed. Each
-//! consumer must see every row with an acknowledged commit.
+//! `cargo xtask consumers`: common change-data consumers read a ring's log from a witness. They are Debezium's engine, the Java and the Go
+//! binlog client, and python-mysql-replication. During the reads the primary's host is killed, the primary is moved, and the witness is
+//! killed. Each consumer must receive every row with an acknowledged commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -22,9 +22,9 @@ use testkit::wait::eventually;
 use crate::mysql;
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// The member that serves the consumers: a witness in the first region.
+/// Index of the member that the consumers read from: a witness in the first region.
 const READ: usize = 1;
-/// Between two commits.
+/// Pause between two commits.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Duration of the writes before, between and after the faults.
 const QUIET: Duration = Duration::from_secs(5);
@@ -36,7 +36,7 @@ pub(crate) struct Options {
     consumers: Vec<Consumer>,
 }
 
-/// A common consumer.
+/// A change-data consumer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 enum Consumer {
     /// Debezium's embedded engine with its MySQL connector
@@ -52,7 +52,7 @@ enum Consumer {
 impl Consumer {
     const ALL: [Self; 4] = [Self::Debezium, Self::Java, Self::Go, Self::Python];
 
-    /// Its name in the table.
+    /// The consumer's name in the table.
     fn name(self) -> &'static str {
         match self {
             Self::Debezium => "Debezium 3.0.8 (embedded engine)",
@@ -71,7 +71,7 @@ impl Consumer {
         }
     }
 
-    /// Downloads its dependencies from its registry, compiles it below `out`, and returns its command line.
+    /// Downloads the consumer's dependencies from their registry, compiles it below `out`, and returns its command line.
     fn build(self, out: &Path) -> Result<Vec<String>> {
         let source = testkit::checkout()
             .join("xtask/consumers")
@@ -180,7 +180,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let seen = reader.seen();
         let (rows, twice) = (reader.rows().len(), seen.rows.len() - reader.rows().len());
         let again = match consumer {
-            // Their libraries reconnect without a message.
+            // The libraries of these consumers reconnect without a message.
             Consumer::Go | Consumer::Debezium => "-".to_owned(),
             _ => (seen.again + 1).to_string(),
         };
@@ -220,8 +220,8 @@ fn start_ring() -> Result<Cluster> {
     Ok(ring)
 }
 
-/// Writes rows while the primary's host dies and restarts, the primary is moved, and the consumers' member dies. Returns the rows whose
-/// commits were acknowledged.
+/// Writes rows while the primary's host is killed and restarted, the primary is moved, and the consumers' member is killed. Returns the
+/// rows with acknowledged commits.
 fn faults(ring: &mut Cluster) -> Result<BTreeSet<u64>> {
     let first = ring.primary(LIMIT)?;
     ring.client(first).sql(
@@ -247,7 +247,7 @@ fn faults(ring: &mut Cluster) -> Result<BTreeSet<u64>> {
     Ok(written.acknowledged)
 }
 
-/// The rows of one client, which searches for the primary.
+/// The rows of one client, which searches for the primary before each row.
 #[derive(Default)]
 struct Written {
     next: u64,
@@ -260,7 +260,7 @@ impl Written {
         while Instant::now() < until {
             let id = self.next;
             let row = format!("INSERT INTO shop.orders VALUES ({id}, 'row {id}')");
-            // A row without an answer has an unknown outcome: it is neither written again nor checked.
+            // Without an answer, the outcome of a row is unknown. Such a row is not written again and not checked.
             self.next += 1;
             let primary = ring.primary(LIMIT)?;
             if ring.client(primary).sql(&row).is_ok() {
@@ -272,7 +272,7 @@ impl Written {
     }
 }
 
-/// A consumer's output so far.
+/// The output of a consumer so far.
 #[derive(Debug, Default, Clone)]
 struct Seen {
     rows: Vec<u64>,

@@ -1,6 +1,6 @@
-//! `cargo xtask containers`: runs docs/containers.md, and tests it as a whole: a ring in three regions with HAProxy and Prometheus. A
-//! client writes through HAProxy while containers are killed, paused and cut off, a region is lost under both policies, and every container
-//! is upgraded. It prints the times until clients wrote again.
+//! `cargo xtask containers`: runs the commands of docs/containers.md, and tests the whole: a ring in three regions with HAProxy and
+//! Prometheus. A client writes through HAProxy. Containers are killed, paused and cut off, a region is lost under both policies, and every
+//! container is upgraded. Prints how long each fault interrupted the client.
 
 mod delay;
 mod faults;
@@ -36,7 +36,7 @@ pub(crate) struct Options {
     short: bool,
 }
 
-/// Runs its short form with an already built program and the files next to it.
+/// Runs the short form, with a program that is already built and the files in its folder.
 pub(crate) fn run_short(program: &Path) -> Result<()> {
     run(&Options {
         built_in: program.parent().map(Path::to_path_buf),
@@ -55,7 +55,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Faults::begin(stack, options.short)?.all()
 }
 
-/// A folder with the page's files, as in a checkout after `cargo xtask dist`.
+/// Creates a folder with the files that the page uses, like a checkout after `cargo xtask dist`.
 fn as_after_dist(options: &Options) -> Result<TempDir> {
     let built = dist::build(&dist::Options {
         out: testkit::checkout().join("target/containers/packages"),
@@ -66,7 +66,7 @@ fn as_after_dist(options: &Options) -> Result<TempDir> {
     let packages = folder.path().join("target/dist");
     fs::create_dir_all(&packages)?;
     for file in built {
-        // Docker does not need the rest in its context.
+        // Only these packages are needed in Docker's build context.
         let name = file.file_name().and_then(|name| name.to_str());
         if let Some(name) = name.filter(|name| name.starts_with("witness_")) {
             fs::copy(&file, packages.join(name))?;

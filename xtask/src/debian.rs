@@ -1,8 +1,8 @@
-//! MySQL from Debian's archive, unpacked into a folder without touching the machine.
+//! Unpacks MySQL from Debian's archive into a folder, without changes to the machine.
 //!
-//! `apt-get` gets a private configuration: package lists, cache, status (empty, so that every dependency is fetched) and sources are in a
-//! working folder. It skips hooks of the machine's configuration, and only downloads. `dpkg -x` unpacks without installing. The archive's
-//! site and proxies are the machine's own.
+//! `apt-get` gets a private configuration. Package lists, cache, status and sources are in a temporary folder. The status is empty, so that
+//! all dependencies are downloaded. Hooks in the machine's configuration are ignored. `apt-get` only downloads, and `dpkg -x` unpacks
+//! without installing. The archive's address and the proxies are those of the machine.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use testkit::bounded_run;
 use testkit::bounded_run::Finished;
 use testkit::mysql_tree::{MYSQLD_VARIABLE, find_on_path};
 
-/// MySQL 9.7 is in no stable release of Debian yet.
+/// The suite with MySQL 9.7, which no stable release of Debian contains yet.
 const SUITE: &str = "unstable";
 const PACKAGES: [&str; 4] = [
     "mysql-server-core",
@@ -24,7 +24,7 @@ const PACKAGES: [&str; 4] = [
     "sysbench",
     "haproxy",
 ];
-/// The paths of Debian's archive keys, older and newer name.
+/// The possible paths of Debian's archive keys: the older name and the newer one.
 const KEYRINGS: [&str; 2] = [
     "/usr/share/keyrings/debian-archive-keyring.gpg",
     "/usr/share/keyrings/debian-archive-keyring.pgp",
@@ -34,7 +34,7 @@ const LISTS_LIMIT: Duration = Duration::from_secs(300);
 const DOWNLOAD_LIMIT: Duration = Duration::from_secs(1800);
 const UNPACK_LIMIT: Duration = Duration::from_secs(120);
 
-/// Advice for a user without access to Debian's archive.
+/// Returns advice for users without access to Debian's archive.
 fn get_one_yourself() -> String {
     format!(
         "install MySQL 8.0 or later with its client programs, sysbench and haproxy, then set ${MYSQLD_VARIABLE} to its mysqld or put \
@@ -43,7 +43,7 @@ fn get_one_yourself() -> String {
 }
 
 /// Downloads the packages with all dependencies, and unpacks them into `root`. `work` is a folder for temporary files, which the caller
-/// removes.
+/// deletes.
 pub(crate) fn unpack(work: &Path, root: &Path) -> Result<()> {
     if find_on_path("apt-get").is_none() || find_on_path("dpkg").is_none() {
         bail!(
@@ -68,7 +68,7 @@ pub(crate) fn unpack(work: &Path, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The address of Debian's main archive, from this machine's apt.
+/// Returns the address of Debian's main archive, from the configuration of this machine's apt.
 pub(crate) fn main_archive() -> Result<String> {
     archive(&query("apt-get", &LIST_TARGETS)?).with_context(|| {
         format!(
@@ -119,7 +119,7 @@ impl PrivateApt {
         self.check(&done, "the package lists cannot be read")
     }
 
-    /// Downloads the packages; returns their files.
+    /// Downloads the packages. Returns their files.
     fn download(&self) -> Result<Vec<PathBuf>> {
         let mut install = vec![
             "install",
@@ -161,7 +161,7 @@ impl PrivateApt {
         Ok(files)
     }
 
-    /// Runs apt-get while the bar shows the downloaded bytes.
+    /// Runs apt-get, and shows a progress bar of the downloaded bytes.
     fn run_watching(
         &self,
         arguments: &[&str],
@@ -189,7 +189,7 @@ impl PrivateApt {
         command
     }
 
-    /// A clear message when apt-get failed: its first error, and the remedy.
+    /// If apt-get has failed, returns an error with apt-get's first message and what to do.
     fn check(&self, done: &Finished, what: &str) -> Result<()> {
         if done.status.success() {
             return Ok(());
@@ -224,7 +224,7 @@ fn files_in(folder: &Path) -> Result<Vec<PathBuf>> {
         .collect()
 }
 
-/// apt-get adds and removes files at the same time; unreadable ones count as 0.
+/// Returns the number of bytes in a folder. apt-get adds and removes files at the same time, so that files that cannot be read count as 0.
 fn bytes_in(folder: &Path) -> u64 {
     let files = files_in(folder).unwrap_or_default();
     files
@@ -235,9 +235,9 @@ fn bytes_in(folder: &Path) -> u64 {
         .sum()
 }
 
-// The archive of this machine, and a source for it. Pure: apt's answers are arguments.
+// The archive that this machine uses, and a source for it. Pure: apt's output is an argument.
 
-/// Asks apt for every package index in its sources, even if its lists were never read.
+/// Arguments with which apt lists every package index of its sources, even if it was never downloaded.
 pub(super) const LIST_TARGETS: [&str; 5] = [
     "indextargets",
     "--no-release-info",
@@ -246,8 +246,8 @@ pub(super) const LIST_TARGETS: [&str; 5] = [
     "Created-By: Packages",
 ];
 
-/// The address of Debian's main archive (or this machine's mirror or snapshot of it) among apt's index targets. Archives for security
-/// updates and of other origins have other names.
+/// Returns the address of Debian's main archive from apt's index targets. It may be a mirror or a snapshot. Archives for security updates,
+/// and archives of other origins, have other names.
 pub(super) fn archive(targets: &str) -> Option<String> {
     targets
         .lines()
@@ -258,21 +258,21 @@ pub(super) fn archive(targets: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// `…/debian`, or `…/archive/debian/<time>` of a snapshot.
+/// Returns whether the address ends in `/debian`, or in `/archive/debian/<time>` for a snapshot.
 fn names_debian(address: &str) -> bool {
     let mut parts = address.rsplit('/');
     let last = parts.next();
     last == Some("debian") || (last.is_some_and(is_time) && parts.next() == Some("debian"))
 }
 
-/// `20250520T000000Z`
+/// Returns whether the text has the form `20250520T000000Z`.
 fn is_time(part: &str) -> bool {
     part.len() == 16
         && part.ends_with('Z')
         && part.starts_with(|first: char| first.is_ascii_digit())
 }
 
-/// A source for `suite` from the archive at `site`.
+/// Returns a source entry for `suite` of the archive at `site`.
 pub(super) fn source_entry(site: &str, suite: &str, keyring: Option<&str>) -> String {
     let signed = keyring
         .map(|file| format!("Signed-By: {file}\n"))
@@ -280,7 +280,7 @@ pub(super) fn source_entry(site: &str, suite: &str, keyring: Option<&str>) -> St
     format!("Types: deb\nURIs: {site}\nSuites: {suite}\nComponents: main\n{signed}")
 }
 
-/// The sizes of the files that `apt-get --print-uris` lists: `'address' name bytes checksum`.
+/// Returns the sizes of the files in the output of `apt-get --print-uris`. A line is `'address' name bytes checksum`.
 pub(super) fn downloads(listing: &str) -> Vec<u64> {
     listing
         .lines()
@@ -289,10 +289,10 @@ pub(super) fn downloads(listing: &str) -> Vec<u64> {
         .collect()
 }
 
-// The configuration file of the private `apt-get`. Pure.
+// The configuration file for the private `apt-get`. Pure.
 
-/// Settings of the machine for access to an archive. The rest of its configuration is ignored, above all hooks: container images have some
-/// that empty the machine's own package cache after every update.
+/// The machine's settings for access to an archive. The private `apt-get` ignores all other settings, above all hooks. Some container
+/// images have hooks that empty the machine's package cache after every update.
 const INHERITED: [&str; 6] = [
     "Acquire::http::",
     "Acquire::https::",
@@ -302,7 +302,7 @@ const INHERITED: [&str; 6] = [
     "Acquire::Check-Valid-Until",
 ];
 
-/// The file's text, for everything under `folder`. `machine` is the output of `apt-config dump`.
+/// Returns the text of a configuration with all paths below `folder`. `machine` is the output of `apt-config dump`.
 pub(super) fn private(folder: &Path, architecture: &str, machine: &str) -> String {
     let folder = folder.display();
     let mut text = String::new();

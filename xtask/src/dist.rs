@@ -1,5 +1,6 @@
-//! `cargo xtask dist`: the installable files. A tarball and Debian packages with the program, manual pages, shell completions and the
-//! systemd unit. Also a package with debug information, a bill of materials, and checksums of all files.
+//! `cargo xtask dist`: builds the files for installation. A tarball and Debian packages contain the program, manual pages, shell
+//! completions and the systemd unit. Further files are a package with debug information, a bill of materials, and the checksums of all
+//! files.
 
 mod debian_package;
 mod materials;
@@ -19,7 +20,7 @@ use crate::dist::debian_package::{Package, libraries};
 
 const TOOL_LIMIT: Duration = Duration::from_secs(120);
 const PROFILE: &str = "dist";
-/// The cargo features of the shipped program.
+/// The cargo features of the packaged program.
 const FEATURES: [&str; 3] = ["--no-default-features", "--features", "cloud"];
 
 #[derive(Args)]
@@ -35,7 +36,7 @@ pub(crate) struct Options {
     pub(crate) built_in: Option<PathBuf>,
 }
 
-/// Builds everything into the folder and prints its contents.
+/// Builds all files, and prints their list.
 pub(crate) fn run(options: &Options) -> Result<()> {
     for file in build(options)? {
         let bytes = fs::metadata(&file)?.len();
@@ -48,7 +49,7 @@ fn mebibytes(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
-/// Builds everything; returns the files.
+/// Builds all files. Returns their paths.
 pub(crate) fn build(options: &Options) -> Result<Vec<PathBuf>> {
     let built = match &options.built_in {
         Some(folder) => folder.clone(),
@@ -65,7 +66,7 @@ pub(crate) fn build(options: &Options) -> Result<Vec<PathBuf>> {
     }
     fs::create_dir_all(out)?;
     let work = tempfile::tempdir_in(out)?;
-    // Packages of tests are short-lived.
+    // Packages for tests are not compressed, because they are soon deleted.
     let level = match options.built_in {
         Some(_) => "-z0",
         None => "-z6",
@@ -89,7 +90,7 @@ pub(crate) fn build(options: &Options) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Builds the shipped program; returns its folder.
+/// Builds the packaged program. Returns its folder.
 fn compile() -> Result<PathBuf> {
     for what in [["--bin", "witness"], ["--example", "manual"]] {
         let mut command = bounded_run::cargo();
@@ -111,10 +112,10 @@ fn compile() -> Result<PathBuf> {
 /// The contents of the packages.
 struct Parts {
     program: PathBuf,
-    /// Its debug information, and the build id by which debuggers find it.
+    /// The file with the program's debug information, whose build id debuggers use to find it.
     debug: PathBuf,
     build_id: String,
-    /// Manual pages in `man1/`, and completions.
+    /// A folder with manual pages in `man1/`, and with shell completions.
     manual: PathBuf,
 }
 
@@ -197,7 +198,7 @@ impl Parts {
         Ok(package)
     }
 
-    /// For systems other than Debian.
+    /// Writes the tarball, for systems other than Debian.
     fn tarball(&self, out: &Path, work: &Path, version: &str) -> Result<PathBuf> {
         let name = format!("witness-{version}-linux-{}", std::env::consts::ARCH);
         let root = work.join(&name);
@@ -257,7 +258,7 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ),
 ];
 
-/// Drop-ins and rights for a member in mode `external`.
+/// Packs the drop-ins and rights for a member in mode `external`.
 fn external_mysqld(work: &Path, version: &str) -> Result<Package> {
     let mut package = Package::new(work, "witness-external-mysqld", version, "all")?;
     let from = source("packaging/external-mysqld");
@@ -285,12 +286,12 @@ fn external_mysqld(work: &Path, version: &str) -> Result<Package> {
     Ok(package)
 }
 
-/// A file of the checkout.
+/// Returns the path of a file in the checkout.
 fn source(path: &str) -> PathBuf {
     testkit::checkout().join(path)
 }
 
-/// Runs a tool of the machine; returns its output.
+/// Runs a tool of the machine. Returns its output.
 fn tool(name: &str, arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(name);
     command.args(arguments).env("LC_ALL", "C");
@@ -315,7 +316,7 @@ fn name_of(path: &Path) -> String {
         .into_owned()
 }
 
-/// `SHA256SUMS`, as `sha256sum --check` reads it.
+/// Writes `SHA256SUMS` in the format of `sha256sum --check`.
 fn checksums(out: &Path, files: &[PathBuf]) -> Result<PathBuf> {
     let names: Vec<String> = files.iter().map(|file| name_of(file)).collect();
     let mut command = Command::new("sha256sum");
@@ -327,7 +328,7 @@ fn checksums(out: &Path, files: &[PathBuf]) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// From the output of `readelf --notes`.
+/// Returns the build id in the output of `readelf --notes`.
 fn build_id(notes: &str) -> Option<String> {
     let line = notes
         .lines()

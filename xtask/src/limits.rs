@@ -1,4 +1,4 @@
-//! The first step of `cargo xtask test`: size, import cycles, words and commit subjects, against the limits in `xtask/size.toml`.
+//! The first step of `cargo xtask test`: checks size, import cycles, words and commit subjects against the limits in `xtask/size.toml`.
 
 mod cycles;
 mod functions;
@@ -18,7 +18,7 @@ use crate::limits::size::Size;
 const LIMIT: Duration = Duration::from_secs(60);
 const LONGEST_SUBJECT: usize = 72;
 
-/// `xtask/size.toml`.
+/// The contents of `xtask/size.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Limits {
@@ -115,7 +115,7 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// The product's Rust files without its tests, by their path in the checkout.
+/// Returns the Rust files without tests, by their paths in the checkout.
 fn sources(root: &Path) -> Result<Vec<PathBuf>> {
     let listed = git(root, &["ls-files", "--", "*.rs"])?;
     let is_source = |file: &Path| {
@@ -144,9 +144,9 @@ fn markdown_words(root: &Path) -> Result<usize> {
     Ok(words)
 }
 
-/// A line for each commit without a subject `component: imperative`.
+/// Returns a line for each commit with a subject that is not of the form `component: imperative`.
 fn subjects(root: &Path, since: &str) -> Result<Vec<String>> {
-    // A shallow clone lacks it.
+    // A shallow clone may not contain the commit `since`.
     let range = format!("{since}..HEAD");
     let Ok(listed) = git(root, &["log", "--no-merges", "--format=%s", &range]) else {
         eprintln!("commit subjects: {since} is not in this clone");

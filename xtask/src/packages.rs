@@ -1,5 +1,5 @@
-//! `cargo xtask packages`: the Debian packages in a clean Debian stable, used like an administrator: install, configure, start, hang,
-//! upgrade while running, remove. It prints the unit's confinement and the time of each part.
+//! `cargo xtask packages`: uses the Debian packages in a clean Debian stable, as an administrator would. Installs, configures and starts a
+//! member, lets it hang, upgrades it while it runs, and removes it. Prints the confinement of the unit and the time of each part.
 
 mod external;
 mod quick_start;
@@ -17,7 +17,7 @@ use crate::{dist, mysql};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(250);
-/// The highest exposure that `systemd-analyze security` may report, in tenths.
+/// Limit for the exposure that `systemd-analyze security` reports, in tenths.
 const MOST_EXPOSED: u32 = 15;
 
 #[derive(Args)]
@@ -30,7 +30,7 @@ pub(crate) struct Options {
     quick_start: bool,
 }
 
-/// Runs it with an already built program and the files next to it.
+/// Runs the test with a program that is already built and the files in its folder.
 pub(crate) fn run_short(program: &Path) -> Result<()> {
     run(&Options {
         built_in: program.parent().map(Path::to_path_buf),
@@ -95,12 +95,12 @@ fn packages(options: &Options, version: &str) -> Result<PathBuf> {
     Ok(out)
 }
 
-/// The clean system.
+/// The clean system, with the packages.
 struct Host<'e> {
     machine: Machine<'e>,
-    /// The member's, as an administrator would write it.
+    /// The member's configuration, as an administrator would write it.
     configuration: String,
-    /// Of a systemd-owned mysqld on the member's data.
+    /// The unit of a mysqld that systemd starts on the data of the member's mysqld.
     mysqld_unit: String,
 }
 
@@ -145,7 +145,7 @@ impl Host<'_> {
         Ok(())
     }
 
-    /// A ring of one database member with its own mysqld, made as in the pages.
+    /// Creates a ring of one database member with its own mysqld, as the documentation describes.
     fn is_started(&self) -> Result<()> {
         self.machine.run(&format!(
             "cat >/etc/witness/witness.toml <<'E'\n{}E",
@@ -187,7 +187,7 @@ impl Host<'_> {
         self.until("witness status", "  primary  ")
     }
 
-    /// An upgrade does not restart the member: the administrator chooses the time.
+    /// Upgrades the package, which must not restart the member. The administrator chooses when to restart it.
     fn is_upgraded(&self, version: &str, next: &str) -> Result<()> {
         let before = self.process()?;
         let said = self
@@ -207,7 +207,7 @@ impl Host<'_> {
         self.until("witness status", "  primary  ")
     }
 
-    /// A unit in place of mysqld's, and an account of its name.
+    /// Checks the package for an external mysqld. A placeholder unit takes the place of mysqld's, and the account `mysql` is created.
     fn runs_with_a_mysqld(&self) -> Result<()> {
         self.machine
             .run("systemctl stop witness; useradd --system --user-group mysql")?;
@@ -221,7 +221,7 @@ impl Host<'_> {
             "KillMode=process",
         )?;
         self.says("systemctl show mysql --property Restart", "Restart=no")?;
-        // The member may be restarted without a limit, and never starts mysqld before its checks.
+        // systemd must start the member again without a limit, and the member must not start mysqld before its checks.
         let limit = "StartLimitIntervalUSec=0";
         self.says(
             "systemctl show witness --property StartLimitIntervalUSec",
@@ -254,7 +254,7 @@ impl Host<'_> {
         );
         self.machine
             .run("test -e /var/lib/witness/log/binlog.000001 && ! pgrep -x witness")?;
-        // Again, after the data were removed.
+        // Removes the package once more, after the data was deleted.
         self.machine.run("apt-get install --yes /root/second/witness_*.deb && rm -r /var/lib/witness && apt-get purge --yes witness")?;
         let left = self.machine.run(
             "find / -xdev \\( -path /proc -o -path /sys -o -path /root -o -path /var/log \\) -prune -o -iname '*witness*' -print; getent passwd witness || true",
@@ -297,10 +297,10 @@ impl Host<'_> {
     }
 }
 
-/// The unpacked MySQL's folder on the host.
+/// The folder of the unpacked MySQL on the host.
 const MYSQL_PLACE: &str = "/opt/mysql";
 
-/// The command line of one of its programs there.
+/// Returns the command line of one of MySQL's programs on the host.
 fn words_there(tree: &MysqlTree, program: &Path) -> Vec<String> {
     let here = MysqlTree::folder().display().to_string();
     let words = tree.words(program).into_iter();
@@ -309,7 +309,7 @@ fn words_there(tree: &MysqlTree, program: &Path) -> Vec<String> {
         .collect()
 }
 
-/// mysqld's folders there.
+/// Returns the options with mysqld's folders on the host.
 fn options_there(tree: &MysqlTree) -> Vec<String> {
     let here = MysqlTree::folder().display().to_string();
     let options = tree.server_options().into_iter();

@@ -1,6 +1,6 @@
-//! `cargo xtask screenshots`: pictures of the page at `/` in a headless Chromium. The ring has real mysqlds in three regions; it loses the
-//! primary's host and gets it back. Each moment in light and dark, wide and narrow. A browser error about the page, such as a policy
-//! violation, is an error.
+//! `cargo xtask screenshots`: takes pictures of the page at `/` in a headless Chromium. The ring has real mysqlds in three regions. The
+//! host of its primary is killed and restarted. Each moment has pictures in light and dark, wide and narrow. If the browser reports an
+//! error of the page, such as a policy violation, the task fails.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -22,14 +22,14 @@ use crate::mysql;
 
 const LIMIT: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(50);
-/// Time to redraw the page for another width or other colours.
+/// How long the page needs to redraw after a change of its width or colours.
 const DRAWN_AFTER: Duration = Duration::from_millis(250);
 const REGIONS: [&str; 3] = ["north", "south", "west"];
-/// The member of the shown page: one that stays, in another region than the failing primary.
+/// Index of the member with the page. It keeps running, and is in another region than the primary that fails.
 const SHOWN: usize = 3;
 const WIDE: (u32, u32) = (1280, 800);
 const NARROW: (u32, u32) = (390, 844);
-/// The pictures of `docs/page.md`.
+/// The names of the pictures in `docs/page.md`.
 const IN_THE_DOCS: [&str; 6] = [
     "before-wide-light",
     "during-wide-light",
@@ -58,7 +58,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     browser.wait_for("document.querySelectorAll('svg .member').length === 9")?;
     browser.wait_for("document.querySelectorAll('svg .silent').length === 0")?;
     browser.wait_for("document.querySelectorAll('svg .hop').length === 8")?;
-    // A few more events than the start, as in a ring that has run for a while.
+    // Two promotions give the page more events, like a ring that has run for some time.
     ring.promote("db-south", LIMIT)?;
     ring.promote("db-north", LIMIT)?;
     ring.follows(SHOWN, LIMIT)?;
@@ -96,7 +96,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// A browser, fonts for it, and a program that shrinks pictures.
+/// Installs a browser, its fonts, and a program that makes pictures smaller.
 fn provide_programs() -> Result<()> {
     if ["chromium", "pngquant"]
         .iter()
@@ -152,7 +152,7 @@ fn write_rows(ring: &Cluster, primary: usize) -> Result<()> {
     Ok(())
 }
 
-// The browser, by its DevTools protocol over a pair of pipes: messages are JSON followed by a zero byte.
+// The browser, controlled by its DevTools protocol over two pipes. A message is JSON followed by a zero byte.
 
 struct Browser {
     process: Child,
@@ -161,14 +161,15 @@ struct Browser {
     from: BufReader<ChildStdout>,
     calls: u64,
     session: Option<String>,
-    /// Its errors about the page.
+    /// The errors of the page that the browser has reported.
     complaints: Vec<String>,
 }
 
 impl Browser {
     fn start() -> Result<Self> {
         let profile = tempfile::tempdir()?;
-        // It reads from 3 and writes to 4. As root it only runs without its sandbox, which protects from untrusted pages.
+        // The browser reads from file descriptor 3 and writes to 4. As root it runs only without its sandbox, which protects from untrusted
+        // pages.
         let script = "exec chromium \"$@\" 3<&0 4>&1 >/dev/null 2>/dev/null </dev/null";
         let mut process = Command::new("sh")
             .args(["-c", script, "sh"])
@@ -245,7 +246,7 @@ impl Browser {
         Ok(())
     }
 
-    /// Waits until a condition holds on the page.
+    /// Waits until an expression is true on the page.
     fn wait_for(&mut self, expression: &str) -> Result<()> {
         let guarded =
             format!("(() => {{ try {{ return {expression}; }} catch {{ return false; }} }})()");
@@ -288,7 +289,7 @@ impl Browser {
         self.look(WIDE, "light")
     }
 
-    /// The whole page, whatever its length, without horizontal overflow.
+    /// Takes a picture of the whole page, whatever its length. Fails if the page is wider than the window.
     fn shoot(&mut self, (width, _): (u32, u32), path: &PathBuf) -> Result<()> {
         let metrics = self.call("Page.getLayoutMetrics", &json!({}))?;
         let content = &metrics["cssContentSize"];
@@ -316,7 +317,7 @@ impl Browser {
         ]);
         smaller.arg("--").arg(path);
         let status = smaller.status().context("cannot run pngquant")?;
-        // 98: otherwise the file would not become smaller.
+        // pngquant returns 98 if the file would not become smaller.
         ensure!(
             matches!(status.code(), Some(0 | 98)),
             "pngquant ended with {status}"
@@ -327,7 +328,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // It also ends its other processes; it is killed if it does not respond.
+        // The browser ends its other processes, too. If it does not answer, it is killed.
         if self.call("Browser.close", &json!({})).is_err() {
             let _ = self.process.kill();
         }

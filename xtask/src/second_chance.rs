@@ -1,16 +1,16 @@
-//! The choice of failed tests to run again, from cargo's output; pure.
+//! Chooses failed tests that run again, from cargo's output. Pure.
 //!
-//! A test with real processes has time limits, and a machine with two cores runs several tests at a time. A failed one runs again alone: if
-//! it fails again, it has failed. If it passes, the summary names it as unsteady, which is a defect of the test or of the program to be
-//! investigated. There is no second chance
-//! - for a test without other processes: only its own code determines its result;
-//! - for a test that reports harm to data, however rarely;
-//! - where more than [`MOST`] fail.
+//! A test with real processes has time limits, and a machine with two cores runs several tests at the same time. So a failed test runs
+//! again, alone. If it fails again, it has failed. If it passes, the summary lists it as unsteady. An unsteady test is a defect of the test
+//! or of the program, and must be investigated. A failed test does not run again in these cases:
+//! - The test uses no other processes, so that only its own code determines its result.
+//! - The test reports harm to data, even if that is rare.
+//! - More than [`MOST`] tests have failed.
 
-/// More unsteady tests than this are no coincidence.
+/// Maximum number of failed tests that run again. More failures have a common cause.
 pub(crate) const MOST: usize = 8;
 
-/// Messages of a test about an acknowledged transaction that is missing, duplicated, or not the same everywhere.
+/// Words in the output of a test that reports harm: an acknowledged transaction is missing, duplicated, or not the same everywhere.
 const HARM: [&str; 7] = [
     "lost",
     "twice",
@@ -21,22 +21,22 @@ const HARM: [&str; 7] = [
     "never committed",
 ];
 
-/// MySQL's message for a session that a member ended, in lower case: no harm to data.
+/// MySQL's message for a session that a member has ended, in lower case. This is no harm to data.
 const LOST_CONNECTION: &str = "lost connection to mysql server";
 
 /// A failed test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// Its path in its program.
+    /// The test's path within its program.
     pub(crate) name: String,
-    /// The arguments with which cargo runs the program.
+    /// The arguments with which cargo runs the test's program.
     pub(crate) program: Vec<String>,
-    /// Its output.
+    /// The test's output.
     pub(crate) words: String,
 }
 
 impl Failure {
-    /// The arguments to run it again, with the whole workspace's features, so that nothing is rebuilt.
+    /// Returns the arguments to run the test again. They have the features of the whole workspace, so that cargo does not compile again.
     pub(crate) fn once_more(&self) -> Vec<&str> {
         let test = self.program.iter().skip_while(|word| *word != "--test");
         let mut arguments = vec!["test", "--workspace"];
@@ -45,7 +45,7 @@ impl Failure {
         arguments
     }
 
-    /// The line with its failure.
+    /// Returns the line of the output that describes the failure.
     pub(crate) fn first_words(&self) -> &str {
         let mut lines = self.words.lines();
         let told = lines.by_ref().find(|line| line.contains("panicked at"));
@@ -55,29 +55,29 @@ impl Failure {
 
     fn may_be_an_accident(&self) -> bool {
         let of_its_own = self.program.iter().any(|argument| argument == "--test");
-        // The processes' logs are in the same output, and mention lost connections.
+        // The output also contains the logs of the processes, which may mention lost connections.
         let said = self.words.lines().filter(|line| !is_logged(line));
-        // A backtrace contains the test's name, which may contain such words.
+        // A backtrace contains the test's name, which may contain one of the words.
         let words = said.collect::<Vec<_>>().join("\n").replace(&self.name, "");
         let words = words.to_lowercase().replace(LOST_CONNECTION, "");
         of_its_own && !HARM.iter().any(|word| words.contains(word))
     }
 }
 
-/// The failures of each failed `cargo test --no-fail-fast`, from its output, if all of them get a second chance.
+/// Returns the failed tests in the outputs of failed runs of `cargo test --no-fail-fast`. `None`: at least one of them must not run again.
 pub(crate) fn second_chances<'a>(
     printed: impl IntoIterator<Item = &'a str>,
 ) -> Option<Vec<Failure>> {
     let mut all = Vec::new();
     for printed in printed {
-        // A failure without a failed test is a failed build, for example.
+        // A failed run without a failed test may be a failed build.
         all.extend(failures(printed).filter(|failures| !failures.is_empty())?);
     }
     let accidents = all.iter().all(Failure::may_be_an_accident);
     (accidents && !all.is_empty() && all.len() <= MOST).then_some(all)
 }
 
-/// A line for each failure of any program, for readers of the last lines alone.
+/// Returns a line for each failed test, for readers of only the last lines.
 pub(crate) fn summary<'a>(printed: impl IntoIterator<Item = &'a str>) -> String {
     let mut lines = Vec::new();
     for printed in printed {
@@ -91,7 +91,7 @@ pub(crate) fn summary<'a>(printed: impl IntoIterator<Item = &'a str>) -> String 
     lines.join("\n")
 }
 
-/// The failed tests; `None` where a program ended without naming its failed tests.
+/// Returns the failed tests in an output. `None`: a program ended without a list of its failed tests.
 fn failures(printed: &str) -> Option<Vec<Failure>> {
     let mut failures = Vec::new();
     let mut details: Vec<(String, String)> = Vec::new();
@@ -127,18 +127,18 @@ fn failures(printed: &str) -> Option<Vec<Failure>> {
     Some(failures)
 }
 
-/// A line that begins with the time: from a member's or a mysqld's log.
+/// Returns whether a line begins with a time, and so is from the log of a member or a mysqld.
 fn is_logged(line: &str) -> bool {
     let time = line.split_whitespace().next().unwrap_or_default();
     time.len() >= 20 && time.contains('T') && time.ends_with('Z')
 }
 
-/// `---- a::b stdout ----`.
+/// Returns the test's name in a line such as `---- a::b stdout ----`.
 fn detail_of(line: &str) -> Option<&str> {
     line.strip_prefix("---- ")?.strip_suffix(" stdout ----")
 }
 
-/// ``error: test failed, to rerun pass `-p a --test b` ``.
+/// Returns cargo's arguments in a line such as ``error: test failed, to rerun pass `-p a --test b` ``.
 fn program_of(line: &str) -> Option<Vec<String>> {
     let arguments = line.strip_prefix("error: test failed, to rerun pass `")?;
     let arguments = arguments.trim_end().strip_suffix('`')?;
@@ -149,12 +149,12 @@ fn program_of(line: &str) -> Option<Vec<String>> {
 mod tests {
     use super::*;
 
-    /// For one run.
+    /// Returns the tests that run again after one run with this output.
     fn chances(printed: &str) -> Option<Vec<Failure>> {
         second_chances([printed])
     }
 
-    /// Cargo's output, with `words` from a test with other processes.
+    /// Returns an output of cargo with a failed test that has other processes and has printed `words`.
     fn printed(words: &str) -> String {
         format!(
             "     Running tests/whole/main.rs (target/debug/deps/whole-1)\n\n\
@@ -208,9 +208,9 @@ mod tests {
         assert_eq!(chances(&slow.repeat(MOST + 1)), None);
         assert_eq!(second_chances([&*slow; MOST]).unwrap().len(), MOST);
         assert_eq!(second_chances([&*slow; MOST + 1]), None);
-        // A failed run without a failed test, together with a failure that may be a coincidence.
+        // One run failed without a failed test. The failure of the other run alone would run again.
         assert_eq!(second_chances([&slow, "error: could not compile"]), None);
-        // A failure that is no coincidence, together with one that may be.
+        // One test reports harm. The other test alone would run again.
         assert_eq!(chances(&(slow + &harm)), None);
     }
 
@@ -221,7 +221,7 @@ mod tests {
              error: test failed, to rerun pass `-p witness-tests --test whole`\n\
              Caused by:\n  process didn't exit successfully (signal: 6, SIGABRT)\n";
         assert_eq!(chances(died), None);
-        // Neither has a test that reports harm itself, together with another one.
+        // If a program died, the failed test of another program does not run again either.
         assert_eq!(chances(&(printed("late") + died)), None);
     }
 }

@@ -1,7 +1,7 @@
-//! `cargo xtask test`: everything that must hold before a change goes in, in steps.
+//! `cargo xtask test`: runs the checks that a change must pass, in steps.
 //!
-//! The first failing step ends it. `.ci/run` calls it on a machine with only Rust and Debian. [`crate::second_chance`] chooses the failed
-//! tests that run again before their step fails.
+//! The first step that fails ends the run. `.ci/run` runs this task on a machine that has only Rust and Debian. [`crate::second_chance`]
+//! chooses failed tests that run again before their step fails.
 
 mod checking_compiler;
 mod programs;
@@ -23,7 +23,7 @@ pub(crate) use crate::test::checking_compiler::as_rustc;
 use crate::test::steps::{Action, Plan, Step};
 use crate::{containers, docker, limits, mysql, packages};
 
-/// The lowest priority.
+/// The lowest priority of a process.
 const LEAST_URGENT: i32 = 19;
 
 #[derive(Args)]
@@ -39,20 +39,20 @@ pub(crate) struct Options {
     from: Option<String>,
 }
 
-/// Progress so far.
+/// The progress of the run.
 #[derive(Default)]
 struct Done {
     times: Mutex<Vec<(&'static str, Duration)>>,
-    /// Tests that passed only at their second run.
+    /// Tests that passed only in their second run.
     unsteady: Mutex<Vec<Failure>>,
-    /// A step has failed: no further one begins.
+    /// True after a step has failed. No further step begins then.
     failed: AtomicBool,
-    /// A step has ended or failed.
+    /// Notified when a step has ended.
     over: Condvar,
 }
 
 impl Done {
-    /// Waits until a step of another lane has ended, or one has failed.
+    /// Waits until a step of another lane has ended, or any step has failed.
     fn wait_for(&self, name: &str) {
         let is_over = |times: &mut Vec<(&str, Duration)>| {
             self.failed.load(Ordering::Relaxed) || times.iter().any(|(over, _)| *over == name)
@@ -61,7 +61,7 @@ impl Done {
         drop(self.over.wait_while(times, |times| !is_over(times)));
     }
 
-    /// If this lane panics in a step, no other lane waits for it any longer.
+    /// Makes a panic in this lane count as a failed step, so that other lanes do not wait for this lane.
     fn fail_on_panic(&self) -> FailsOnPanic<'_> {
         FailsOnPanic(self)
     }
@@ -130,7 +130,7 @@ fn run_plan(plan: &Plan, again: bool, done: &Done) -> Result<()> {
     thread::scope(|scope| {
         let computing = thread::Builder::new().name("computing".into());
         let computing = computing.spawn_scoped(scope, || {
-            // For this thread and all processes that it starts.
+            // The priority applies to this thread and all processes that it starts.
             rustix::process::nice(LEAST_URGENT).context("cannot lower the priority")?;
             run_steps(plan, &plan.computing, again, done)
         })?;
@@ -146,7 +146,7 @@ fn run_plan(plan: &Plan, again: bool, done: &Done) -> Result<()> {
     })
 }
 
-/// Runs the steps of a lane sequentially, until one fails in any lane.
+/// Runs the steps of a lane sequentially, until a step in any lane fails.
 fn run_steps(plan: &Plan, lane: &[Step], again: bool, done: &Done) -> Result<()> {
     let _fails = done.fail_on_panic();
     for step in lane {
@@ -164,7 +164,7 @@ fn run_steps(plan: &Plan, lane: &[Step], again: bool, done: &Done) -> Result<()>
             Ok(failures) => locked(&done.unsteady).extend(failures),
             Err(error) => {
                 let error = error.context(format!("step `{}` failed", step.name));
-                // Parallel steps may take minutes to end.
+                // The error is printed immediately, because steps in other lanes may need minutes to end.
                 eprintln!("{error:#}");
                 return Err(error);
             }
@@ -179,7 +179,7 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Performs it; returns the tests that passed only at their second run.
+/// Performs an action. Returns the tests that passed only in their second run.
 fn perform(action: &Action, again: bool) -> Result<Vec<Failure>> {
     match action {
         Action::Tests => return programs::run_most(again),
@@ -218,7 +218,7 @@ fn perform(action: &Action, again: bool) -> Result<Vec<Failure>> {
     Ok(Vec::new())
 }
 
-/// Runs a task of the laboratory with built programs.
+/// Runs `cargo lab` with programs that are already built.
 fn run_lab(arguments: &[String]) -> Result<()> {
     let mut lab = Command::new(program(Profile::Dev, "lab"));
     lab.args(arguments).env(BUILT_VARIABLE, "1");

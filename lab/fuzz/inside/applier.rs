@@ -1,4 +1,4 @@
-//! Fuzzing entry points for this crate's input from the log and the target. The product does not call them.
+//! Fuzzing entry points for the applier's input from the log and from the target mysqld. The product does not call them.
 
 use std::sync::Arc;
 
@@ -17,18 +17,18 @@ use crate::mysql::fuzzing::{statements_of_a_barrier, written_by_statements};
 use crate::schema::{ColumnShape, KeyPart, KeyShape, ParentShape, TableName, TableShape};
 use crate::transaction::{Body, RowChanges};
 
-/// Limit for a transaction's events and notes.
+/// Limit for the memory of a transaction's events and of the decoder's records about them.
 const MAX_TRANSACTION_BYTES: u64 = 64 << 10;
 
-/// Reads a transaction's events between BEGIN and its end, for a table whose shape at the target differs from the log, and makes the
-/// applying statements. Four bytes describe the table. Each event follows as its type, its body's length in two bytes, and its body.
-/// Returns whether it is a transaction that fits the table.
+/// Decodes a transaction's events, and creates the statements that apply it. The table's shape at the target differs from the log. The
+/// first four bytes describe the table. Each event follows as its type, its body's length in two bytes, and its body. Returns whether the
+/// input is a transaction that fits the table.
 pub fn transaction(bytes: &[u8]) -> bool {
     let Some((shape, events)) = bytes.split_first_chunk() else {
         return false;
     };
     let framed = framed(events);
-    // Reads the same for tables as the log describes them.
+    // The analysis uses the tables as the log describes them, instead of the target's.
     let _ = Analysis::new(MAX_TRANSACTION_BYTES).add(&framed);
     let Ok(parsed) = Decoder::new(MAX_TRANSACTION_BYTES).parse(&framed) else {
         return false;
@@ -103,7 +103,7 @@ fn framed(mut bytes: &[u8]) -> FramedTransaction {
     }
 }
 
-/// The target's table of that name: number of columns, their types, and its keys.
+/// The target's table `name`: number of columns, their types, and its keys.
 fn shape_of([columns, folds, primary, others]: [u8; 4], name: &TableName) -> TableShape {
     const FOLDS: [Fold; 5] = [
         Fold::Bytes,
@@ -118,7 +118,7 @@ fn shape_of([columns, folds, primary, others]: [u8; 4], name: &TableName) -> Tab
         fold: FOLDS[(usize::from(folds) + at) % FOLDS.len()],
     };
     let mut shape = TableShape::new(name.clone(), (0..count).map(column).collect());
-    // Mostly existing columns.
+    // Most results are existing columns; one result is past the last column.
     let of = |place: u8| usize::from(place) % (count + 1);
     if primary & 0x80 == 0 {
         shape.primary_key = Some(KeyShape::of(&[of(primary & 0x0f)]));
@@ -147,7 +147,7 @@ fn shape_of([columns, folds, primary, others]: [u8; 4], name: &TableName) -> Tab
     shape
 }
 
-/// Each event's rows are adjacent in it, and their keys are among the transaction's.
+/// Asserts that the rows of each event are adjacent in the event, and that their keys are among the transaction's keys.
 fn rows_lie_in_their_events(changes: &RowChanges) {
     let mut next_row = 0;
     for (place, event) in changes.events.iter().enumerate() {
@@ -179,7 +179,7 @@ fn rows_lie_in_their_events(changes: &RowChanges) {
     assert_eq!(next_key as usize, changes.keys.len());
 }
 
-/// A shape's keys must fit a table with as many columns in the log, and must not panic for one with fewer.
+/// Asserts that a shape's keys fit a table with as many columns in the log, and that a table with fewer columns causes no panic.
 pub(crate) fn keys_fit(shape: &TableShape) {
     let columns = shape.columns.len();
     TableKeys::of(shape, columns).expect("its keys are of its columns");
@@ -191,7 +191,7 @@ pub(crate) fn keys_fit(shape: &TableShape) {
     }
 }
 
-/// An event's bytes.
+/// The event in `bytes`.
 pub(crate) fn event(bytes: &Bytes) -> EventRef<'_> {
     EventRef::new(bytes).expect("it was read")
 }

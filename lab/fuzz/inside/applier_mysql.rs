@@ -1,4 +1,4 @@
-//! Fuzzing entry points for statements to a server and for metadata of its tables. The product does not call them.
+//! Fuzzing entry points for the statements to a target mysqld, and for its metadata about tables. The product does not call them.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::mysql::table_shape::ShapeQuery;
 use crate::schema::TableName;
 use crate::transaction::{Barrier, Body, Step, Transaction};
 
-/// Reads a server's answer about tables, also as one about foreign keys; returns whether it is valid as either.
+/// Reads a server's answer as one about tables and as one about foreign keys. Returns whether it is a valid answer about a table.
 pub fn table_shapes(rows: &[Row]) -> bool {
     let mut keys = ForeignKeys::default();
     keys.take(key_columns(rows), &cascading(rows));
@@ -32,7 +32,7 @@ pub fn table_shapes(rows: &[Row]) -> bool {
         TableName::new("other", "t"),
     ];
     let queries = ShapeQuery::of(&names);
-    // A server may consider `t` and `T` equal.
+    // `lower_case_table_names` may make `t` and `T` one table, so that they need separate queries.
     assert_eq!(queries.len(), 3);
     let mut found = false;
     for query in &queries {
@@ -46,7 +46,7 @@ pub fn table_shapes(rows: &[Row]) -> bool {
     found
 }
 
-/// A transaction's rows, as statements with many or few rows apply them: they equal the log's, in its order.
+/// Writes a transaction's rows as statements of many and of few rows. The statements must contain the log's rows in the log's order.
 pub(crate) fn written_by_statements(transaction: Transaction) {
     let Body::Rows(changes) = &transaction.body else {
         return;
@@ -71,7 +71,7 @@ pub(crate) fn written_by_statements(transaction: Transaction) {
             }
             match commits {
                 Commits::OneByOne => assert_eq!(written, logged),
-                // Writes of one row are joined.
+                // Several writes of one row are merged.
                 Commits::AsOne => assert!(written.len() <= logged.len()),
             }
         }
@@ -82,7 +82,7 @@ pub(crate) fn written_by_statements(transaction: Transaction) {
     }
 }
 
-/// The images in the events of a statement.
+/// The row images in the events of a statement.
 fn rows_of(mut events: &[u8]) -> Vec<Vec<u8>> {
     let mut maps: Vec<TableMap<'_>> = Vec::new();
     let mut images = Vec::new();
@@ -102,14 +102,14 @@ fn rows_of(mut events: &[u8]) -> Vec<Vec<u8>> {
     images
 }
 
-/// Makes those statements of a barrier that need no server answer.
+/// Creates those statements of a barrier that depend on no answer of the server.
 pub(crate) fn statements_of_a_barrier(barrier: &Barrier) {
     for step in &barrier.steps {
         let statement = match step {
             Step::Rows(events) => {
                 let (all, maps) = (bytes_of(events), bytes_of_maps(events));
                 for bound in [1, 64 << 10] {
-                    // Each has all maps, and no row is in two of them.
+                    // Each run contains all table maps, and no row is in two runs.
                     let runs = statement_runs(events, bound);
                     let rows = runs.iter().map(|run| bytes_of(run) - maps);
                     assert!(runs.is_empty() || rows.sum::<usize>() == all - maps);
@@ -136,7 +136,7 @@ pub(crate) fn statements_of_a_barrier(barrier: &Barrier) {
             continue;
         };
         if let Some(used) = use_statement(header.header(), &query) {
-            // The name ends at the statement's end, whatever its characters.
+            // The quoted name must end where the statement ends, whatever characters it contains.
             let name = used
                 .strip_prefix(b"USE `")
                 .and_then(|rest| rest.strip_suffix(b"`"));

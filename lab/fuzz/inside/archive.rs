@@ -1,4 +1,4 @@
-//! Fuzzing entry points for this crate's input from an archive. The product does not call them.
+//! Fuzzing entry points for the input from an archive. The product does not call them.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -18,7 +18,7 @@ use crate::name::{PieceName, Timeline};
 use crate::next_piece::{Log, Next, next};
 use crate::sealed::{NewObject, SealError, seal, unseal};
 
-/// Reads a manifest for the piece and the ring that it names, and writes it.
+/// Reads a manifest, expecting the piece and the ring that the manifest names. Returns the manifest as written again.
 pub fn manifest(bytes: &[u8]) -> Option<Vec<u8>> {
     let named: Manifest = serde_json::from_slice(bytes).ok()?;
     let (piece, ring) = (PieceName::of_manifest(&named.piece.manifest())?, named.ring);
@@ -36,24 +36,24 @@ pub fn manifest(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(read.to_bytes())
 }
 
-/// Reads a base backup's manifest for the backup and the ring that it names, and writes it.
+/// Reads a base backup's manifest, expecting the backup and the ring that the manifest names. Returns the manifest as written again.
 pub fn base_manifest(bytes: &[u8]) -> Option<Vec<u8>> {
     let named: BaseManifest = serde_json::from_slice(bytes).ok()?;
     let read = BaseManifest::read(bytes, named.name, Some(named.ring)).ok()?;
     assert_eq!(read, named);
     assert!(read.gtids_at_most.contains_set(&read.gtids_at_least));
-    // Only its own objects may be read.
+    // The manifest may name only objects in the backup's own folder.
     let folder = read.name.folder();
     let mut objects = read.objects.iter();
     assert!(objects.all(|object| object.name.starts_with(&folder)));
     Some(read.to_bytes())
 }
 
-/// Files of a member's log, archived in order.
+/// Maximum number of log files that are archived.
 const MOST_FILES: usize = 8;
 
-/// Reads a listing, one name per line, and archives a log whose files are the lines `number bytes`. Returns the number of pieces in the
-/// listing.
+/// Reads a listing of pieces, one name per line. Then archives a log with the files given by the lines `number bytes`. Returns the number
+/// of pieces in the listing.
 pub fn listing(text: &str) -> usize {
     let names = text.lines().filter_map(PieceName::of_manifest);
     let mut names: BTreeSet<PieceName> = names.collect();
@@ -62,7 +62,8 @@ pub fn listing(text: &str) -> usize {
     let Some(log) = log_of(text) else {
         return count;
     };
-    // Each file is continued, has one gap filled to its end, and is then archived as a whole; one of them is after a gap.
+    // Each file needs at most three pieces: a continuation, a gap filled to the end of the file, and the whole file. One file may follow a
+    // gap.
     for _ in 0..=3 * MOST_FILES + 1 {
         let (Next::Continue(piece)
         | Next::AfterGap { piece, .. }
@@ -87,7 +88,7 @@ fn pieces_of<'a>(names: impl Iterator<Item = &'a PieceName>) -> Pieces {
     pieces
 }
 
-/// The pieces of these names; they must be consistent.
+/// Collects the pieces of these names, and asserts that their runs are consistent.
 fn hold_together(names: &BTreeSet<PieceName>) -> Pieces {
     let pieces = pieces_of(names.iter());
     let superfluous = pieces.superfluous();
@@ -102,7 +103,7 @@ fn hold_together(names: &BTreeSet<PieceName>) -> Pieces {
         }
         let mut parted = history.windows(2);
         assert!(parted.all(|two| two[0].continues_at() != two[1].begins()));
-        // Superfluous pieces are not needed.
+        // The history must be the same without the superfluous pieces.
         assert_eq!(left.history(timeline), history);
     }
     pieces
@@ -130,7 +131,7 @@ fn log_of(text: &str) -> Option<Log> {
     })
 }
 
-/// A piece of a file that begins at this byte, and its end.
+/// A piece of a file that starts at byte `start`. `bytes` is its length, and `closed` is true if the piece reaches the file's end.
 fn piece(start: u64, bytes: u64, closed: bool) -> PieceName {
     PieceName {
         timeline: Timeline::FIRST,
@@ -162,7 +163,8 @@ fn manifest_of(piece: PieceName, contents: &Contents, object: &[u8]) -> Manifest
     Manifest::of(piece, contents, object, archiving)
 }
 
-/// Packs bytes at this place of a file and unpacks them, which must return the same bytes. Returns their contents, if they are a piece.
+/// Packs bytes of a file that start at this offset, and unpacks them. The result must be the same bytes. Returns the piece's contents, if
+/// the bytes are a valid piece.
 fn packed(start: u64, bytes: &[u8]) -> Option<Contents> {
     let mut object = Vec::new();
     let mut sealed = |closed| {
@@ -171,7 +173,7 @@ fn packed(start: u64, bytes: &[u8]) -> Option<Contents> {
         seal(NewObject::of(piece, None), bytes, &mut object).map(|(contents, _)| (piece, contents))
     };
     let (piece, contents) = match sealed(false) {
-        // It ends with its file.
+        // The piece contains the end of its file.
         Err(SealError::Manifest(_)) => sealed(true).expect("it was read the other way"),
         done => done.ok()?,
     };
@@ -188,8 +190,8 @@ fn packed(start: u64, bytes: &[u8]) -> Option<Contents> {
     Some(contents)
 }
 
-/// Packs a file as one piece, and as two that are split at this byte, if they are pieces: together they must hold the file's contents.
-/// Returns whether it is a file of a log.
+/// Packs a file as one piece and as two pieces split at byte `parted_at`. The contents of the two must add up to the file's contents.
+/// Returns whether the file is a log file.
 pub fn packed_file(file: &[u8], parted_at: usize) -> bool {
     let Some(whole) = packed(0, file) else {
         return false;
@@ -210,8 +212,8 @@ pub fn packed_file(file: &[u8], parted_at: usize) -> bool {
     true
 }
 
-/// Unpacks an object that should be a piece of so many bytes at the beginning of a file: it may yield no further byte. Returns whether it
-/// is one.
+/// Unpacks an object as a piece of `bytes` bytes at the beginning of a file. Asserts that no further byte is returned. Returns whether the
+/// object has that many bytes.
 pub fn unpacked(object: &[u8], bytes: u64) -> bool {
     let nothing = Contents {
         bytes,
@@ -222,7 +224,7 @@ pub fn unpacked(object: &[u8], bytes: u64) -> bool {
         let mut to = Counted(0);
         let unpacked = unseal(&manifest, &Identities::default(), object, &mut to);
         assert!(to.0 <= bytes);
-        // The object differs from the manifest in more than its size.
+        // The contents differ from the manifest, although the size is correct.
         matches!(unpacked, Ok(_) | Err(SealError::Changed { .. })) && to.0 == bytes
     })
 }
@@ -231,8 +233,8 @@ pub fn unpacked(object: &[u8], bytes: u64) -> bool {
 const IDENTITY: &[u8] =
     b"AGE-SECRET-KEY-1GQ9778VQXMMJVE8SK7J6VT8UJ4HDQAJUVSFCWCM02D8GEWQ72PVQ2Y5J33\n";
 
-/// Decrypts and unpacks an object that should be a piece of so many bytes at the beginning of a file: it may yield no further byte. Returns
-/// whether it is encrypted for this identity.
+/// Decrypts and unpacks an object as a piece of `bytes` bytes at the beginning of a file. Asserts that no further byte is returned. The
+/// result is true if the object is encrypted for the identity of these tests.
 pub fn decrypted(object: &[u8], bytes: u64) -> bool {
     let identities = Identities::of_text(IDENTITY).expect("an identity");
     let mut manifest = manifest_of(piece(0, bytes, false), &Contents::default(), object);
@@ -246,7 +248,7 @@ pub fn decrypted(object: &[u8], bytes: u64) -> bool {
 /// Returns whether this is a tar stream of `files` files and `of_bytes` bytes.
 ///
 /// # Panics
-/// When it yields more.
+/// If the stream contains more than that.
 pub fn read_tar(bytes: &[u8], files: u64, of_bytes: u64) -> bool {
     let expected = Extent {
         files,
@@ -261,7 +263,7 @@ pub fn read_tar(bytes: &[u8], files: u64, of_bytes: u64) -> bool {
     unpack(bytes, expected, &mut Nowhere, &mut progress).is_ok()
 }
 
-/// Reads a file of public or secret keys; no error message may contain its contents. Returns whether it is valid.
+/// Reads a file of public or secret keys. Asserts that an error message does not contain the keys. Returns whether the file is valid.
 pub fn keys(text: &str, secret: bool) -> bool {
     let read = match secret {
         true => Identities::of_text(text.as_bytes()).map(|_| ()),
@@ -276,7 +278,7 @@ pub fn keys(text: &str, secret: bool) -> bool {
     read.is_ok()
 }
 
-/// Counts the bytes written to it.
+/// A writer that only counts its bytes.
 struct Counted(u64);
 
 impl Write for Counted {

@@ -1,4 +1,4 @@
-//! All parsers of this crate on the same bytes, for tests and for fuzzing. The product does not call them.
+//! Passes the same bytes to all parsers of this crate, for tests and for fuzzing. The product does not call this.
 
 use bytes::Bytes;
 
@@ -13,12 +13,12 @@ use crate::framing::TransactionFramer;
 use crate::gtid::{Gtid, GtidSet, Tag};
 use crate::row_image::{Columns, RowReader, TableMetadata};
 
-/// Limit for a transaction here.
+/// Limit for a transaction in these tests.
 pub const MAX_TRANSACTION_BYTES: u64 = 64 << 10;
-/// Limit for an uncompressed payload here.
+/// Limit for an uncompressed payload in these tests.
 pub const MAX_UNCOMPRESSED_BYTES: u64 = 64 << 10;
 
-/// Passes `bytes` to every parser: as events, as a stream, as an event's body, as a set and as text.
+/// Passes `bytes` to every parser: as events, as a stream, as an event's body, as a GTID set and as text.
 pub fn read_as_everything(bytes: &[u8]) {
     let _ = EventRef::new(bytes).and_then(|event| event.verified(ChecksumAlgorithm::Crc32));
     let _ = unstamp(bytes);
@@ -81,7 +81,7 @@ pub fn read_through_views(event: EventRef<'_>) {
         && let Ok(events) = payload.events(MAX_UNCOMPRESSED_BYTES)
     {
         for inner in events.filter_map(Result::ok) {
-            // A payload within a payload is not unpacked, here as elsewhere.
+            // The product does not unpack a payload within a payload, so this test does not either.
             let _ = (
                 Rows::decode(inner.canonical()),
                 TableMap::decode(inner.canonical()),
@@ -90,7 +90,7 @@ pub fn read_through_views(event: EventRef<'_>) {
     }
 }
 
-/// Reads an event's rows for tables with as many columns, all of one type, for each type in turn.
+/// Reads an event's rows with the event's number of columns. All columns have one type; each type is tried in turn.
 fn read_rows(event: EventRef<'_>) {
     let Ok(rows) = Rows::decode(event) else {
         return;
@@ -123,7 +123,7 @@ fn read_rows(event: EventRef<'_>) {
     }
 }
 
-/// Type bytes and their metadata.
+/// Column types with their metadata.
 const SOME_TYPES: [(u8, &[u8]); 8] = [
     (1, &[]),
     (15, &[40, 0]),
@@ -135,7 +135,7 @@ const SOME_TYPES: [(u8, &[u8]); 8] = [
     (8, &[]),
 ];
 
-/// An event of this type with this body and no checksum.
+/// An event with this type and body, without a checksum.
 pub fn event_of(code: u8, body: &[u8]) -> Vec<u8> {
     let mut event = vec![0; HEADER_LEN];
     event[4] = code;

@@ -1,4 +1,4 @@
-//! Fuzzing entry points for this crate's input from clients. The product does not call them.
+//! Fuzzing entry points for the input from clients. The product does not call them.
 
 use crate::dump::{Request, parse_register};
 use crate::session::login_is_read;
@@ -9,7 +9,7 @@ pub fn login(bytes: &[u8]) -> bool {
     login_is_read(bytes)
 }
 
-/// Reads the body of a replica's command, which the first byte selects among three; returns whether it is valid.
+/// Reads the body of a replica's command; the first byte selects one of three commands. Returns whether the body is valid.
 pub fn dump_request(bytes: &[u8]) -> bool {
     let Some((kind, body)) = bytes.split_first() else {
         return false;

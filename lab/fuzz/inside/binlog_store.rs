@@ -1,4 +1,4 @@
-//! Fuzzing entry points for this crate's input from disks and other members. The product does not call them.
+//! Fuzzing entry points for the input from disks and other members. The product does not call them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,7 +18,7 @@ use crate::scan::{
     scan_noted_start,
 };
 
-/// Reads the header of a file with no further contents, writes it, and reads that; returns whether it is valid.
+/// Reads the header of an otherwise empty file, writes it, and reads the result. Returns whether the header is valid.
 pub fn file_header(bytes: &[u8]) -> bool {
     let Ok(start) = scan_noted_start(Bytes::copy_from_slice(bytes)) else {
         return false;
@@ -26,7 +26,7 @@ pub fn file_header(bytes: &[u8]) -> bool {
     let description = EventRef::new(&start.header.format_description);
     let flags = description.expect("it was read").header().flags;
     if flags.contains(EventFlags::BINLOG_IN_USE) {
-        // No log sets this bit, and the writer leaves it out of the checksum.
+        // No log file has this flag, and the writer excludes the flag from the checksum.
         return true;
     }
     let written = encode_file_header(&mut start.header.clone()).into();
@@ -42,8 +42,8 @@ pub fn file_header(bytes: &[u8]) -> bool {
     true
 }
 
-/// Reads a file of the log at every depth, and searches for entries after offsets in it. Returns the number of entries up to the first
-/// fault, where the header can be read.
+/// Reads a log file at every depth, and searches for entries after offsets in it. Returns the number of entries up to the first fault;
+/// `None` if the header is not valid.
 pub fn log_file(bytes: &[u8]) -> Option<usize> {
     let file: Arc<dyn StorageFile> = Arc::new(InMemory(Bytes::copy_from_slice(bytes)));
     let end = bytes.len() as u64;
@@ -54,7 +54,7 @@ pub fn log_file(bytes: &[u8]) -> Option<usize> {
             assert!(found.offset > offset && found.end <= end);
         }
     }
-    // The header holds the file's number.
+    // The header contains the file's number, so that the expected number must match.
     let number = (1..=2).filter_map(FileNumber::new);
     let mut headers = number.filter_map(|number| scan_header(&mut window(), Some(number)).ok());
     let header = headers.next()?;
@@ -65,7 +65,7 @@ pub fn log_file(bytes: &[u8]) -> Option<usize> {
     for depth in [Depth::Full, Depth::FirstEvent, Depth::Marker] {
         let mut scanner = scanner();
         let seen = entries(|| scanner.next(depth));
-        // Entries that are valid when every byte is checked are also found when they are skipped.
+        // A scan that skips payloads must find all entries that a scan of every byte finds.
         assert!(seen.len() >= whole.len());
         assert!(depth != Depth::Full || seen == whole);
         assert_eq!(seen[..whole.len()], whole);
@@ -84,7 +84,7 @@ fn entries(
     entries
 }
 
-/// Reads an index, and writes it.
+/// Reads an index. Returns the index as written again.
 pub fn index(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(render_index(parse_index(bytes)?))
 }
@@ -105,7 +105,7 @@ const KEYS: [&str; 10] = [
     ELECTIONS.name,
 ];
 
-/// Reads one of the records of the hard state, and writes it.
+/// Reads record `which` of the hard state. Returns the record as written again.
 pub fn record(which: usize, value: &[u8]) -> Option<Vec<u8>> {
     let key = KEYS[which % RECORDS];
     let meta = Arc::new(MemoryMeta::default());
@@ -133,7 +133,7 @@ pub fn record(which: usize, value: &[u8]) -> Option<Vec<u8>> {
     Some(written.expect("what was read is written"))
 }
 
-/// The hard state's store, in memory.
+/// An in-memory store for the hard state.
 #[derive(Default)]
 struct MemoryMeta(Mutex<BTreeMap<String, Vec<u8>>>);
 

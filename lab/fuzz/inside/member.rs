@@ -1,4 +1,4 @@
-//! Fuzzing entry points for this crate's input from its data directory. The product does not call them.
+//! Fuzzing entry points for the input from a data directory. The product does not call them.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use raft_types::{FormatRange, FormatVersion};
 use crate::data_directory::IdentityRecord;
 use crate::settings::PasswordSource;
 
-/// Reads the file that identifies a data directory's member, and writes it.
+/// Reads the file that identifies the member of a data directory. Returns the file as written again.
 pub fn identity(bytes: &[u8]) -> Option<Vec<u8>> {
     let speaks = FormatRange::only(FormatVersion::FIRST);
     let read = IdentityRecord::read(bytes, Path::new("identity"), speaks).ok()?;

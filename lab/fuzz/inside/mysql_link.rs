@@ -1,4 +1,4 @@
-//! Fuzzing entry points for this crate's input from a mysqld. The product does not call them.
+//! Fuzzing entry points for the input from a mysqld. The product does not call them.
 
 use std::io;
 use std::path::Path;
@@ -31,14 +31,15 @@ pub fn greeting(bytes: &[u8]) -> bool {
     greeting.is_ok() || foreign.is_some()
 }
 
-/// Reads a server's answer during a login: a switch to another plugin, its public key, or an error. Returns whether it is one of them.
+/// Reads a server's packet during a login: a switch to another plugin, the server's public key, or an error. Returns whether the packet is
+/// one of the three.
 pub fn login_answer(bytes: &[u8]) -> bool {
     let switch = parse_switch(bytes).is_ok();
     let key = check_public_key(bytes).is_ok();
     switch || key || ServerError::parse(bytes).is_ok()
 }
 
-/// Reads packets as the answer to a statement. Returns its number of rows; `None` where it is no answer.
+/// Reads packets as the answer to a statement. Returns the number of rows; `None`: the packets are no answer.
 pub fn answer(bytes: &[u8]) -> Option<usize> {
     let mut packets = PacketDecoder::new(1 << 20);
     packets.buffer_mut().extend_from_slice(bytes);
@@ -62,12 +63,12 @@ pub fn answer(bytes: &[u8]) -> Option<usize> {
     Some(rows)
 }
 
-/// Length of the prefix of a dump's event; 0 where the dump is not semi-synchronous.
+/// Returns the length of the semi-sync header before an event of a dump; 0 if the dump is not semi-synchronous.
 pub fn dump_prefix(event: &[u8]) -> usize {
     ack_wanted(event).map_or(0, |_| SEMI_SYNC_HEADER)
 }
 
-/// An answer with these columns: a line for each row, with tabs between its values; `NULL` is NULL.
+/// Builds an answer with these columns. Each line of `text` is a row with tab-separated values; `NULL` is NULL.
 pub fn rows(columns: &[&str], text: &str) -> Vec<Row> {
     let columns: Arc<[String]> = columns.iter().map(|name| (*name).to_owned()).collect();
     let value = |value: &str| (value != "NULL").then(|| Bytes::copy_from_slice(value.as_bytes()));
@@ -79,12 +80,12 @@ pub fn rows(columns: &[&str], text: &str) -> Vec<Row> {
     rows.collect()
 }
 
-/// The password, which must never be sent in clear text.
+/// The client's password, which it must never send in clear text.
 const PASSWORD: &str = "an unread password";
 
-/// Logs in to a server that sends these packets, each as its length in two bytes and its payload, in turns with the client. The login is
-/// through memory, which counts as a secure connection. The authentication packets are sent again over an insecure one. Returns whether one
-/// of them was a login.
+/// Logs in to a server that sends these packets in turn with the client. Each packet is its length in two bytes and its payload. The
+/// connection is in memory, which counts as secure. The authentication packets are then sent over an insecure connection, too. Returns
+/// whether one of the two logins succeeded.
 pub fn login(bytes: &[u8]) -> bool {
     let mut says = Vec::new();
     let mut rest = bytes;
@@ -109,7 +110,7 @@ pub fn login(bytes: &[u8]) -> bool {
     whole || in_clear
 }
 
-/// One end of a connection.
+/// The client's end of a connection in memory.
 struct InMemory(Mutex<Option<DuplexStream>>);
 
 impl Dial for InMemory {
@@ -120,8 +121,8 @@ impl Dial for InMemory {
     }
 }
 
-/// Sends the packets in order, each after the client's answer to the previous one, if there is one. Packet numbers continue from the last
-/// packet received.
+/// Sends the packets in order. Before each following packet, waits for the client's answer, if the client sends one. Packet numbers
+/// continue after the last received packet.
 async fn serve(mut stream: DuplexStream, says: Vec<Vec<u8>>) {
     let mut next = 0;
     for payload in says {
@@ -153,15 +154,15 @@ async fn reply(stream: &mut DuplexStream) -> io::Result<u8> {
     Ok(number)
 }
 
-/// As long as a client in this thread takes that waits for nothing else.
+/// Waits until a client in the same thread has certainly run, unless the client waits for something else.
 async fn silence() {
     for _ in 0..8 {
         tokio::task::yield_now().await;
     }
 }
 
-/// A server's packets after its greeting, to a client on a network without TLS: none of the client's answers contains the password. Returns
-/// whether the authentication completed.
+/// Sends the packets after the server's greeting to a client on a network without TLS. Asserts that no answer of the client contains the
+/// password. Returns whether the authentication completed.
 fn is_let_in_over_a_plain_way(says: &[Vec<u8>]) -> bool {
     let plain = TransportSecurity {
         tls: false,
@@ -212,7 +213,7 @@ fn is_let_in_over_a_plain_way(says: &[Vec<u8>]) -> bool {
     false
 }
 
-/// Reads a file of certificates in PEM; returns their number.
+/// Reads a PEM file of certificates. Returns the number of certificates.
 pub fn certificates(pem: &[u8]) -> usize {
     let found = certificates_in(pem, "certificates", Path::new("ca.pem"));
     found.map_or(0, |found| found.len())

@@ -1,4 +1,4 @@
-//! Fuzzing entry points for this crate's input from its notes and a server's files. The product does not call them.
+//! Fuzzing entry points for the input from the member's own state files and from a server's files. The product does not call them.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::supervisor::{is_ending_in, parent_of, pid_of};
 pub use crate::tail_trim::fuzzing::last_binlog;
 use crate::tail_trim::{TrimmedTail, fuzzing};
 
-/// Reads one of the notes, selected by the first byte, and writes it.
+/// Reads one of the state files, selected by the first byte. Returns the file as written again.
 pub fn note(bytes: &[u8]) -> Option<Vec<u8>> {
     let (kind, json) = bytes.split_first()?;
     let written = match kind % 5 {
@@ -31,8 +31,8 @@ fn again<T: Serialize + DeserializeOwned>(json: &[u8]) -> Option<Vec<u8>> {
     serde_json::to_vec(&note).ok()
 }
 
-/// Reads one of the small files of a server and its process, or its start options, selected by the first byte. Returns whether it has the
-/// requested value.
+/// Reads one of the small files of a server and its process, or its start options; the first byte selects which. Returns whether the input
+/// contains the requested value.
 pub fn server_file(bytes: &[u8]) -> bool {
     let Some((kind, text)) = bytes.split_first() else {
         return false;
@@ -56,7 +56,7 @@ pub fn server_file(bytes: &[u8]) -> bool {
             process.is_some()
         }
         2 => {
-            // An ending process has existed, and has a parent.
+            // The state of a process that is ending follows its name in parentheses.
             let is_ending = is_ending_in(text);
             assert!(!is_ending || text.contains(')'));
             parent_of(text).is_some() || is_ending

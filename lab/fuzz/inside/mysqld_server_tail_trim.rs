@@ -8,10 +8,10 @@ use super::last_file::{Beginning, LastFile};
 use super::plan::Plan;
 use super::trim::{StartRecord, server_uuid_in};
 
-/// Most bytes of a transaction that are decompressed.
+/// Maximum size of a decompressed transaction, in bytes.
 const LIMIT: u64 = 64 << 10;
 
-/// Plans the trim of a file for a ring that has only the file's previous GTIDs; returns whether it has a header.
+/// Plans the tail trim of a file for a ring that has committed only the file's previous GTIDs. Returns whether the file has a valid header.
 pub fn last_binlog(bytes: &[u8]) -> bool {
     let size = bytes.len() as u64;
     let open = || LastFile::of("binlog.000001".to_owned(), Cursor::new(bytes), size);
@@ -34,13 +34,13 @@ pub fn last_binlog(bytes: &[u8]) -> bool {
     true
 }
 
-/// Reads the record of a start of mysqld, and writes it.
+/// Reads the record of a start of mysqld. Returns the record as written again.
 pub(crate) fn start_record(bytes: &[u8]) -> Option<Vec<u8>> {
     let record: StartRecord = serde_json::from_slice(bytes).ok()?;
     serde_json::to_vec(&record).ok()
 }
 
-/// The UUID in a server's `auto.cnf`.
+/// Returns the UUID in a server's `auto.cnf`.
 pub(crate) fn server_uuid(text: &str) -> Option<SourceId> {
     server_uuid_in(text)
 }

@@ -8,7 +8,7 @@ use raft_types::{MemberId, MemberRecord, Membership};
 
 use crate::{formats, history};
 
-/// Reads the ring's data from a membership's records, carries it over to the next membership, and reads it there.
+/// Reads the ring's data from a membership's records, copies the data to the next membership, and reads the copy.
 pub fn carried(membership: &Membership) {
     let nodes = membership.nodes();
     let mut members: BTreeMap<MemberId, MemberRecord> =

@@ -1,4 +1,4 @@
-//! Fuzzing entry points for this crate's input from other members. The product does not call them.
+//! Fuzzing entry points for the input from other members. The product does not call them.
 
 use std::path::Path;
 
@@ -17,9 +17,9 @@ use crate::tls::server_tls_of;
 use crate::wire::{self, AnswerReader, AnswerWriter, RequestReader, RequestWriter};
 use crate::{TlsFiles, TlsMaterial};
 
-/// Reads the messages of a stream of entries, each after its length, and sends the same requests again. They must arrive unchanged in
-/// messages of every size. Returns the number of requests up to the first fault. With `repaired`, the checksums of complete entries are
-/// corrected first.
+/// Reads a stream of entries: messages, each after its length. Then sends the same requests in messages of several sizes, in which they
+/// must arrive unchanged. Returns the number of requests up to the first fault. With `repaired`, first corrects the checksums of complete
+/// entries.
 pub fn append_stream(mut bytes: &[u8], repaired: bool) -> usize {
     let mut assembly = wire::Assembly::default();
     let mut requests = 0;
@@ -61,7 +61,7 @@ fn sent_again(request: &AppendEntriesRequest<TypeConfig>) {
     }
 }
 
-/// Reads one of the small messages, selected by the first byte, and writes it.
+/// Reads one of the small messages, selected by the first byte. Returns the message as written again.
 pub fn message(bytes: &[u8]) -> Option<Vec<u8>> {
     let (kind, mut body) = bytes.split_first()?;
     let written = match kind % 11 {
@@ -119,8 +119,8 @@ fn decoded<T: Message + Default>(body: &mut &[u8]) -> Option<T> {
     T::decode(body).ok()
 }
 
-/// Reads a leader's messages to a proxy in one session, and writes them: reading those must give the same. Returns the number of requests
-/// up to the first fault.
+/// Reads a leader's messages to a proxy in one session, and writes them. Reading the written messages must return the same. Returns the
+/// number of requests up to the first fault.
 pub fn proxy_requests(bytes: &[u8]) -> usize {
     let parts = schema::ProxyFrame::decode(bytes).map(|frame| frame.parts);
     let parts = parts.unwrap_or_default();
@@ -147,7 +147,7 @@ pub fn proxy_requests(bytes: &[u8]) -> usize {
     count
 }
 
-/// The same for a proxy's answers.
+/// Reads and writes a proxy's answers, as `proxy_requests` does with the requests.
 pub fn proxy_answers(bytes: &[u8]) -> usize {
     let parts = schema::ProxyAnswerFrame::decode(bytes).map(|frame| frame.parts);
     let vote = Vote::new_committed(3, MemberId(1));
@@ -166,8 +166,8 @@ pub fn proxy_answers(bytes: &[u8]) -> usize {
     count
 }
 
-/// Reads a call's metadata, a line `name: value` each, and writes it. Returns whether it is an envelope, or identifies a stream's
-/// connection.
+/// Reads a call's metadata, with one `name: value` per line. Returns whether the metadata is an envelope or identifies the connection of a
+/// stream.
 pub fn call_metadata(bytes: &[u8]) -> bool {
     let mut metadata = MetadataMap::new();
     for line in bytes.split(|byte| *byte == b'\n') {
@@ -197,7 +197,7 @@ pub fn call_metadata(bytes: &[u8]) -> bool {
     opened.is_some() || stripes.is_some()
 }
 
-/// Reads a certificate, in DER; returns whether it names a role that gives its holder any rights.
+/// Reads a certificate in DER. Returns whether the certificate names a role with any rights.
 pub fn certificate(bytes: &[u8]) -> bool {
     let named = NamedRoles {
         members: vec!["witness".to_owned()],
@@ -207,8 +207,8 @@ pub fn certificate(bytes: &[u8]) -> bool {
     holder.may(crate::Right::Read).is_ok()
 }
 
-/// Reads a file in PEM as a certificate with its key and as its signing authority, for members and for HTTP. Returns whether it is valid as
-/// all of them.
+/// Reads a PEM file as a certificate with its key and as the signing authority, for members and for HTTP. Returns whether the file is valid
+/// for all of these.
 pub fn tls_files(pem: &[u8]) -> bool {
     let file = Path::new("all.pem");
     let files = TlsFiles {
@@ -220,7 +220,7 @@ pub fn tls_files(pem: &[u8]) -> bool {
     };
     let members = TlsMaterial::of(&files, pem, pem, pem);
     let http = server_tls_of((file, pem), (file, pem));
-    // HTTP ignores an invalid authority.
+    // The HTTP port ignores an invalid authority.
     assert!(members.is_err() || http.is_ok());
     for told in [members.as_ref().err(), http.as_ref().err()] {
         let told = told.map(ToString::to_string);

@@ -23,16 +23,16 @@ use crate::http::reports::RingReports;
 use crate::operator::{Asker, RingSource};
 use crate::text::times::{milliseconds, moment};
 
-/// The token that permits orders.
+/// The token of clients that may send orders.
 const ORDERS: &str = "orders";
-/// The token that permits reads.
+/// The token of clients that may only read.
 const READS: &str = "reads";
-/// Limit for the answers to complete requests: they need no other process.
+/// Time limit for all answers. The requests depend on no other process.
 const LIMIT: Duration = Duration::from_secs(5);
-/// The part of the answers that is checked.
+/// Only this many bytes of the answers are checked.
 const LOOKED_AT: usize = 64 << 10;
 
-/// Whether the body of an order, or a query value, parses; `kind` selects the type.
+/// Returns whether the body of an order or a query value is valid; `kind` selects the type.
 pub(crate) fn order_is_read(kind: u8, body: &[u8]) -> bool {
     match kind % 5 {
         0 => read::<PauseBody>(body).is_ok(),
@@ -46,8 +46,8 @@ pub(crate) fn order_is_read(kind: u8, body: &[u8]) -> bool {
     }
 }
 
-/// Passes a caller's bytes to a member with this view, and closes that half of the connection. Returns whether the first request got the
-/// requested answer.
+/// Sends a client's bytes to a member with this view, and then closes the client's half of the connection. Returns whether the first
+/// request succeeded.
 pub(crate) fn connection(view: MemberView, says: &[u8]) -> bool {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -72,7 +72,7 @@ pub(crate) fn connection(view: MemberView, says: &[u8]) -> bool {
     code.starts_with(b"2")
 }
 
-/// Writes and reads concurrently: a client that does not read blocks the server's writes.
+/// Writes and reads concurrently. If a client did not read, the server's writes would block.
 async fn talk(stream: DuplexStream, says: &[u8]) -> Vec<u8> {
     let (mut reader, mut writer) = tokio::io::split(stream);
     let said = async {
@@ -134,7 +134,7 @@ impl ViewSource for Always {
     }
 }
 
-/// Counts the orders that would change the member, and refuses them.
+/// Counts orders that would change the member, and refuses them.
 struct Counting(Arc<AtomicUsize>);
 
 impl OrderTaker for Counting {
@@ -153,7 +153,7 @@ impl OrderTaker for Counting {
     }
 }
 
-/// The token in a file's first line; its written form is read the same.
+/// Returns the token in a file's first line. Asserts that a file written with that token contains the same token.
 pub(crate) fn token(line: &str) -> Option<String> {
     let token = token_in(line)?;
     assert_eq!(token_in(&token).as_deref(), Some(token.as_str()));

@@ -1,24 +1,24 @@
-//! Object storage's parts of a ring's log: names, manifests, and the bytes of pieces.
+//! Targets for an archive in object storage: names, manifests, pieces and base backups.
 
 use archive::fuzzing;
 
 use crate::{Target, is_written_the_same, repair};
 
-/// Largest unpacked piece in the target, which one event may fill and which stays in memory during its read; plus the buffers of a pass.
+/// Memory for the largest unpacked piece. One event may fill the piece, and stays in memory while it is read. Buffers are included.
 const UNPACKED: usize = 1 << 20;
 
 pub(crate) const TARGETS: &[Target] = &[
-    // What a piece of an archive says of itself.
+    // The manifest of an archived piece.
     Target::new("archive-manifest", |bytes| {
         is_written_the_same(bytes, fuzzing::manifest)
     }),
-    // The names of an archive's objects, and the next one to archive.
+    // The names of an archive's objects, from which the next piece to archive follows.
     Target::new("archive-listing", |bytes| {
         std::str::from_utf8(bytes).is_ok_and(|text| fuzzing::listing(text) > 0)
     }),
-    // A piece of a log's file that is packed, and an object that is unpacked.
+    // A part of a log file to pack, or an object to unpack.
     Target::new("archive-piece", archive_piece).within(8 * UNPACKED, 64),
-    // An object of an archive that is decrypted and unpacked.
+    // An encrypted object of an archive.
     Target::new("archive-encrypted", |bytes| {
         match bytes.split_first_chunk() {
             Some((size, object)) => {
@@ -29,7 +29,7 @@ pub(crate) const TARGETS: &[Target] = &[
         }
     })
     .within(8 * UNPACKED, 64),
-    // Files of the keys with which an archive is encrypted and read.
+    // Files with the public or secret keys of an archive.
     Target::new("archive-keys", |bytes| {
         match (bytes.split_first(), std::str::from_utf8(bytes)) {
             (Some((which, _)), Ok(text)) if which.is_ascii() => {
@@ -38,15 +38,16 @@ pub(crate) const TARGETS: &[Target] = &[
             _ => false,
         }
     }),
-    // What a base backup says of itself.
+    // The manifest of a base backup.
     Target::new("archive-base-manifest", |bytes| {
         is_written_the_same(bytes, fuzzing::base_manifest)
     }),
-    // The data of a base backup as they are unpacked.
+    // The tar stream of a base backup.
     Target::new("archive-base-tar", archive_base_tar).within(UNPACKED, 64),
 ];
 
-/// The first two bytes are the number of expected files, the next four the number of bytes.
+/// Reads the number of expected files from the first two bytes, and the number of expected bytes from the next four. The rest is the
+/// stream.
 fn archive_base_tar(bytes: &[u8]) -> bool {
     let Some((files, rest)) = bytes.split_first_chunk() else {
         return false;
@@ -58,8 +59,8 @@ fn archive_base_tar(bytes: &[u8]) -> bool {
     fuzzing::read_tar(stream, files, u32::from_le_bytes(*of_bytes).into())
 }
 
-/// The first byte selects packed or unpacked. Bytes to pack are split at the byte given by the next two; unpacked ones should have as many
-/// bytes as the next four state.
+/// Packs or unpacks; the first byte selects which. To pack, the next two bytes state where to split the rest. To unpack, the next four
+/// bytes state the expected size.
 fn archive_piece(bytes: &[u8]) -> bool {
     let Some((which, rest)) = bytes.split_first() else {
         return false;

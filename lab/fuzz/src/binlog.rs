@@ -1,4 +1,4 @@
-//! MySQL's binlog: events, streams of them, GTID sets, and the applier's decoder.
+//! Targets for MySQL's binlog: events, streams of them, GTID sets, and the applier's decoder.
 
 use applier::decode::Decoder;
 use binlog_format::canonical::CanonicalEvents;
@@ -17,15 +17,15 @@ use bytes::Bytes;
 
 use crate::{Target, repair};
 
-/// Largest uncompressed payload, plus two images of the widest possible row.
+/// Memory for the largest uncompressed payload, plus two images of the widest possible row.
 const INFLATED: usize = MAX_UNCOMPRESSED_BYTES as usize + (320 << 10) + (64 << 10);
 
 pub(crate) const TARGETS: &[Target] = &[
-    // One event with its header, from a mysqld, a file or another member.
+    // One event with its header, as received from a mysqld, a file or another member.
     Target::new("event", event).within(INFLATED, 32),
-    // Consecutive events, as in a dump and in a payload.
+    // Consecutive events, as in a dump or in a compressed payload.
     Target::new("event-stream", event_stream).within(INFLATED + MAX_TRANSACTION_BYTES as usize, 32),
-    // A transaction for tables that the target has otherwise than the log, and the statements that apply it.
+    // A transaction for tables that differ between the log and the target, and the statements that apply it.
     Target::new("applier-transaction", applier::fuzzing::transaction).within(1 << 20, 256),
     // A set of GTIDs in its binary form, from events, replicas and clients.
     Target::new("gtid-set", gtid_set).within(32 << 10, 64),
@@ -33,7 +33,7 @@ pub(crate) const TARGETS: &[Target] = &[
     Target::new("gtid-text", gtid_text).within(32 << 10, 64),
 ];
 
-/// A value read from a view and written must be read the same.
+/// Writes a value that was read from a view. Reading the result must return the same value.
 macro_rules! written_the_same {
     ($event:expr, $($view:ty),+) => {
         [$(match <$view>::decode($event) {
@@ -84,7 +84,7 @@ fn event_stream(bytes: &[u8]) -> bool {
     transactions > 0
 }
 
-/// Passes a stream's transactions to the applier's decoder; returns their number up to the first fault.
+/// Passes a stream's transactions to the applier's decoder. Returns the number of transactions up to the first fault.
 fn applied(bytes: &[u8], checksum: ChecksumAlgorithm) -> usize {
     let mut framer = TransactionFramer::new(checksum, MAX_TRANSACTION_BYTES);
     let decoder = Decoder::new(MAX_TRANSACTION_BYTES);
@@ -133,7 +133,7 @@ fn gtid_text(bytes: &[u8]) -> bool {
     }
 }
 
-/// All forms of a set must be equal.
+/// Asserts that a GTID set is equal after writing and reading it in each of its forms.
 fn means_the_same(set: &GtidSet) {
     assert_eq!(set.to_string().parse().as_ref(), Ok(set));
     for format in [GtidSetFormat::Automatic, GtidSetFormat::Tagged] {

@@ -1,8 +1,8 @@
 //! Fuzzing targets: one for each parser of bytes from a socket or a file.
 //!
-//! A target asserts more than the absence of panics: written values are read the same, two parsers agree, and memory is in proportion to
-//! the input. `cargo test -p fuzz-targets` runs the inputs in `corpus/` and `found/` and mutations of them through the targets. `cargo lab
-//! fuzz` searches for others.
+//! A target asserts more than the absence of panics. Reading a written value must return the same value, two parsers must agree, and memory
+//! must be in proportion to the input. `cargo test -p fuzz-targets` runs the inputs in `corpus/` and `found/`, and mutations of them.
+//! `cargo lab fuzz` searches for new inputs.
 
 mod archive;
 mod binlog;
@@ -17,26 +17,26 @@ use peak_alloc::PeakAlloc;
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
 
-/// Reads an input; returns whether it is accepted as what it claims to be.
+/// Reads an input. Returns whether the input is valid for the parser.
 type Read = fn(&[u8]) -> bool;
 
-/// One target.
+/// A parser with its assertions and its memory limit.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// The name of its folders in `corpus/` and `found/`.
+    /// The target's name, and the name of its folders in `corpus/` and `found/`.
     pub name: &'static str,
     read: Read,
     memory: Bound,
 }
 
-/// Peak memory for reading an input, in bytes.
+/// Limit for the peak memory while an input is read, in bytes.
 #[derive(Debug, Clone, Copy)]
 struct Bound {
     fixed: usize,
     per_byte: usize,
 }
 
-/// Memory for texts and documents: errors quote them, and a JSON value of one digit takes 32 bytes.
+/// Limit for texts and JSON documents. Errors quote the input, and a JSON value of one digit takes 32 bytes.
 const DOCUMENT: Bound = Bound {
     fixed: 64 << 10,
     per_byte: 128,
@@ -48,7 +48,7 @@ impl Target {
         Self { name, read, memory }
     }
 
-    /// The same with another bound.
+    /// Returns the target with another memory limit.
     const fn within(self, fixed: usize, per_byte: usize) -> Self {
         Self {
             memory: Bound { fixed, per_byte },
@@ -59,8 +59,8 @@ impl Target {
     /// Reads an input; returns whether it was accepted.
     ///
     /// # Panics
-    /// When a property of the target does not hold, or the memory exceeds its bound. The whole process is measured: no other thread may
-    /// allocate at the same time.
+    /// If an assertion of the target fails, or the memory exceeds its limit. The memory of the whole process is measured, so no other
+    /// thread may allocate at the same time.
     pub fn run(&self, input: &[u8]) -> bool {
         let before = MEMORY.current_usage();
         MEMORY.reset_peak_usage();
@@ -91,12 +91,12 @@ pub fn targets() -> impl Iterator<Item = &'static Target> {
     .flatten()
 }
 
-/// The target of a name.
+/// Returns the target with this name.
 pub fn target(name: &str) -> Option<&'static Target> {
     targets().find(|target| target.name == name)
 }
 
-/// Reads an input and writes it; reading and writing that must give the same bytes. Returns whether it was accepted.
+/// Reads an input and writes it. A second round must write the same bytes. Returns whether the input is valid.
 fn is_written_the_same(input: &[u8], read: impl Fn(&[u8]) -> Option<Vec<u8>>) -> bool {
     let Some(written) = read(input) else {
         return false;
@@ -111,7 +111,7 @@ fn is_written_the_same(input: &[u8], read: impl Fn(&[u8]) -> Option<Vec<u8>>) ->
     true
 }
 
-/// The same for a document in JSON.
+/// Reads a JSON document. Returns the document as written again.
 fn document<T: serde::Serialize + serde::de::DeserializeOwned>(json: &[u8]) -> Option<Vec<u8>> {
     let document: T = serde_json::from_slice(json).ok()?;
     Some(serde_json::to_vec(&document).expect("what was read is written"))

@@ -1,25 +1,25 @@
-//! A member's files of the ring's log: log files, their index, the hard state, truncated tails.
+//! Targets for a member's log: log files, their index, the hard state, truncated tails.
 
 use binlog_format::gtid::GtidSet;
 use binlog_store::{CutTail, FileNumber, Marker, fuzzing};
 
 use crate::{Target, document, is_written_the_same, repair};
 
-/// Windows over a file: three scanners have one each, and a search has two.
+/// Memory for the windows over a file: one in each of three scanners, and two in a search.
 const WINDOWS: usize = 2 << 20;
 
 pub(crate) const TARGETS: &[Target] = &[
-    // A file of the ring's log, from the disk.
+    // A log file.
     Target::new("log-file", log_file).within(WINDOWS, 64),
-    // The header of such a file, which a leader sends to a member whose entries are purged.
+    // The header of a log file, which a leader sends to a member that needs purged entries.
     Target::new("log-file-header", log_file_header).within(WINDOWS, 64),
     // The list of the log's files.
     Target::new("log-index", log_index),
-    // What stands before each entry of the log.
+    // The marker before each entry of the log.
     Target::new("log-marker", log_marker),
-    // A record of vote, commit mark, purge floor and the like.
+    // A record of the hard state: vote, commit index, purge floor and others.
     Target::new("hard-state", hard_state),
-    // The document of a tail that was cut off the log.
+    // The document about a tail that was truncated from the log.
     Target::new("cut-tail", cut_tail),
 ];
 
@@ -55,7 +55,7 @@ fn log_marker(bytes: &[u8]) -> bool {
     true
 }
 
-/// The first byte selects the record.
+/// Reads a record of the hard state, selected by the first byte.
 fn hard_state(bytes: &[u8]) -> bool {
     let Some((which, json)) = bytes.split_first() else {
         return false;

@@ -1,4 +1,4 @@
-//! Both ends of MySQL's protocol, and the files of a mysqld.
+//! Targets for both ends of MySQL's protocol, and for the files of a mysqld.
 
 use binlog_format::event::RawEvent;
 use binlog_server::fuzzing as server;
@@ -10,20 +10,20 @@ use mysqld_server::settings::Grants;
 
 use crate::{Target, repair};
 
-/// The file's read-ahead, three times concurrently.
+/// Memory for the read-ahead in a file, in three concurrent readers.
 const READ_AHEAD: usize = 5 << 20;
 
-/// The patterns that find a key in its PEM, which are compiled once.
+/// Memory for the regular expressions that find a key in PEM. They are compiled once.
 const PATTERNS: usize = 1 << 20;
 
 pub(crate) const TARGETS: &[Target] = &[
-    // Bytes of a connection, in packets of one chunk or several.
+    // The bytes of a connection, as packets. The bytes arrive in one or several chunks.
     Target::new("packets", packets),
     // The first packet of a mysqld.
     Target::new("greeting", client::greeting),
-    // Packets of a mysqld during a login: another plugin, its public key, an error.
+    // Packets of a mysqld during a login: another plugin, the server's public key, an error.
     Target::new("login-answer", client::login_answer).within(PATTERNS, 128),
-    // All packets of a mysqld until the end of the login, in turn with the client.
+    // All packets of a mysqld until the end of the login, each after the client's answer.
     Target::new("login", client::login).within(2 * PATTERNS, 128),
     // A mysqld's answer to a statement, with columns and rows.
     Target::new("statement-answer", |bytes| client::answer(bytes).is_some()).within(512 << 10, 256),
@@ -31,24 +31,24 @@ pub(crate) const TARGETS: &[Target] = &[
     Target::new("table-shapes", table_shapes),
     // An event of a dump, after its semi-sync header.
     Target::new("dump-event", dump_event),
-    // A mysqld's version, its address, and the lines of SHOW GRANTS.
+    // A mysqld's version, its address, and the lines of SHOW GRANTS, as text.
     Target::new("server-words", server_words),
     // The first packet of a client of the binlog server.
     Target::new("client-login", server::login),
-    // What a replica registers with, and asks for.
+    // The commands with which a replica registers and requests a dump.
     Target::new("dump-request", server::dump_request),
     // A statement to the binlog server.
     Target::new("binlog-server-sql", server::statement),
-    // The index and the UUID of a mysqld, what the system says of its process, and its options.
+    // Files of a mysqld: its index, its UUID, its process in `/proc`, and its start options.
     Target::new("mysqld-files", mysqld::server_file),
-    // The last binlog file of a mysqld that has ended, of which a tail may have to go.
+    // The last binlog file of a mysqld that has ended. Its tail may have to be trimmed.
     Target::new("mysqld-binlog", mysqld_binlog).within(READ_AHEAD, 64),
 ];
 
-/// Most bytes of a packet that are accepted.
+/// Maximum size of an accepted packet, in bytes.
 const MOST: usize = 1 << 16;
 
-/// However the bytes are split, the packets are the same.
+/// Asserts that the packets are the same however the bytes are split.
 fn packets(bytes: &[u8]) -> bool {
     let whole = decoded(bytes, bytes.len().max(1));
     let in_pieces = decoded(bytes, 3);
@@ -61,7 +61,7 @@ fn packets(bytes: &[u8]) -> bool {
     !whole.is_empty()
 }
 
-/// The packets up to the first fault.
+/// Returns the packets up to the first fault, when the bytes arrive in chunks of `piece` bytes.
 fn decoded(bytes: &[u8], piece: usize) -> Vec<Packet> {
     let mut decoder = PacketDecoder::new(MOST);
     let mut packets = Vec::new();
@@ -79,7 +79,7 @@ fn decoded(bytes: &[u8], piece: usize) -> Vec<Packet> {
     packets
 }
 
-/// A line for each row, with tabs between its values.
+/// Reads a table of text: one row per line, with tab-separated values.
 fn table_shapes(bytes: &[u8]) -> bool {
     let columns = ["number", "kind", "name", "place", "a", "b", "c"];
     std::str::from_utf8(bytes).is_ok_and(|text| {

@@ -1,4 +1,4 @@
-//! Input from operators and their programs: configuration, orders, and documents that members keep.
+//! Targets for input from operators and their programs: configuration, orders, and the members' documents.
 
 use member::protocol::{CommandEvent, Order};
 use member::status::MemberView;
@@ -19,7 +19,7 @@ pub(crate) const TARGETS: &[Target] = &[
     }),
     // The body of an order over HTTP.
     Target::new("http-order", program::http_order),
-    // The bytes of a client on the HTTP port.
+    // The bytes of a client of the HTTP port.
     Target::new("http-connection", |bytes| {
         program::http_connection(MEMBER, bytes)
     })
@@ -34,20 +34,20 @@ pub(crate) const TARGETS: &[Target] = &[
     Target::new("identity", |bytes| {
         is_written_the_same(bytes, member::fuzzing::identity)
     }),
-    // A member's records about its mysqld: its state, a copy, a start, its events, a trimmed tail.
+    // A member's records about its mysqld: its state, a clone, a start, its events, a trimmed tail.
     Target::new("mysqld-note", |bytes| {
         is_written_the_same(bytes, server::note)
     }),
-    // What was done of a conversion to a ring or back.
+    // The journal of a conversion of servers to a ring or back.
     Target::new("conversion-journal", |bytes| {
         is_written_the_same(bytes, program::journal)
     }),
 ];
 
-/// The status of the member asked over HTTP.
+/// The status of the fuzzed member, as its HTTP port reports it.
 const MEMBER: &str = include_str!("member.json");
 
-/// For all readers of such files: members, HTTP, a mysqld's client, and the certificate display.
+/// Reads a file of certificates and keys with all readers: members, HTTP, the client of a mysqld, and `tls show`.
 fn tls_files(pem: &[u8]) -> bool {
     let [usable, shown] = [
         transport::fuzzing::tls_files(pem),
@@ -64,13 +64,13 @@ fn secret_file(bytes: &[u8]) -> bool {
     };
     let password = member::fuzzing::password(text);
     assert!(text.starts_with(password) && !password.contains('\n'));
-    // After a carriage return, the line would end elsewhere.
+    // A carriage return at the end of the password would count as a part of the line's end.
     let written = format!("{password}\n");
     assert!(password.ends_with('\r') || member::fuzzing::password(&written) == password);
     program::http_token(password).is_some_and(|token| password.contains(&token))
 }
 
-/// The first byte selects the document.
+/// Reads one of three documents, selected by the first byte.
 fn command(bytes: &[u8]) -> bool {
     let Some((which, json)) = bytes.split_first() else {
         return false;

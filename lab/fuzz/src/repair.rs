@@ -1,4 +1,4 @@
-//! Corrects an input's checksums, so that the code after their checks is reached too.
+//! Corrects an input's checksums, so that the parsers do not stop at a checksum.
 
 use binlog_format::event::HEADER_LEN;
 use binlog_store::{MARKER_BODY_LEN, MARKER_MAGIC};
@@ -8,8 +8,8 @@ const SIZE: std::ops::Range<usize> = 9..13;
 const POSITION: std::ops::Range<usize> = 13..17;
 const TRANSACTION: u8 = 4;
 
-/// A binlog file whose events have correct end positions and CRC32, as far as their sizes lead. The markers of a ring's log fit the events
-/// that follow them.
+/// Returns a binlog file with corrected end positions and CRC32 in all events that the sizes lead to. Markers of a ring's log are adapted
+/// to the events that follow them.
 pub(crate) fn binlog_file(bytes: &[u8]) -> Vec<u8> {
     let mut file = bytes.to_vec();
     let mut events = Vec::new();
@@ -50,7 +50,7 @@ pub(crate) fn binlog_file(bytes: &[u8]) -> Vec<u8> {
     file
 }
 
-/// An event as in a payload: without its checksum and its position.
+/// Returns an event in the form that payloads have: without its checksum and its position.
 fn canonical(event: &[u8]) -> Vec<u8> {
     let mut event = event[..event.len() - CHECKSUM].to_vec();
     let size = (event.len() as u32).to_le_bytes();
@@ -64,12 +64,12 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(four.unwrap_or_default())
 }
 
-/// A record of the hard state with this JSON.
+/// Returns a hard-state record with this JSON and a correct checksum.
 pub(crate) fn record(json: &[u8]) -> Vec<u8> {
     [&[1], &crc32c::crc32c(json).to_le_bytes()[..], json].concat()
 }
 
-/// A whole event in canonical form: its header has its size, but no position.
+/// Returns an event in canonical form: its header contains its size, but no position.
 pub(crate) fn event(bytes: &[u8]) -> Vec<u8> {
     let mut event = bytes.to_vec();
     let size = (event.len() as u32).to_le_bytes();

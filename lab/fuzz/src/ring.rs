@@ -1,4 +1,4 @@
-//! Messages between a ring's members, and the log's records about them.
+//! Targets for messages between members, and for records about members in the log.
 
 use bytes::Bytes;
 use raft_types::MembershipPayload;
@@ -6,23 +6,23 @@ use transport::fuzzing;
 
 use crate::{Target, is_written_the_same};
 
-/// A reservation for a payload that comes in pieces, and the largest zstd frame that is unpacked in one piece.
+/// Memory for a payload that arrives in several parts, and for the largest zstd frame that is unpacked at a time.
 const PAYLOAD: usize = 16 << 20;
 
 pub(crate) const TARGETS: &[Target] = &[
-    // A leader's entries, in messages, whole and in pieces, packed or not.
+    // A leader's messages with entries. Entries arrive whole or in parts, compressed or uncompressed.
     Target::new("append-stream", append_stream).within(PAYLOAD, 128),
-    // Votes, transfers, heartbeats, reports, questions and their answers, and identities.
+    // Small messages: votes, transfers, heartbeats, reports, requests with their answers, and identities.
     Target::new("ring-message", ring_message),
-    // What a leader asks of a proxy in a session.
+    // A leader's requests to a proxy in one session.
     Target::new("proxy-requests", |bytes| fuzzing::proxy_requests(bytes) > 0),
-    // What a proxy answers in a session.
+    // A proxy's answers in one session.
     Target::new("proxy-answers", |bytes| fuzzing::proxy_answers(bytes) > 0),
-    // The metadata of a call, with ring, caller and addressed member.
+    // The metadata of a call: the ring, the caller and the addressed member.
     Target::new("call-metadata", fuzzing::call_metadata),
-    // A caller's certificate, which says what it may do.
+    // A caller's certificate, which determines the caller's rights.
     Target::new("certificate", fuzzing::certificate),
-    // The membership of an entry, with all that its records carry for the ring.
+    // A membership entry, with all records about the ring that it contains.
     Target::new("membership", membership),
 ];
 

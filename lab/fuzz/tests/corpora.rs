@@ -1,4 +1,5 @@
-//! All kept inputs, and mutations of them, through their targets. One test, because targets measure the memory of the whole process.
+//! Runs all stored inputs, and mutations of them, through their targets. This is one test, because targets measure the memory of the whole
+//! process.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,18 +9,18 @@ use std::path::{Path, PathBuf};
 
 use fuzz_targets::{Target, targets};
 
-/// The seed of the mutations, which is fixed.
+/// The fixed seed of the mutations.
 const SEED: u64 = 86;
-/// Number of mutations for each target.
+/// Maximum number of mutations for each target.
 const MUTATIONS: usize = 1000;
-/// Fewer for a target with larger inputs: together they have at most so many bytes.
+/// Maximum total size of a target's mutations, in bytes. Targets with large inputs therefore run fewer mutations.
 const MUTATED_BYTES: usize = 4 << 20;
 
 fn folder(of: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(of)
 }
 
-/// The names in a folder, in order; none where there is no folder.
+/// Returns the names in a folder, in order. A missing folder has no names.
 fn names(folder: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(folder).into_iter().flatten();
     let name = |entry: io::Result<fs::DirEntry>| entry.expect("a file's name").file_name();
@@ -28,7 +29,7 @@ fn names(folder: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-/// The inputs in a folder, each with its path.
+/// Returns the inputs in a folder, each with its path.
 fn inputs(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let paths = names(folder).into_iter().map(|name| folder.join(name));
     paths
@@ -36,7 +37,7 @@ fn inputs(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
         .collect()
 }
 
-/// Runs an input; a failing one is kept in `found/`, and the error holds its path.
+/// Runs an input. Saves a failing input in `found/`, and returns an error with its path.
 fn run(target: &Target, input: &[u8], origin: &str) -> Result<bool, String> {
     let read = catch_unwind(AssertUnwindSafe(|| target.run(input)));
     read.map_err(|_| {
@@ -52,7 +53,7 @@ fn run(target: &Target, input: &[u8], origin: &str) -> Result<bool, String> {
     })
 }
 
-/// Runs a target's kept inputs, and mutations of them.
+/// Runs a target's stored inputs, and mutations of them.
 fn run_all(target: &Target, random: &mut fastrand::Rng) -> Result<(), String> {
     let corpus = inputs(&folder("corpus").join(target.name));
     let found = inputs(&folder("found").join(target.name));
@@ -77,7 +78,7 @@ fn run_all(target: &Target, random: &mut fastrand::Rng) -> Result<(), String> {
     Ok(())
 }
 
-/// Boundary values of lengths and counts.
+/// Values at the limits of length and count fields.
 const EDGES: [u64; 8] = [
     0,
     1,
@@ -89,7 +90,7 @@ const EDGES: [u64; 8] = [
     u64::MAX,
 ];
 
-/// Changes an input in one to four places, or inserts a part of another one.
+/// Changes an input in one to four places, or inserts a part of another input.
 fn mutated(random: &mut fastrand::Rng, input: &[u8], other: &[u8]) -> Vec<u8> {
     let mut bytes = input.to_vec();
     for _ in 0..random.usize(1..5) {

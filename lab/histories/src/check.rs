@@ -1,39 +1,39 @@
-//! Anomalies that no serial order explains.
+//! Finds anomalies: results of transactions that no serial order of the transactions explains.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::graph::{Before, Graph};
 use crate::history::{Access, List, Operation, Outcome, Transaction, Value};
 
-/// What no serial order explains:
+/// A result that no serial order of the transactions explains. The kinds are:
 ///
-/// - A list has a value twice, or one that no transaction appended to it.
-/// - A read returned a value of a refused transaction (Adya's G1a), or a part of another transaction's appends to a list (G1b).
+/// - A list contains a value twice, or a value that no transaction appended to the list.
+/// - A read returned a value of a failed transaction (Adya's G1a), or only a part of another transaction's appends to a list (G1b).
 /// - A transaction does not see its own appends.
-/// - Two transactions read a list, and neither result is a prefix of the other: one of them read lost values.
-/// - A cycle of transactions, each of which precedes the next.
+/// - Two transactions read a list, and neither result is a prefix of the other. One of the two reads contains values that were lost.
+/// - In a cycle of transactions, each transaction must precede the next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Anomaly {
     /// The transactions involved, by index.
     pub transactions: Vec<usize>,
-    /// What is wrong with them.
+    /// The description of the anomaly.
     pub words: String,
-    /// The kind of the cycle, if it is one.
+    /// The kind of the cycle, if the anomaly is a cycle.
     pub circle: Option<Circle>,
 }
 
-/// The edges of a cycle, in Adya's names.
+/// The kind of a cycle by its edges, with the names in Adya's thesis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Circle {
-    /// G0: of appends alone.
+    /// G0: the cycle consists only of appends.
     Writes,
-    /// G1c: of appends and of reads of appended values.
+    /// G1c: the cycle consists of appends and of reads of appended values.
     Information,
-    /// G-single: with one read of an older state.
+    /// G-single: one edge of the cycle is a read of an older state.
     ReadSkew,
-    /// G2: with several.
+    /// G2: several edges of the cycle are reads of an older state.
     WriteSkew,
-    /// With time order: a later transaction missed an acknowledged one, or a server went back in time.
+    /// The cycle has an edge by time: a later transaction missed an acknowledged append, or a server returned an older state than before.
     Time,
 }
 
@@ -47,7 +47,7 @@ impl Anomaly {
     }
 }
 
-/// All anomalies found by [`check`] as text: each with its transactions, of which at most `shown` characters each.
+/// Returns all anomalies found by [`check`] as text. Each text lists the transactions, each cut to `shown` characters.
 pub fn check_in_words(transactions: &[Transaction], shown: usize) -> Vec<String> {
     let shortened = |at: usize| {
         let words = format!("{at}: {:?}", transactions[at]);
@@ -60,10 +60,10 @@ pub fn check_in_words(transactions: &[Transaction], shown: usize) -> Vec<String>
     words.collect()
 }
 
-/// Anomalies that no serial order explains; transactions are named by index. Empty: the promises were kept, as far as the reads show.
+/// Returns the anomalies, with the transactions' indexes. If the result is empty, the reads contradict none of the promises.
 ///
 /// # Panics
-/// When the clients append a value twice, which makes a check impossible.
+/// If the clients append a value twice; such a history cannot be checked.
 pub fn check(transactions: &[Transaction]) -> Vec<Anomaly> {
     let writers = writers(transactions);
     let mut found = Vec::new();
@@ -73,7 +73,7 @@ pub fn check(transactions: &[Transaction]) -> Vec<Anomaly> {
         }
     }
     let orders = orders(transactions, &mut found);
-    // Without one order for each list there is no order of the transactions.
+    // If the order of a list is contradictory, the transactions have no order to check.
     if found.is_empty() {
         found.extend(circle(transactions, &writers, &orders));
     }
@@ -93,7 +93,7 @@ fn writers(transactions: &[Transaction]) -> Writers {
     writers
 }
 
-/// Anomalies of single reads.
+/// Adds the anomalies that the reads of one transaction show.
 fn check_reads(
     transactions: &[Transaction],
     writers: &Writers,
@@ -149,7 +149,8 @@ fn check_reads(
     }
 }
 
-/// The longest read of each list, with its reader; every other read of that list must be a prefix of it.
+/// Returns the longest read of each list, with its reader. Each shorter read of a list must be a prefix of the longest; otherwise adds an
+/// anomaly.
 fn orders(transactions: &[Transaction], found: &mut Vec<Anomaly>) -> BTreeMap<List, Vec<Value>> {
     let mut longest: BTreeMap<List, (usize, &[Value])> = BTreeMap::new();
     let committed = || {
@@ -195,7 +196,7 @@ fn circle(
             .any(|(_, value)| seen.contains(&value)),
     };
     let mut graph = Graph::with(transactions.len());
-    // Transactions with unread appends come after all reads of that list.
+    // A transaction with an unread append comes after all reads of that list.
     let mut unread: BTreeMap<List, Vec<usize>> = BTreeMap::new();
     for (at, transaction) in transactions.iter().enumerate() {
         let unseen = |(_, value): &(List, Value)| !seen.contains(value);
@@ -258,7 +259,7 @@ fn circle(
     Some(in_words(&circle, transactions.len()))
 }
 
-/// A transaction precedes those that began after its end. A chain of moments represents all these pairs.
+/// Adds the edges by time: a transaction precedes all transactions that began after its end. A chain of moments replaces an edge per pair.
 fn add_time(graph: &mut Graph, transactions: &[Transaction], all: &[usize]) {
     let over = |at: &&usize| transactions[**at].outcome == Outcome::Committed;
     let mut ends: Vec<(u64, usize)> = all
@@ -306,7 +307,7 @@ fn in_words(circle: &[(usize, Before)], transactions: usize) -> Anomaly {
     };
     let steps = circle.iter().filter(|(node, _)| *node < transactions);
     let mut steps: Vec<_> = steps.map(|(node, why)| (*node, words(why))).collect();
-    // From the same node, wherever it was found.
+    // Starts the text at the transaction with the lowest index, so that the text does not depend on where the search started.
     if let Some(first) = (0..steps.len()).min_by_key(|at| steps[*at].0) {
         steps.rotate_left(first);
     }
@@ -420,7 +421,7 @@ mod tests {
         }
     }
 
-    /// An acknowledged append that another leader's history lacks.
+    /// The second leader's history lacks an acknowledged append.
     #[test]
     fn a_lost_append_splits_the_list() {
         let history = [
@@ -432,7 +433,7 @@ mod tests {
         let words = "list 1 as 1 read it and as 3 read it cannot both have been";
         let parted = Anomaly::of(&[1, 3], words.to_owned());
         assert_eq!(check(&history), [parted]);
-        // The same without a reader: a later transaction misses it.
+        // Without a read of the lost append, only the time shows that the later transaction missed it.
         let unread = [
             at(0, 1, &[append(1, 5)]),
             at(4, 5, &[append(1, 6)]),
@@ -477,7 +478,7 @@ mod tests {
         };
         assert_eq!(kind(&stale(|one| one)), Some(Circle::Time));
         assert_eq!(kind(&stale(follower)), None);
-        // While it is in progress, both results are allowed.
+        // A read that is concurrent with the append may return either result.
         let concurrent = [at(0, 5, &[append(1, 10)]), at(2, 3, &[read(1, &[])])];
         assert_eq!(kind(&concurrent), None);
         let goes_back = [
@@ -490,7 +491,7 @@ mod tests {
         assert!(told.contains("was over before"), "{told}");
     }
 
-    /// A database that runs transactions sequentially, with followers; answers come late or not at all.
+    /// Returns the history of a database that runs transactions sequentially, with followers. Some answers arrive late or never.
     fn serial(seed: u64, transactions: usize) -> Vec<Transaction> {
         let mut dice = fastrand::Rng::with_seed(seed);
         let mut states = vec![BTreeMap::<List, Vec<Value>>::new()];
@@ -507,7 +508,7 @@ mod tests {
                 let reads = (0..3).map(|list| Operation::Read(list, seen(list)));
                 history.push(Transaction {
                     access: Access::Follower(follower as u64),
-                    // Sequentially, as one client reads there.
+                    // One client reads at each follower, so that its reads are sequential.
                     ..at(now, now, &reads.collect::<Vec<_>>())
                 });
                 continue;
@@ -591,7 +592,7 @@ mod tests {
         assert!(tried > 50, "{tried}");
     }
 
-    /// The history of the primary's transactions in Jepsen's format, which `adya` reads.
+    /// Returns the transactions of the primary in Jepsen's format, the input format of the checker `adya`.
     fn for_adya(history: &[Transaction]) -> String {
         let mut lines = Vec::new();
         for (process, one) in history.iter().enumerate() {
@@ -630,7 +631,7 @@ mod tests {
         adya::check(&history, adya::Workload::ListAppend, &options)
     }
 
-    /// Both checkers agree on valid histories, and on modified ones.
+    /// This checker and `adya` agree on valid histories and on histories with errors.
     #[test]
     fn another_checker_finds_the_same_histories_wrong() {
         let (mut good, mut bad) = (0, 0);

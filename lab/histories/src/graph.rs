@@ -2,22 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// The reason why one transaction precedes another.
+/// The reason why the first of two transactions precedes the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Before {
-    /// It appended to a list before the other one's append.
+    /// The first appended to a list before the second.
     Appended,
-    /// The other one read its append.
+    /// The second read an append of the first.
     WasRead,
-    /// It read a list before the other one appended to it.
+    /// The first read a list before the second appended to the list.
     ReadOlder,
-    /// It ended before the other one began.
+    /// The first ended before the second began.
     Ended,
-    /// A moment, which is no transaction, is in between.
+    /// One of the two nodes is a point in time, not a transaction.
     Moment,
 }
 
-/// Nodes are numbers; those from the number of transactions on are moments.
+/// A graph with numbered nodes. The lowest numbers are the transactions, the others are points in time ("moments").
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Graph {
     edges: Vec<BTreeMap<usize, Before>>,
@@ -35,7 +35,7 @@ impl Graph {
         self.edges.len() - 1
     }
 
-    /// Of several reasons the strongest is kept.
+    /// Adds an edge. If two nodes have several reasons, the first one in the order of `Before` stays.
     pub(crate) fn add(&mut self, from: usize, to: usize, why: Before) {
         if from != to {
             let known = self.edges[from].entry(to).or_insert(why);
@@ -43,13 +43,13 @@ impl Graph {
         }
     }
 
-    /// A shortest cycle through any of its nodes, with the reason for each step from its node to the next; `None` where there is none.
+    /// Returns a shortest cycle: its nodes, each with the reason for the step to the next node. `None`: the graph has no cycle.
     pub(crate) fn circle(&self) -> Option<Vec<(usize, Before)>> {
         let mut back = Self::with(self.edges.len());
         for (from, edges) in self.edges.iter().enumerate() {
             edges.iter().for_each(|(to, why)| back.add(*to, from, *why));
         }
-        // Without what is before all cycles, and then without what is after them.
+        // Removes the nodes that no cycle reaches or that reach no cycle.
         let left = back.without_firsts(self.without_firsts((0..self.edges.len()).collect()));
         let circles = left
             .iter()
@@ -57,7 +57,7 @@ impl Graph {
         circles.min_by_key(Vec::len)
     }
 
-    /// Takes away every node to which none of the others leads, and then what is left without one.
+    /// Repeatedly removes the nodes without an incoming edge, until each remaining node has one.
     fn without_firsts(&self, mut nodes: BTreeSet<usize>) -> BTreeSet<usize> {
         let mut leading = vec![0_usize; self.edges.len()];
         for next in nodes.iter().flat_map(|node| self.edges[*node].keys()) {

@@ -1,4 +1,4 @@
-//! Transactions as their clients saw them.
+//! The transactions, with the results that the clients received.
 
 /// A list, by its number.
 pub type List = u64;
@@ -8,44 +8,44 @@ pub type Value = u64;
 /// An operation of a transaction on a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// It appended a value.
+    /// The transaction appended a value.
     Append(List, Value),
-    /// It read a list, with these values in this order.
+    /// The transaction read a list; the values are in the order of the list.
     Read(List, Vec<Value>),
 }
 
-/// A transaction's outcome as its client knows it.
+/// A transaction's outcome as reported to its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was acknowledged. Its reads count only with this outcome.
+    /// The commit was acknowledged. Only reads of acknowledged transactions are checked.
     Committed,
-    /// It certainly had no effect.
+    /// The transaction certainly had no effect.
     Failed,
-    /// No answer.
+    /// The client received no answer.
     Unknown,
 }
 
-/// Where a transaction ran, which determines the promises for its reads.
+/// Where a transaction ran. The place determines what its reads must contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// At the primary: it sees everything acknowledged before it began.
+    /// At the primary: the transaction must read all appends that were acknowledged before it began.
     Primary,
-    /// At a follower, by its number: it sees a prefix that is no older than earlier reads there.
+    /// At the follower with this number: the transaction must read a prefix that is no older than earlier reads at the same follower.
     Follower(u64),
 }
 
 /// A transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transaction {
-    /// Its begin at the client, by one clock for all clients, in any unit.
+    /// When the client began the transaction. All clients use one clock, in any unit.
     pub began: u64,
-    /// When its client received the answer, or gave up waiting.
+    /// When the client received the answer or stopped waiting for it.
     pub ended: u64,
-    /// Its outcome as its client knows it.
+    /// The outcome as reported to the client.
     pub outcome: Outcome,
-    /// Where it ran.
+    /// The server on which the transaction ran.
     pub access: Access,
-    /// Its operations, in order.
+    /// The operations, in order.
     pub operations: Vec<Operation>,
 }
 

@@ -1,13 +1,13 @@
-//! Checks the results that clients got against a database's promises. Clients append numbers to lists, and read lists, in transactions. A
-//! read list shows the order of its appends, so that the order of the transactions follows from the reads. The idea is Elle's: Kingsbury
-//! and Alvaro, "Elle: Inferring Isolation Anomalies from Experimental Observations", VLDB 2020. [`check()`] finds anomalies that no serial
-//! order explains.
+//! Checks whether a database kept its promises, from the results that its clients received. In their transactions, the clients append
+//! numbers to lists and read lists. A read list shows the order of its appends, and so the order of the transactions. The method is Elle's:
+//! Kingsbury and Alvaro, "Elle: Inferring Isolation Anomalies from Experimental Observations", VLDB 2020. [`check()`] finds anomalies that
+//! no serial order explains.
 //!
 //! # Promises
 //! * Transactions at the primary, at MySQL's isolation level `SERIALIZABLE`, are strictly serializable: they take effect sequentially, each
 //!   between its begin and its answer.
-//! * Reads at a follower see a prefix of that order, however old, and never go back at the same server.
-//! * Acknowledged appends are present once, and refused ones are absent.
+//! * Reads at a follower return a prefix of that order, of any age. Later reads at the same follower never return a shorter prefix.
+//! * Acknowledged appends are present once. Appends of failed transactions are absent.
 
 mod check;
 mod graph;

@@ -1,4 +1,4 @@
-//! Every order of steps within a scope, for the checker.
+//! Lists the possible steps in each state of a ring within a scope, for the model checker `stateright`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,7 +17,7 @@ use crate::rules::Rules;
 use crate::scope::{Broken, Scope};
 use crate::step::Step;
 
-/// A ring within a scope.
+/// The model of a ring within a scope, as the model checker explores it.
 #[derive(Clone, Debug)]
 pub struct RingModel {
     scope: Scope,
@@ -26,7 +26,7 @@ pub struct RingModel {
 }
 
 impl RingModel {
-    /// The ring of a scope.
+    /// Returns the model of a ring within `scope`.
     pub fn of(scope: Scope) -> Self {
         let regions = scope.regions.iter().enumerate();
         let all = regions.flat_map(|(at, members)| (0..*members).map(move |_| region(at)));
@@ -51,12 +51,12 @@ impl RingModel {
         0..self.records.len()
     }
 
-    /// The members at the beginning.
+    /// Returns the members of the bootstrap.
     pub(crate) fn first_members(&self) -> Members {
         (0..self.records.len() - self.scope.spares).collect()
     }
 
-    /// The voter sets that the rules require for these members where the leader is in region `home`.
+    /// Returns the voter sets that the rules require for `members` while the leader is in region `home`.
     fn wanted(&self, members: Members, home: usize) -> Option<VoterSets> {
         let members = self
             .records
@@ -66,7 +66,7 @@ impl RingModel {
         self.scope.rules.voter_sets(&members, &region(home)).ok()
     }
 
-    /// The next voter sets by the product's planner.
+    /// Returns the voter sets of the next quorum step, as the product's planner computes them.
     fn next_sets(&self, leader: Id, member: &Member, home: usize) -> Option<Vec<Members>> {
         let now = named_sets(member.voters());
         let wanted = self.wanted(member.ring(), home)?;
@@ -78,7 +78,7 @@ impl RingModel {
         Some(unnamed_sets(&next))
     }
 
-    /// Whether clients may rely on a leader.
+    /// Returns whether clients may rely on a leader: a quorum has answered it within the lease, and it may serve.
     pub(crate) fn serves(&self, id: Id, member: &Member) -> bool {
         let Some(leader) = member.leads() else {
             return false;
@@ -93,7 +93,7 @@ impl RingModel {
 
     fn campaigns(&self, ring: &Ring, id: Id) -> bool {
         let member = &ring.members[id];
-        // The engine lets a sole voter elect itself, whatever it has promised.
+        // In openraft, a sole voter may elect itself even while it has promised a leader not to vote.
         let alone = matches!(member.voters(), [only] if only.len() == 1 && only.has(id));
         let repairs = ring.repairs.iter().filter(|repair| **repair <= member.term);
         let last = match repairs.max() {
@@ -115,7 +115,7 @@ impl RingModel {
             && self.rules.may_vote(voter, candidate, asks.term, asks.end())
     }
 
-    /// Whether another member receives a leader's call, and accepts it.
+    /// Returns whether member `to` receives and accepts a leader's calls.
     fn hears(&self, ring: &Ring, leader: Id, to: Id) -> bool {
         let (from, other) = (&ring.members[leader], &ring.members[to]);
         from.ring().has(to) && self.rules.may_follow(other, from.term)
@@ -133,7 +133,7 @@ impl RingModel {
         after != *follower || leads.matched[to] != matched
     }
 
-    /// True if a member's leader has ended.
+    /// Returns whether a member may detect that its leader's process has ended.
     fn sees_dead(&self, ring: &Ring, id: Id) -> bool {
         let member = &ring.members[id];
         let leader = member.vote.and_then(|leader| ring.members.get(leader));
@@ -183,20 +183,21 @@ impl RingModel {
         };
     }
 
-    /// The number of entries that a member loses at the end of its log when the last one that is no membership is damaged; `None`: nothing
-    /// that it can fetch again.
+    /// Returns how many entries a member loses if the last entry that is no membership is damaged. `None`: the member could not fetch the
+    /// lost entries again.
     fn rotten(ring: &Ring, id: Id) -> Option<usize> {
         let log = &ring.members[id].log;
         let is_membership = |at: usize| Some(log.get(at)?.membership().is_some());
         let last = log.len().checked_sub(1)?;
         let lost = match is_membership(last)? {
             false => 1,
-            // A membership that counts as written is never truncated. Until then a leader's last membership is in force.
+            // A membership that counts as written is never truncated. A leader uses its last membership even before the membership is
+            // written.
             true => 2,
         };
         let first = log.len().checked_sub(lost)?;
         let unwritten = ring.members[id].leads().is_some() && ring.committed.len() <= last;
-        // An entry without another copy is lost, whatever members do.
+        // No rule can restore an entry of which no other member has a copy.
         let has_it = |other: &Member| other.log.get(first) == log.get(first);
         let copies = ring.members.iter().filter(|other| has_it(other)).count();
         let can = !is_membership(first)? && (lost == 1 || unwritten);
@@ -218,7 +219,7 @@ impl RingModel {
         }
     }
 
-    /// The membership with which a leader removes a member; `None`: it must not.
+    /// Returns the membership with which a leader removes the member `leaving`. `None`: the leader must not remove the member.
     fn removed(&self, leader: Id, member: &Member, leaving: Id) -> Option<Membership> {
         let now = member.membership()?;
         let sets = now.sets.iter().map(|set| set.without(leaving)).collect();
@@ -249,7 +250,7 @@ impl RingModel {
         member.log.push(Entry { term, content });
     }
 
-    /// The steps of a candidate and of a leader.
+    /// Adds the possible steps of a candidate or a leader.
     fn steps_of_one(&self, ring: &Ring, id: Id, steps: &mut Vec<Step>) {
         let member = &ring.members[id];
         let others = || self.ids().filter(move |other| *other != id);
@@ -294,7 +295,7 @@ impl RingModel {
         }
     }
 
-    /// The possible proposals of a leader.
+    /// Adds a leader's possible proposals.
     fn proposals(&self, ring: &Ring, leader: Id, steps: &mut Vec<Step>) {
         let (scope, spent) = (&self.scope, &ring.spent);
         let member = &ring.members[leader];
@@ -347,12 +348,13 @@ impl RingModel {
         }
     }
 
-    /// Losses of disks and processes, and steps of rejoining members.
+    /// Adds the possible restarts, the losses of disks, and the steps of rejoining members.
     fn losses(&self, ring: &Ring, id: Id, steps: &mut Vec<Step>) {
         let (scope, spent) = (&self.scope, &ring.spent);
         let member = &ring.members[id];
         if member.is_up() {
-            // After a repair a starting member asks first; here the abandoned ones do.
+            // After a repair, a starting member asks other members before it takes part. The model covers this only for members that the
+            // repair left out.
             if spent.restarts < scope.restarts && ring.repairs.is_empty() {
                 let loses = self.rules.lacks(Broken::AcknowledgeBeforeTheDisk);
                 let loses = loses && member.log.len() > 1;
@@ -385,7 +387,7 @@ impl RingModel {
         }
     }
 
-    /// An operator's steps after the loss of a quorum.
+    /// Adds an operator's possible steps after the loss of a quorum.
     fn repairs(&self, ring: &Ring, steps: &mut Vec<Step>) {
         if let Some(planned) = &ring.planned {
             if repair::is_current(ring, planned) {
@@ -576,7 +578,7 @@ impl Model for RingModel {
                 for id in silent.filter(|id| before.members[*id].is_up()) {
                     ring.members[id].role = Role::Down;
                 }
-                // The plan is refused where a leader serves; a leader that does not serve appends nothing before a quorum answers it.
+                // A plan is refused while a leader serves. A leader that does not serve appends nothing until a quorum has answered it.
                 for id in answering.ids() {
                     if let Role::Leader(leader) = &mut ring.members[id].role {
                         leader.overdue = Some(Members::default());

@@ -1,16 +1,15 @@
 //! A model of the ring's leaders and quorums, small enough for an exhaustive exploration within a [`Scope`]. It covers every order of
 //! elections, replication, commits, quorum moves, membership changes, transfers, losses, repairs, restarts and passing time.
 //!
-//! Decisions that are pure code in the product use that code here. That covers quorum steps ([`consensus::quorum`]), a policy's sets,
-//! majority sizes, repair plans ([`ring_admin::plan_repair`]), and rejoining members' use of answers ([`consensus::rules`], [`ring_admin::rules`]). The rest,
-//! openraft's code and its surrounding tasks, is restated as rules (`rules.rs`). [`Broken`] disables one rule; then the properties must
-//! fail.
+//! Where the product decides in pure code, the model calls that code: quorum steps ([`consensus::quorum`]), a policy's voter sets, majority
+//! sizes, repair plans ([`ring_admin::plan_repair`]), and the answers to a rejoining member ([`consensus::rules`], [`ring_admin::rules`]).
+//! The model restates openraft and the tasks around it as rules (`rules.rs`). [`Broken`] disables one rule, and a property must then fail.
 //!
 //! [`trace`] checks recorded actions of the real code against the same rules.
 //!
-//! Not modelled: lost or late messages as such. A call and its effect at the callee are one step; the caller's handling of the answer is
-//! another, so that any step may come between. A lost call is a step not taken. Loss of unsynced data is a separate step, taken only where
-//! a rule is broken.
+//! The model has no lost or late messages. A call and its effect at the receiver are one step; the caller's handling of the answer is
+//! another, so that any step may come between the two. A lost call is a step that is not taken. Unsynced data is lost only in a separate
+//! step, and only while a rule is disabled.
 
 mod explored;
 mod naming;

@@ -1,4 +1,4 @@
-//! The product's names for the model's members, sets and entries, and the reverse.
+//! Converts the model's members, voter sets and entries to the product's types and back.
 
 use std::collections::BTreeSet;
 
@@ -38,23 +38,23 @@ pub(crate) fn op_id(log: &[Entry], at: usize) -> Option<OpId> {
     Some(OpId::new(u64::from(entry.term), at as u64))
 }
 
-/// The op id of the last of so many entries.
+/// The op id of the last of the first `count` entries.
 pub(crate) fn last_of(log: &[Entry], count: usize) -> Option<OpId> {
     op_id(log, count.checked_sub(1)?)
 }
 
-/// The end of a log with this last entry.
+/// The end of a log that ends with the entry `last`.
 pub(crate) fn end_at(last: OpId) -> End {
     let term = last.term.try_into().unwrap_or(u32::MAX);
     (term, last.index as usize + 1)
 }
 
-/// The last entry of a log that ends there.
+/// The op id of the last entry of a log with this end.
 pub(crate) fn last_before((term, count): End) -> Option<OpId> {
     Some(OpId::new(u64::from(term), count.checked_sub(1)? as u64))
 }
 
-/// A member's recollection of its log.
+/// A member's summary of its log, as the product sends it to other members.
 pub(crate) fn recollection(member: &Member) -> Recollection {
     let mut runs: Vec<TermRun> = Vec::new();
     for (at, entry) in member.log.iter().enumerate() {

@@ -8,7 +8,7 @@ use crate::explored::RingModel;
 use crate::ring::{Member, Ring};
 use crate::scope::Scope;
 
-/// Those that apply to rings within this scope.
+/// Returns the properties that apply to rings within `scope`.
 pub(crate) fn of(scope: &Scope) -> Vec<Property<RingModel>> {
     let mut properties = safe();
     properties.push(Property::sometimes(
@@ -51,7 +51,7 @@ pub(crate) fn of(scope: &Scope) -> Vec<Property<RingModel>> {
     properties
 }
 
-/// Properties of all states.
+/// Returns the safety properties, which each state must have.
 fn safe() -> Vec<Property<RingModel>> {
     vec![
         Property::always("one leader per term", |_, ring: &Ring| {
@@ -67,7 +67,8 @@ fn safe() -> Vec<Property<RingModel>> {
             |_, ring: &Ring| !ring.lost,
         ),
         Property::always("a leader has all committed entries", |_, ring: &Ring| {
-            // A leader older than the latest may still lead for a while; no member accepts its messages.
+            // A leader of an older term may not know yet that it was replaced. No member accepts its messages, so only the latest leader is
+            // checked.
             let leaders = ring.members.iter().filter(|one| one.leads().is_some());
             let latest = leaders.max_by_key(|leader| leader.term);
             let made = ring.committed.last().map_or(0, |entry| entry.term);

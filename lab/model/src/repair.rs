@@ -1,5 +1,5 @@
-//! A permanently lost quorum: the product's own plan over the members' answers, and the imposed membership. Members that rejoin after it or
-//! lost the end of their log use the product's own functions on the others' answers.
+//! The repair of a permanently lost quorum: the product's own code plans it from the members' answers, and imposes a membership. Members
+//! that rejoin after a repair, or that lost the end of their log, also evaluate the other members' answers with the product's code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -20,15 +20,15 @@ use crate::ring::{
 use crate::rules::Rules;
 use crate::scope::Broken;
 
-/// Clock advance between two repairs, in microseconds: more than the least term of a repair advances.
+/// Clock advance between two repairs, in microseconds. It exceeds the advance of the least term of a repair.
 const CLOCK: u64 = 1 << 25;
 
-/// The clock after so many plans.
+/// The clock after `before` plans.
 fn clock(before: u8) -> SystemTime {
     UNIX_EPOCH + Duration::from_micros(CLOCK * (u64::from(before) + 1))
 }
 
-/// The operator's plan from the answers of these members; `None`: no repair is needed.
+/// Returns the operator's plan from the answers of the members `answering`. `None`: no repair is needed.
 pub(crate) fn plan(
     rules: Rules,
     ring: &Ring,
@@ -39,7 +39,7 @@ pub(crate) fn plan(
     let longest = answers()
         .map(|(_, member)| member)
         .max_by_key(|m| m.end())?;
-    // The usual case, and much cheaper than the plan.
+    // In the usual case a leader can be elected. This check is much cheaper than a plan.
     let sound = answers().filter(|(_, member)| {
         member.doubt.is_none() && member.told.is_none_or(|told| told <= longest.end())
     });
@@ -63,7 +63,7 @@ pub(crate) fn plan(
     Some(Planned::of(&plan, ring.members[survivor].end(), term))
 }
 
-/// A member's answer about itself.
+/// Returns a member's answer about its own state.
 fn evidence(
     id: Id,
     member: &Member,
@@ -97,13 +97,13 @@ fn evidence(
     })
 }
 
-/// True if the survivor is unchanged since the plan was made.
+/// Returns whether the survivor is unchanged since the plan was made.
 pub(crate) fn is_current(ring: &Ring, planned: &Planned) -> bool {
     let survivor = &ring.members[planned.survivor];
     survivor.is_up() && survivor.end() == planned.end && survivor.term < planned.term
 }
 
-/// The survivor adopts the membership in which it is alone, as if a leader of the repair's term had sent it.
+/// Makes the survivor adopt a membership in which it is the only voter, as if a leader of the repair's term had sent the membership.
 pub(crate) fn carry_out(ring: &mut Ring, planned: &Planned) {
     let survivor = &mut ring.members[planned.survivor];
     let kept = survivor.log.len();
@@ -120,7 +120,7 @@ pub(crate) fn carry_out(ring: &mut Ring, planned: &Planned) {
     survivor.has_grown();
     survivor.promised = 0;
     let known = |term: &Term| survivor.log.iter().any(|entry| entry.term == *term);
-    // Results of earlier repairs that this one does not know are abandoned with it.
+    // If the survivor lacks the result of an earlier repair, this repair abandons that result.
     let knows_all = ring.repairs.iter().all(known);
     let shared = common(&survivor.log[..kept], &ring.committed);
     if shared < ring.committed.len() {
@@ -130,13 +130,13 @@ pub(crate) fn carry_out(ring: &mut Ring, planned: &Planned) {
     ring.repairs.push(planned.term);
 }
 
-/// True if a log has the latest repair, so that its member can report it to others.
+/// Returns whether the member's log has the latest repair, so that the member can report it to others.
 pub(crate) fn knows_the_latest(ring: &Ring, member: &Member) -> bool {
     let latest = ring.repairs.last();
     latest.is_some_and(|latest| member.log.iter().any(|entry| entry.term == *latest))
 }
 
-/// Another member's answer to this member's recollection.
+/// Returns the answer of the member `own` to a rejoining member's summary of its log, `theirs`.
 fn agreement(theirs: &Recollection, own: &Member) -> Agreement {
     Agreement {
         common: common_entry(&theirs.runs, |index| op_id(&own.log, index as usize)),
@@ -147,7 +147,7 @@ fn agreement(theirs: &Recollection, own: &Member) -> Agreement {
     }
 }
 
-/// A member starts, and asks another one before it takes part.
+/// Starts a member that asks `other` before it takes part.
 pub(crate) fn come_back(rules: Rules, member: &mut Member, other: &Member) {
     let own = recollection(member);
     let answer = agreement(&own, other);
@@ -163,7 +163,7 @@ pub(crate) fn come_back(rules: Rules, member: &mut Member, other: &Member) {
     member.told = needed.map(end_at).filter(|_| told);
 }
 
-/// The doubt of a member that starts after its log lost its last entry.
+/// Returns the doubt of a member that starts without the last entry of its log.
 pub(crate) fn in_doubt(term: Term) -> Doubt {
     let doubt = DoubtedTail::of_term(u64::from(term));
     let from = doubt.settled_from();
@@ -173,7 +173,7 @@ pub(crate) fn in_doubt(term: Term) -> Doubt {
     }
 }
 
-/// The other members that such a member asks for the ends of their logs.
+/// Returns the members that a member in doubt about the end of its log asks for the ends of their logs.
 pub(crate) fn all_to_ask(rules: Rules, ring: &Ring, id: Id) -> Members {
     let member = &ring.members[id];
     let others = member.ring().without(id);
@@ -191,7 +191,7 @@ pub(crate) fn all_to_ask(rules: Rules, ring: &Ring, id: Id) -> Members {
     if left_out { voters } else { others }
 }
 
-/// Such a member asks others for the ends of their logs. `everybody`: no other members are asked.
+/// Gives a member in doubt the ends of the logs of `others`. `everybody`: `others` counts as all other members of the ring.
 pub(crate) fn ask_for_ends(ring: &mut Ring, id: Id, others: Members, everybody: bool) {
     let Some(doubt) = ring.members[id].doubt else {
         return;

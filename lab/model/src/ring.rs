@@ -4,19 +4,19 @@ use std::fmt;
 
 use ring_admin::RepairPlan;
 
-/// A member, by its index over the scope's regions.
+/// A member's index. Members are numbered through the scope's regions.
 pub type Id = usize;
 /// A Raft term.
 pub type Term = u32;
-/// A number of entries, from the beginning of a log.
+/// A number of entries, counted from the beginning of a log.
 pub type Count = u32;
-/// The key that elections compare: the last entry's term, and the number of entries.
+/// The end of a log, as elections compare it: the last entry's term, and the number of entries.
 pub type End = (Term, usize);
 
-/// The author of a membership imposed without a leader's proposal; no member has this id.
+/// The author of a membership that no leader proposed: the bootstrap or a repair. No member has this id.
 pub(crate) const NO_MEMBER: Id = Id::MAX;
 
-/// A set of members, a bit for each.
+/// A set of members, with one bit for each.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Members(u32);
 
@@ -72,9 +72,9 @@ impl fmt::Debug for Members {
 pub enum Content {
     /// A leader's first entry.
     Blank,
-    /// A client's write: the digest of its bytes, where there are any.
+    /// A client's write, with the digest of its bytes; 0 in the exploration.
     Write(u64),
-    /// The members and voters from here on.
+    /// The members and voter sets in force from this entry on.
     Membership(Membership),
 }
 
@@ -85,21 +85,21 @@ pub struct Membership {
     pub sets: Vec<Members>,
     /// All members, including those without a vote.
     pub members: Members,
-    /// The digest of its bytes: one membership has several encodings.
+    /// The digest of the membership's bytes. Members with different code may encode one membership differently.
     pub wording: u64,
 }
 
 /// An entry of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
-    /// The term of the leader that made it.
+    /// The term of the leader that appended the entry.
     pub term: Term,
-    /// Its content.
+    /// The entry's content.
     pub content: Content,
 }
 
 impl Entry {
-    /// The membership, if it is one.
+    /// Returns the membership, if the entry is a membership.
     pub(crate) fn membership(&self) -> Option<&Membership> {
         match &self.content {
             Content::Membership(membership) => Some(membership),
@@ -111,18 +111,18 @@ impl Entry {
 /// A member's role.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// It follows, or has no leader.
+    /// The member follows a leader or waits for one.
     Follower,
-    /// It asks for votes.
+    /// The member requests votes.
     Candidate {
-        /// The members that voted for it.
+        /// The members that voted for this candidate.
         votes: Members,
     },
-    /// It leads.
+    /// The member leads.
     Leader(Leader),
-    /// It does not run. Before it takes part again it asks the others.
+    /// The member does not run. After its start it asks the other members before it takes part.
     Down,
-    /// Its disk is lost. It never takes part again under this id.
+    /// The member's disk is lost. The member never takes part again under this id.
     Lost,
 }
 
@@ -131,13 +131,15 @@ pub enum Role {
 pub struct Leader {
     /// The last entry that each member has acknowledged.
     pub(crate) matched: Vec<Count>,
-    /// Time since the last heartbeat that each member answered was sent; at most, and without an answer, the lease.
+    /// For each member, the time since the leader sent the last heartbeat that the member answered; at most the lease. Without any answer,
+    /// the lease.
     pub(crate) contact: Vec<u8>,
-    /// Time since a heartbeat was sent that has arrived and is not answered yet.
+    /// For each member, the time since the leader sent the last heartbeat that has arrived and is not answered yet.
     pub(crate) unanswered: Vec<Option<u8>>,
-    /// It is transferring the leadership, and no longer serves in its term.
+    /// The leader is transferring the leadership, and no longer serves in this term.
     pub(crate) leaving: bool,
-    /// Its lease had expired, and these have answered since: it accepts no entries before a quorum has.
+    /// Set after the leader's lease has expired: the members that have answered since. Until they are a quorum, the leader accepts no
+    /// entries.
     pub(crate) overdue: Option<Members>,
 }
 
@@ -154,12 +156,12 @@ impl Leader {
     }
 }
 
-/// A log lost its last entry, which may have been acknowledged.
+/// The state of a member whose log lost its last entry, which the member may have acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Doubt {
-    /// The term of the vote stored at that time.
+    /// The term of the stored vote when the entry was lost.
     pub(crate) term: Term,
-    /// A log with at least this end has all entries that may be lost.
+    /// A log that reaches this end has all entries that may be lost.
     pub(crate) needed: End,
 }
 
@@ -176,16 +178,16 @@ pub struct Member {
     pub commit: Count,
     /// Its role.
     pub role: Role,
-    /// Remaining time in which it votes for no candidate, as promised to a leader.
+    /// The remaining time for which the member has promised a leader to vote for no candidate.
     pub promised: u8,
-    /// A committed end reported by others that its own log does not reach.
+    /// The end of a committed log, reported by another member, that the member's own log does not reach.
     pub told: Option<End>,
-    /// Its doubt about the end of its log, if any.
+    /// The doubt about the end of the member's log, if any.
     pub doubt: Option<Doubt>,
 }
 
 impl Member {
-    /// A member with this log, all of which is committed.
+    /// A member with this log, all entries of which are committed.
     pub(crate) fn with_log(log: Vec<Entry>) -> Self {
         Self {
             term: log.last().map_or(0, |last| last.term),
@@ -199,7 +201,7 @@ impl Member {
         }
     }
 
-    /// The membership in force and the one before, with their indexes in its log.
+    /// Returns the memberships in the log, newest first, with their indexes: the membership in force, then the previous ones.
     pub(crate) fn memberships(&self) -> impl Iterator<Item = (usize, &Membership)> {
         let entries = self.log.iter().enumerate().rev();
         entries.filter_map(|(at, entry)| Some((at, entry.membership()?)))
@@ -222,7 +224,7 @@ impl Member {
             .unwrap_or_default()
     }
 
-    /// Its leader state, where it leads.
+    /// Returns the leader's state, if the member leads.
     pub(crate) fn leads(&self) -> Option<&Leader> {
         match &self.role {
             Role::Leader(leader) => Some(leader),
@@ -234,7 +236,7 @@ impl Member {
         !matches!(self.role, Role::Down | Role::Lost)
     }
 
-    /// The key that elections compare.
+    /// Returns the end of the log, as elections compare it.
     pub(crate) fn end(&self) -> End {
         (
             self.log.last().map_or(0, |entry| entry.term),
@@ -242,7 +244,7 @@ impl Member {
         )
     }
 
-    /// Its log has grown: it may now have the entries that it lacked.
+    /// Ends the doubt, and forgets the reported end, if the log now has the entries that it lacked.
     pub(crate) fn has_grown(&mut self) {
         let end = self.end();
         self.told = self.told.filter(|told| end < *told);
@@ -272,12 +274,12 @@ pub struct Planned {
     pub(crate) end: End,
     /// The term of the repair.
     pub(crate) term: Term,
-    /// The operator accepted the possible loss of acknowledged entries after that end.
+    /// True if the operator accepted that acknowledged entries after `end` may be lost.
     pub(crate) loss: bool,
 }
 
 impl Planned {
-    /// A plan to be carried out in this term.
+    /// Returns a plan to be carried out in this term.
     pub(crate) fn of(plan: &RepairPlan, end: End, term: Term) -> Self {
         Self {
             survivor: plan.survivor.0 as Id,
@@ -295,11 +297,11 @@ pub struct Ring {
     pub members: Vec<Member>,
     /// All entries that any leader ever committed, except those abandoned in a repair.
     pub committed: Vec<Entry>,
-    /// A leader committed another entry at an index that was already committed.
+    /// True if a leader committed a different entry at an index that was already committed.
     pub contradicted: bool,
-    /// A repair lost an entry that its plan promised to keep.
+    /// True if a repair lost an entry that its plan promised to keep.
     pub lost: bool,
-    /// The ordered repair.
+    /// The repair that the operator has ordered and the survivor has not carried out yet.
     pub planned: Option<Planned>,
     /// The terms of the completed repairs, in order.
     pub repairs: Vec<Term>,
@@ -308,7 +310,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// A leader commits these entries.
+    /// Records that a leader has committed these entries.
     pub(crate) fn take_for_committed(&mut self, taken: &[Entry]) {
         let known = taken.len().min(self.committed.len());
         if taken[..known] != self.committed[..known] {

@@ -1,5 +1,5 @@
-//! The members' rules over their own state and a request: votes, agreement of a quorum, a follower's handling of entries, membership
-//! changes, serving. The exploration follows them, and traces of the real code are checked against them.
+//! Decides what a member may do, from its own state and a request: votes, quorums, a follower's handling of entries, membership changes,
+//! serving. The exploration uses these rules, and traces of the real code are checked against them.
 
 use consensus::quorum::{is_safe_step, majority_of};
 
@@ -9,7 +9,7 @@ use crate::ring::{
 };
 use crate::scope::Broken;
 
-/// The rules, except for a broken one.
+/// The rules, without the rule `broken`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rules {
     pub(crate) broken: Option<Broken>,
@@ -20,7 +20,7 @@ impl Rules {
         self.broken == Some(rule)
     }
 
-    /// True if it has a majority of each set.
+    /// Returns whether the members `have` are a majority of each set.
     pub(crate) fn is_quorum(self, sets: &[Members], have: Members) -> bool {
         let count = |set: &Members| match self.lacks(Broken::CountALearner) {
             true => have.len(),
@@ -29,14 +29,14 @@ impl Rules {
         sets.iter().all(|set| count(set) >= majority_of(set.len()))
     }
 
-    /// True if it is elected by these.
+    /// Returns whether these votes elect the member.
     pub(crate) fn is_elected(self, member: &Member, votes: Members) -> bool {
         let sets = member.voters();
         let has_majority = |set: &Members| set.and(votes).len() >= majority_of(set.len());
         !sets.is_empty() && sets.iter().all(has_majority)
     }
 
-    /// Whether it may request votes, ignoring its promises. The engine also lets members without a vote campaign.
+    /// Returns whether a member may request votes, ignoring its promises. In openraft, members without a vote also campaign.
     pub(crate) fn may_campaign(self, member: &Member) -> bool {
         let in_doubt = member.doubt.is_some() && !self.lacks(Broken::TrustACutTail);
         let lags = member.told.is_some() && !self.lacks(Broken::ElectBehindTheRing);
@@ -47,7 +47,7 @@ impl Rules {
             && !lags
     }
 
-    /// Whether it may vote in this term for a candidate with this end of its log, ignoring its promises.
+    /// Returns whether a voter may vote in `term` for a candidate with this end of its log, ignoring the voter's promises.
     pub(crate) fn may_vote(self, voter: &Member, candidate: Id, term: Term, end: End) -> bool {
         let free =
             voter.term < term || voter.term == term && voter.vote.is_none_or(|to| to == candidate);
@@ -59,7 +59,7 @@ impl Rules {
         voter.is_up() && free && has_all && !doubted && !lags
     }
 
-    /// Whether a member accepts calls of a leader of this term.
+    /// Returns whether a member accepts the calls of a leader of `term`.
     pub(crate) fn may_follow(self, member: &Member, term: Term) -> bool {
         let passed_over = member.told.is_some_and(|(told, _)| term < told);
         member.is_up()
@@ -67,7 +67,7 @@ impl Rules {
             && (!passed_over || self.lacks(Broken::FollowBehindTheRing))
     }
 
-    /// The part of a leader's log that a quorum has.
+    /// Returns the length of the prefix of a leader's log that a quorum has acknowledged.
     pub(crate) fn agreed(self, id: Id, member: &Member, leader: &Leader) -> Count {
         let has = |index: Count| -> Members {
             let others = (0..leader.matched.len()).filter(|other| *other != id);
@@ -77,7 +77,7 @@ impl Rules {
         self.committed_by(member, has)
     }
 
-    /// The committed part of a leader's log, where `has` returns the members with so many of its entries.
+    /// Returns the length of the committed prefix of a leader's log. `has(n)` returns the members that have the first `n` entries.
     pub(crate) fn committed_by(self, member: &Member, has: impl Fn(Count) -> Members) -> Count {
         let sets = member.voters();
         let own_term = |index: &Count| {
@@ -91,13 +91,13 @@ impl Rules {
         agreed.unwrap_or(member.commit)
     }
 
-    /// True if it has committed an entry of its own term, and thus knows all committed entries.
+    /// Returns whether a leader has committed an entry of its own term, and thus has recorded all committed entries.
     pub(crate) fn own_entry_is_committed(member: &Member) -> bool {
         let last = (member.commit as usize).checked_sub(1);
         last.is_some_and(|last| member.log[last].term == member.term)
     }
 
-    /// Whether a leader may change the membership: the last change, and an entry of its own term, are committed.
+    /// Returns whether a leader may change the membership: the last change and an entry of the leader's own term are committed.
     pub(crate) fn may_change_the_membership(self, member: &Member) -> bool {
         let last = member.memberships().next().map(|(at, _)| at);
         let last_is_committed = last.is_none_or(|last| last < member.commit as usize);
@@ -105,12 +105,13 @@ impl Rules {
             && (Self::own_entry_is_committed(member) || self.lacks(Broken::NarrowWithoutTheBarrier))
     }
 
-    /// Whether these voters may follow those in one step, by the product's own rule.
+    /// Returns whether the voter sets may change from `from` to `to` in one step, by the product's own rule.
     pub(crate) fn is_step(from: &[Members], to: &[Members]) -> bool {
         is_safe_step(&named_sets(from), &named_sets(to))
     }
 
-    /// True if clients may rely on a leader that a quorum has answered recently: the other conditions of `lease::leadership::assess`.
+    /// Returns whether a leader that a quorum has answered recently may serve clients. Checks the other conditions of
+    /// `lease::leadership::assess`.
     pub(crate) fn may_serve(self, id: Id, member: &Member) -> bool {
         let Some(leader) = member.leads() else {
             return false;
@@ -123,7 +124,7 @@ impl Rules {
         own_entry && !leaving && !another_alone
     }
 
-    /// True if another member is a quorum by itself, or was before an uncommitted step.
+    /// Returns whether another member alone is a quorum, or was a quorum before an uncommitted step.
     fn another_alone(id: Id, member: &Member) -> bool {
         let mut open = true;
         let mut steps = member.memberships().take_while(|(at, _)| {
@@ -136,7 +137,7 @@ impl Rules {
         })
     }
 
-    /// A follower's state after the leader's next entry, and the length of its log that then equals the leader's.
+    /// Returns a follower's state after it has received the leader's next entry, and the length of the prefix that both logs then share.
     pub(crate) fn appended(
         self,
         (leader, from): (Id, &Member),
@@ -150,7 +151,7 @@ impl Rules {
         }
         Self::follow(&mut after, from.term, leader);
         if same < mark && same < from.log.len() {
-            // Committed entries are compared: the two histories differ.
+            // Members compare committed entries. Here they differ, so the follower stops.
             after.role = Role::Down;
             return (after, 0);
         }
@@ -164,7 +165,7 @@ impl Rules {
         (after, matched)
     }
 
-    /// An entry as a follower writes it.
+    /// Returns the entry as a follower writes it.
     fn written(self, by: Id, entry: &Entry) -> Entry {
         match &entry.content {
             Content::Membership(membership) if self.lacks(Broken::RewordMemberships) => Entry {
@@ -178,7 +179,7 @@ impl Rules {
         }
     }
 
-    /// It follows that leader from now on.
+    /// Makes the member follow this leader.
     pub(crate) fn follow(member: &mut Member, term: Term, leader: Id) {
         member.term = member.term.max(term);
         member.vote = Some(leader);

@@ -18,14 +18,14 @@ pub enum Step {
     Lead(Id),
     /// A leader appends a client's transaction.
     Write(Id),
-    /// A follower truncates entries that the leader lacks, appends the next one, and the leader gets the answer.
+    /// A follower truncates the entries that the leader lacks, and appends the next one. The leader receives the answer.
     Append {
         /// The entry's leader.
         leader: Id,
         /// The follower.
         to: Id,
     },
-    /// The same, with the content that another member has at that index. Only taken where the two may differ.
+    /// Like [`Step::Append`], with the content that a proxy has at that index. Possible only where the proxy's entry may differ.
     Relay {
         /// The entry's leader.
         leader: Id,
@@ -66,14 +66,14 @@ pub enum Step {
     },
     /// A leader begins to transfer the leadership.
     Leave(Id),
-    /// Such a leader releases a member from its promise.
+    /// A leader that transfers the leadership releases a member from its promise not to vote.
     Release {
         /// The departing leader.
         leader: Id,
         /// The released member.
         member: Id,
     },
-    /// A member detects that its leader's process has ended, which releases it from its promise.
+    /// A member detects that its leader's process has ended. This releases the member from its promise not to vote.
     SeeDead(Id),
     /// A heartbeat arrives.
     Heartbeat {
@@ -91,7 +91,7 @@ pub enum Step {
     },
     /// Time passes.
     Tick,
-    /// A member is killed and restarted. It loses unsynced data: none, unless a rule is broken.
+    /// A member is killed and restarted. It loses unsynced data only if a rule is broken.
     Restart {
         /// The member.
         member: Id,
@@ -100,23 +100,23 @@ pub enum Step {
     },
     /// A member's disk is lost as a whole.
     Wipe(Id),
-    /// A member starts, and finds the last entry of its log damaged. As a leader it also loses unwritten later entries.
+    /// A member starts and finds the last entry of its log damaged. A leader also loses later entries that it has not written yet.
     Rot(Id),
-    /// Such a member asks one leader for the end of its log.
+    /// A member in doubt about the end of its log asks one leader for the end of the leader's log.
     AskLeader {
         /// The asking member.
         member: Id,
         /// The answering leader.
         leader: Id,
     },
-    /// Such a member asks all others for the ends of their logs; fewer, where a rule is broken.
+    /// A member in doubt asks all other members for the ends of their logs. If a rule is broken, it asks fewer members.
     AskAll(Id),
     /// An operator requests a plan to repair a lost quorum. Members that do not answer are down, and stay down until the plan is carried
     /// out.
     Plan(Members),
     /// The survivor carries the plan out.
     CarryOut,
-    /// A stopped member starts, asks one that knows of the repair, and takes part.
+    /// A stopped member starts, asks a member that knows of the repair, and takes part.
     ComeBack {
         /// The member.
         member: Id,

@@ -1,4 +1,4 @@
-//! Compares the outcomes reported to the clients with every server and every log, while no client writes.
+//! Compares the outcomes reported to the clients with all servers and all logs. Clients do not write during the comparison.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::lists::History;
 use crate::stage::{MADE, Stage};
 
 const LOOK: Duration = Duration::from_millis(100);
-/// On a busy machine a killed server may need minutes for its recovery.
+/// Time limit for all servers and logs to become equal. On a busy machine, crash recovery of a killed server may need minutes.
 const EQUAL_LIMIT: Duration = Duration::from_secs(180);
 const SCHEMA: &str = "nemesis";
 /// Server state other than table rows that must be equal after the same transactions.
@@ -34,7 +34,7 @@ const SAME_EVERYWHERE: [(&str, &str); 3] = [
     ("XA RECOVER CONVERT XID", "prepared transactions"),
 ];
 
-/// Fails with all differences.
+/// Checks all servers and logs. The error lists all differences.
 pub(crate) fn audit(stage: &mut Stage, ledger: &Ledger, history: &History) -> Result<()> {
     servers_are_equal(stage)?;
     logs_are_equal(stage)?;
@@ -82,7 +82,7 @@ fn servers_are_equal(stage: &mut Stage) -> Result<()> {
     Ok(())
 }
 
-/// Waits until every member's files are the same bytes.
+/// Waits until the log files of all members contain the same bytes.
 fn logs_are_equal(stage: &mut Stage) -> Result<()> {
     wait_for(stage, "all logs are the same", |ring| {
         ring.same_logs().map(drop)
@@ -143,7 +143,7 @@ fn contents(client: &MysqlClient) -> Result<Contents> {
     })
 }
 
-/// The client transactions' numbers in the truncated tails of a mysqld's binlog.
+/// Returns the numbers of the client transactions in the trimmed tails of a mysqld's binlog.
 fn trimmed_numbers(stage: &Stage, member: usize) -> Result<Vec<u64>> {
     let folder = stage.ring.directory(member).join("trimmed/mysqld");
     let mut numbers = Vec::new();
@@ -158,7 +158,7 @@ fn trimmed_numbers(stage: &Stage, member: usize) -> Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// The kept tails of a folder.
+/// Returns the files of trimmed tails in a folder.
 fn tails(folder: &Path) -> Result<Vec<PathBuf>> {
     if !folder.exists() {
         return Ok(Vec::new());
@@ -173,7 +173,7 @@ fn tails(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(tails)
 }
 
-/// The tables whose rows begin with their transaction's number.
+/// The tables with the number of the writing transaction in their first column.
 const INSERTED: [&str; 4] = [
     "`nemesis`.`appended`",
     "`nemesis`.`increments`",

@@ -1,5 +1,5 @@
-//! One run: the ring starts, then faults follow each other while clients write and readers read. Everything is checked every few faults and
-//! at the end.
+//! One run: starts the ring, and then injects one fault after another while clients write and readers read. After every few faults, and at
+//! the end, checks everything.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,23 +26,23 @@ use crate::strike::{cure, last, strike};
 use crate::summary::{Cycle, CycleLog, Findings, Summary, name};
 
 const READY_LIMIT: Duration = Duration::from_secs(120);
-/// Within this time a member must take writes, while there is a quorum.
+/// Time limit for a primary to accept writes, while there is a quorum.
 const WRITES_LIMIT: Duration = Duration::from_secs(60);
-/// Within this time all members must have recovered.
+/// Time limit for all members to recover.
 const SETTLE_LIMIT: Duration = Duration::from_secs(180);
-/// Interval of reports on a slow recovery.
+/// Interval between reports on a slow recovery.
 const LONG: Duration = Duration::from_secs(10);
-/// Within this time an event scheduled each second must run at the primary.
+/// Time limit for an event that is scheduled each second to run at the primary.
 const EVENT_LIMIT: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(25);
-/// Faults between two checks of everything.
+/// Number of faults between two checks of everything.
 const CYCLES_PER_AUDIT: usize = 10;
 /// The default duration.
 const MINUTES: f64 = 10.0;
 
 /// All parts of a run.
 struct Campaign {
-    // In the order of their end.
+    // Rust drops the fields in this order, so that the readers and clients end first.
     readers: Readers,
     clients: Clients,
     _guide: Guide,
@@ -50,15 +50,15 @@ struct Campaign {
     books: Books,
     stop: Arc<AtomicBool>,
     log: CycleLog,
-    /// Whether all members had recovered, without a fault since.
+    /// True if all members have recovered, and no fault was injected since.
     calm: bool,
     cycles: Vec<Cycle>,
-    /// The members' resource use, in a soak.
+    /// The members' resource use, recorded during a soak.
     footprints: Footprints,
     began: Instant,
 }
 
-/// Runs it, prints the table and writes the figures.
+/// Runs a campaign, prints the table and writes the figures.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     check_needs()?;
     let seed = match arguments.seed {
@@ -97,7 +97,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             println!("figures: {}", figures.write()?.display());
             Ok(())
         }
-        // No failure to investigate.
+        // The user interrupted the run, so that there is no failure to investigate and the files can be deleted.
         Err(error) if error.is::<Interrupted>() => Err(error),
         Err(error) => {
             home.disable_cleanup(true);
@@ -111,15 +111,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 }
 
 impl Campaign {
-    /// Starts the ring, and waits until clients are acknowledged.
+    /// Starts the ring, and waits until a client's transaction is acknowledged.
     fn open(mut stage: Stage, stop: Arc<AtomicBool>, log: CycleLog) -> Result<Self> {
         stage.ring.bootstrap()?;
         let findings = Findings::default();
         let guide = Guide::start(stage.places(), &findings);
         let direction = guide.direction();
         let deadline = Instant::now() + READY_LIMIT;
-        // All members, not only the first primary: on a busy machine its mysqld may start so slowly that its member gives up the
-        // leadership.
+        // Waits for all members, not only for the first primary. On a busy machine the primary's mysqld may start so slowly that its member
+        // transfers the leadership.
         let primary = loop {
             ensure_writes_continue(&stop)?;
             stage
@@ -159,7 +159,7 @@ impl Campaign {
         Ok(campaign)
     }
 
-    /// All faults, with a check after every few of them and at the end.
+    /// Injects all faults, and checks everything after every few faults and at the end.
     fn go_through(&mut self, arguments: &Arguments, seed: u64) -> Result<()> {
         let minutes = match (arguments.minutes, arguments.cycles) {
             (None, None) => Some(MINUTES),
@@ -191,7 +191,7 @@ impl Campaign {
         self.judge_footprints()
     }
 
-    /// The requested kinds, or all, without those that this machine cannot run, which are reported.
+    /// Returns the requested kinds of faults, or all. Reports and leaves out the kinds that this machine cannot run.
     fn kinds(&mut self, only: &[Kind]) -> Result<Vec<Kind>> {
         let mut kinds = match only {
             [] => Kind::value_variants().to_vec(),
@@ -231,7 +231,7 @@ impl Campaign {
             "{doing} {words}{met}{}",
             if calm { "" } else { " (unsettled)" }
         ))?;
-        // Its member or mysqld may still be in transition.
+        // Readers are checked only if the ring was calm. Otherwise the member or its mysqld may still be starting or changing its role.
         let databases = self.stage.ring.databases();
         let place_of = |member: usize| databases.iter().position(|index| *index == member);
         if let Some(place) = struck.cut_off.filter(|_| calm).and_then(place_of) {
@@ -280,7 +280,7 @@ impl Campaign {
         self.objections()
     }
 
-    /// Waits until a transaction begun after `moment` is acknowledged, and returns the time since `moment`.
+    /// Waits until a transaction that began after `moment` is acknowledged. Returns the time from `moment` to the acknowledgement.
     fn writes_after(&self, moment: Instant) -> Result<Duration> {
         loop {
             ensure_writes_continue(&self.stop)?;
@@ -297,7 +297,7 @@ impl Campaign {
         }
     }
 
-    /// Waits until all members have recovered; returns the primary.
+    /// Waits until all members have recovered. Returns the primary.
     fn settle(&mut self) -> Result<usize> {
         let began = Instant::now();
         let mut told = None;
@@ -328,7 +328,7 @@ impl Campaign {
         }
     }
 
-    /// No faults until then: the leader must stay, and the members' resource use is recorded.
+    /// Waits without faults until `next`. The leader must not change. Records the members' resource use.
     fn rest_until(&mut self, next: Instant) -> Result<()> {
         let primary = self.settle()?;
         let calm_from = Instant::now() + CALMS_DOWN;
@@ -352,7 +352,7 @@ impl Campaign {
         Ok(())
     }
 
-    /// The members' resource use must not have grown.
+    /// Returns an error if the members' resource use has grown.
     fn judge_footprints(&mut self) -> Result<()> {
         for (index, taken) in self.footprints.judged() {
             let name = self.stage.ring.name(index);
@@ -364,7 +364,7 @@ impl Campaign {
         Ok(())
     }
 
-    /// Checks everything while the clients pause.
+    /// Pauses the clients and checks everything.
     fn audit(&mut self) -> Result<()> {
         let primary = self.settle()?;
         self.clients.rest()?;
@@ -372,7 +372,7 @@ impl Campaign {
         self.stage
             .event_runs(primary, EVENT_LIMIT)
             .with_context(|| self.stage.ring.words())?;
-        // The event would write during the check.
+        // The scheduled event would write during the check.
         self.let_event_run(false)?;
         audit(&mut self.stage, &self.books.ledger, &self.books.history)?;
         self.let_event_run(true)?;
@@ -386,7 +386,8 @@ impl Campaign {
         ))
     }
 
-    /// At the current primary: after the last fault the leadership may still move, even when all members have recovered.
+    /// Enables or disables the scheduled event at the primary. Tries three times, because the leadership may still move after all members
+    /// have recovered.
     fn let_event_run(&mut self, runs: bool) -> Result<()> {
         let mut tried = 0;
         loop {
@@ -404,12 +405,12 @@ impl Campaign {
         words.map_or(Ok(()), |words| Err(anyhow!(words)))
     }
 
-    /// Ends everything; files for an investigation stay.
+    /// Ends the run. After a failure, keeps the files for an investigation.
     fn close(mut self, done: Result<()>) -> Result<Summary> {
         let count = self.books.ledger.count();
         let summary = Summary::of(&self.cycles, count, self.readers.counts());
         if let Err(error) = &done {
-            // A failure of the log itself is ignored: the run's error matters.
+            // An error in writing the log file is ignored, so that the run's error is reported.
             let _ = self.log.line(&format!("FAILED {error:#}"));
             self.stage.keep_disks();
         }

@@ -1,7 +1,7 @@
-//! Clients like an application's: an ordinary account and a connection to the reported primary. Each searches for the primary again after
-//! an error, or when another member is the primary, as a proxy ends sessions to a server it considers down. Most append or increment. One
-//! uses foreign keys, one makes, alters and drops tables, and one manages XA transactions: it finishes what it prepared, at the current
-//! primary.
+//! Clients that work like an application: each has an ordinary account and a connection to the reported primary. After an error, or when
+//! another member becomes the primary, a client searches for the primary again. A proxy would end the session in the same way. Most clients
+//! append or increment. One uses foreign keys, and one creates, alters and drops tables. One manages XA transactions, and finishes its
+//! prepared transactions at the current primary.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -31,21 +31,22 @@ const CLIENTS: [(Work, Duration); 9] = [
     (Work::Append, PACE),
     (Work::Increment, PACE),
     (Work::Family, Duration::from_millis(60)),
-    // Rarely: followers apply nothing in parallel to these. With a machine load of 20 to 32, one each in 1.5 s left a `rows` follower 10 to
-    // Lagged 16 s after three minutes. Each commit's sync took most of that; a `native` follower shares syncs.
+    // A long pause, because followers cannot apply other transactions in parallel to DDL. At a machine load of 20 to 32, one DDL statement
+    // in 1.5 s made a `rows` follower lag by 10 to 16 s after three minutes. The sync of each commit took most of that time; a `native`
+    // follower groups syncs.
     (Work::Make, Duration::from_secs(5)),
     (Work::Xa, Duration::from_secs(3)),
     (Work::Lists, Duration::from_millis(60)),
     (Work::Lists, Duration::from_millis(60)),
 ];
-/// A client that waits longer for an answer searches for the primary again; the outcome of its commit is unknown.
+/// Time limit for an answer. After it, the client searches for the primary again, and the outcome of its commit is unknown.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(5);
-/// Pause between two transactions of a client, which leaves the machine's few processors to the ring.
+/// Pause between two transactions of a client, so that the ring gets most of the machine's few processors.
 const PACE: Duration = Duration::from_millis(25);
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 /// Time limit for clients to pause.
 const REST_LIMIT: Duration = Duration::from_secs(30);
-/// Errors after which a commit had no effect: read-only server, deadlock, lock wait timeout.
+/// Error codes of commits without effect: read-only server, deadlock, lock wait timeout.
 const REFUSALS: [u16; 3] = [
     server_code::OPTION_PREVENTS_STATEMENT,
     DEADLOCK,
@@ -55,14 +56,14 @@ const DEADLOCK: u16 = 1213;
 /// Prefix of XA transaction names, before the number.
 const XID: &str = "nemesis-";
 
-/// See the module. Dropping this ends them.
+/// The running clients. Dropping this value ends them.
 #[derive(Debug)]
 pub(crate) struct Clients {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// The primary as it reports itself, and all that is recorded.
+/// The reported primary, and all records of the clients.
 #[derive(Clone, Debug)]
 pub(crate) struct Books {
     pub(crate) direction: Direction,
@@ -76,7 +77,7 @@ struct Shared {
     books: Books,
     stop: AtomicBool,
     rest: AtomicBool,
-    /// Clients with a transaction in progress.
+    /// The number of clients with a transaction in progress.
     busy: AtomicUsize,
 }
 
@@ -105,12 +106,12 @@ impl Clients {
         eventually("the clients come to a rest", REST_LIMIT, at_rest)
     }
 
-    /// Lets them continue.
+    /// Lets the clients begin transactions again.
     pub(crate) fn go_on(&self) {
         self.shared.rest.store(false, Ordering::SeqCst);
     }
 
-    /// Fails when a client has ended by itself.
+    /// Returns an error if a client has ended unexpectedly.
     pub(crate) fn look_after(&self) -> Result<()> {
         match &self.thread {
             Some(thread) if !thread.is_finished() => Ok(()),
@@ -123,13 +124,13 @@ impl Drop for Clients {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
-            // Its panic is printed.
+            // A panic of the thread was already printed.
             let _ = thread.join();
         }
     }
 }
 
-/// Runs tasks in a thread of their own until all have ended.
+/// Runs the tasks in a separate thread until all have ended.
 pub(crate) fn run_all<F>(tasks: Vec<F>) -> Result<JoinHandle<()>>
 where
     F: Future<Output = ()> + Send + 'static,
@@ -139,7 +140,7 @@ where
         runtime.block_on(async {
             let tasks: Vec<_> = tasks.into_iter().map(tokio::spawn).collect();
             for task in tasks {
-                // Its panic is printed.
+                // A panic of the task was already printed.
                 let _ = task.await;
             }
         });
@@ -157,7 +158,7 @@ async fn live(number: u64, work: Work, pace: Duration, shared: Arc<Shared>) {
     let mut open = Prepared::default();
     let mut dice = Rng::with_seed(number);
     while !shared.stop.load(Ordering::SeqCst) {
-        // Counted before the check, so that a pause request sees it.
+        // The client is counted before it checks for a pause request, so that the request waits for it.
         shared.busy.fetch_add(1, Ordering::SeqCst);
         if !shared.rest.load(Ordering::SeqCst) {
             match &mut connection {
@@ -200,14 +201,14 @@ async fn connect(direction: &Direction) -> Option<(usize, Connection)> {
     Some((index, Connection::open(&options).await.ok()?))
 }
 
-/// Waits until the primary is not the one at this place.
+/// Waits until the primary is no longer the member at this place.
 async fn moved(direction: &Direction, place: usize) {
     while direction.primary_index().is_none_or(|now| now == place) {
         tokio::time::sleep(LOOK_PAUSE).await;
     }
 }
 
-/// A connection to the primary, while it is the primary.
+/// A client's connection to the primary.
 struct Session<'a> {
     connection: &'a mut Connection,
     at: usize,
@@ -215,7 +216,7 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Runs a statement; an error is its outcome.
+    /// Runs a statement. If the statement fails, the error is the outcome of its transaction.
     async fn run(&mut self, statement: &str) -> Result<(), Outcome> {
         tokio::select! {
             answer = self.connection.execute(statement) => match answer {
@@ -226,7 +227,7 @@ impl Session<'_> {
         }
     }
 
-    /// A transaction over lists, which records its reads.
+    /// Runs a transaction over lists, and records the results of its reads.
     async fn lists(&mut self, operations: &mut [Operation]) -> Outcome {
         for begin in ["SET TRANSACTION ISOLATION LEVEL SERIALIZABLE", "BEGIN"] {
             if self.run(begin).await.is_err() {
@@ -242,7 +243,7 @@ impl Session<'_> {
                     items.map(|items| *read = values(&items.unwrap_or_default()))
                 }
             };
-            // Before the commit request, a failure has no effect.
+            // A failure before the commit request has no effect.
             if done.is_err() {
                 return Outcome::Failed;
             }
@@ -253,7 +254,7 @@ impl Session<'_> {
             .unwrap_or(Outcome::Acknowledged)
     }
 
-    /// The single value that a statement reads, if any.
+    /// Returns the single value that a query returns, if any.
     async fn read(&mut self, statement: &str) -> Result<Option<String>, Outcome> {
         tokio::select! {
             answer = self.connection.query(statement) => match answer {
@@ -264,14 +265,14 @@ impl Session<'_> {
         }
     }
 
-    /// Records an XA transaction's outcome; returns whether the connection remains usable.
+    /// Records the outcome of an XA transaction. Returns whether the connection remains usable.
     fn ends(&self, number: u64, outcome: Outcome, started: Instant) -> bool {
         let ledger = &self.shared.books.ledger;
         ledger.write(Work::Xa, number, outcome, started);
         outcome == Outcome::Acknowledged
     }
 
-    /// One statement as a transaction, recorded; returns whether the connection remains usable.
+    /// Runs one statement as a transaction, and records the outcome. Returns whether the connection remains usable.
     async fn transaction(&mut self, work: Work, number: u64, statement: &str) -> bool {
         let started = Instant::now();
         let done = self.run(statement).await;
@@ -284,7 +285,7 @@ impl Session<'_> {
     }
 }
 
-/// One transaction; returns whether the connection remains usable.
+/// Runs one transaction. Returns whether the connection remains usable.
 async fn transact(session: &mut Session<'_>, work: Work, client: u64) -> bool {
     let ledger = &session.shared.books.ledger;
     let number = ledger.next();
@@ -321,7 +322,7 @@ async fn transact(session: &mut Session<'_>, work: Work, client: u64) -> bool {
         let Err(failed) = session.run(statement).await else {
             continue;
         };
-        // Before the commit request, nothing is committed.
+        // An error before the commit request means that nothing is committed.
         let outcome = match place == last {
             true => failed,
             false => Outcome::Failed,
@@ -333,7 +334,7 @@ async fn transact(session: &mut Session<'_>, work: Work, client: u64) -> bool {
     true
 }
 
-/// One transaction over lists; returns whether the connection remains usable.
+/// Runs one transaction over lists. Returns whether the connection remains usable.
 async fn transact_lists(session: &mut Session<'_>, dice: &mut Rng) -> bool {
     let number = session.shared.books.ledger.next();
     let mut operations = session.shared.books.history.plan(number, dice);
@@ -353,7 +354,7 @@ async fn transact_lists(session: &mut Session<'_>, dice: &mut Rng) -> bool {
     outcome == Outcome::Acknowledged
 }
 
-/// The client of tables: those that it made and has not tried to drop, and its next step.
+/// The state of the client that creates tables: its tables that it has not tried to drop, and the number of its next step.
 #[derive(Debug, Default)]
 struct Tables {
     made: VecDeque<u64>,
@@ -361,10 +362,10 @@ struct Tables {
 }
 
 impl Tables {
-    /// Number of tables kept for a while.
+    /// Number of tables that the client keeps. It drops the oldest of more.
     const KEPT: usize = 3;
 
-    /// Returns whether the connection remains usable.
+    /// Does the next step. Returns whether the connection remains usable.
     async fn next(&mut self, session: &mut Session<'_>) -> bool {
         self.step += 1;
         match self.step % 4 {
@@ -392,7 +393,7 @@ impl Tables {
                 }
                 None => true,
             },
-            // Others write to this table; whether the column exists depends on the outcome of the last attempt.
+            // Other clients write to this table. The first statement may fail, because the column still exists if the last DROP failed.
             2 => {
                 let _ = session
                     .run("ALTER TABLE nemesis.appended ADD COLUMN extra INT DEFAULT 3")
@@ -414,16 +415,16 @@ impl Tables {
     }
 }
 
-/// The client of XA transactions: those with an answered PREPARE and no COMMIT request.
+/// The state of the client of XA transactions: the numbers with an acknowledged PREPARE and no COMMIT request.
 #[derive(Debug, Default)]
 struct Prepared {
     promised: BTreeSet<u64>,
-    /// True if it has finished the remaining ones over this connection.
+    /// True if the client has committed all XA transactions that were prepared before this connection.
     looked: bool,
 }
 
 impl Prepared {
-    /// Returns whether the connection remains usable.
+    /// Runs one XA transaction; first, commits earlier prepared ones. Returns whether the connection remains usable.
     async fn next(&mut self, session: &mut Session<'_>) -> bool {
         if !self.looked {
             self.looked = self.finish(session).await;
@@ -442,7 +443,7 @@ impl Prepared {
             }
         }
         if session.run(&format!("XA PREPARE {xid}")).await.is_err() {
-            // A later recovery commits it if it is prepared.
+            // If the transaction is prepared, `finish` commits it later.
             return session.ends(number, Outcome::Unknown, started);
         }
         self.promised.insert(number);
@@ -453,7 +454,7 @@ impl Prepared {
         let done = session.run(&format!("XA COMMIT '{XID}{number}'")).await;
         let outcome = match done {
             Ok(()) => Outcome::Acknowledged,
-            // A refused one is still prepared; a later attempt commits it.
+            // The server refused the COMMIT, so that the transaction is still prepared. `finish` commits it later.
             Err(Outcome::Failed) => return false,
             Err(_) => Outcome::Unknown,
         };
@@ -461,7 +462,8 @@ impl Prepared {
         session.ends(number, outcome, started)
     }
 
-    /// Commits all prepared transactions, and reports a missing one with an answered PREPARE. Returns whether all are done.
+    /// Commits all prepared transactions. Reports a transaction with an acknowledged PREPARE that is not prepared at the primary. True if
+    /// all are committed.
     async fn finish(&mut self, session: &mut Session<'_>) -> bool {
         let Ok(answer) = session.connection.query("XA RECOVER").await else {
             return false;
@@ -490,7 +492,7 @@ fn number_of_xid(data: &str) -> Option<u64> {
     data.strip_prefix(XID)?.parse().ok()
 }
 
-/// The outcome of a commit that was answered with an error.
+/// Returns the outcome of a commit that failed with this error.
 fn outcome_of(error: &LinkError) -> Outcome {
     match error.server_code() {
         Some(code) if REFUSALS.contains(&code) => Outcome::Failed,

@@ -1,4 +1,4 @@
-//! The sequence of faults: from the seed alone, independent of the ring. Pure.
+//! The sequence of faults. It depends only on the seed and the requested kinds, not on the ring. Pure.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use clap::ValueEnum;
 use fastrand::Rng;
 use serde::Serialize;
 
-/// Duration of most faults.
+/// Range of the duration of most faults.
 const SHORT: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(4));
-/// Duration of a frozen file system or an isolated member: long enough that the ring must react.
+/// Range of the duration of a frozen file system or an isolated member. The ring must react to the longer ones.
 const STALL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(12));
-/// Minimum of a long stop.
+/// Minimum duration of a long stop.
 const LONG: Duration = Duration::from_secs(10);
 
-/// The kinds that need separate file systems for mysqlds or members, through loop devices.
+/// The kinds of faults that need separate file systems on loop devices for mysqlds or members.
 pub(crate) const NEED_LOOP_DEVICES: [Kind; 4] = [
     Kind::FreezeDisk,
     Kind::FullMysqld,
@@ -67,7 +67,7 @@ pub(crate) enum Kind {
     ReplaceWitness,
 }
 
-/// The target of a fault. The numbers choose among the candidates.
+/// The member that a fault affects. The numbers choose among the possible members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// The current primary.
@@ -79,11 +79,11 @@ pub(crate) enum Target {
 /// The packets that a one-way cut drops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OneWay {
-    /// Those to the member.
+    /// Packets to the member.
     Deaf,
-    /// Those from it.
+    /// Packets from the member.
     Mute,
-    /// Those from it to one other member, chosen by this number.
+    /// Packets from the member to one other member, chosen by this number.
     OneLink(usize),
 }
 
@@ -104,16 +104,16 @@ pub(crate) struct Fault {
     pub(crate) kind: Kind,
     pub(crate) target: Target,
     pub(crate) one_way: OneWay,
-    /// The other end of a cut link.
+    /// The number that chooses the other end of a cut link.
     pub(crate) other: usize,
     pub(crate) stopped: Stopped,
-    /// Its minimum duration, if it lasts.
+    /// The minimum duration of the fault.
     pub(crate) hold: Duration,
-    /// Whether all members must have recovered before the next one.
+    /// Whether all members must recover before the next fault.
     pub(crate) settle: bool,
 }
 
-/// All faults of a seed, in order. Each kind comes once before any repeats.
+/// All faults of a seed, in order. Each kind occurs once before any kind repeats.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
     random: Rng,
@@ -123,7 +123,7 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// Of these kinds.
+    /// The faults of a seed, of these kinds only.
     pub(crate) fn new(seed: u64, kinds: Vec<Kind>, longest_stop: Duration) -> Self {
         Self {
             random: Rng::with_seed(seed),
@@ -143,7 +143,7 @@ impl Iterator for Script {
             self.random.shuffle(&mut self.deck);
         }
         let kind = self.deck.pop()?;
-        // Everything is drawn for every kind, so that a fault does not depend on the result of the previous one.
+        // Draws all random numbers for every kind, so that a fault's numbers do not depend on the previous fault's kind.
         let any = self.random.usize(..1 << 20);
         let target = match self.random.f64() < 0.6 {
             true => Target::Primary,

@@ -1,5 +1,5 @@
-//! The clients' target: polls every database member's `/primary`. It also checks the answers: after a later primary has answered yes, no
-//! earlier one may.
+//! Polls `/primary` of every database member to find the primary for the clients. Also checks the answers. After a member was the primary
+//! of a later term, no member may report to be the primary of an earlier term.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,12 +13,12 @@ use testkit::cluster::http_get_within;
 
 use crate::summary::Findings;
 
-/// Pause between two requests to one member.
+/// Pause between two requests to a member.
 const PACE: Duration = Duration::from_millis(40);
-/// A member that does not answer in time is not the primary, as for a load balancer.
+/// Time limit for an answer. A member that does not answer in time is not the primary, as for a load balancer.
 const LIMIT: Duration = Duration::from_millis(1500);
 
-/// A database member, as clients see it.
+/// A database member with its addresses for clients.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) name: String,
@@ -26,7 +26,7 @@ pub(crate) struct Place {
     pub(crate) socket: PathBuf,
 }
 
-/// A yes: its term, and the times of request and answer.
+/// A positive answer: the member is the primary in this term. Also the times of request and answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Yes {
     pub(crate) term: u64,
@@ -36,14 +36,14 @@ pub(crate) struct Yes {
 
 #[derive(Debug, Default)]
 struct Board {
-    /// The members that answered the last request with yes.
+    /// For each member, the positive answer to the last request, if any.
     yes: Vec<Option<Yes>>,
-    /// The yes of the latest term.
+    /// The first positive answer of the latest term, with the member's index.
     latest: Option<(usize, Yes)>,
 }
 
 impl Board {
-    /// Records an answer; returns the member whose later yes a stale one contradicts.
+    /// Records an answer. If a member had reported a later term before this request was sent, returns the index of that member.
     fn note(&mut self, place: usize, answer: Option<Yes>) -> Option<usize> {
         self.yes[place] = answer;
         let yes = answer?;
@@ -51,7 +51,7 @@ impl Board {
             Some((by, latest)) if latest.term > yes.term => {
                 (latest.heard < yes.asked).then_some(by)
             }
-            // The first yes of a term counts.
+            // The first positive answer of a term is kept.
             Some((_, latest)) if latest.term == yes.term => None,
             _ => {
                 self.latest = Some((place, yes));
@@ -61,7 +61,7 @@ impl Board {
     }
 }
 
-/// See the module. Dropping it ends it.
+/// The threads that poll the members. Dropping this value ends them.
 #[derive(Debug)]
 pub(crate) struct Guide {
     places: Vec<Place>,
@@ -70,7 +70,7 @@ pub(crate) struct Guide {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// The results for clients.
+/// The current answers, for clients.
 #[derive(Clone, Debug)]
 pub(crate) struct Direction {
     places: Arc<[Place]>,
@@ -122,13 +122,13 @@ impl Guide {
 }
 
 impl Direction {
-    /// The current target of writes: its place's index, and the place.
+    /// The member to write to: its index, and its addresses.
     pub(crate) fn primary(&self) -> Option<(usize, Place)> {
         let index = self.primary_index()?;
         Some((index, self.places[index].clone()))
     }
 
-    /// That place's index.
+    /// The index of the member to write to.
     pub(crate) fn primary_index(&self) -> Option<usize> {
         let board = lock(&self.board);
         let said = board.yes.iter().enumerate();
@@ -139,7 +139,7 @@ impl Direction {
 }
 
 impl Direction {
-    /// The last answer of a place, if it was yes.
+    /// The last answer of the member at this index, if it was positive.
     pub(crate) fn claim(&self, index: usize) -> Option<Yes> {
         lock(&self.board).yes[index]
     }
@@ -149,7 +149,7 @@ impl Drop for Guide {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in std::mem::take(&mut self.threads) {
-            // Its panic is printed.
+            // A panic of the thread was already printed.
             let _ = thread.join();
         }
     }

@@ -1,5 +1,5 @@
-//! A client outside the ring that disturbs one mysqld: a foreign semi-sync replica that acknowledges everything, or a session that owns a
-//! GTID. The replica reconnects when its connection is closed, until it is dropped.
+//! A client from outside the ring that disturbs one mysqld. It is either a foreign semi-sync replica that acknowledges everything, or a
+//! session that owns a GTID. The replica reconnects when its connection is closed, until the [`Intruder`] is dropped.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use crate::clients::runtime;
 
 /// A server id that no member or mysqld of the ring uses.
 const SERVER_ID: u32 = 4_000_000_001;
-/// More than the nemesis's clients write in one transaction.
+/// Limit for a transaction, larger than all transactions of the clients.
 const MAX_TRANSACTION_BYTES: u64 = 1 << 30;
-/// The pause before it reconnects.
+/// The pause before the replica reconnects.
 const RECONNECT: Duration = Duration::from_millis(20);
-/// How often the owner of a GTID checks its connection.
+/// The interval at which the owner of a GTID checks its connection.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// See the module.
+/// The running client. Dropping this value ends it.
 #[derive(Debug)]
 pub(crate) struct Intruder {
     stop: Arc<AtomicBool>,
@@ -33,11 +33,11 @@ pub(crate) struct Intruder {
 }
 
 impl Intruder {
-    /// Starts it at the mysqld with this socket: it keeps a transaction with this GTID open, or, without one, acknowledges every received
-    /// transaction, as a semi-sync replica.
+    /// Starts a client at the mysqld with this socket. With a GTID, the client keeps a transaction with this GTID open. Without one, it is
+    /// a semi-sync replica that acknowledges every received transaction.
     ///
     /// # Errors
-    /// When the operating system refuses the thread.
+    /// The operating system cannot create the thread.
     pub(crate) fn start(socket: PathBuf, gtid: Option<String>) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
@@ -45,7 +45,7 @@ impl Intruder {
         let thread = thread::Builder::new().name("intruder".to_owned());
         let thread = thread.spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
-                // A closed connection or a stopped mysqld is expected.
+                // An error is expected, because a fault may close the connection or stop mysqld.
                 let _ = runtime.block_on(intrude(&socket, gtid.as_deref(), &stopped));
                 if gtid.is_some() {
                     break;
@@ -64,7 +64,7 @@ impl Drop for Intruder {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // Its panic is printed.
+            // A panic of the thread was already printed.
             let _ = thread.join();
         }
     }
@@ -95,7 +95,7 @@ async fn intrude(socket: &Path, gtid: Option<&str>, stop: &AtomicBool) -> Result
             let mut dump = ReplicationStream::start(session, &options).await?;
             let framer = TransactionFramer::new(ChecksumAlgorithm::Crc32, MAX_TRANSACTION_BYTES);
             let mut framer = framer.without_payloads();
-            // The source sends a heartbeat each second, so the flag is read in time.
+            // The source sends a heartbeat each second, so that `stop` is checked at least once a second.
             while !stop.load(Ordering::Relaxed) {
                 let event = dump.next().await?;
                 framer.push(&event.event)?;

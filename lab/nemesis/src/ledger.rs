@@ -1,4 +1,4 @@
-//! The outcomes that the clients received for their transactions, and a check of a server's contents against them. Pure.
+//! Records the outcomes of the clients' transactions, and checks a server's contents against them. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,33 +9,33 @@ use testkit::statistics::longest_gap;
 /// The kind of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Work {
-    /// It inserts a row.
+    /// The transaction inserts a row.
     Append,
-    /// It adds one to a counter and to both halves of the pair, and inserts a row that records it.
+    /// The transaction adds one to a counter and to both halves of the pair, and inserts a row with the counter's number.
     Increment,
-    /// It inserts a parent with two children, and deletes an old parent, whose children are deleted by a foreign key.
+    /// The transaction inserts a parent with two children, and deletes an old parent. A foreign key deletes the children of the old parent.
     Family,
-    /// It makes a table.
+    /// The transaction creates a table.
     Make,
-    /// It drops a table that was made.
+    /// The transaction drops a table that the client created.
     Unmake,
-    /// It inserts a row in an XA transaction.
+    /// The XA transaction inserts a row.
     Xa,
-    /// It appends to lists, and reads some; [`crate::lists`] checks these.
+    /// The transaction appends to lists and reads lists. [`crate::lists`] checks the results.
     Lists,
 }
 
-/// After so many further numbers a family may be deleted.
+/// A family (a parent with its children) may be deleted after this many further transaction numbers.
 pub(crate) const FAMILY_LIVES: u64 = 2_000;
 
-/// The outcome that the client knows.
+/// A transaction's outcome as reported to its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Its commit was acknowledged.
+    /// The commit was acknowledged.
     Acknowledged,
-    /// It certainly had no effect.
+    /// The transaction certainly had no effect.
     Failed,
-    /// No answer.
+    /// The client received no answer.
     Unknown,
 }
 
@@ -57,17 +57,17 @@ struct Numbers {
 #[derive(Debug, Default)]
 struct Book {
     next: u64,
-    /// By [`Work`].
+    /// The transaction numbers of each kind, indexed by [`Work`].
     numbers: [Numbers; 7],
-    /// Since the times were last dropped.
+    /// The times of the acknowledgements since the last call of `forget_times`.
     recent: Vec<Acknowledgement>,
 }
 
-/// Shared by all clients. Transaction numbers are unique.
+/// The record of all transactions, shared by all clients. Transaction numbers are unique.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger(Arc<Mutex<Book>>);
 
-/// Number of transactions.
+/// The number of transactions by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
     pub(crate) acknowledged: usize,
@@ -78,25 +78,25 @@ pub(crate) struct Count {
 /// A server's contents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Contents {
-    /// The numbers of the appended rows, repeated as often as they are present.
+    /// The numbers of the appended rows. A number is repeated if several rows have it.
     pub(crate) appended: Vec<u64>,
-    /// The numbers of the increments, each with its counter.
+    /// The numbers of the rows of increments, each with the counter's number.
     pub(crate) increments: Vec<(u64, u64)>,
-    /// The counters.
+    /// The counters, by number.
     pub(crate) counters: BTreeMap<u64, u64>,
-    /// Both halves of the pair.
+    /// Both halves of the pair. Each counts all increments.
     pub(crate) pair: [u64; 2],
     /// The parents' numbers, each with its number of children.
     pub(crate) parents: Vec<(u64, u64)>,
-    /// Children without a parent.
+    /// The number of children without a parent.
     pub(crate) orphans: u64,
-    /// The numbers of the existing tables.
+    /// The numbers of the existing tables that the client of tables created.
     pub(crate) made: Vec<u64>,
     /// The numbers of the rows of XA transactions.
     pub(crate) xa: Vec<u64>,
 }
 
-/// Kinds that insert permanent rows or make tables.
+/// The kinds that insert rows permanently or create tables.
 const LASTING: [Work; 5] = [
     Work::Append,
     Work::Increment,
@@ -118,7 +118,7 @@ impl Ledger {
         book.next
     }
 
-    /// Records an outcome, before its client continues.
+    /// Records an outcome. The client calls this before its next transaction.
     pub(crate) fn write(&self, work: Work, number: u64, outcome: Outcome, started: Instant) {
         let mut book = self.book();
         let numbers = &mut book.numbers[work as usize];
@@ -134,19 +134,19 @@ impl Ledger {
         }
     }
 
-    /// Drops the times of the acknowledgements.
+    /// Forgets the times of the acknowledgements, but not the outcomes.
     pub(crate) fn forget_times(&self) {
         self.book().recent.clear();
     }
 
-    /// The acknowledgement time of the first transaction that began after `moment`.
+    /// The acknowledgement time of the first transaction that began after `moment` and was acknowledged.
     pub(crate) fn first_begun_after(&self, moment: Instant) -> Option<Instant> {
         let book = self.book();
         let after = book.recent.iter().filter(|one| one.started >= moment);
         after.map(|one| one.done).min()
     }
 
-    /// The longest time without an acknowledgement between `from` and `to`, as far as the times were kept.
+    /// The longest time without an acknowledgement between `from` and `to`, as far as the times are still recorded.
     pub(crate) fn longest_pause(&self, from: Instant, to: Instant) -> Duration {
         let book = self.book();
         let inside = book.recent.iter().map(|one| one.done);
@@ -169,7 +169,7 @@ impl Ledger {
         self.book().of(Work::Increment).acknowledged.len() as u64
     }
 
-    /// The acknowledged ones of these numbers.
+    /// Returns those of the numbers whose transactions were acknowledged.
     pub(crate) fn acknowledged_of(&self, numbers: &[u64]) -> Vec<u64> {
         let book = self.book();
         let all = LASTING.map(|work| &book.of(work).acknowledged);
@@ -177,7 +177,7 @@ impl Ledger {
         numbers.iter().filter(acknowledged).copied().collect()
     }
 
-    /// All contradictions between a server's contents and the clients' outcomes, as text.
+    /// Returns all contradictions between a server's contents and the outcomes, as text.
     pub(crate) fn judge(&self, contents: &Contents) -> Vec<String> {
         let book = self.book();
         let mut wrong = Vec::new();
@@ -225,7 +225,7 @@ impl Ledger {
 }
 
 fn judge_families(book: &Book, contents: &Contents, wrong: &mut Vec<String>) {
-    // Older ones may have been deleted.
+    // Older families may have been deleted.
     let oldest = book.next.saturating_sub(FAMILY_LIVES);
     let mut told = book.of(Work::Family).clone();
     let old = told.acknowledged.iter().filter(|number| **number < oldest);

@@ -1,5 +1,5 @@
-//! Clients that append to lists and read them in transactions, and readers of the lists at every server. `histories` checks all results for
-//! transaction order and time order.
+//! Clients that append to lists and read lists in transactions, and readers of the lists at every server. The crate `histories` checks the
+//! order of the results.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,26 +13,26 @@ use histories::{Access, Operation, Outcome, Transaction, check_in_words};
 use mysql_link::Connection;
 use testkit::mysqld::MysqlClient;
 
-/// After so many transaction numbers other lists are used, so that none grows long.
+/// The length of a period, in transaction numbers. Each period uses new lists, so that no list becomes long.
 const NUMBERS: u64 = 200;
-/// Number of lists in use at a time.
+/// Number of lists of each period.
 const AT_A_TIME: u64 = 4;
-/// How many periods back a transaction may use lists.
+/// A transaction may also use the lists of this many earlier periods.
 const REACHES_BACK: u64 = 5;
-/// Readers read the lists of the current period and of so many earlier ones.
+/// Readers read the lists of the current period and of this many earlier ones.
 const LOOKS_BACK: u64 = 2;
 
-/// Characters per transaction in a finding: a read of all lists is long.
+/// Maximum number of characters of each transaction in a finding. A read of all lists is longer.
 const SHOWN: usize = 1_000;
 
-/// The recorded history. Clones share it.
+/// The recorded history of transactions. Clones share the record.
 #[derive(Clone, Debug)]
 pub(crate) struct History(Arc<Kept>);
 
 #[derive(Debug)]
 struct Kept {
     start: Instant,
-    /// The newest period of lists.
+    /// The newest period of any transaction.
     newest: AtomicU64,
     sessions: AtomicU64,
     seen: Mutex<Vec<Transaction>>,
@@ -50,7 +50,8 @@ impl Default for History {
 }
 
 impl History {
-    /// A transaction with this number: at least one append, so that its commit proves its reads.
+    /// Returns the operations of a transaction with this number. At least one is an append, so that the commit needs a quorum and proves
+    /// the reads.
     pub(crate) fn plan(&self, number: u64, dice: &mut Rng) -> Vec<Operation> {
         let now = number / NUMBERS;
         self.0.newest.fetch_max(now, Ordering::Relaxed);
@@ -72,17 +73,17 @@ impl History {
         operations
     }
 
-    /// Records a client's transaction.
+    /// Records a transaction of a client.
     pub(crate) fn write(&self, began: Instant, outcome: Outcome, operations: Vec<Operation>) {
         self.add(began, outcome, Access::Primary, operations);
     }
 
-    /// The number of a new reader's session: reads of one session must not go back in time.
+    /// Returns a new number for a reader's session. Within a session, reads must not return older states than earlier reads.
     pub(crate) fn session(&self) -> u64 {
         self.0.sessions.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// One read of the newest lists, in one statement; returns whether the connection remains usable.
+    /// Reads the lists of the newest periods in one statement. Returns whether the connection remains usable.
     pub(crate) async fn look(&self, session: u64, connection: &mut Connection) -> bool {
         let newest = self.0.newest.load(Ordering::Relaxed);
         let first = newest.saturating_sub(LOOKS_BACK) * AT_A_TIME;
@@ -105,7 +106,7 @@ impl History {
         true
     }
 
-    /// Reads all lists at a server while no client writes: every acknowledged append must be present.
+    /// Reads all lists at a server while no client writes. The check then requires every acknowledged append in the result.
     pub(crate) fn read_all(&self, client: &MysqlClient) -> Result<()> {
         let began = Instant::now();
         let rows = client.sql("SELECT list, items FROM nemesis.lists")?.0;
@@ -121,12 +122,12 @@ impl History {
         Ok(())
     }
 
-    /// All results that no order of the transactions explains, as text.
+    /// Returns all anomalies of the history as text.
     pub(crate) fn judge(&self) -> Vec<String> {
         check_in_words(&self.seen(), SHOWN)
     }
 
-    /// Number of transactions and reads.
+    /// The number of recorded transactions and reads.
     pub(crate) fn len(&self) -> usize {
         self.seen().len()
     }
@@ -167,7 +168,7 @@ pub(crate) fn statement(operation: &Operation) -> String {
     }
 }
 
-/// `,7,8` as 7 and 8. A text that is no number becomes a value that no client appended.
+/// Parses a list such as `,7,8`. A text that is not a number becomes a value that no client appended.
 pub(crate) fn values(items: &str) -> Vec<u64> {
     let items = items.split(',').filter(|item| !item.is_empty());
     items.map(|item| item.parse().unwrap_or(u64::MAX)).collect()

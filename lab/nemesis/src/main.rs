@@ -1,7 +1,7 @@
-//! A ring of real members and real mysqlds in three regions, clients that follow its primary, and random faults from a seed. At intervals
-//! and at the end the clients' outcomes are checked against every server.
+//! Runs a ring of real members and real mysqlds in three regions, with clients that follow the primary. Injects random faults from a seed.
+//! At intervals and at the end, checks the clients' outcomes against every server.
 //!
-//! `cargo lab nemesis` builds the members and runs it.
+//! `cargo lab nemesis` builds the members and runs this program.
 
 mod arguments;
 mod audit;

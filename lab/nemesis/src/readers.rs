@@ -1,6 +1,6 @@
-//! Readers of every server, followers and primary alike. Each read must see one state of the ring's log. At a server that was the primary
-//! throughout, it must see everything acknowledged before it began. A primary that was cut off must stop answering reads after a while.
-//! Violations are reported.
+//! Readers of every server: the followers and the primary. Each read must return one state of the ring's log. If the server was the primary
+//! throughout the read, the read must return everything acknowledged before it began. A primary that is cut off must refuse reads after
+//! `KEPT_OFF_AFTER`. Violations are reported.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,24 +17,25 @@ use crate::guide::{Place, Yes};
 use crate::stage::FENCE_AFTER;
 
 const PACE: Duration = Duration::from_millis(40);
-/// Every so many reads the lists are read as well.
+/// One in this many reads also reads the lists.
 const LISTS_EVERY: u64 = 8;
 const RECONNECT_PAUSE: Duration = Duration::from_millis(250);
 const LIMIT: Duration = Duration::from_secs(5);
-/// From the cut of a primary to the end of its readers' sessions: one lease (0.75 s), `mysql.fence_after`, and time for a busy machine.
+/// Time from a primary's isolation until it must have ended its readers' sessions: one lease (0.75 s), `mysql.fence_after`, and time for a
+/// busy machine.
 const KEPT_OFF_AFTER: Duration = Duration::from_secs(3).saturating_add(FENCE_AFTER);
-/// One statement, hence one state.
+/// All values are read in one statement, and so in one state.
 const LOOK: &str = "SELECT (SELECT n FROM nemesis.pair WHERE half = 0), \
      (SELECT n FROM nemesis.pair WHERE half = 1), (SELECT SUM(n) FROM nemesis.counters)";
 
-/// See the module. Dropping this ends them.
+/// The running readers. Dropping this value ends them.
 #[derive(Debug)]
 pub(crate) struct Readers {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A primary that is cut off together with its mysqld: its place, and the start of the cut.
+/// The isolation of a primary together with its mysqld: the primary's place, and when the isolation started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cut {
     place: usize,
@@ -42,7 +43,7 @@ struct Cut {
 }
 
 impl Cut {
-    /// Whether the readers of a place must be refused at `now`.
+    /// Returns whether the server at `place` must refuse readers at `now`.
     fn keeps_off(self, place: usize, now: Instant) -> bool {
         self.place == place && now >= self.since + KEPT_OFF_AFTER
     }
@@ -53,7 +54,7 @@ impl Cut {
 struct Seen([u64; 3]);
 
 impl Seen {
-    /// The objection as text, if that state never existed, or precedes one that the same server showed earlier.
+    /// Returns a violation as text if this state never existed, or if the same server had shown a later state before.
     fn objection(self, before: Option<Self>) -> Option<String> {
         let Self([left, right, sum]) = self;
         if left != right || left != sum {
@@ -66,33 +67,33 @@ impl Seen {
     }
 }
 
-/// A read at a server that reported to be the primary, pending its next answer.
+/// A read at a server that reported to be the primary. The server's next answer decides whether it was the primary throughout.
 #[derive(Clone, Copy, Debug)]
 struct AtPrimary {
-    /// The term of the answer before the read.
+    /// The term that the server reported before the read.
     term: u64,
-    /// Number of acknowledged increments before the read began.
+    /// The number of increments acknowledged before the read began.
     acknowledged: u64,
     seen: u64,
     ended: Instant,
 }
 
-/// The verdict on such a read.
+/// The verdict on a read at the reported primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verdict {
-    /// No answer since.
+    /// The server has not answered since the read.
     Open,
-    /// The server was not the primary throughout, or may not have been: no promise applies.
+    /// The server was not the primary throughout, or may not have been, so that the read may be stale.
     Unjudged,
-    /// It saw all required increments.
+    /// The read returned all required increments.
     Fresh,
-    /// It did not, as text.
+    /// The read lacked increments. The text describes the violation.
     Stale(String),
 }
 
 impl AtPrimary {
-    /// `latest` is the server's last answer, if yes. Suppose two yeses of one term, one received before the read and one requested after
-    /// it. Then no other member acknowledged anything in between, so that no staleness is allowed.
+    /// Judges the read. `latest` is the server's last answer, if it was positive. Suppose the server reports the same term before and after
+    /// the read. Then no other member has acknowledged transactions in between, so that the read must not be stale.
     fn judge(&self, latest: Option<Yes>) -> Verdict {
         match latest {
             Some(yes) if yes.term != self.term => Verdict::Unjudged,
@@ -116,7 +117,7 @@ struct Shared {
     fresh: AtomicU64,
     kept_off: AtomicU64,
     cut: Mutex<Option<Cut>>,
-    /// Places whose server may show an older state than before, once.
+    /// Places where one read may return an older state than the previous read.
     goes_back: Mutex<BTreeSet<usize>>,
 }
 
@@ -126,7 +127,7 @@ impl Shared {
         places.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The cut that must stop a place's readers now, if any.
+    /// Returns the isolation because of which the server at `place` must now refuse readers, if any.
     fn kept_off(&self, place: usize) -> Option<Cut> {
         let cut = *self.cut.lock().unwrap_or_else(PoisonError::into_inner);
         cut.filter(|cut| cut.keeps_off(place, Instant::now()))
@@ -153,7 +154,8 @@ impl Readers {
         })
     }
 
-    /// Number of reads, of reads at a server that was the primary throughout, and how often a cut-off primary refused readers when it had to.
+    /// Returns three numbers: all reads, the reads at a server that was the primary throughout, and how often an isolated primary refused
+    /// readers when it had to.
     pub(crate) fn counts(&self) -> [u64; 3] {
         let Shared {
             looks,
@@ -164,18 +166,18 @@ impl Readers {
         [looks, fresh, kept_off].map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// The primary at a place is cut off from now on.
+    /// Records that the primary at `place` is isolated from now on.
     pub(crate) fn cut_off(&self, place: usize) {
         let since = Instant::now();
         self.note(Some(Cut { place, since }));
     }
 
-    /// The server at a place lost its power, and may restart with an older state than it showed.
+    /// Records that the server at `place` lost its power. It may restart with an older state than readers have seen.
     pub(crate) fn goes_back(&self, place: usize) {
         self.shared.goes_back().insert(place);
     }
 
-    /// No primary is cut off from now on, or the cut is about to end.
+    /// Records that no primary is isolated from now on. Called before the isolation ends.
     pub(crate) fn restored(&self) {
         self.note(None);
     }
@@ -190,7 +192,7 @@ impl Drop for Readers {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // Its panic is printed.
+            // A panic of the thread was already printed.
             let _ = thread.join();
         }
     }
@@ -244,7 +246,7 @@ async fn read(index: usize, place: Place, shared: Arc<Shared>) {
         match look(connected).await {
             Some(seen) => {
                 shared.looks.fetch_add(1, Ordering::Relaxed);
-                // The same cut is in force after the read: it did not end in between.
+                // The isolation began before the read and was still recorded after it, so that it lasted throughout the read.
                 if let Some(cut) = kept_off.filter(|_| kept_off == shared.kept_off(index)) {
                     shared.books.findings.add(format!(
                         "{} answers readers {:?} after it was the primary and was cut off",

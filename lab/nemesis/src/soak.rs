@@ -1,5 +1,5 @@
-//! Values that must not change while a ring runs for hours with occasional faults: the leadership between the faults, and each member's
-//! resource use.
+//! Checks for a ring that runs for hours with occasional faults: the leader must not change between the faults, and each member's resource
+//! use must not grow.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,15 +9,15 @@ use anyhow::{Context, Result};
 use testkit::cluster::Cluster;
 use testkit::figures::private_memory;
 
-/// Time without checks after a recovery: a better placed member may take the leadership then.
+/// Time after a recovery in which the leadership may still move to a better placed member.
 pub(crate) const CALMS_DOWN: Duration = Duration::from_secs(10);
-/// Interval of the checks.
+/// Interval between two checks.
 pub(crate) const BETWEEN_LOOKS: Duration = Duration::from_secs(5);
-/// A process that ran for less is not judged: its caches are filling.
+/// A process that ran for less time is not checked, because its caches are still filling.
 const JUDGED_FROM: Duration = Duration::from_secs(600);
-/// Memory increase that is no growth: caches, and memory kept by the allocator.
+/// The memory increase that does not count as growth, as a factor and in bytes: caches, and memory kept by the allocator.
 const MORE_MEMORY: (f64, u64) = (1.15, 16 << 20);
-/// Increase of descriptors that is no growth: temporary connections.
+/// The increase in file descriptors that does not count as growth: temporary connections.
 const MORE_DESCRIPTORS: u64 = 16;
 
 /// A process's resource use at one moment.
@@ -29,11 +29,11 @@ struct Taken {
     descriptors: u64,
 }
 
-/// The recorded resource use of every member's processes.
+/// The recorded resource use of all members' processes, by member and process id.
 #[derive(Debug, Default)]
 pub(crate) struct Footprints(BTreeMap<(usize, u32), Vec<Taken>>);
 
-/// A process that ran long enough to be judged.
+/// The resource use of a process that ran long enough to be checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Footprint {
     minutes: u64,
@@ -44,10 +44,10 @@ pub(crate) struct Footprint {
 }
 
 impl Footprints {
-    /// Records all running members at a moment of the run.
+    /// Records the resource use of all running members at the time `at` of the run.
     ///
     /// # Errors
-    /// When the kernel does not report a member's resource use.
+    /// The kernel does not report a member's resource use.
     pub(crate) fn look(&mut self, ring: &Cluster, at: Duration) -> Result<()> {
         for index in 0..ring.size() {
             let Some(process) = ring.process_id(index) else {
@@ -66,7 +66,7 @@ impl Footprints {
         Ok(())
     }
 
-    /// Each process that ran long enough, by its member's index.
+    /// Returns the processes that ran long enough, each with its member's index.
     pub(crate) fn judged(&self) -> Vec<(usize, Footprint)> {
         let processes = self.0.iter();
         processes
@@ -76,7 +76,8 @@ impl Footprints {
 }
 
 impl Footprint {
-    /// Compares the medians of its second and last quarter; the first quarter is the start. `None`: it did not run long enough.
+    /// Compares the medians of the second and the last quarter of the records. The first quarter is ignored, because caches fill after the
+    /// start. `None`: the process did not run long enough.
     fn of(seen: &[Taken]) -> Option<Self> {
         let ran = seen.last()?.age.checked_sub(seen.first()?.age)?;
         if ran < JUDGED_FROM {
@@ -93,7 +94,7 @@ impl Footprint {
         })
     }
 
-    /// The growth as text.
+    /// Describes the growth as text. `None`: the resource use has not grown.
     pub(crate) fn grew(&self) -> Option<String> {
         let (factor, more) = MORE_MEMORY;
         let allowed = (self.memory_early_bytes as f64 * factor) as u64 + more;
@@ -124,7 +125,7 @@ fn median(of: &[Taken], what: impl Fn(&Taken) -> u64) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A process that was recorded each minute.
+    /// The footprint of a process with one record per minute.
     fn process(minutes: u64, taken: impl Fn(u64) -> (u64, u64)) -> Option<Footprint> {
         let seen = (0..=minutes).map(|minute| {
             let (mebibytes, descriptors) = taken(minute);

@@ -1,5 +1,5 @@
-//! The ring: three regions with a database member and two witnesses each, each with its own address, and mysqlds as their members'
-//! children. Also its state as seen from outside.
+//! Creates the ring, and observes its state from outside. Each of the three regions has a database member and two witnesses. Each member
+//! has its own address, and each mysqld is a child of its member.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,43 +22,44 @@ pub(crate) const MADE: &str = "made_";
 /// Number of counters.
 pub(crate) const COUNTERS: u64 = 4;
 const REGIONS: [&str; 3] = ["a", "b", "c"];
-/// One database member and two witnesses.
+/// Number of members in each region: one database member and two witnesses.
 const MEMBERS_OF_A_REGION: usize = 3;
-/// Members with their own disk: the database members, and a witness in two regions.
+/// Indexes of the members with a disk of their own: the database members, and a witness in two of the regions.
 const WITH_A_DISK: [usize; 5] = [0, 3, 4, 6, 7];
-/// More than a long run writes.
+/// Size of each disk, in bytes. A long run writes less.
 const DISK_BYTES: u64 = 4 << 30;
-/// The member whose mysqld applies with its own replica threads: region `c`'s; the others' apply row by row.
+/// Index of the member in region `c`. Its mysqld applies with native replica threads, and the other mysqlds apply row by row.
 pub(crate) const NATIVE: usize = 2 * MEMBERS_OF_A_REGION;
-/// How long clients may continue at a primary while its member does not serve. Shorter than the default, so that cuts outlast it.
+/// `mysql.fence_after` of the members: how long clients may use a primary while its member does not serve. It is shorter than the default,
+/// so that isolations last longer than it.
 pub(crate) const FENCE_AFTER: Duration = Duration::from_secs(3);
-/// `mysql.demote_after` of its members.
+/// `mysql.demote_after` of the members.
 pub(crate) const DEMOTE_AFTER: Duration = Duration::from_secs(5);
-/// Its value without the fence: longer than any run.
+/// The value of `mysql.fence_after` for a run without the fence: longer than any run.
 const NEVER: Duration = Duration::from_secs(86_400);
-/// A member answers within this time after its start, also on a busy machine.
+/// Time limit for a member to answer after its start, also on a busy machine.
 const STARTED: Duration = Duration::from_secs(10);
 const LEVEL: Level = Level {
     answered: Duration::from_secs(2),
     lag_seconds: 2,
 };
 
-/// See the module.
+/// The ring with its disks. Dropping this value ends it.
 #[derive(Debug)]
 pub(crate) struct Stage {
     pub(crate) ring: Cluster,
-    /// Disks of the mysqlds' data, by region; empty where loop devices are unavailable.
+    /// The disks with the mysqlds' data, by region. Empty if loop devices are unavailable.
     mysqld_disks: Vec<LoopDisk>,
-    /// Disks of members, with their indexes; empty where loop devices are unavailable.
+    /// The disks of members, each with the member's index. Empty if loop devices are unavailable.
     pub(crate) member_disks: Vec<(usize, LoopDisk)>,
-    /// Why they are unavailable.
+    /// Why loop devices are unavailable.
     pub(crate) without_loops: Option<String>,
     /// Another build of the members' program.
     pub(crate) previous: Option<PathBuf>,
 }
 
 impl Stage {
-    /// Makes it; no process runs yet. All files are below `folder`.
+    /// Creates the ring without starting a process. All files are below `folder`.
     pub(crate) fn set(arguments: &Arguments, folder: &Path) -> Result<Self> {
         let one_way = |milliseconds: f64| Duration::from_secs_f64(milliseconds / 1e3);
         let (inside, across) = (one_way(arguments.inside_ms), one_way(arguments.across_ms));
@@ -77,7 +78,7 @@ impl Stage {
             let server = ChildServer::prepare(&tree, number, Some(data_dir))?;
             databases.push((region, server.into()));
         }
-        // In a soak the log's cache must be full before memory is judged.
+        // In a soak the log's cache is small, so that it is full before memory is checked.
         let cache = match arguments.every {
             Some(_) => "1MiB",
             None => "64MiB",
@@ -111,7 +112,7 @@ impl Stage {
             }
         }
         for disk in &mysqld_disks {
-            // The copied data counts as old data of mysqld.
+            // Syncs the copied data, so that a power cut does not lose it.
             disk.force()?;
         }
         Ok(Self {
@@ -123,10 +124,10 @@ impl Stage {
         })
     }
 
-    /// Creates the clients' account and tables, through the ring.
+    /// Creates the clients' account and tables through the ring.
     pub(crate) fn furnish(&self, primary: usize) -> Result<()> {
         let counters: Vec<String> = (0..COUNTERS).map(|id| format!("({id}, 0)")).collect();
-        // Appended rows have no unique key, so that a transaction applied twice leaves two rows.
+        // Appended rows have no unique key, so that a transaction that is applied twice leaves two rows.
         let tables = format!(
             "CREATE DATABASE nemesis; USE nemesis; \
              CREATE TABLE parents (id BIGINT UNSIGNED PRIMARY KEY); \
@@ -146,7 +147,7 @@ impl Stage {
         self.ring.create_client(primary, &tables)
     }
 
-    /// Waits until the event has run at the primary.
+    /// Waits until the scheduled event has run at the primary.
     pub(crate) fn event_runs(&self, primary: usize, limit: Duration) -> Result<()> {
         let client = self.ring.server(primary).client();
         let ticks = || client.value("SELECT COUNT(*) FROM nemesis.ticks");
@@ -160,7 +161,7 @@ impl Stage {
         })
     }
 
-    /// Enables or disables the event through the primary, as a client: it is refused if the leadership has moved.
+    /// Enables or disables the scheduled event through the primary, as a client. The statement is refused if the leadership has moved.
     pub(crate) fn let_event_run(&self, primary: usize, runs: bool) -> Result<()> {
         let state = match runs {
             true => "ENABLE",
@@ -170,7 +171,7 @@ impl Stage {
         let options = ConnectOptions::new(endpoint, CLIENT, CLIENT_PASSWORD);
         runtime()?.block_on(async {
             let mut session = Connection::open(&options).await?;
-            // Without it the client would become the event's definer.
+            // Without the DEFINER clause, the client's account would become the event's definer.
             let words = format!("ALTER DEFINER = root@localhost EVENT nemesis.tick {state}");
             session.execute(&words).await?;
             anyhow::Ok(())
@@ -200,7 +201,7 @@ impl Stage {
         disk.context("its mysqld has no disk of its own")
     }
 
-    /// The disks of a member's host.
+    /// The disks of the host that a member runs on.
     fn disks_of(&self, index: usize) -> Result<Vec<&LoopDisk>> {
         let mut disks = vec![self.member_disk(index)?];
         if self.ring.databases().contains(&index) {
@@ -209,9 +210,10 @@ impl Stage {
         Ok(disks)
     }
 
-    /// Cuts the power of a member's host.
+    /// Cuts the power of the host that a member runs on.
     pub(crate) fn cut_power(&mut self, index: usize) -> Result<()> {
-        // At one moment for all disks: no process may continue with the second one after the first is dead.
+        // Stops the processes first, so that the power of all disks is cut at the same moment for them. Otherwise a process could continue
+        // with the second disk.
         self.ring.signal(index, Signal::STOP)?;
         if self.ring.databases().contains(&index) {
             self.ring.server(index).signal(Signal::STOP)?;
@@ -222,7 +224,7 @@ impl Stage {
         self.ring.kill_host(index)
     }
 
-    /// Restores a host's power, and starts its member.
+    /// Restores the power of a member's host, and starts the member.
     pub(crate) fn restore_power(&mut self, index: usize) -> Result<()> {
         for disk in self.disks_of(index)? {
             disk.restore_power()?;
@@ -230,7 +232,7 @@ impl Stage {
         self.ring.start(index)
     }
 
-    /// Sets the other build for a member's next start; returns its name.
+    /// Selects the other build for a member's next start. Returns the name of that build.
     pub(crate) fn change_version(&mut self, index: usize) -> Result<&'static str> {
         let previous = self.previous.clone();
         let previous = previous.context("there is no other build: give one with --previous")?;
@@ -243,18 +245,19 @@ impl Stage {
         })
     }
 
-    /// The primary of a ring in which all members have recovered, or the condition that does not hold.
+    /// Returns the primary if all members have recovered. The error names the condition that does not hold.
     pub(crate) fn standing(&self) -> Result<usize> {
         self.ring.standing(LEVEL)
     }
 
-    /// A process started a moment ago does not handle SIGTERM yet, and dies from it. Waits until it answers, at most the time of a start.
+    /// Waits until a process that has just started answers, at most `STARTED`. Before that it does not handle SIGTERM yet, and would die of
+    /// the signal.
     pub(crate) fn wait_for_start(&self, index: usize) {
-        // A process that does not answer is not waited for any longer.
+        // If the process does not answer in time, the fault is injected nevertheless.
         let _ = eventually("it answers", STARTED, || self.ring.status(index));
     }
 
-    /// Keeps the disks' images, for an investigation.
+    /// Keeps the images of the disks, for an investigation.
     pub(crate) fn keep_disks(&mut self) {
         let members = self.member_disks.iter_mut().map(|(_, disk)| disk);
         for disk in self.mysqld_disks.iter_mut().chain(members) {
@@ -272,7 +275,7 @@ impl Drop for Stage {
     }
 }
 
-/// A disk for the data of each mysqld.
+/// Creates a disk for the data of each mysqld.
 fn mysqld_disks(folder: &Path) -> Result<Vec<LoopDisk>> {
     let mut disks = Vec::new();
     for region in REGIONS {

@@ -11,30 +11,30 @@ use crate::fault::{Fault, Kind, OneWay, Stopped, Target};
 use crate::intruder::Intruder;
 use crate::stage::{DEMOTE_AFTER, NATIVE, Stage};
 
-/// Time for a member to detect that its disk is full, which it does at a write.
+/// Time in which a member detects that its disk is full. It detects this at its next write.
 const SETTLED: Duration = Duration::from_millis(500);
-/// How long a refused command is repeated, and the pause between two attempts.
+/// How long a refused command is repeated.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(500);
-/// Refused by the ring: see `witness --help` for the exit codes.
+/// Exit code of `witness` if the ring refuses a command (see `witness --help`).
 const REFUSED: i32 = 4;
 
 /// An injected fault.
 pub(crate) struct Struck {
-    /// Its target, as text.
+    /// The affected member, as text.
     pub(crate) words: String,
-    /// Its start.
+    /// When the fault began.
     pub(crate) began: Instant,
-    /// Whether it affects the primary, or resources that the primary needs.
+    /// Whether the fault affects the primary, or resources that the primary needs.
     pub(crate) primary: bool,
-    /// Whether commits must continue while it lasts.
+    /// Whether commits must continue during the fault.
     pub(crate) quorum_stays: bool,
-    /// The primary, if it and its mysqld are cut off from all others.
+    /// The primary, if the fault isolates it and its mysqld from all other members.
     pub(crate) cut_off: Option<usize>,
-    /// The member that lost power and had applied row by row: its last commits were visible before they were durable.
+    /// The member that lost its power and had applied row by row. Readers may have seen its last commits before these were durable.
     pub(crate) goes_back: Option<usize>,
     cure: Option<Cure>,
-    /// Ends with the fault.
+    /// The foreign client that the fault started. It ends with the fault.
     intruder: Option<Intruder>,
 }
 
@@ -56,10 +56,10 @@ impl Struck {
     }
 }
 
-/// Ends a fault.
+/// The action that ends a fault.
 type Cure = Box<dyn FnOnce(&mut Stage) -> Result<()>>;
 
-/// Injects it. `primary` is the member that takes writes now, if any; `calm`: all members had recovered before.
+/// Injects a fault. `primary` is the member that accepts writes now, if any. `calm` is true if all members had recovered before.
 pub(crate) fn strike(
     stage: &mut Stage,
     fault: &Fault,
@@ -79,7 +79,7 @@ pub(crate) fn strike(
         intruder: None,
     };
     if struck.primary && calm && stalls_mysqld(fault) {
-        // A member that has just given up the leadership does so again only after its mysqld was healthy for that long.
+        // A member that was demoted because of its mysqld is demoted again only after its mysqld was healthy for `DEMOTE_AFTER`.
         std::thread::sleep(DEMOTE_AFTER + SETTLED);
         struck.began = Instant::now();
     }
@@ -101,7 +101,8 @@ pub(crate) fn strike(
         Kind::StopMember => struck.stop(stage, victim, Stopped::Member)?,
         Kind::StopMysqld => {
             struck.stop(stage, victim, Stopped::Mysqld)?;
-            // Its member still leads; this test does not decide whether another one should.
+            // The member still leads while its mysqld is stopped. This run does not require that another member takes over, so commits may
+            // stop.
             struck.quorum_stays &= !struck.primary;
         }
         Kind::LongStop => {
@@ -193,7 +194,7 @@ pub(crate) fn strike(
     Ok(struck)
 }
 
-/// A GTID that a primary with this UUID will soon use.
+/// Returns a GTID that the primary with this UUID will use after some transactions.
 fn soon_used(uuid: &str, executed: &str) -> Result<String> {
     const AHEAD: u64 = 20;
     let of_primary = executed
@@ -207,7 +208,7 @@ fn soon_used(uuid: &str, executed: &str) -> Result<String> {
     Ok(format!("{uuid}:{}", last + AHEAD))
 }
 
-/// Ends it.
+/// Ends a fault.
 pub(crate) fn cure(stage: &mut Stage, struck: &mut Struck) -> Result<()> {
     drop(struck.intruder.take());
     match struck.cure.take() {
@@ -231,7 +232,7 @@ fn signal(stage: &Stage, index: usize, to: Stopped, signal: Signal) -> Result<()
     Ok(())
 }
 
-/// Whether a mysqld stalls for the duration of the fault, so that another one must take over.
+/// Returns whether a mysqld stalls for the duration of the fault, so that another member must take over.
 fn stalls_mysqld(fault: &Fault) -> bool {
     match fault.kind {
         Kind::FreezeDisk | Kind::FullMysqld => true,
@@ -240,7 +241,7 @@ fn stalls_mysqld(fault: &Fault) -> bool {
     }
 }
 
-/// The target member of a fault.
+/// Chooses the member that the fault affects.
 fn victim(stage: &Stage, fault: &Fault, primary: Option<usize>) -> usize {
     let databases = stage.ring.databases();
     let candidates: Vec<usize> = match fault.kind {
@@ -252,7 +253,7 @@ fn victim(stage: &Stage, fault: &Fault, primary: Option<usize>) -> usize {
         | Kind::FullMysqld => databases,
         Kind::LongStop if fault.stopped != Stopped::Member => databases,
         Kind::Promote | Kind::GtidOwner => {
-            // Never the primary.
+            // These faults affect a member other than the primary.
             let others = databases.iter().filter(|index| Some(**index) != primary);
             let others: Vec<usize> = others.copied().collect();
             let number = match fault.target {
@@ -262,14 +263,14 @@ fn victim(stage: &Stage, fault: &Fault, primary: Option<usize>) -> usize {
             return others[number % others.len()];
         }
         Kind::FullDisk | Kind::CutPower => stage.member_disks.iter().map(|(of, _)| *of).collect(),
-        // The second one: the first one's disk would be lost with it.
+        // The second witness of a region, because the first one may have a disk that would be lost with it.
         Kind::ReplaceWitness => databases.iter().map(|database| database + 2).collect(),
         _ => (0..stage.ring.size()).collect(),
     };
     match (fault.target, primary) {
         (Target::Primary, Some(primary)) if candidates.contains(&primary) => primary,
         (Target::Primary, Some(primary)) => {
-            // A member of the primary's region.
+            // If the primary cannot be affected, chooses a member of the primary's region.
             let near = stage.ring.neighbours(primary);
             let mut of_region = candidates.iter().filter(|index| near.contains(*index));
             of_region.next().copied().unwrap_or(candidates[0])
@@ -300,7 +301,8 @@ fn cut(stage: &Stage, some: &[usize], others: &[usize], to: bool, from: bool) {
     });
 }
 
-/// The result, as text. In a recovered ring a refusal lasts a moment at most, while its target has just begun to follow.
+/// Promotes a member, and returns the result as text. In a recovered ring, retries a refusal for `PATIENCE`, because the member may just
+/// have begun to follow.
 fn promote(stage: &Stage, name: &str, calm: bool) -> Result<String> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -319,7 +321,7 @@ fn promote(stage: &Stage, name: &str, calm: bool) -> Result<String> {
     }
 }
 
-/// Removes a witness and adds a new one in its place.
+/// Removes a witness, and adds a new witness in its place.
 fn replace(stage: &mut Stage, index: usize) -> Result<String> {
     let old = stage.ring.name(index).to_owned();
     command(stage, &["members", "remove", &old, "--yes"])?;
@@ -336,7 +338,7 @@ fn replace(stage: &mut Stage, index: usize) -> Result<String> {
     Ok(format!("{old} by {name}"))
 }
 
-/// Repeats it until the ring has done it: the ring may ask to try again during a move.
+/// Repeats a command until it succeeds. During a quorum move, the ring may ask the operator to try again.
 fn command(stage: &Stage, arguments: &[&str]) -> Result<()> {
     let patience = Patience::every(PAUSE, PATIENCE);
     let what = format!("`witness {}` succeeds", arguments.join(" "));
@@ -344,7 +346,8 @@ fn command(stage: &Stage, arguments: &[&str]) -> Result<()> {
     eventually(&what, patience, succeeded).map(drop)
 }
 
-/// Frees space. A member waits for that; one whose file system refused the ring's own entry has ended.
+/// Frees space on a member's disk. A member that waits for space continues. A member that could not write an entry of the ring's own has
+/// ended, and is started again.
 fn make_room_for_log(stage: &mut Stage, index: usize) -> Result<()> {
     stage.member_disk(index)?.make_room()?;
     match stage.ring.wait_for_exit(index, SETTLED) {
@@ -357,7 +360,7 @@ fn make_room_for_log(stage: &mut Stage, index: usize) -> Result<()> {
     }
 }
 
-/// Waits for the duration of a fault.
+/// Waits until the fault has lasted for its duration.
 pub(crate) fn last(since: Instant, fault: &Fault, goes_on: impl Fn() -> Result<()>) -> Result<()> {
     const LOOK: Duration = Duration::from_millis(50);
     while since.elapsed() < fault.hold {

@@ -1,4 +1,4 @@
-//! Results of all faults: the number of each kind, and the times without acknowledgements.
+//! The results of all faults: the number of faults of each kind, and how long the clients had no acknowledgements.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -22,9 +22,10 @@ use crate::ledger::Count;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cycle {
     pub(crate) kind: Kind,
-    /// Whether it affected the primary, or resources that it needs.
+    /// Whether the fault affected the primary, or resources that the primary needs.
     pub(crate) primary: bool,
-    /// From the fault, or from the end of one without required writes, to the first acknowledgement of a transaction begun afterwards.
+    /// The time until a transaction that began later was acknowledged. It starts at the fault, or at the end of a fault that may stop
+    /// commits.
     pub(crate) recovery: Duration,
     /// The longest time without an acknowledgement.
     pub(crate) pause: Duration,
@@ -39,18 +40,17 @@ struct Line {
     pause_ms: Percentiles,
 }
 
-/// See the module.
+/// The results by kind of fault, as printed and as written to the figures.
 pub(crate) struct Summary {
     lines: Vec<Line>,
     total: usize,
     count: Count,
-    /// See [`crate::readers::Readers::counts`].
+    /// The results of [`crate::readers::Readers::counts`].
     reads: [u64; 3],
 }
 
 impl Summary {
-    /// `looks`: number of reads; `fresh`: number of reads that had to be up to date, and were; `kept_off`: how often a cut-off primary
-    /// refused readers.
+    /// Summarizes the faults. `count` is the number of transactions; `reads` is the result of [`crate::readers::Readers::counts`].
     pub(crate) fn of(cycles: &[Cycle], count: Count, reads: [u64; 3]) -> Self {
         let mut groups: BTreeMap<(bool, Kind), Vec<Cycle>> = BTreeMap::new();
         for cycle in cycles {
@@ -127,7 +127,7 @@ pub(crate) fn name(kind: Kind) -> String {
 
 // The log file of a run: a line for each fault and each check, with the time since the start.
 
-/// See the module.
+/// The log file of a run, and the display of the current activity.
 #[derive(Debug)]
 pub(crate) struct CycleLog {
     path: PathBuf,
@@ -136,7 +136,7 @@ pub(crate) struct CycleLog {
 }
 
 impl CycleLog {
-    /// A new file, which replaces that of an earlier run with the same seed.
+    /// Creates the log file. It replaces the file of an earlier run with the same seed.
     pub(crate) fn create(folder: &Path, seed: u64) -> Result<Self> {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let path = folder.join(format!("seed-{seed}.log"));
@@ -153,7 +153,7 @@ impl CycleLog {
         &self.path
     }
 
-    /// Writes a line, and shows it as the current activity.
+    /// Writes a line, and displays it as the current activity.
     pub(crate) fn line(&mut self, what: &str) -> Result<()> {
         let at = self.started.elapsed().as_secs_f64();
         let line = format!("{at:8.2} {what}");
@@ -165,7 +165,7 @@ impl CycleLog {
 
 // Violations found by the continuous checks: the first ones in full, the rest as a number.
 
-/// Number of violations kept in full.
+/// Number of violations that are stored in full.
 const KEPT: usize = 20;
 
 #[derive(Debug, Default)]
@@ -174,7 +174,7 @@ struct Found {
     more: usize,
 }
 
-/// Shared by all continuous checks.
+/// The violations found so far. All continuous checks share this record.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Findings(Arc<Mutex<Found>>);
 
@@ -187,7 +187,7 @@ impl Findings {
         }
     }
 
-    /// All of them as text; `None` if there are none.
+    /// Returns all violations as text. `None`: there are none.
     pub(crate) fn words(&self) -> Option<String> {
         let found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let more = match found.more {

@@ -1,4 +1,4 @@
-//! `cargo lab compare`: this project next to stock MySQL and next to what others have published.
+//! `cargo lab compare`: compares this project with stock MySQL and with published results of other projects.
 
 mod apply;
 mod commit_latency;
@@ -59,7 +59,7 @@ pub(crate) fn run(comparison: &Comparison) -> Result<()> {
     }
 }
 
-/// The program of packages, and a comparison's figures.
+/// Builds the packaged program, and begins the figures of a comparison.
 fn begin(name: &str) -> Result<(PathBuf, Figures)> {
     eprintln!("compare: building the program of packages");
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -76,13 +76,13 @@ fn set_all(figures: &mut Figures, entries: &Value) -> Result<()> {
     entries.try_for_each(|(key, value)| figures.set(key, value))
 }
 
-/// Writes the figures, and prints where they are.
+/// Writes the figures, and prints the file's path.
 fn finish(figures: &Figures) -> Result<()> {
     println!("figures: {}", figures.write()?.display());
     Ok(())
 }
 
-/// A folder on the disk to measure; in the build's target folder if none is given.
+/// Creates a folder on the disk to measure; by default in the build's target folder.
 fn work_folder(folder: Option<&Path>) -> Result<TempDir> {
     let folder = folder.map_or_else(target_folder, Path::to_owned);
     let made = tempfile::Builder::new()
@@ -95,8 +95,8 @@ fn spread(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
     Spread::of(&values.into_iter().collect::<Vec<_>>())
 }
 
-/// The order of each round. Every round has all of them, each starting with another, so that a machine that grows slower or busier during
-/// the run favours none.
+/// Returns the order of measurements for each round. Each round measures everything, and starts with another item. So a machine that
+/// becomes slower during the run favours no item.
 fn rounds<T: Clone>(all: &[T], count: usize) -> Vec<Vec<T>> {
     let order = |round: usize| {
         let mut order = all.to_vec();
@@ -106,7 +106,7 @@ fn rounds<T: Clone>(all: &[T], count: usize) -> Vec<Vec<T>> {
     (0..count).map(order).collect()
 }
 
-/// The chosen workloads; all of these if none is chosen.
+/// Returns the workloads in `named`; if it is empty, all of `all`.
 fn chosen(named: &[Workload], all: &[Workload]) -> Vec<Workload> {
     match named {
         [] => all.to_vec(),

@@ -1,4 +1,4 @@
-//! `cargo lab fuzz`: libFuzzer over each target of `lab/fuzz/` by turns. New inputs of a target go to its corpus, failing ones to
+//! `cargo lab fuzz`: runs libFuzzer on the targets of `lab/fuzz/` in turn. Adds new inputs to the corpus of a target, and failing inputs to
 //! `lab/fuzz/found/`.
 
 use std::collections::BTreeSet;
@@ -25,36 +25,36 @@ pub(crate) struct Options {
     only: Option<String>,
 }
 
-/// How a program tells libFuzzer where it was. Stable Rust can do that; a sanitizer's runtime is not needed.
+/// Compiler flags that make a program report its code coverage to libFuzzer. Stable Rust supports them without a sanitizer's runtime.
 const FLAGS: &str = "-Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
-/// Building everything with these flags for the first time may take this long.
+/// Time limit for the first build of all crates with these flags.
 const BUILD_LIMIT: Duration = Duration::from_secs(2 * 3600);
-/// A target has no longer turn than this, so that in an hour each has several.
+/// The longest turn of a target, so that each target has several turns in an hour.
 const LONGEST_TURN: Duration = Duration::from_secs(120);
-/// Limit of a turn after its end; sorting its findings may take as long.
+/// Additional time limit for a turn to end. Merging its inputs has the same limit.
 const GRACE: Duration = Duration::from_secs(300);
-/// How long a failing input is made smaller, in seconds.
+/// Time limit for minimizing a failing input, in seconds.
 const MINIMISE: u64 = 20;
-/// libFuzzer's limits for an input: one that takes longer (in seconds) or more memory (in MiB) fails.
+/// libFuzzer's limits for an input: an input that needs more time (in seconds) or memory (in MiB) fails.
 const LIMITS: [&str; 2] = ["-timeout=10", "-rss_limit_mb=2048"];
-/// The largest input that it makes, in bytes.
+/// Maximum size of a generated input, in bytes.
 const LARGEST: &str = "-max_len=16384";
-/// How many inputs a target's corpus in the checkout gets at most, and how large they are. All that was found stays in the target
-/// folder, for the next run on this machine.
+/// Maximum number of inputs in a target's corpus in the checkout, and their maximum size in bytes. All found inputs stay in the target
+/// folder for the next run on this machine.
 const MOST_KEPT: usize = 16;
 const LARGEST_KEPT: u64 = 2 << 10;
 
-/// `cargo lab fuzz`.
+/// Runs `cargo lab fuzz`.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let stop = stop_on_interrupt()?;
     let targets = targets(options.only.as_deref())?;
     let program = build()?;
     let mut failures = Vec::new();
-    // Building takes none of it.
+    // The time of the build does not count.
     let whole = Duration::from_secs_f64(options.minutes * 60.0);
     let share = whole.div_f64(targets.len() as f64).min(LONGEST_TURN);
     let mut spent = Duration::ZERO;
@@ -67,7 +67,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let (told, failed) = target.turn(share.min(whole - spent))?;
         spent += began.elapsed();
         if stop.load(Ordering::Relaxed) {
-            // Ctrl-C reaches what runs as well: it has had no effect.
+            // Ctrl-C has also interrupted the running turn, so that its result is not used.
             break;
         }
         println!("{told}");
@@ -84,14 +84,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     );
 }
 
-/// The command that runs all inputs that were kept.
+/// The command that runs all stored inputs.
 const REPLAY: &str = "cargo test -p fuzz-targets";
 
 fn fuzz_folder() -> PathBuf {
     testkit::checkout().join("lab/fuzz")
 }
 
-/// The targets, which are those that have a corpus; a test of theirs sees to that.
+/// Returns the targets: all names with a corpus. A test of `fuzz-targets` checks that each target has a corpus.
 fn targets(only: Option<&str>) -> Result<Vec<String>> {
     let folder = fuzz_folder().join("corpus");
     let mut names = Vec::new();
@@ -109,7 +109,7 @@ fn targets(only: Option<&str>) -> Result<Vec<String>> {
     }
 }
 
-/// Builds libFuzzer over all targets.
+/// Builds the libFuzzer program with all targets.
 fn build() -> Result<PathBuf> {
     let compiler = std::env::var_os("CXX").unwrap_or_else(|| OsString::from("c++"));
     let found = Command::new(&compiler).arg("--version").output();
@@ -126,7 +126,7 @@ fn build() -> Result<PathBuf> {
     cargo
         .current_dir(fuzz_folder().join("libfuzzer"))
         .args(["build", "--release"])
-        // With a target, the flags are not those of build scripts and macros.
+        // With an explicit `--target`, cargo does not use the flags for build scripts and macros.
         .args(["--target", &host, "--target-dir"])
         .arg(&folder)
         .env("RUSTFLAGS", FLAGS);
@@ -140,7 +140,7 @@ fn build() -> Result<PathBuf> {
     Ok(folder.join(host).join("release/libfuzzer"))
 }
 
-/// The triple of this machine.
+/// Returns the target triple of this machine.
 fn host() -> Result<String> {
     let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
     rustc.arg("-vV");
@@ -153,10 +153,10 @@ fn host() -> Result<String> {
 struct Target<'a> {
     name: &'a str,
     program: &'a Path,
-    /// In the checkout.
+    /// The target's corpus in the checkout.
     corpus: PathBuf,
     found: PathBuf,
-    /// All that was ever new to it on this machine.
+    /// All inputs with new coverage that were found on this machine.
     inputs: PathBuf,
 }
 
@@ -173,7 +173,7 @@ impl<'a> Target<'a> {
         Ok(target)
     }
 
-    /// Runs libFuzzer for so long, with these arguments.
+    /// Runs libFuzzer with these arguments. The time limit is `limit` plus `GRACE`.
     fn libfuzzer(&self, limit: Duration, arguments: &[OsString]) -> Result<Finished> {
         let mut command = Command::new(self.program);
         command
@@ -184,7 +184,7 @@ impl<'a> Target<'a> {
         bounded_run::run(what, command, Vec::new(), limit + GRACE)
     }
 
-    /// Searches for so long, or until an input fails.
+    /// Searches for `time`, or until an input fails. Returns a summary, and the failures.
     fn turn(&self, time: Duration) -> Result<(String, Vec<String>)> {
         let began = Instant::now();
         let seed = fastrand::u32(1..);
@@ -230,13 +230,13 @@ impl<'a> Target<'a> {
         Ok((told, failures))
     }
 
-    /// Keeps an input that fails, as small as it can be made; where it is, from the checkout on.
+    /// Saves a failing input after minimizing it. Returns the input's path relative to the checkout.
     fn keep_failing(&self, input: &Path) -> Result<PathBuf> {
         let name = input.file_name().context("an input has a name")?;
         let kept = self.found.join(name);
         fs::create_dir_all(&self.found)?;
         fs::copy(input, &kept)?;
-        // One that only takes too long stays as it is: to try smaller ones would take as long each time.
+        // Inputs that only exceed the time limit are not minimized, because each attempt would take as long.
         if name.to_string_lossy().starts_with("crash-") {
             let limit = Duration::from_secs(MINIMISE);
             self.libfuzzer(
@@ -255,13 +255,13 @@ impl<'a> Target<'a> {
             .to_owned())
     }
 
-    /// Adds small inputs to the corpus in the checkout that reach what none of it reaches.
+    /// Adds small inputs with new coverage to the corpus in the checkout.
     fn keep_new(&self) -> Result<()> {
         let mut kept = contents(&self.corpus)?;
         if kept.len() >= MOST_KEPT {
             return Ok(());
         }
-        // Existing inputs come first, so that only new ones are added.
+        // The existing inputs are merged first, so that only inputs with new coverage are added.
         let merged = tempfile::tempdir()?;
         for entry in fs::read_dir(&self.corpus)? {
             let path = entry?.path();
@@ -310,7 +310,7 @@ fn contents(folder: &Path) -> Result<BTreeSet<Vec<u8>>> {
     entries.map(|entry| Ok(fs::read(entry?.path())?)).collect()
 }
 
-/// How many inputs were run, as libFuzzer says at its end.
+/// Returns the number of inputs that were run, from libFuzzer's last lines.
 fn executed(printed: &str) -> u64 {
     let line = printed
         .lines()
@@ -319,7 +319,7 @@ fn executed(printed: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// What an input did, in one line: what the panic says, or libFuzzer.
+/// Describes a failure in one line: the message of the panic, or libFuzzer's error.
 fn words(printed: &str) -> String {
     let mut lines = printed.lines();
     let panicked = lines.find_map(|line| Some(line.split_once(" panicked at ")?.1));
@@ -331,7 +331,7 @@ fn words(printed: &str) -> String {
             error.unwrap_or("it failed").to_owned()
         }
     };
-    // The checkout's path is relevant on this machine only.
+    // Removes the checkout's path, which is valid on this machine only.
     let checkout = format!("{}/", testkit::checkout().display());
     let words = words.replace(&checkout, "");
     words.split_whitespace().collect::<Vec<_>>().join(" ")

@@ -1,4 +1,4 @@
-//! `cargo lab`: the simulator, the nemesis and the fuzzer for as long as asked for, and comparisons with stock MySQL.
+//! `cargo lab`: runs the simulator, the nemesis and the fuzzer for a requested time, and comparisons with stock MySQL.
 
 mod compare;
 mod fuzz;

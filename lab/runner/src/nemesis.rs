@@ -1,5 +1,4 @@
-//! `cargo lab nemesis`: builds the members and the program of that name, which does the rest: faults at random against a
-//! ring with real mysqlds.
+//! `cargo lab nemesis`: builds the members and the program `nemesis`. That program injects random faults into a ring with real mysqlds.
 
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -43,7 +42,7 @@ pub(crate) struct Options {
     build: Profile,
 }
 
-/// Becomes the program that does it, so that Ctrl-C ends that one in good order.
+/// Replaces this process by the nemesis, so that Ctrl-C ends the nemesis in an orderly way.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let witness = witness_binary(options.build)?;
     let mut command = Command::new(nemesis_binary(options.build)?);

@@ -1,6 +1,5 @@
-//! `cargo lab nightly`: fills the time that it is given with seeds of the simulator and of the nemesis that were never run. Seeds
-//! use the processor time that the rings of the nemesis leave, which wait most of the time. Failures are kept and do not
-//! end the night; the counts are printed.
+//! `cargo lab nightly`: runs new seeds of the simulator and of the nemesis for a given time. The simulator uses the processor time that the
+//! nemesis leaves: its rings wait most of the time. Failures are saved and do not end the run. Prints the counts at the end.
 
 use std::fs;
 use std::panic::resume_unwind;
@@ -22,7 +21,7 @@ use testkit::stop_on_interrupt;
 
 use crate::sim::{self, SCENARIOS, Seeds};
 
-/// What is run.
+/// The program that a turn runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Program {
     /// Seeds of the simulated ring
@@ -35,12 +34,12 @@ enum Program {
 #[derive(Clone, Debug)]
 struct Run {
     program: Program,
-    /// A scenario of the simulator or a fault of the nemesis, or `mixed`.
+    /// The scenario of the simulator, the fault of the nemesis, or `mixed`.
     played: String,
     first_seed: u64,
-    /// Seeds of the simulator, cycles of the nemesis.
+    /// Number of seeds of the simulator, or of cycles of the nemesis.
     count: u64,
-    /// Transactions that were acknowledged, and looked up afterwards.
+    /// Number of acknowledged transactions, each of which was verified afterwards.
     acknowledged: u64,
     faults: u64,
     seconds: f64,
@@ -69,18 +68,18 @@ pub(crate) struct Options {
     rings: usize,
 }
 
-/// How long the simulator plays one thing at a time.
-/// What a seed plays that draws everything by itself.
+/// The name of runs that draw everything from the seed, instead of one scenario or fault.
 const MIXED: &str = "mixed";
+/// Duration of a turn of the simulator.
 const TURN: Duration = Duration::from_secs(120);
-/// How long the nemesis works on one ring. Bringing it up and comparing everything at the end come on top.
+/// How long the nemesis injects faults into one ring, in minutes. The start of the ring and the final comparison need additional time.
 const NEMESIS_MINUTES: f64 = 5.0;
-/// After so long a nemesis hangs.
+/// Time limit for a run of the nemesis. A longer run counts as hanging.
 const NEMESIS_LIMIT: Duration = Duration::from_secs(1800);
-/// The nice value of what computes: the members and servers of the nemesis come first, whose faults are timed.
+/// The nice value of the simulator. The members and servers of the nemesis have priority, because their faults are timed.
 const NICE: i32 = 19;
 
-/// `cargo lab nightly`.
+/// Runs `cargo lab nightly`.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let stop = stop_on_interrupt()?;
     let runs = Mutex::new(Vec::new());
@@ -90,13 +89,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     let programs = match options.only {
         Some(Program::Simulator) => None,
-        // Optimized, so that several rings fit onto a machine, and with the engine's assertions.
+        // This build is optimized, so that several rings fit on a machine, and has openraft's debug assertions.
         _ => Some((
             witness_binary(Profile::Checked)?,
             nemesis_binary(Profile::Checked)?,
         )),
     };
-    // Building takes none of it.
+    // The time of the builds does not count.
     let night = Night {
         until: Instant::now() + Duration::from_secs_f64(options.minutes * 60.0),
         stop: &stop,
@@ -152,18 +151,18 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     );
 }
 
-/// State that all concurrent runs share.
+/// The state that all concurrent runs share.
 #[derive(Clone, Copy)]
 struct Night<'a> {
     until: Instant,
     stop: &'a AtomicBool,
-    /// A part cannot run at all: the rest does not continue alone.
+    /// Set if the simulator or the nemesis cannot run at all. Then the other one ends, too.
     cannot_run: &'a AtomicBool,
     runs: &'a Mutex<Vec<Run>>,
 }
 
 impl Night<'_> {
-    /// Runs in sequence, until the time is over or one cannot run.
+    /// Repeats `run` until the time is over or a run cannot be started.
     fn fill(&self, mut run: impl FnMut(usize) -> Result<Run>) -> Result<()> {
         let is_over = || {
             let ended = [self.stop, self.cannot_run];
@@ -172,7 +171,7 @@ impl Night<'_> {
         for number in (0..).take_while(|_| !is_over()) {
             let done = run(number);
             if self.stop.load(Ordering::Relaxed) {
-                // Ctrl-C reaches what runs as well: it has had no effect.
+                // Ctrl-C has also interrupted the current run, so that its result is not used.
                 break;
             }
             let done = done.inspect_err(|_| self.cannot_run.store(true, Ordering::Relaxed))?;
@@ -194,9 +193,8 @@ impl Night<'_> {
     }
 }
 
-/// What the simulator plays in this turn, of all that are counted from zero: what draws everything from the seed in one, and a
-/// scenario in the next; where some are `chosen`, no others. A scenario's turn is that of which the fewest seeds were played so far:
-/// rarely tried ones find the most.
+/// Returns the scenario for turn `number` of the simulator. `None`: the seeds draw everything, which is every second turn. The scenario is
+/// the one with the fewest seeds so far, because rarely run scenarios find the most. If `chosen` is not empty, only its names are used.
 fn turn(
     number: usize,
     chosen: &[String],
@@ -211,7 +209,7 @@ fn turn(
     scenario.filter(|_| !is_mixed)
 }
 
-/// Where what failed leaves what it printed.
+/// The folder for the output of failed runs.
 fn folder() -> PathBuf {
     target_folder().join("nightly")
 }
@@ -222,7 +220,7 @@ fn keep_printed(name: &str, printed: &str) -> Result<()> {
     Ok(())
 }
 
-/// Fresh seeds of one scenario, until one fails or this moment comes.
+/// Runs new seeds of one scenario until one fails, or until `until`.
 fn seeds(simulator: &Path, scenario: Option<&str>, until: Instant, jobs: usize) -> Result<Run> {
     let began = Instant::now();
     let first_seed = sim::fresh_seed();
@@ -257,17 +255,17 @@ fn seeds(simulator: &Path, scenario: Option<&str>, until: Instant, jobs: usize) 
     })
 }
 
-/// What the nemesis says in its figures; it says more.
+/// The part of the nemesis's figures that is read.
 #[derive(Default, Deserialize)]
 struct Said {
     cycles: u64,
     acknowledged: u64,
 }
 
-/// One ring with real mysqlds, under the faults of a fresh seed: the `ring`th of those that are there at the same time.
+/// Runs one ring with real mysqlds under the faults of a new seed. `ring` is its number among the concurrent rings.
 fn faults(witness: &Path, program: &Path, kind: Option<&str>, ring: usize) -> Result<Run> {
     let began = Instant::now();
-    // As small as those that it draws by itself.
+    // The seed is as small as seeds that the nemesis draws itself.
     let seed = sim::fresh_seed() >> 8;
     let figures = format!("nemesis-{ring}");
     let mut command = Command::new(program);

@@ -1,4 +1,4 @@
-//! The members' program as it was at another revision: built in a work tree of its own below the target folder, once.
+//! Builds the members' program from another revision, once, in a separate work tree below the target folder.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,21 +9,21 @@ use testkit::bounded_run::{self, cargo};
 use testkit::cluster::Profile;
 use testkit::figures::target_folder;
 
-/// A cold build on a small machine.
+/// Time limit for a build from scratch on a small machine.
 const BUILD_LIMIT: Duration = Duration::from_secs(3600);
 const GIT_LIMIT: Duration = Duration::from_secs(60);
 
-/// Builds it if that was not done before, and says where it is.
+/// Builds the program if it was not built before. Returns its path.
 ///
 /// # Errors
-/// When there is no such revision, or it does not compile.
+/// The revision does not exist, or it does not compile.
 pub(crate) fn witness_binary(revision: &str, build: Profile) -> Result<PathBuf> {
     let commit = format!("{revision}^{{commit}}");
     let id = git(&["rev-parse", "--verify", "--short=12", &commit])
         .with_context(|| format!("there is no revision {revision}"))?;
     let (id, folder) = (id.trim(), target_folder().join("previous"));
     let (profile, arguments): (_, &[&str]) = match build {
-        // Whether it knows `checked` is not known; `dev` has the same assertions.
+        // An old revision may lack the profile `checked`; `dev` has the same assertions.
         Profile::Dev | Profile::Checked => ("debug", &[]),
         Profile::Dist => ("dist", &["--profile", "dist"]),
     };

@@ -1,5 +1,5 @@
-//! `cargo lab sim`: runs seeds of the simulated ring, each in a process of its own, which makes it reproducible and keeps
-//! its panics and hangs to itself. A seed that fails is shown with its last events and with the command that replays it.
+//! `cargo lab sim`: runs seeds of the simulated ring. Each seed runs in a separate process, so that it is reproducible, and a panic or hang
+//! ends only that process. For a failing seed, prints the last events and the command that replays it.
 
 use std::ops::Range;
 use std::path::Path;
@@ -46,17 +46,17 @@ pub(crate) struct Options {
     mutate: Option<String>,
 }
 
-/// A build on the command line.
+/// Parses the name of a build on the command line.
 ///
 /// # Errors
-/// With all of them, when there is none of this name.
+/// The name is unknown. The error lists all names.
 pub(crate) fn build(name: &str) -> Result<Profile> {
     let all = [Profile::Dev, Profile::Checked, Profile::Dist];
     let found = all.into_iter().find(|profile| profile.name() == name);
     found.context("the builds are dev, checked and dist")
 }
 
-/// What can be played next to what the seeds draw.
+/// The scenarios that can be run instead of what the seeds draw.
 pub(crate) const SCENARIOS: [&str; 15] = [
     "cold-damage",
     "conversions",
@@ -75,13 +75,13 @@ pub(crate) const SCENARIOS: [&str; 15] = [
     "upgrades",
 ];
 
-/// A seed that needs longer hangs.
+/// Time limit for a seed. A longer run counts as hanging.
 const LONGEST_RUN: Duration = Duration::from_secs(300);
 
-/// Many seeds, as they are asked for.
+/// A range of seeds to run, with the options of the command line.
 pub(crate) struct Seeds {
     pub(crate) range: Range<u64>,
-    /// None is begun from this moment on.
+    /// After this moment no further seed starts.
     pub(crate) until: Option<Instant>,
     pub(crate) jobs: usize,
     pub(crate) build: Profile,
@@ -89,7 +89,7 @@ pub(crate) struct Seeds {
     pub(crate) mutation: Option<String>,
 }
 
-/// What the simulator says of one seed; it says more.
+/// The part of the simulator's output that is read.
 #[derive(Debug, Deserialize)]
 struct Said {
     checker: Option<String>,
@@ -104,14 +104,14 @@ struct Counts {
     faults: u64,
 }
 
-/// One seed that failed.
+/// A seed that failed.
 pub(crate) struct Failure {
     pub(crate) seed: u64,
     pub(crate) words: String,
     pub(crate) last_events: String,
 }
 
-/// What came of many seeds.
+/// The totals of many seeds.
 #[derive(Default)]
 pub(crate) struct Sum {
     pub(crate) runs: u64,
@@ -120,7 +120,7 @@ pub(crate) struct Sum {
     healed_ms: Vec<u64>,
 }
 
-/// `cargo lab sim`.
+/// Runs `cargo lab sim`.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let simulator = simulator_binary(options.build)?;
     if let Some(seed) = options.seed {
@@ -137,7 +137,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     run_seeds(&simulator, &seeds)
 }
 
-/// Runs seeds and says how it went: an error when one failed, or, with something broken on purpose, when none did.
+/// Runs seeds and prints the result. Returns an error if a seed failed; with a mutation, if no seed failed.
 fn run_seeds(simulator: &Path, seeds: &Seeds) -> Result<()> {
     let began = Instant::now();
     let (sum, failure) = run_all(simulator, seeds)?;
@@ -192,12 +192,12 @@ fn healing(mut healed_ms: Vec<u64>) -> String {
     }
 }
 
-/// A random first seed, with room for many more.
+/// Returns a random first seed, small enough that many more seeds follow it.
 pub(crate) fn fresh_seed() -> u64 {
     fastrand::u64(1 << 20..1 << 40)
 }
 
-/// The command that plays one of these seeds again.
+/// Returns the command that replays a seed.
 pub(crate) fn replay(seed: u64, seeds: &Seeds) -> String {
     let mut command = format!("cargo lab sim --seed {seed} --trace");
     if seeds.build != Profile::Dev {
@@ -209,7 +209,7 @@ pub(crate) fn replay(seed: u64, seeds: &Seeds) -> String {
     command
 }
 
-/// The arguments for what is chosen next to the seed.
+/// Returns the arguments for the scenario and the mutation.
 fn choices<'a>(scenario: Option<&'a str>, mutation: Option<&'a str>) -> Vec<&'a str> {
     let scenario = scenario.map(|name| ["--scenario", name]);
     let mutation = mutation.map(|name| ["--mutate", name]);
@@ -223,7 +223,7 @@ fn command(simulator: &Path, seed: u64, scenario: Option<&str>, mutation: Option
     command
 }
 
-/// One seed, with everything that it prints.
+/// Runs one seed and prints its output.
 fn show(simulator: &Path, seed: u64, options: &Options) -> Result<()> {
     let (scenario, mutation) = (options.scenario.as_deref(), options.mutate.as_deref());
     let mut command = command(simulator, seed, scenario, mutation);
@@ -241,7 +241,7 @@ fn show(simulator: &Path, seed: u64, options: &Options) -> Result<()> {
 
 /// Runs seeds until one fails, or the time is over.
 pub(crate) fn run_all(simulator: &Path, seeds: &Seeds) -> Result<(Sum, Option<Failure>)> {
-    // As many as there is time for have no number.
+    // The number of seeds is unknown if they run until a given time.
     let (progress, style) = match seeds.until {
         Some(_) => (ProgressBar::no_length(), "{spinner} {pos} seeds, {per_sec}"),
         None => (
@@ -304,7 +304,7 @@ pub(crate) fn run_all(simulator: &Path, seeds: &Seeds) -> Result<(Sum, Option<Fa
     Ok((sum, failure))
 }
 
-/// One seed: what it said, or how it failed. An error when it could not be run.
+/// Runs one seed. Returns its output, or how it failed. An error means that the seed could not be run.
 fn run_one(simulator: &Path, seed: u64, seeds: &Seeds) -> Result<Result<Said, Failure>> {
     let (scenario, mutation) = (seeds.scenario.as_deref(), seeds.mutation.as_deref());
     let command = command(simulator, seed, scenario, mutation);

@@ -1,4 +1,5 @@
-//! The mysqld of a member with a simulated Raft, log and transport, as a module of `member`. The same code manages every member's mysqld.
+//! Manages the mysqld of a simulated member. This file is a module of the crate `member`, so that the simulator uses the same code as the
+//! product. Raft, log and transport are simulated.
 
 use std::io;
 use std::sync::Arc;
@@ -30,22 +31,22 @@ use crate::settings::{MysqlSettings, Settings};
 use crate::state::ring_status;
 use crate::status::{MemberView, MysqlView};
 
-/// Access to such a mysqld, and the owner of its process.
+/// How a simulated member connects to its mysqld and controls the mysqld's process.
 #[derive(Debug)]
 pub struct Reached {
     /// Address, account and connection method.
     pub connect: ConnectOptions,
-    /// Starts and stops it.
+    /// Starts and stops the mysqld.
     pub owner: Arc<dyn ExternalServer>,
-    /// Source of its own replica threads, if they apply.
+    /// The source of the mysqld's native replica threads, if the mysqld applies with them.
     pub native: Option<ReplicationSource>,
-    /// Transactions before the ring's log.
+    /// The transactions that precede the ring's log.
     pub origin: GtidSet,
-    /// Identity with which the member attaches to it.
+    /// The member's id and incarnation, with which ingest attaches to the mysqld.
     pub member: (MemberId, Incarnation),
 }
 
-/// A managed mysqld.
+/// The management of a simulated member's mysqld.
 #[derive(Clone)]
 pub struct MysqldBeside {
     management: Arc<MysqldManagement>,
@@ -54,10 +55,10 @@ pub struct MysqldBeside {
 }
 
 impl MysqldBeside {
-    /// Begins to manage it, in tasks of the current runtime.
+    /// Begins to manage the mysqld, in tasks of the current runtime.
     ///
     /// # Errors
-    /// When a file of the member's data directory cannot be read.
+    /// A file of the member's data directory cannot be read.
     pub fn begin(
         config: &Arc<Settings>,
         settings: &MysqlSettings,
@@ -97,18 +98,19 @@ impl MysqldBeside {
         })
     }
 
-    /// Leaves the ring gracefully, as a stopping member does: transfers the leadership, and ends mysqld after its last commit. The member
-    /// itself continues, and leads if no other member could take over.
+    /// Leaves the ring gracefully, as a stopping member does: transfers the leadership, and stops mysqld after its last commit. The member
+    /// itself continues. If no other member can take over, it continues to lead.
     pub async fn stop(&self) {
         let (member, management) = (&self.ring.member, self.management.as_ref());
         let lease = self.config.raft.lease;
         leaving::in_good_order(member, Some(management), &self.config, lease).await;
     }
 
-    /// Replaces its data by those of another member's mysqld, with that member's view `theirs`; as `witness reprovision --from` does.
+    /// Replaces the mysqld's data by those of another member's mysqld, as `witness reprovision --from` does. `theirs` is the donor member's
+    /// view of its mysqld.
     ///
     /// # Errors
-    /// When it is refused or fails; the message says whether data were removed.
+    /// The request is refused or fails. The message states whether data was removed.
     pub async fn provision(
         &self,
         donor: &dyn Donor,
@@ -122,10 +124,10 @@ impl MysqldBeside {
             .await
     }
 
-    /// Creates an account for a copy of it by another member.
+    /// Creates an account with which another member's mysqld can clone this mysqld's data.
     ///
     /// # Errors
-    /// When its own data are being replaced, or it refuses.
+    /// The mysqld's own data is being replaced, or the mysqld refuses.
     pub async fn offer(&self, recipient: MemberId) -> Result<CloneOffer, Refusal> {
         self.provisioner()?.offer(recipient).await
     }
@@ -137,12 +139,12 @@ impl MysqldBeside {
         })
     }
 
-    /// Its current view.
+    /// The member's current view of its mysqld.
     pub fn view(&self) -> MysqlView {
         self.management.view()
     }
 
-    /// Its member's view, as far as it concerns the ring and mysqld.
+    /// The member's view, limited to the ring and the mysqld.
     pub fn member_view(&self, identity: Identity) -> MemberView {
         let now = UnixSeconds(u64::from(now_in_seconds()));
         let raft = self.ring.member.status();
@@ -153,23 +155,23 @@ impl MysqldBeside {
     }
 }
 
-/// How such a member handles its mysqld during a conversion, also before it has a ring.
+/// The mysqld of a simulated member during a conversion. The member may not have a ring yet.
 pub struct ConvertedMysqld {
-    /// The member's configuration, with its mysqld's.
+    /// The member's configuration, including that of its mysqld.
     pub config: Arc<Settings>,
     /// How to connect to mysqld.
     pub connect: ConnectOptions,
-    /// The member's ring.
+    /// The record of the member's identity and ring.
     pub book: Arc<IdentityBook>,
-    /// Present once it takes part in the ring.
+    /// The management of the mysqld. Present after the member has joined the ring.
     pub beside: Option<MysqldBeside>,
 }
 
 impl ConvertedMysqld {
-    /// Carries an order out, and returns the resulting state.
+    /// Carries out an order. Returns the resulting state.
     ///
     /// # Errors
-    /// The refusal, with what to do.
+    /// The refusal, with advice for the operator.
     pub async fn carry_out(&self, order: &MysqldOrder) -> Result<MysqldAnswer, Refusal> {
         let settings = self.config.mysql.as_ref().ok_or_else(|| {
             let what = "this member is a witness and has no mysqld";
@@ -185,10 +187,10 @@ impl ConvertedMysqld {
         mysqld.carry_out(order).await
     }
 
-    /// Whether the data directory contains the note to leave mysqld alone.
+    /// Returns whether the data directory contains the file that makes the mysqld unmanaged.
     ///
     /// # Errors
-    /// When the note cannot be checked.
+    /// The file cannot be checked.
     pub fn is_left_alone(&self) -> io::Result<bool> {
         UnmanagedNote::of(&self.config.data_dir).is_set()
     }

@@ -1,4 +1,4 @@
-//! Events for the checkers. Every event is an action or a report of a member, at the moment of its occurrence.
+//! The events for the checkers. Each event is an action or a report of a member, recorded when it occurs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,35 +9,35 @@ use raft_types::{AppEntry, Entry, EntryPayload, MemberId, OpId, Region, Vote};
 
 use crate::operations::Operation;
 
-/// Deliberate damage to a member's disk since its log was last opened.
+/// Deliberate damage to a member's disk since the member last opened its log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Damage {
-    /// Nothing.
+    /// No damage.
     #[default]
     None,
-    /// A bit at the log's very end was flipped, where a write may have been torn: it may be truncated.
+    /// A bit at the end of the log was flipped. This looks like a torn write, so that the member may truncate the log there.
     Tail,
-    /// A bit of an older part was flipped: the log must be refused.
+    /// A bit in an older part of the log was flipped. The member must refuse the log.
     Closed,
-    /// Everything is lost, and the member starts with an empty disk.
+    /// Everything is lost. The member starts with an empty disk.
     Wiped,
 }
 
-/// The plan of a repair of a lost quorum.
+/// The plan to repair a lost quorum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Repair {
-    /// End of the surviving member's log.
+    /// The end of the surviving member's log.
     pub(crate) after: Option<OpId>,
-    /// The term in which it continues.
+    /// The term of the repair, in which the ring continues.
     pub(crate) term: u64,
-    /// The operator was warned that acknowledged entries after that end may be lost, and accepted it.
+    /// True if the plan warned that acknowledged entries after that end may be lost, and the operator accepted the loss.
     pub(crate) loss: bool,
 }
 
-/// A log's contents at its opening, read completely.
+/// The complete contents of a log when the member opened it.
 #[derive(Debug, Clone)]
 pub(crate) struct OpenedLog {
-    /// The last entry before the first readable one: the purge floor.
+    /// The purge floor: the last entry before the first one in the log.
     pub(crate) floor: Option<OpId>,
     pub(crate) entries: Vec<Seen>,
     pub(crate) vote: Option<Vote>,
@@ -46,30 +46,30 @@ pub(crate) struct OpenedLog {
 /// One event.
 #[derive(Debug, Clone)]
 pub(crate) enum Event {
-    /// A member's store gets entries to append.
+    /// A member's store received entries to append.
     Appended {
         member: MemberId,
         entries: Vec<Seen>,
     },
-    /// A member's store acknowledged that everything up to here is durable.
+    /// A member's store acknowledged that all entries up to `upto` are durable.
     Durable { member: MemberId, upto: OpId },
-    /// A member's store is ordered to truncate entries after `keep`.
+    /// A member's store was ordered to truncate the entries after `keep`.
     Truncated {
         member: MemberId,
         keep: Option<OpId>,
     },
-    /// A member returns to a ring that continued without the end of its log, and truncates that.
+    /// A member rejoined a ring that had continued without the end of the member's log. The member truncated that end.
     CutBack {
         member: MemberId,
         keep: Option<OpId>,
     },
-    /// An operator orders the repair of a lost quorum.
+    /// An operator ordered a quorum repair.
     Repaired(Repair),
-    /// A member's store is ordered to begin after an entry whose predecessors are purged elsewhere.
+    /// A member's store was ordered to start its log after an entry, because the other members have purged the previous entries.
     Began {
         member: MemberId,
         before: OpId,
-        /// The membership in force there.
+        /// The membership in force at the start of the log.
         membership: Option<(OpId, Arc<VoterSets>)>,
     },
     /// A member's store acknowledged a vote.
@@ -78,66 +78,66 @@ pub(crate) enum Event {
     Opened {
         member: MemberId,
         log: OpenedLog,
-        /// Previous damage to its disk.
+        /// The damage to the disk since the log was last opened.
         damage: Damage,
     },
     /// A member could not open its log.
     RefusedToOpen {
         member: MemberId,
         why: String,
-        /// Previous damage to its disk.
+        /// The damage to the disk since the log was last opened.
         damage: Damage,
     },
-    /// A member's engine stopped by itself.
+    /// The openraft instance of a member stopped without an order.
     EngineStopped {
         member: MemberId,
         why: String,
-        /// Its disk has injected failures.
+        /// True if calls to the member's disk failed deliberately.
         excused: bool,
     },
-    /// A member's commit mark moved over these entries, as read from its own log.
+    /// A member's commit index moved to the last of these entries, which are read from the member's own log.
     Committed {
         member: MemberId,
         entries: Vec<Seen>,
     },
     /// A leader sent entries or a heartbeat in this term.
     Led { term: u64, leader: MemberId },
-    /// A client received the commit of its transaction.
+    /// A client received the acknowledgement of its transaction.
     Acknowledged {
         member: MemberId,
         op_id: OpId,
         content: Content,
     },
-    /// A client received a final refusal of its transaction.
+    /// A client received the final refusal of its transaction.
     Refused { member: MemberId, content: Content },
-    /// A read from a member that claims to serve.
+    /// A client read from a member that claims to serve.
     Read {
         member: MemberId,
         mark: Option<OpId>,
     },
-    /// An operator added a member with another disk under a number that the ring has or had.
+    /// An operator added a member with a new disk under a number that the ring has used before.
     UsedNumberTaken { member: MemberId, by: MemberId },
-    /// The regions of voting members, in a run in which purges must not disconnect one.
+    /// The regions of the voters. Reported in runs in which purges must leave each region able to lead.
     Regions { voting: BTreeMap<MemberId, Region> },
-    /// A client received its transaction's outcome from the server of a member, or stopped waiting.
+    /// A client received its transaction's outcome from a member's server, or stopped waiting for it.
     Told(usize, MemberId, Outcome),
-    /// An operator's action on servers and their members, or its outcome.
+    /// An operator's action on servers and their members, or the result of an action.
     Operation(Operation),
-    /// The clients' results and reads have no consistent order.
+    /// No order of the transactions explains all results and reads of the clients.
     Unexplained { words: String },
-    /// A member's log has a format that its program does not support.
+    /// The format of a member's log is newer than the member's program supports.
     BeyondItsProgram { words: String },
-    /// All faults are fixed; from here on the ring has to recover by itself.
+    /// All faults are fixed. From now on the ring must recover without help.
     Healed,
-    /// A member reported a restored data directory. No run restores one.
+    /// A member reported that its data directory was restored. No run restores one.
     PutBack { member: MemberId, words: String },
-    /// Something in a member's process panicked.
+    /// A panic occurred in a member's process.
     Panicked { member: MemberId, words: String },
-    /// The end: the ring has committed again, and every possible member has caught up.
+    /// The run ended: the ring has committed again, and every member that can has caught up.
     Finished,
     /// The ring did not commit within this time after all faults were fixed.
     Stuck { words: String },
-    /// The ring removed a member, and did not continue.
+    /// The ring removed a member, and does not commit any longer.
     Wedged { words: String },
 }
 
@@ -169,7 +169,7 @@ impl fmt::Display for Event {
     }
 }
 
-/// Few entries one by one, many as the first and the last.
+/// Returns the entries as text. If there are many, only the first and the last.
 fn range(entries: &[Seen]) -> String {
     match entries {
         [] => "nothing".to_owned(),
@@ -183,7 +183,7 @@ fn range(entries: &[Seen]) -> String {
     }
 }
 
-// Entries for the checkers: their positions, and digests of their contents.
+// The entries as the checkers see them: their op ids, and digests of their contents.
 
 /// The voter sets of a membership entry.
 pub(crate) type VoterSets = Vec<BTreeSet<MemberId>>;
@@ -224,7 +224,7 @@ impl Digest {
     }
 }
 
-/// One entry.
+/// An entry of a log.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) op_id: OpId,
@@ -278,7 +278,7 @@ impl fmt::Debug for Seen {
     }
 }
 
-/// Voter sets as they are printed: `{1,2,3} {4,5}`.
+/// Returns voter sets as text: `{1,2,3} {4,5}`.
 pub(crate) fn words(sets: &[BTreeSet<MemberId>]) -> String {
     let set = |set: &BTreeSet<MemberId>| {
         let ids: Vec<String> = set.iter().map(ToString::to_string).collect();

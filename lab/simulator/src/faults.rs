@@ -1,18 +1,20 @@
-//! Fault model, and the choice of the next fault. Pure: the dice decide from the state of the world.
+//! The fault model, and the choice of the next fault. Pure: the choice depends only on the state of the world and on random numbers.
 //!
 //! # The model
 //!
-//! Within the guarantee, for any number of members and at any time: processes killed between any two calls to their disk; power cut there,
-//! with unsynced data lost, kept or torn; failing disk calls; full and slow disks; paused processes; clocks up to 3 % too fast or too slow;
-//! messages delayed, lost, duplicated and reordered; links cut in one or both directions.
+//! The following faults are within the guarantee, for any number of members and at any time. Processes are killed between any two calls to
+//! their disk. Power is cut there, and unsynced data is lost, kept or torn. Disk calls fail, and disks are full or slow. Processes are
+//! paused, and clocks are up to 3 % too fast or too slow. Messages are delayed, lost, duplicated and reordered, and links are cut in one or
+//! both directions.
 //!
-//! Within it, for a minority: bit rot. In an old part of the log the member must refuse to start, and counts as lost from then on. At the
-//! log's very end, bit rot is indistinguishable from a torn write: the member may truncate it, although it was acknowledged, and must then
-//! not help to lose it. Also whole lost disks: a member with an empty disk is unknown to the ring, and an operator replaces it by another
-//! member.
+//! The following faults are within the guarantee for a minority of the members. The first is bit rot. If a bit in an old part of the log is
+//! flipped, the member must refuse to start, and counts as lost from then on. At the end of the log, bit rot looks like a torn write. The
+//! member may truncate entries there that it has acknowledged. It must then not help to elect a leader without them. The second is the loss
+//! of a whole disk. The ring does not know a member with an empty disk, and an operator replaces it by a new member.
 //!
-//! Outside, and not played: a disk of a voter that acknowledges syncs falsely and then loses power. In a quorum of two of three it may have
-//! had the only other copy; no consensus survives that. Also clocks that stop while a process runs.
+//! Two faults are outside of the guarantee, and are not injected. The first is a voter's disk that acknowledges syncs falsely and then
+//! loses power. In a quorum of two of three it may have had the only other copy, and no consensus protocol survives that. The second is a
+//! clock that stops while a process runs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,36 +28,37 @@ use crate::dice::{millis, pick, pick_some};
 use crate::network::{Relayed, Weather};
 use crate::record::News;
 
-/// How a process ends.
+/// How a member's process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Crash {
-    /// It is killed; the machine keeps running, and refuses calls.
+    /// The process is killed. Its host keeps running, and refuses connections.
     Kill,
-    /// The machine loses power, and no longer answers.
+    /// The host loses power, and does not answer any longer.
     PowerCut(Survival),
-    /// It is asked to stop, and shuts down gracefully.
+    /// The process receives a request to stop, and shuts down gracefully.
     Stop,
 }
 
-/// A fault of a server.
+/// A fault of a mysqld.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MysqldFault {
-    /// It is killed.
+    /// The mysqld is killed.
     Kill,
-    /// It is killed, and its member with it.
+    /// The mysqld and its member are killed.
     KillWithMember,
-    /// Another process than its member asks it to stop.
+    /// A process other than its member sends SIGTERM to the mysqld.
     Terminate,
-    /// It is paused, and resumes later.
+    /// The mysqld is paused for this time.
     Pause(Duration),
-    /// Its member is paused, and after this time the host loses power: the server's writes in between exist nowhere else.
+    /// The member is paused, and after this time the host loses power. The mysqld's writes in between exist nowhere else.
     LosePowerBehindAHangingMember(Duration),
 }
 
-/// One fault. A last duration is its length.
+/// A fault. If the last field is a duration, it is the length of the fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// After this many more calls to its disk, or soon if there are fewer; then it is down for this time.
+    /// A member crashes after this many more calls to its disk, or after a short time if there are fewer calls. It is down for the given
+    /// time.
     Crash(MemberId, Crash, u64, Duration),
     Pause(MemberId, Duration),
     /// A fault of a member's server.
@@ -64,34 +67,37 @@ pub(crate) enum Fault {
     Cut(Vec<MemberId>, Vec<MemberId>, Duration),
     /// Messages from the first group to the second do not arrive.
     CutOneWay(Vec<MemberId>, Vec<MemberId>, Duration),
-    /// A device between two members drops their connections' state, and no longer forwards their packets.
+    /// A device between two members, such as a firewall, drops the state of their connections, and no longer forwards packets of these
+    /// connections.
     ForgetConnections(MemberId, MemberId),
     Weather(Weather, Duration),
-    /// Each sync of a member's disk takes this much longer.
+    /// Each sync of a member's disk takes longer by the first duration.
     SlowDisk(MemberId, Duration, Duration),
-    /// A member's entries take this much longer, as over a busy line; op ids for a proxy do not.
+    /// A member's entries arrive later by the first duration, as over a busy link. Op ids for a proxy are not delayed.
     Lag(MemberId, Duration, Duration),
-    /// The disk has room for this many bytes.
+    /// A member's disk has room for only this many more bytes.
     FullDisk(MemberId, u64, Duration),
-    /// The disk call after this many others fails.
+    /// One call to a member's disk fails, after this many other calls.
     BadCall(MemberId, u64, CallFault),
-    /// The next restart finds a flipped bit in an old part of the log, chosen by this number.
+    /// A bit in an old part of the log is flipped before the next restart. The number selects the bit.
     Rot(MemberId, u64),
-    /// The others are disconnected for a while. Then a bit among this member's last acknowledged entries is flipped, at the log's end. The
-    /// leader is down for longer than the member.
+    /// The other members are disconnected for a while. Then a bit at the end of this member's log is flipped, among its last acknowledged
+    /// entries. The leader is down for longer than the member.
     RotTail(MemberId, u64, Duration, Duration),
-    /// The member loses its whole disk. With a time to be alone, the others are disconnected for that long before, and the leader fails
-    /// afterwards: only those two had the commits in between.
+    /// A member loses its whole disk. If there is a first duration, the other members are disconnected for that time before, and the leader
+    /// fails afterwards. Then only these two had the commits of that time.
     Wipe(MemberId, Option<Duration>, Duration),
     /// A possible leader is disconnected from the leader for this time, and campaigns without success. Then the leader is cut off from all
-    /// others, which restart immediately. If they forget the granted lease, they elect the candidate while the leader still serves.
+    /// other members, which restart immediately. If they forget the lease that they granted, they elect the candidate while the leader
+    /// still serves.
     Relapse(u64, Duration, Duration),
-    /// For this time, only this member sees the living leader close connections repeatedly and its address refuse calls.
+    /// For this time, only this member sees false evidence of the leader's exit: the leader closes connections repeatedly, and its address
+    /// refuses calls.
     FalseAlarm(MemberId, Duration),
-    /// The same for all members but the leader, which is disconnected in both directions. More than a minority gets false evidence, so only
-    /// a deliberately broken ring is played so.
+    /// All members except the leader see false evidence of the leader's exit, and the leader is disconnected in both directions. The
+    /// evidence is false for more than a minority, so this fault is only injected into a deliberately broken ring.
     FalseDeath(Duration),
-    /// A voter campaigns, or gets the leadership, although no member is missing.
+    /// A voter campaigns, or receives the leadership, although all members are present.
     Campaign(MemberId),
     /// An operator transfers the leadership to this member.
     Transfer(MemberId),
@@ -103,13 +109,13 @@ pub(crate) enum Fault {
     Add(MemberId),
     /// An operator removes a member.
     Remove(MemberId),
-    /// This member purges the files before this many of its last entries: those that all members have if it waits for them, otherwise those
-    /// that are committed.
+    /// A member purges its log up to this many entries before the end. If the flag is set, it purges only entries that all members have,
+    /// otherwise all committed ones.
     Purge(MemberId, u64, bool),
 }
 
 impl Fault {
-    /// Both directions, or one.
+    /// A cut of the links between two groups, in both directions or in one.
     pub(crate) fn cut(from: Vec<MemberId>, to: Vec<MemberId>, both: bool, time: Duration) -> Self {
         match both {
             true => Self::Cut(from, to, time),
@@ -117,20 +123,20 @@ impl Fault {
         }
     }
 
-    /// An immediate crash.
+    /// A crash without further calls to the disk.
     pub(crate) fn crash(member: MemberId, crash: Crash, down: Duration) -> Self {
         Self::Crash(member, crash, 0, down)
     }
 }
 
-/// The kind of faults in this run.
+/// The kind of faults in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stress {
-    /// A little of everything.
+    /// All kinds of faults.
     Everything,
-    /// Leaders change quickly, voters restart immediately, and logs are purged: stress for the search for the matching point.
+    /// Leaders change quickly, voters restart immediately, and logs are purged. This stresses the search for the matching point.
     Leaders,
-    /// The quorum moves between regions that lose their connections.
+    /// The quorum moves between regions, whose connections fail.
     Moves,
     /// Power cuts, slow disks, and bit rot at the end of a log.
     Disks,
@@ -138,13 +144,13 @@ pub(crate) enum Stress {
     Lost,
 }
 
-/// Intensity of the faults in this run.
+/// The intensity of the faults in a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Intensity {
     pub(crate) stress: Stress,
-    /// Mean time between two faults.
+    /// The mean time between two faults.
     pub(crate) pause: Duration,
-    /// Maximum duration of faults.
+    /// The maximum duration of a fault.
     pub(crate) longest: Duration,
 }
 
@@ -154,13 +160,13 @@ impl Intensity {
             0..=3 => Stress::Everything,
             4 => Stress::Disks,
             5..=6 => Stress::Leaders,
-            // `Lost` has its own scenario.
+            // `Lost` is drawn only by the scenario for it.
             _ => Stress::Moves,
         };
         Self::of(stress, dice)
     }
 
-    /// A move of the quorum takes time: it would never complete with permanent faults.
+    /// Returns the intensity for a stress. Quorum moves need some time without faults, and would never complete otherwise.
     pub(crate) fn of(stress: Stress, dice: &mut Rng) -> Self {
         let (pauses, longest): ([u64; 3], [u64; 3]) = match stress {
             Stress::Moves | Stress::Lost => ([300, 700, 1500], [300, 1000, 2500]),
@@ -179,28 +185,28 @@ impl Intensity {
     }
 }
 
-/// Inputs of the choice.
+/// The state of the world, from which the next fault is chosen.
 #[derive(Debug, Clone)]
 pub(crate) struct View {
     pub(crate) members: Vec<MemberId>,
     pub(crate) running: Vec<MemberId>,
     pub(crate) regions: BTreeMap<MemberId, Region>,
     pub(crate) leader: Option<MemberId>,
-    /// Voting database members that do not lead, in other regions than the leader if there are any.
+    /// Voting database members that do not lead. If other regions than the leader's have some, only those.
     pub(crate) primaries: Vec<MemberId>,
-    /// Members whose disk may rot while the ring keeps its majorities.
+    /// Members with a disk that may rot without the loss of a majority.
     pub(crate) may_rot: Vec<MemberId>,
-    /// Members whose log's end may rot, under the same condition.
+    /// Members with a log that may rot at its end without the loss of a majority.
     pub(crate) may_rot_tail: Vec<MemberId>,
-    /// Members that can be added.
+    /// Members that may be added.
     pub(crate) spares: Vec<MemberId>,
-    /// Members whose removal leaves the ring a possible primary.
+    /// Members that may be removed: afterwards the ring still has a possible primary.
     pub(crate) removable: Vec<MemberId>,
-    /// The sessions with proxies.
+    /// The current sessions with proxies.
     pub(crate) relayed: Vec<Relayed>,
 }
 
-/// The numbers of `choose` from which a stress draws; each number is a kind of fault there.
+/// Draws the number of a fault. `choose` maps the number to a kind of fault.
 fn drawn(stress: Stress, dice: &mut Rng) -> u32 {
     let numbers: &[u32] = match stress {
         Stress::Everything => return dice.u32(0..115),
@@ -208,9 +214,9 @@ fn drawn(stress: Stress, dice: &mut Rng) -> u32 {
             0, 0, 10, 25, 35, 36, 36, 65, 82, 82, 95, 95, 100, 100, 100, 110, 112, 112,
         ],
         Stress::Disks => &[0, 0, 0, 0, 25, 35, 65, 65, 65, 81, 81, 100, 108],
-        // No links are cut: lost members must not return where they cannot reach the repaired ring.
+        // No links are cut, because a returning member must be able to reach the repaired ring.
         Stress::Lost => &[0, 0, 55, 65, 82, 85, 85, 85, 85, 100],
-        // Mostly promotions.
+        // Most of these are promotions.
         Stress::Moves => &[
             0, 10, 35, 36, 37, 55, 65, 85, 85, 85, 85, 85, 85, 85, 85, 100,
         ],
@@ -218,10 +224,10 @@ fn drawn(stress: Stress, dice: &mut Rng) -> u32 {
     *pick(dice, numbers)
 }
 
-/// Chooses the next fault; `None` if the drawn one is not possible now.
+/// Chooses the next fault. `None`: the drawn fault is not possible now.
 pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Option<Fault> {
     let time = |dice: &mut Rng| millis(dice, 10..intensity.longest_ms().max(11));
-    // Faults of the leader are the most harmful: it is chosen as often as all others together.
+    // Faults of the leader are the most harmful, so half of the faults are the leader's.
     let member = match view.leader {
         Some(leader) if view.running.contains(&leader) && dice.bool() => leader,
         _ => pick_some(dice, &view.running)?,
@@ -274,7 +280,7 @@ pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Optio
             Fault::RotTail(member, place, after, millis(dice, 500..3_000))
         }
         82..=84 => Fault::Transfer(*pick(dice, &view.members)),
-        // Sometimes a member that cannot lead.
+        // In one of six cases, the target may be a member that cannot lead.
         85..=90 => match dice.u32(0..6) {
             0 => Fault::Promote(*pick(dice, &view.members)),
             _ => Fault::Promote(pick_some(dice, &view.primaries)?),
@@ -293,7 +299,7 @@ pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Optio
     })
 }
 
-/// A fault of one session: the proxy itself, one of its two links, or entries that arrive later than their op ids.
+/// Chooses a fault of a session with a proxy: of the proxy itself, of one of its two links, or late entries after their op ids.
 fn of_a_proxy(session: &Relayed, time: Duration, dice: &mut Rng) -> Fault {
     let Relayed { from, proxy, next } = *session;
     let cut = |one, other, both| Fault::cut(vec![one], vec![other], both, time);
@@ -313,7 +319,7 @@ fn of_a_proxy(session: &Relayed, time: Duration, dice: &mut Rng) -> Fault {
     }
 }
 
-/// The machine loses power, and its disk some unsynced data.
+/// Chooses how much of the unsynced data a power cut destroys.
 pub(crate) fn power_cut(dice: &mut Rng) -> Crash {
     Crash::PowerCut(match dice.u32(0..4) {
         0 => Survival::Nothing,
@@ -322,7 +328,7 @@ pub(crate) fn power_cut(dice: &mut Rng) -> Crash {
     })
 }
 
-/// Drops connections between two members; in half of the cases the leader's.
+/// Drops the connections between two members. In half of the cases one of them is the leader.
 pub(crate) fn forget_connections(view: &View, dice: &mut Rng) -> Option<Fault> {
     let mut members = view.members.clone();
     dice.shuffle(&mut members);
@@ -332,12 +338,12 @@ pub(crate) fn forget_connections(view: &View, dice: &mut Rng) -> Option<Fault> {
     Some(Fault::ForgetConnections(one, other))
 }
 
-/// Voters forget a lease, if they can.
+/// Chooses a fault in which voters restart shortly after they have granted a lease.
 pub(crate) fn relapse(dice: &mut Rng, time: impl FnOnce(&mut Rng) -> Duration) -> Fault {
     Fault::Relapse(dice.u64(..), millis(dice, 0..1_000), time(dice))
 }
 
-/// Chooses a reaction to a recent event; mostly none.
+/// Chooses a fault right after a recent event. In most cases there is none.
 pub(crate) fn ambush(
     news: News,
     view: &View,
@@ -346,7 +352,7 @@ pub(crate) fn ambush(
 ) -> Option<Fault> {
     let (News::Widens(member) | News::Narrows(member) | News::Leads(member)) = news;
     let leads = matches!(news, News::Leads(_));
-    // A proxy gets the new leader's entries while it has an older leader's at their indexes.
+    // A proxy receives the new leader's op ids while its log still has entries of an older leader at their indexes.
     if leads && dice.u32(0..4) == 0 {
         let delay = millis(dice, 20..300);
         return Some(Fault::Lag(member, delay, millis(dice, 100..1_000)));
@@ -375,19 +381,19 @@ pub(crate) fn ambush(
     })
 }
 
-/// One member against all others.
+/// Splits the members into one member and all others.
 fn alone(view: &View, member: MemberId) -> (Vec<MemberId>, Vec<MemberId>) {
     view.members.iter().partition(|other| **other == member)
 }
 
-/// A region against all others.
+/// Splits the members into one region and all others.
 fn region(view: &View, member: MemberId) -> (Vec<MemberId>, Vec<MemberId>) {
     let own = view.regions.get(&member);
     let at_home = |other: &&MemberId| view.regions.get(*other) == own;
     view.members.iter().partition(at_home)
 }
 
-/// Two groups without connections: one member against all others, or one random half against the other.
+/// Splits the members into two groups: a region and all others, one member and all others, or two random groups.
 fn groups(view: &View, member: MemberId, dice: &mut Rng) -> (Vec<MemberId>, Vec<MemberId>) {
     if dice.u32(0..3) == 0 {
         return region(view, member);

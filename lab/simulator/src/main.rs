@@ -1,5 +1,5 @@
-//! Runs one seed of the simulator and prints the outcome. A process runs one seed, because the runtime's choices depend on a process-wide
-//! counter; `cargo lab sim` runs many.
+//! Runs one seed of the simulator and prints the outcome. A process can run only one seed, because the runtime's choices depend on a
+//! counter of the process. `cargo lab sim` runs many seeds.
 
 mod checkers;
 mod dice;
@@ -56,11 +56,11 @@ struct Arguments {
     engine_log: Option<String>,
 }
 
-/// The outcome of a run, as JSON on one line.
+/// The outcome of a run. It is printed as JSON on one line.
 #[derive(Serialize)]
 struct Outcome {
     seed: u64,
-    /// The violated checker and its message; none for a clean run.
+    /// The violated property and the message; null if there is no violation.
     checker: Option<&'static str>,
     words: Option<String>,
     at_ms: Option<u64>,
@@ -82,7 +82,7 @@ fn main() -> ExitCode {
     }
     panics::note_all();
     member::remove_folders();
-    // A new thread draws its randomness after the seed is set.
+    // The run needs a new thread, which draws its random numbers after the seed is set.
     let run = std::thread::spawn(move || run(&arguments));
     let run = run.join();
     member::remove_folders();
@@ -98,7 +98,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns whether the run was clean.
+/// Runs a seed. Returns whether no property was violated.
 fn run(arguments: &Arguments) -> bool {
     let began = Instant::now();
     let seed = arguments.seed;

@@ -1,6 +1,6 @@
-//! Deliberate breakages of a ring. Each disables one condition of safety, to prove that the checkers detect its absence. None needs a
-//! switch in the product: the simulator's network or store misbehaves in one way, or an additional mover takes a step that the product
-//! never takes.
+//! Deliberate breakages of a ring. Each one disables a condition of safety, to prove that the checkers detect this. The product needs no
+//! switch for them: the simulator's network or store misbehaves in one way, or an additional task takes a step that the product never
+//! takes.
 
 use clap::ValueEnum;
 
@@ -72,7 +72,7 @@ pub(crate) enum Mutation {
 }
 
 impl Mutation {
-    /// The faults that expose it.
+    /// Returns the faults that expose the mutation.
     pub(crate) fn stress(self) -> Option<Stress> {
         match self {
             Self::NarrowWithoutTheBarrier => Some(Stress::Moves),
@@ -87,7 +87,7 @@ impl Mutation {
         }
     }
 
-    /// Whether it violates a property of the ring; otherwise members stop or the ring does not recover.
+    /// Returns whether the mutation violates a property of the ring. Otherwise members stop, or the ring does not recover.
     pub(crate) fn breaks_a_property(self) -> bool {
         !matches!(
             self,
@@ -101,7 +101,7 @@ impl Mutation {
         )
     }
 
-    /// The scenario that exposes it.
+    /// Returns the scenario that exposes the mutation.
     pub(crate) fn scenario(self) -> Option<Scenario> {
         match self {
             Self::ProposeWithoutRoom => Some(Scenario::FullDisks),
@@ -120,12 +120,12 @@ impl Mutation {
         }
     }
 
-    /// Whether the quorum must move, and be lost in the middle of the move.
+    /// Returns whether the run must move the quorum, and lose it in the middle of the move.
     pub(crate) fn concerns_narrowing(self) -> bool {
         self == Self::BelieveAnySet
     }
 
-    /// Whether several members of a quorum must be able to serve.
+    /// Returns whether several members of a quorum must be able to serve.
     pub(crate) fn concerns_primaries(self) -> bool {
         matches!(self, Self::ForgetTheLease | Self::RefuseForTheLiving)
     }

@@ -1,36 +1,36 @@
-//! Operators' actions on members with servers, and their outcomes, as events for the checkers.
+//! Operators' actions on members with servers, and the results of these actions, as events for the checkers.
 
 use raft_types::MemberId;
 
-/// One such event.
+/// An operator's action, or its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// An operator requests a pause of failover.
+    /// An operator requested a pause of failover.
     AsksForAPause,
-    /// Failover is paused, and this member stays primary.
+    /// Failover is paused, and this member stays the primary.
     Paused { primary: MemberId },
-    /// An operator is about to resume failover, or the pause may end by itself from here on.
+    /// An operator is about to resume failover, or the pause may end from now on.
     Resumes,
-    /// An operator promotes this member's server to primary.
+    /// An operator promotes the server of this member to primary.
     Promotes { to: MemberId },
-    /// A server begins to accept writes.
+    /// A server began to accept writes.
     Opens { by: MemberId },
-    /// A server whose data were removed for an incomplete copy accepts writes or applies.
+    /// A server without its data, because a clone has not completed, accepts writes or applies.
     UsedWithoutItsData { member: MemberId },
-    /// An unmanaged server accepts or would accept writes, and another one does.
+    /// An unmanaged server accepts writes, or would accept them, while another server does.
     TwoPrimaries { plain: MemberId, other: MemberId },
     /// A member that was asked to stop has ended gracefully.
     Stopped(Stopped),
 }
 
-/// The state after a member's graceful end.
+/// The state after the graceful end of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stopped {
     pub(crate) member: MemberId,
-    /// Whether its server still runs.
+    /// True if the member's server still runs.
     pub(crate) server_runs: bool,
-    /// It led when it was asked to, and nothing prevented a transfer.
+    /// True if the member led before it was asked to stop, and a transfer of the leadership was possible.
     pub(crate) hands_over: bool,
-    /// The member that serves instead.
+    /// The member that serves now, if any.
     pub(crate) successor: Option<MemberId>,
 }

@@ -1,10 +1,10 @@
-//! Panics anywhere in the process: the engine catches its own and only reports that it has stopped.
+//! Records panics anywhere in the process. openraft catches its own panics, and only reports that it has stopped.
 
 use std::sync::{Mutex, PoisonError};
 
 static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// From here on panics are recorded with their location, instead of printed.
+/// From now on, records panics with their locations instead of printing them.
 pub(crate) fn note_all() {
     std::panic::set_hook(Box::new(|panic| {
         SEEN.lock()
@@ -13,7 +13,7 @@ pub(crate) fn note_all() {
     }));
 }
 
-/// The panics recorded since the last call.
+/// Returns the panics recorded since the last call.
 pub(crate) fn take() -> Vec<String> {
     std::mem::take(&mut *SEEN.lock().unwrap_or_else(PoisonError::into_inner))
 }

@@ -1,4 +1,4 @@
-//! The shared record of a run: the world's clock, the trace, the checkers, and their first violation.
+//! The shared record of a run: the world's clock, the trace, the checkers, and the first violation.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::shared::Shared;
 use crate::tick::Tick;
 use crate::trace_file::TraceFile;
 
-/// A checker's finding.
+/// A violation that a checker has found.
 #[derive(Debug, Clone)]
 pub(crate) struct Violation {
     pub(crate) at: Tick,
@@ -21,18 +21,18 @@ pub(crate) struct Violation {
     pub(crate) words: String,
 }
 
-/// Moments at which faults are most harmful.
+/// Events after which faults are the most harmful.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum News {
-    /// A member appends a membership that others have to agree to.
+    /// A member appended a membership with which other members must agree.
     Widens(MemberId),
-    /// A member appends a membership with a single voter set, which includes it.
+    /// A member appended a membership with one voter set, which contains the member.
     Narrows(MemberId),
-    /// A member leads a new term.
+    /// A member leads in a new term.
     Leads(MemberId),
 }
 
-/// Counts for the summary of a run.
+/// The counts in the summary of a run.
 #[derive(Debug, Clone, Default, serde::Serialize)]
 pub(crate) struct Counts {
     pub(crate) acknowledged: u64,
@@ -42,12 +42,12 @@ pub(crate) struct Counts {
     pub(crate) terms: u64,
     pub(crate) faults: u64,
     pub(crate) proxied: Proxied,
-    /// Failed reads of a log's files, and files replaced by another member's copy.
+    /// The number of failed reads of log files, and of files that were replaced by another member's copy.
     pub(crate) bad_reads: u64,
     pub(crate) repaired_files: u64,
 }
 
-/// Clones share the record.
+/// The record of a run. Clones share the record.
 #[derive(Clone)]
 pub(crate) struct Record(Shared<Kept>);
 
@@ -76,7 +76,7 @@ impl Record {
         }))
     }
 
-    /// From here on, also writes the members' actions there.
+    /// From now on, also writes the members' actions into this file.
     pub(crate) fn write_to(&self, file: TraceFile) {
         self.0.lock().file = Some(file);
     }
@@ -90,7 +90,7 @@ impl Record {
         self.0.lock().now = now;
     }
 
-    /// Notifies every checker.
+    /// Passes an event to all checkers.
     pub(crate) fn saw(&self, event: &Event) {
         let mut kept = self.0.lock();
         let now = kept.now;
@@ -137,19 +137,19 @@ impl Record {
         }
     }
 
-    /// News for an adversary since the last call.
+    /// Returns the events since the last call after which faults are harmful.
     pub(crate) fn take_news(&self) -> Vec<News> {
         std::mem::take(&mut self.0.lock().news)
     }
 
-    /// Records a message that is not an event for the checkers.
+    /// Records a message that the checkers do not receive.
     pub(crate) fn note(&self, words: &str) {
         let mut kept = self.0.lock();
         let now = kept.now;
         kept.trace.note(now, words);
     }
 
-    /// Records a fault.
+    /// Records an injected fault.
     pub(crate) fn fault(&self, words: &str) {
         self.0.lock().counts.faults += 1;
         self.note(words);
@@ -171,19 +171,19 @@ impl Record {
         self.0.lock().counts.clone()
     }
 
-    /// Adds an ended process's counts.
+    /// Adds the proxy counts of a process that has ended.
     pub(crate) fn carried(&self, counted: &Counted) {
         self.0.lock().counts.proxied.add(counted);
     }
 
-    /// Adds an ended process's log faults.
+    /// Adds the log faults of a process that has ended.
     pub(crate) fn read_badly(&self, bad_reads: u64, repaired_files: u64) {
         let mut kept = self.0.lock();
         kept.counts.bad_reads += bad_reads;
         kept.counts.repaired_files += repaired_files;
     }
 
-    /// Records the time from the end of faults to a new commit.
+    /// Records the time from the end of all faults to the next commit.
     pub(crate) fn healed_after(&self, time: Duration) {
         let mut kept = self.0.lock();
         if kept.violation.is_none() {
@@ -204,13 +204,13 @@ impl Record {
     }
 }
 
-// The trace as text: a failing seed's last events, or all of them on request, and a hash of everything, which compares two runs of one
-// seed.
+// The trace of a run as text: the last events of a failing seed, or all events on request. A hash of all events shows whether two runs of
+// one seed are equal.
 
-/// Events kept for a failing seed.
+/// Number of events that are kept for a failing seed.
 const KEPT: usize = 80;
 
-/// See the module documentation.
+/// The trace of a run.
 pub(crate) struct Trace {
     verbose: bool,
     hash: Digest,
@@ -226,7 +226,7 @@ impl Trace {
         }
     }
 
-    /// An event shown for a failing seed.
+    /// Adds an event that is shown for a failing seed.
     pub(crate) fn note(&mut self, at: Tick, words: &str) {
         self.hash = self.hash.with(words.as_bytes());
         let line = format!("{at}  {words}");
@@ -239,7 +239,7 @@ impl Trace {
         self.last.push_back(line);
     }
 
-    /// An event only in the full trace; the hash has its numbers.
+    /// Adds an event that is shown only in the full trace. `numbers` is the part of it that enters the hash.
     pub(crate) fn detail(&mut self, at: Tick, numbers: &[u64], words: impl FnOnce() -> String) {
         for number in numbers {
             self.hash = self.hash.with(&number.to_le_bytes());
@@ -258,26 +258,26 @@ impl Trace {
     }
 }
 
-// A run's proxy traffic, to show that a seed used proxies.
+// The proxy traffic of a run. It shows whether a seed has used proxies.
 
-/// Sums over all processes of a run.
+/// The sums over all processes of a run.
 #[derive(Debug, Clone, Default, serde::Serialize)]
 pub(crate) struct Proxied {
-    /// Sessions requested from proxies, including those between two proxies.
+    /// Number of sessions requested from proxies, including sessions between two proxies.
     sessions: u64,
     refused: u64,
-    /// Entries that proxies filled in.
+    /// Number of entries that proxies reconstituted.
     relayed_entries: u64,
-    /// Entries sent by leaders directly.
+    /// Number of entries that leaders sent directly.
     direct_entries: u64,
-    /// Entries sent by leaders as op ids.
+    /// Number of entries that leaders sent as op ids only.
     proxied_entries: u64,
-    /// Why leaders stopped using proxies, and how often.
+    /// How often leaders stopped using a proxy, by reason.
     fallbacks: BTreeMap<&'static str, u64>,
 }
 
 impl Proxied {
-    /// Adds one process's counts.
+    /// Adds the counts of a process.
     pub(crate) fn add(&mut self, counted: &Counted) {
         self.sessions += counted.relayed.sessions;
         self.refused += counted.relayed.refused;

@@ -1,4 +1,4 @@
-//! Runs with a given sequence of events, instead of or before the seed's choices.
+//! Runs with a fixed sequence of events, instead of the seed's choices or before them.
 
 use clap::ValueEnum;
 
@@ -39,7 +39,7 @@ pub(crate) enum Scenario {
 }
 
 impl Scenario {
-    /// Whether the database members have servers.
+    /// Returns whether the database members have servers.
     pub(crate) fn has_servers(self) -> bool {
         matches!(
             self,

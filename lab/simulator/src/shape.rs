@@ -1,4 +1,4 @@
-//! The shape of a ring, chosen by the seed: regions, both kinds of members, distances, timers, clocks, proxies.
+//! The shape of a ring, which the seed chooses: regions, database members and witnesses, latencies, timers, clocks, proxies.
 
 mod proxying;
 
@@ -16,27 +16,27 @@ use crate::faults::Stress;
 use crate::member::{ClockRate, LogOptions};
 use crate::network::Distances;
 
-/// One member's choices.
+/// The choices for one member.
 #[derive(Debug, Clone)]
 pub(crate) struct MemberShape {
     pub(crate) record: MemberRecord,
-    /// Absent at the beginning; it may be added later.
+    /// True if the member is not in the ring at the beginning. It may be added later.
     pub(crate) spare: bool,
     pub(crate) rate: ClockRate,
     pub(crate) log: LogOptions,
 }
 
-/// A ring's choices.
+/// The choices for a ring.
 #[derive(Debug, Clone)]
 pub(crate) struct Shape {
     pub(crate) members: BTreeMap<MemberId, MemberShape>,
     pub(crate) distances: Distances,
     pub(crate) timers: Timers,
     pub(crate) rules: RingRules,
-    /// The sending side answers the search for the matching point.
+    /// If true, the leader's own log probe answers openraft's search for the matching point, as in the product.
     pub(crate) searches_itself: bool,
     pub(crate) proxies: ProxyOptions,
-    /// Starting members first ask the others whether the ring continued without them, as the product's do.
+    /// If true, starting members first ask the other members whether the ring continued without them, as in the product.
     pub(crate) returns: bool,
 }
 
@@ -61,7 +61,7 @@ impl Shape {
         for (region, size) in regions.iter().enumerate() {
             for setup in 0..*size {
                 let id = MemberId((10 * (region + 1) + setup + 1) as u64);
-                // The first of a region is a voting database member, so that one can take over.
+                // The first member of each region is a voting database member, so that each region has a possible primary.
                 let kind = kind(dice, setup == 0);
                 let votes = setup == 0 || dice.u32(0..6) > 0;
                 let record = record(id, region, kind, votes);
@@ -91,14 +91,14 @@ impl Shape {
         }
     }
 
-    /// Number of regions with members.
+    /// The number of regions that have members.
     pub(crate) fn regions(&self) -> usize {
         let members = self.members.values().filter(|member| !member.spare);
         let regions: BTreeSet<&Region> = members.map(|member| &member.record.region).collect();
         regions.len()
     }
 
-    /// Makes all members voting database members, overriding the seed.
+    /// Makes all members voting database members, whatever the seed has chosen.
     pub(crate) fn with_databases_only(&mut self) {
         for member in self.members.values_mut() {
             member.record.kind = MemberKind::Database;
@@ -106,7 +106,7 @@ impl Shape {
         }
     }
 
-    /// Enables proxies, overriding the seed.
+    /// Enables proxies, whatever the seed has chosen.
     pub(crate) fn proxy(&mut self, dice: &mut Rng) {
         while self.proxies.mode == ProxyMode::Off {
             self.proxies = proxying::choose(&self.members, dice);
@@ -136,11 +136,11 @@ fn rules(stress: Stress, dice: &mut Rng, regions: usize) -> RingRules {
         6..=7 => QuorumPolicy::Majority,
         _ => {
             let all = (0..regions).map(region_name);
-            // The bootstrapping member is in the first region, which has to count.
+            // The bootstrapping member is in the first region, which must be one of the chosen regions.
             let some: BTreeSet<Region> = all
                 .filter(|name| *name == region_name(0) || dice.bool())
                 .collect();
-            // Two of three regions suffice.
+            // With three regions, two of them are sufficient.
             match some.len() {
                 3 => QuorumPolicy::SomeRegions {
                     required: 2,

@@ -1,4 +1,4 @@
-//! A value of several owners.
+//! A value with several owners.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -20,7 +20,7 @@ impl<T> Shared<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True if the other owners are gone.
+    /// Returns whether all other owners have dropped the value.
     pub(crate) fn is_last(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }

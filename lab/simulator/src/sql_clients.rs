@@ -1,5 +1,5 @@
-//! Clients of the ring's servers: some write at any server that accepts it, some read at each server. Their results and reads are recorded,
-//! and checked for consistency at the end.
+//! The clients of the ring's servers. Writers write at any server that accepts writes, and each server has a reader. All results and reads
+//! are recorded. At the end they are checked for consistency.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,62 +13,62 @@ use crate::event::Event;
 use crate::record::Record;
 use crate::tick::Tick;
 
-/// Their account.
+/// The account of the clients.
 const ACCOUNT: &str = "client";
 /// Number of writers.
 const WRITERS: usize = 4;
-/// New lists are used after this many transactions, so that none grows long.
+/// After this many transactions the writers use new lists, so that no list becomes long.
 const TRANSACTIONS: u64 = 60;
-/// Number of lists in use.
+/// Number of lists in use at a time.
 const AT_A_TIME: u64 = 4;
-/// A client's timeout for an answer before it changes servers.
+/// How long a client waits for an answer. Then it tries another server.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// Pause between two servers that refuse a client.
+/// Pause of a client after a server has refused it, before it tries another server.
 const ELSEWHERE: Duration = Duration::from_millis(60);
-/// Maximum characters of a transaction in a finding.
+/// Maximum number of characters of each transaction in a finding.
 const SHOWN: usize = 400;
 
-/// The servers, by their members.
+/// The servers, each with its member.
 pub(crate) type Servers = BTreeMap<MemberId, Mysqld>;
 
-/// See the module documentation.
+/// All clients, and the record of their transactions.
 pub(crate) struct SqlClients {
     servers: Servers,
     dice: Rng,
     record: Record,
-    /// Maximum pause between two transactions of a writer.
+    /// The maximum pause between two transactions of a writer.
     pause: Duration,
     writers: Vec<Client>,
     readers: Vec<Client>,
     history: Vec<Transaction>,
-    /// Number of transactions begun.
+    /// The number of transactions that have begun.
     begun: u64,
-    /// Number of readers' sessions opened.
+    /// The number of sessions that readers have opened.
     sessions: u64,
-    /// Writers begin no more transactions.
+    /// True if writers must not begin transactions.
     rest: bool,
 }
 
-/// One client.
+/// A client.
 struct Client {
     number: usize,
-    /// Its current server, or the next one to try.
+    /// The member of the client's current server, or of the next server to try.
     at: MemberId,
     session: Option<ClientSession>,
-    /// Number of the session, for a reader.
+    /// The number of a reader's session.
     session_number: u64,
     busy: Option<Busy>,
     next: Tick,
 }
 
-/// Its current wait.
+/// A transaction that the client waits for.
 struct Busy {
     began: Tick,
     operations: Vec<Operation>,
 }
 
 impl Busy {
-    /// The transaction, with what it read.
+    /// Returns the finished transaction, with the results of its reads.
     fn ended(self, now: Tick, outcome: Outcome, access: Access, reads: &Reads) -> Transaction {
         let seen = |operation| match operation {
             Operation::Read(list, _) => {
@@ -133,12 +133,12 @@ impl SqlClients {
         self.rest = true;
     }
 
-    /// Whether no writer waits for an answer.
+    /// Returns whether no writer waits for an answer.
     pub(crate) fn are_at_rest(&self) -> bool {
         self.rest && self.writers.iter().all(|writer| writer.busy.is_none())
     }
 
-    /// One step of all clients.
+    /// Runs one step of all clients.
     pub(crate) fn step(&mut self, now: Tick) {
         for place in 0..self.writers.len() {
             self.hear_writer(place, now);
@@ -242,7 +242,7 @@ impl SqlClients {
         reader.begin(operations, now);
     }
 
-    /// Reads everything at a server after all writers have stopped: everything acknowledged has to be there.
+    /// Reads all lists at a server after all writers have stopped. The check then requires all acknowledged appends.
     pub(crate) fn read_all(&mut self, now: Tick, server: &Mysqld) {
         let there = server.lists();
         let lists = 0..(self.begun / TRANSACTIONS + 1) * AT_A_TIME;
@@ -256,19 +256,19 @@ impl SqlClients {
         });
     }
 
-    /// Descriptions of everything that no transaction order explains.
+    /// Returns all anomalies of the recorded transactions as text.
     pub(crate) fn judge(&self) -> Vec<String> {
         check_in_words(&self.history, SHOWN)
     }
 }
 
-/// True if a transaction with this error has an unknown outcome: its session was lost.
+/// Returns whether this error leaves the transaction's outcome unknown, because the session was lost.
 fn is_unsure(error: &SqlError) -> bool {
     const SERVER_LOST: u16 = 2013;
     error.code == SERVER_LOST
 }
 
-/// Up to two reads of lists, followed by one or two appends.
+/// Returns the operations of a transaction: up to two reads, and then one or two appends.
 fn plan(number: u64, dice: &mut Rng) -> Vec<Operation> {
     let now = number / TRANSACTIONS;
     let list = |dice: &mut Rng| now * AT_A_TIME + dice.u64(0..AT_A_TIME);
@@ -293,7 +293,7 @@ fn as_transaction(operations: &[Operation]) -> mysqld_model::Transaction {
     transaction
 }
 
-/// Any server except this one.
+/// Returns a random server other than this one, if there is one.
 fn another(than: MemberId, servers: &Servers, dice: &mut Rng) -> MemberId {
     let others: Vec<MemberId> = servers.keys().copied().filter(|id| *id != than).collect();
     match others.is_empty() {

@@ -1,29 +1,30 @@
-//! The world's virtual time. Members have their own clocks, which may be slightly faster or slower.
+//! The virtual time of the world. Members have clocks of their own, which may be slightly faster or slower.
 
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// The smallest step of the world. A message takes at least one, so members are independent within a step, and may run sequentially.
+/// The length of a step of the world. A message takes at least one step. So members do not influence each other within a step, and can run
+/// one by one.
 pub(crate) const STEP: Duration = Duration::from_millis(5);
 
-/// A moment: steps since the start.
+/// A moment, as the number of steps since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Tick(pub(crate) u64);
 
 impl Tick {
-    /// The time since the start.
+    /// Returns the time since the start.
     pub(crate) fn elapsed(self) -> Duration {
         STEP * u32::try_from(self.0).unwrap_or(u32::MAX)
     }
 
-    /// The steps of a duration, rounded up.
+    /// Returns the number of steps in a duration, rounded up.
     pub(crate) fn steps(time: Duration) -> u64 {
         let steps = time.as_nanos().div_ceil(STEP.as_nanos());
         u64::try_from(steps).unwrap_or(u64::MAX)
     }
 
-    /// This much later.
+    /// Returns the moment that is later by `time`.
     pub(crate) fn after(self, time: Duration) -> Self {
         self + Self::steps(time)
     }

@@ -1,4 +1,4 @@
-//! Members' actions, in the format that is checked against the model's rules.
+//! Writes the members' actions in the format of the model, which checks them against its rules.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -10,22 +10,22 @@ use raft_types::{MemberId, Vote};
 use crate::event::{Content, Damage, Event, Repair, Seen};
 use crate::tick::Tick;
 
-/// The file of a run's trace.
+/// The trace file of a run.
 pub(crate) struct TraceFile(BufWriter<File>);
 
 impl TraceFile {
-    /// A new file.
+    /// Creates the file.
     ///
     /// # Errors
-    /// When it cannot be created.
+    /// The file cannot be created.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         Ok(Self(BufWriter::new(File::create(path)?)))
     }
 
-    /// Writes the events that the model covers.
+    /// Writes an event, if the model covers it.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// The file cannot be written.
     pub(crate) fn write(&mut self, at: Tick, event: &Event) -> io::Result<()> {
         let Some((member, seen)) = told(event) else {
             return Ok(());

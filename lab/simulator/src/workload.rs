@@ -8,20 +8,20 @@ use fastrand::Rng;
 
 use crate::dice::pick;
 
-/// Clones share the transaction numbers, which are unique in a run.
+/// The clients' workload. Clones share the transaction numbers, which are unique in a run.
 #[derive(Debug, Clone)]
 pub(crate) struct Workload {
-    /// Maximum pause between two transactions of a primary.
+    /// The maximum pause between two transactions at a primary.
     pub(crate) write_pause: Duration,
-    /// Maximum pause between two reads at one member.
+    /// The maximum pause between two reads at a member.
     pub(crate) read_pause: Duration,
-    /// Maximum bytes of text in a transaction.
+    /// The maximum size of a transaction's text, in bytes.
     pub(crate) largest: usize,
-    /// One transaction in this many is large.
+    /// One in this many transactions is large.
     pub(crate) large_one_in: usize,
-    /// Maximum bytes of text in a large one: in some runs, more than is read, sent or cached at a time.
+    /// The maximum size of a large transaction's text, in bytes. In some runs this is more than is read, sent or cached at a time.
     pub(crate) largest_of_all: usize,
-    /// One entry in this many ends the log's file.
+    /// One in this many entries is a rotate entry, which ends the log file.
     pub(crate) rotate_one_in: u32,
     next: Arc<AtomicU64>,
 }
@@ -39,7 +39,7 @@ impl Workload {
         }
     }
 
-    /// The number of the next transaction.
+    /// Returns the number of the next transaction.
     pub(crate) fn next(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }

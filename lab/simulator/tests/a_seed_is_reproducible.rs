@@ -1,4 +1,4 @@
-//! A seed is reproducible down to the last message, which allows failures to be analysed.
+//! A seed is reproducible down to the last message, so that a failure can be analysed.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -34,7 +34,7 @@ fn a_seed_with_simulated_servers_repeats_itself() {
     assert_ne!(seed("3"), seed("4"));
 }
 
-/// Their names are drawn from the seed: a leftover of one run would cost that seed's next run another draw.
+/// The folders' names are drawn from the seed. If a run left a folder, the next run of the same seed would have to draw another name.
 #[test]
 fn a_run_leaves_no_folders_of_its_hosts() {
     let mut simulator = Command::new(env!("CARGO_BIN_EXE_simulator"));

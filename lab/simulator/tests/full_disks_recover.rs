@@ -1,4 +1,5 @@
-//! The disks of all members fill together: no member stops, a new leader can be elected, and commits continue once there is room.
+//! The disks of all members become full at the same time. No member stops, a new leader can be elected, and commits continue after space is
+//! freed.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -17,7 +18,7 @@ fn a_ring_with_full_disks_elects_and_recovers() {
     for seed in 1..=5 {
         let said = run(seed, &[]);
         assert!(said["checker"].is_null(), "seed {seed}: {said}");
-        // A leader was killed, without other faults.
+        // The only fault is the kill of a leader.
         assert_eq!(said["counts"]["faults"], 1, "seed {seed}: {said}");
     }
 }

@@ -1,4 +1,4 @@
-//! The real code in simulated rings follows the model's rules, and violates them if deliberately broken.
+//! In simulated rings, the real code follows the model's rules. Deliberately broken code violates them.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -8,18 +8,18 @@ use std::process::Command;
 
 use model::trace::{Counts, Refusal, Replay};
 
-/// Runs a seed, and checks its trace against the rules.
+/// Runs a seed and checks its trace against the rules.
 fn held(arguments: &[&str]) -> Result<Counts, Refusal> {
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut simulator = Command::new(env!("CARGO_BIN_EXE_simulator"));
     simulator.args(arguments).arg("--write-trace");
     let output = simulator.arg(file.path()).output().unwrap();
-    // Failing seeds are another test's concern; here the run must print its outcome.
+    // Other tests check that seeds succeed. Here the run must only print its outcome.
     assert!(!output.stdout.is_empty(), "{output:?}");
     Replay::of(&fs::read_to_string(file.path()).unwrap())
 }
 
-/// Sums over seeds, each of which must follow the rules.
+/// Returns the sums of the counts over all seeds. The trace of each seed must follow the rules.
 fn all_held(seeds: impl Iterator<Item = u64>, scenario: &[&str]) -> BTreeMap<&'static str, u64> {
     let mut sums = BTreeMap::new();
     for seed in seeds {
@@ -68,10 +68,10 @@ fn repairs_and_returning_members_are_allowed_by_the_model() {
     }
 }
 
-/// Further seeds to try if the known one no longer exposes the mutation: election and timer draws change it.
+/// Number of further seeds to try if the known seed no longer exposes the mutation. Changes of election and timer draws may cause that.
 const TRIED: u64 = 300;
 
-/// True if a broken rule's trace is refused with this message, under the known seed or a following one.
+/// Runs the known seed, and the following ones if necessary. Returns whether the trace of one is refused with this message.
 fn is_refused(mutation: &str, seed: u64, words: &str) -> bool {
     for tried in seed..=seed + TRIED {
         let number = tried.to_string();

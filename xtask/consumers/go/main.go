@@ -1,6 +1,6 @@
-// Reads a ring's log with go-mysql's BinlogSyncer, from its first transaction on; the library connects again by itself and goes on by GTIDs.
+// Reads a ring's log from its first transaction with go-mysql's BinlogSyncer. The library reconnects by itself, and continues by GTIDs.
 //
-// Prints one line for each row that is inserted into `shop.orders` (its first column), when its transaction has ended.
+// At the end of each transaction, prints a line for each row inserted into `shop.orders`: the row's first column.
 package main
 
 import (

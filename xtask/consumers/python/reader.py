@@ -23,7 +23,7 @@ def gtid_set():
 while True:
     try:
         stream = BinLogStreamReader(
-            # Copies, because the library changes what it is given.
+            # Passes copies, because the library changes its arguments.
             connection_settings=dict(login),
             ctl_connection_settings=dict(login),
             server_id=4711,

@@ -1,5 +1,5 @@
-//! The packet delay in the router of `containers/compose.yaml` where the kernel lacks netem: a TUN device that returns packets routed into
-//! it after a delay. Runs in the router's container, as root.
+//! Delays packets in the router of `containers/compose.yaml` if the kernel lacks netem. Packets are routed into a TUN device, and this
+//! program sends them back after a delay. Runs in the router's container, as root.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use tun_rs::{DeviceBuilder, SyncDevice};
 
-/// Larger than any packet of an Ethernet.
+/// Buffer size for a packet, in bytes. Packets of an Ethernet are smaller.
 const PACKET: usize = 2048;
 
 #[derive(Args)]
@@ -22,7 +22,7 @@ pub(crate) struct Options {
     delay: Duration,
 }
 
-/// Delays until it is killed.
+/// Delays packets until the process is killed.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let device = DeviceBuilder::new()
         .name(&options.device)
@@ -49,7 +49,7 @@ fn take(device: &SyncDevice, delay: Duration, in_order: &Sender<Due>) -> Result<
 fn give_back(device: &SyncDevice, packets: &Receiver<Due>) {
     for (due, packet) in packets {
         thread::sleep(due.saturating_duration_since(Instant::now()));
-        // A packet that the kernel refuses is lost, as on any network.
+        // A packet that the kernel does not accept is lost, as on any network.
         let _ = device.send(&packet);
     }
 }

@@ -1,4 +1,4 @@
-//! The faults of the containers, in order, and the times until clients wrote again.
+//! Injects the faults into the containers, in order, and measures how long each interrupts the clients.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -13,24 +13,24 @@ use crate::mysql;
 
 const TABLE: &str = "shop.orders";
 const CLIENT: (&str, &str) = ("shop", "shop-password");
-/// Time limit for clients to write again.
+/// Time limit for a client's first acknowledgement after a fault.
 const RECOVERY: Duration = Duration::from_secs(60);
-/// Time limit for a member to return to its role.
+/// Time limit for a member to have its role again.
 const RETURN: Duration = Duration::from_secs(120);
-/// Time limit for an alert: its rule has a wait, and is evaluated only at intervals.
+/// Time limit for an alert. Prometheus evaluates the rule at intervals, and the rule itself waits.
 const ALERT: Duration = Duration::from_secs(180);
 const LOOK: Duration = Duration::from_millis(200);
-/// Time of writes between two faults.
+/// Duration of the writes between two faults.
 const CALM: Duration = Duration::from_secs(2);
 
-/// Duration of the primary's pause.
+/// How long the primary's container is paused.
 const PAUSE: Duration = Duration::from_secs(60);
-/// Duration of its disconnection.
+/// How long the primary is disconnected.
 const CUT: Duration = Duration::from_secs(30);
-/// Time without a quorum in which nothing may be acknowledged.
+/// How long the quorum is lost. No row may be acknowledged in that time.
 const NO_QUORUM_WATCHED: Duration = Duration::from_secs(10);
 
-/// A ring with writing clients.
+/// A ring with clients that write.
 pub(super) struct Faults<'e> {
     stack: Stack<'e>,
     writer: Writer,
@@ -38,7 +38,7 @@ pub(super) struct Faults<'e> {
 }
 
 impl<'e> Faults<'e> {
-    /// Starts to write into the page's table.
+    /// Starts clients that write into the table that the page creates.
     pub(super) fn begin(stack: Stack<'e>, short: bool) -> Result<Self> {
         let tree = mysql::provide_unpacked()?;
         let writer = Writer::start(&tree, stack.writes, CLIENT, TABLE);
@@ -52,7 +52,7 @@ impl<'e> Faults<'e> {
         })
     }
 
-    /// Injects all faults, or those for every change, and checks that no acknowledged row is lost.
+    /// Injects all faults, or in the short form only some, and checks that no acknowledged row is lost.
     pub(super) fn all(self) -> Result<()> {
         self.killed()?;
         if !self.short {
@@ -94,7 +94,7 @@ impl<'e> Faults<'e> {
         self.stack.is_back(primary, RETURN)
     }
 
-    /// Under the default policy: a majority of the leader's region.
+    /// Kills the region of the primary under the default policy, for which a majority of the leader's region decides. Writes must stop.
     fn region_lost_and_writes_stop(&self) -> Result<()> {
         let region = of_region(self.calm()?);
         self.stack.order("kill", &region)?;
@@ -115,7 +115,7 @@ impl<'e> Faults<'e> {
         self.all_are_back(&region)
     }
 
-    /// `witness status` and an alert report the lost quorum, and the remedy.
+    /// Checks that `witness status` and an alert report the lost quorum and what to do.
     fn reports_why(&self, lost: &[Member]) -> Result<()> {
         let left = MEMBERS.into_iter().find(|member| !lost.contains(member));
         let left = left.context("all members are lost")?;
@@ -158,8 +158,8 @@ impl<'e> Faults<'e> {
         self.all_are_back(&region)
     }
 
-    /// Replaces every container by one of the next version: witnesses, followers, and the primary's last. In the short form only the
-    /// primary's.
+    /// Replaces every container by one of the next version: first witnesses, then followers, and last the primary. In the short form,
+    /// replaces only the primary.
     fn replaced(&self) -> Result<()> {
         let primary = self.calm()?;
         let begun = Instant::now();
@@ -187,7 +187,7 @@ impl<'e> Faults<'e> {
         Ok(())
     }
 
-    /// Every acknowledged row is in every mysqld.
+    /// Checks that every acknowledged row is in every mysqld.
     fn nothing_is_lost(self) -> Result<()> {
         self.calm()?;
         let acknowledged = self.writer.stop();
@@ -210,14 +210,14 @@ impl<'e> Faults<'e> {
         Ok(())
     }
 
-    /// The primary, after a while of writes.
+    /// Lets the clients write for `CALM`. Returns the primary.
     fn calm(&self) -> Result<Member> {
         thread::sleep(CALM);
         self.writer.wrote_again(Instant::now(), RECOVERY)?;
         self.stack.primary(RECOVERY)
     }
 
-    /// Waits until clients write after a fault, and prints how long no row was acknowledged since its begin.
+    /// Injects a fault, and waits until clients write again. Prints the longest time without an acknowledgement since the fault began.
     fn interrupted(
         &self,
         what: &str,
@@ -242,7 +242,7 @@ impl<'e> Faults<'e> {
     }
 }
 
-/// The alert of `monitoring/alerts.yaml`.
+/// The alert for a lost quorum in `monitoring/alerts.yaml`.
 const NO_QUORUM: &str = "WitnessNoQuorum";
 
 fn of_region(member: Member) -> Vec<Member> {

@@ -1,4 +1,4 @@
-//! The containers of `containers/compose.yaml` for the test. Dropping this value removes them.
+//! The containers of `containers/compose.yaml` in the test. Dropping this value removes them.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -23,21 +23,21 @@ use crate::docker::Engine;
 const PROJECT: &str = "witness-containers";
 const OVERRIDES: &str = "overrides.yaml";
 const PAGE: &str = "docs/containers.md";
-/// The metric of a certificate's expiry, and its label for a member's own certificate.
+/// The metric with the expiry of certificates, and the label for a member's own certificate.
 const CERTIFICATE_EXPIRES: [&str; 2] = [
     "witness_certificate_expiry_timestamp_seconds{",
     "key=\"tls.certificate_file\"",
 ];
-/// The member that the page upgrades.
+/// The member that the page's commands upgrade.
 const UPGRADED: &str = "north-w1";
 const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(100);
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 const HTTP: u16 = 7480;
-/// Until all members answer, on a machine that initialises three mysqlds in parallel.
+/// Time limit for all members to answer. The machine initialises three mysqlds in parallel.
 const START_LIMIT: Duration = Duration::from_secs(180);
 
-/// A member of the ring; its container's service has the same name.
+/// A member of the ring. The service of its container has the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Member {
     pub(super) name: &'static str,
@@ -53,7 +53,7 @@ const fn member(name: &'static str, region: &'static str, subnet: u8, host: u8) 
     }
 }
 
-/// As in `containers/witness.toml`.
+/// The members, as in `containers/witness.toml`.
 pub(super) const MEMBERS: [Member; 9] = [
     member("north-db", "north", 1, 11),
     member("north-w1", "north", 1, 12),
@@ -71,7 +71,7 @@ impl Member {
         self.name.ends_with("-db")
     }
 
-    /// Sends it a request over HTTPS; `None` when it does not answer.
+    /// Sends a request to the member over HTTPS. `None`: the member does not answer.
     fn ask(self, path: &str, agent: &Agent) -> Option<(u16, String)> {
         let address = SocketAddr::from((self.address, HTTP));
         let answer = agent.get(format!("https://{address}{path}")).call();
@@ -86,7 +86,7 @@ impl Member {
     }
 }
 
-/// A client that trusts an authority; each request has its own connection.
+/// Returns an HTTP client that trusts this authority. Each request uses a connection of its own.
 fn agent_of(authority: &Path) -> Result<Agent> {
     let authority = fs::read(authority).context("there is no authority")?;
     let tls = TlsConfig::builder()
@@ -109,13 +109,13 @@ pub(super) fn databases() -> impl Iterator<Item = Member> {
 
 pub(super) struct Stack<'e> {
     engine: &'e Engine,
-    /// Like a checkout after `cargo xtask dist`.
+    /// A folder like a checkout after `cargo xtask dist`.
     folder: TempDir,
-    /// Settings specific to this machine.
+    /// Environment variables for the page's commands, specific to this machine.
     variables: Vec<(&'static str, String)>,
     pub(super) writes: SocketAddr,
     prometheus: SocketAddr,
-    /// Set once there are certificates.
+    /// The HTTP client. Set after the certificates exist.
     agent: OnceLock<Agent>,
 }
 
@@ -123,7 +123,7 @@ impl<'e> Stack<'e> {
     /// Builds the images, starts all containers and bootstraps the ring, with the commands of the page's quick start.
     ///
     /// # Errors
-    /// When one of them fails.
+    /// A command fails.
     pub(super) fn up(engine: &'e Engine, folder: TempDir) -> Result<Self> {
         let ports = free_addresses(3)?;
         let [writes, reads, prometheus] = ports[..] else {
@@ -145,14 +145,14 @@ impl<'e> Stack<'e> {
             agent: OnceLock::new(),
         };
         fs::write(stack.place().join(OVERRIDES), delay_without_netem()?)?;
-        // Remains of a killed run.
+        // Removes the containers that a killed run has left.
         stack.down()?;
         let blocks = shell_blocks(PAGE, "Quick start")?;
         let [images, certificates, start, create, clients] = &blocks[..] else {
             bail!("{PAGE} has another quick start than this test");
         };
         let begun = Instant::now();
-        // Its results exist already.
+        // `cargo xtask dist` is replaced by an empty command, because its results exist already.
         let images = format!("cargo() {{ [ \"$*\" = 'xtask dist' ]; }}\n{images}");
         stack.shell(stack.folder.path(), &images)?;
         say("images", begun);
@@ -194,10 +194,10 @@ impl<'e> Stack<'e> {
         self.engine.shell(commands, folder, &self.variables)
     }
 
-    /// Waits for the member with the primary, and returns it.
+    /// Waits until a member is the primary, and returns that member.
     ///
     /// # Errors
-    /// When there is none within the limit.
+    /// There is no primary within the limit.
     pub(super) fn primary(&self, limit: Duration) -> Result<Member> {
         let agent = self.agent()?;
         eventually("there is a primary", Patience::every(LOOK, limit), || {
@@ -206,10 +206,10 @@ impl<'e> Stack<'e> {
         .with_context(|| self.last_words())
     }
 
-    /// Waits until a member has its usual role, and has applied all but the last two seconds.
+    /// Waits until a member has its usual role, and its lag is at most two seconds.
     ///
     /// # Errors
-    /// When that does not happen.
+    /// This does not happen within the limit.
     pub(super) fn is_back(&self, member: Member, limit: Duration) -> Result<()> {
         let path = match member.has_mysqld() {
             true => "/read-only?lag=2s",
@@ -228,20 +228,20 @@ impl<'e> Stack<'e> {
         self.agent.get().context("there are no certificates yet")
     }
 
-    /// Runs a command as an operator; returns its output.
+    /// Runs a command as an operator. Returns its output.
     ///
     /// # Errors
-    /// When it fails.
+    /// The command fails.
     pub(super) fn order_ring(&self, arguments: &[&str]) -> Result<String> {
         let words = arguments.join(" ");
         let command = format!("docker compose run --rm --no-deps -T operator {words}");
         self.shell(&self.place(), &command)
     }
 
-    /// Runs the program in a member's container; its failure is in the result.
+    /// Runs `witness` in a member's container. The result contains a failure of the program.
     ///
     /// # Errors
-    /// When it cannot be run.
+    /// The program cannot be run.
     pub(super) fn try_witness(&self, member: Member, arguments: &[&str]) -> Result<Finished> {
         let container = self.container(member.name)?;
         let command = [&["exec", &container, "witness"][..], arguments].concat();
@@ -254,10 +254,10 @@ impl<'e> Stack<'e> {
         )
     }
 
-    /// Runs statements as `root` in a member's mysqld; returns their output.
+    /// Runs statements as `root` in a member's mysqld. Returns their output.
     ///
     /// # Errors
-    /// When they fail.
+    /// A statement fails.
     pub(super) fn sql(&self, member: Member, statements: &str) -> Result<String> {
         let container = self.container(member.name)?;
         self.engine.docker(&[
@@ -276,10 +276,10 @@ impl<'e> Stack<'e> {
         ])
     }
 
-    /// Runs an action on a member's container: `kill`, `pause`, `unpause`, `start`.
+    /// Runs a Docker command on members' containers: `kill`, `pause`, `unpause`, `start`.
     ///
     /// # Errors
-    /// When Docker refuses.
+    /// Docker refuses the command.
     pub(super) fn order(&self, what: &str, members: &[Member]) -> Result<()> {
         let mut command = vec![what.to_owned()];
         for member in members {
@@ -289,10 +289,10 @@ impl<'e> Stack<'e> {
         self.engine.docker(&command).map(drop)
     }
 
-    /// Disconnects a member from its network.
+    /// Disconnects a member from the network of its region.
     ///
     /// # Errors
-    /// When Docker refuses.
+    /// Docker refuses the command.
     pub(super) fn cut_off(&self, member: Member) -> Result<()> {
         let container = self.container(member.name)?;
         let network = network(member);
@@ -301,10 +301,10 @@ impl<'e> Stack<'e> {
             .map(drop)
     }
 
-    /// Reconnects it.
+    /// Connects a member to the network of its region again.
     ///
     /// # Errors
-    /// When Docker refuses.
+    /// Docker refuses the command.
     pub(super) fn connect(&self, member: Member) -> Result<()> {
         let container = self.container(member.name)?;
         let (network, address) = (network(member), member.address.to_string());
@@ -316,7 +316,7 @@ impl<'e> Stack<'e> {
     /// Replaces a member's container by one of the next version, with the commands of the page.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// The new container cannot be started.
     pub(super) fn replace(&self, member: Member) -> Result<()> {
         for image in ["witness", "witness-database"] {
             self.engine
@@ -339,10 +339,10 @@ impl<'e> Stack<'e> {
         Ok(())
     }
 
-    /// Gives every member a new certificate, with the commands of the page.
+    /// Gives each member a new certificate, with the commands of the page.
     ///
     /// # Errors
-    /// When a member keeps its old one.
+    /// A member continues to use its old certificate.
     pub(super) fn renew_certificates(&self) -> Result<()> {
         let before = self.expiries()?;
         let commands = shell_blocks(PAGE, "Renew certificates")?.join("\n");
@@ -357,7 +357,7 @@ impl<'e> Stack<'e> {
         Ok(())
     }
 
-    /// The expiry of each member's certificate, as the member last read it.
+    /// Returns the metric with the expiry of each member's certificate, as the member last read it.
     fn expiries(&self) -> Result<Vec<String>> {
         let agent = self.agent()?;
         let expiry = |member: &Member| {
@@ -373,10 +373,10 @@ impl<'e> Stack<'e> {
         MEMBERS.iter().map(of).collect()
     }
 
-    /// The names of Prometheus's alerts in this state: `firing`, or `pending`.
+    /// Returns the names of the alerts in Prometheus that have this state: `firing` or `pending`.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// Prometheus does not answer.
     pub(super) fn alerts(&self, state: &str) -> Result<Vec<String>> {
         let answer = http_get(self.prometheus, "/api/v1/alerts")?.json()?;
         let alerts = answer["data"]["alerts"].as_array();
@@ -390,7 +390,7 @@ impl<'e> Stack<'e> {
         Ok(names)
     }
 
-    /// The delays between the regions; waits for the router's report, since members answer before its routes exist.
+    /// Returns the router's report of the delays between the regions. Waits for it, because members may answer before the routes exist.
     fn distance(&self) -> Result<String> {
         let router = self.container("router")?;
         let patience = Patience::every(LOOK, COMMAND_LIMIT);
@@ -423,7 +423,7 @@ impl<'e> Stack<'e> {
         .map(drop)
     }
 
-    /// The end of the containers' output.
+    /// Returns the last lines of the containers' output.
     pub(super) fn last_words(&self) -> String {
         let words = |service: &str| {
             let container = self.container(service).unwrap_or_default();
@@ -451,9 +451,9 @@ fn network(member: Member) -> String {
     format!("{PROJECT}_{}", member.region)
 }
 
-/// Makes the router delay packets with this program where the kernel lacks netem.
+/// Returns a compose file with which the router delays packets with this program, if the kernel lacks netem.
 fn delay_without_netem() -> Result<String> {
-    // Not the running one: its file is gone if the tests have recompiled it since.
+    // Mounts the built program, not the running one: the tests may have recompiled it, so that the running file no longer exists.
     let program = program(Profile::Dev, "xtask");
     ensure!(
         program.is_file(),

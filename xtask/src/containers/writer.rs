@@ -1,4 +1,4 @@
-//! A client that writes through HAProxy continuously, and records its acknowledgements with their times.
+//! Clients that write through HAProxy continuously. Records each acknowledgement with its time.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -13,12 +13,12 @@ use testkit::mysqld::MysqlClient;
 use testkit::wait::{Patience, eventually};
 
 const SESSIONS: u64 = 2;
-/// After this time a client abandons a statement, reconnects, and continues with another row.
+/// Time limit for a statement. Afterwards the client reconnects and writes another row.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(3);
 const BETWEEN: Duration = Duration::from_millis(50);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Dropping this value ends it.
+/// The running clients. Dropping this value ends them.
 pub(super) struct Writer {
     shared: Arc<Shared>,
     sessions: Vec<JoinHandle<()>>,
@@ -28,7 +28,7 @@ struct Shared {
     stop: AtomicBool,
     next: AtomicU64,
     acknowledged: Mutex<Vec<Acknowledged>>,
-    /// The last failure.
+    /// The last error of a client.
     failure: Mutex<String>,
 }
 
@@ -41,7 +41,7 @@ struct Acknowledged {
 }
 
 impl Writer {
-    /// Starts to write rows into a table with a column `id`.
+    /// Starts clients that write rows into a table with a column `id`.
     pub(super) fn start(
         tree: &MysqlTree,
         address: SocketAddr,
@@ -65,10 +65,10 @@ impl Writer {
         }
     }
 
-    /// Waits for the first acknowledgement of a write begun after `since`; returns the time in between.
+    /// Waits until a row that was begun after `since` is acknowledged. Returns the time from `since` to the acknowledgement.
     ///
     /// # Errors
-    /// When that does not happen within the limit.
+    /// No row is acknowledged within the limit.
     pub(super) fn wrote_again(&self, since: Instant, limit: Duration) -> Result<Duration> {
         eventually("clients write", Patience::every(LOOK, limit), || {
             let failed = || self.shared.failure.lock().map(|error| error.clone());
@@ -85,12 +85,12 @@ impl Writer {
         Some(first.at - since)
     }
 
-    /// True if any write begun since then was acknowledged.
+    /// Returns whether a row that was begun after `since` was acknowledged.
     pub(super) fn has_written_since(&self, since: Instant) -> bool {
         self.first_since(since).is_some()
     }
 
-    /// The longest time between two acknowledgements since then.
+    /// Returns the longest time without an acknowledgement since `since`.
     pub(super) fn longest_gap(&self, since: Instant) -> Duration {
         let mut last = since;
         let mut longest = Duration::ZERO;
@@ -103,7 +103,7 @@ impl Writer {
         longest
     }
 
-    /// Stops, and returns the acknowledged rows.
+    /// Ends the clients. Returns the acknowledged rows.
     pub(super) fn stop(mut self) -> BTreeSet<u64> {
         self.end();
         self.acknowledged().into_iter().map(|row| row.id).collect()
@@ -133,7 +133,7 @@ impl Shared {
         while !self.stop.load(Ordering::Relaxed) {
             let (id, began) = (self.next.fetch_add(1, Ordering::Relaxed), Instant::now());
             let insert = format!("INSERT INTO {table} (id) VALUES ({id})");
-            // A failed row has an unknown outcome, and is never written again.
+            // After an error, the outcome of the row is unknown. The row is not written again.
             match client.sql_within(&insert, STATEMENT_LIMIT) {
                 Ok(_) => {
                     let at = Instant::now();

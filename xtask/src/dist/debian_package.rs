@@ -1,4 +1,4 @@
-//! One Debian package: its files are laid out in a folder with those of `packaging/debian/`, then `dpkg-deb` packs them.
+//! Builds one Debian package: copies its files and those of `packaging/debian/` into a folder, and packs the folder with `dpkg-deb`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::dist::{source, tool};
 const TEMPLATES: &str = "packaging/debian";
 const SCRIPTS: [&str; 4] = ["preinst", "postinst", "prerm", "postrm"];
 
-/// A package under construction.
+/// A package that is being built.
 pub(super) struct Package {
     name: String,
     version: String,
@@ -39,7 +39,7 @@ impl Package {
         dependencies.clone_into(&mut self.dependencies);
     }
 
-    /// Adds a file at its place below `/`.
+    /// Adds a file; `place` is its path below `/`.
     pub(super) fn file(&mut self, from: &Path, place: &str, mode: u32) -> Result<()> {
         let to = self.root.join(place);
         fs::create_dir_all(to.parent().unwrap_or(&self.root))?;
@@ -48,14 +48,14 @@ impl Package {
         Ok(())
     }
 
-    /// The same, with gzip.
+    /// Adds a file compressed with gzip; `place` is its path below `/`.
     pub(super) fn compressed(&mut self, from: &Path, place: &str) -> Result<()> {
         self.file(from, place, 0o644)?;
         let file = self.root.join(place).display().to_string();
         tool("gzip", &["-9", "--no-name", &file]).map(drop)
     }
 
-    /// Adds the license and the documentation of every package.
+    /// Adds the license and the documentation, which each package contains.
     pub(super) fn documentation(&mut self) -> Result<()> {
         let folder = format!("usr/share/doc/{}", self.name);
         for (file, name) in [
@@ -69,7 +69,7 @@ impl Package {
         Ok(())
     }
 
-    /// Packs it; returns the file in `out`.
+    /// Packs the package into `out`. Returns its file.
     pub(super) fn write(self, out: &Path, level: &str) -> Result<PathBuf> {
         let own = self.root.join("DEBIAN");
         let mut sums = String::new();
@@ -126,7 +126,7 @@ fn all_files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Inserts the values into a template.
+/// Replaces the placeholders in a template by their values.
 fn control(template: &str, values: &[(&str, &str)]) -> String {
     let mut text = template.to_owned();
     for (name, value) in values {
@@ -135,7 +135,8 @@ fn control(template: &str, values: &[(&str, &str)]) -> String {
     text
 }
 
-/// The packages of the shared libraries, from the program's `objdump -T`: the C library version of its newest symbol.
+/// Returns the packages of the program's shared libraries. The output of `objdump -T` has the C library's version that the newest symbol
+/// needs.
 pub(super) fn libraries(symbols: &str) -> String {
     let versions = symbols.split("GLIBC_").skip(1).filter_map(|rest| {
         let text: String = rest

@@ -1,5 +1,5 @@
-//! The bill of materials (CycloneDX 1.5): every crate in the program, as cargo resolves it, with its license, which must permit
-//! distribution.
+//! Writes the bill of materials (CycloneDX 1.5): every crate in the program, as cargo resolves it, with its license. Each license must
+//! permit distribution.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -7,10 +7,10 @@ use testkit::bounded_run;
 
 use crate::dist::{FEATURES, TOOL_LIMIT};
 
-/// Separator of the fields in a line of `cargo tree`; not part of any name, version or license.
+/// Separator of the fields in a line of `cargo tree`. No name, version or license contains it.
 const SEPARATOR: char = '|';
 
-/// Licenses that only require attribution; `deny.toml` has the same list.
+/// Licenses that require only attribution. The list in `deny.toml` is the same.
 const ALLOWED: [&str; 9] = [
     "0BSD",
     "Apache-2.0",
@@ -23,7 +23,7 @@ const ALLOWED: [&str; 9] = [
     "Zlib",
 ];
 
-/// The bill of the packaged `witness`.
+/// Returns the bill of materials of the packaged `witness`.
 pub(super) fn of_witness(version: &str) -> Result<String> {
     let mut command = bounded_run::cargo();
     command.args([
@@ -71,7 +71,7 @@ fn bill(tree: &str, version: &str) -> Value {
     })
 }
 
-/// `name v1.2.3 (/where)|license`. Crates of this workspace have a folder, and are excluded.
+/// Returns the entry for a line `name v1.2.3 (/where)|license`. `None`: the crate is part of this workspace, so that its line has a folder.
 fn component(line: &str) -> Option<Value> {
     let (package, license) = line.split_once(SEPARATOR)?;
     let mut words = package.split(' ');
@@ -79,7 +79,7 @@ fn component(line: &str) -> Option<Value> {
     if words.any(|word| word.starts_with("(/")) {
         return None;
     }
-    // Older crates use `/` for OR.
+    // Older crates write `/` for OR.
     let expression = license.replace('/', " OR ");
     Some(json!({
         "type": "library",
@@ -90,7 +90,7 @@ fn component(line: &str) -> Option<Value> {
     }))
 }
 
-/// Whether an allowed license can be chosen, for all that apply.
+/// Returns whether the license expression can be met with allowed licenses only.
 fn is_allowed(expression: &str) -> bool {
     let all = expression.split(" AND ");
     all.map(|part| part.trim_matches(['(', ')', ' ']))

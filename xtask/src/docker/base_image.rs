@@ -1,4 +1,4 @@
-//! Base images: from a registry, or, where none answers, made of Debian's archive, under the names in the Dockerfiles.
+//! Provides base images, with the names that the Dockerfiles use. If no registry answers, builds them from Debian's archive.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -31,13 +31,13 @@ pub(crate) fn provide_images() -> Result<()> {
     provide_base_images(&engine)
 }
 
-/// Provides the images that `containers/` uses but does not build.
+/// Provides the base images that `containers/` needs.
 ///
 /// # Errors
-/// When neither a registry nor Debian's archive gives one.
+/// Neither a registry nor Debian's archive provides an image.
 pub(crate) fn provide_base_images(engine: &Engine) -> Result<()> {
     debian_slim(engine)?;
-    // The tree has HAProxy next to mysqld.
+    // The unpacked packages contain HAProxy and mysqld.
     for tag in ["mysql:8.4", "haproxy:3.0"] {
         if !has(engine, tag) {
             of_mysql_tree(engine, tag)?;
@@ -53,7 +53,7 @@ pub(crate) fn provide_base_images(engine: &Engine) -> Result<()> {
     Ok(())
 }
 
-/// Debian stable as on a host: with systemd as its first process. Returns the image's name.
+/// Provides an image of Debian stable with systemd as its first process. Returns the image's name.
 pub(crate) fn debian_with_systemd(engine: &Engine) -> Result<&'static str> {
     if !exists(engine, WITH_SYSTEMD) {
         debian_slim(engine)?;
@@ -85,7 +85,7 @@ fn debian_slim(engine: &Engine) -> Result<()> {
     import(engine, SLIM, &[&root])
 }
 
-/// MySQL's programs as `cargo xtask mysql` unpacked them, in their usual folders.
+/// Creates an image from MySQL's programs as `cargo xtask mysql` has unpacked them, in their usual folders.
 fn of_mysql_tree(engine: &Engine, tag: &str) -> Result<()> {
     let tree = mysql::provide_unpacked()?;
     eprintln!("containers: making {tag} of MySQL {}", tree.version);
@@ -100,7 +100,7 @@ fn of_mysql_tree(engine: &Engine, tag: &str) -> Result<()> {
     import(engine, tag, &[&root, links.path()])
 }
 
-/// True if the engine has an image, or a registry gives it.
+/// Returns whether the engine has an image, or can download it from a registry.
 fn has(engine: &Engine, tag: &str) -> bool {
     if exists(engine, tag) {
         return true;
@@ -115,7 +115,7 @@ fn exists(engine: &Engine, tag: &str) -> bool {
     engine.docker(&["image", "inspect", tag]).is_ok()
 }
 
-/// An image with the contents of these folders.
+/// Creates an image with the contents of these folders.
 fn import(engine: &Engine, tag: &str, folders: &[&Path]) -> Result<()> {
     let archive = tempfile::NamedTempFile::new_in(folder_of_containers())?;
     let mut pack = Command::new("tar");
@@ -136,7 +136,7 @@ fn import(engine: &Engine, tag: &str, folders: &[&Path]) -> Result<()> {
     Ok(())
 }
 
-/// Builds an image from a recipe without files.
+/// Builds an image from a Dockerfile that needs no other files.
 fn build(engine: &Engine, tag: &str, recipe: &str) -> Result<()> {
     eprintln!("containers: building {tag}");
     let folder = tempfile::tempdir()?;

@@ -1,5 +1,5 @@
-//! A Docker engine: the machine's, or one started here from Debian's packages, with its own data and socket. Dropping this value ends that
-//! one.
+//! A Docker engine: that of the machine, or one started from Debian's packages with data and a socket of its own. Dropping this value ends
+//! an engine that was started here.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use testkit::bounded_run;
 use testkit::mysql_tree::find_on_path;
 
-/// The programs that the container tests need, and their packages.
+/// The programs that the container tests need, each with its Debian package.
 const PROGRAMS: [(&str, &str); 4] = [
     ("dockerd", "docker.io"),
     ("docker", "docker.io"),
@@ -26,9 +26,9 @@ const COMMAND_LIMIT: Duration = Duration::from_secs(300);
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Where containers run.
+/// The engine that runs the containers.
 pub(crate) struct Engine {
-    /// `None`: the machine's, from its environment.
+    /// The engine that was started here. `None`: the machine's, as in the environment.
     own: Option<Daemon>,
 }
 
@@ -39,10 +39,10 @@ struct Daemon {
 }
 
 impl Engine {
-    /// The machine's engine if it answers, else one started here.
+    /// Returns the machine's engine if it answers. Otherwise starts one.
     ///
     /// # Errors
-    /// When there is neither, with what to install.
+    /// No engine answers, and none can be started. The error states what to install.
     pub(crate) fn find_or_start() -> Result<Self> {
         let machines = Self { own: None };
         install_what_is_missing(machines.answers())?;
@@ -69,10 +69,10 @@ impl Engine {
             .is_ok()
     }
 
-    /// Runs `docker` with these arguments; returns its output.
+    /// Runs `docker` with these arguments. Returns its output.
     ///
     /// # Errors
-    /// When it fails, with its output.
+    /// The command fails. The error contains its output.
     pub(crate) fn docker(&self, arguments: &[&str]) -> Result<String> {
         let what = format!("docker {}", arguments.join(" "));
         bounded_run::run(&*what, self.command(arguments), Vec::new(), COMMAND_LIMIT)?
@@ -82,7 +82,7 @@ impl Engine {
     /// Builds an image from a Dockerfile and its context folder.
     ///
     /// # Errors
-    /// When it fails, with its output.
+    /// The build fails. The error contains its output.
     pub(crate) fn build(&self, tag: &str, dockerfile: &Path, folder: &Path) -> Result<()> {
         let mut command = self.command(&["build", "--quiet", "--tag", tag, "--file"]);
         command.arg(dockerfile).arg(folder);
@@ -92,18 +92,18 @@ impl Engine {
             .map(drop)
     }
 
-    /// A `docker` command for this engine.
+    /// Returns a `docker` command that uses this engine.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("docker");
         command.args(arguments);
         self.point(command)
     }
 
-    /// Runs a page's commands in a folder, with extra variables. Where the engine lacks the plugin `docker compose`, `docker-compose`
-    /// replaces it.
+    /// Runs the commands of a documentation page in a folder, with additional variables. If the plugin `docker compose` is missing,
+    /// `docker-compose` replaces it.
     ///
     /// # Errors
-    /// When one of them fails, with its output.
+    /// A command fails. The error contains its output.
     pub(crate) fn shell(
         &self,
         commands: &str,
@@ -141,7 +141,7 @@ impl Daemon {
         fs::create_dir_all(&data)?;
         let log = fs::File::create(log_file())?;
         let socket = folder.path().join("docker.sock");
-        // It ends with this process, however that ends.
+        // `setpriv` ends the engine when this process ends, even if this process is killed.
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "TERM", "dockerd", "--data-root"])
@@ -177,7 +177,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Below the target folder: data kept between runs.
+/// Returns the folder for data that stays between runs, below the target folder.
 pub(super) fn folder_of_containers() -> PathBuf {
     testkit::checkout().join("target/containers")
 }
@@ -194,7 +194,7 @@ fn install_what_is_missing(has_engine: bool) -> Result<()> {
     install(&needed.copied().collect::<Vec<_>>())
 }
 
-/// Installs the packages of missing programs.
+/// Installs the packages of those programs that are missing.
 fn install(programs: &[(&str, &str)]) -> Result<()> {
     let missing = programs.iter().filter(|(program, _)| {
         find_on_path(program).is_none() && !Path::new("/usr/sbin").join(program).exists()

@@ -1,4 +1,4 @@
-//! A container that acts as a host: systemd is its first process, packages can be installed. Dropping this value removes it.
+//! A container that acts as a host: systemd is its first process, and packages can be installed. Dropping this value removes the container.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,19 +14,20 @@ use crate::docker::engine::{Engine, folder_of_containers};
 const BOOT_LIMIT: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(200);
 
-/// One such host.
+/// A container that acts as a host.
 pub(crate) struct Machine<'e> {
     engine: &'e Engine,
     name: String,
-    /// A separate control group hierarchy, where the machine's is of version 1, which systemd refuses.
+    /// Mount point of a separate cgroup hierarchy of version 2. Needed if the machine uses cgroups of version 1, with which systemd does
+    /// not start.
     groups: Option<PathBuf>,
 }
 
 impl<'e> Machine<'e> {
-    /// Boots one with a mounted folder of this machine, and with an address of a network, if one is given.
+    /// Boots a container with a mounted folder of this machine. If `network` is given, the container has that address in that network.
     ///
     /// # Errors
-    /// When systemd does not start.
+    /// systemd does not start.
     pub(crate) fn boot(
         engine: &'e Engine,
         image: &str,
@@ -41,7 +42,7 @@ impl<'e> Machine<'e> {
             None => PathBuf::from("/sys/fs/cgroup"),
         };
         let tree = format!("{}:/sys/fs/cgroup:rw", tree.display());
-        // All rights but one that a nested container may not have.
+        // All capabilities except one that a nested container cannot have.
         let rights = ["--cap-add", "ALL", "--cap-drop", "SYS_RESOURCE"];
         let filters = [
             "--security-opt",
@@ -75,7 +76,7 @@ impl<'e> Machine<'e> {
         engine.docker(&arguments)?;
         let deadline = Instant::now() + BOOT_LIMIT;
         loop {
-            // A container cannot load kernel modules, which systemd reports as `degraded`.
+            // systemd reports `degraded`, because a container cannot load kernel modules.
             let state = machine.try_run("systemctl is-system-running")?.1;
             if ["running", "degraded"].contains(&state.trim()) {
                 return Ok(machine);
@@ -88,10 +89,10 @@ impl<'e> Machine<'e> {
         }
     }
 
-    /// Runs a shell command; returns its output, including standard error.
+    /// Runs a shell command. Returns its output, including standard error.
     ///
     /// # Errors
-    /// When it fails.
+    /// The command fails.
     pub(crate) fn run(&self, shell: &str) -> Result<String> {
         let (succeeded, said) = self.try_run(shell)?;
         if !succeeded {
@@ -100,10 +101,10 @@ impl<'e> Machine<'e> {
         Ok(said)
     }
 
-    /// Whether a shell command succeeded, and its output.
+    /// Runs a shell command. Returns whether it succeeded, and its output.
     ///
     /// # Errors
-    /// When the container cannot be reached.
+    /// The container cannot be reached.
     pub(crate) fn try_run(&self, shell: &str) -> Result<(bool, String)> {
         let both =
             format!("exec 2>&1; export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8; {shell}");
@@ -115,10 +116,10 @@ impl<'e> Machine<'e> {
         Ok((done.status.success(), said))
     }
 
-    /// Copies a file or a folder into it.
+    /// Copies a file or a folder into the container.
     ///
     /// # Errors
-    /// When that fails.
+    /// The copy fails.
     pub(crate) fn copy(&self, from: &Path, to: &str) -> Result<()> {
         let to = format!("{}:{to}", self.name);
         self.engine
@@ -133,7 +134,7 @@ impl Drop for Machine<'_> {
             .engine
             .docker(&["rm", "--force", "--volumes", &self.name]);
         if let Some(groups) = &self.groups {
-            // The folders made by its systemd are empty now.
+            // The folders that the container's systemd created are empty after its end.
             let mut remove = Command::new("find");
             remove
                 .arg(groups.join(&self.name))
@@ -144,7 +145,8 @@ impl Drop for Machine<'_> {
     }
 }
 
-/// Mounts a hierarchy, if needed, and makes a folder in it by this name: a host sees only that part of it.
+/// If the machine uses cgroups of version 1, mounts a hierarchy of version 2, and creates a folder for this container. The container sees
+/// only this part.
 fn own_groups(engine: &Engine, name: &str) -> Result<Option<PathBuf>> {
     let version = engine.docker(&["info", "--format", "{{.CgroupVersion}}"])?;
     if version.trim() != "1" {

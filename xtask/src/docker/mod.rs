@@ -1,5 +1,5 @@
-//! Containers for tests: an engine, base images, and a container that acts as a whole host. Needs root and Debian where the machine has no
-//! Docker engine.
+//! Containers for tests: an engine, base images, and a container that acts as a whole host. If the machine has no Docker engine, this needs
+//! root and Debian.
 
 mod base_image;
 mod engine;

@@ -1,5 +1,5 @@
-//! Files of one crate that import each other. An import is a path that begins with `crate` or `super`. A `pub use` only re-exports a name,
-//! and is none.
+//! Finds files of a crate that import each other. An import is a path that begins with `crate` or `super`. A `pub use` only re-exports a
+//! name, and does not count as an import.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,10 +9,10 @@ use anyhow::Result;
 
 use crate::limits::size::lines;
 
-/// A module's path in its crate.
+/// The path of a module within its crate.
 type Module = Vec<String>;
 
-/// The modules of each crate of the product that import each other, directly or through others.
+/// Returns the product's modules that import each other, directly or through other modules.
 pub(super) fn files_in_cycles(
     root: &Path,
     files: &[PathBuf],
@@ -38,7 +38,7 @@ pub(super) fn files_in_cycles(
     Ok(found)
 }
 
-/// The module of `a/b.rs` or `a/b/mod.rs`; none of the crate's root.
+/// Returns the module of a file such as `a/b.rs` or `a/b/mod.rs`. The crate's root is the empty path.
 fn module(inside: &[&str]) -> Module {
     let mut module: Module = inside.iter().map(|part| (*part).to_owned()).collect();
     let file = module.pop().unwrap_or_default();
@@ -49,7 +49,7 @@ fn module(inside: &[&str]) -> Module {
     module
 }
 
-/// The modules that each of them imports from.
+/// Returns, for each module, the modules from which it imports.
 fn imports(modules: &BTreeMap<Module, String>) -> BTreeMap<Module, BTreeSet<Module>> {
     let of = |(module, text): (&Module, &String)| {
         let mut imported = BTreeSet::new();
@@ -59,7 +59,7 @@ fn imports(modules: &BTreeMap<Module, String>) -> BTreeMap<Module, BTreeSet<Modu
                 .rev()
                 .map(|length| &path[..length])
                 .find(|prefix| modules.contains_key(*prefix));
-            // A crate's root re-exports names.
+            // Imports from the crate's root do not count, because the root only re-exports names.
             if let Some(longest) = longest.filter(|longest| !longest.is_empty()) {
                 imported.insert(longest.to_vec());
             }
@@ -70,7 +70,7 @@ fn imports(modules: &BTreeMap<Module, String>) -> BTreeMap<Module, BTreeSet<Modu
     modules.iter().map(of).collect()
 }
 
-/// The paths in a module's code that lead into its own crate.
+/// Returns the paths in a module's code that refer to the module's own crate.
 fn paths(code: &str, module: &Module) -> Vec<Module> {
     let mut found = Vec::new();
     let mut rest = String::new();
@@ -101,7 +101,7 @@ fn paths(code: &str, module: &Module) -> Vec<Module> {
     found
 }
 
-/// The full names in a tree of imports that begin in its own crate.
+/// Returns the full names in a tree of imports, such as `a::{b, c::d}`.
 fn names(tree: &str) -> Vec<String> {
     fn expand(prefix: &str, tree: &str, names: &mut Vec<String>) {
         let mut depth = 0_usize;
@@ -146,7 +146,7 @@ fn path(text: &str, module: &Module) -> Module {
     path
 }
 
-/// The modules from which a path of imports leads back to them.
+/// Returns the modules that import themselves through other modules.
 fn in_cycles(imports: &BTreeMap<Module, BTreeSet<Module>>) -> Vec<Module> {
     let leads_back = |start: &&Module| {
         let mut seen = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! The length of functions, in files as rustfmt writes them: a function ends at the first `}` as far in as its first line.
+//! Finds long functions. The files must have rustfmt's format: a function ends at the first `}` with the indentation of its first line.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use anyhow::{Context, Result};
 
 use crate::limits::size;
 
-/// The longest body of a function, in lines that are neither blank nor comment.
+/// Maximum length of a function's body, in lines that are neither blank nor comments.
 pub(super) const LONGEST: usize = 100;
 
-/// The product's functions with longer bodies: file, name and lines.
+/// Returns the product's functions with longer bodies: file, name and number of lines.
 pub(super) fn too_long<'a>(
     root: &Path,
     files: impl Iterator<Item = &'a PathBuf>,
@@ -27,7 +27,7 @@ pub(super) fn too_long<'a>(
     Ok(found)
 }
 
-/// The name of each function that is no test, and the lines of its body.
+/// Returns the name of each function except tests, and the number of lines of its body.
 fn functions(text: &str) -> Vec<(&str, usize)> {
     let mut found = Vec::new();
     let mut rest = without_tests(text).lines();
@@ -51,7 +51,7 @@ fn functions(text: &str) -> Vec<(&str, usize)> {
     }
 }
 
-/// The text before the file's own tests. A declaration of a module of tests in another file may be anywhere.
+/// Returns the text before the file's own test module. A declaration such as `mod tests;`, for tests in another file, does not count.
 fn without_tests(text: &str) -> &str {
     let is_module = |at: &usize| {
         let declared = text[*at..].lines().nth(1);
@@ -61,7 +61,7 @@ fn without_tests(text: &str) -> &str {
     &text[..marked.find(is_module).unwrap_or(text.len())]
 }
 
-/// The name and the indentation of the function that the line begins.
+/// If a line begins a function, returns the function's name and the line's indentation.
 fn name_of(line: &str) -> Option<(&str, usize)> {
     let code = line.trim_start();
     let (before, after) = code.split_once("fn ")?;

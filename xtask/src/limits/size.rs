@@ -1,4 +1,4 @@
-//! How much code there is.
+//! Counts the lines of code and the files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-/// Lines that are neither blank nor comment, before a file's first `#[cfg(test)]`, and files.
+/// Number of lines that are neither blank nor comments, up to a file's first `#[cfg(test)]`, and number of files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Size {
@@ -14,7 +14,7 @@ pub(super) struct Size {
     pub(super) files: usize,
 }
 
-/// The size of the files that `is_in` selects.
+/// Returns the total size of the files that `is_in` selects.
 pub(super) fn sum<'a>(
     root: &Path,
     files: impl Iterator<Item = &'a PathBuf>,
@@ -30,7 +30,7 @@ pub(super) fn sum<'a>(
     Ok(size)
 }
 
-/// The lines that count.
+/// Returns the lines of a file that count.
 pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines()
         .map(str::trim)

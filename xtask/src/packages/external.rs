@@ -1,5 +1,5 @@
-//! A member in mode `external` with the package `witness-external-mysqld`: systemd kills the mysqld of a failed member, but no mysqld that
-//! the member does not manage. It kills none after a failed start of a member, and none after `witness disable-raft`.
+//! Tests a member in mode `external` with the package `witness-external-mysqld`. systemd must kill the mysqld of a failed member. It must
+//! not kill a mysqld that the member does not manage: after a failed start of a member, or after `witness disable-raft`.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use testkit::mysql_tree::MysqlTree;
 
 use super::{Host, LIMIT, LOOK, options_there, words_there};
 
-/// Replaces the section `[mysql]` of a member that runs its mysqld itself.
+/// The section `[mysql]` for mode `external`. It replaces the section of a member that starts its mysqld itself.
 const EXTERNAL: &str = r#"[mysql]
 mode = "external"
 datadir = "/var/lib/witness/mysql"
@@ -20,10 +20,10 @@ stop_command = ["systemctl", "stop", "mysql"]
 kill_command = ["systemctl", "kill", "--signal=KILL", "mysql"]
 "#;
 const RECORD: &str = "/run/witness/managed-mysqld";
-/// Time from a member's failure until systemd has run its actions.
+/// How long the test waits after a failure of the member, until systemd has run its actions.
 const SETTLED: Duration = Duration::from_secs(3);
 
-/// The unit of a mysqld with the options of the package.
+/// Returns the unit of a mysqld with the options of the package.
 pub(super) fn mysqld_unit(tree: &MysqlTree) -> String {
     let mut words = words_there(tree, &tree.mysqld);
     words.push("--defaults-file=/usr/share/witness/external-mysqld.cnf".to_owned());

@@ -1,5 +1,5 @@
-//! Runs the commands of docs/quick-start.md unchanged, on hosts that are containers. Only the addresses differ, and files between hosts go
-//! through this machine.
+//! Runs the commands of docs/quick-start.md on hosts that are containers. Only the addresses are changed. Files are copied from host to
+//! host through this machine.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,11 +14,11 @@ use crate::packages::{MYSQL_PLACE, options_there, words_there};
 
 const PAGE: &str = "docs/quick-start.md";
 const NETWORK: &str = "witness-quick-start";
-/// The page's, and this test's.
+/// The subnet of the page, and the subnet of this test.
 const SUBNET: [&str; 2] = ["10.0.0.", "10.91.0."];
 const MEMBERS: [(&str, &str); 3] = [("db-1", "11"), ("witness-1", "12"), ("witness-2", "13")];
 const ADMIN: (&str, &str) = ("admin", "10");
-/// The page's headings in order, with the hosts of their commands.
+/// The headings of the page in order, each with the hosts on which its commands run.
 const PARTS: [(&str, &[&str]); 7] = [
     (
         "On every host, and on admin",
@@ -34,10 +34,10 @@ const PARTS: [(&str, &[&str]); 7] = [
     ("Create the ring, on db-1", &["db-1"]),
     ("Look at it, on witness-1", &["witness-1"]),
 ];
-/// Replaces `scp`: copies a file, with its rights, to a folder from which this test fetches it.
+/// A replacement for `scp`. It copies a file with its rights to a folder, from which this test copies it to the other host.
 const SCP: &str = r#"scp() { to="/root/outbox/${2#root@}"; to="${to%%:*}${to#*:}"; mkdir -p "${to%/*}"; cp -p "$1" "$to"; }"#;
 
-/// Runs it with these packages.
+/// Runs the page with these packages.
 pub(super) fn run(engine: &Engine, image: &str, tree: &MysqlTree, packages: &Path) -> Result<()> {
     let network = Network::make(engine)?;
     let shared = (&*MysqlTree::folder(), MYSQL_PLACE);
@@ -51,7 +51,7 @@ pub(super) fn run(engine: &Engine, image: &str, tree: &MysqlTree, packages: &Pat
     }
     let database = hosts.get("db-1").context("there is no db-1")?;
     install_mysql(database, tree)?;
-    // The page's prerequisites.
+    // The page's prerequisites are complete here.
     let begun = Instant::now();
     for (heading, names) in PARTS {
         let commands = shell_blocks(PAGE, heading)?.join("\n");
@@ -77,7 +77,7 @@ pub(super) fn run(engine: &Engine, image: &str, tree: &MysqlTree, packages: &Pat
     Ok(())
 }
 
-/// Copies the files sent by `admin` to the members' hosts.
+/// Copies the files that `admin` has sent to the hosts of the members.
 fn deliver(hosts: &BTreeMap<&str, Machine<'_>>) -> Result<()> {
     let admin = hosts.get(ADMIN.0).context("there is no admin")?;
     for (name, _) in MEMBERS {
@@ -94,7 +94,7 @@ fn deliver(hosts: &BTreeMap<&str, Machine<'_>>) -> Result<()> {
     Ok(())
 }
 
-/// As a package of MySQL would: programs in their usual folders.
+/// Installs MySQL's programs in their usual folders, as a package of MySQL would.
 fn install_mysql(host: &Machine<'_>, tree: &MysqlTree) -> Result<()> {
     let client = tree.mysql.as_ref().context("the tree has no client")?;
     let mut options = options_there(tree);
@@ -111,7 +111,7 @@ fn install_mysql(host: &Machine<'_>, tree: &MysqlTree) -> Result<()> {
     Ok(())
 }
 
-/// The hosts' network; dropping this value removes it.
+/// The network of the hosts. Dropping this value removes it.
 struct Network<'e>(&'e Engine);
 
 impl<'e> Network<'e> {

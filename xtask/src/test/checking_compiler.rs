@@ -1,8 +1,8 @@
-//! The compiler that also checks, for the packages of this workspace: clippy's driver in place of rustc, followed by rustdoc. The lints
-//! then cost almost nothing, and the documentation reuses compiled dependencies. Separate runs would check everything again, including the
-//! dependencies.
+//! A compiler for the crates of this workspace that also checks them. It runs clippy's driver instead of rustc, and then rustdoc. So the
+//! lints cost almost nothing, and the documentation uses compiled dependencies. Separate runs of clippy and rustdoc would check everything
+//! again, including the dependencies.
 //!
-//! Cargo calls it in place of rustc (`RUSTC_WORKSPACE_WRAPPER`). It is this program under another name.
+//! Cargo runs it instead of rustc (`RUSTC_WORKSPACE_WRAPPER`). It is a copy of this program with another name.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -14,14 +14,14 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, Result, ensure};
 use testkit::figures::target_folder;
 
-/// The name of this program in place of rustc.
+/// The name of the copy that cargo runs instead of rustc.
 const NAME: &str = "checking-compiler";
-/// The path of clippy's driver; rustdoc is next to it.
+/// The variable with the path of clippy's driver. rustdoc is in the same folder.
 const DRIVER_VARIABLE: &str = "WITNESS_CLIPPY_DRIVER";
-/// Options of rustc that take a value and mean nothing to rustdoc.
+/// Options of rustc with a value that rustdoc does not have.
 const FOR_PROGRAMS: [&str; 2] = ["-C", "--out-dir"];
 
-/// The compiler, as cargo calls it.
+/// The compiler that cargo runs.
 #[derive(Clone, Debug)]
 pub(super) struct CheckingCompiler {
     program: PathBuf,
@@ -29,10 +29,10 @@ pub(super) struct CheckingCompiler {
 }
 
 impl CheckingCompiler {
-    /// That of the current toolchain.
+    /// Finds the compiler of the current toolchain.
     ///
     /// # Errors
-    /// When it has no clippy, or this program cannot be copied into the target folder.
+    /// The toolchain has no clippy or no rustdoc, or this program cannot be copied into the target folder.
     pub(super) fn find() -> Result<Self> {
         let mut rustc = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
         let said = rustc.args(["--print", "sysroot"]).output();
@@ -55,14 +55,14 @@ impl CheckingCompiler {
         })
     }
 
-    /// Makes a cargo compile with it; any warning is an error. Code from another compiler is recompiled, so that all cargos of a run need
-    /// it.
+    /// Makes cargo use this compiler. Each warning is an error. Cargo compiles code of another compiler again, so that all runs of cargo
+    /// must use it.
     pub(super) fn used_by(&self, cargo: &mut Command) {
         cargo.env("RUSTC_WORKSPACE_WRAPPER", &self.program);
         cargo.env(DRIVER_VARIABLE, &self.driver);
-        // Line numbers in backtraces, which nothing here prints, cost an eighth of the compiler's work.
+        // Without line numbers in backtraces, which are not used here, the compiler needs an eighth less time.
         cargo.env("CARGO_PROFILE_DEV_DEBUG", "none");
-        // As `cargo clippy -- -D warnings` passes them.
+        // The arguments that `cargo clippy -- -D warnings` would pass.
         let arguments = ["-D", "warnings"];
         cargo.env(
             "CLIPPY_ARGS",
@@ -73,14 +73,14 @@ impl CheckingCompiler {
     }
 }
 
-/// A copy of this program: cargo recompiles the original, and replaces it.
+/// Copies this program. Cargo compiles the original again, and then replaces it.
 fn program() -> Result<PathBuf> {
     static TURN: Mutex<()> = Mutex::new(());
-    // Cargos run in parallel, and need it at the same moment.
+    // Several runs of cargo may start at the same time and need the copy.
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = target_folder();
     let program = folder.join(NAME);
-    // It remains readable after its file was removed.
+    // This path can be read even after the program's file was removed.
     let own = Path::new("/proc/self/exe");
     let is_there = || -> Option<bool> {
         let (own, copy) = (fs::metadata(own).ok()?, fs::metadata(&program).ok()?);
@@ -100,7 +100,7 @@ fn rustdoc_next_to(driver: &Path) -> PathBuf {
     driver.with_file_name("rustdoc")
 }
 
-/// Runs where cargo calls this program in place of rustc: compiles, lints and documents. Returns the exit code.
+/// If cargo runs this program instead of rustc, compiles, lints and documents. Returns the exit code; `None` in all other cases.
 pub(crate) fn as_rustc() -> Option<ExitCode> {
     let mut arguments = env::args_os();
     let own = PathBuf::from(arguments.next()?);
@@ -136,14 +136,14 @@ pub(crate) fn as_rustc() -> Option<ExitCode> {
     })
 }
 
-/// The arguments of rustdoc for a compiler call of cargo. `None` for undocumented code: tests, examples, benches, build scripts, and a
-/// program next to a library, as in `cargo doc`.
+/// Returns the arguments of rustdoc for a compiler call by cargo. `None` for code that `cargo doc` does not document: tests, examples,
+/// benches, build scripts, and a program next to a library.
 fn documentation_of(
     rustc: &[OsString],
     folder: &Path,
     is_beside_a_library: impl Fn(&Path) -> bool,
 ) -> Option<Vec<OsString>> {
-    // The first one is the compiler that cargo would have called.
+    // The first argument is the compiler that cargo would have run.
     let arguments = rustc.get(1..)?;
     let value_of = |option: &str| {
         let place = arguments.iter().position(|argument| argument == option);

@@ -1,4 +1,4 @@
-//! The test programs: which of them run in parallel, and which tests run again.
+//! Runs the test programs. Decides which of them run in parallel, and which failed tests run again.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -14,14 +14,14 @@ use super::checking_compiler::CheckingCompiler;
 use super::scratch_folder::ScratchFolder;
 use crate::second_chance::{Failure, second_chances, summary};
 
-/// The whole-system test program that tolerates a busy machine: its waits have tens of seconds. Another one runs with it, so that both
-/// lanes take equally long.
+/// Test programs that run in parallel to the others. The first one starts whole rings, and tolerates a busy machine, because its time
+/// limits are tens of seconds. The second one is added so that both lanes take equally long.
 const WITH_OTHERS: [&str; 2] = ["two_at_once", "facts_of_mysqld"];
 /// Threads of these test programs. Their tests wait more than they compute: two of them leave a fifth of two cores idle.
 const THREADS: &str = "3";
-/// The whole-system test program that does not: its tests measure time or memory, or fail on an election caused by load.
+/// The test program whose tests must run alone. They measure time or memory, or fail if a busy machine causes an election.
 const ALONE: &str = "one_at_a_time";
-/// Programs whose tests only compute, longest first, without time limits below a second.
+/// Test programs that only compute, the longest first. They have no time limits below a second.
 const COMPUTING: [&str; 9] = [
     "a_seed_is_reproducible",
     "decoding",
@@ -33,14 +33,14 @@ const COMPUTING: [&str; 9] = [
     "store",
     "traces_are_the_models",
 ];
-/// Other programs whose tests use a mysqld. Such a test elsewhere has `mysqld` in its name.
+/// Further test programs that use a mysqld in all tests. In other programs, the name of such a test contains `mysqld`.
 const WITH_MYSQLD: [&str; 2] = ["mysql_target", "tail_trim"];
 
-/// Compiles, lints and documents everything, including programs of later steps and the benches, which are not run: a separate build would
-/// recompile them with other features.
+/// Compiles, lints and documents everything, including the programs of later steps, and benches, which are not run. A separate build would
+/// compile these again with other features.
 pub(super) fn build() -> Result<()> {
     let all = ["--tests", "--benches", "--examples"];
-    // Programs that no test starts.
+    // Programs that no test runs.
     let programs = ["--bin", "lab", "--bin", "nemesis", "--bin", "xtask"];
     let mut command = cargo(&[&["build", "--workspace"][..], &all, &programs].concat());
     CheckingCompiler::find()?.used_by(&mut command);
@@ -49,7 +49,7 @@ pub(super) fn build() -> Result<()> {
     Ok(())
 }
 
-/// Runs the tests without a mysqld.
+/// Runs the tests that use no mysqld.
 pub(super) fn run_quick() -> Result<()> {
     let others = other_programs()?;
     let others = others
@@ -58,7 +58,7 @@ pub(super) fn run_quick() -> Result<()> {
     let mut command = cargo(&["test", "--workspace", "--no-fail-fast", "--lib", "--bins"]);
     command.args(others.flat_map(|name| ["--test", name]));
     command.args(["--", "--skip", "mysqld"]);
-    // A test of these that uses a mysqld without that in its name fails.
+    // With this variable, a test fails if it uses a mysqld although its name does not contain `mysqld`.
     command.env(QUICK_VARIABLE, "1").env(BUILT_VARIABLE, "1");
     CheckingCompiler::find()?.used_by(&mut command);
     let status = command.status().context("cannot run cargo")?;
@@ -66,14 +66,14 @@ pub(super) fn run_quick() -> Result<()> {
     Ok(())
 }
 
-/// Runs all tests except those that run alone and those that only compute. Failed tests with a second chance run again, each alone. A long
-/// step reports all failures, not only the first.
+/// Runs all tests except those that run alone and those that only compute. Failed tests may run again, each alone. Reports all failures,
+/// not only the first, because the step takes long.
 pub(super) fn run_most(again: bool) -> Result<Vec<Failure>> {
     let others = other_programs()?;
     let folder = &ScratchFolder::new()?;
     let mut most: Vec<&str> = vec!["--lib", "--bins"];
     most.extend(others.iter().flat_map(|name| ["--test", name]));
-    // Most slow tests wait for processes, clocks and disks, and do so in parallel to the others.
+    // Most slow tests wait for processes, clocks and disks. They run in parallel to the other tests.
     let (concurrent, rest) = std::thread::scope(|scope| {
         let concurrent = WITH_OTHERS.map(|name| ["--test", name]).concat();
         let concurrent = scope.spawn(move || run_programs(&concurrent, Some(folder), "│ "));
@@ -86,19 +86,21 @@ pub(super) fn run_most(again: bool) -> Result<Vec<Failure>> {
     judged(&[concurrent, most, examples], again)
 }
 
-/// As [`run_most`], for those that only compute.
+/// Runs the tests that only compute. Failed tests may run again, as in [`run_most`].
 pub(super) fn run_computing(again: bool) -> Result<Vec<Failure>> {
     let programs = COMPUTING.map(|name| ["--test", name]).concat();
     let folder = ScratchFolder::new()?;
     judged(&[run_programs(&programs, Some(&folder), "")?], again)
 }
 
-/// As [`run_most`], for those that run alone: on the disk, as they measure.
+/// Runs the tests that run alone. Their temporary files are on a disk, because they measure. Failed tests may run again, as in
+/// [`run_most`].
 pub(super) fn run_alone(again: bool) -> Result<Vec<Failure>> {
     judged(&[run_programs(&["--test", ALONE], None, "")?], again)
 }
 
-/// The failed tests that passed their second run, from the exit statuses and outputs of the test programs.
+/// Runs failed tests again, if they may. Returns the tests that passed in their second run. `runs` has the exit status and the output of
+/// each run.
 fn judged(runs: &[(ExitStatus, String)], again: bool) -> Result<Vec<Failure>> {
     let failed: Vec<_> = runs
         .iter()
@@ -124,7 +126,7 @@ fn judged(runs: &[(ExitStatus, String)], again: bool) -> Result<Vec<Failure>> {
     Ok(failures)
 }
 
-/// Runs these test programs sequentially, as built with everything else; returns exit status and output.
+/// Runs these test programs sequentially, with the features of the whole build. Returns the exit status and the output.
 fn run_programs(
     which: &[&str],
     folder: Option<&ScratchFolder>,
@@ -144,7 +146,7 @@ fn run_programs(
     heard(&mut command, prefix)
 }
 
-/// The test programs, except those that run in parallel or afterwards, or only compute.
+/// Returns the test programs that do not run in parallel or alone, and do not only compute.
 fn other_programs() -> Result<Vec<String>> {
     let arguments = ["metadata", "--no-deps", "--format-version", "1"];
     let said = cargo(&arguments).output().context("cannot run cargo")?;
@@ -179,12 +181,12 @@ struct Target {
     kind: Vec<String>,
 }
 
-/// Runs it, and forwards its output with a prefix on each line while recording it.
+/// Runs a command. Prints its output with a prefix on each line, and returns it with the exit status.
 fn heard(command: &mut Command, prefix: &str) -> Result<(ExitStatus, String)> {
     let (reader, writer) = std::io::pipe().context("cannot make a pipe")?;
     let errors = writer.try_clone().context("cannot make a pipe")?;
     let spawned = command.stdout(writer).stderr(errors).spawn();
-    // The pipe has no end until this copy is closed too.
+    // The pipe ends only after the command's copies of the writing end are closed.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = spawned.context("cannot run cargo")?;
     let mut printed = Vec::new();
@@ -207,7 +209,7 @@ mod tests {
     use std::fs;
     use std::path::{Path, PathBuf};
 
-    /// A test file outside of every program is not compiled, and its tests never run.
+    /// A test file outside of every program would not be compiled, so that its tests would never run.
     #[test]
     fn every_file_of_tests_is_in_a_program() {
         let checkout = testkit::checkout();
@@ -247,7 +249,7 @@ mod tests {
         modules
     }
 
-    /// A folder's entries; empty when there is no folder.
+    /// Returns the entries of a folder. A missing folder has none.
     fn entries(folder: &Path) -> Vec<PathBuf> {
         let entries = fs::read_dir(folder).into_iter().flatten();
         entries.map(|entry| entry.unwrap().path()).collect()

@@ -1,5 +1,5 @@
-//! The tests' temporary files: in memory, since hundreds of short-lived mysqlds make and sync them. Power cuts are tested on the tests' own
-//! disks, and by the simulator.
+//! The temporary files of the tests. They are in memory, because the tests start hundreds of mysqlds, each for a short time, which create
+//! and sync files. Power cuts are tested on disks of their own, and by the simulator.
 
 use std::fs;
 use std::path::Path;
@@ -9,17 +9,18 @@ use anyhow::{Context, Result};
 use tempfile::TempDir;
 use testkit::figures::available_memory;
 
-/// Linux's file system in memory.
+/// The mount point of Linux's file system in memory.
 const IN_MEMORY: &str = "/dev/shm";
-/// Free space that it must have, in bytes: ten times the observed use of the suite.
+/// Minimum free space in that file system, in bytes: ten times what the tests have been observed to use.
 const ROOM: u64 = 8 << 30;
-/// Memory that must be available, in bytes: for these files, a dozen mysqlds and as many members.
+/// Minimum available memory, in bytes: for these files, a dozen mysqlds and as many members.
 const MEMORY: u64 = 14 << 30;
 
-/// The prefix of its folders' names, before the process id of their maker.
+/// The prefix of the folders' names. The process id of the creator follows.
 const PREFIX: &str = "witness-tests-";
 
-/// A folder for temporary files, deleted with its contents; in memory if there is enough of it, else the system's default.
+/// A folder for temporary files, which is deleted with its contents. It is in memory if there is enough memory; otherwise the default
+/// folder of the system is used.
 pub(super) struct ScratchFolder(Option<TempDir>);
 
 impl ScratchFolder {
@@ -29,7 +30,7 @@ impl ScratchFolder {
             return Ok(Self(None));
         }
         remove_what_others_left();
-        // A socket's path has at most 107 bytes.
+        // The name is short, because the path of a socket has at most 107 bytes.
         let prefix = format!("{PREFIX}{}-", std::process::id());
         let made = tempfile::Builder::new()
             .prefix(&prefix)
@@ -38,7 +39,7 @@ impl ScratchFolder {
             .with_context(|| format!("cannot make a folder in {IN_MEMORY}"))
     }
 
-    /// Sets a program's folder for temporary files.
+    /// Makes a program use the folder for its temporary files.
     pub(super) fn used_by(&self, command: &mut Command) {
         if let Some(folder) = &self.0 {
             command.env("TMPDIR", folder.path());
@@ -46,19 +47,19 @@ impl ScratchFolder {
     }
 }
 
-/// A killed process leaves its folder in memory.
+/// Deletes the folders of killed processes.
 fn remove_what_others_left() {
     for entry in fs::read_dir(IN_MEMORY).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let maker = name.to_str().and_then(maker_in);
         if maker.is_some_and(|maker| !Path::new("/proc").join(maker.to_string()).exists()) {
-            // Another run's, which another process may be removing as well.
+            // The folder is of another run, and another process may be deleting it as well.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
 }
 
-/// The process that made a folder of this name.
+/// Returns the process id of the creator in a folder's name.
 fn maker_in(name: &str) -> Option<u32> {
     let (maker, _) = name.strip_prefix(PREFIX)?.split_once('-')?;
     maker.parse().ok()

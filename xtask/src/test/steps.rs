@@ -1,17 +1,17 @@
-//! The steps that a change must pass, and which of them may run in parallel; pure.
+//! The steps that a change must pass, and which of them run in parallel. Pure.
 
 /// Number of simulator seeds that a change must pass.
 const SEEDS: u64 = 60;
-/// Number of seeds within which a broken rule must be found.
+/// Number of seeds within which the simulator must detect a broken rule.
 const FOUND_WITHIN: u64 = 300;
 /// Number of seeds in which a quorum is lost and repaired.
 const LOST_QUORUMS: u64 = 32;
 /// Number of seeds of any other scenario.
 const PLAYED: u64 = 8;
-/// Number of seeds where a seed takes several seconds.
+/// Number of seeds of a scenario in which a seed takes several seconds.
 const PLAYED_SLOWLY: u64 = 4;
-/// The rules broken on purpose: the step's name, the first seed, and the simulator's name for the rule. A high first seed is the first one
-/// that finds it.
+/// The rules that are broken deliberately: the step's name, the first seed, and the name of the mutation in the simulator. If the first
+/// seed is high, it is the first one that detects the broken rule.
 const BROKEN: [(&str, u64, &str); 28] = [
     ("broken barrier", 97, "narrow-without-the-barrier"),
     ("broken majority", 1, "commit-on-a-minority"),
@@ -43,16 +43,16 @@ const BROKEN: [(&str, u64, &str); 28] = [
     ("broken conversion", 1, "release-in-words"),
 ];
 
-/// A short run of the nemesis: each kind of fault once, from a fixed seed, and no stop of a minute.
+/// A short run of the nemesis: each kind of fault once, from a fixed seed. Stops are shorter than a minute.
 const NEMESIS: &str = "nemesis --cycles 16 --seed 1 --longest-stop 12";
 
-/// All steps, in lanes: the steps of a lane run sequentially, in parallel to the other lanes.
+/// All steps, in lanes. The steps of a lane run sequentially, and the lanes run in parallel.
 pub(super) struct Plan {
-    /// Steps that need the machine and leave much of it idle, because they wait for processes, clocks and disks.
+    /// Steps that leave much of the machine idle, because they wait for processes, clocks and disks.
     pub(super) waiting: Vec<Step>,
     /// Waiting steps too, whose time limits tolerate parallel steps. The tests that run alone follow them.
     pub(super) packaging: Vec<Step>,
-    /// Steps for the remaining processor time: none measures time, or has a limit that a parallel build could exceed.
+    /// Steps that use the remaining processor time. They measure no time, and have no time limit that a parallel build could exceed.
     pub(super) computing: Vec<Step>,
 }
 
@@ -65,9 +65,9 @@ pub(super) enum Action {
     Format,
     /// Compiles, lints and documents everything.
     Programs,
-    /// Runs the tests, except those that must run alone and those that only compute.
+    /// Runs the tests, except those that run alone and those that only compute.
     Tests,
-    /// Runs the tests without a mysqld.
+    /// Runs the tests that use no mysqld.
     QuickTests,
     /// Runs the tests that only compute.
     ComputingTests,
@@ -88,13 +88,14 @@ pub(super) enum Action {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) name: &'static str,
-    /// A step of another lane that must end first: this one needs its result, or takes cargo's lock, for which that one would wait.
+    /// A step of another lane that must end first. This step needs its result, or would hold cargo's lock, for which the other step would
+    /// wait.
     pub(super) after: Option<&'static str>,
     pub(super) action: Action,
 }
 
 impl Plan {
-    /// All steps; `quick` leaves out those with a mysqld or a container.
+    /// Returns all steps. With `quick`, only those that use no mysqld and no container.
     pub(super) fn new(quick: bool) -> Self {
         let limits = Step::new("limits", Action::Limits);
         let format = Step::new("format", Action::Format);
@@ -131,10 +132,10 @@ impl Plan {
         }
     }
 
-    /// Removes the steps before `name` in its lane, and in the other lanes those up to the step that it waits for.
+    /// Removes the steps before `name` in its lane. In the other lanes, removes the steps up to the one that `name` waits for.
     ///
     /// # Errors
-    /// The names of all steps, where none has this name.
+    /// If no step has this name, the names of all steps.
     pub(super) fn from(mut self, name: &str) -> Result<Self, Vec<&'static str>> {
         let place = |steps: &[Step], name| steps.iter().position(|step| step.name == name);
         if !self.has(name) {
@@ -158,7 +159,7 @@ impl Plan {
         [&mut self.waiting, &mut self.packaging, &mut self.computing]
     }
 
-    /// True if there is a step of this name.
+    /// Returns whether there is a step with this name.
     pub(super) fn has(&self, name: &str) -> bool {
         self.steps().any(|step| step.name == name)
     }
@@ -194,7 +195,7 @@ fn lab(arguments: &str) -> Action {
     Action::Lab(arguments.split(' ').map(str::to_owned).collect())
 }
 
-/// The steps of the simulator.
+/// Returns the steps of the simulator.
 fn simulated() -> Vec<Step> {
     let seeds = |name, count, scenario: &str| {
         let action = lab(&format!("sim --seeds {count} --scenario {scenario}"));
@@ -308,7 +309,7 @@ mod tests {
         );
     }
 
-    /// Two steps that wait for each other, or one that waits for a step of its own lane, would never begin.
+    /// A step never begins if two steps wait for each other, or if a step waits for a later one in its own lane.
     #[test]
     fn every_step_can_begin() {
         for quick in [false, true] {

@@ -1,4 +1,4 @@
-//! libFuzzer over the target in the variable `WITNESS_FUZZ_TARGET`, which `cargo lab fuzz` sets.
+//! Runs libFuzzer on one target. `cargo lab fuzz` sets the target's name in the variable `WITNESS_FUZZ_TARGET`.
 
 #![no_main]
 

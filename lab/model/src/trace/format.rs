@@ -22,20 +22,20 @@ pub struct Line {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Damage {
-    /// Nothing.
+    /// The disk was not damaged.
     None,
-    /// Some of it rotted.
+    /// Some of the data was damaged.
     Rotten,
-    /// All of it was lost.
+    /// All data was lost.
     Wiped,
 }
 
-/// A vote as a member has stored it.
+/// A vote, as a member stored it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SeenVote {
     /// The term.
     pub term: u64,
-    /// True if that member was elected, and is followed; otherwise it is a candidate.
+    /// True if the member `to` was elected and is followed. False if it is a candidate.
     pub elected: bool,
     /// The member voted for.
     pub to: MemberId,
@@ -47,7 +47,7 @@ pub struct SeenVote {
 pub enum SeenContent {
     /// A leader's first entry.
     Blank,
-    /// A client's write, with the log's notes on it: the digest of its bytes.
+    /// A client's write: the digest of its bytes and of the log's metadata about it.
     Write(u64),
     /// The voter sets of a membership, and the digest of its bytes.
     Voters(Vec<BTreeSet<MemberId>>, u64),
@@ -66,39 +66,39 @@ pub struct SeenEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "did", rename_all = "snake_case")]
 pub enum Seen {
-    /// It stored a vote.
+    /// The member stored a vote.
     Voted {
         /// The vote.
         vote: SeenVote,
     },
-    /// It appended entries to its log.
+    /// The member appended entries to its log.
     Appended {
         /// The entries.
         entries: Vec<SeenEntry>,
     },
-    /// Its log is on disk up to here.
+    /// The member's log is on disk up to an entry.
     Durable {
         /// The last durable entry.
         upto: OpId,
     },
-    /// It truncated the entries after `keep`.
+    /// The member truncated the entries after `keep`.
     Truncated {
-        /// The last entry that stays.
+        /// The last entry that the member kept.
         keep: Option<OpId>,
     },
-    /// It rejoined after a repair, and cut its log.
+    /// The member rejoined after a repair, and truncated its log.
     CutBack {
-        /// The last entry that stays.
+        /// The last entry that the member kept.
         keep: Option<OpId>,
     },
-    /// Its log begins again after a committed entry.
+    /// The member replaced its log by one that starts after a committed entry.
     Began {
-        /// That entry.
+        /// The committed entry before the start of the log.
         before: OpId,
     },
-    /// It started, and found this on its disk.
+    /// The member started, and found this state on its disk.
     Opened {
-        /// The last entry before the first present one.
+        /// The last entry before the first entry in the log.
         floor: Option<OpId>,
         /// The entries.
         entries: Vec<SeenEntry>,
@@ -107,19 +107,19 @@ pub enum Seen {
         /// Damage to the disk before the start.
         damage: Damage,
     },
-    /// It considers its log committed up to here.
+    /// The member marked its log as committed up to an entry.
     Committed {
         /// The last committed entry.
         upto: OpId,
     },
-    /// It acknowledged a client's transaction as committed.
+    /// The member acknowledged a client's transaction as committed.
     Acknowledged {
         /// The transaction's entry.
         op_id: OpId,
     },
-    /// It reports that it serves, and was read from.
+    /// The member reported that it serves, and a client read from it.
     Served {
-        /// Its commit mark.
+        /// The member's commit index at that time.
         mark: Option<OpId>,
     },
     /// An operator ordered a repair.
@@ -128,7 +128,7 @@ pub enum Seen {
         after: Option<OpId>,
         /// The term of the repair.
         term: u64,
-        /// True if a loss was accepted.
+        /// True if the operator accepted a loss.
         loss: bool,
     },
 }

@@ -1,4 +1,4 @@
-//! A leadership: its leader's log, and how much of it each member has appended.
+//! A leadership: the leader's log, and how much of that log each member has appended.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,16 @@ use crate::rules::Rules;
 #[derive(Debug)]
 pub(super) struct Leadership {
     pub(super) leader: Id,
-    /// The leader's state while it led: its log, and the committed part.
+    /// The leader's state while it led: its log and its commit index.
     pub(super) member: Member,
-    /// The last entry that each member appended from its log.
+    /// For each member, how many entries of the leader's log it has appended.
     taken: BTreeMap<Id, usize>,
-    /// The last of those entries on each member's disk.
+    /// For each member, how many of the appended entries are on its disk.
     durable: BTreeMap<Id, Count>,
 }
 
 impl Leadership {
-    /// The leadership of a newly elected member.
+    /// Begins the leadership of a newly elected member.
     pub(super) fn of(leader: Id, member: &Member, term: Term) -> Self {
         Self {
             leader,
@@ -32,19 +32,19 @@ impl Leadership {
         }
     }
 
-    /// A member follows, or appended entries: it has appended the common prefix of both logs.
+    /// Records that a follower's log now has a common prefix with the leader's log.
     pub(super) fn taken_by(&mut self, id: Id, member: &Member) {
         self.taken.insert(id, common(&self.member.log, &member.log));
     }
 
-    /// A member truncated its log to `kept` entries; not all later ones were on disk.
+    /// Records that a member truncated its log to `kept` entries. Some of the truncated entries may not have been on disk.
     pub(super) fn taken_back_by(&mut self, id: Id, kept: usize) {
         if let Some(taken) = self.taken.get_mut(&id) {
             *taken = kept.min(*taken);
         }
     }
 
-    /// A member has `durable` entries on disk, some of them from this leader. Returns whether more is committed now.
+    /// Records that a member has `durable` entries on disk, some of them from this leader. Returns whether the leader's commit index rose.
     pub(super) fn stored_by(&mut self, rules: Rules, id: Id, durable: usize) -> bool {
         let taken = self.taken.get(&id).copied().unwrap_or(0);
         let stored = self.durable.entry(id).or_default();

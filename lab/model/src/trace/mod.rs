@@ -1,8 +1,8 @@
 //! Traces of the real code, checked against the model's rules. A trace records the actions of a simulated ring's members
-//! ([`format`](crate::trace::Line)); a replay takes it step by step ([`Replay`]).
+//! ([`format`](crate::trace::Line)); a replay checks the actions one by one ([`Replay`]).
 //!
-//! The model's members receive a leader's current entries; real ones receive entries sent earlier. The replay therefore keeps every
-//! leadership with messages in flight (`leadership`), and calls the model's rules with it.
+//! The model's members receive the current entries of a leader's log; real members may receive entries that were sent earlier. The replay
+//! therefore keeps each past leadership whose messages may still arrive (`leadership`), and passes it to the model's rules.
 
 mod format;
 mod leadership;

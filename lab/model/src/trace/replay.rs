@@ -1,5 +1,5 @@
-//! Replays a trace step by step. The model's rules must allow each step in the members' current state. Facts that the trace lacks are
-//! assumed in favour of the step (a leader receives every answer), so that no allowed step is refused.
+//! Replays a trace step by step. The model's rules must allow each step in the members' current state. If the trace lacks a fact, the
+//! replay assumes the value that allows the step: for example, a leader receives every answer. So no correct step is refused.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,9 +19,9 @@ use crate::trace::leadership::Leadership;
 /// A step that the model does not allow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// Its time, in milliseconds since the beginning of the run.
+    /// When the step occurred, in milliseconds since the beginning of the run.
     pub at_ms: u64,
-    /// The broken rule, as text.
+    /// The broken rule, as text for the reader.
     pub words: String,
 }
 
@@ -31,39 +31,41 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Number of steps checked against each rule, and of steps left out.
+/// How many steps were checked, and how many could not be checked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// By kind of step.
+    /// Checked steps, by kind.
     pub held: BTreeMap<&'static str, u64>,
-    /// By the reason.
+    /// Steps that could not be checked, by reason.
     pub left_out: BTreeMap<&'static str, u64>,
 }
 
-/// All candidates of a term.
+/// A member's candidacy in a term: the end of its log, and the votes so far.
 struct Candidacy {
     end: End,
     votes: Members,
 }
 
-/// A trace up to some line.
+/// The state of the ring after the replayed lines of a trace.
 #[derive(Default)]
 pub struct Replay {
     rules: Rules,
     ids: Vec<MemberId>,
     ring: Ring,
-    /// For each member: the number of entries on its disk, and whether its vote is for an elected one.
+    /// For each member, the number of entries on its disk.
     durable: Vec<usize>,
-    /// Entries that a member truncated. It may find them again at its start until it has written others.
+    /// For each member, the log before its last truncation. Until the member has written other entries, a restart may find the old ones
+    /// again.
     taken_back: Vec<Vec<Entry>>,
     votes: Vec<Option<SeenVote>>,
     candidates: BTreeMap<(Term, Id), Candidacy>,
-    /// Votes that were stored before the candidate's own vote: its requests do not wait for its disk.
+    /// Votes that were stored before the candidate had stored its own vote. A candidate sends its requests before its own vote is on disk.
     early: BTreeMap<(Term, Id), Vec<(Id, Member)>>,
     leaderships: BTreeMap<Term, Leadership>,
-    /// Ordered repairs that the trace has not shown to be carried out yet.
+    /// Ordered repairs that the trace does not show as carried out yet.
     ordered: Vec<(Option<OpId>, Term, bool)>,
-    /// The last acknowledged entry before this moment, and within it: actions in one step of the simulation have no order.
+    /// The number of entries acknowledged before the current millisecond. `acknowledged_now` also counts that millisecond, within which
+    /// actions have no order.
     acknowledged: usize,
     acknowledged_now: (u64, usize),
     counts: Counts,
@@ -84,7 +86,7 @@ impl Replay {
         })
     }
 
-    /// Replays a whole trace, a line of JSON each.
+    /// Replays a whole trace, with one JSON object per line.
     ///
     /// # Errors
     /// The first step that the model does not allow, or a line that cannot be read.
@@ -110,7 +112,7 @@ impl Replay {
         Ok(())
     }
 
-    /// A member by its index; the author of imposed memberships has none.
+    /// Returns a member's index in the model. `NO_MEMBER` represents the author of memberships that no leader proposed.
     fn id(&mut self, member: MemberId) -> Id {
         if member.0 == u64::MAX {
             return NO_MEMBER;
@@ -136,7 +138,7 @@ impl Replay {
         if let Seen::Repaired { after, term, loss } = seen {
             self.ordered.push((*after, term_of(*term)?, *loss));
             if *loss {
-                // Acknowledged entries after that end are no longer required.
+                // The operator accepted the loss of acknowledged entries after that end, so reads need not return them.
                 let (last, (_, now)) = (&mut self.acknowledged, &mut self.acknowledged_now);
                 (*last, *now) = ((*last).min(kept(*after)), (*now).min(kept(*after)));
             }
@@ -171,7 +173,7 @@ impl Replay {
         verdict.map_err(|why| format!("{} {why}", self.name(id)))
     }
 
-    /// The member must not have lost its disk.
+    /// Returns the member's index, or an error if the member's disk was lost.
     fn running(&mut self, member: MemberId) -> Result<Id, String> {
         let id = self.id(member);
         match self.ring.members[id].role {
@@ -216,7 +218,8 @@ impl Replay {
         self.held("campaigns")
     }
 
-    /// It stored a vote for another member. Where the rules forbid that vote, it has only adopted the term, and the candidate has no vote.
+    /// Replays a stored vote for another member. If the rules forbid that vote, the member has only adopted the term, and the candidate
+    /// gets no vote.
     fn gave_its_vote(&mut self, id: Id, to: Id, term: Term) -> Verdict {
         let member = follower(&self.ring.members[id]);
         if member.term > term || member.term == term && member.vote.is_some_and(|vote| vote != to) {
@@ -240,7 +243,7 @@ impl Replay {
 
     fn was_elected(&mut self, id: Id, term: Term) -> Verdict {
         let member = &self.ring.members[id];
-        // It continues where it was stopped.
+        // A leader that restarts in its own term continues to lead.
         if self.led_by(id, term).is_some() {
             return Ok(());
         }
@@ -309,7 +312,7 @@ impl Replay {
         }
     }
 
-    /// A membership without a leader's proposal: the bootstrap or a repair.
+    /// Replays a membership that no leader proposed: the bootstrap or a repair.
     fn imposed(&mut self, id: Id, entry: Entry) -> Verdict {
         let member = &mut self.ring.members[id];
         let (kept, term) = (member.log.len(), member.term);
@@ -329,7 +332,7 @@ impl Replay {
                     loss,
                 };
                 repair::carry_out(&mut self.ring, &planned);
-                // The trace gives the membership's encoding and its members.
+                // Replaces the planned membership by the one in the trace, which has the real encoding.
                 if let Some(last) = self.ring.members[id].log.last_mut() {
                     *last = entry;
                 }
@@ -356,7 +359,7 @@ impl Replay {
         Ok(())
     }
 
-    /// A leader's own entry.
+    /// Replays an entry that a leader appends to its own log.
     fn proposed(&mut self, id: Id, entry: Entry) -> Verdict {
         let term = self.ring.members[id].term;
         let Some(leadership) = self.leaderships.get_mut(&term) else {
@@ -384,13 +387,13 @@ impl Replay {
         leader.log.push(entry.clone());
         self.ring.members[id].log.push(entry);
         leadership.taken_by(id, &self.ring.members[id]);
-        // With fewer voters more of it may be committed.
+        // If the entry removes voters, more of the log may now be committed.
         self.count_on(id, term);
         self.held("proposals")?;
         self.verdict_on_commits()
     }
 
-    /// A follower appends its leader's next entry.
+    /// Replays an entry that a follower appends from its leader's log.
     fn took(&mut self, id: Id, leader: Id, entry: Entry) -> Verdict {
         let member = &self.ring.members[id];
         let term = member.term;
@@ -418,7 +421,7 @@ impl Replay {
 
     fn stored(&mut self, id: Id, upto: OpId) -> Verdict {
         let log = &self.ring.members[id].log;
-        // Entries truncated in the meantime are gone.
+        // The entry may have been truncated in the meantime.
         if op_id(log, upto.index as usize) != Some(upto) {
             return Ok(());
         }
@@ -431,7 +434,7 @@ impl Replay {
         self.verdict_on_commits()
     }
 
-    /// A member's durable entries may commit more of a leader's log.
+    /// Commits more of a leader's log if a member's durable entries complete a quorum.
     fn count_on(&mut self, id: Id, term: Term) {
         let durable = self.durable[id];
         let Some(leadership) = self.leaderships.get_mut(&term) else {
@@ -440,7 +443,7 @@ impl Replay {
         if !leadership.stored_by(self.rules, id, durable) {
             return;
         }
-        // Agreement among abandoned members does not count for the surviving ones.
+        // A quorum of members that a repair left out commits nothing for the surviving members.
         let latest = self.ring.repairs.last();
         let log = &leadership.member.log;
         if latest.is_none_or(|latest| log.iter().any(|entry| entry.term == *latest)) {
@@ -559,19 +562,19 @@ impl Replay {
         self.durable[id] = there;
         let member = &mut self.ring.members[id];
         member.log = log;
-        // It must learn its commit index again.
+        // The commit index is not on disk; the member receives it again from the leader.
         member.commit = 0;
         member.role = Role::Follower;
         self.continues_to_follow(id);
         self.held("starts")?;
-        // It was stopped between storing a vote and reporting it.
+        // The member may have been stopped after it stored a vote and before the trace recorded the vote.
         match vote.filter(|vote| Some(*vote) > self.votes[id]) {
             Some(vote) => self.voted(id, vote),
             None => Ok(()),
         }
     }
 
-    /// A restarted member still follows, and is asked again for its log.
+    /// Records that a restarted member still follows its leader. The leader requests the end of the member's log again.
     fn continues_to_follow(&mut self, id: Id) {
         let (term, member) = (self.ring.members[id].term, &self.ring.members[id]);
         let elected = self.votes[id].is_some_and(|vote| vote.elected);
@@ -640,7 +643,7 @@ impl Replay {
         self.held("reads")
     }
 
-    /// True if a repair was carried out that this member's log lacks.
+    /// Returns whether the member's log lacks the latest completed repair.
     fn was_abandoned(&self, id: Id) -> bool {
         let member = &self.ring.members[id];
         !self.ring.repairs.is_empty() && !repair::knows_the_latest(&self.ring, member)
@@ -655,7 +658,7 @@ impl Replay {
                     .iter()
                     .map(|set| set.iter().map(|member| self.id(*member)).collect())
                     .collect();
-                // The trace does not name members without a vote.
+                // The trace does not list members without a vote.
                 Content::Membership(Membership {
                     members: Members::default(),
                     sets,
@@ -670,10 +673,10 @@ impl Replay {
     }
 }
 
-/// Past leaderships that an answer may still belong to.
+/// The number of latest leaderships that a late answer may belong to.
 const RECENT: usize = 8;
 
-/// A member as the election rules see it, whatever it leads.
+/// Returns the member as a follower, because the election rules apply to followers.
 fn follower(member: &Member) -> Member {
     Member {
         role: Role::Follower,

@@ -1,4 +1,4 @@
-//! Every state of small rings, with all rules, and with each rule broken.
+//! Explores every state of small rings, once with all rules and once without each rule.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use model::{Broken, RingModel, Scope};
 use stateright::{Checker, HasDiscoveries, Model};
 
-/// Explores the whole scope: the properties hold everywhere, and the reachability properties are met.
+/// Explores the whole scope. Each state must have the safety properties, and each reachability property must be reached.
 fn holds(scope: Scope) {
     let words = format!("{scope:?}");
     let done = RingModel::of(scope).checker().threads(2).spawn_bfs().join();
@@ -81,7 +81,7 @@ fn members_come_and_go_and_lose_their_disks() {
 
 #[test]
 fn a_log_that_lost_its_end_elects_no_leader_without_it() {
-    // All but the first with a member without a vote, which campaigns as well.
+    // All scopes except the first contain a member without a vote. Such a member also campaigns.
     for (regions, writes, lease, entries) in [
         (&[3][..], 1, 0, 4),
         (&[2, 1], 1, 0, 4),
@@ -103,7 +103,7 @@ fn a_leader_loses_the_end_of_its_log_while_a_member_gets_its_vote() {
     holds(gets_its_vote());
 }
 
-/// The third member is added to two, and gets its vote.
+/// A ring to which a leader adds a third member, which then becomes a voter.
 fn gets_its_vote() -> Scope {
     Scope {
         spares: 1,
@@ -153,7 +153,7 @@ fn a_second_repair_knows_nothing_of_the_first() {
     });
 }
 
-/// A small scope that shows the broken rule, and a property that fails there; `None` where none fails.
+/// Returns a small scope and a property that fails there without the rule `broken`. `None`: no property fails without the rule.
 fn shows(broken: Broken) -> Option<(Scope, &'static str)> {
     let changed = "a committed entry never changes";
     let lacks = "a leader has all committed entries";
@@ -309,9 +309,9 @@ fn shows(broken: Broken) -> Option<(Scope, &'static str)> {
     Some(shown)
 }
 
-/// A repair's log counts as committed to a rejoining member. After asking a member with such a log it cuts its own before it follows, and
-/// nothing is left to compare. In the model every rejoining member has asked; in the product one may have reached no other member, and
-/// compares.
+/// To a rejoining member, the log of a repair counts as committed. Each rejoining member of the model first asks a member that has such a
+/// log, and truncates its own log before it follows. So no differing entries are left to compare. In the product, a member may have reached
+/// no other member; then the comparison is needed.
 #[test]
 fn a_member_that_asks_has_truncated_the_compared_entries() {
     holds(Scope {

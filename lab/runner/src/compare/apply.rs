@@ -1,8 +1,8 @@
-//! `cargo lab compare apply`: the same binlogs applied to a fresh mysqld by MySQL's own replica and by this applier.
+//! `cargo lab compare apply`: compares how fast MySQL's own replica and this applier apply the same binlogs to a fresh mysqld.
 //!
-//! The native replica has the whole log in its relay log before its time begins, and this applier reads the source's binlog
-//! files, so that neither waits for a network. Every target begins as a copy of the same stopped server, with the same
-//! settings for durability, and is compared with the source afterwards, table by table.
+//! Neither waits for a network: the native replica has the whole log in its relay log before its time begins, and this applier reads the
+//! source's binlog files. Every target starts as a copy of the same stopped server, with the same durability settings. Afterwards each
+//! target's tables are compared with the source's.
 
 mod bed;
 mod contender;
@@ -51,10 +51,10 @@ pub(crate) struct Options {
     relaxed: bool,
 }
 
-/// A workload on the command line.
+/// Parses the name of a workload on the command line.
 ///
 /// # Errors
-/// With all keys, when it is none of them.
+/// The name is unknown. The error lists all names.
 pub(super) fn workload(key: &str) -> Result<Workload> {
     let mut all = Workload::ALL.into_iter();
     let found = all.find(|workload| workload.key() == key);
@@ -117,7 +117,7 @@ impl Options {
         }
     }
 
-    /// All members: for each number of workers the native replica, logged and not, next to this applier.
+    /// Returns all measured appliers: for each number of workers, the native replica with and without a binlog, and this applier.
     fn contenders(&self) -> Vec<Contender> {
         let own = self.policies.iter().copied().map(Applier::Own);
         let appliers: Vec<Applier> = [Applier::Native, Applier::NativeUnlogged]

@@ -1,4 +1,4 @@
-//! `cargo lab compare commit-latency`: how long a commit takes when it waits for stock replicas, and for this ring.
+//! `cargo lab compare commit-latency`: compares the latency of a commit that waits for stock replicas with one that waits for this ring.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,11 +22,11 @@ use crate::compare::summary::{Sample, Summary};
 use crate::compare::{begin, finish, rounds, set_all, spread, work_folder};
 
 const FIGURES: &str = "commit-latency";
-/// Before the first measured step of a setup, so that buffers and connections are warm in all of them.
+/// Duration of the load before the first measured step of each setup. It warms up buffers and connections.
 const WARM_UP: Duration = Duration::from_secs(2);
-/// What the rest of a quiet machine may use, in cores.
+/// Maximum processor use of other processes on a quiet machine, in cores.
 const QUIET_CORES: f64 = 0.1;
-/// Settings of the primary that decide what a commit costs; recorded for each setup.
+/// Settings of the primary that affect the latency of a commit. They are recorded for each setup.
 const RECORDED_SETTINGS: [&str; 8] = [
     "sync_binlog",
     "innodb_flush_log_at_trx_commit",
@@ -117,18 +117,18 @@ pub(super) fn run(options: &Options) -> Result<()> {
     finish(&figures)
 }
 
-/// A comparison that is going on.
+/// A comparison in progress.
 struct Run<'a> {
     options: &'a Options,
     data: Template,
     work: TempDir,
     witness: PathBuf,
-    /// Settings of each setup's primary.
+    /// The recorded settings of each setup's primary.
     settings: BTreeMap<Setup, Value>,
 }
 
 impl Run<'_> {
-    /// One setup of one round: all numbers of threads in turn on one primary.
+    /// Measures one setup in one round. All numbers of threads are measured in turn on one primary.
     fn measure(&mut self, round: usize, setup: Setup) -> Result<Vec<Sample>> {
         let home = tempfile::Builder::new()
             .prefix("setup-")
@@ -176,7 +176,7 @@ impl Options {
     }
 }
 
-/// The figures.
+/// Returns the entries of the figures.
 fn entries(
     options: &Options,
     tree: &MysqlTree,
@@ -203,10 +203,10 @@ fn entries(
             "mean_us": of_syncs(|sync| sync.mean), "p50_us": of_syncs(|sync| sync.p50), "p99_us": of_syncs(|sync| sync.p99),
         },
         "setups": setups,
-        // Equal work: two mysqlds apply in both.
+        // These two setups do equal work: two mysqlds apply in each.
         "ratio_mean_of_ring_applies_to_semi_sync": summary.ratios(Setup::RingApplies, Setup::SemiSync),
     });
-    // The durable ring is the one that the project promises; the other's ratios are in its cells.
+    // The ratios are those of the ring that syncs before it acknowledges, which is the default. The other ring's ratios are in its cells.
     for other in Setup::OF_OTHERS {
         let name = format!("ratio_mean_to_{}", other.key());
         entries[name] = json!(summary.ratios(Setup::RingFsync, other));

@@ -1,4 +1,4 @@
-//! What the disk itself takes to make a small write durable: the floor under every durable commit.
+//! Measures how long the disk needs to make a small write durable. No durable commit can be faster.
 
 use std::fs::File;
 use std::io::Write;
@@ -8,11 +8,12 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use testkit::statistics::Percentiles;
 
-/// About the size of a small transaction in the binlog.
+/// The size of one append: about the size of a small transaction in the binlog.
 const WRITE_BYTES: usize = 4096;
 const WRITES: usize = 300;
 
-/// One series of appends, each followed by `fdatasync`, in microseconds; in `folder`, on the disk that the compared setups use.
+/// Measures a series of appends to a file in `folder`, each followed by `fdatasync`. The result is in microseconds. `folder` is on the disk
+/// of the compared setups.
 pub(super) fn measure(folder: &Path) -> Result<Percentiles> {
     let path = folder.join("fdatasync-probe");
     let mut file =

@@ -1,9 +1,9 @@
-//! `cargo lab compare distance`: how fast a member that was away catches up with a leader in another region, over a long way
-//! and one that loses packets.
+//! `cargo lab compare distance`: measures how fast a restarted member catches up with a leader in another region. The link has a high
+//! latency and may lose packets.
 //!
-//! A ring of two: a leader without a mysqld, alone in its region's quorum, and a witness in another region. The witness is killed,
-//! the leader writes, the witness is started again. Nothing is compressed, so a byte of the log is a byte on the
-//! way. Measures the growth of the far log, from its first byte to its last.
+//! The ring has two members: a leader without a mysqld, and a witness in another region. Only the leader's region is the quorum. The
+//! witness is killed, the leader writes, and the witness is started again. Compression is off, so that the bytes of the log equal the bytes
+//! on the link. The time runs from the first new byte of the witness's log to the last.
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +26,7 @@ use crate::compare::{begin, finish, set_all, spread};
 const FIGURES: &str = "distance";
 const LEADER: usize = 0;
 const FAR: usize = 1;
-/// Bytes of one transaction, nearly.
+/// Approximate size of one transaction, in bytes.
 const TRANSACTION: u16 = 60_000;
 const PER_SECOND: u32 = 600;
 const READY: Duration = Duration::from_secs(60);
@@ -54,16 +54,16 @@ pub(crate) struct Options {
     seconds: u64,
 }
 
-/// One time.
+/// The result of one catch-up.
 #[derive(Clone, Debug, Serialize)]
 struct CaughtUp {
     loss_percent: f64,
     congestion_control: String,
     mib: f64,
     seconds: f64,
-    /// Whether everything had arrived in time.
+    /// True if the whole log arrived within the time limit.
     complete: bool,
-    /// How often another term began in the meantime.
+    /// Number of new terms during the catch-up.
     elections: u64,
 }
 
@@ -73,7 +73,7 @@ impl CaughtUp {
     }
 }
 
-/// Runs it, prints the table and writes the figures.
+/// Runs the comparison, prints the table and writes the figures.
 pub(super) fn run(options: &Options) -> Result<()> {
     check_needs()?;
     let (witness, mut figures) = begin(FIGURES)?;
@@ -167,7 +167,7 @@ fn catch_up(
         links.set_loss(far, near, loss_percent / 100.0);
     });
     ring.start(FAR)?;
-    // It may cut its end off before it begins.
+    // Before the far member appends, it may truncate entries that the leader lacks.
     let grows = || Ok(log_bytes(&ring, FAR)? > had);
     try_eventually("the far log grows", READY, grows)?;
     let began = Instant::now();
@@ -215,7 +215,7 @@ fn ring(
     Cluster::prepare(witness, cluster)
 }
 
-/// Of the files of a member's log; none while it has no log yet.
+/// Returns the total size of a member's log files; 0 if the member has no log yet.
 fn log_bytes(ring: &Cluster, index: usize) -> Result<u64> {
     let Ok(entries) = fs::read_dir(ring.directory(index).join("log")) else {
         return Ok(0);

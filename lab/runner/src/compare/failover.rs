@@ -1,7 +1,8 @@
-//! `cargo lab compare failover`: how long commits stay away when the leader dies, and when another one is promoted, in a ring
-//! of nine processes, in three regions with distance between them and in one, next to Table 2 of MyRaft.
+//! `cargo lab compare failover`: measures how long commits are interrupted by the death of the leader and by a switchover. The ring has
+//! nine processes, in three distant regions or in one region. The figures include Table 2 of the MyRaft paper.
 //!
-//! Three members have a database, which is a writer or a mysqld with clients; the others are witnesses, of the released binary.
+//! Three members have a database: a writer inside the member's process, or a mysqld with clients. The other members are witnesses that run
+//! the released binary.
 
 mod crash;
 mod databases;

@@ -1,8 +1,8 @@
-//! `cargo lab compare idle`: memory and processor time of members while nothing is written.
+//! `cargo lab compare idle`: measures the memory and processor time of members while no client writes.
 //!
-//! As many rings of witnesses as are asked for run concurrently with the configuration's defaults. Each elects a leader and
-//! commits an entry that every member has; then they are left alone, and no leader may lose the leadership in the meantime. A leader is a
-//! witness here, too: its mysqld's connections are not in the figures.
+//! The requested number of rings of witnesses runs concurrently, with the default configuration. Each ring elects a leader and commits an
+//! entry on all members. Then the rings are idle, and each leader must keep the leadership. All members are witnesses, so that a leader's
+//! connections to its mysqld are not measured.
 
 mod footprint;
 mod rings;

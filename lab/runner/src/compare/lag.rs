@@ -1,10 +1,9 @@
-//! `cargo lab compare lag`: how far a follower is behind a primary that is written to at a rate, and up to which rate it keeps up,
-//! for MySQL's own replica and for this applier.
+//! `cargo lab compare lag`: measures the lag of a follower at a fixed write rate of its primary, and the highest rate without a growing
+//! lag. It compares MySQL's own replica with this applier.
 //!
-//! Each follows a primary of its own over MySQL's protocol, with the same data, settings and load, on the same machine as its
-//! primary. First the primary takes all that it can; where the follower does not keep up with that, the highest rate with which it
-//! does is searched for. The lag is read from a row that is written fifty times a second at the primary: the age of the youngest
-//! one that a reader of the follower sees.
+//! Each follower has a primary of its own on the same machine, and follows it over MySQL's protocol. Data, settings and load are the same.
+//! The first load is without a limit. If the follower does not keep up with it, the highest rate with which the follower keeps up is
+//! searched. The lag is the age of a row that the primary updates fifty times a second, as a reader of the follower sees it.
 
 mod pair;
 mod picture;
@@ -53,12 +52,12 @@ pub(crate) struct Options {
     workloads: Vec<Workload>,
 }
 
-/// Who follows.
+/// The kind of a follower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Follower {
-    /// MySQL's replica as one that may be promoted: it logs what it applies.
+    /// MySQL's replica as a promotable replica: it writes applied transactions into its binlog.
     Native,
-    /// This applier next to a server with a binlog.
+    /// This applier, with a target server that has a binlog.
     Ours,
 }
 
@@ -111,7 +110,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// One follower under one load: rates until the highest that it keeps up with is known, and half of that.
+/// Measures one follower under one load. Tries rates until the highest rate with which it keeps up is known, and then half of that rate.
 fn measure(pair: &Pair<'_>, options: &Options, what: &str) -> Result<(Vec<Point>, Option<Point>)> {
     let mut search = Search::new(options.rates);
     let duration = Duration::from_secs(options.seconds);

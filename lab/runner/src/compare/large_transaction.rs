@@ -1,9 +1,10 @@
-//! `cargo lab compare large-transaction`: how long one large transaction holds small commits up, and what it takes of
-//! the members' memory, next to stock semi-sync replicas that do not apply.
+//! `cargo lab compare large-transaction`: measures how long one large transaction delays small commits, and the members' peak memory. It
+//! compares the ring with stock semi-sync replicas that do not apply.
 //!
-//! The primary changes a number in each of many long rows, so that the binlog gets every row twice. In parallel, one client commits small
-//! rows in turn, each with the time at which it began: the longest way from one to the next is how long a commit
-//! was held up. It is MySQL that makes commits wait for the large one, in the binlog's order; how long, its acknowledgement decides.
+//! The primary updates a number in many long rows; the binlog contains each row twice. At the same time a client commits small rows one
+//! after another, each with the time when its INSERT began. The longest difference of two consecutive times is the delay of a commit. MySQL
+//! itself makes commits wait for the large transaction, because of the binlog's order. The acknowledgement of the large transaction
+//! determines how long.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +25,7 @@ use crate::compare::{begin, finish, rounds, set_all, spread, work_folder};
 const FIGURES: &str = "large-transaction";
 /// Characters of each row.
 const ROW: u64 = 8000;
-/// Rows that one statement makes before it is measured, so that making them is no large transaction itself.
+/// Number of rows that one statement inserts before the measurement, so that the inserts are not large transactions themselves.
 const ROWS_AT_ONCE: u64 = 1000;
 const LIMIT: Duration = Duration::from_secs(600);
 const LOOK: Duration = Duration::from_millis(20);
@@ -45,15 +46,15 @@ pub(crate) struct Options {
     folder: Option<PathBuf>,
 }
 
-/// One large transaction.
+/// The result of one large transaction.
 #[derive(Clone, Debug, Serialize)]
 struct Sample {
     setup: Setup,
-    /// From the statement to its answer.
+    /// Time from the statement to its answer.
     seconds: f64,
-    /// The longest time from one small commit to the next.
+    /// The longest time from the begin of one small commit to the begin of the next.
     held_up_seconds: f64,
-    /// The most memory that each member had for itself alone, in MiB; of the primary's member first.
+    /// The peak private memory of each member, in MiB. The primary's member is first.
     members_mib: Vec<u64>,
 }
 
@@ -94,7 +95,7 @@ fn measure(options: &Options, setup: Setup, bed: &Bed) -> Result<Sample> {
          CREATE TABLE large.small (id INT PRIMARY KEY AUTO_INCREMENT, began DATETIME(6) NOT NULL); \
          CREATE TABLE large.ended (id INT PRIMARY KEY)",
     )?;
-    // In the binlog of an update each row stands twice.
+    // The binlog event of an update contains each row twice.
     let rows = (options.mib << 20) / (2 * ROW);
     for first in (0..rows).step_by(ROWS_AT_ONCE as usize) {
         let count = ROWS_AT_ONCE.min(rows - first);
@@ -104,7 +105,7 @@ fn measure(options: &Options, setup: Setup, bed: &Bed) -> Result<Sample> {
         ))?;
     }
     bed.settle()?;
-    // The writes of making the rows are finished.
+    // Syncs the writes of the inserts before the measurement.
     rustix::fs::sync();
     client.sql(
         "DELIMITER //\nCREATE PROCEDURE large.commit_small() WHILE NOT EXISTS (SELECT * FROM large.ended) DO \
@@ -137,12 +138,12 @@ fn measure(options: &Options, setup: Setup, bed: &Bed) -> Result<Sample> {
     })
 }
 
-/// The most private memory that each process has until `ended`, in MiB.
+/// Returns the peak private memory of each process until `ended`, in MiB.
 fn watch_memory(processes: &[u32], ended: &AtomicBool) -> Vec<u64> {
     let mut most = vec![0; processes.len()];
     while !ended.load(Ordering::Relaxed) {
         for (most, process) in most.iter_mut().zip(processes) {
-            // One that is gone takes nothing.
+            // A process that has ended uses no memory.
             let now = private_memory(*process).unwrap_or(0) >> 20;
             *most = now.max(*most);
         }

@@ -1,14 +1,14 @@
-//! Use of the processor during a measurement, by this comparison and by others. On a machine that others use, a
-//! latency says little, and the figures show that.
+//! Measures the processor use of this comparison and of other processes. If other processes use the machine, a measured latency is
+//! unreliable; the figures show that use.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::Instant;
 
-/// The kernel counts processor time in hundredths of a second, on every architecture, in what it shows to programs.
+/// The unit of processor time in `/proc`: hundredths of a second, on every architecture.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Processor time spent so far.
+/// The processor time used since the start of the machine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProcessorTime {
     taken: Instant,
@@ -16,22 +16,22 @@ pub(super) struct ProcessorTime {
     ours_ticks: u64,
 }
 
-/// Cores in use over a stretch of time.
+/// The average number of cores in use between two moments.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct CoresUsed {
-    /// By this process and all that it started.
+    /// Cores used by this process and all its descendants.
     pub(super) ours: f64,
-    /// By everybody else.
+    /// Cores used by all other processes.
     pub(super) others: f64,
 }
 
 impl ProcessorTime {
-    /// Looks now. `None` where the system has no such tables.
+    /// Reads the current values. `None`: the system has no `/proc`.
     pub(super) fn now() -> Option<Self> {
         let everybody_ticks = busy_ticks(&fs::read_to_string("/proc/stat").ok()?)?;
         let mut processes = BTreeMap::new();
         for entry in fs::read_dir("/proc").ok()?.flatten() {
-            // Processes come and go in the meantime; those without a table are gone.
+            // Processes may start and end during the loop. A process without a file has ended.
             if let Some(id) = entry
                 .file_name()
                 .to_str()
@@ -51,7 +51,7 @@ impl ProcessorTime {
         })
     }
 
-    /// What was used between an earlier look and this one.
+    /// Returns the cores used between `earlier` and this moment.
     pub(super) fn since(&self, earlier: &Self) -> CoresUsed {
         let seconds = (self.taken - earlier.taken).as_secs_f64().max(0.001);
         let cores =
@@ -68,11 +68,11 @@ impl ProcessorTime {
 struct Process {
     parent: u32,
     own_ticks: u64,
-    /// Of its children that have ended.
+    /// The time of child processes that have ended.
     ended_children_ticks: u64,
 }
 
-/// `/proc/<id>/stat`. The name in brackets may hold anything; the fields are counted after it.
+/// Parses `/proc/<id>/stat`. The fields are counted after the name in parentheses, because the name may contain any character.
 fn parse(stat: &str) -> Option<Process> {
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
@@ -84,20 +84,20 @@ fn parse(stat: &str) -> Option<Process> {
     })
 }
 
-/// The first line of `/proc/stat`: user, nice, system, idle, waiting for a disk, interrupts, …
+/// Parses the first line of `/proc/stat`: user, nice, system, idle, waiting for a disk, interrupts, …
 fn busy_ticks(stat: &str) -> Option<u64> {
     let numbers = stat.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> = numbers
         .split_whitespace()
         .map_while(|number| number.parse().ok())
         .collect();
-    // Time of a guest (the ninth on) is contained in user time already.
+    // The time of guests (the ninth field and later) is already included in the user time.
     let counted = ticks.get(..8)?;
     Some(counted.iter().sum::<u64>() - counted[3] - counted[4])
 }
 
-/// All that `root` and its descendants used, those that have ended included. (A descendant that ends is counted by its
-/// parent from then on, so that the sum never falls.)
+/// Returns the time of `root` and all its descendants, including the ended ones. When a descendant ends, its parent's time includes its
+/// time, so that the sum never decreases.
 fn family_ticks(processes: &BTreeMap<u32, Process>, root: u32) -> u64 {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for (id, process) in processes {
@@ -108,7 +108,7 @@ fn family_ticks(processes: &BTreeMap<u32, Process>, root: u32) -> u64 {
         if let Some(process) = processes.get(&id) {
             total += process.own_ticks + process.ended_children_ticks;
         }
-        // Taken out, so that even a table that was read while ids were reused cannot lead in a circle.
+        // Removes the entry, so that the loop ends even if reused ids make a cycle.
         open.extend(children.remove(&id).unwrap_or_default());
     }
     total

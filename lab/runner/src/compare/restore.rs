@@ -1,9 +1,9 @@
-//! `cargo lab compare restore`: one archive restored by `witness archive restore`, and the same log after the same base backup
-//! applied by `mysqlbinlog | mysql`.
+//! `cargo lab compare restore`: compares `witness archive restore` with `mysqlbinlog | mysql`. Both apply the same log to the same base
+//! backup.
 //!
-//! A ring archives into a directory. A base backup of its empty tables is taken, and clients write. Compares the log after
-//! that backup, on two servers with the same settings: no binlog, nothing forced, as the restore has it. `mysqlbinlog | mysql` gets
-//! the files unpacked. The tables are those of the primary afterwards.
+//! A ring archives its log into a directory. A base backup of its empty tables is taken, and then clients write. Both ways apply the log
+//! after that backup to servers with the same settings: without a binlog and without syncs, as in a restore. `mysqlbinlog | mysql` reads
+//! unpacked files. Afterwards the tables must equal those of the primary.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -27,11 +27,11 @@ use crate::compare::servers::{SETTINGS, count, executed_since};
 use crate::compare::{begin, chosen, finish, spread};
 
 const FIGURES: &str = "restore";
-/// Longer than anybody needs.
+/// Time limit for each step, far above the expected time.
 const LIMIT: Duration = Duration::from_secs(1800);
-/// The member whose mysqld is the primary.
+/// The member of the primary.
 const PRIMARY: usize = 0;
-/// What a restore starts its mysqld with, as far as it is about speed.
+/// The options that affect speed in a restore's mysqld.
 const AS_IN_A_RESTORE: [&str; 3] = [
     "--skip-log-bin",
     "--innodb-flush-log-at-trx-commit=0",
@@ -54,7 +54,7 @@ pub(crate) struct Options {
     workloads: Vec<Workload>,
 }
 
-/// What `witness archive restore` says of a run; it says more.
+/// The part of the output of `witness archive restore` that is read.
 #[derive(Debug, Deserialize)]
 struct Report {
     restored: Restored,
@@ -79,14 +79,14 @@ impl Restored {
     }
 }
 
-/// One round.
+/// The times of one round.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Sample {
-    /// The whole of `witness archive restore`.
+    /// The time of the whole `witness archive restore`.
     restore_seconds: f64,
-    /// What that applied the log in.
+    /// The part of that time in which the log is applied.
     apply_seconds: f64,
-    /// What `mysqlbinlog | mysql` took.
+    /// The time of `mysqlbinlog | mysql`.
     pipe_seconds: f64,
 }
 
@@ -95,7 +95,7 @@ impl Sample {
         self.pipe_seconds / self.apply_seconds
     }
 
-    /// With everything else that a restore does counted to both.
+    /// Returns the ratio of the whole restores. The other steps of a restore count for both ways.
     fn ratio_of_the_whole(self) -> f64 {
         (self.restore_seconds - self.apply_seconds + self.pipe_seconds) / self.restore_seconds
     }
@@ -157,16 +157,16 @@ pub(super) fn run(options: &Options) -> Result<()> {
     finish(&figures)
 }
 
-/// An archive, and what comes out of it.
+/// An archive, with the log and the base backup that it contains.
 struct Bed {
     tree: MysqlTree,
     witness: PathBuf,
     home: TempDir,
     workload: Workload,
     url: String,
-    /// mysqld as one program.
+    /// A program that runs the MySQL tree's mysqld without further settings.
     mysqld: PathBuf,
-    /// After the base backup.
+    /// Number of transactions after the base backup.
     transactions: u64,
     log_files: Vec<PathBuf>,
     log_bytes: u64,
@@ -199,7 +199,7 @@ impl Bed {
             log_bytes: 0,
             checksums: TableChecksums::default(),
         };
-        // The member's configuration says where the archive is.
+        // The member's configuration contains the archive's URL.
         let mut backup = Command::new(witness);
         backup.args(["archive", "backup", "--on-primary", "--copy-directory"]);
         backup.arg(&copies).arg("--config");
@@ -229,7 +229,7 @@ impl Bed {
             bed.log_bytes += file.metadata()?.len();
         }
         bed.log_files = files;
-        // Everything that a restore does but for the log.
+        // Restores only the base backup, without the log after it.
         bed.restore(&bed.base(), &["--to-gtid", &before])?;
         Ok(bed)
     }
@@ -259,7 +259,7 @@ impl Bed {
         Ok(report.restored)
     }
 
-    /// Once in each way.
+    /// Measures both ways once.
     fn measure(&self, own_first: bool) -> Result<Sample> {
         let (restored, pipe_seconds) = if own_first {
             let restored = self.restored()?;
@@ -285,7 +285,7 @@ impl Bed {
         Ok(restored)
     }
 
-    /// Seconds of the log by MySQL's own programs.
+    /// Returns the seconds in which MySQL's own programs apply the log.
     fn piped(&self) -> Result<f64> {
         let server = self.server(&self.base())?;
         let tree = &self.tree;
@@ -310,7 +310,7 @@ impl Bed {
         Ok(seconds)
     }
 
-    /// A server over a copy of this, as a restore has it.
+    /// Starts a server on a copy of the directory `of`, with the options of a restore.
     fn server(&self, of: &Path) -> Result<Mysqld> {
         let options = MysqldOptions {
             copy_of: Some(of.to_owned()),

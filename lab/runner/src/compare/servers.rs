@@ -1,4 +1,4 @@
-//! The servers of the comparisons: what they start from, and how much they have.
+//! The servers of the comparisons: their data and their settings.
 
 use std::path::Path;
 
@@ -9,15 +9,15 @@ use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::sysbench::Sysbench;
 use testkit::mysqld::{MysqlClient, Mysqld, MysqldOptions};
 
-/// Settings of all of them beyond those that the fixture states (`sync_binlog=1`, `innodb_flush_log_at_trx_commit=1`); the last one is for
-/// the comparisons of followers only.
+/// Settings of all servers. `sync_binlog=1` and `innodb_flush_log_at_trx_commit=1` are set elsewhere. The last setting is only for
+/// comparisons of followers.
 pub(super) const SETTINGS: [&str; 3] = [
     "--innodb-buffer-pool-size=256M",
     "--innodb-redo-log-capacity=256M",
     "--binlog-row-metadata=FULL",
 ];
 
-/// The data of a stopped server, of which each gets a copy.
+/// The data of a stopped server. Each server starts with a copy.
 pub(super) struct Template {
     tree: MysqlTree,
     settings: &'static [&'static str],
@@ -25,7 +25,7 @@ pub(super) struct Template {
 }
 
 impl Template {
-    /// For comparisons of followers: the account of replicas, and what `prepare` adds.
+    /// Creates the data for comparisons of followers: the replication account, and the data that `prepare` adds.
     pub(super) fn of_followers(
         tree: &MysqlTree,
         prepare: impl FnOnce(&Mysqld) -> Result<()>,
@@ -33,15 +33,15 @@ impl Template {
         Self::make(tree, &SETTINGS, TempDir::new()?, &[], prepare)
     }
 
-    /// For comparisons of commits: sysbench's tables, the account of replicas and the plugin for semi-sync, in a folder below `work`.
+    /// Creates the data for comparisons of commits, in a folder below `work`: sysbench's tables and the semi-sync plugin.
     pub(super) fn with_tables(
         tree: &MysqlTree,
         work: &Path,
         tables: u32,
         rows: u32,
     ) -> Result<Self> {
-        // Without a binlog the load adds no GTID: every setup starts from an empty history, and no acknowledger has
-        // anything to fetch before the first measured transaction.
+        // The tables are loaded without a binlog, so that `gtid_executed` stays empty. Replicas and members then have nothing to fetch
+        // before the first measured transaction.
         let home = TempDir::new_in(work)?;
         Self::make(tree, &SETTINGS[..2], home, &["--skip-log-bin"], |server| {
             let client = server.client();
@@ -81,7 +81,7 @@ impl Template {
         MysqldOptions::with_server_id(server_id).with_arguments(arguments)
     }
 
-    /// A server that runs on a copy.
+    /// Starts a server on a copy of the data.
     pub(super) fn launch(&self, server_id: u32, arguments: &[&str]) -> Result<Mysqld> {
         let options = MysqldOptions {
             copy_of: Some(self.home.path().join("data")),
@@ -90,7 +90,7 @@ impl Template {
         Mysqld::launch_with(&self.tree, options)
     }
 
-    /// A stopped server on a copy in `folder`.
+    /// Creates a stopped server with a copy of the data in `folder`.
     pub(super) fn copy(&self, server_id: u32, folder: &Path) -> Result<Mysqld> {
         let options = MysqldOptions {
             data_dir: Some(folder.to_owned()),
@@ -101,20 +101,20 @@ impl Template {
     }
 }
 
-/// Settings as a server has them.
+/// Returns the values of these settings, read from a server.
 pub(super) fn settings_of(client: &MysqlClient, names: &[&str]) -> Result<Value> {
     let settings = names.iter();
     let settings = settings.map(|name| Ok(((*name).to_owned(), client.variable(name)?.into())));
     Ok(settings.collect::<Result<Map<_, _>>>()?.into())
 }
 
-/// The transactions that a server has executed since it had executed those.
+/// Returns the GTIDs that a server has executed and that are not in `before`.
 pub(super) fn executed_since(client: &MysqlClient, before: &str) -> Result<String> {
     let subtract = "SELECT REPLACE(GTID_SUBTRACT(@@GLOBAL.gtid_executed";
     client.value(&format!("{subtract}, '{before}'), '\\n', '')"))
 }
 
-/// How many transactions a set has.
+/// Returns the number of transactions in a GTID set.
 pub(super) fn count(gtids: &str) -> Result<u64> {
     let mut count = 0;
     for source in gtids.split(',') {

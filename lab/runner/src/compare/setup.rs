@@ -1,7 +1,7 @@
 //! The compared setups, by the acknowledgement that a commit waits for.
 //!
-//! The primary is the same in all of them: one mysqld with the same data, the same settings and the semi-sync plugin loaded. Only the
-//! acknowledging processes differ. No other setup runs during a measurement.
+//! All setups have the same primary: one mysqld with the same data and settings and the semi-sync plugin. Only the acknowledging processes
+//! differ. Only one setup runs at a time.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use testkit::mysqld::group_replication::Group;
 
 use super::servers::Template;
 
-/// The default of the configuration.
+/// The heartbeat interval, which is the default of the configuration.
 const HEARTBEAT: Duration = Duration::from_millis(500);
-/// Replicas that apply may lag at the end of a step; the next step starts when they have caught up.
+/// Time limit for applying replicas to catch up at the end of a step. The next step starts afterwards.
 const CATCH_UP_LIMIT: Duration = Duration::from_secs(300);
 const ACKNOWLEDGER_LIMIT: Duration = Duration::from_secs(60);
 
@@ -31,15 +31,15 @@ pub(super) enum Setup {
     SemiSync,
     /// Two stock semi-sync replicas whose applier threads are stopped.
     LeanSemiSync,
-    /// The same; they sync their relay log before they acknowledge.
+    /// As `LeanSemiSync`, but the replicas sync their relay log before they acknowledge.
     SyncedSemiSync,
-    /// Group Replication of three.
+    /// Group Replication with three servers.
     GroupReplication,
     /// This ring: one database member, two witnesses.
     RingFsync,
-    /// The same, with acknowledgements before the fsync.
+    /// As `RingFsync`, but the members acknowledge before the fsync.
     RingOs,
-    /// This ring: three database members, of which two apply.
+    /// This ring: three database members, two of which apply.
     RingApplies,
 }
 
@@ -52,12 +52,12 @@ impl Setup {
         Self::GroupReplication,
     ];
 
-    /// Its name in the figures.
+    /// The setup's name in the figures.
     pub(super) fn key(self) -> &'static str {
         self.names().0
     }
 
-    /// Its description in one line.
+    /// A description of the setup in one line.
     pub(super) fn description(self) -> &'static str {
         self.names().1
     }
@@ -102,7 +102,7 @@ impl Setup {
         matches!(self, Self::RingFsync | Self::RingOs | Self::RingApplies)
     }
 
-    /// True if it has two more mysqlds.
+    /// Returns true for a setup with two more mysqlds.
     fn has_replicas(self) -> bool {
         self.is_semi_sync() || matches!(self, Self::GroupReplication | Self::RingApplies)
     }
@@ -149,14 +149,14 @@ impl Acknowledgements {
 /// A running setup: its primary and the acknowledging processes. Dropping it ends them all.
 pub(super) struct Bed {
     setup: Setup,
-    /// Before the primary, so that they end before it.
+    /// The replicas are declared before the primary, so that they end before it.
     replicas: Vec<Mysqld>,
     ring: Option<Cluster>,
     primary: Mysqld,
 }
 
 impl Bed {
-    /// Starts `setup` on fresh copies of the data in `folder`, which must not exist. `witness` is the binary of the ring.
+    /// Starts `setup` with fresh copies of the data in `folder`, which must not exist. `witness` is the program of the members.
     pub(super) fn make(
         setup: Setup,
         data: &Template,
@@ -207,7 +207,7 @@ impl Bed {
         &self.primary
     }
 
-    /// The processes of the ring's members, the primary's first; empty without a ring.
+    /// Returns the process ids of the ring's members, the primary's member first. Empty if the setup has no ring.
     pub(super) fn members(&self) -> Vec<u32> {
         let ring = self.ring.iter();
         ring.flat_map(|ring| (0..ring.size()).filter_map(|member| ring.process_id(member)))

@@ -1,4 +1,4 @@
-//! From samples to medians, ratios and the printed table. Pure.
+//! Computes medians, ratios and the printed table from samples. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,11 +17,11 @@ pub(super) struct Sample {
     pub(super) setup: Setup,
     pub(super) threads: u32,
     pub(super) report: SysbenchReport,
-    /// Who used the processor in the meantime, where the system tells.
+    /// The processor use during the run, if the system reports it.
     pub(super) cores: Option<CoresUsed>,
 }
 
-/// What one setup did with one number of threads, over all rounds.
+/// The results of one setup with one number of threads, over all rounds.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Cell {
     transactions_per_second: Spread,
@@ -30,12 +30,12 @@ pub(super) struct Cell {
     latency_p95_ms: Spread,
     latency_p99_ms: Spread,
     latency_max_ms: Spread,
-    /// Processor cores that the setup's processes and sysbench used, and everybody else.
+    /// Processor cores used by the setup's processes and sysbench, and by all other processes.
     cores_used: Option<Spread>,
     cores_used_by_others: Option<Spread>,
-    /// To the setups of others that were measured: of the medians of the mean latencies.
+    /// Ratios of this setup's mean latency to those of the measured setups without a ring. Each is a ratio of medians over all rounds.
     ratio_mean_to: BTreeMap<Setup, f64>,
-    /// The same ratios within each round: their spread shows the precision of a single run.
+    /// The ratios of mean latencies within each round. Their spread shows the precision of a single run.
     ratio_mean_by_round_to: BTreeMap<Setup, Spread>,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// Sums samples up. Samples of a setup are in the order of the rounds.
+    /// Summarizes samples. The samples of a setup are in the order of the rounds.
     pub(super) fn of(samples: &[Sample]) -> Self {
         let mut cells: BTreeMap<Setup, BTreeMap<u32, Cell>> = BTreeMap::new();
         for sample in samples {
@@ -73,7 +73,7 @@ impl Summary {
             .collect()
     }
 
-    /// The most that others used while a cell was measured (its median), in cores.
+    /// The highest median of the processor use by other processes during a cell's measurements, in cores.
     pub(super) fn cores_of_others(&self) -> Option<f64> {
         let cells = self.cells.values().flat_map(BTreeMap::values);
         cells
@@ -81,7 +81,7 @@ impl Summary {
             .max_by(f64::total_cmp)
     }
 
-    /// The table for the terminal: medians, the range of the mean in brackets.
+    /// Returns the table for the terminal: medians, with the range of the mean in brackets.
     pub(super) fn table(&self) -> String {
         let mut text = format!(
             "{:<8}{:<18}{:>9}{:>10}  {:<16}{:>8}{:>9}{:>12}{:>8}{:>9}{:>8}\n",

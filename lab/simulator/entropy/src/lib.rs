@@ -1,12 +1,12 @@
-//! Replaces the operating system's randomness and time of day in a process that links this crate: by a seeded generator, and by a settable
-//! clock.
+//! Replaces the operating system's randomness and time of day in a process that links this crate. Random numbers come from a seeded
+//! generator, and the time of day from a clock that the caller sets.
 //!
-//! Hash maps, UUIDs, the engine's election timeouts and the runtime's choice among ready branches all use `getrandom`. With this symbol
-//! instead, a process is reproducible for a seed. Only the simulator links it: with generated keys it would be catastrophic. Times of day
-//! written into logs are reproducible, too; the monotonic clock stays the system's.
+//! Hash maps, UUIDs, openraft's election timeouts and tokio's choice among ready branches all use `getrandom`. With this symbol instead, a
+//! process is reproducible for a seed. Only the simulator links this crate, because generated keys would be predictable. Times of day in
+//! logs are reproducible, too. The monotonic clock stays the system's.
 //!
-//! Only the thread that seeded it uses the sequence. Threads that wait for a disk, as those of tokio and sled, create hash maps at
-//! unpredictable times: they use another sequence, without effect here.
+//! Only the thread that called [`seed`] uses the seeded sequence. The disk threads of tokio and sled create hash maps at unpredictable
+//! times. They use a second sequence, so that they do not affect the first.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use std::time::Duration;
 use rustix::time::ClockId;
 
 static STATE: AtomicU64 = AtomicU64::new(0);
-/// The sequence of all other threads.
+/// The state of the second sequence, which all other threads use.
 static OF_OTHERS: AtomicU64 = AtomicU64::new(0);
 /// Nanoseconds since [`BEGINNING`].
 static TIME_OF_DAY: AtomicU64 = AtomicU64::new(0);
@@ -23,18 +23,19 @@ static TIME_OF_DAY: AtomicU64 = AtomicU64::new(0);
 const BEGINNING: i64 = 1_780_000_000;
 
 thread_local! {
-    /// This thread has seeded the sequence.
+    /// True in the thread that has seeded the sequence.
     static IS_SEEDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Seeds the sequence of this thread, which is its only user. Call it before any use of randomness: earlier results are not affected.
+/// Seeds the sequence of this thread. Only one thread may call this. Call it before any use of randomness, because earlier results do not
+/// depend on the seed.
 pub fn seed(seed: u64) {
     STATE.store(seed, Ordering::SeqCst);
     OF_OTHERS.store(!seed, Ordering::SeqCst);
     IS_SEEDED.set(true);
 }
 
-/// The next number of this thread's sequence (SplitMix64).
+/// Returns the next number of this thread's sequence (SplitMix64).
 fn next() -> u64 {
     let step = 0x9e37_79b9_7f4a_7c15_u64;
     let state = if IS_SEEDED.get() { &STATE } else { &OF_OTHERS };
@@ -44,7 +45,7 @@ fn next() -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Declared as the C library's function of this name; the linker prefers the program's own.
+/// Has the name and signature of the C library's function. The linker prefers the symbol of the program to that of the library.
 ///
 /// # Safety
 /// `buffer` must be valid for writes of `length` bytes, as for the C library's function.
@@ -65,7 +66,7 @@ pub unsafe extern "C" fn getrandom(buffer: *mut u8, length: usize, _flags: u32) 
     length.cast_signed()
 }
 
-/// Sets the time of day, relative to the fixed start time.
+/// Sets the time of day, as the time since the fixed start time.
 pub fn set_time_of_day(since_the_beginning: Duration) {
     let nanos = u64::try_from(since_the_beginning.as_nanos()).unwrap_or(u64::MAX);
     TIME_OF_DAY.store(nanos, Ordering::SeqCst);
@@ -79,8 +80,8 @@ pub struct Timespec {
     nanoseconds: i64,
 }
 
-/// Declared as the C library's function of this name; the linker prefers the program's own. Returns the set time of day; other clocks are
-/// the system's.
+/// Has the name and signature of the C library's function. The linker prefers the symbol of the program to that of the library. Returns the
+/// set time of day; for other clocks, the system's time.
 ///
 /// # Safety
 /// `time` must be valid for a write, as for the C library's function.

@@ -1,10 +1,10 @@
-//! Accounts for logins. They are data, and survive the process.
+//! The accounts of a server. They are data, and so survive the process.
 
 use crate::answers::{Answer, Rows, SqlError, code};
 use crate::options::{Account, Rights};
 use crate::server::Server;
 
-/// An account change, for any host.
+/// A change of an account that may log in from any host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AccountChange {
     Create {
@@ -18,7 +18,7 @@ pub(crate) enum AccountChange {
         user: String,
         if_exists: bool,
     },
-    /// Unknown to the model. It is logged, and waits in its commit.
+    /// A statement that the model does not know. It changes nothing, but its commit is logged and waits for an ACK.
     Other,
 }
 
@@ -58,7 +58,7 @@ impl Server {
         Ok(Answer::Done(0))
     }
 
-    /// Number of accounts with this name: one or none.
+    /// Returns the number of accounts with this name: one or none.
     pub(crate) fn accounts_named(&self, user: &str) -> Rows {
         let count = u8::from(self.account(user).is_some());
         Rows::of(&["COUNT(*)"]).row([count.to_string()])
@@ -77,7 +77,7 @@ fn failed(operation: &str, user: &str) -> SqlError {
     SqlError::new(1396, message)
 }
 
-/// SQL's LIKE: `%` for any text, `_` for one character, both literal after a `\`.
+/// Implements SQL's LIKE: `%` matches any text and `_` one character. After a `\`, both are literal.
 fn is_like(name: &str, pattern: &str) -> bool {
     let mut rest = pattern.chars();
     match rest.next() {

@@ -1,15 +1,15 @@
-//! Answers to statements, and their packets.
+//! The results of statements, and their packets.
 
 use mysql_link::wire::{Outgoing, put_integer, put_string};
 use thiserror::Error;
 
-/// An error of the server, or of a client library if the server is gone.
+/// An error of the server, or of the client library if the server has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{message} (MySQL error {code})")]
 pub struct SqlError {
     /// MySQL's error number.
     pub code: u16,
-    /// Its message.
+    /// The error message.
     pub message: String,
 }
 
@@ -38,9 +38,9 @@ pub(crate) mod code {
     pub(crate) const MALFORMED_PACKET: u16 = 1835;
     pub(crate) const HOOK_FAILED: u16 = 3100;
     pub(crate) const RESTART_FAILED: u16 = 3707;
-    /// The client's own: no server listens.
+    /// An error of the client library: no server listens.
     pub(crate) const CANNOT_CONNECT: u16 = 2002;
-    /// The client's own: the connection ended before the answer.
+    /// An error of the client library: the connection ended before the answer.
     pub(crate) const LOST: u16 = 2013;
 }
 
@@ -70,7 +70,7 @@ impl SqlError {
         Self::new(code::SPECIFIC_ACCESS_DENIED, message)
     }
 
-    /// The lists' table was dropped with its schema.
+    /// The error of a statement after a clone has dropped the schema of the lists' table.
     pub(crate) fn no_schema() -> Self {
         let message = format!("Unknown database '{}'", crate::SCHEMA);
         Self::new(code::UNKNOWN_SCHEMA, message)
@@ -109,15 +109,15 @@ impl SqlError {
     }
 }
 
-/// A statement's result.
+/// The result of a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// Rows changed.
+    /// The number of changed rows.
     Done(u64),
     Rows(Rows),
 }
 
-/// Named columns and values as text; `None` is NULL.
+/// A result set: named columns, and values as text. `None` is NULL.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Rows {
     pub(crate) columns: Vec<String>,
@@ -132,7 +132,7 @@ impl Rows {
         }
     }
 
-    /// Columns by their names, separated by blanks.
+    /// Creates a result set from the columns' names, separated by blanks.
     pub(crate) fn named(columns: &str) -> Self {
         Self::of(&columns.split(' ').collect::<Vec<_>>())
     }
@@ -151,7 +151,7 @@ impl Rows {
     }
 }
 
-/// A value of a row.
+/// A value of a result set.
 pub(crate) struct Cell(Option<String>);
 
 impl From<&str> for Cell {
@@ -184,7 +184,7 @@ impl From<u64> for Cell {
 const STATUS: u16 = 2;
 const NULL: u8 = 0xfb;
 
-/// Appends a statement's result.
+/// Appends the packets of a statement's result.
 pub(crate) fn put_answer(
     out: &mut Outgoing,
     answer: &Result<Answer, SqlError>,
@@ -221,7 +221,7 @@ pub(crate) fn put_answer(
     }
 }
 
-/// An OK packet; with `header` 0xfe it ends a result.
+/// An OK packet. With `header` 0xfe it ends a result set.
 pub(crate) fn ok_packet(header: u8, affected: u64) -> Vec<u8> {
     let mut packet = vec![header];
     put_integer(&mut packet, affected);
@@ -237,7 +237,7 @@ pub(crate) fn eof_packet() -> Vec<u8> {
     packet
 }
 
-/// Every column is text in utf8mb4: clients of the text protocol interpret values themselves.
+/// A column definition. Every column is text in utf8mb4, because clients of the text protocol parse the values themselves.
 fn column_packet(name: &str) -> Vec<u8> {
     const UTF8MB4: u16 = 45;
     const VAR_STRING: u8 = 0xfd;

@@ -1,4 +1,4 @@
-//! The binlog in real files: binlog.NNNNNN and binlog.index in the data directory.
+//! The binlog in real files: `binlog.NNNNNN` and `binlog.index` in the data directory.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -15,29 +15,29 @@ use binlog_format::gtid::{Gtid, GtidSet};
 use bytes::Bytes;
 
 const INDEX: &str = "binlog.index";
-/// Offset of the format description's flags, including the magic number.
+/// The file offset of the format description event's flags.
 const FLAGS_AT: u64 = 4 + 17;
-/// Larger than any transaction in the model.
+/// Limit for a transaction, in bytes. All transactions of the model are smaller.
 const MAX_TRANSACTION: u64 = 1 << 30;
 
-/// A position in the log, in log order.
+/// A position in the binlog. Positions are ordered as in the log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position {
     pub(crate) file: u32,
     pub(crate) offset: u64,
 }
 
-/// Name of a file of the binlog.
+/// Returns the name of a binlog file.
 pub(crate) fn file_name(number: u32) -> String {
     format!("binlog.{number:06}")
 }
 
-/// The number of a file by its name.
+/// Returns the number in the name of a binlog file.
 pub(crate) fn file_number(name: &str) -> Option<u32> {
     name.strip_prefix("binlog.")?.parse().ok()
 }
 
-/// The server's properties in its events.
+/// The server's properties that its events contain.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
     pub(crate) server_id: u32,
@@ -54,25 +54,25 @@ impl Identity {
     }
 }
 
-/// One file of the log.
+/// One file of the binlog.
 #[derive(Debug, Clone)]
 pub(crate) struct LogFile {
     pub(crate) number: u32,
-    /// All GTIDs of the files before it.
+    /// All GTIDs in the files before this one.
     pub(crate) previous: GtidSet,
 }
 
-/// State found by a start.
+/// The state of the binlog that a starting server finds.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     files: Vec<LogFile>,
-    /// All GTIDs in the log.
+    /// All GTIDs in the binlog.
     pub(crate) logged: GtidSet,
-    /// Transactions of the last file, if it was not closed properly.
+    /// The transactions of the last file, if the file was not closed.
     pub(crate) to_recover: Vec<Gtid>,
 }
 
-/// Reads the existing files. Truncates the torn end of an unclosed file, and closes it.
+/// Reads the existing files. If the last file was not closed, truncates its incomplete last transaction and clears its in-use flag.
 pub(crate) fn recover(folder: &Path) -> io::Result<Found> {
     let names = match fs::read_to_string(folder.join(INDEX)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::default()),
@@ -109,11 +109,11 @@ struct Content {
     in_use: bool,
     previous: GtidSet,
     transactions: Vec<Gtid>,
-    /// End of the last complete transaction.
+    /// The end offset of the last complete transaction.
     end: u64,
 }
 
-/// Reads a file up to its previous GTIDs, or all of it.
+/// Reads a file. If `whole` is false, reads only up to its previous GTIDs.
 fn read_content(path: &Path, whole: bool) -> io::Result<Content> {
     let bytes = Bytes::from(fs::read(path)?);
     let mut content = Content {
@@ -150,30 +150,30 @@ fn read_content(path: &Path, whole: bool) -> io::Result<Content> {
     Ok(content)
 }
 
-/// The log of a running server.
+/// The binlog of a running server.
 #[derive(Debug)]
 pub(crate) struct Binlog {
     folder: PathBuf,
     identity: Identity,
     pub(crate) files: Vec<LogFile>,
     current: File,
-    /// Position of the next transaction.
+    /// The position of the next transaction.
     pub(crate) end: Position,
-    /// The part that survives a power loss.
+    /// The end of the synced part, which survives a power loss.
     forced: Position,
-    /// All GTIDs in it.
+    /// All GTIDs in the binlog.
     logged: GtidSet,
-    /// Executed at the start and in no file: from a data copy.
+    /// GTIDs that a clone brought, which are executed but in no binlog file.
     unlogged: GtidSet,
-    /// Transactions in the current file.
+    /// The number of transactions in the current file.
     pub(crate) sequence: i64,
-    /// Since the start.
+    /// The number of bytes written since the server's start.
     pub(crate) bytes_written: u64,
     buffer: Vec<u8>,
 }
 
 impl Binlog {
-    /// Begins a file after the existing ones. `now` is in seconds since the epoch.
+    /// Begins a new file after the existing ones. `now` is in seconds since 1970.
     pub(crate) fn begin(
         folder: &Path,
         identity: Identity,
@@ -199,7 +199,7 @@ impl Binlog {
         Ok(this)
     }
 
-    /// Writes the beginning of an empty file; `created` is 0 after a rotation.
+    /// Writes the first events of an empty file. `created` is 0 after a rotation.
     fn head(&mut self, number: u32, created: u32, now: u32) -> io::Result<()> {
         let description = FormatDescription {
             created,
@@ -233,7 +233,7 @@ impl Binlog {
         fs::write(self.folder.join(INDEX), lines.collect::<String>())
     }
 
-    /// Appends canonical events, all in one write.
+    /// Appends canonical events in one write.
     fn write(&mut self, canonical: &[u8]) -> io::Result<()> {
         self.buffer.clear();
         let end = stamp_payload(canonical, self.end.offset, &mut self.buffer);
@@ -244,7 +244,7 @@ impl Binlog {
         Ok(())
     }
 
-    /// Appends a transaction; returns its end.
+    /// Appends a transaction. Returns its end position.
     pub(crate) fn append(
         &mut self,
         gtid: Gtid,
@@ -260,7 +260,7 @@ impl Binlog {
         Ok(self.end)
     }
 
-    /// Closes the file with the next one's name, and begins that.
+    /// Closes the current file with a rotate event, and begins the next file.
     pub(crate) fn rotate(&mut self, now: u32) -> io::Result<()> {
         let number = self.end.file + 1;
         let name = file_name(number);
@@ -271,7 +271,7 @@ impl Binlog {
         self.head(number, 0, now)
     }
 
-    /// A graceful stop.
+    /// Closes the file at a graceful stop.
     pub(crate) fn close(&mut self, now: u32) -> io::Result<()> {
         let stop = Stop.encode(self.identity.origin(now, EventFlags::NONE));
         self.write(&stop)?;
@@ -282,7 +282,7 @@ impl Binlog {
         self.current.write_all_at(&[0, 0], FLAGS_AT)
     }
 
-    /// Power loss: up to this many unforced bytes are lost.
+    /// Simulates a power loss: truncates up to `bytes` of the data that is not synced.
     pub(crate) fn lose(&self, bytes: u64) -> io::Result<()> {
         let least = match self.forced.file == self.end.file {
             true => self.forced.offset,
@@ -292,14 +292,14 @@ impl Binlog {
         self.current.set_len(kept)
     }
 
-    /// The GTIDs that are in no file any longer.
+    /// Returns the GTIDs that were logged in files that no longer exist.
     pub(crate) fn purged(&self) -> GtidSet {
         let first = self.files.first();
         let before = first.map(|file| file.previous.clone());
         before.unwrap_or_default().union(&self.unlogged)
     }
 
-    /// Bytes of a file.
+    /// Returns the size of a file, in bytes.
     pub(crate) fn size(&self, number: u32) -> u64 {
         if number == self.end.file {
             return self.end.offset;
@@ -308,7 +308,7 @@ impl Binlog {
         metadata.map_or(0, |metadata| metadata.len())
     }
 
-    /// `RESET BINARY LOGS`: removes everything, and begins a first file.
+    /// Removes all files and begins a first file, as `RESET BINARY LOGS` does.
     pub(crate) fn reset(&mut self, now: u32) -> io::Result<()> {
         for file in self.files.drain(..) {
             fs::remove_file(self.folder.join(file_name(file.number)))?;
@@ -319,7 +319,7 @@ impl Binlog {
         self.head(1, now, now)
     }
 
-    /// Removes the files before this one; false if it does not exist.
+    /// Removes the files before file `number`. Returns false if that file does not exist.
     pub(crate) fn purge_to(&mut self, number: u32) -> io::Result<bool> {
         let Some(at) = self.files.iter().position(|file| file.number == number) else {
             return Ok(false);
@@ -331,7 +331,7 @@ impl Binlog {
         Ok(true)
     }
 
-    /// The bytes of a file between two offsets.
+    /// Returns the bytes of a file between two offsets.
     pub(crate) fn read(&self, number: u32, from: u64, to: u64) -> io::Result<Bytes> {
         let mut bytes = vec![0; usize::try_from(to.saturating_sub(from)).unwrap_or_default()];
         let file = File::open(self.folder.join(file_name(number)))?;
@@ -339,7 +339,7 @@ impl Binlog {
         Ok(bytes.into())
     }
 
-    /// An artificial event, as a dump sends it.
+    /// Encodes an artificial event, which a dump sends and no file contains.
     pub(crate) fn made_up(
         &self,
         event: &impl EncodeEvent,
@@ -351,7 +351,7 @@ impl Binlog {
             _ => EventFlags::NONE,
         };
         let mut bytes = event.encode(self.identity.origin(0, flags));
-        // Stamping sets the header and the checksum; the position is the current one, not the event's end.
+        // Stamping sets the checksum. The event's position is then overwritten, because it is not the end of the event.
         if checksum {
             let mut stamped = Vec::new();
             let length = (bytes.len() + 4) as u64;
@@ -368,7 +368,7 @@ impl Binlog {
     }
 }
 
-/// The last event of a gracefully stopped server.
+/// The last event of the binlog of a gracefully stopped server.
 struct Stop;
 
 impl EncodeEvent for Stop {

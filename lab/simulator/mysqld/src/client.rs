@@ -1,4 +1,4 @@
-//! A client without a wire, for simulated clients outside of any runtime.
+//! A client that calls the server directly, without a network connection and outside of any runtime.
 
 use std::collections::BTreeMap;
 
@@ -10,37 +10,37 @@ use crate::server::Server;
 use crate::sessions::{Content, SessionId, Write};
 use crate::writing::lock_order;
 
-/// Lists as read by a transaction.
+/// The contents of lists, as a transaction read them.
 pub type Reads = BTreeMap<u64, Vec<u64>>;
 
-/// A client's transaction.
+/// A transaction of a client.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Transaction {
-    /// Lists and values to append to them.
+    /// The values to append, each with its list.
     pub appends: Vec<(u64, u64)>,
-    /// Lists read before the appends. An appending transaction locks its reads.
+    /// The lists to read before the appends. If the transaction appends, it locks these lists.
     pub reads: Vec<u64>,
 }
 
-/// A client's session. Dropping it disconnects the client; a waiting commit continues.
+/// A session of a client. Dropping it disconnects the client; a waiting commit continues.
 #[derive(Debug)]
 pub struct ClientSession {
     seat: Seat,
     state: State,
 }
 
-/// A client's state.
+/// The state of a client.
 #[derive(Debug)]
 enum State {
     Idle,
-    /// Its transaction is on its way to a server that accepts nothing now.
+    /// The client has sent a transaction. The server is paused, and has not received it yet.
     Sent(Transaction),
-    /// The server has it.
+    /// The server has received the transaction.
     UnderWay,
 }
 
 impl Server {
-    /// Admits a user with a verified password.
+    /// Checks whether a user with a correct password may connect. Returns the user's rights.
     pub(crate) fn admit(&self, user: &str) -> Result<Rights, SqlError> {
         let Some(account) = self.account(user) else {
             return Err(denied(user));
@@ -93,7 +93,7 @@ impl Server {
         self.begin_write(id, write);
     }
 
-    /// The answer to a session of a start, if available; an error if the session has ended.
+    /// Returns the answer for a session that belongs to start number `start`. `None`: there is no answer yet. Error: the session has ended.
     pub(crate) fn outcome(
         &mut self,
         id: SessionId,
@@ -126,7 +126,7 @@ impl Server {
         }
     }
 
-    /// Whether more than `max_connections` plus this many sessions are connected.
+    /// Returns whether the number of sessions exceeds `max_connections`.
     pub(crate) fn is_crowded(&self) -> bool {
         let Some(running) = &self.running else {
             return false;
@@ -147,10 +147,11 @@ pub(crate) fn denied(user: &str) -> SqlError {
 }
 
 impl Mysqld {
-    /// Logs in without a wire and without a password.
+    /// Logs in directly, without a connection and without a password.
     ///
     /// # Errors
-    /// The server's refusal; 2002 if nothing listens, and 2013 if a login would hang: a real client has its own timeout.
+    /// The server's refusal. The code is 2002 if no server listens. It is 2013 if the login would hang, because a real client would time
+    /// out.
     pub fn log_in(&self, user: &str) -> Result<ClientSession, SqlError> {
         self.act(|server| {
             if !server.listens() {
@@ -181,7 +182,7 @@ impl Mysqld {
 }
 
 impl ClientSession {
-    /// Runs a statement that needs no wait. Its answer is dropped.
+    /// Runs a statement that does not wait. Drops its answer.
     pub fn run(&mut self, text: &str) {
         let (id, start) = (self.seat.id, self.seat.start);
         self.seat.server.act(|server| {
@@ -191,13 +192,13 @@ impl ClientSession {
         });
     }
 
-    /// Begins a transaction; [`Self::poll`] returns its outcome. The previous one must be over.
+    /// Begins a transaction; [`Self::poll`] returns its outcome. The previous transaction must have ended.
     pub fn begin(&mut self, transaction: Transaction) {
         self.state = State::Sent(transaction);
         self.send();
     }
 
-    /// Sends the transaction, if the server accepts it.
+    /// Passes a sent transaction to the server, unless the server is paused.
     fn send(&mut self) {
         let State::Sent(transaction) = &mut self.state else {
             return;
@@ -217,7 +218,7 @@ impl ClientSession {
         }
     }
 
-    /// The transaction's outcome, once; `None` while it runs, and without one. Never blocks.
+    /// Returns the transaction's outcome once. `None`: the transaction is still running, or there is none. Never blocks.
     pub fn poll(&mut self) -> Option<Result<Reads, SqlError>> {
         self.send();
         if !matches!(self.state, State::UnderWay) {
@@ -229,7 +230,7 @@ impl ClientSession {
         Some(outcome.map(|(_, reads)| reads))
     }
 
-    /// The server's session id.
+    /// The session id at the server.
     pub fn id(&self) -> u32 {
         self.seat.id
     }

@@ -1,4 +1,4 @@
-//! The commit queue: written to the binlog, waiting for an ACK, committed in the engine.
+//! The commit queue. Each transaction is written to the binlog, waits for an ACK, and is then committed in the engine.
 //!
 //! ```text
 //! entering ──► queued ──► group ──► the engine
@@ -40,17 +40,17 @@ pub(crate) struct Commits {
     pub(crate) entering: VecDeque<Commit>,
     queued: Vec<Written>,
     group: Vec<Written>,
-    /// Sessions that request a new file. The first one holds LOCK_log.
+    /// The sessions that request a rotation. The first one holds LOCK_log.
     pub(crate) flushes: VecDeque<SessionId>,
     acknowledged: Position,
-    /// The last ACK of each server id, including former replicas.
+    /// The last acknowledged position of each server id. Replicas that have disconnected are included.
     acks: BTreeMap<u32, Position>,
-    /// The server stops, and completes waiting commits.
+    /// True while the server is stopping and completes waiting commits without ACKs.
     pub(crate) through: bool,
 }
 
 impl Commits {
-    /// Whether LOCK_log is held for some time.
+    /// Returns whether a session holds LOCK_log.
     pub(crate) fn log_is_locked(&self) -> bool {
         !self.flushes.is_empty()
     }
@@ -59,40 +59,40 @@ impl Commits {
         self.entering.is_empty() && self.queued.is_empty() && self.group.is_empty()
     }
 
-    /// Number of commits that wait for an ACK, as the plugin counts them: only the leader of each group.
+    /// Returns the number of commits that wait for an ACK, as the semi-sync plugin counts them: only the leader of each group.
     pub(crate) fn waiting(&self) -> u64 {
         u64::from(!self.group.is_empty())
     }
 
-    /// True if a session is in the group that waits for its ACK.
+    /// Returns whether the session is the leader of the group that waits for its ACK.
     pub(crate) fn is_in_group(&self, session: SessionId) -> bool {
         let first = self.group.first();
         first.is_some_and(|first| first.commit.session == session)
     }
 
-    /// Transactions in the log that are not committed.
+    /// The transactions that are in the binlog and not committed in the engine.
     fn written(&self) -> impl Iterator<Item = &Written> {
         self.group.iter().chain(&self.queued)
     }
 
-    /// Their GTIDs and sessions.
+    /// The GTIDs and sessions of the transactions that are in the binlog and not committed in the engine.
     pub(crate) fn owned(&self) -> impl Iterator<Item = (Gtid, SessionId)> + '_ {
         let written = self.written();
         written.map(|written| (written.gtid, written.commit.session))
     }
 
-    /// Whether an event with this end requests an ACK.
+    /// Returns whether the event that ends at this position requests an ACK.
     pub(crate) fn wants_ack(&self, end: Position) -> bool {
         end > self.acknowledged && self.written().any(|written| written.end == end)
     }
 
-    /// Records a server id's ACK, and releases commits up to the position acknowledged by `needed` ids.
+    /// Records the ACK of a server id. Releases the commits up to the position that `needed` server ids have acknowledged.
     pub(crate) fn acknowledge(&mut self, server_id: u32, position: Position, needed: u64) {
         self.acks.insert(server_id, position);
         self.count_acks(needed);
     }
 
-    /// Applies a changed number of required ACKs.
+    /// Releases commits after the number of required ACKs has changed.
     pub(crate) fn count_acks(&mut self, needed: u64) {
         let mut positions: Vec<Position> = self.acks.values().copied().collect();
         positions.sort_unstable_by(|one, other| other.cmp(one));
@@ -102,7 +102,7 @@ impl Commits {
         }
     }
 
-    /// After enabling it again, earlier ACKs do not count.
+    /// Forgets all ACKs. Called when semi-sync is enabled again, because earlier ACKs do not count then.
     pub(crate) fn forget_acks(&mut self) {
         self.acknowledged = Position::default();
         self.acks.clear();
@@ -116,7 +116,7 @@ impl Commits {
 }
 
 impl Server {
-    /// Writes everything possible, rotates the file, and commits acknowledged transactions.
+    /// Rotates the file if requested, writes the entering transactions to the binlog, and commits acknowledged transactions.
     pub(crate) fn advance_commits(&mut self) {
         self.rotate();
         self.flush();
@@ -172,13 +172,13 @@ impl Server {
                 self.engine.prepare(gtid, commit.rows.clone());
                 running.commits.queued.push(Written { commit, gtid, end });
             }
-            // binlog_error_action = ABORT_SERVER.
+            // The server ends, as with `binlog_error_action = ABORT_SERVER`.
             Err(_) => self.running = None,
         }
         self.changed();
     }
 
-    /// The lowest number that is neither executed nor owned.
+    /// Returns the lowest GTID of this server that is neither executed nor owned.
     fn free_gtid(&self) -> Option<Gtid> {
         let running = self.running.as_ref()?;
         let source = SourceId(self.options.server_uuid);

@@ -1,4 +1,4 @@
-//! One connection: the login, then commands until the client or the server ends it.
+//! A client's connection: the login, and then commands until the client or the server closes the connection.
 
 use bytes::Bytes;
 use mysql_common::auth::plugins::caching_sha2_password::scramble_sha256;
@@ -16,12 +16,12 @@ use crate::process::Mysqld;
 use crate::server::Server;
 use crate::sessions::SessionId;
 
-/// Largest command; a dump request contains a GTID set.
+/// Maximum size of a command. A dump request contains a GTID set, and so may be large.
 const MAX_COMMAND: usize = 16 << 20;
 const PLUGIN: &str = "caching_sha2_password";
 /// `utf8mb4_general_ci`.
 const COLLATION: u8 = 45;
-/// Fast authentication of the plugin succeeded.
+/// The packet that reports that fast authentication of `caching_sha2_password` succeeded.
 const FAST_SUCCESS: &[u8] = &[0x01, 0x03];
 
 mod command {
@@ -41,7 +41,7 @@ pub(crate) struct Connection<S> {
     deprecate_eof: bool,
 }
 
-/// A session of one start; dropping it disconnects the client.
+/// A session in one start of the server. Dropping it disconnects the client.
 #[derive(Debug)]
 pub(crate) struct Seat {
     pub(crate) server: Mysqld,
@@ -61,15 +61,15 @@ impl Drop for Seat {
 }
 
 impl Seat {
-    /// True if the session is over for its client.
+    /// Returns whether the session has ended, or its client must be disconnected.
     pub(crate) fn is_lost(&self, server: &mut Server) -> bool {
         server.starts != self.start || server.session(self.id).is_none_or(|session| session.gone)
     }
 }
 
 impl Mysqld {
-    /// Serves one connection until the client disconnects, the server closes it, or the process ends. If the server is not listening, it
-    /// ends immediately: its host refuses the connection, not this function.
+    /// Serves one connection until the client disconnects, the server closes the connection, or the process ends. If the server does not
+    /// listen, the future ends immediately; the caller must refuse the connection.
     pub fn serve<S>(&self, stream: S) -> impl Future<Output = ()> + Send + use<S>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -87,14 +87,14 @@ impl Mysqld {
                     writer,
                     deprecate_eof,
                 };
-                // After any end, the other side gets the end of the stream.
+                // When this function ends, the connection is closed for the client.
                 connection.commands().await;
             }
         }
     }
 }
 
-/// A session for a new connection, unless there are too many or the server is not listening.
+/// Opens a session for a new connection. `None`: there are too many sessions, or the server does not listen.
 async fn accept<S>(server: &Mysqld, writer: &mut WriteHalf<S>) -> Option<Seat>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -128,13 +128,14 @@ where
     }
 }
 
-/// `None` if the connection is lost.
+/// Sends bytes. `None`: the connection is lost.
 pub(crate) async fn send<S: AsyncWrite>(writer: &mut WriteHalf<S>, bytes: &[u8]) -> Option<()> {
     writer.write_all(bytes).await.ok()?;
     writer.flush().await.ok()
 }
 
-/// The login; returns whether the client expects an OK packet at the end of results. `None` if it is refused, or the connection over.
+/// Runs the login. Returns whether the client expects an OK packet at the end of results. `None`: the login is refused, or the connection
+/// has ended.
 async fn enter<S>(
     seat: &Seat,
     reader: &mut PacketReader<ReadHalf<S>>,
@@ -182,7 +183,7 @@ where
     judged.is_ok().then_some(deprecate_eof)
 }
 
-/// Checks a login; returns whether it used a password.
+/// Checks a login. Returns whether the client sent a password.
 fn judge(
     server: &mut Server,
     id: SessionId,
@@ -193,10 +194,10 @@ fn judge(
     let account = server.account(user);
     let password = account.map(|account| account.password.clone());
     let password = password.ok_or_else(|| denied(user))?;
-    // Nothing for an empty password.
+    // For an empty password, the expected answer is empty.
     let expected = scramble_sha256(challenge, password.as_bytes());
     let expected = expected.map_or(Vec::new(), |hash| hash.to_vec());
-    // Some clients send a single zero without a password.
+    // For an empty password, some clients send a zero byte.
     if answer != expected && !(password.is_empty() && answer == [0]) {
         return Err(denied(user));
     }
@@ -208,7 +209,7 @@ fn judge(
     Ok(!password.is_empty())
 }
 
-/// Twenty nonzero bytes, unique for each connection of a server.
+/// Returns the challenge of a connection: twenty nonzero bytes, different for each connection of a server.
 fn challenge(id: SessionId) -> [u8; 20] {
     let mut challenge = [b'x'; 20];
     for (byte, digit) in challenge.iter_mut().zip(format!("{id:020}").bytes()) {
@@ -251,7 +252,7 @@ fn greeting(version: &str, id: SessionId, challenge: &[u8; 20]) -> Vec<u8> {
     bytes
 }
 
-/// The next packet, unless the session ends first.
+/// Returns the next packet. `None`: the session has ended.
 async fn receive<S: AsyncRead>(
     seat: &Seat,
     reader: &mut PacketReader<ReadHalf<S>>,
@@ -262,7 +263,7 @@ async fn receive<S: AsyncRead>(
         () = over => return None,
         packet = reader.read() => packet.ok()?,
     };
-    // A paused process has not read it yet.
+    // While the process is paused, it does not read the packet.
     let is_lost = seat.server.until(|state| {
         let is_lost = seat.is_lost(state);
         (is_lost || !state.paused).then_some(is_lost)
@@ -274,7 +275,7 @@ impl<S> Connection<S>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    /// Runs commands; ends with `None`.
+    /// Runs commands until the connection ends. The result is always `None`.
     async fn commands(mut self) -> Option<()> {
         loop {
             let packet = receive(&self.seat, &mut self.reader).await?;
@@ -321,7 +322,7 @@ where
         }
     }
 
-    /// Registering acquires the account lock, for an account without all privileges.
+    /// Waits for the account lock, which the registration of a replica acquires. Accounts with all privileges do not need it.
     async fn wait_for_accounts(&mut self) -> Option<()> {
         let waited = self.seat.server.until(|state| {
             if self.seat.is_lost(state) {

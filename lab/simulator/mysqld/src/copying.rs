@@ -1,9 +1,9 @@
-//! The copy of another server's data: `CLONE INSTANCE FROM`, its status tables, and its persistent state.
+//! Clones another server's data: `CLONE INSTANCE FROM`, its status tables, and its persistent state.
 //!
 //! ```text
-//!  refused ─ nothing was touched          DROP DATA ─ rows, GTIDs and binlog are gone, accounts are not
-//!                                         FILE COPY ─ takes its time; whatever happens in it leaves a server without rows
-//!                                         FILE SYNC ─ the donor's data have come; the server ends, and has them from its next start on
+//!  refused ─ no data was changed          DROP DATA ─ removes rows, GTIDs and binlog; accounts stay
+//!                                         FILE COPY ─ takes some time; if it is interrupted, the server has no rows
+//!                                         FILE SYNC ─ the donor's data has arrived; the server ends, and adopts it at its next start
 //! ```
 
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use crate::server::Server;
 use crate::sessions::{Session, SessionId, Work};
 use crate::statement::CopyRequest;
 
-/// Interval of checks of the donor. A real recipient retries a lost one for minutes; this one fails immediately.
+/// Interval at which the recipient checks the donor. A real recipient tries for minutes to reach a lost donor; this one fails immediately.
 const LOOK: Duration = Duration::from_millis(100);
-/// Bytes of a server's files, as in the tables.
+/// Total size of a server's files in bytes, as the status tables report it.
 pub(crate) const FILES: u64 = 73_635_949;
-/// The stages in order.
+/// The stages of a clone, in order.
 const STAGES: [&str; 7] = [
     "DROP DATA",
     "FILE COPY",
@@ -33,23 +33,23 @@ const STAGES: [&str; 7] = [
     "RESTART",
     "RECOVERY",
 ];
-/// The stages after the end of the process.
+/// Number of stages that begin after the end of the process.
 const BEHIND_THE_END: usize = 2;
 
-/// A running copy.
+/// A running clone, at the recipient.
 #[derive(Debug)]
 pub(crate) struct Copy {
     request: CopyRequest,
-    /// The donor's start number.
+    /// The donor's start number when the clone began.
     start: u64,
     _lent: Lent,
     takes: Duration,
     ends: Duration,
-    /// Next check of its donor.
+    /// When the recipient checks the donor next.
     pub(crate) looks: Duration,
 }
 
-/// Registers at the donor while it exists.
+/// Counts as a running clone at the donor, until it is dropped.
 #[derive(Debug)]
 struct Lent(Arc<AtomicU32>);
 
@@ -66,7 +66,7 @@ impl Drop for Lent {
     }
 }
 
-/// A donor's data.
+/// The data of a donor.
 #[derive(Debug)]
 pub(crate) struct Arrived {
     engine: Engine,
@@ -75,14 +75,14 @@ pub(crate) struct Arrived {
     channel: Option<(String, SourceSettings)>,
 }
 
-/// The last copy in `performance_schema`. It survives the process.
+/// The last clone, as `performance_schema` reports it. The report survives the process.
 #[derive(Debug, Default)]
 pub(crate) struct CopyReport {
     state: &'static str,
-    /// The session of the copy; 0 after a restart.
+    /// The session that runs the clone; 0 after a restart.
     session: SessionId,
     error: Option<SqlError>,
-    /// Empty if the donor was unreachable.
+    /// The state of each stage. Empty if the donor was unreachable.
     stages: Vec<&'static str>,
     bytes: u64,
 }
@@ -110,7 +110,7 @@ impl CopyReport {
         }
     }
 
-    /// Completes everything up to this stage, and begins it.
+    /// Marks the stages before stage `number` as completed, and this stage as begun.
     fn continues_to(&mut self, number: usize) {
         self.stages = (0..STAGES.len())
             .map(|stage| match stage.cmp(&number) {
@@ -130,7 +130,7 @@ impl CopyReport {
     }
 }
 
-/// The donor's state for a recipient's check.
+/// The state of the donor, as the recipient sees it.
 enum Donor {
     Copies(Mysqld, u64),
     StandsStill,
@@ -189,7 +189,7 @@ impl Server {
         self.copy_report = Some(report);
     }
 
-    /// Refusals without any effect.
+    /// Checks a clone request. A refusal has no effect on the data.
     fn may_copy(&self, request: &CopyRequest) -> Result<(), SqlError> {
         let Some(running) = &self.running else {
             return Err(SqlError::lost());
@@ -257,7 +257,7 @@ impl Server {
         }
     }
 
-    /// Removes rows, GTIDs and binlog; accounts and settings stay.
+    /// Removes rows, GTIDs and binlog. Accounts and settings stay.
     fn drop_data(&mut self) {
         let seconds = self.epoch_seconds();
         self.engine = Engine::without_data();
@@ -269,7 +269,7 @@ impl Server {
         for session in running.sessions.values_mut() {
             session.gone |= session.dump.is_some();
         }
-        // binlog_error_action = ABORT_SERVER.
+        // The server ends, as with `binlog_error_action = ABORT_SERVER`.
         if running.binlog.reset(seconds).is_err() {
             self.running = None;
         }
@@ -323,12 +323,12 @@ impl Server {
         self.finish(id, Err(error));
     }
 
-    /// One copy at a time, in either direction.
+    /// Returns whether the server takes part in a clone, as recipient or as donor. Only one clone may run.
     fn is_busy_with_a_copy(&self) -> bool {
         self.copying().is_some() || self.lent.load(Ordering::Relaxed) > 0
     }
 
-    /// The session of a running copy.
+    /// Returns the session that runs a clone.
     pub(crate) fn copying(&self) -> Option<SessionId> {
         let copies = |(id, session): (&SessionId, &Session)| {
             matches!(session.work, Work::Copy(_)).then_some(*id)
@@ -336,7 +336,7 @@ impl Server {
         self.running.as_ref()?.sessions.iter().find_map(copies)
     }
 
-    /// The server or the session is ended: so is a running copy.
+    /// Ends a running clone, because the server stops or the session was killed.
     pub(crate) fn interrupt_copy(&mut self) {
         if let Some(id) = self.copying() {
             let message = "Query execution was interrupted";
@@ -344,7 +344,8 @@ impl Server {
         }
     }
 
-    /// The server has no supervisor of its own: it ends.
+    /// Completes the transfer: stores the donor's data for the next start, and ends the server. A server under a supervisor would restart
+    /// itself.
     fn data_have_come(&mut self, id: SessionId, donor: &Mysqld) {
         self.arrived = Some(donor.peek(|server| {
             let executed = server.running.as_ref();
@@ -365,7 +366,7 @@ impl Server {
         self.begin_stop();
     }
 
-    /// At a start, the server adopts the data that arrived before.
+    /// Adopts the data of a completed transfer at the start of the server.
     pub(crate) fn take_in_what_has_come(&mut self) {
         let arrived = self.arrived.take();
         if let Some(report) = &mut self.copy_report {
@@ -393,7 +394,7 @@ impl Server {
 
     // Status tables.
 
-    /// State, number and message of an error, and whether the copy's session exists.
+    /// Returns the state, the error number and message, and whether the session of the clone exists.
     pub(crate) fn copy_status(&self) -> Result<Rows, SqlError> {
         let rows = Rows::of(&["state", "error_no", "error_message", "alive", "pid"]);
         let Some(report) = self.report("clone_status")? else {

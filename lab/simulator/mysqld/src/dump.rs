@@ -1,4 +1,4 @@
-//! `COM_BINLOG_DUMP_GTID`: the transactions missing at the replica, and its ACKs.
+//! Implements `COM_BINLOG_DUMP_GTID`: sends the transactions that the replica lacks, and receives the replica's ACKs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,14 +22,14 @@ use crate::variables::REPLICA_COUNT;
 
 /// Offset of the first event in a file.
 const FIRST_EVENT: u64 = 4;
-/// Precedes each event of a semi-sync dump, before the byte for an ACK request.
+/// The first byte before each event of a semi-sync dump. The second byte requests an ACK.
 const SEMI_SYNC_MAGIC: u8 = 0xef;
 
 impl<S> Connection<S>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    /// Runs a dump, which is a connection's last command.
+    /// Runs a dump. A dump is the last command of its connection.
     pub(crate) async fn dump(mut self, request: &Bytes, sequence: u8) -> Option<()> {
         let id = self.seat.id;
         let begun = match server_id_of(request).zip(have_of(request)) {
@@ -64,10 +64,10 @@ where
     }
 }
 
-/// Reads replies to the end of the connection.
+/// Reads the replica's ACKs until the connection ends.
 async fn take_acks<S: AsyncRead>(seat: &Seat, reader: &mut PacketReader<ReadHalf<S>>) {
     while let Ok(packet) = reader.read().await {
-        // A paused process reads it when it resumes.
+        // While the process is paused, it does not read the ACK.
         let taken = seat.server.until(|state| {
             if state.paused {
                 return None;
@@ -79,7 +79,7 @@ async fn take_acks<S: AsyncRead>(seat: &Seat, reader: &mut PacketReader<ReadHalf
             Some(lost)
         });
         if taken.await {
-            // The sender ends the connection.
+            // `send_events` ends the connection.
             return std::future::pending().await;
         }
     }
@@ -88,7 +88,7 @@ async fn take_acks<S: AsyncRead>(seat: &Seat, reader: &mut PacketReader<ReadHalf
 async fn send_events<S: AsyncWrite>(seat: &Seat, mut sending: Sending, writer: &mut WriteHalf<S>) {
     loop {
         let heartbeat = sending.heartbeat;
-        // Events, or the last packet, if any.
+        // Waits for events to send, or for the end of the session with an optional last packet.
         let next = seat.server.until(|state| {
             if state.paused {
                 return None;
@@ -134,22 +134,22 @@ fn farewell(server: &mut Server, seat: &Seat) -> Option<Vec<u8>> {
         let message = "A replica with the same server_uuid/server_id as this replica has connected to the source";
         return Some(SqlError::new(code::FATAL_READING_BINLOG, message).packet());
     }
-    // It was stopped gracefully.
+    // The server was stopped gracefully.
     session.dump.is_some().then(eof_packet)
 }
 
-/// After two bytes of flags.
+/// Returns the server id in a request. It follows two bytes of flags.
 fn server_id_of(request: &Bytes) -> Option<u32> {
     let id = request.get(2..6)?.try_into().ok()?;
     Some(u32::from_le_bytes(id))
 }
 
-/// The GTIDs in a request; `None` if it is malformed.
+/// Returns the GTIDs in a request. `None`: the request is malformed.
 fn have_of(request: &Bytes) -> Option<GtidSet> {
-    // Flags, server id, length of the file's name.
+    // Before the file's name: flags, server id, and the name's length.
     let name = request.get(6..10)?.try_into().ok()?;
     let behind_name = 10 + usize::try_from(u32::from_le_bytes(name)).ok()?;
-    // Position, length of the set.
+    // After the file's name: a position, and the length of the set.
     let length = behind_name + 8;
     let set = request.get(length + 4..)?;
     let length = request.get(length..length + 4)?.try_into().ok()?;
@@ -157,16 +157,16 @@ fn have_of(request: &Bytes) -> Option<GtidSet> {
     GtidSet::decode(set.get(..length)?).ok()
 }
 
-/// A dump's progress.
+/// The progress of a dump.
 #[derive(Debug)]
 struct Sending {
     at: Position,
     have: GtidSet,
-    /// The next events belong to a transaction that the replica has.
+    /// True while the events belong to a transaction that the replica has.
     skips: bool,
-    /// Events were skipped since the last one.
+    /// True if events were skipped since the last sent event.
     skipped: bool,
-    /// A file's first packet is due.
+    /// True before the first packet of a file, a rotate event.
     announces: bool,
     semi_sync: bool,
     checksum: bool,
@@ -256,7 +256,7 @@ impl Sending {
         })
     }
 
-    /// The packets that can be sent now; `None` if there are none.
+    /// Returns the packets that can be sent now. `None`: there are none.
     fn next(&mut self, server: &Server) -> Option<Vec<u8>> {
         let running = server.running.as_ref()?;
         let mut out = Vec::new();
@@ -269,7 +269,7 @@ impl Sending {
             let end = running.binlog.size(self.at.file);
             if end > self.at.offset {
                 let read = running.binlog.read(self.at.file, self.at.offset, end);
-                // An unreadable file stalls the stream; the replica detects the silence.
+                // If the file cannot be read, the stream stalls until the replica's timeout.
                 self.events(running, read.unwrap_or_default(), &mut out);
             }
             if self.at.file >= running.binlog.end.file {
@@ -311,7 +311,7 @@ impl Sending {
                 && running.commits.wants_ack(self.at);
             if event.event_type() == EventType::FormatDescription {
                 let mut described = event.bytes().to_vec();
-                // The checksum is of the event without the flag.
+                // The dump clears the in-use flag. The checksum does not cover this flag.
                 if let Some(flags) = described.get_mut(17) {
                     *flags &= !(EventFlags::BINLOG_IN_USE.0 as u8);
                 }
@@ -353,7 +353,7 @@ impl Sending {
 }
 
 impl Server {
-    /// A replica's ACK: releases commits up to its position. Invalid ones are ignored.
+    /// Processes a replica's ACK: releases the commits up to its position. Ignores an invalid ACK.
     fn acknowledge(&mut self, id: SessionId, reply: &[u8]) -> Option<()> {
         let reply = ParseBuf(reply).parse::<SemiSyncAckPacket<'_>>(()).ok()?;
         let name = String::from_utf8_lossy(reply.filename_raw());

@@ -1,4 +1,4 @@
-//! The storage engine: its committed and prepared transactions. It survives the process.
+//! The storage engine with its committed and prepared transactions. It survives the process.
 
 use std::collections::BTreeMap;
 
@@ -6,22 +6,22 @@ use binlog_format::gtid::{Gtid, GtidSet};
 
 use crate::lists::{ListRow, Lists};
 
-/// Data and pending transactions.
+/// The data, and the transactions that are not durably committed.
 #[derive(Debug, Default)]
 pub(crate) struct Engine {
-    /// The lists' schema was dropped by a copy that has not completed.
+    /// True if a clone has dropped the lists' schema and has not completed.
     dropped: bool,
     lists: BTreeMap<u64, BTreeMap<u64, u64>>,
-    /// Committed here, and durable.
+    /// The GTIDs of committed transactions.
     pub(crate) executed: GtidSet,
-    /// Prepared, and named in the binlog.
+    /// Transactions that are prepared, and whose GTIDs are in the binlog.
     prepared: BTreeMap<Gtid, Vec<ListRow>>,
-    /// Committed since the last force of the redo log: a power loss makes them prepared again.
+    /// Transactions committed since the last sync of the redo log. A power loss turns them into prepared transactions.
     unforced: Vec<(Gtid, Vec<ListRow>)>,
 }
 
 impl Engine {
-    /// The state after a copy has begun.
+    /// Returns the engine after a clone has dropped the data.
     pub(crate) fn without_data() -> Self {
         Self {
             dropped: true,
@@ -29,7 +29,7 @@ impl Engine {
         }
     }
 
-    /// The data for a copy: everything committed. `executed` is the running server's GTID set.
+    /// Returns a copy of all committed data for a clone. `executed` is the GTID set of the running server.
     pub(crate) fn committed(&self, executed: GtidSet) -> Self {
         Self {
             dropped: self.dropped,
@@ -67,13 +67,13 @@ impl Engine {
         rows.is_some_and(|rows| rows.contains_key(&row.position))
     }
 
-    /// Prepares a transaction: forces the redo log, including earlier commits.
+    /// Prepares a transaction. This syncs the redo log, including earlier commits.
     pub(crate) fn prepare(&mut self, gtid: Gtid, rows: Vec<ListRow>) {
         self.unforced.clear();
         self.prepared.insert(gtid, rows);
     }
 
-    /// Commits a prepared transaction; false if there is none.
+    /// Commits a prepared transaction. Returns false if it is not prepared.
     pub(crate) fn commit(&mut self, gtid: Gtid) -> bool {
         let Some(rows) = self.prepared.remove(&gtid) else {
             return false;
@@ -89,18 +89,18 @@ impl Engine {
         true
     }
 
-    /// Forces the redo log, which makes all commits durable. A rotation does so, since recovery reads only the last file.
+    /// Syncs the redo log, so that all commits are durable. A rotation needs this, because recovery reads only the last binlog file.
     pub(crate) fn force(&mut self) {
         self.unforced.clear();
     }
 
-    /// Rolls back transactions that are not in the binlog.
+    /// Rolls back the prepared transactions. Called after recovery has committed those that are in the binlog.
     pub(crate) fn roll_back_prepared(&mut self) {
         self.prepared.clear();
         self.unforced.clear();
     }
 
-    /// Power loss: up to this many of the last unforced commits are prepared again.
+    /// Simulates a power loss: up to `count` of the last commits that are not synced become prepared transactions.
     pub(crate) fn lose_commits(&mut self, count: usize) {
         for _ in 0..count {
             let Some((gtid, rows)) = self.unforced.pop() else {
@@ -111,7 +111,7 @@ impl Engine {
                     list.remove(&row.position);
                 }
             }
-            // A list consists of its rows: without any, it does not exist.
+            // A list without rows does not exist.
             self.lists.retain(|_, rows| !rows.is_empty());
             self.executed.remove(&gtid);
             self.prepared.insert(gtid, rows);
@@ -139,7 +139,7 @@ mod tests {
         };
         engine.prepare(gtid(1), vec![row(1, 10)]);
         engine.commit(gtid(1));
-        // Its force includes the previous commit, but not its own.
+        // The sync of this PREPARE includes the previous commit. The commit that follows is not synced.
         engine.prepare(gtid(2), vec![row(2, 20)]);
         engine.commit(gtid(2));
         engine.lose_commits(2);

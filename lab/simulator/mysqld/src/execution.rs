@@ -1,4 +1,4 @@
-//! Sessions' statements: each completes immediately, or leaves work that completes it later.
+//! Runs the statements of sessions. Each statement either completes immediately or leaves work in the session, which completes it later.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::statement::{Scope, Statement, Value};
 use crate::writing::lock_order;
 
 impl Server {
-    /// Runs a text's statement; its answer goes to the session, now or later.
+    /// Runs the statement in `text`. The session receives the answer, now or later.
     pub(crate) fn run(&mut self, id: SessionId, text: &str) {
         let now = self.now();
         if let Some(session) = self.session(id) {
@@ -57,7 +57,7 @@ impl Server {
         }
         match statement {
             Statement::Set(assignments) => self.begin_set(id, assignments),
-            // A real server commits the previous one; no user of the model relies on that.
+            // A real server would commit the open transaction. No user of the model relies on that.
             Statement::Begin if self.has_written(id) => self.refuse_unknown(id, text),
             Statement::Begin => {
                 self.roll_back(id);
@@ -124,7 +124,7 @@ impl Server {
         }
     }
 
-    /// Whether a statement waits for the account lock, which another one holds until its ACK.
+    /// Returns whether a statement must wait for the account lock. An account statement holds this lock until its ACK.
     fn waits_for_accounts(&self, statement: &Statement, rights: Rights) -> bool {
         self.accounts_are_locked()
             && match statement {
@@ -191,7 +191,7 @@ impl Server {
         self.finish(id, Ok(Answer::Rows(rows)));
     }
 
-    /// Statements that need no wait.
+    /// Runs a statement that does not wait.
     fn at_once(&mut self, id: SessionId, statement: Statement) -> Result<Answer, SqlError> {
         match statement {
             Statement::Select(values) => self.select(id, &values),
@@ -218,7 +218,7 @@ impl Server {
             Statement::ResetReplica(all, channel) => self.reset_replica(channel.as_deref(), all),
             Statement::GetLock(name) => Ok(Answer::Rows(self.get_lock(id, name))),
             Statement::Look(look) => self.look(id, look),
-            // The others leave work.
+            // All other statements leave work in the session.
             _ => Ok(Answer::Done(0)),
         }
     }
@@ -309,7 +309,7 @@ impl Server {
     }
 }
 
-/// The privilege that an ordinary client lacks for a statement.
+/// Returns the privilege that an ordinary client lacks for a statement.
 fn lacking(statement: &Statement, rights: Rights) -> Option<&'static str> {
     let needed = match statement {
         Statement::FlushBinaryLogs => "RELOAD",
@@ -334,7 +334,7 @@ fn lacking(statement: &Statement, rights: Rights) -> Option<&'static str> {
     (!rights.administers()).then_some(needed)
 }
 
-/// A column's name.
+/// Returns the name of a result column.
 fn shown(value: &Value) -> String {
     match value {
         Value::Number(number) => number.to_string(),

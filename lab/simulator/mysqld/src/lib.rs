@@ -1,17 +1,19 @@
-//! A model of mysqld: one server in this process, without its own threads, clocks or randomness, with MySQL's protocol over any byte
-//! stream. Its behaviour follows `docs/mysqld-facts.md`; the tests run the same scenarios on both.
+//! A model of mysqld: one server within this process that supports MySQL's protocol over any byte stream. It has no threads, clocks or
+//! random numbers of its own. Its behaviour follows `docs/mysqld-facts.md`. The tests run the same scenarios on the model and on a real
+//! mysqld.
 //!
-//! Its data are lists of numbers: a transaction appends to lists, and reads them. Everything else is modelled as far as members use it: the
-//! binlog in real files, semi-synchronous commits, dumps, replica threads, `super_read_only`, sessions, and a crash at any moment.
+//! The data of the model are lists of numbers. Transactions append to lists and read lists. The model also covers what members use of
+//! mysqld: the binlog in real files, semi-synchronous commits, dumps, replica threads, `super_read_only`, sessions, and a crash at any
+//! moment.
 //!
 //! ```text
-//! connection, dump     the protocol, one future for each connection
-//! statement            SQL into statements
-//! execution, tables    statements into answers
+//! connection, dump     the protocol, with one future for each connection
+//! statement            parses SQL
+//! execution, tables    execute statements and return answers
 //! writing, commits     row locks, the binlog's commit queue, and the wait for an ACK
-//! copying, accounts    another server's data in the place of its own
+//! copying, accounts    clones of another server's data, and accounts
 //! replica, plain_source   replica threads, and another server as their source
-//! engine, binlog       what outlives the process
+//! engine, binlog       the data that survives the process
 //! ```
 
 mod accounts;

@@ -1,4 +1,4 @@
-//! The data: lists of numbers, as rows of one table and as events of the binlog.
+//! The data of the model: lists of numbers, as rows of a table and as events of the binlog.
 
 use std::collections::BTreeMap;
 
@@ -28,11 +28,11 @@ pub fn table_statements() -> [String; 2] {
     ]
 }
 
-/// One value at its position.
+/// One value of a list, with its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ListRow {
     pub(crate) list: u64,
-    /// From 1.
+    /// The position in the list, counted from 1.
     pub(crate) position: u64,
     pub(crate) value: u64,
 }
@@ -50,7 +50,7 @@ fn table() -> Table {
     }
 }
 
-/// The canonical payload of a transaction that inserts these rows.
+/// Returns the canonical payload of a transaction that inserts these rows.
 pub(crate) fn payload(head: TransactionHead, rows: &[ListRow]) -> Bytes {
     let mut transaction = RowTransaction::begin(head);
     let rows: Vec<Vec<Value>> = rows
@@ -61,12 +61,12 @@ pub(crate) fn payload(head: TransactionHead, rows: &[ListRow]) -> Bytes {
                 .to_vec()
         })
         .collect();
-    // Three numbers match a table of three columns: no refusal is possible.
+    // The insert cannot fail, because three numbers match the table's three columns.
     drop(transaction.insert(&table(), &rows));
     transaction.commit()
 }
 
-/// A canonical payload's inserts into the table of lists; other tables are ignored.
+/// Returns the rows that a canonical payload inserts into the table of lists. Ignores other tables.
 pub(crate) fn rows_of(payload: &Bytes) -> Result<Vec<ListRow>, String> {
     let mut found = Vec::new();
     let mut columns: Option<Columns> = None;
@@ -117,10 +117,10 @@ pub(crate) fn rows_of(payload: &Bytes) -> Result<Vec<ListRow>, String> {
     Ok(found)
 }
 
-/// The appends in a canonical payload, in order: list and value.
+/// Returns the appends in a canonical payload, in order, each with its list and value.
 ///
 /// # Errors
-/// A message, when the payload is damaged.
+/// A message, if the payload is damaged.
 pub fn appends_of(payload: &Bytes) -> Result<Vec<(u64, u64)>, String> {
     let rows = rows_of(payload)?;
     Ok(rows.iter().map(|row| (row.list, row.value)).collect())

@@ -9,13 +9,13 @@ use uuid::Uuid;
 
 use crate::process::Mysqld;
 
-/// Finds a server by host and port, as currently reachable from another one; never the caller itself.
+/// Finds another server that is reachable now, by host and port. Never returns the caller itself.
 pub type FindServer = Arc<dyn Fn(&str, u16) -> Option<Mysqld> + Send + Sync>;
 
-/// The options that stay the same for all starts.
+/// The options of a server, which are the same for all its starts.
 #[derive(Clone)]
 pub struct MysqldOptions {
-    /// Its data directory, created if missing, with real binlog files.
+    /// The data directory, with real binlog files. It is created if it is missing.
     pub data_dir: PathBuf,
     /// `@@server_uuid`.
     pub server_uuid: Uuid,
@@ -25,21 +25,22 @@ pub struct MysqldOptions {
     pub version: String,
     /// Accounts.
     pub accounts: Vec<Account>,
-    /// Whether commits wait for ACKs as the variables require. Otherwise it misinforms its clients, to prove that this is detected.
+    /// If true, commits wait for ACKs as the variables require. If false, the server acknowledges too early, so that a test can show that
+    /// this is detected.
     pub waits_for_acks: bool,
-    /// How other servers are reached: a copy's donor, and plain replication's source.
+    /// Finds other servers: the donor of a clone, and the source of plain replication.
     pub donors: FindServer,
-    /// Time to copy files.
+    /// Duration of the file copy of a clone.
     pub copy_takes: Duration,
-    /// The host's time since some fixed moment. Never decreases.
+    /// The host's monotonic clock: the time since a fixed moment.
     pub clock: Arc<dyn Fn() -> Duration + Send + Sync>,
 }
 
 impl MysqldOptions {
-    /// The default simulated version.
+    /// The simulated version of MySQL.
     pub const VERSION: &'static str = "9.7.4";
 
-    /// A server of [`Self::VERSION`] with the accounts `root` (without a password) and `client`.
+    /// Returns the options of a server of [`Self::VERSION`] with the accounts `root` (without a password) and `client`.
     pub fn new(
         data_dir: PathBuf,
         server_uuid: Uuid,
@@ -73,19 +74,19 @@ impl fmt::Debug for MysqldOptions {
     }
 }
 
-/// An account for any host.
+/// An account that may log in from any host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
-    /// Its name.
+    /// The account's name.
     pub user: String,
-    /// Its password; empty for none.
+    /// The password; empty if there is none.
     pub password: String,
-    /// Its privileges.
+    /// The account's privileges.
     pub rights: Rights,
 }
 
 impl Account {
-    /// An account.
+    /// Creates an account.
     pub fn new(user: &str, password: &str, rights: Rights) -> Self {
         Self {
             user: user.to_owned(),
@@ -100,19 +101,19 @@ impl Account {
 pub enum Rights {
     /// ALL PRIVILEGES.
     All,
-    /// The privileges of a member whose mysqld applies by its own replica threads.
+    /// The privileges of a member whose mysqld applies with native replica threads.
     Member,
-    /// Reading and writing data.
+    /// The privileges to read and write data.
     #[default]
     Client,
-    /// BACKUP_ADMIN: for a copy's account at its donor.
+    /// BACKUP_ADMIN, for the account of a clone at its donor.
     Backup,
-    /// Only logging in.
+    /// Only the right to log in.
     Login,
 }
 
 impl Rights {
-    /// True if it has CONNECTION_ADMIN and the other administrative privileges.
+    /// Returns whether the account has CONNECTION_ADMIN and the other administrative privileges.
     pub(crate) fn administers(self) -> bool {
         matches!(self, Self::All | Self::Member)
     }

@@ -1,6 +1,6 @@
-//! Plain replication: the unnamed channel reads another server's dump, like a stock replica. It acknowledges received transactions if both
-//! servers have semi-sync enabled, and then applies them. Its relay log is lost with the process or a stop of the receiver. Unapplied
-//! transactions are requested again, as with `relay_log_recovery`.
+//! Plain replication: the unnamed channel reads the dump of another server, as a stock replica does, and applies the transactions. If both
+//! servers have semi-sync enabled, the receiver acknowledges received transactions. The relay log is lost when the process ends or the
+//! receiver stops. Transactions that were not applied are then requested again, as with `relay_log_recovery`.
 
 use std::error::Error;
 use std::io;
@@ -27,16 +27,16 @@ use crate::process::Mysqld;
 use crate::replica::{ReplicaSource, SourceSettings};
 use crate::server::Server;
 
-/// Bytes in flight between a client and a server.
+/// Buffer size of a connection between a client and a server, in bytes.
 const STREAM_BYTES: usize = 64 << 10;
-/// The largest transaction of the model.
+/// Limit for a transaction, in bytes.
 const LARGEST: u64 = 1 << 20;
-/// Interval of checks whether a source is reachable again.
+/// Interval at which the receiver checks whether an unreachable source is reachable again.
 const LOOK: Duration = Duration::from_millis(50);
-/// Timeout of a silent source.
+/// Time after which an unreachable source counts as lost.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A receiver's view of its own server.
+/// The settings of the server that its receiver needs.
 struct Asked {
     source: SourceSettings,
     find: FindServer,
@@ -59,7 +59,7 @@ impl Server {
 }
 
 impl Asked {
-    /// The source, if it is reachable now.
+    /// Returns the source if it is reachable now.
     fn server(&self) -> Option<Mysqld> {
         (self.find)(&self.source.host, self.source.port)
     }
@@ -78,7 +78,7 @@ impl Asked {
         }
     }
 
-    /// Waits while the source is unreachable; after a timeout the connection is lost.
+    /// Waits while the source is unreachable. After `PATIENCE`, returns the error of a lost connection.
     async fn until_reached(&self) -> Result<(), String> {
         let mut waited = Duration::ZERO;
         while self.server().is_none() {
@@ -92,7 +92,7 @@ impl Asked {
     }
 }
 
-/// Connections through memory.
+/// Connects to the server through memory.
 impl Dial for Mysqld {
     fn dial(&self, _: &Endpoint) -> BoxFuture<'_, io::Result<ByteStream>> {
         let dialed = match self.listens() {
@@ -107,7 +107,7 @@ impl Dial for Mysqld {
     }
 }
 
-/// Resolves any address in the channel's settings.
+/// The other server, as the source of the channel.
 struct OtherServer(Mysqld);
 
 impl ReplicaSource for OtherServer {
@@ -117,7 +117,7 @@ impl ReplicaSource for OtherServer {
         let receiving = Receiving(tokio::spawn(async move {
             let ended = receive(&own, have, &relay_log).await;
             if let Err(why) = ended {
-                // The applier may be gone.
+                // The applier may have ended.
                 drop(relay_log.send(Err(why.to_string())));
             }
         }));
@@ -132,7 +132,7 @@ impl ReplicaSource for OtherServer {
     }
 }
 
-/// A receiver, which ends with its applier.
+/// The task of a receiver. Dropping this value ends the task.
 struct Receiving(JoinHandle<()>);
 
 impl Drop for Receiving {
@@ -141,7 +141,7 @@ impl Drop for Receiving {
     }
 }
 
-/// Receives until the source is lost.
+/// Receives transactions until the connection to the source is lost.
 async fn receive(
     own: &Mysqld,
     have: GtidSet,
@@ -174,7 +174,7 @@ async fn receive(
     loop {
         let event = dump.next().await?;
         asked.until_reached().await?;
-        // A paused process reads it when it resumes.
+        // While the process is paused, it does not read the event.
         own.until(|server| (!server.paused).then_some(())).await;
         let item = framer.push(&event.event)?;
         if let Some(StreamItem::Transaction(framed)) = item {
@@ -190,8 +190,8 @@ async fn receive(
 }
 
 impl Mysqld {
-    /// Runs the threads of the unnamed channel: whenever it is started, it follows the server in its settings, as resolved by
-    /// [`MysqldOptions::donors`](crate::MysqldOptions::donors). Once dropped, nothing more is received.
+    /// Runs the threads of the unnamed channel. While the channel is started, it follows the server in its settings, which
+    /// [`MysqldOptions::donors`](crate::MysqldOptions::donors) finds. After the future is dropped, the channel receives nothing.
     pub async fn run_plain_replication(&self) {
         let source = OtherServer(self.clone());
         self.carry_threads(true, &source).await;

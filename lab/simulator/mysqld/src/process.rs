@@ -1,4 +1,4 @@
-//! The handle of a server, and its process's lifecycle.
+//! The handle of a server, and the lifecycle of its process.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,31 +17,33 @@ use crate::replica::Receiver;
 use crate::server::{Running, Server};
 use crate::variables::{CommandLine, Variables};
 
-/// A server. Clones share it.
+/// A simulated server. Clones share one server.
 #[derive(Debug, Clone)]
 pub struct Mysqld {
     server: Arc<Mutex<Server>>,
-    /// The server's version: waiters check again when it changes.
+    /// The version of the server's state. Waiting tasks check the state again when the version changes.
     changed: watch::Sender<u64>,
 }
 
-/// Losses of a power cut. Only unforced data can be lost: nothing of the binlog under `sync_binlog = 1`.
+/// The data lost in a power cut. Only data that is not synced can be lost. With `sync_binlog = 1`, that is no part of the binlog.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LostTail {
-    /// Maximum bytes at the end of the binlog.
+    /// Maximum number of bytes lost at the end of the binlog.
     pub binlog_bytes: u64,
-    /// Maximum commits of the engine: the last ones, after the last force of its log. They are prepared again.
+    /// Maximum number of the engine's last commits that become prepared transactions again. Only commits since the last sync of the redo
+    /// log count.
     pub engine_commits: usize,
 }
 
-/// The shortest wait on the server's clock, which may differ from the runtime's in rounding.
+/// The shortest wait. The server's clock and the runtime's clock may round differently, so that a shorter wait could repeat without
+/// progress.
 const LEAST_WAIT: Duration = Duration::from_millis(1);
 
 impl Mysqld {
-    /// A server that is not running yet. Creates its data directory if there is none.
+    /// Creates a server that is not running yet, and its data directory if that is missing.
     ///
     /// # Errors
-    /// A message, when it cannot be created.
+    /// A message, if the directory cannot be created.
     pub fn new(options: MysqldOptions) -> Result<Self, String> {
         let folder = &options.data_dir;
         let made = || {
@@ -78,28 +80,28 @@ impl Mysqld {
         })
     }
 
-    /// Starts it with these command line arguments: recovery, and a new binlog file.
+    /// Starts the server with these command line arguments: runs recovery, and begins a binlog file.
     ///
     /// # Errors
-    /// A message, when it is running already or cannot read its files.
+    /// A message, if the server is already running or cannot read its files.
     pub fn start(&self, words: &[String]) -> Result<(), String> {
         self.act(|server| server.start(words))
     }
 
-    /// SIGKILL: it ends immediately. Waiting commits are in the binlog, and not in the engine.
+    /// Simulates SIGKILL: the process ends immediately. Waiting commits are in the binlog and not in the engine.
     pub fn kill(&self) {
         self.act(Server::die);
     }
 
-    /// SIGTERM: it accepts no more clients, and ends by itself; see [`Self::is_running`].
+    /// Simulates SIGTERM: the server accepts no more clients and ends later; see [`Self::is_running`].
     pub fn terminate(&self) {
         self.act(Server::begin_stop);
     }
 
-    /// The host loses power: the process ends, and unforced data may be lost.
+    /// Simulates a power loss of the host: the process ends, and data that is not synced may be lost.
     ///
     /// # Errors
-    /// A message, when the binlog's file cannot be truncated.
+    /// A message, if the binlog file cannot be truncated.
     pub fn cut_power(&self, lost: LostTail) -> Result<(), String> {
         self.act(|server| {
             let cut = match &server.running {
@@ -112,7 +114,7 @@ impl Mysqld {
         })
     }
 
-    /// SIGSTOP: connections stay, without answers.
+    /// Simulates SIGSTOP: connections stay open and get no answers.
     pub fn pause(&self) {
         self.act(|server| {
             server.paused = server.running.is_some();
@@ -120,7 +122,7 @@ impl Mysqld {
         });
     }
 
-    /// SIGCONT.
+    /// Simulates SIGCONT.
     pub fn resume(&self) {
         self.act(|server| {
             server.paused = false;
@@ -128,7 +130,7 @@ impl Mysqld {
         });
     }
 
-    /// Freezes or unfreezes the data directory, like a frozen or full file system: commits wait in the meantime, and reads continue.
+    /// Freezes or unfreezes the data directory, like a frozen or full file system. While it is frozen, commits wait and reads continue.
     pub fn freeze_disk(&self, frozen: bool) {
         self.act(|server| {
             server.frozen = frozen;
@@ -136,22 +138,22 @@ impl Mysqld {
         });
     }
 
-    /// Whether its process exists.
+    /// Returns whether the server's process exists.
     pub fn is_running(&self) -> bool {
         self.runs(|_| true)
     }
 
-    /// Whether it accepts connections: not while it is stopping.
+    /// Returns whether the server accepts connections. A stopping server does not.
     pub fn listens(&self) -> bool {
         self.act(|server| server.listens())
     }
 
-    /// Number of its starts.
+    /// The number of starts of the server.
     pub fn starts(&self) -> u64 {
         self.act(|server| server.starts)
     }
 
-    /// Whether ordinary accounts may write, and it is not paused.
+    /// Returns whether ordinary accounts may write and the server is not paused.
     pub fn takes_writes(&self) -> bool {
         self.act(|server| {
             let open = |running: &Running| !running.read_only && running.stopping.is_none();
@@ -159,17 +161,17 @@ impl Mysqld {
         })
     }
 
-    /// Whether ordinary accounts may write, even while it is paused or stopping.
+    /// Returns whether ordinary accounts may write, even if the server is paused or stopping.
     pub fn is_open(&self) -> bool {
         self.runs(|running| !running.read_only)
     }
 
-    /// The engine's committed transactions.
+    /// Returns the committed lists.
     pub fn lists(&self) -> Lists {
         self.act(|server| server.engine.lists())
     }
 
-    /// `@@gtid_executed`; of a stopped server, its engine's.
+    /// Returns `@@gtid_executed`. For a stopped server, returns the engine's GTIDs.
     pub fn gtid_executed(&self) -> GtidSet {
         self.act(|server| match &server.running {
             Some(running) => running.executed.clone(),
@@ -177,22 +179,22 @@ impl Mysqld {
         })
     }
 
-    /// Statements and arguments unknown to the model, verbatim.
+    /// Returns statements and arguments that the model does not know, verbatim.
     pub fn unknown_statements(&self) -> Vec<String> {
         self.act(|server| server.unknown.clone())
     }
 
-    /// True if a copy has removed its rows and none has completed since.
+    /// Returns whether a clone has removed the rows and no clone has completed since.
     pub fn lacks_its_data(&self) -> bool {
         self.act(|server| !server.engine.has_table() && server.arrived.is_none())
     }
 
-    /// True if a copy is running.
+    /// Returns whether a clone is running.
     pub fn copies(&self) -> bool {
         self.act(|server| server.copying().is_some())
     }
 
-    /// Whether its replica threads apply.
+    /// Returns whether the replica's applier runs.
     pub fn applies(&self) -> bool {
         self.act(|server| {
             let channel = server.channel.as_ref();
@@ -200,12 +202,12 @@ impl Mysqld {
         })
     }
 
-    /// Whether commits wait for an ACK, by its settings.
+    /// Returns whether commits wait for an ACK, according to the settings.
     pub fn waits_for_acks(&self) -> bool {
         self.runs(|running| running.variables.is_on("rpl_semi_sync_source_enabled"))
     }
 
-    /// Its channel's name and source host, and whether it is connected.
+    /// Returns the channel's name and source host, and whether it is connected.
     pub fn channel(&self) -> Option<(String, String, bool)> {
         self.act(|server| {
             let channel = server.channel.as_ref()?;
@@ -214,7 +216,7 @@ impl Mysqld {
         })
     }
 
-    /// Accounts by their names.
+    /// Returns the names of the accounts.
     pub fn account_names(&self) -> Vec<String> {
         self.act(|server| {
             let accounts = server.accounts.iter();
@@ -222,12 +224,12 @@ impl Mysqld {
         })
     }
 
-    /// Inspects the server without advancing it: another task may be in the middle of its work.
-    /// True if it runs, and `is` so.
+    /// Returns whether the process runs and `is` returns true.
     fn runs(&self, is: impl FnOnce(&Running) -> bool) -> bool {
         self.act(|server| server.running.as_ref().is_some_and(is))
     }
 
+    /// Inspects the server without advancing it, because another task may be in the middle of its work.
     pub(crate) fn peek<R>(&self, look: impl FnOnce(&Server) -> R) -> R {
         look(&self.lock())
     }
@@ -236,7 +238,7 @@ impl Mysqld {
         self.server.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Acts on the server, advances it, and wakes waiters.
+    /// Calls `work` with the server, then executes everything that is possible, and wakes waiting tasks.
     pub(crate) fn act<R>(&self, work: impl FnOnce(&mut Server) -> R) -> R {
         let mut server = self.lock();
         let before = server.version;
@@ -255,7 +257,7 @@ impl Mysqld {
         done
     }
 
-    /// Waits until the server has a result for the caller, whose `ask` runs after each change.
+    /// Waits until `ask` returns a result. Calls `ask` after each change of the server.
     pub(crate) async fn until<R>(&self, mut ask: impl FnMut(&mut Server) -> Option<R>) -> R {
         let mut changed = self.changed.subscribe();
         loop {
@@ -269,7 +271,7 @@ impl Mysqld {
             if let Some(found) = found {
                 return found;
             }
-            // The server owns the sender, which outlives the wait.
+            // An error is impossible, because the server has the sender.
             match wait {
                 None => drop(changed.changed().await),
                 Some(wait) => {
@@ -329,7 +331,7 @@ impl Server {
             binlog,
             executed,
             sessions: BTreeMap::new(),
-            // The first ids are those of mysqld's own threads.
+            // In a real mysqld, its own threads have the first ids.
             next_session: 8,
             commits: Commits::default(),
             row_locks: BTreeMap::new(),
@@ -340,7 +342,7 @@ impl Server {
         self.starts += 1;
         self.changed();
         if self.channel.is_some() && !line.skip_replica_start {
-            // With a configured channel, it starts.
+            // A configured channel starts with the server.
             drop(self.start_replica(false, None));
         }
         Ok(())

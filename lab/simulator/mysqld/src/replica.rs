@@ -1,5 +1,5 @@
-//! Replica threads: one channel, which follows a source and applies its transactions under their GTIDs. A named channel reads from the
-//! caller, the unnamed one from another server's dump ([`crate::plain_source`]).
+//! Replica threads with one channel. They receive the transactions of a source and apply them with their GTIDs. A named channel reads from
+//! a [`ReplicaSource`], and the unnamed one from another server's dump ([`crate::plain_source`]).
 
 use std::time::Duration;
 
@@ -18,36 +18,36 @@ use crate::sessions::{Content, Session, SessionId, Work, Write};
 use crate::statement::{SourceChange, Value};
 use crate::writing::lock_order;
 
-/// Source of a named channel's threads, instead of the host and port of `CHANGE REPLICATION SOURCE`.
+/// The source of a named channel, used instead of the host and port in `CHANGE REPLICATION SOURCE`.
 pub trait ReplicaSource: Send + Sync {
-    /// Everything missing in `have`, as canonical payloads of transactions, and then later ones. An error means a broken connection, and a
-    /// retry.
+    /// Returns the transactions that `have` lacks, as canonical payloads, and then later transactions as they are committed. An error is a
+    /// lost connection; the channel tries again.
     fn open(&self, have: GtidSet) -> BoxStream<'static, Result<Bytes, String>>;
 }
 
-/// The replica threads' displayed user.
+/// The user name of replica threads in the process list.
 pub(crate) const USER: &str = "system user";
 /// `SOURCE_CONNECT_RETRY`.
 const RETRY: Duration = Duration::from_secs(1);
-/// The client's error for an unreachable source.
+/// The client's error code for an unreachable source.
 const UNREACHABLE: u16 = 2003;
 
-/// A channel. It outlives the process.
+/// A replication channel. It survives the process.
 #[derive(Debug, Default)]
 pub(crate) struct Channel {
     pub(crate) name: String,
     pub(crate) source: SourceSettings,
-    /// The source's, once connected; empty before.
+    /// The UUID of the source. Empty before the first connection.
     pub(crate) source_uuid: String,
     pub(crate) receiver: Receiver,
     pub(crate) receiver_error: Option<SqlError>,
     pub(crate) applies: bool,
     pub(crate) applier_error: Option<SqlError>,
-    /// Original commit time of the transaction being applied, in microseconds since 1970.
+    /// The original commit time of the current transaction, in microseconds since 1970.
     pub(crate) in_hand: Option<u64>,
-    /// The applier's session.
+    /// The session of the applier.
     session: Option<SessionId>,
-    /// Counts its starts.
+    /// The number of starts of the channel.
     run: u64,
 }
 
@@ -57,7 +57,7 @@ impl Channel {
     }
 }
 
-/// A channel's source in `CHANGE REPLICATION SOURCE`.
+/// The source of a channel, as set with `CHANGE REPLICATION SOURCE`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SourceSettings {
     pub(crate) host: String,
@@ -67,7 +67,7 @@ pub(crate) struct SourceSettings {
 }
 
 impl SourceSettings {
-    /// Options other than those for the login are ignored: a channel follows by GTIDs, and retries every second.
+    /// Changes the source. Ignores all options except those for the login: a channel always follows by GTIDs, and retries every second.
     fn change(&mut self, options: Vec<(String, Value)>) {
         for (name, value) in options {
             match (&name[..], value) {
@@ -83,7 +83,7 @@ impl SourceSettings {
     }
 }
 
-/// State of the receiver.
+/// The state of the receiver.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Receiver {
     #[default]
@@ -99,7 +99,7 @@ impl Session {
 }
 
 impl Server {
-    /// The channel of this name, or any if none is named; `None` if none is named and none exists.
+    /// Returns the channel with this name. Without a name, returns the existing channel, or `None` if there is none.
     fn channel(&mut self, name: Option<&str>) -> Result<Option<&mut Channel>, SqlError> {
         let Some(name) = name else {
             return Ok(self.channel.as_mut());
@@ -134,7 +134,7 @@ impl Server {
         Ok(Answer::Done(0))
     }
 
-    /// Sets a channel with stopped threads, or none.
+    /// Replaces the channel. The threads of the new channel are stopped.
     pub(crate) fn put_channel(&mut self, channel: Option<(String, SourceSettings)>) {
         let run = self.channel.as_ref().map_or(0, |channel| channel.run);
         self.channel = channel.map(|(name, source)| Channel {
@@ -162,7 +162,7 @@ impl Server {
         if receiver_only {
             let applies = channel.applies;
             if !applies {
-                // Received transactions would have no reader.
+                // No applier would read the received transactions.
                 self.unknown
                     .push("START REPLICA IO_THREAD without an applier".to_owned());
             }
@@ -183,7 +183,7 @@ impl Server {
         Ok(Answer::Done(0))
     }
 
-    /// The receiver stops immediately, the applier after its current transaction.
+    /// Stops the receiver immediately, and the applier after its current transaction.
     pub(crate) fn begin_stop_replica(
         &mut self,
         id: SessionId,
@@ -245,7 +245,7 @@ impl Server {
         Ok(Answer::Done(0))
     }
 
-    /// The process has ended; the channel remains.
+    /// Resets the channel's state after the end of the process. The settings remain.
     pub(crate) fn end_replication(&mut self) {
         self.channel = self.channel.take().map(|channel| Channel {
             name: channel.name,
@@ -256,7 +256,7 @@ impl Server {
         });
     }
 
-    /// The applier's result, when idle: its error ends the replica threads.
+    /// Returns the result of the applier's last transaction. `None`: the applier is still busy. An error stops the applier.
     fn applied(&mut self) -> Option<Result<(), ()>> {
         let id = self.channel.as_ref()?.session?;
         let session = self.session(id)?;
@@ -278,7 +278,7 @@ impl Server {
         }
     }
 
-    /// Begins to apply a transaction, unless it is already executed.
+    /// Begins to apply a transaction. Does nothing if it is already executed.
     fn apply(&mut self, payload: Bytes) -> Result<(), SqlError> {
         let head = head(&payload).map_err(|why| SqlError::new(1594, why));
         let (gtid, committed) = head?;
@@ -319,7 +319,7 @@ fn must_stop(name: &str) -> SqlError {
     SqlError::new(3081, message)
 }
 
-/// A transaction's GTID, and its original commit time in microseconds since 1970.
+/// Returns a transaction's GTID, and its original commit time in microseconds since 1970.
 fn head(payload: &Bytes) -> Result<(Gtid, u64), String> {
     let mut rest = payload.clone();
     let first = RawEvent::split_from(&mut rest).map_err(|error| error.to_string())?;
@@ -333,7 +333,7 @@ fn head(payload: &Bytes) -> Result<(Gtid, u64), String> {
     ))
 }
 
-/// When dropped, marks the source as gone.
+/// Marks the source as unreachable when it is dropped.
 struct Away<'a>(&'a Mysqld, bool);
 
 impl Drop for Away<'_> {
@@ -355,8 +355,8 @@ fn unreachable(why: &str) -> SqlError {
 }
 
 impl Mysqld {
-    /// Runs the threads of a named channel while the source exists: whenever the channel is started, it reads from `source` and applies.
-    /// Once dropped, the source is unreachable.
+    /// Runs the threads of a named channel. While the channel is started, it reads from `source` and applies. After the future is dropped,
+    /// the source counts as unreachable.
     pub async fn run_replica_threads(&self, source: std::sync::Arc<dyn ReplicaSource>) {
         self.carry_threads(false, &*source).await;
     }
@@ -370,7 +370,7 @@ impl Mysqld {
                 let channel = server.channel.as_ref();
                 let run = channel.filter(|channel| channel.is_plain() == plain)?.run;
                 server.runs(run)?;
-                // The current transaction completes first.
+                // The current transaction must complete before the next connection.
                 server.applied()?.ok()?;
                 let have = server.running.as_ref()?.executed.clone();
                 if let Some(channel) = &mut server.channel {
@@ -398,12 +398,13 @@ impl Mysqld {
         }
     }
 
-    /// Applies transactions until the threads are stopped; returns the reason for any other end.
+    /// Waits until the threads are stopped or started again.
     async fn until_over(&self, run: u64) {
         self.until(|server| server.runs(run).is_none().then_some(()))
             .await
     }
 
+    /// Applies transactions until the threads are stopped (`None`), or until the connection is lost; then returns the reason.
     async fn follow(
         &self,
         run: u64,
@@ -440,7 +441,7 @@ impl Mysqld {
                 Some(server.applied()?.is_ok())
             });
             if !goes_on.await {
-                // After an applier error the receiver stays, and nothing more is applied.
+                // After an error of the applier, the receiver stays connected, but nothing is applied.
                 self.until_over(run).await;
                 return None;
             }

@@ -1,4 +1,4 @@
-//! The state of one server. After every change, [`Server::advance`] executes everything possible.
+//! The state of a server. After every change, [`Server::advance`] executes everything that is possible.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use crate::replica::Channel;
 use crate::sessions::{Session, SessionId, Work};
 use crate::variables::Variables;
 
-/// Epoch of the host's time, in seconds since 1970: the model has no wall clock.
+/// The time of day at which the host's clock starts, in seconds since 1970. The model has no other time of day.
 const EPOCH: u64 = 1_767_225_600;
-/// How long a stopping server waits for idle sessions.
+/// How long a stopping server waits for idle sessions if no dump is attached.
 const SESSIONS_LINGER: Duration = Duration::from_secs(2);
-/// The same with an attached dump.
+/// How long a stopping server waits for idle sessions if a dump is attached.
 const SESSIONS_LINGER_WITH_DUMPS: Duration = Duration::from_secs(10);
-/// How long it waits for commits without ACK, before it ends the dumps and completes them.
+/// How long a stopping server waits for ACKs. Then it ends the dumps and completes the commits without ACKs.
 const COMMITS_LINGER: Duration = Duration::from_secs(9);
 
-/// One server: its process, if running, and its persistent state.
+/// A server: its process, if it is running, and its persistent state.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) options: MysqldOptions,
@@ -34,33 +34,33 @@ pub(crate) struct Server {
     pub(crate) persisted: BTreeMap<String, String>,
     pub(crate) channel: Option<Channel>,
     pub(crate) accounts: Vec<Account>,
-    /// It survives restarts.
+    /// True if the clone plugin is installed. The installation survives restarts.
     pub(crate) clone_plugin: bool,
     pub(crate) copy_report: Option<CopyReport>,
-    /// Running copies of its data by others.
+    /// The number of clones with this server as their donor.
     pub(crate) lent: Arc<AtomicU32>,
-    /// Data from a copy: its own after the next start.
+    /// The data of a completed clone. The server adopts them at its next start.
     pub(crate) arrived: Option<Arrived>,
-    /// Input unknown to the model.
+    /// Statements and arguments that the model does not know.
     pub(crate) unknown: Vec<String>,
     pub(crate) paused: bool,
-    /// The data directory is not writable.
+    /// True if the data directory is not writable.
     pub(crate) frozen: bool,
     pub(crate) running: Option<Running>,
-    /// Sessions at a graceful end, whose clients may not have received their last answers.
+    /// The sessions of a gracefully stopped process. Their clients may not have received the last answers yet.
     pub(crate) parting: BTreeMap<SessionId, Session>,
-    /// Counts changes that waiters may need.
+    /// Counts the changes of the server, so that waiting tasks notice them.
     pub(crate) version: u64,
-    /// Number of starts: distinguishes sessions of different starts.
+    /// The number of starts, which distinguishes sessions of different starts.
     pub(crate) starts: u64,
 }
 
-/// A process.
+/// A running process.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) started: Duration,
     pub(crate) variables: Variables,
-    /// Refuses writes; the variables may differ while they are being set.
+    /// True if writes are refused. The variables may differ while `SET` waits for its lock.
     pub(crate) read_only: bool,
     pub(crate) super_read_only: bool,
     pub(crate) binlog: Binlog,
@@ -68,9 +68,9 @@ pub(crate) struct Running {
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     pub(crate) next_session: SessionId,
     pub(crate) commits: Commits,
-    /// The order in which writes requested a list's lock.
+    /// For each list, the sessions in the order in which they requested its row lock.
     pub(crate) row_locks: BTreeMap<u64, VecDeque<SessionId>>,
-    /// When its stop began.
+    /// The time at which the stop of the server began.
     pub(crate) stopping: Option<Duration>,
 }
 
@@ -79,7 +79,7 @@ impl Server {
         (self.options.clock)()
     }
 
-    /// Seconds since 1970.
+    /// The time of day in seconds since 1970.
     pub(crate) fn epoch_seconds(&self) -> u32 {
         u32::try_from(self.epoch_micros() / 1_000_000).unwrap_or(u32::MAX)
     }
@@ -89,7 +89,7 @@ impl Server {
         micros.saturating_add(EPOCH * 1_000_000)
     }
 
-    /// A waiter may continue.
+    /// Records a change of the server, so that waiting tasks check it again.
     pub(crate) fn changed(&mut self) {
         self.version += 1;
     }
@@ -138,7 +138,7 @@ impl Server {
         }
     }
 
-    /// Time of the next event that happens by itself.
+    /// Returns the time of the next timeout or scheduled event.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         let running = self.running.as_ref().filter(|_| !self.paused)?;
         let sessions = running.sessions.values();
@@ -151,7 +151,7 @@ impl Server {
         of_sessions.chain(running.stop_deadline(self.now())).min()
     }
 
-    /// True if such an event is due. A stop is checked on every call.
+    /// Returns whether a timeout or scheduled event is due. While the server is stopping, always returns true.
     pub(crate) fn is_due(&self) -> bool {
         self.is_stopping() || self.deadline().is_some_and(|at| self.now() >= at)
     }
@@ -180,7 +180,7 @@ impl Server {
         Some(id)
     }
 
-    /// The client is gone. Running commits continue.
+    /// Records that the client has disconnected. A running commit continues.
     pub(crate) fn leave(&mut self, id: SessionId) {
         if let Some(session) = self.session(id) {
             session.gone = true;
@@ -189,7 +189,7 @@ impl Server {
         }
     }
 
-    /// `KILL`: waits for locks end; running commits continue without the client.
+    /// Executes `KILL`: ends waits for locks. A running commit continues without its client.
     pub(crate) fn kill_session(&mut self, id: SessionId) -> bool {
         if self.copying() == Some(id) {
             self.interrupt_copy();
@@ -225,7 +225,7 @@ impl Server {
 
     // Graceful stop.
 
-    /// A stop was requested. No more clients are accepted.
+    /// Begins a graceful stop. From now on the server accepts no clients.
     pub(crate) fn begin_stop(&mut self) {
         let now = self.now();
         if let Some(running) = &mut self.running {
@@ -235,13 +235,13 @@ impl Server {
         self.interrupt_copy();
     }
 
-    /// Whether an account statement waits in its commit, holding their lock.
+    /// Returns whether an account statement holds the account lock, because its commit waits.
     pub(crate) fn accounts_are_locked(&self) -> bool {
         let running = self.running.as_ref();
         running.is_some_and(|running| running.commits.holds_accounts())
     }
 
-    /// Whether it listens: it runs, and is not about to stop.
+    /// Returns whether the server runs and is not stopping.
     pub(crate) fn listens(&self) -> bool {
         self.running.is_some() && !self.is_stopping()
     }
@@ -251,7 +251,7 @@ impl Server {
         running.is_some_and(|running| running.stopping.is_some())
     }
 
-    /// A stopping server runs no more statements: a session's next one gets an error, and the session ends.
+    /// If the server is stopping, answers a session's next statement with an error. The session ends after that answer.
     pub(crate) fn dismisses(&mut self, id: SessionId, code: u16) -> bool {
         if !self.is_stopping() {
             return false;
@@ -264,7 +264,7 @@ impl Server {
         true
     }
 
-    /// Other commands are answered, and then a stopping server's session ends as well.
+    /// Ends a session after the answer to a command other than a statement, if the server is stopping.
     pub(crate) fn has_pinged(&mut self, id: SessionId) {
         if self.is_stopping() {
             self.leave(id);
@@ -280,7 +280,7 @@ impl Server {
             return;
         };
         let is_over = |linger: Duration| now >= since + linger;
-        // Replica threads end; idle clients get some time.
+        // Replica threads end immediately. Idle clients have some time to disconnect.
         let force = is_over(
             match running.sessions.values().any(|one| one.dump.is_some()) {
                 true => SESSIONS_LINGER_WITH_DUMPS,
@@ -290,7 +290,7 @@ impl Server {
         let mut clients = false;
         let mut changed = false;
         for session in running.sessions.values_mut() {
-            // Clients must receive answers already sent.
+            // A session remains until its client has received the answer.
             if session.gone || session.dump.is_some() || session.answer.is_some() {
                 continue;
             }
@@ -320,7 +320,7 @@ impl Server {
         if let Some(mut running) = self.running.take() {
             // A file that cannot be closed stays as after a crash.
             drop(running.binlog.close(seconds));
-            // Recovery does not read a closed file.
+            // Recovery does not read a closed file, so that all commits must be durable in the engine.
             self.engine.force();
             self.parting = std::mem::take(&mut running.sessions);
         }
@@ -330,7 +330,7 @@ impl Server {
 }
 
 impl Running {
-    /// Time of the next step of a stop.
+    /// Returns the time of the next step of a graceful stop.
     fn stop_deadline(&self, now: Duration) -> Option<Duration> {
         let since = self.stopping?;
         let moments = [SESSIONS_LINGER, COMMITS_LINGER, SESSIONS_LINGER_WITH_DUMPS];
@@ -338,18 +338,19 @@ impl Running {
         moments.filter(|moment| *moment > now).min()
     }
 
-    /// Semi-sync dumps that are attached.
+    /// The rights of a session's account.
     pub(crate) fn rights(&self, id: SessionId) -> Rights {
         let session = self.sessions.get(&id);
         session.map_or(Rights::Client, |session| session.rights)
     }
 
+    /// The number of attached semi-sync dumps.
     pub(crate) fn semi_sync_clients(&self) -> u64 {
         let dumps = self.sessions.values().filter(|one| one.is_semi_sync_dump());
         dumps.count() as u64
     }
 
-    /// Whether commits wait for an ACK.
+    /// Returns whether commits wait for an ACK.
     pub(crate) fn waits_for_acks(&self) -> bool {
         let is_on = |name: &str| self.variables.is_on(name);
         is_on("rpl_semi_sync_source_enabled")

@@ -1,4 +1,4 @@
-//! Sessions of a running server: clients, their current work, and answers.
+//! The sessions of a running server, with their current work and answers.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -17,44 +17,44 @@ use crate::statement::{Assignment, Statement};
 /// A session's id.
 pub(crate) type SessionId = u32;
 
-/// One session. It outlives its client while its commit runs.
+/// A session. It continues without its client while its commit runs.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
     pub(crate) user: String,
     pub(crate) rights: Rights,
-    /// Its current work.
+    /// The current work of the session.
     pub(crate) work: Work,
-    /// Its answer, until the client takes it.
+    /// The answer, until the client receives it.
     pub(crate) answer: Option<Result<Answer, SqlError>>,
-    /// A transaction's reads, for a client without a wire.
+    /// The results of a transaction's reads, for a client without a connection.
     pub(crate) reads: Reads,
-    /// The client is gone or dismissed: the session ends with its work.
+    /// True if the client has disconnected or must be disconnected. The session ends after its current work.
     pub(crate) gone: bool,
-    /// It was notified of the server's stop, and ends once it received that.
+    /// True if an answer reports the server's stop to the client. The session ends after the client has received this answer.
     pub(crate) is_dismissed: bool,
-    /// Its statement in the process list, and its start time.
+    /// The statement as shown in the process list. `since` is its start time.
     pub(crate) info: String,
     pub(crate) since: Duration,
     pub(crate) transaction: OpenTransaction,
     /// `lock_wait_timeout`, in seconds.
     pub(crate) lock_wait: u64,
-    /// `sql_log_bin`. Without it, the model supports only account statements.
+    /// `sql_log_bin`. While it is off, the model supports only account statements.
     pub(crate) logs: bool,
     /// User variables.
     pub(crate) variables: BTreeMap<String, String>,
-    /// Locks from GET_LOCK.
+    /// The user-level locks acquired with GET_LOCK.
     pub(crate) user_locks: BTreeSet<String>,
-    /// Whether `COM_BINLOG_DUMP_GTID` runs in it.
+    /// The running `COM_BINLOG_DUMP_GTID`, if any.
     pub(crate) dump: Option<Dump>,
 }
 
 /// An uncommitted transaction of a session.
 #[derive(Debug, Default)]
 pub(crate) struct OpenTransaction {
-    /// After BEGIN: no autocommit.
+    /// True after BEGIN: the transaction needs a COMMIT.
     pub(crate) explicit: bool,
     pub(crate) rows: Vec<ListRow>,
-    /// Lists that are locked until its end.
+    /// The lists that are locked until the end of the transaction.
     pub(crate) locks: BTreeSet<u64>,
 }
 
@@ -64,53 +64,53 @@ pub(crate) struct Dump {
     pub(crate) server_id: u32,
     pub(crate) uuid: Option<String>,
     pub(crate) semi_sync: bool,
-    /// A newer one with the same UUID has ended it.
+    /// True if a newer dump with the same UUID has ended this dump.
     pub(crate) replaced: bool,
 }
 
-/// A session's current work.
+/// The current work of a session.
 #[derive(Debug, Default)]
 pub(crate) enum Work {
     #[default]
     Idle,
     Write(Write),
-    /// In the commit queue, which has the rest of the state.
+    /// The commit is in the commit queue, which has its state.
     Commit,
     Set(SetWork),
     FlushLogs,
     BinlogStatus,
     StopReplica,
     Copy(Copy),
-    /// It waits for the account lock, and then runs.
+    /// The statement waits for the account lock, and then runs.
     Later(Statement),
 }
 
 /// A write before its commit.
 #[derive(Debug, Default)]
 pub(crate) struct Write {
-    /// Locks that it still needs, in order.
+    /// The lists that are still to be locked, in order.
     pub(crate) locks: VecDeque<u64>,
     pub(crate) reads: Vec<u64>,
     pub(crate) appends: Vec<(u64, u64)>,
     pub(crate) content: Content,
-    /// Account changes without binlog events.
+    /// An account change that is not written to the binlog.
     pub(crate) accounts: Option<AccountChange>,
-    /// It holds the global lock in its statement's mode, which a closing waits for.
+    /// True if the statement holds the global read lock in its shared mode. `SET GLOBAL read_only` waits for this.
     pub(crate) holds_global: bool,
     pub(crate) commits: bool,
-    /// Timeout for a row lock.
+    /// The time at which the wait for a row lock ends with an error.
     pub(crate) until: Duration,
 }
 
-/// The contents of a commit.
+/// The contents of a transaction to commit.
 #[derive(Debug, Default)]
 pub(crate) enum Content {
-    /// The session's own rows.
+    /// The rows that the session has written.
     #[default]
     Rows,
     /// A statement about accounts.
     Accounts(String),
-    /// A transaction of another server.
+    /// A transaction received from another server.
     Applied { gtid: Gtid, payload: Bytes },
 }
 
@@ -122,12 +122,12 @@ pub(crate) struct SetWork {
     pub(crate) until: Duration,
 }
 
-/// A wait of `SET GLOBAL read_only` or `super_read_only`.
+/// The progress of `SET GLOBAL read_only` or `super_read_only`, which waits for writing statements and commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Closing {
-    /// The step after the lock is acquired.
+    /// The variable that is set after the wait.
     pub(crate) step: ClosingStep,
-    /// Writing statements have ended, and no new one begins.
+    /// True if all writing statements have ended. No new one may begin.
     pub(crate) statements_over: bool,
 }
 
@@ -141,7 +141,7 @@ impl Closing {
     }
 }
 
-/// `super_read_only` sets `read_only` first, and acquires the lock for each.
+/// The step of a `SET`. `super_read_only` first sets `read_only`, and waits for each of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClosingStep {
     ReadOnly,
@@ -184,12 +184,12 @@ impl Session {
         }
     }
 
-    /// True if a newer dump has ended its own.
+    /// Returns whether a newer dump has ended the dump of this session.
     pub(crate) fn was_replaced(&self) -> bool {
         self.dump.as_ref().is_some_and(|dump| dump.replaced)
     }
 
-    /// Ends its work with an answer.
+    /// Ends the session's work with an answer.
     pub(crate) fn finish(&mut self, answer: Result<Answer, SqlError>) {
         self.work = Work::Idle;
         self.answer = Some(answer);

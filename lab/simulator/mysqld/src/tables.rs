@@ -1,4 +1,4 @@
-//! Readable state: variables, counters, sessions, and the `performance_schema` tables that members read.
+//! The readable state of a server: variables, counters, sessions, and the `performance_schema` tables that members read.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use crate::server::Server;
 use crate::sessions::{Session, SessionId, Work};
 use crate::statement::{Filter, Look};
 
-/// Workers of replica threads: `replica_parallel_workers`.
+/// Number of workers of the replica's applier, `replica_parallel_workers`.
 const WORKERS: usize = 4;
-/// Columns of a session that holds a lock.
+/// The columns of a query for sessions that hold a lock.
 const HOLDER: &str =
     "PROCESSLIST_ID PROCESSLIST_TIME PROCESSLIST_USER PROCESSLIST_HOST OBJECT_TYPE";
 
 impl Server {
-    /// A variable as in SELECT; some are computed.
+    /// Returns the value of a variable as SELECT returns it. Some values are computed.
     pub(crate) fn variable(&self, id: SessionId, name: &str) -> Result<String, SqlError> {
         let Some(running) = &self.running else {
             return Err(SqlError::lost());
@@ -89,7 +89,7 @@ impl Server {
         all
     }
 
-    /// The difference of two times truncated to seconds.
+    /// Returns the uptime: the difference of two times, each truncated to seconds.
     fn uptime(&self) -> u64 {
         let running = self.running.as_ref();
         let started = running.map_or(0, |running| running.started.as_secs());
@@ -247,15 +247,15 @@ impl Server {
                 let all = all.map(|(name, value)| [&name[..], value]);
                 Rows::of(&["variable_name", "variable_value"]).rows(all)
             }
-            // Passwords never expire here.
+            // In the model, passwords never expire.
             Look::PasswordLifetime => one("password_lifetime", Some("0".to_owned())),
-            // Grant tables are not modelled: the answer is that of an account without a password and with rights by a role.
+            // The model has no grant tables. This is the answer for an account without a password that has its rights from a role.
             Look::StoredAccount => {
                 Rows::of(&["password", "no role"]).row([Some(String::new()), Some("0".to_owned())])
             }
             Look::ChannelCount => said("COUNT(*)", self.channel.is_some()),
             Look::ReplicaThreads => self.replica_threads(),
-            // No backup and no reader holds a lock here. Only members read binlogs, and no other server replicates into a primary.
+            // In the model, no backup or reader holds a lock. Only members read binlogs, and no other server replicates into a primary.
             Look::HoldersOfApplier
             | Look::HoldersOfBackupLock
             | Look::DumpsOfOthers
@@ -289,7 +289,7 @@ impl Server {
             Look::Events => Rows::of(&["event_schema", "event_name", "definer"]),
             Look::ClonePlugin => said("COUNT(*)", self.clone_plugin),
             Look::ApplierTable => said("COUNT(*)", false),
-            // It has no filters, and logs rows.
+            // The model has no replication filters, and logs rows.
             Look::GlobalFilters => Rows::of(&["filter_name", "filter_rule"]),
             Look::StatementLogging => Rows::of(&["id", "user"]),
             Look::OtherEngines => Rows::of(&["table"]),
@@ -330,7 +330,7 @@ impl Server {
         };
         let applier = if channel.applies { "ON" } else { "OFF" };
         let worker = of(&channel.applier_error);
-        // "The worker has an error".
+        // 1399: a worker has an error.
         let coordinator = if worker.0 == 0 { 0 } else { 1399 };
         let none = None;
         let mut threads = vec![

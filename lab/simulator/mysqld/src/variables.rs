@@ -1,11 +1,11 @@
-//! System variables: their names, display, and value sources.
+//! The system variables: their names, how they are shown, and the sources of their values.
 
 use std::collections::BTreeMap;
 
 use crate::answers::{SqlError, code};
 use crate::statement::Value;
 
-/// Format of a value.
+/// How a value is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// ON and OFF in SHOW, 1 and 0 in SELECT.
@@ -17,7 +17,7 @@ enum Kind {
 
 use Kind::{Number, Switch, Text};
 
-/// Every variable with its default.
+/// All variables, with their defaults.
 const DEFINITIONS: [(&str, Kind, &str); 37] = [
     ("binlog_checksum", Text, "CRC32"),
     ("binlog_encryption", Switch, "OFF"),
@@ -48,12 +48,12 @@ const DEFINITIONS: [(&str, Kind, &str); 37] = [
     ("version_comment", Text, "MySQL Community Server - GPL"),
     ("datadir", Text, ""),
     ("log_bin_index", Text, ""),
-    // Only with its plugin.
+    // Exists only while the clone plugin is loaded.
     ("clone_max_data_bandwidth", Number, "0"),
     ("clone_valid_donor_list", Text, ""),
-    // Only with the replica's semi-sync plugin.
+    // Exists only while the replica's semi-sync plugin is loaded.
     ("rpl_semi_sync_replica_enabled", Switch, "OFF"),
-    // From here on, only with the source's semi-sync plugin.
+    // From here on, variables that exist only while the source's semi-sync plugin is loaded.
     ("rpl_semi_sync_source_enabled", Switch, "OFF"),
     ("rpl_semi_sync_source_timeout", Number, "10000"),
     (REPLICA_COUNT, Number, "1"),
@@ -61,7 +61,7 @@ const DEFINITIONS: [(&str, Kind, &str); 37] = [
     ("rpl_semi_sync_source_wait_point", Text, "AFTER_SYNC"),
 ];
 
-/// Variables that only the command line sets.
+/// Variables that can be set only on the command line.
 const AT_START: [&str; 8] = [
     "log_bin",
     "log_replica_updates",
@@ -73,7 +73,7 @@ const AT_START: [&str; 8] = [
     "log_bin_index",
 ];
 
-/// The number of ACKs that a commit needs.
+/// The variable with the number of ACKs that a commit needs.
 pub(crate) const REPLICA_COUNT: &str = "rpl_semi_sync_source_wait_for_replica_count";
 /// Name prefix of the source's semi-sync variables.
 const SEMI_SYNC: &str = "rpl_semi_sync_source_";
@@ -84,7 +84,7 @@ const SEMI_SYNC_REPLICA: &str = "rpl_semi_sync_replica_";
 /// Name prefix of the clone plugin's variables.
 const CLONE: &str = "clone_";
 
-/// Command line arguments without a variable and without an effect in the model.
+/// Command line arguments that are not variables, and have no effect in the model.
 const WITHOUT_MEANING: &str = "no-defaults log-bin log-error socket pid-file user bind-address mysqlx secure-file-priv skip-networking \
      skip-replica-start replicate-same-server-id plugin-load-add plugin-dir lc-messages-dir character-sets-dir basedir tmpdir innodb-redo-log-capacity transaction-isolation";
 
@@ -92,7 +92,7 @@ const WITHOUT_MEANING: &str = "no-defaults log-bin log-error socket pid-file use
 struct Variable {
     kind: Kind,
     value: String,
-    /// The client that assigned it, if one did.
+    /// The client that set the value, if one did.
     assigned_by: Option<String>,
 }
 
@@ -100,7 +100,7 @@ struct Variable {
 #[derive(Debug, Default)]
 pub(crate) struct Variables {
     all: BTreeMap<&'static str, Variable>,
-    // Loaded plugins.
+    // True for each loaded plugin.
     pub(crate) semi_sync_source: bool,
     pub(crate) semi_sync_replica: bool,
     pub(crate) clone: bool,
@@ -112,16 +112,16 @@ pub(crate) struct CommandLine {
     values: Vec<(String, String)>,
     semi_sync: bool,
     semi_sync_replica: bool,
-    /// Replica threads do not start by themselves.
+    /// True if the replica threads do not start with the server.
     pub(crate) skip_replica_start: bool,
-    /// Whether persisted values apply.
+    /// True if persisted values are used.
     pub(crate) loads_persisted: bool,
-    /// Unknown to the model.
+    /// The arguments that the model does not know.
     pub(crate) unknown: Vec<String>,
 }
 
 impl CommandLine {
-    /// Parses the arguments; later ones override.
+    /// Parses the arguments. Later arguments override earlier ones.
     pub(crate) fn of(words: &[String]) -> Self {
         let mut line = Self {
             loads_persisted: true,
@@ -144,7 +144,7 @@ impl CommandLine {
                 _ => {}
             }
             let variable = dashed.replace('-', "_");
-            // Its value is a path.
+            // The argument's value is a path, but the variable is ON or OFF.
             let value = match dashed {
                 "log-bin" => "ON",
                 _ => value,
@@ -160,7 +160,7 @@ impl CommandLine {
 }
 
 impl Variables {
-    /// The values of a start: defaults, then the command line, then persisted ones.
+    /// Returns the values at a start: the defaults, overridden by the command line, overridden by persisted values.
     pub(crate) fn at_start(line: &CommandLine, persisted: &BTreeMap<String, String>) -> Self {
         let mut this = Self {
             all: BTreeMap::new(),
@@ -187,7 +187,7 @@ impl Variables {
         this
     }
 
-    /// Sets a value unconditionally.
+    /// Sets a value without a check.
     pub(crate) fn put(&mut self, name: &str, value: &str, client: Option<&str>) {
         if let Some(variable) = self.all.get_mut(name) {
             variable.value = match (variable.kind, value) {
@@ -234,7 +234,7 @@ impl Variables {
         self.find(name)?.assigned_by.as_deref()
     }
 
-    /// As in SELECT.
+    /// Returns a value as SELECT shows it.
     pub(crate) fn selected(&self, name: &str) -> Result<String, SqlError> {
         let variable = self.known(name)?;
         Ok(match (variable.kind, &variable.value[..]) {
@@ -244,16 +244,16 @@ impl Variables {
         })
     }
 
-    /// As in SHOW.
+    /// Returns the values as SHOW VARIABLES shows them.
     pub(crate) fn shown(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let names = self.all.keys().filter(|name| self.is_there(name));
         names.filter_map(|name| Some((*name, &self.all.get(name)?.value[..])))
     }
 
-    /// The value that SET would assign.
+    /// Returns the value that a SET statement would assign.
     ///
     /// # Errors
-    /// When the name is unknown, the variable is read-only, or the value is invalid.
+    /// The name is unknown, the variable is read-only, or the value is invalid.
     pub(crate) fn checked(&self, name: &str, value: &Value) -> Result<String, SqlError> {
         let variable = self.known(name)?;
         if AT_START.contains(&name) {

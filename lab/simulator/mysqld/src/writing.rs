@@ -1,4 +1,4 @@
-//! Writes before their commit: read-only modes, the global read lock, and row locks.
+//! Writes before their commit, with read-only modes, the global read lock, and row locks.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::statement::{Assignment, Scope, Value};
 use crate::variables::REPLICA_COUNT;
 
 impl Server {
-    /// Begins a write. Lists are locked in numerical order, so that writes cannot deadlock.
+    /// Begins a write. Every write locks its lists in numerical order, so that writes cannot deadlock.
     pub(crate) fn begin_write(&mut self, id: SessionId, mut write: Write) {
         let now = self.now();
         let Some(running) = &mut self.running else {
@@ -71,7 +71,7 @@ impl Server {
         }
         if !write.locks.is_empty() {
             if now >= write.until {
-                // The statement is rolled back, together with an implicit transaction.
+                // A lock wait timeout rolls back the statement. If there is no explicit transaction, it rolls back the transaction as well.
                 let explicit = session.transaction.explicit;
                 self.leave_queues(id);
                 if !explicit {
@@ -136,7 +136,7 @@ impl Server {
         }
     }
 
-    /// Commits a session's writes. Waits for a closing that waits for commits.
+    /// Commits the writes of a session. If a `SET GLOBAL read_only` waits for commits, the commit waits until that `SET` has ended.
     pub(crate) fn begin_commit(&mut self, id: SessionId, content: Content) {
         let Some(running) = &mut self.running else {
             return;
@@ -178,7 +178,7 @@ impl Server {
         self.changed();
     }
 
-    /// Rolls back a session's writes and releases its locks.
+    /// Rolls back the writes of a session, and releases its locks.
     pub(crate) fn roll_back(&mut self, id: SessionId) {
         if let Some(session) = self.session(id) {
             session.transaction = OpenTransaction::default();
@@ -193,7 +193,7 @@ impl Server {
         self.changed();
     }
 
-    /// Removes a session from the queues of locks that it does not hold.
+    /// Removes a session from the queues of locks that it waits for.
     fn leave_queues(&mut self, id: SessionId) {
         let Some(running) = &mut self.running else {
             return;
@@ -276,7 +276,7 @@ impl Server {
         }
     }
 
-    /// Assigns one value; false if that has to wait. [`Self::advance_closing`] continues a closing.
+    /// Executes one assignment. Returns false if it has to wait. [`Self::advance_closing`] continues the wait for a read-only mode.
     fn assign(&mut self, id: SessionId, assignment: &Assignment) -> bool {
         let now = self.now();
         let Assignment { scope, name, value } = assignment;
@@ -364,7 +364,7 @@ impl Server {
         true
     }
 
-    /// `offline_mode`: disconnects sessions without CONNECTION_ADMIN.
+    /// Disconnects the sessions without CONNECTION_ADMIN, when `offline_mode` is set.
     fn close_ordinary_sessions(&mut self) {
         let Some(running) = &self.running else {
             return;
@@ -377,7 +377,7 @@ impl Server {
         }
     }
 
-    /// Advances a closing; returns whether a step was done.
+    /// Continues a `SET` of a read-only mode. Returns whether a step was completed.
     fn advance_closing(&mut self, id: SessionId, closing: Closing) -> bool {
         let Some(running) = &mut self.running else {
             return false;
@@ -394,7 +394,7 @@ impl Server {
                 ClosingStep::Super => running.super_read_only = true,
             }
         }
-        // Until it holds the second lock, `super_read_only` reads the old value.
+        // Until the second wait has ended, `super_read_only` shows its old value.
         let (next, values): (_, &[(&str, &str)]) = match (over, closing.step) {
             (false, step) => (
                 Some(Closing {
@@ -436,7 +436,7 @@ impl Server {
         self.finish(id, Err(SqlError::lock_wait()));
     }
 
-    /// Kills a session that is closing.
+    /// Ends a session's wait for a read-only mode with an error, because the session is killed.
     pub(crate) fn interrupt_closing(&mut self, id: SessionId) {
         let session = self.session(id);
         if let Some(closing) = session.and_then(|session| session.closing()) {
@@ -459,14 +459,14 @@ impl crate::server::Running {
     }
 }
 
-/// Supported session variables, of which only `lock_wait_timeout` has an effect.
+/// Returns whether this is a supported session variable. Only `lock_wait_timeout` and `sql_log_bin` have an effect.
 fn is_of_session(name: &str) -> bool {
     let names = "lock_wait_timeout sql_log_bin autocommit innodb_lock_wait_timeout sql_mode completion_type \
                  transaction_isolation transaction_read_only max_execution_time sql_select_limit sql_big_selects sql_safe_updates";
     names.split(' ').any(|own| own == name)
 }
 
-/// A queue of locks: every list once, in numerical order.
+/// Returns the lists to lock: each once, in numerical order.
 pub(crate) fn lock_order(lists: impl IntoIterator<Item = u64>) -> VecDeque<u64> {
     let lists: BTreeSet<u64> = lists.into_iter().collect();
     lists.into_iter().collect()

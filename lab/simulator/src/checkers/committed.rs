@@ -1,5 +1,5 @@
-//! No acknowledged entry is lost: a transaction acknowledged to a client stays in the ring's log under that op id, unless an operator
-//! discarded it in a repair. Conversely, a transaction refused to a client is never committed.
+//! Checks that no acknowledged entry is lost. A transaction that was acknowledged to a client stays in the ring's log with the same op id,
+//! unless an operator gave it up in a quorum repair. A transaction that was refused to a client is never committed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::tick::Tick;
 
 #[derive(Default)]
 pub(super) struct NothingAcknowledgedIsLost {
-    /// By index.
+    /// The acknowledged transactions, by index.
     acknowledged: BTreeMap<u64, Acknowledged>,
     committed: BTreeMap<u64, Seen>,
     refused: BTreeSet<Digest>,
@@ -29,7 +29,7 @@ struct Acknowledged {
 impl Acknowledged {
     fn compare(&self, committed: &Seen, repairs: &Repairs) -> Result<(), String> {
         let (mine, theirs) = (self.op_id, committed.op_id);
-        // An acknowledgement in the continuing ring may precede any member's commit mark.
+        // The ring that continues after a repair may acknowledge an entry before the checker sees any member commit it.
         let given_up = repairs.replaced(mine, theirs) || repairs.replaced(theirs, mine);
         if given_up || self.op_id == committed.op_id && self.content == committed.content {
             return Ok(());
@@ -43,7 +43,7 @@ impl Acknowledged {
 
 impl NothingAcknowledgedIsLost {
     fn acknowledged(&mut self, acknowledged: &Acknowledged) -> Result<(), String> {
-        // By discarded members that have not been notified yet.
+        // Members that a repair left out may acknowledge entries until they are notified of the repair.
         if self.repairs.gave_up(acknowledged.op_id) {
             return Ok(());
         }
@@ -80,7 +80,7 @@ impl NothingAcknowledgedIsLost {
         acknowledged.map_or(Ok(()), |one| one.compare(entry, &self.repairs))
     }
 
-    /// At the end, after a new commit: all acknowledged entries exist.
+    /// Checks at the end of the run, after a new commit, that all acknowledged entries exist.
     fn finished(&self) -> Result<(), String> {
         let lost = self.acknowledged.iter().find(|(index, acknowledged)| {
             !self.repairs.gave_up(acknowledged.op_id) && !self.committed.contains_key(index)
@@ -123,16 +123,16 @@ impl Checker for NothingAcknowledgedIsLost {
     }
 }
 
-// A committed entry never changes: an entry that a commit mark has moved over is the same on all members and across restarts. The exception
-// is an entry that an operator discarded in a repair.
+// Checks that a committed entry never changes. An entry at or before any member's commit index is the same on all members, also after
+// restarts. The exception is an entry that an operator gave up in a repair.
 
 #[derive(Default)]
 pub(super) struct CommittedNeverChanges {
-    /// The first committed entry at each index, and its member.
+    /// The first committed entry at each index, and the member that committed it.
     committed: BTreeMap<u64, (Seen, MemberId)>,
-    /// Each member's commit mark.
+    /// The commit index of each member.
     marks: BTreeMap<MemberId, u64>,
-    /// Members with a committed entry that a repair has since replaced.
+    /// Members that have committed an entry, by its index, that a repair has replaced later.
     outdated: BTreeSet<(MemberId, u64)>,
     repairs: Repairs,
 }
@@ -151,7 +151,7 @@ impl CommittedNeverChanges {
         if first == entry {
             self.outdated.remove(&(member, index));
         }
-        // A member that has not rejoined the ring yet.
+        // A member that has not rejoined after the repair may still commit the old entry.
         let left_behind = self.repairs.replaced(entry.op_id, first.op_id);
         if first != entry && !left_behind {
             return Err(format!(

@@ -1,5 +1,5 @@
-//! Acknowledged data survive a crash: entries with a completed callback, and votes. Exceptions: entries at the deliberately damaged end of
-//! a log, which look like a torn write, and a completely lost disk.
+//! Checks that acknowledged data survives a crash: entries with a completed callback, and votes. There are two exceptions. The end of a log
+//! may be damaged deliberately, which looks like a torn write. A disk may be lost completely.
 
 use std::collections::BTreeMap;
 
@@ -99,7 +99,7 @@ impl Checker for DurableSurvives {
             }
             Event::Durable { member, upto } => {
                 let store = self.stores.entry(*member).or_default();
-                // Truncated and rewritten before the callback arrived: the new entry has its own callback.
+                // If the entry was truncated and rewritten before its callback arrived, the new entry has a callback of its own.
                 let entry = store.log.get(upto.index);
                 if entry.is_some_and(|entry| entry.op_id == *upto) {
                     store.durable = store.durable.max(Some(*upto));

@@ -1,4 +1,4 @@
-//! A term has at most one leader: by sent entries and heartbeats, and by stored elections.
+//! Checks that a term has at most one leader, as seen in sent entries and heartbeats, and in stored votes for elected members.
 
 use std::collections::BTreeMap;
 

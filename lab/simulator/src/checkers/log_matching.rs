@@ -1,5 +1,6 @@
-//! Log matching: two entries with the same term and index have the same contents and follow the same entry. The logs before them are
-//! therefore equal as well. Checked for appended and for reopened entries, which also detects unnoticed bit flips.
+//! Checks log matching: two entries with the same term and index have the same contents, and follow the same entry. The logs before them
+//! are then equal as well. The check covers appended entries, and entries read after a restart, so that it also detects unnoticed bit
+//! flips.
 
 use std::collections::{BTreeMap, HashMap};
 

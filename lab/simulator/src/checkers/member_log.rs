@@ -1,19 +1,19 @@
-//! A member's log as reconstructed from events: appends, truncations, and reopened contents.
+//! Reconstructs a member's log from events: appends, truncations, and the contents after a restart.
 
 use raft_types::OpId;
 
 use crate::event::Seen;
 
-/// Entries from some index on, without a gap.
+/// Consecutive entries from an index on.
 #[derive(Debug, Default)]
 pub(super) struct MemberLog {
-    /// The entry before the first one.
+    /// The last entry before the first one in `entries`.
     floor: Option<OpId>,
     entries: Vec<Seen>,
 }
 
 impl MemberLog {
-    /// The position of an index among the entries.
+    /// Returns the position of the entry with this index.
     fn at(&self, index: u64) -> Option<usize> {
         let first = self.entries.first()?.op_id.index;
         usize::try_from(index.checked_sub(first)?).ok()
@@ -31,13 +31,13 @@ impl MemberLog {
         self.entries.push(entry);
     }
 
-    /// Keeps entries up to `keep`.
+    /// Removes the entries after `keep`.
     pub(super) fn truncate(&mut self, keep: Option<OpId>) {
         let kept = keep.map_or(0, |keep| self.at(keep.index).map_or(0, |at| at + 1));
         self.entries.truncate(kept);
     }
 
-    /// The log begins after `before`: it continues after that entry if it has it, otherwise it is empty.
+    /// Makes the log start after the entry `before`. If the log has this entry, the later entries stay. Otherwise the log becomes empty.
     pub(super) fn begin(&mut self, before: OpId) {
         let has_it = self
             .get(before.index)
@@ -50,7 +50,7 @@ impl MemberLog {
         self.floor = Some(before);
     }
 
-    /// Replaces the log by the reopened contents.
+    /// Replaces the log by the contents found at a restart.
     pub(super) fn replace(&mut self, floor: Option<OpId>, entries: Vec<Seen>) {
         self.floor = floor;
         self.entries = entries;

@@ -1,5 +1,5 @@
-//! Safety properties. A checker receives every event in order and reports violations with the members and the entries. It is
-//! independent of the events' causes.
+//! The safety properties. A checker receives all events in order, and reports a violation with the members and the entries involved. It
+//! does not depend on the causes of the events.
 
 mod committed;
 mod durability;
@@ -15,20 +15,20 @@ mod served;
 use crate::event::Event;
 use crate::tick::Tick;
 
-/// One property, checked against all events in order.
+/// A property that is checked against all events in order.
 trait Checker: Send {
-    /// An error is a violation.
+    /// Checks an event. An error is a violation.
     fn saw(&mut self, at: Tick, event: &Event) -> Result<(), String>;
 }
 
-/// All of them, with their names.
+/// All checkers, with the names of their properties.
 pub(crate) struct Checkers {
     named: Vec<(&'static str, Box<dyn Checker>)>,
     is_broken: bool,
 }
 
 impl Checkers {
-    /// In a deliberately broken ring a property of the ring has to be violated.
+    /// Creates all checkers. `is_broken`: the ring is broken deliberately, and a property must be violated.
     pub(crate) fn new(is_broken: bool) -> Self {
         let named = vec![
             named::<leaders::OneLeaderPerTerm>("one leader per term"),
@@ -44,7 +44,7 @@ impl Checkers {
         Self { named, is_broken }
     }
 
-    /// Notifies all of them; returns the first violation and its message.
+    /// Passes an event to all checkers. Returns the first violation: the property's name, and the message.
     pub(crate) fn saw(&mut self, at: Tick, event: &Event) -> Result<(), (&'static str, String)> {
         let mut verdict = Ok(());
         for (name, checker) in &mut self.named {

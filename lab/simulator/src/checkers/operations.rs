@@ -1,4 +1,4 @@
-//! A pause of failover keeps the primary in place.
+//! Checks that failover does not change the primary during a pause.
 
 use std::collections::BTreeSet;
 
@@ -9,12 +9,12 @@ use crate::event::Event;
 use crate::operations::Operation;
 use crate::tick::Tick;
 
-/// While failover is paused, only the pinned primary's server opens, and those promoted since by an operator.
+/// While failover is paused, only the server of the pinned primary may open, or the server of a member that an operator has promoted since.
 #[derive(Default)]
 pub(super) struct APauseKeepsThePlace {
-    /// Members promoted since a pause was requested.
+    /// Members that an operator has promoted since the pause was requested.
     promoted: BTreeSet<MemberId>,
-    /// Members that may open while failover is paused.
+    /// Members that may open while failover is paused. `None`: there is no pause.
     may_open: Option<BTreeSet<MemberId>>,
 }
 

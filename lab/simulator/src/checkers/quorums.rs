@@ -1,5 +1,5 @@
-//! Consecutive quorums intersect: in every log, any quorum of a membership shares a member with any quorum of the previous one, except for
-//! a repair of a lost quorum. Computed exactly, over all subsets of the voters.
+//! Checks that consecutive quorums intersect. In every log, each quorum of a membership must share a member with each quorum of the
+//! previous membership, except after a quorum repair. The check is exact: it tries all subsets of the voters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::tick::Tick;
 
 #[derive(Default)]
 pub(super) struct ConsecutiveQuorumsIntersect {
-    /// The memberships of each member's log, in order.
+    /// For each member, the memberships in its log, in order.
     memberships: BTreeMap<MemberId, Vec<(OpId, Arc<VoterSets>)>>,
     repairs: Repairs,
 }
@@ -73,8 +73,8 @@ impl Checker for ConsecutiveQuorumsIntersect {
     }
 }
 
-/// A disjoint pair of quorums, one of each membership. Supersets of quorums are quorums, so it suffices to check every subset and its
-/// complement.
+/// Returns two quorums without a common member, one of each membership. A superset of a quorum is a quorum, so it is enough to check each
+/// subset and its complement.
 fn disjoint_quorums(
     older: &VoterSets,
     newer: &VoterSets,
@@ -97,10 +97,10 @@ fn is_quorum(sets: &VoterSets, members: &BTreeSet<MemberId>) -> bool {
         .all(|set| set.intersection(members).count() * 2 > set.len())
 }
 
-// Losses by repairs of a lost quorum, with an operator's consent: entries after the end of the continuing log. If a plan reports no loss,
-// only the results of another repair, unknown to the plan, may be lost.
+// The losses that quorum repairs may cause: if the operator accepts a loss, entries after the end of the surviving log. If the plan reports
+// no loss, only results of another repair may be lost, which the plan did not know.
 
-/// The repairs of a run.
+/// The quorum repairs of a run.
 #[derive(Debug, Default)]
 pub(super) struct Repairs(Vec<Repair>);
 
@@ -111,14 +111,14 @@ impl Repairs {
         }
     }
 
-    /// Whether an operator discarded this entry, if it was ever committed.
+    /// Returns whether a repair gave up this entry, which may have been committed.
     pub(super) fn gave_up(&self, entry: OpId) -> bool {
         let mut repairs = self.0.iter();
         repairs.any(|repair| self.takes(repair, entry))
     }
 
-    /// Whether `newer` may replace the committed `older`: it was added by the repair or after it, or it is the survivor's own, which the
-    /// repair has committed.
+    /// Returns whether `newer` may replace the committed entry `older`. It may if a repair gave up `older`, and `newer` is either from the
+    /// repair's term or later, or an entry of the survivor, which the repair has committed.
     pub(super) fn replaced(&self, older: OpId, newer: OpId) -> bool {
         let mut repairs = self.0.iter();
         repairs.any(|repair| {
@@ -127,7 +127,7 @@ impl Repairs {
         })
     }
 
-    /// Whether a member's entry at this index may disappear: it was discarded, or the continuing ring has since added this entry there.
+    /// Returns whether a member may lose this entry: a repair gave it up, or it is an entry of a ring that has continued after a repair.
     pub(super) fn frees(&self, entry: OpId) -> bool {
         let mut repairs = self.0.iter();
         let since = repairs.any(|repair| {
@@ -137,12 +137,12 @@ impl Repairs {
         since || self.gave_up(entry)
     }
 
-    /// Whether a repair imposed the membership of this term.
+    /// Returns whether the term of this membership is that of a repair.
     pub(super) fn imposed(&self, entry: OpId) -> bool {
         self.0.iter().any(|repair| repair.term == entry.term)
     }
 
-    /// Earlier repairs that are unknown to the log that continues by this one.
+    /// Returns the earlier repairs that the log surviving `repair` does not contain.
     fn unknown_to(&self, repair: &Repair) -> impl Iterator<Item = &Repair> {
         let known = repair.after.map_or(0, |after| after.term);
         let before = repair.term;
@@ -151,7 +151,7 @@ impl Repairs {
     }
 
     fn takes(&self, repair: &Repair, entry: OpId) -> bool {
-        // By term, then by index: a later leader may have replaced the survivor's entries, unobserved.
+        // Compares terms first and then indexes, because a later leader may have replaced entries of the survivor without an event.
         let is_behind = Some(entry) > repair.after && entry.term < repair.term;
         let mut unknown = self.unknown_to(repair);
         is_behind && (repair.loss || unknown.any(|other| entry.term >= other.term))
@@ -231,7 +231,7 @@ mod repairs_tests {
         assert!(!lossless.replaced(id(4, 21), id(1004, 21)));
         assert!(!lossless.gave_up(id(4, 21)) && !lossless.frees(id(4, 21)));
         assert!(lossless.imposed(id(1004, 21)));
-        // Another one, without the first one's survivor.
+        // A second repair, in which the survivor of the first one did not take part.
         let (after, term, loss) = (Some(id(4, 19)), 9004, false);
         lossless.saw(&Event::Repaired(Repair { after, term, loss }));
         assert!(lossless.replaced(id(1005, 21), id(9004, 20)));

@@ -1,5 +1,5 @@
-//! Any region may have to lead next: a majority of its voting members has every purged entry. So at most a minority of them lacks an entry
-//! because its logs begin after it. Checked in runs that announce their regions.
+//! Checks that each region can still lead: for each purged entry, a majority of the region's voters must have the entry. A log that starts
+//! after an entry lacks it, and at most a minority may lack the same entry. Only runs that report their regions are checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,11 +11,11 @@ use crate::tick::Tick;
 
 #[derive(Default)]
 pub(super) struct RegionsAreNotCutOff {
-    /// The voting members.
+    /// The voters, each with its region.
     regions: BTreeMap<MemberId, Region>,
-    /// The last entry of each log.
+    /// The index of the last entry of each log.
     ends: BTreeMap<MemberId, u64>,
-    /// The gaps of each log: after the first, up to the second.
+    /// The gaps in each log: the index before the gap, and the last index in the gap.
     left_out: BTreeMap<MemberId, Vec<(u64, u64)>>,
 }
 
@@ -29,7 +29,7 @@ impl RegionsAreNotCutOff {
         let voting = self.regions.iter().filter(|(_, other)| *other == region);
         let voting: BTreeSet<MemberId> = voting.map(|(id, _)| *id).collect();
         let minority = (voting.len() - 1) / 2;
-        // Overlapping gaps share the first end of one of them.
+        // Gaps overlap somewhere exactly if they overlap at the end of one of them, so that only the ends are checked.
         let ends = self.left_out.values().flatten().map(|(_, upto)| *upto);
         for index in ends.collect::<BTreeSet<u64>>() {
             let misses = |id: &&MemberId| {
@@ -99,7 +99,7 @@ mod tests {
         let voting = BTreeMap::from(of_three);
         type Row<'a> = (&'a [(u64, u64, u64)], bool);
         let rows: [Row; 4] = [
-            // Member, end of its log, and the entry after which it begins.
+            // Each row: the member, the end of its log, and the entry after which its new log starts.
             (&[(21, 4, 9)], true),
             (&[(21, 4, 9), (21, 12, 20)], true),
             (&[(21, 4, 9), (22, 9, 20)], true),

@@ -1,18 +1,18 @@
-//! Properties that one event alone violates, as a table: a used number, a server without its data, a ring that does not commit in time, …
-//! Where a rule needs more than the event, the world or the clients have judged it before.
+//! Properties that a single event can violate, as a table. Examples: a reused member number, a server without its data, a ring that does
+//! not commit in time. If a rule depends on more than the event, the code that reports the event has checked the rest.
 
 use crate::event::{Damage, Event};
 use crate::operations::Operation;
 
-/// The engine's debug assertions that fail without a fault: the file, and the message.
+/// The debug assertions of openraft that fail without a fault: file and message.
 const KNOWN: [(&str, &str); 1] = [
-    // The stream of a deposed leader reads a log that its successor has truncated, before it checks its leadership. Without debug
-    // assertions the request is empty, and that check drops it.
+    // The stream of a former leader reads a log that the next leader has truncated, before it checks whether it still leads. Without debug
+    // assertions the request is empty, and the later check drops it.
     ("stream_state.rs", "received reversed range"),
 ];
 
-/// The rule that an event violates, and the message. In a deliberately broken ring, a panic or a log that refuses to open is the product's
-/// own defence.
+/// Returns the rule that an event violates, and the message. If the ring is broken deliberately, a panic or a refused log is no violation,
+/// because the product defends itself that way.
 pub(super) fn check(event: &Event, is_broken: bool) -> Result<(), (&'static str, String)> {
     let violated = match event {
         Event::UsedNumberTaken { member, by } => Some((
@@ -38,7 +38,7 @@ pub(super) fn check(event: &Event, is_broken: bool) -> Result<(), (&'static str,
     violated.map_or(Ok(()), Err)
 }
 
-/// Guarantees to operators.
+/// Checks the guarantees to operators.
 fn of_an_operation(operation: &Operation) -> Option<(&'static str, String)> {
     match operation {
         Operation::Stopped(stopped) => {
@@ -57,7 +57,7 @@ fn of_an_operation(operation: &Operation) -> Option<(&'static str, String)> {
                 "the server of {member} has no data since a copy began, and takes writes or applies"
             ),
         )),
-        // Its commits do not wait for a ring.
+        // The commits of an unmanaged server do not wait for the ring.
         Operation::TwoPrimaries { plain, other } => Some((
             "there is one primary on the way into a ring and back",
             format!(
@@ -68,14 +68,14 @@ fn of_an_operation(operation: &Operation) -> Option<(&'static str, String)> {
     }
 }
 
-/// Members run, logs open, and the ring commits after all faults are fixed; see `healing` for the limit.
+/// Checks that members run, that logs open, and that the ring commits after all faults are fixed. The time limit is in `healing`.
 fn of_progress(event: &Event) -> Option<(&'static str, String)> {
     let opens = "a log opens after every crash";
     match event {
         Event::Panicked { member, words } if !is_known(words) => {
             Some(("nothing panics", format!("member {member}: {words}")))
         }
-        // Data directories are never restored to an earlier state, so no member may report one.
+        // No data directory is ever restored to an earlier state, so that no member may report a restored one.
         Event::PutBack { .. } => Some(("no member is accused", event.to_string())),
         Event::RefusedToOpen {
             member,

@@ -1,6 +1,6 @@
-//! No uncommitted or stale data is served: a member that claims to serve answers a read with its commit mark. The entry there is
-//! permanently committed. The mark covers everything acknowledged to any client before the read began, unless an operator discarded it in a
-//! repair.
+//! Checks that no uncommitted or stale data is served. A member that claims to serve answers a read with its commit index. The entry at
+//! that index must be committed permanently. The index must cover all entries acknowledged to any client before the read, unless an
+//! operator gave them up in a repair.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,11 @@ use crate::tick::Tick;
 
 #[derive(Default)]
 pub(super) struct NothingUncommittedIsServed {
-    /// The last acknowledged index before this moment, and the one of this moment: members' actions within one step are unordered.
+    /// The last index acknowledged before the current step. `acknowledged_now` has the last index of that step, because actions within one
+    /// step have no order.
     acknowledged_before: u64,
     acknowledged_now: (Tick, u64),
-    /// The marks of reads, by index.
+    /// The commit indexes returned by reads.
     served: BTreeMap<u64, (OpId, MemberId)>,
     committed: BTreeMap<u64, OpId>,
     repairs: Repairs,
@@ -32,7 +33,7 @@ impl NothingUncommittedIsServed {
 
     fn acknowledged(&mut self, at: Tick, op_id: OpId) {
         self.settle(at);
-        // By discarded members that have not been notified yet.
+        // Members that a repair left out may acknowledge entries until they are notified of the repair.
         if self.repairs.gave_up(op_id) {
             return;
         }
@@ -43,7 +44,7 @@ impl NothingUncommittedIsServed {
 
     fn read(&mut self, at: Tick, member: MemberId, mark: Option<OpId>) -> Result<(), String> {
         self.settle(at);
-        // A discarded member serves its entries until it is notified; the operator was to switch it off.
+        // A member that a repair left out serves its own entries until it is notified. The plan asked the operator to switch it off.
         if mark.is_some_and(|mark| self.repairs.gave_up(mark)) {
             return Ok(());
         }
@@ -76,7 +77,7 @@ impl NothingUncommittedIsServed {
         }
     }
 
-    /// Acknowledgements after the end of the continuing log are no longer required.
+    /// Reads need not return entries after the end of the surviving log, even if they were acknowledged.
     fn given_up(&mut self, after: Option<OpId>) {
         let end = after.map_or(0, |after| after.index);
         self.acknowledged_before = self.acknowledged_before.min(end);

@@ -1,5 +1,5 @@
-//! Admin calls by members and operators' commands to members, with or without a ring. The world delivers a request; requests to unreachable
-//! members are dropped, and the end of a member's process drops its requests.
+//! Admin calls between members, and from operators' commands to members, with or without a ring. The world delivers each request. A request
+//! is dropped if the member is unreachable, or if the member's process ends first.
 
 use std::time::Duration;
 
@@ -16,24 +16,24 @@ use transport::{AdminError, BootstrapCalls};
 use crate::member::neighbours::Neighbours;
 use crate::shared::Shared;
 
-/// Timeout of a member's answer.
+/// Time limit for a member's answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// All running ones. Clones share them.
+/// All pending admin calls. Clones share them.
 #[derive(Clone)]
 pub(crate) struct AdminCalls {
     neighbours: Neighbours,
     calls: Shared<Vec<AdminCall>>,
 }
 
-/// One request. Dropping it means that the member was unreachable.
+/// A request. Dropping it tells the caller that the member is unreachable.
 pub(crate) struct AdminCall {
     from: MemberId,
     pub(crate) to: MemberId,
     pub(super) question: Question,
 }
 
-/// Destination of an answer.
+/// Sends the answer to the caller.
 pub(super) type Answer<T> = oneshot::Sender<T>;
 
 pub(super) enum Question {
@@ -53,7 +53,7 @@ pub(super) enum Question {
 /// A member's status.
 pub(super) struct Status {
     pub(super) said: MemberView,
-    /// The term in which it serves.
+    /// The term in which the member serves, if it does.
     pub(super) serves: Option<u64>,
 }
 
@@ -82,7 +82,7 @@ impl AdminCalls {
         }
     }
 
-    /// Requests to reachable members.
+    /// Returns the requests to members that can be reached now, and drops the others.
     pub(crate) fn due(&self) -> Vec<AdminCall> {
         let calls = std::mem::take(&mut *self.calls.lock());
         let reached =
@@ -90,13 +90,13 @@ impl AdminCalls {
         calls.into_iter().filter(reached).collect()
     }
 
-    /// Requeues a request to a paused process.
+    /// Keeps a request to a paused process for a later step.
     pub(crate) fn put_back(&self, call: AdminCall) {
         self.calls.lock().push(call);
     }
 }
 
-/// A bootstrapping member.
+/// The member that bootstraps the ring, with its calls to the other members.
 pub(super) struct FoundingMember {
     pub(super) own: MemberId,
     pub(super) calls: AdminCalls,

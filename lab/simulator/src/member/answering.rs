@@ -1,4 +1,4 @@
-//! A member's admin calls, before and after it has a ring: uses the product's code wherever that needs no gRPC.
+//! Answers a member's admin calls, before and after it has a ring. Uses the product's code, except for the parts that need gRPC.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,26 +16,26 @@ use crate::member::directory::Directory;
 use crate::member::process_setup::ProcessSetup;
 use crate::mutation::Mutation;
 
-/// Time for bootstrap with all members up.
+/// Time limit for a bootstrap while all members run.
 const FOUNDING_LIMIT: Duration = Duration::from_secs(25);
-/// Interval of checks for its completion.
+/// Interval at which the completion of the bootstrap is checked.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// An order to bootstrap the ring.
 pub(super) struct BootstrapOrder {
     pub(super) origin: LogOrigin,
-    /// Why it failed.
+    /// Receives the reason if the bootstrap fails.
     pub(super) failed: oneshot::Sender<String>,
 }
 
-/// See the module documentation. Clones share the member.
+/// Answers the calls of one member. Clones share the member.
 #[derive(Clone)]
 pub(super) struct Answering {
     setup: Arc<ProcessSetup>,
     directory: Directory,
-    /// Receiver of orders, while the member waits for a ring.
+    /// Receives bootstrap orders while the member waits for a ring.
     pub(super) orders: Option<mpsc::Sender<BootstrapOrder>>,
-    /// The participating member, once it takes part.
+    /// The member, after it has begun to take part in its ring.
     pub(super) takes_part: Option<(Member, Option<MysqldBeside>)>,
 }
 
@@ -49,7 +49,7 @@ impl Answering {
         }
     }
 
-    /// Answers; the caller may be gone.
+    /// Sends the answer to a request. The caller may have ended.
     pub(super) async fn answer(self, question: Question) {
         match question {
             Question::Identify(answer) => {
@@ -72,10 +72,10 @@ impl Answering {
         }
     }
 
-    /// `None` if the member's engine has ended: then there is no answer.
+    /// Returns the member's identity and the state of its log. `None`: openraft has stopped, so that there is no answer.
     async fn introduction(&self) -> Option<Introduction> {
         let log_is_empty = match &self.takes_part {
-            // It has no log yet, and opens none while it answers.
+            // The member has no log yet, and opens none while it answers.
             None => true,
             Some((member, _)) => member.inbound().is_pristine().await.ok()?,
         };
@@ -139,7 +139,7 @@ impl Answering {
         mysqld.carry_out(&order).await
     }
 
-    /// As the product's member: it may have begun already, or wait for another one.
+    /// Bootstraps the ring, as in the product. The bootstrap may have begun already, or may wait for another member.
     async fn bootstrap(&self, origin: String) -> Result<(), Refusal> {
         let until = Instant::now() + FOUNDING_LIMIT;
         let mut failed = None;

@@ -1,5 +1,5 @@
-//! A returning member, as in the product: before it takes part it asks the others whether the ring continued without the end of its log,
-//! and truncates that if so. In the meantime it accepts no calls.
+//! A rejoining member, as in the product. Before it takes part, it asks the other members whether the ring has continued without the end of
+//! its log. If so, it truncates this end. Until then it accepts no calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,18 +18,18 @@ use crate::member::watched_log::Watch;
 use crate::network::{Body, Message, MessageQueue, PendingCalls, Reception};
 use crate::tick::Tick;
 
-/// Why a process did not start.
+/// The reason why a process did not start.
 #[derive(Debug)]
 pub(crate) enum OpenFailure {
-    /// The power was cut in the meantime.
+    /// The power was cut before the start was complete.
     Off,
-    /// The disk failed a call: it is full, or has injected failures.
+    /// A call to the disk failed: the disk is full, or the failure was injected.
     Disk(String),
-    /// The log is untrusted.
+    /// The member refused the log.
     Refused(String),
 }
 
-/// Parts of a process once its member takes part.
+/// The parts of a process that takes part in the ring.
 pub(crate) struct Parts {
     pub(super) member: Member,
     pub(super) log: LogHandle,
@@ -37,7 +37,7 @@ pub(crate) struct Parts {
     pub(super) returning: Option<Returning>,
 }
 
-/// See the module documentation.
+/// The process of a member that asks the other members.
 pub(crate) struct Asking {
     around: Surroundings,
     pending: PendingCalls,
@@ -45,7 +45,7 @@ pub(crate) struct Asking {
 }
 
 impl Asking {
-    /// For a process that takes part after this.
+    /// Creates the process of a member that asks and then takes part.
     pub(super) fn new(
         around: Surroundings,
         pending: PendingCalls,
@@ -53,7 +53,7 @@ impl Asking {
     ) -> Self {
         let (done, parts) = oneshot::channel();
         around.runtime.spawn(async move {
-            // The receiver is gone together with the process.
+            // If the process has ended, there is no receiver.
             let _ = done.send(taking_part.await);
         });
         Self {
@@ -63,23 +63,23 @@ impl Asking {
         }
     }
 
-    /// Runs until a moment of the world. Returns whether it has finished: see [`Asking::end`].
+    /// Runs the process until `now`. Returns whether the member has finished asking; then [`Asking::end`] returns the result.
     pub(crate) fn run_until(&mut self, now: Tick) -> bool {
         self.around.run_until(now);
         !self.parts.is_empty() || self.parts.is_terminated()
     }
 
-    /// The participating process.
+    /// Returns the process, which now takes part.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why the process did not start.
     pub(crate) fn end(mut self) -> Result<Process, OpenFailure> {
         let gone = |_| Err(OpenFailure::Off);
         let parts = self.parts.try_recv().unwrap_or_else(gone)?;
         Ok(Process::up(self.around, parts))
     }
 
-    /// Delivers answers. Nothing else has a receiver yet.
+    /// Delivers answers to the member's calls. Calls from other members are refused.
     pub(crate) fn deliver(&self, message: Message, queue: &MessageQueue) {
         let Message { from, to, body } = message;
         match body {
@@ -101,7 +101,7 @@ impl Asking {
     }
 }
 
-/// Asks, and truncates the log if the ring continued without its end.
+/// Asks the other members, and truncates the log if the ring continued without its end.
 pub(super) async fn come_back(
     store: &mut BinlogStore,
     calls: Arc<dyn MemberCalls>,
@@ -123,7 +123,7 @@ pub(super) async fn come_back(
     let Ok(Rejoin::CutBack { to, .. }) = rejoin else {
         return Ok(asking);
     };
-    // Recorded before: if the disk is cut off in between, a part may remain afterwards.
+    // The event is recorded before the truncation. If the disk is cut off in between, only a part of the truncated entries may remain.
     watch.saw(|member| Event::CutBack { member, keep: to });
     tokio::select! {
         cut = store.cut_back(to, "the quorum was repaired without this member", 0) => { cut?; }
@@ -132,7 +132,7 @@ pub(super) async fn come_back(
     Ok(asking.cut_back(recollection(&log)))
 }
 
-/// The log's writer, while the member asks.
+/// Writes queued entries to the log while the member asks.
 async fn writing(log: &LogHandle) {
     loop {
         tokio::time::sleep(Duration::from_millis(1)).await;

@@ -1,4 +1,4 @@
-//! The movers of mutations: they do what the product's never does.
+//! The tasks of mutations. They take steps that the product's tasks never take.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,11 +7,11 @@ use consensus::quorum::RingRules;
 use raft_types::{MemberId, MemberRecord};
 use ring_admin::Member;
 
-/// Timeout for the engine.
+/// Time limit for openraft.
 const PATIENCE: Duration = Duration::from_millis(400);
 
-/// [`Mutation::NarrowWithoutTheBarrier`]: whenever this member leads with two quorums in force, narrows to its own, through the engine's
-/// call without a barrier.
+/// The task of [`Mutation::NarrowWithoutTheBarrier`]. While this member leads with two voter sets in force, it narrows them to its own set.
+/// It calls openraft directly, without waiting for an entry of its own term.
 ///
 /// [`Mutation::NarrowWithoutTheBarrier`]: crate::mutation::Mutation::NarrowWithoutTheBarrier
 pub(super) async fn narrow(member: Member) {
@@ -28,8 +28,8 @@ pub(super) async fn narrow(member: Member) {
     }
 }
 
-/// [`Mutation::BelieveTheFile`]: whenever this member serves, sets the voters that its file requires, as members did when their file had
-/// the policy.
+/// The task of [`Mutation::BelieveTheFile`]. While this member serves, it sets the voters that its configuration file requires. Old
+/// versions did this.
 ///
 /// [`Mutation::BelieveTheFile`]: crate::mutation::Mutation::BelieveTheFile
 pub(super) async fn believe(member: Member, file: RingRules) {
@@ -57,6 +57,6 @@ pub(super) async fn believe(member: Member, file: RingRules) {
 
 async fn set_voters(member: &Member, voters: BTreeSet<MemberId>) {
     let change = member.engine().change_membership(voters, true);
-    // The outcome is in the log.
+    // The result is visible in the log.
     let _ = tokio::time::timeout(PATIENCE, change).await;
 }

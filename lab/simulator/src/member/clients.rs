@@ -1,5 +1,5 @@
-//! The clients of one member, which end with its process: pipelined writers at a serving database member, like mysqld's commits, and
-//! readers at any member that claims to serve.
+//! The clients of one member, which end with its process. Pipelined writers propose at a serving database member, like mysqld's commits.
+//! Readers read at any member that claims to serve.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use crate::event::{Content, Event, Seen};
 use crate::member::process_setup::ProcessSetup;
 use crate::record::Record;
 
-/// Maximum transactions of one member that wait for their commit.
+/// Maximum number of a member's transactions that wait for their commit.
 const PIPELINE: usize = 32;
 
-/// Serves clients until the process ends.
+/// Runs the clients until the process ends.
 pub(super) async fn serve(setup: ProcessSetup, member: Member, record: Record) {
     let reading = read(setup.clone(), member.clone(), record.clone());
     let writing = write(setup, member, record);
@@ -117,12 +117,12 @@ fn rotate(number: u64) -> AppEntry {
     })
 }
 
-/// A time below `longest`, at least a millisecond.
+/// Returns a random duration of at least a millisecond and less than `longest`.
 fn below(longest: Duration) -> Duration {
     Duration::from_millis(1 + fastrand_below(longest.as_millis() as usize) as u64)
 }
 
-/// From the process-wide seeded randomness, like everything in a member's process.
+/// Returns a random number below `bound`, from the seeded randomness of the whole process.
 fn fastrand_below(bound: usize) -> usize {
     fastrand::usize(0..bound.max(1))
 }

@@ -1,4 +1,4 @@
-//! An operator's `witness enable-raft` or `disable-raft` on a host: the product's code, over simulated admin calls.
+//! Runs an operator's `witness enable-raft` or `disable-raft` on a host, with the product's code over simulated admin calls.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,25 +19,25 @@ use crate::member::without_folder_names;
 use crate::record::Record;
 use crate::shared::Shared;
 
-/// One run of the command.
+/// A run of the command.
 pub(crate) struct ConversionCommand {
     pub(crate) direction: Direction,
     pub(crate) own: MemberPlace,
     pub(crate) data_dir: PathBuf,
     pub(crate) connect: ConnectOptions,
-    /// All configured members.
+    /// All members of the configuration.
     pub(crate) places: Vec<MemberPlace>,
     pub(crate) calls: AdminCalls,
-    /// `--timeout`.
+    /// The value of `--timeout`.
     pub(crate) patience: Duration,
     pub(crate) record: Record,
 }
 
 impl ConversionCommand {
-    /// Runs it to its end.
+    /// Runs the command until it ends.
     ///
     /// # Errors
-    /// Its error output, without its files' paths.
+    /// The command's error output, without the paths of its files.
     pub(crate) async fn run(self) -> Result<(), String> {
         let folder = self.data_dir.display().to_string();
         let members = CalledMembers {
@@ -62,7 +62,7 @@ impl ConversionCommand {
             source_tls: SourceTls::Off,
             until: Instant::now() + self.patience,
         };
-        // Other members' messages contain their own directories.
+        // Messages of other members contain the paths of their directories.
         let ended = go(&conversion, &self.record).await;
         ended.map_err(|why| without_folder_names(&why.replace(&folder, "DIR")))
     }
@@ -87,7 +87,7 @@ struct CalledMembers {
     own: MemberId,
     places: Vec<MemberPlace>,
     calls: AdminCalls,
-    /// The last known leader.
+    /// The last leader that the command knew.
     leader: Shared<Option<MemberId>>,
 }
 

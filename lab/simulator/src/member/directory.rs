@@ -1,5 +1,5 @@
-//! The data directory of a member that begins without a ring, except for its log: its owner and its ring. It survives the process; writes
-//! are durable immediately.
+//! The data directory of a member that begins without a ring: the member's identity and its ring, but not its log. The directory survives
+//! the process. Writes to it are durable immediately.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,17 +11,17 @@ use ring_admin::{Identity, IdentityBook, IdentityFile, IdentityPages, LogOrigin,
 
 use crate::member::admin_calls::AdminCalls;
 
-/// See the module documentation. Clones share it.
+/// A data directory. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Directory {
     pub(super) book: Arc<IdentityBook>,
-    /// How its member calls others, with or without a ring.
+    /// The calls to other members, with or without a ring.
     pub(super) calls: AdminCalls,
-    /// The configured members; their directories are unknown.
+    /// The configured members. The incarnations of their directories are unknown.
     pub(super) configured: Arc<BTreeMap<MemberId, MemberRecord>>,
 }
 
-/// Never loses anything.
+/// A file in memory. Its writes never fail and are never lost.
 struct Kept;
 
 impl IdentityFile for Kept {
@@ -31,7 +31,7 @@ impl IdentityFile for Kept {
 }
 
 impl Directory {
-    /// An empty one of this member.
+    /// Creates an empty directory of this member.
     pub(crate) fn new(
         member: MemberId,
         record: &MemberRecord,
@@ -55,19 +55,19 @@ impl Directory {
         self.book.identity().ring
     }
 
-    /// Its ring, also while it is being made.
+    /// Returns the member's ring, even while the ring is being bootstrapped.
     pub(crate) fn ring(&self) -> Option<RingId> {
         self.state().ring()
     }
 
-    /// The GTIDs before the ring's log.
+    /// Returns the GTIDs that precede the ring's log.
     pub(super) fn origin(&self) -> GtidSet {
         self.book.origin().gtids().parse().unwrap_or_default()
     }
 
-    /// Records that this member's new ring has its first entry.
+    /// Records that the new ring of this member has its first entry.
     pub(super) fn has_bootstrapped(&self) {
-        // It is only in memory.
+        // The write cannot fail, because the file is in memory.
         drop(self.book.bootstrapped());
     }
 }

@@ -1,6 +1,6 @@
-//! Time of a member's disk for durability. Requests of the engine to the store wait for it, and are written and synced together with those
-//! that arrive in between. So the engine continues before its log is written, as with the product's writer thread, and a power cut may lose
-//! unwritten data.
+//! The time that a member's disk needs for a sync. openraft's requests to the store wait for this time. Requests that arrive in the
+//! meantime are written and synced together. So openraft continues before its log is written, as with the product's writer thread, and a
+//! power cut may lose unwritten data.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,17 +11,17 @@ use tokio::time::Instant;
 
 use crate::shared::Shared;
 
-/// Clones share the disk.
+/// The speed of a disk. Clones share the disk.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DiskPace {
-    /// Time without faults.
+    /// Duration of a sync without faults.
     usual: Duration,
-    /// Current additional time, in microseconds.
+    /// Additional duration of a sync, in microseconds.
     slower_by: Arc<AtomicU64>,
 }
 
 impl DiskPace {
-    /// A disk with this time without faults.
+    /// Creates a disk; `usual` is the duration of a sync without faults.
     pub(crate) fn new(usual: Duration) -> Self {
         Self {
             usual,
@@ -29,7 +29,7 @@ impl DiskPace {
         }
     }
 
-    /// Adds this time to every sync from now on.
+    /// Adds this duration to every sync from now on.
     pub(crate) fn set(&self, delay: Duration) {
         let micros = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
         self.slower_by.store(micros, Ordering::Relaxed);
@@ -40,12 +40,12 @@ impl DiskPace {
     }
 }
 
-/// When a store writes: after the disk's pace, in the order of requests. Clones share the disk.
+/// Schedules a store's writes: after the time that the disk needs, in the order of the requests. Clones share the disk.
 #[derive(Clone)]
 pub(super) struct DiskWork {
     log: LogHandle,
     pace: DiskPace,
-    /// When the last pending answer is due; later ones are not earlier.
+    /// When the last scheduled write is due. Later writes are not due earlier.
     last_due: Shared<Instant>,
 }
 
@@ -58,7 +58,7 @@ impl DiskWork {
         }
     }
 
-    /// Work is queued, or will be before this task yields: the store does all queued work after the disk's time.
+    /// Schedules a write of all work that is queued by then. The caller must have queued the work, or must queue it before its task yields.
     pub(super) fn soon(&self) {
         let mut last_due = self.last_due.lock();
         *last_due = (*last_due).max(Instant::now() + self.pace.delay());

@@ -1,5 +1,6 @@
-//! Damaged log files of a member: found by reads for another member or by scrubbing, and replaced by another member's copy. Does what
-//! `witness run` does around the store (its `scrubbing`), with the same calls, at shorter intervals: a run lasts for seconds.
+//! Finds a member's damaged log files, and replaces them by another member's copies. Damage is found by a read for another member, or by
+//! scrubbing. Does what `witness run` does in its `scrubbing`, with the same calls. The intervals are shorter, because a run lasts for
+//! seconds.
 
 use std::time::Duration;
 
@@ -9,25 +10,25 @@ use ring_admin::Member;
 
 use crate::record::Record;
 
-/// Interval of checks for files to repair.
+/// Interval at which damaged files are looked for.
 const LOOK: Duration = Duration::from_millis(500);
-/// Timeout of another member for a piece of a file.
+/// Time limit for another member to send a part of a file.
 const PIECE: Duration = Duration::from_secs(1);
-/// Closed files read in a row: more than are written in the meantime, so that a scrub cycle completes.
+/// Number of closed files that are read without a pause. Fewer are written in that time, so that a scrub cycle completes.
 const IN_A_ROW: usize = 20;
-/// As fast as the disk reads.
+/// The rate of scrubbing: as fast as the disk reads.
 const RATE: u64 = u64::MAX;
-/// The scrub's time scale: it begins a new cycle after a day, which is a second here.
+/// Number of the scrub's seconds in a second of the run. The scrub begins a new cycle after a day, which then takes a second.
 const SECONDS_A_SECOND: u64 = 24 * 3_600;
 
-/// A member's handling of its log files.
+/// How a member handles damaged log files.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FileRepair {
-    /// Interval of scrubbing; without it, damage is found by members that need the entries.
+    /// Interval of scrubbing. Without it, damage is found when another member needs the entries.
     pub(crate) scrub_every: Option<Duration>,
 }
 
-/// Runs as long as the process.
+/// Finds and repairs damaged files until the process ends.
 pub(super) async fn repair(member: Member, log: LogHandle, record: Record, wanted: FileRepair) {
     let reading = async {
         match wanted.scrub_every {
@@ -41,7 +42,7 @@ pub(super) async fn repair(member: Member, log: LogHandle, record: Record, wante
 async fn read_back(log: &LogHandle, record: &Record, pause: Duration) {
     loop {
         tokio::time::sleep(pause).await;
-        // Any clock suffices that continues over a restart.
+        // The scrub accepts any clock that continues after a restart.
         let now = record.now().elapsed().as_millis();
         let now = u64::try_from(now).unwrap_or(u64::MAX) / 1_000 * SECONDS_A_SECOND;
         for _ in 0..IN_A_ROW {
@@ -55,7 +56,7 @@ async fn read_back(log: &LogHandle, record: &Record, pause: Duration) {
 async fn repair_what_is_damaged(member: &Member, log: &LogHandle, record: &Record) {
     loop {
         tokio::time::sleep(LOOK).await;
-        // Newest first: the end of a file is compared with the next one.
+        // Starts with the newest file, because the end of a file is compared with the next file.
         for fault in log.read_faults().into_iter().rev() {
             record.note(&format!(
                 "member {} has a damaged file {}: {}",
@@ -84,7 +85,7 @@ async fn repair_file(member: &Member, log: &LogHandle, record: &Record, file: Fi
     }
 }
 
-/// Replaces the file by that member's copy, unless the log no longer has it.
+/// Replaces the file by the copy of the member `from`. Does nothing if the log no longer contains the file.
 async fn copy_from(
     member: &Member,
     log: &LogHandle,

@@ -1,5 +1,5 @@
-//! Processes on hosts other than members and servers, which survive members: the servers' own replica threads, and an operator's command.
-//! They share one runtime with the world's clock.
+//! Runs processes of hosts that are neither members nor servers: the servers' native replica threads, and operators' commands. These
+//! processes survive members. They share one runtime, with the world's clock.
 
 use std::io;
 
@@ -10,17 +10,17 @@ use tokio::time::Instant;
 use crate::member::clock::{self, Clock, ClockRate};
 use crate::tick::Tick;
 
-/// See the module documentation.
+/// The runtime of these processes.
 pub(crate) struct Hosts {
     runtime: Runtime,
     clock: Clock,
 }
 
 impl Hosts {
-    /// No tasks run yet.
+    /// Creates the runtime, without tasks.
     ///
     /// # Errors
-    /// When no runtime can be created.
+    /// The runtime cannot be created.
     pub(crate) fn new() -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
@@ -33,7 +33,7 @@ impl Hosts {
         })
     }
 
-    /// Runs until a moment of the world.
+    /// Runs the tasks until `now`.
     pub(crate) fn run_until(&self, now: Tick) {
         let until = self.clock.at(now);
         clock::during(self.clock, || {

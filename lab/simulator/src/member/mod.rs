@@ -1,5 +1,5 @@
-//! One member of the simulated ring: a complete one (consensus, store, network) in its own process, modelled as a runtime with its own
-//! clock, over a disk with injected failures.
+//! One member of the simulated ring, with its consensus, store and network. Its process is a runtime with a clock of its own. Failures are
+//! injected into its disk.
 
 mod admin_calls;
 mod answering;

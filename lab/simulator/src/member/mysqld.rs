@@ -1,4 +1,4 @@
-//! A database member's mysqld: a model of the server, which survives the member's kill, and the product's own watcher, which does not.
+//! The mysqld of a database member. The model of the server survives a kill of the member. The product's management of the server does not.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,34 +40,34 @@ use crate::mutation::Mutation;
 use crate::record::Record;
 use crate::shared::Shared;
 
-/// The member's account.
+/// The member's account at the server.
 const ACCOUNT: &str = "witness";
-/// How long clients may continue at a primary whose member does not serve.
+/// `mysql.fence_after`: how long clients may use a primary while its member does not serve.
 const FENCE_AFTER: Duration = Duration::from_secs(3);
-/// How long a leader's mysqld may fail to be primary before another member gets the leadership.
+/// `mysql.demote_after`: how long a leader's mysqld may be unable to be the primary before the leadership is transferred.
 const DEMOTE_AFTER: Duration = Duration::from_secs(5);
 
 /// A file and its contents.
 type KeptFile = (PathBuf, Vec<u8>);
 
-/// A database member's host without its Raft: the server, its data directory, and the member's own files next to its log.
+/// The host of a database member: the server, its data directory, and the member's own files except the log.
 #[derive(Clone)]
 pub(crate) struct Host {
     pub(crate) mysqld: Mysqld,
     clock: Arc<HostClock>,
     folder: Arc<TempDir>,
-    /// Startup time of the server.
+    /// How long the server needs to start.
     start_takes: Duration,
-    /// Binlog files as left by the last ended process, if its tail is kept deliberately.
+    /// The binlog files as the last process left them, if a mutation keeps their tail.
     kept: Option<Shared<Vec<KeptFile>>>,
     record: Record,
 }
 
 impl Host {
-    /// A host without a running server yet.
+    /// Creates a host. Its server is not running.
     ///
     /// # Errors
-    /// When no temporary folder can be created.
+    /// A temporary folder cannot be created.
     pub(crate) fn new(
         number: u64,
         rate: ClockRate,
@@ -107,7 +107,7 @@ impl Host {
         })
     }
 
-    /// The server's host loses power, and its disk some unforced data.
+    /// Cuts the host's power: the server ends, and its disk may lose data that is not synced.
     pub(crate) fn lose_power(&self, survival: Survival) {
         let lost = match survival {
             Survival::Nothing => LostTail {
@@ -126,10 +126,10 @@ impl Host {
         }
     }
 
-    /// The server as conversions see it, with its watcher, if any.
+    /// Returns the server as conversions use it, with its management, if any.
     ///
     /// # Errors
-    /// When a file in the settings cannot be read.
+    /// A file named in the settings cannot be read.
     pub(super) fn converted(
         &self,
         setup: &ProcessSetup,
@@ -144,7 +144,7 @@ impl Host {
         })
     }
 
-    /// Whether its member leaves it alone: without a ring yet, or by an order.
+    /// Returns whether the server is unmanaged: the member has no ring yet, or was ordered to leave the server alone.
     pub(crate) fn is_left_alone(&self, setup: &ProcessSetup) -> bool {
         let Some(directory) = &setup.directory else {
             return false;
@@ -153,13 +153,13 @@ impl Host {
             return true;
         }
         let converted = self.converted(setup, directory, None);
-        // While unknown, nothing is done to it.
+        // If this is unknown, the server counts as unmanaged.
         converted
             .and_then(|converted| converted.is_left_alone())
             .unwrap_or(true)
     }
 
-    /// The host's service manager starts it as an unmanaged server.
+    /// Starts the server as an unmanaged server, as the host's service manager does.
     pub(crate) fn start_plainly(&self, is_primary: bool, semi_sync: bool) {
         let words = option_file(is_primary, semi_sync, &self.log_bin());
         let started = self.mysqld.start(&words);
@@ -168,7 +168,7 @@ impl Host {
         }
     }
 
-    /// Its startup time.
+    /// Returns how long the server needs to start.
     pub(crate) fn start_takes(&self) -> Duration {
         self.start_takes
     }
@@ -185,15 +185,15 @@ impl Host {
         self.data_dir().join("binlog").display().to_string()
     }
 
-    /// The member's process uses this clock from now on, or none.
+    /// Sets the clock of the member's process. `None`: the process has ended.
     pub(super) fn runs_on(&self, clock: Option<Clock>) {
         self.clock.runs_on(clock);
     }
 
-    /// Begins to watch the server, in tasks of the current runtime.
+    /// Begins to manage the server, in tasks of the current runtime.
     ///
     /// # Errors
-    /// When a file of the member cannot be read.
+    /// A file of the member cannot be read.
     pub(super) fn look_after(
         &self,
         setup: &ProcessSetup,
@@ -221,10 +221,10 @@ impl Host {
         MysqldBeside::begin(&settings, &mysql, reached, ring)
     }
 
-    /// How its member connects to the server.
+    /// Returns how the member connects to the server.
     ///
     /// # Errors
-    /// When a file in the settings cannot be read.
+    /// A file named in the settings cannot be read.
     pub(crate) fn connect(&self) -> io::Result<ConnectOptions> {
         Ok(ConnectOptions {
             dialer: Dialer::new(Arc::new(self.mysqld.clone())),
@@ -232,7 +232,7 @@ impl Host {
         })
     }
 
-    /// The arguments with which a member starts its own server; the service manager has them in its configuration.
+    /// Returns the arguments with which a member starts its server. In a real host, the service manager's configuration contains them.
     fn command_line(&self) -> Vec<String> {
         let command = ServerCommand {
             command: Vec::new(),
@@ -304,7 +304,7 @@ impl Host {
             own,
             log: LogSettings {
                 durability: Durability::Fsync,
-                // Simulated members rotate by themselves.
+                // Simulated members order rotations themselves.
                 max_file_bytes: u64::MAX,
                 cache_bytes: setup.log.cache_bytes,
                 queue_bytes: 64 << 20,
@@ -342,7 +342,8 @@ impl Host {
     }
 }
 
-/// Options of an unmanaged server: of the primary, or of a read-only replica; with semi-sync, commits wait for a replica's ACK.
+/// Returns the options of an unmanaged server, which is the primary or a read-only replica. With semi-sync, the primary's commits wait for
+/// a replica's ACK.
 fn option_file(is_primary: bool, semi_sync: bool, log_bin: &str) -> Vec<String> {
     let mut words = vec![format!("--log-bin={log_bin}")];
     let mut add = |options: &[&str]| words.extend(options.iter().map(|&word| word.to_owned()));
@@ -364,11 +365,11 @@ fn option_file(is_primary: bool, semi_sync: bool, log_bin: &str) -> Vec<String> 
     words
 }
 
-/// Prefix of a host's folder name; the rest differs in each run.
+/// The prefix of the name of a host's folder. The rest of the name differs in each run.
 const FOLDER: &str = "simulated-";
 const DRAWN: usize = 6;
 
-/// Removes the run-dependent part of folder names, so that a seed's messages are reproducible.
+/// Removes the part of folder names that differs in each run, so that the messages of a seed are reproducible.
 pub(crate) fn without_folder_names(words: &str) -> String {
     let mut parts = words.split(FOLDER);
     let first = parts.next().unwrap_or_default().to_owned();
@@ -377,7 +378,8 @@ pub(crate) fn without_folder_names(words: &str) -> String {
     })
 }
 
-/// A simulation does not wait for a disk: the model decides which file contents survive a power loss.
+/// Creates a host's folder in memory, so that a run does not wait for a disk. The model decides which contents of a file survive a power
+/// loss.
 fn in_memory() -> io::Result<TempDir> {
     let own = folder_of_this_process();
     fs::create_dir_all(&own)?;
@@ -385,7 +387,8 @@ fn in_memory() -> io::Result<TempDir> {
     folder.prefix(FOLDER).rand_bytes(DRAWN).tempdir_in(own)
 }
 
-/// Separate for each process: names are drawn from the seed, and a taken name would cost another draw.
+/// Returns the parent folder of all hosts of this process. Each process has its own, because a name that is already in use would cost
+/// another draw from the seed.
 fn folder_of_this_process() -> PathBuf {
     let memory = PathBuf::from("/dev/shm");
     let parent = Some(memory).filter(|memory| memory.is_dir());
@@ -393,12 +396,12 @@ fn folder_of_this_process() -> PathBuf {
     parent.join(format!("{FOLDER}{:0DRAWN$x}", std::process::id()))
 }
 
-/// Removes the folders of all hosts: they may still be in use at the end of a run, and killed processes leave theirs.
+/// Removes the folders of all hosts. At the end of a run a host may still use its folder, and killed processes leave theirs.
 pub(crate) fn remove_folders() {
     drop(fs::remove_dir_all(folder_of_this_process()));
 }
 
-/// The host's service manager.
+/// Starts and stops the server, as the host's service manager does.
 impl ExternalServer for Host {
     fn start(&self) -> BoxFuture<'_, Result<(), SupervisorError>> {
         Box::pin(async {
@@ -450,9 +453,9 @@ impl ExternalServer for Host {
     }
 }
 
-/// The binlog's tail is kept despite the trim, to prove that this is detected.
+/// Keeps the binlog's tail despite the trim, for a mutation.
 impl Host {
-    /// Called first after the process's end, before any truncation.
+    /// Saves the binlog files. Called after the end of the process, before the trim.
     fn keep_tail(&self) {
         let Some(kept) = &self.kept else {
             return;
@@ -484,7 +487,7 @@ impl Host {
 }
 
 impl Host {
-    /// Each start has a new process id.
+    /// Returns the process id, which is different for each start.
     fn process(&self) -> Option<ProcessId> {
         let starts = i32::try_from(self.mysqld.starts()).unwrap_or(i32::MAX);
         self.mysqld.is_running().then_some(ProcessId(starts))
@@ -497,7 +500,7 @@ impl std::fmt::Debug for Host {
     }
 }
 
-/// The member's committed log, for the server's replica threads.
+/// The member's committed log, as the source of the server's replica threads.
 struct OwnLog(RingHandle);
 
 impl ReplicaSource for OwnLog {
@@ -516,7 +519,7 @@ impl ReplicaSource for OwnLog {
     }
 }
 
-/// The host's clock: that of the member's process while it runs, at the same rate; it continues without the process.
+/// The host's clock. While the member's process runs, it is the clock of that process. Otherwise it continues at the same rate.
 struct HostClock {
     rate: ClockRate,
     record: Record,
@@ -528,7 +531,7 @@ impl HostClock {
         *self.process.lock() = clock;
     }
 
-    /// Time since the start of the world.
+    /// Returns the time since the start of the world.
     fn now(&self) -> Duration {
         if let Some(clock) = clock::of_no_member() {
             return clock.since_the_beginning(Instant::now());

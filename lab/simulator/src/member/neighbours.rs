@@ -1,5 +1,5 @@
-//! Access to other hosts for a data copy: a server connects to the donor's server, and a member asks the donor's member for an account. A
-//! cut link in either direction prevents it.
+//! Connections between hosts for a clone: a server connects to the donor's server, and a member asks the donor's member for an account. If
+//! one direction of their link is cut, both fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use tokio::sync::oneshot;
 use crate::network::MessageQueue;
 use crate::shared::Shared;
 
-/// Timeout for another member's answer.
+/// Time limit for another member's answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// All hosts with servers. Clones share them.
+/// All hosts that have servers. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Neighbours {
     queue: MessageQueue,
@@ -30,11 +30,11 @@ pub(crate) struct Neighbours {
 
 #[derive(Default)]
 struct Known {
-    /// By host name.
+    /// The servers, by host name.
     servers: BTreeMap<String, (MemberId, Mysqld)>,
-    /// Requests between members, until delivered.
+    /// Requests between members that are not delivered yet.
     calls: Vec<DonorCall>,
-    /// Donors and recipients of copies for which the donor may have an account.
+    /// The pairs of donor and recipient for which the donor may have an account.
     accounts: BTreeSet<(MemberId, MemberId)>,
 }
 
@@ -53,7 +53,7 @@ impl Neighbours {
             .insert(host.to_owned(), (member, server));
     }
 
-    /// How this member's server finds others.
+    /// Returns a function with which the server of member `own` finds other servers.
     pub(crate) fn seen_by(&self, own: MemberId) -> FindServer {
         let this = self.clone();
         Arc::new(move |host, _| {
@@ -62,14 +62,14 @@ impl Neighbours {
         })
     }
 
-    /// True if no link between two hosts is cut.
+    /// Returns whether the link between two hosts is open in both directions.
     pub(super) fn reaches(&self, one: MemberId, other: MemberId) -> bool {
         self.queue.links(|links| {
             links.lets_through(one, other, false) && links.lets_through(other, one, false)
         })
     }
 
-    /// This member as the donor of that one's copy.
+    /// Returns the member `donor` as a donor for another member.
     pub(crate) fn donor(&self, donor: MemberId, name: &str) -> AskedDonor {
         AskedDonor {
             donor,
@@ -78,20 +78,20 @@ impl Neighbours {
         }
     }
 
-    /// Requests of members to reachable others; requests to unreachable ones are dropped.
+    /// Returns the requests to donors that can be reached now, and drops the others.
     pub(crate) fn calls(&self) -> Vec<DonorCall> {
         let calls = std::mem::take(&mut self.known.lock().calls);
         let reached = |call: &DonorCall| self.reaches(call.recipient, call.donor);
         calls.into_iter().filter(reached).collect()
     }
 
-    /// Donors and recipients of copies for which the donor may have an account: one, made for the last attempt.
+    /// Returns the pairs of donor and recipient for which the donor may have an account.
     pub(crate) fn accounts(&self) -> BTreeSet<(MemberId, MemberId)> {
         self.known.lock().accounts.clone()
     }
 }
 
-/// A member as a donor.
+/// A donor, as the recipient's member sees it.
 pub(crate) struct AskedDonor {
     donor: MemberId,
     name: String,
@@ -144,14 +144,15 @@ impl Donor for AskedDonor {
     }
 }
 
-/// The recipient of the copy for which an account is, from its name. `None` for other accounts; 0 if the name has no number.
+/// Returns the recipient of the clone for which this account exists, from the number in the account's name. Returns 0 if the name has no
+/// number, and `None` for other accounts.
 pub(crate) fn recipient_in(account: &str) -> Option<MemberId> {
     let number = account.strip_prefix("witness_clone_")?.split('_').next();
     let number = number.and_then(|number| number.parse().ok());
     Some(MemberId(number.unwrap_or(0)))
 }
 
-/// A recipient's request to a donor. Dropping it means that the donor was unreachable.
+/// A recipient's request to a donor. Dropping it tells the recipient that the donor is unreachable.
 pub(crate) struct DonorCall {
     recipient: MemberId,
     pub(crate) donor: MemberId,
@@ -165,7 +166,7 @@ enum Question {
 }
 
 impl DonorCall {
-    /// Handles the request as the product's member does.
+    /// Handles the request as a member of the product does.
     pub(crate) async fn answer(self, local_mysqld: MysqldBeside, connect: ConnectOptions) {
         let accounts = (self.donor, self.recipient);
         match self.question {

@@ -1,4 +1,4 @@
-//! A member's process: starts over a disk, runs until a moment of the world, and ends immediately with all its tasks when killed.
+//! A member's process. It starts from a disk, and runs step by step. When it is killed, it ends immediately with all its tasks.
 
 use std::io;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ use crate::network::{Message, MessageQueue, Outbound, PendingCalls, Reception, R
 use crate::record::Record;
 use crate::tick::Tick;
 
-/// The end of a member's log and its vote, for the world.
+/// The leadership and the commit index of a member, for the world.
 #[derive(Debug, Clone)]
 pub(crate) struct Outline {
     pub(crate) leadership: Leadership,
@@ -51,15 +51,15 @@ pub(crate) struct Outline {
 
 /// A started process.
 pub(crate) enum Started {
-    /// It takes part in the ring.
+    /// The member takes part in the ring.
     Up(Box<Process>),
-    /// It first asks the other members.
+    /// The member asks the other members first.
     Asking(Box<Asking>),
-    /// It has no ring yet.
+    /// The member has no ring yet.
     Waiting(Box<Waiting>),
 }
 
-/// A running process.
+/// A running process of a member that takes part in the ring.
 pub(crate) struct Process {
     runtime: Runtime,
     clock: Clock,
@@ -69,23 +69,23 @@ pub(crate) struct Process {
     commits: watch::Receiver<Option<OpId>>,
     record: Record,
     id: MemberId,
-    /// Up to where the commit mark was recorded.
+    /// The last committed entry that was recorded.
     told: Option<OpId>,
-    /// Set by a separate task when the engine stops.
+    /// Why openraft stopped. A separate task sets this.
     fault: watch::Receiver<Option<Fault>>,
-    /// The server next to it, and its watcher.
+    /// The member's server, with its management.
     local_mysqld: Option<(Host, MysqldBeside)>,
-    /// It was asked to stop, and has done everything that precedes its end.
+    /// True if the member was asked to stop and has left the ring.
     left: Arc<AtomicBool>,
-    /// Answers admin calls, if those are simulated.
+    /// Answers admin calls, if the run simulates them.
     answering: Option<Answering>,
 }
 
-/// A member's directory on its disk.
+/// The member's directory on its disk.
 const DATA_DIR: &str = "data";
 
 impl Process {
-    /// Starts a process. Its log is read completely and recorded.
+    /// Starts a process. Reads the whole log, and records its contents.
     pub(crate) fn start(
         setup: &ProcessSetup,
         queue: &MessageQueue,
@@ -119,7 +119,8 @@ impl Process {
         Ok(Started::Up(Box::new(Self::up(around, parts))))
     }
 
-    /// Whether a member belongs to a ring. A bootstrapping member may have been stopped after its first entry: the log shows it.
+    /// Returns whether the member belongs to a ring. If the member was stopped while it bootstrapped the ring, the log shows whether the
+    /// first entry was written.
     fn has_come(
         runtime: &Runtime,
         setup: &ProcessSetup,
@@ -141,7 +142,7 @@ impl Process {
         Ok(has_begun)
     }
 
-    /// Opens the log; returns whether it has entries.
+    /// Opens the log and records its contents. Returns whether the log has entries.
     fn open_and_report(
         runtime: &Runtime,
         setup: &ProcessSetup,
@@ -167,10 +168,10 @@ impl Process {
         Ok((store, has_a_log))
     }
 
-    /// Continues a process whose member has joined its ring.
+    /// Continues the process of a member that has joined its ring.
     ///
     /// # Errors
-    /// When its log cannot be opened.
+    /// The log cannot be opened.
     pub(super) fn enter(
         mut around: Surroundings,
         queue: MessageQueue,
@@ -195,7 +196,7 @@ impl Process {
         Ok(process)
     }
 
-    /// The process of a participating member.
+    /// Creates the process of a member that takes part.
     pub(super) fn up(around: Surroundings, parts: Parts) -> Self {
         let Surroundings {
             setup,
@@ -281,7 +282,7 @@ impl Process {
             read_batch_bytes: setup.log.read_batch_bytes,
             disk_reserve_bytes: setup.log.disk_reserve_bytes,
             origin: setup.origin(),
-            // With it, the mutation's log is never in doubt after a power cut.
+            // With one boot id for all starts, the log is never in doubt after a power cut, so that the mutation is not hidden.
             boot_id: Some("the same after each power cut".to_owned()),
             durability: match setup.mutation {
                 Some(Mutation::AcknowledgeBeforeTheDisk) => Durability::Os,
@@ -301,7 +302,7 @@ impl Process {
         Ok((store, found))
     }
 
-    /// Starts the member over its log, once it has confirmed that the ring continues from there.
+    /// Starts the member with its log, after it has asked whether the ring continued without the end of the log.
     async fn take_part(
         setup: ProcessSetup,
         mut store: BinlogStore,
@@ -390,7 +391,7 @@ impl Process {
         })
     }
 
-    /// Runs until a moment of the world.
+    /// Runs the process until `now`.
     pub(crate) fn run_until(&mut self, now: Tick) {
         let until = self.clock.at(now);
         self.runtime
@@ -398,7 +399,7 @@ impl Process {
         self.report_commits();
     }
 
-    /// Resumes a stopped process: its clock advanced in the meantime.
+    /// Resumes a paused process. Its clock has advanced during the pause.
     pub(crate) fn resume(&mut self, now: Tick) {
         let until = self.clock.at(now);
         self.runtime.block_on(async {
@@ -407,13 +408,13 @@ impl Process {
         });
     }
 
-    /// Delivers messages.
+    /// Delivers a message to the process.
     pub(crate) fn deliver(&self, message: Message) {
         let _inside = self.runtime.enter();
         self.reception.deliver(message);
     }
 
-    /// Records the entries that the commit mark moved over, as read by this member.
+    /// Records the newly committed entries, as this member reads them.
     fn report_commits(&mut self) {
         if !self.reception.pending.alive() || !self.commits.has_changed().unwrap_or(false) {
             return;
@@ -437,7 +438,7 @@ impl Process {
                     entries,
                 });
             }
-            // The disk fails at the moment; readable entries are recorded later.
+            // The disk fails at the moment. The entries are recorded when they can be read.
             Err(error) => {
                 self.commits.mark_changed();
                 self.record.note(&format!(
@@ -448,7 +449,7 @@ impl Process {
         }
     }
 
-    /// Runs a function in the process for as long as it needs no wait.
+    /// Calls a function with the member, within the runtime. The function must not wait.
     pub(crate) fn with<T>(&self, look: impl FnOnce(&Member) -> T) -> T {
         let _inside = self.runtime.enter();
         look(&self.member)
@@ -462,7 +463,7 @@ impl Process {
         self.runtime.spawn(task(self.member.clone()));
     }
 
-    /// Its own status.
+    /// Returns the leadership and the commit index of the member.
     pub(crate) fn outline(&self) -> Outline {
         self.with(|member| Outline {
             leadership: member.leadership_now(),
@@ -470,17 +471,17 @@ impl Process {
         })
     }
 
-    /// The sessions that it serves as a proxy.
+    /// Returns the sessions that this member serves as a proxy.
     pub(crate) fn relayed(&self) -> Vec<Relayed> {
         self.reception.pending.relayed()
     }
 
-    /// Its sent traffic, by route.
+    /// Returns the traffic that this member has sent, by route.
     pub(crate) fn traffic(&self) -> Counted {
         self.reception.relaying.routes.traffic().counted()
     }
 
-    /// Its view of its server.
+    /// Returns the member's view of its server.
     pub(crate) fn mysqld(&self) -> Option<MysqlView> {
         let _inside = self.runtime.enter();
         let (_, local_mysqld) = self.local_mysqld.as_ref()?;
@@ -491,13 +492,13 @@ impl Process {
         &self.log
     }
 
-    /// Why the engine stopped, if it did.
+    /// Returns why openraft stopped, if it did.
     pub(crate) fn stopped(&self) -> Option<Fault> {
         self.fault.borrow().clone()
     }
 
-    /// Copies a donor's data to its server, as an operator's command does; `theirs` is the donor's description. `tell` receives the
-    /// outcome, unless the process ends before.
+    /// Clones a donor's data to the member's server, as an operator's command does. `theirs` is the donor's view of its server. `tell`
+    /// receives the result, unless the process ends first.
     pub(crate) fn provision(
         &self,
         donor: AskedDonor,
@@ -513,7 +514,7 @@ impl Process {
         }
     }
 
-    /// Answers a recipient's request for its server's data.
+    /// Answers a recipient that wants to clone the data of this member's server.
     pub(crate) fn answer_recipient(&self, call: DonorCall) {
         if let Some((host, local_mysqld)) = &self.local_mysqld
             && let Ok(connect) = host.connect()
@@ -530,7 +531,7 @@ impl Process {
         }
     }
 
-    /// Begins to leave the ring, for a member with a server, as the product does when asked to stop.
+    /// Begins to leave the ring, as the product does when it is asked to stop. Only for a member with a server.
     pub(crate) fn leave(&self) {
         let Some((_, local_mysqld)) = &self.local_mysqld else {
             return;
@@ -542,12 +543,12 @@ impl Process {
         });
     }
 
-    /// True if it has left the ring, so that it can end.
+    /// Returns whether the member has left the ring, so that the process can end.
     pub(crate) fn has_left(&self) -> bool {
         self.left.load(Ordering::Relaxed)
     }
 
-    /// Shuts it down gracefully.
+    /// Shuts the process down gracefully.
     pub(crate) fn shut_down(self) {
         let member = self.member.clone();
         self.runtime.block_on(async {
@@ -569,7 +570,7 @@ impl Drop for Process {
     }
 }
 
-/// Inputs of a member's start.
+/// The parts from which a member is started.
 struct Over<'a> {
     setup: &'a ProcessSetup,
     store: BinlogStore,
@@ -618,7 +619,7 @@ impl Over<'_> {
     }
 }
 
-/// `Off` after a power cut in the meantime, otherwise this failure.
+/// Returns `Off` if the power was cut, otherwise `failure`.
 fn off_or(setup: &ProcessSetup, failure: OpenFailure) -> OpenFailure {
     match setup.disk.is_off() {
         true => OpenFailure::Off,
@@ -626,7 +627,7 @@ fn off_or(setup: &ProcessSetup, failure: OpenFailure) -> OpenFailure {
     }
 }
 
-/// Records reports of a restored data directory.
+/// Records the member's reports of a restored data directory.
 async fn watch_accusations(member: Member, record: Record) {
     loop {
         for (member, found) in member.put_back() {

@@ -1,4 +1,4 @@
-//! Inputs of a member's process.
+//! The inputs of a member's process.
 
 use binlog_format::gtid::GtidSet;
 use consensus::Timers;
@@ -20,7 +20,7 @@ use crate::record::Record;
 use crate::tick::Tick;
 use crate::workload::Workload;
 
-/// See the module documentation.
+/// The inputs of a process. They are the same for all its starts.
 #[derive(Clone)]
 pub(crate) struct ProcessSetup {
     pub(crate) ring: RingId,
@@ -28,31 +28,31 @@ pub(crate) struct ProcessSetup {
     pub(crate) record: MemberRecord,
     pub(crate) timers: Timers,
     pub(crate) rules: RingRules,
-    /// The sending side answers the search for the matching point.
+    /// If true, the leader's own log probe answers openraft's search for the matching point.
     pub(crate) searches_itself: bool,
     pub(crate) proxies: ProxyOptions,
-    /// Before it takes part, it asks the others whether the ring continued without it.
+    /// If true, a starting member first asks the others whether the ring has continued without it.
     pub(crate) returns: bool,
     pub(crate) rate: ClockRate,
     pub(crate) disk: FaultyDisk,
     pub(crate) pace: DiskPace,
     pub(crate) log: LogOptions,
-    /// Queued bytes for its disk, if not the product's default.
+    /// Limit of the bytes queued for the disk. `None`: the product's default.
     pub(crate) queue_bytes: Option<u64>,
-    /// Its handling of damaged log files; `None` if none is damaged while it runs.
+    /// How the member handles damaged log files. `None`: no file is damaged while the member runs.
     pub(crate) file_repair: Option<FileRepair>,
     pub(crate) workload: Workload,
-    /// Its server, if simulated: then clients write there.
+    /// The member's host, if servers are simulated. Clients then write at the server.
     pub(crate) host: Option<Host>,
-    /// The real transport, if used instead of messages.
+    /// The real transport, if the run uses it instead of messages.
     pub(crate) transport: Option<RealTransport>,
     pub(crate) mutation: Option<Mutation>,
-    /// The record of its ring, if it begins without one.
+    /// The member's data directory, if the member begins without a ring.
     pub(crate) directory: Option<Directory>,
 }
 
 impl ProcessSetup {
-    /// With its directory's current or future ring.
+    /// Returns the setup with the ring of the data directory, if there is one.
     pub(super) fn in_its_ring(&self) -> Self {
         let ring = self.directory.as_ref().and_then(Directory::ring);
         Self {
@@ -61,14 +61,14 @@ impl ProcessSetup {
         }
     }
 
-    /// The GTIDs before the ring's log.
+    /// Returns the GTIDs that precede the ring's log.
     pub(super) fn origin(&self) -> GtidSet {
         let directory = self.directory.as_ref();
         directory.map(Directory::origin).unwrap_or_default()
     }
 }
 
-/// How the store is opened.
+/// The options with which the log is opened.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LogOptions {
     pub(crate) cache_bytes: u64,
@@ -76,7 +76,7 @@ pub(crate) struct LogOptions {
     pub(crate) disk_reserve_bytes: u64,
 }
 
-/// A process without its work: its setup and record, and its runtime with its clock.
+/// The parts of a process that exist before its member runs: setup, record, runtime and clock.
 pub(crate) struct Surroundings {
     pub(super) setup: ProcessSetup,
     pub(super) record: Record,
@@ -95,7 +95,7 @@ impl Surroundings {
         }
     }
 
-    /// Runs until a moment of the world.
+    /// Runs the runtime until `now`.
     pub(super) fn run_until(&self, now: Tick) {
         let until = self.clock.at(now);
         self.runtime

@@ -1,4 +1,4 @@
-//! A member that uses the real transport, gRPC over simulated connections, instead of messages.
+//! A member that uses the real transport: gRPC over simulated connections, instead of messages.
 
 use std::io;
 use std::sync::Arc;
@@ -22,16 +22,16 @@ use crate::mutation::Mutation;
 use crate::network::ByteStreams;
 use crate::shared::Shared;
 
-/// Formats of a program version with the next format.
+/// Returns the formats of a newer program version, which supports the next format.
 pub(crate) fn upgraded() -> FormatRange {
     let next = FormatVersion::FIRST.next();
     FormatRange::between(FormatVersion::FIRST, next).unwrap_or(FormatRange::OF_THIS_PROGRAM)
 }
 
-/// Deadlines beyond any run.
+/// A time limit longer than any run.
 const NEVER: Duration = Duration::from_secs(86_400);
 
-/// State that survives the member's processes: its identity, and its installed program version.
+/// The state that survives the member's processes: its identity, and the installed program version.
 #[derive(Clone)]
 pub(crate) struct RealTransport {
     streams: ByteStreams,
@@ -39,18 +39,18 @@ pub(crate) struct RealTransport {
     directory: Shared<Directory>,
 }
 
-/// State on its disk.
+/// The state on the member's disk.
 #[derive(Debug, Clone, Copy)]
 struct Directory {
-    /// Formats of the installed program.
+    /// The formats of the installed program.
     installed: FormatRange,
-    /// Formats of the last started program.
+    /// The formats of the program that was started last.
     started: FormatRange,
-    /// The data directory's format.
+    /// The format of the data directory.
     reached: FormatVersion,
 }
 
-/// The client and server ends of one process.
+/// The client and the server of one process.
 pub(super) struct Ends {
     pub(super) network: GrpcNetworkFactory,
     book: Arc<IdentityBook>,
@@ -59,7 +59,7 @@ pub(super) struct Ends {
 }
 
 impl RealTransport {
-    /// For the member with this record, whose directory belongs to its ring.
+    /// Creates the state of a member with this record. Its data directory belongs to a ring.
     pub(crate) fn new(
         streams: ByteStreams,
         ring: RingId,
@@ -82,28 +82,28 @@ impl RealTransport {
         }
     }
 
-    /// Installs another program version, from the next start on.
+    /// Installs another program version, which the next start uses.
     pub(crate) fn install(&self, formats: FormatRange) {
         self.directory.lock().installed = formats;
     }
 
-    /// Formats of the installed program.
+    /// Returns the formats of the installed program.
     pub(crate) fn installed(&self) -> FormatRange {
         self.directory.lock().installed
     }
 
-    /// Formats of the last started program.
+    /// Returns the formats of the program that was started last.
     pub(crate) fn runs(&self) -> FormatRange {
         self.directory.lock().started
     }
 
-    /// Whether the installed program accepts this data directory.
+    /// Returns whether the installed program supports the format of the data directory.
     pub(crate) fn takes_its_directory(&self) -> bool {
         let directory = self.directory.lock();
         directory.installed.has(directory.reached)
     }
 
-    /// The program as announced to other members.
+    /// Returns the program version that the member reports to other members.
     pub(super) fn program(&self, mutation: Option<Mutation>) -> Program {
         Program {
             formats: match mutation {
@@ -114,12 +114,12 @@ impl RealTransport {
         }
     }
 
-    /// The machine is switched off, without notice to others.
+    /// Switches the member's host off. Other members receive no notice.
     pub(crate) fn switch_off(&self, member: MemberId) {
         self.streams.switch_off(member);
     }
 
-    /// Begins to listen, within the process's runtime. No call is answered before [`Ends::take_calls`].
+    /// Begins to listen, within the process's runtime. Calls are answered only after [`Ends::take_calls`].
     pub(super) fn begin(&self, setup: &ProcessSetup, log: Arc<dyn OwnLog>) -> Ends {
         let config = deadlines(&setup.timers, setup.mutation);
         let Directory {
@@ -152,10 +152,10 @@ impl RealTransport {
 }
 
 impl Ends {
-    /// The member takes part: it accepts calls, and maintains its own connections.
+    /// Begins to accept calls for a member that takes part, and keeps its connections open.
     ///
     /// # Errors
-    /// When its data directory cannot be written, which does not happen here.
+    /// The data directory cannot be written, which does not happen in the simulator.
     pub(super) fn take_calls(
         self,
         setup: &ProcessSetup,
@@ -170,7 +170,7 @@ impl Ends {
         let _ = self.local.inbound.set(member.inbound());
         let (network, member) = (self.network, member.clone());
         tokio::spawn(async move {
-            // Dropping it would end the listener.
+            // The listener ends when this value is dropped.
             let _listening = self.server;
             network.keep_connected(member).await;
         });
@@ -192,7 +192,7 @@ fn deadlines(timers: &Timers, mutation: Option<Mutation>) -> TransportConfig {
     }
 }
 
-/// A simulated member never changes its ring. The file is replaced atomically.
+/// The identity file. The ring of a simulated member never changes, and each write replaces the whole file.
 struct DirectoryFile(Shared<Directory>);
 
 impl IdentityFile for DirectoryFile {

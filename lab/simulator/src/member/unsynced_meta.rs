@@ -1,4 +1,4 @@
-//! The hard state of [`Mutation::SkipTheMetadataSync`]: a flush does nothing.
+//! The hard state of [`Mutation::SkipTheMetadataSync`], which ignores flushes.
 //!
 //! [`Mutation::SkipTheMetadataSync`]: crate::mutation::Mutation::SkipTheMetadataSync
 
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use binlog_store::MetaStore;
 
-/// See the module documentation.
+/// A store for the hard state that does not flush.
 pub(super) struct UnsyncedMeta(pub(super) Arc<dyn MetaStore>);
 
 impl MetaStore for UnsyncedMeta {

@@ -1,5 +1,5 @@
-//! The process of a member without a ring: it answers calls, and waits until another member bootstraps the ring, or until it is ordered to
-//! do so itself. Then it opens its log and takes part.
+//! The process of a member without a ring. It answers calls, and waits until another member bootstraps the ring or until it is ordered to
+//! bootstrap the ring itself. Then it opens its log and takes part.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,17 +18,17 @@ use crate::member::process_setup::Surroundings;
 use crate::network::MessageQueue;
 use crate::tick::Tick;
 
-/// Interval of checks for a ring.
+/// Interval at which the member checks whether it has a ring.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long it waits for the others while an operator waits, too.
+/// How long the member waits for the other members while an operator's command waits.
 const ORDERED_PATIENCE: Duration = Duration::from_secs(10);
-/// The same without an operator.
+/// How long the member waits for the other members without an operator's command.
 const PATIENCE: Duration = Duration::from_secs(365 * 86_400);
 
-/// The first membership, if this member has to begin the ring.
+/// The first membership, if this member must bootstrap the ring.
 pub(super) type FirstMembers = Option<BTreeMap<MemberId, MemberRecord>>;
 
-/// See the module documentation.
+/// The process of a member that waits for a ring.
 pub(crate) struct Waiting {
     around: Surroundings,
     queue: MessageQueue,
@@ -42,7 +42,7 @@ impl Waiting {
         let (come, has_come) = mpsc::unbounded_channel();
         let (joining, own) = (directory.clone(), around.setup.id);
         around.runtime.spawn(async move {
-            // The receiver is gone together with the process.
+            // If the process has ended, there is no receiver.
             drop(come.send(join(own, &joining, ordered).await));
         });
         let mut answering = Answering::new(&around.setup, directory);
@@ -55,16 +55,16 @@ impl Waiting {
         }
     }
 
-    /// Runs until a moment of the world. Returns whether it has joined its ring: see [`Waiting::end`].
+    /// Runs the process until `now`. Returns whether the member has a ring; then [`Waiting::end`] continues the process.
     pub(crate) fn run_until(&mut self, now: Tick) -> bool {
         self.around.run_until(now);
         !self.come.is_empty()
     }
 
-    /// The participating process, after it has joined.
+    /// Returns the process, which now takes part in the ring.
     ///
     /// # Errors
-    /// When its log cannot be opened.
+    /// The log cannot be opened.
     pub(crate) fn end(mut self) -> Result<Process, OpenFailure> {
         let first_members = self.come.try_recv().unwrap_or_default();
         Process::enter(self.around, self.queue, first_members)
@@ -77,7 +77,7 @@ impl Waiting {
     }
 }
 
-/// Joins the ring, without a time limit.
+/// Waits until the member has a ring, without a time limit.
 async fn join(
     own: MemberId,
     directory: &Directory,
@@ -98,7 +98,7 @@ async fn join(
             taken_in(directory).await;
             return None;
         };
-        // An already begun ring stays the same.
+        // A bootstrap that has begun keeps its origin.
         let origin = match directory.state() {
             RingState::Bootstrapping { .. } => directory.book.origin(),
             _ => origin,

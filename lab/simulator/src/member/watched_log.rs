@@ -1,5 +1,5 @@
-//! Wraps the store: passes everything on unchanged, records it, and completes it at the disk's pace. Actions after the disk was cut off are
-//! not recorded: the process was gone by then.
+//! Wraps the store. Passes each request on unchanged, records it, and completes it after the time that the disk needs. After the disk was
+//! cut off, nothing is recorded, because the process had ended by then.
 
 use std::io;
 
@@ -17,7 +17,7 @@ use crate::member::disk_pace::DiskWork;
 use crate::mutation::Mutation;
 use crate::record::Record;
 
-/// See the module documentation.
+/// The wrapped store.
 pub(super) struct WatchedLog {
     pub(super) store: BinlogStore,
     pub(super) watch: Watch,
@@ -25,7 +25,7 @@ pub(super) struct WatchedLog {
     pub(super) mutation: Option<Mutation>,
 }
 
-/// Records one store's actions.
+/// Records the actions of a store.
 #[derive(Clone)]
 pub(super) struct Watch {
     pub(super) member: MemberId,
@@ -100,7 +100,7 @@ impl RaftLogStorage<TypeConfig> for WatchedLog {
             self.store.handle().queue_room(bytes).await;
         }
         let (signal, flushed) = TypeConfig::oneshot();
-        // Recorded before: if the disk is cut off in between, a part may exist afterwards.
+        // The event is recorded before the append. If the disk is cut off in between, only a part of the entries may exist.
         self.watch.saw(|member| Event::Appended {
             member,
             entries: seen,
@@ -135,7 +135,7 @@ impl RaftLogStorage<TypeConfig> for WatchedLog {
     }
 }
 
-/// Bytes of an entry in the disk's queue.
+/// Returns how many bytes an entry has in the disk's queue.
 fn payload_bytes(entry: &Entry) -> u64 {
     match &entry.payload {
         EntryPayload::Normal(AppEntry::Transaction(payload)) => payload.bytes().len() as u64,

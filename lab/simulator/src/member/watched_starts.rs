@@ -1,4 +1,4 @@
-//! Wraps the store's file starts: records a log that begins after a later entry.
+//! Wraps the store's file starts. Records when a log starts again after a later entry.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::watched_log::Watch;
 use crate::event::Event;
 use crate::mutation::Mutation;
 
-/// See the module documentation.
+/// The wrapped file starts.
 pub(super) struct WatchedStarts {
     pub(super) log: LogHandle,
     pub(super) watch: Watch,
@@ -36,7 +36,7 @@ impl FileStarts for WatchedStarts {
     }
 
     fn begin_at(&self, start: FileStart) -> FileStartAnswer<'_, ()> {
-        // Recorded before: if the disk is cut off in between, it may have begun there afterwards.
+        // The event is recorded first. If the disk is cut off afterwards, the log may already have its new start.
         let stored = &start.membership;
         let membership = stored.log_id().map(|at| {
             let sets = stored.membership().get_joint_config().clone();

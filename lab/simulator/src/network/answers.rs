@@ -1,4 +1,4 @@
-//! The requesting end of a stream: sends requests while the window has room, and returns the answers in order. Dropping the answers closes
+//! The requesting end of a stream. Sends requests while the window has room, and returns the answers in order. Dropping the answers closes
 //! the stream.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use super::message::{Body, CallId};
 use super::pending_calls::{PendingCalls, StreamNews, WINDOW};
 
-/// Time without progress while requests are in flight until the connection is checked and closed, as in the real transport.
+/// How long requests may be in flight without progress before the connection is checked and closed, as in the real transport.
 pub(crate) fn dead_after(timers: &Timers) -> Duration {
     let keepalive = timers.heartbeat.max(Duration::from_millis(250));
     keepalive + timers.longest_election().max(Duration::from_secs(1))
@@ -30,7 +30,7 @@ struct Answers {
     window: Arc<Semaphore>,
     sender: JoinHandle<()>,
     answered: u64,
-    /// The total number of requests, once known.
+    /// The total number of requests, after the last one was sent.
     all: Option<u64>,
     over: bool,
     dead_after: Duration,
@@ -44,7 +44,7 @@ impl Drop for Answers {
     }
 }
 
-/// Sends the requests and returns the answers.
+/// Sends the requests, and returns the answers.
 pub(super) fn exchange<S>(
     pending: PendingCalls,
     to: MemberId,
@@ -100,7 +100,7 @@ async fn send_all<S>(
         pending.send(to, request);
         number += 1;
     }
-    // The receiver is gone when the answers were dropped.
+    // If the answers were dropped, there is no receiver.
     let _ = ended.send(StreamNews::Ended(number)).await;
 }
 

@@ -1,6 +1,7 @@
-//! Connections of the real transport: bidirectional byte streams, as TCP makes them of the links. Sent bytes arrive in order or not at all.
-//! Lost ones are retransmitted, with increasing delay. For an exited process, its machine answers with a reset. A machine that is off or
-//! cut off answers nothing, and the other end does not notice. The same applies if a device in between drops a connection's state.
+//! The connections of the real transport: bidirectional byte streams over the links, as with TCP. Bytes arrive in order or not at all. Lost
+//! bytes are retransmitted, with increasing delay. If a process has ended, its host answers with a reset. If a host is off or cut off,
+//! there is no answer, and the other end does not notice. The same applies if a device on the way, such as a firewall, has dropped the
+//! connection's state.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -26,12 +27,12 @@ use crate::record::Record;
 use crate::shared::Shared;
 use crate::tick::Tick;
 
-/// First retransmission delay in steps; it doubles each time.
+/// Delay of the first retransmission, in steps. The delay doubles each time.
 const FIRST_RETRY: u64 = 40;
-/// Maximum delay, which bounds the time to notice a repaired link.
+/// Maximum delay of a retransmission, in steps. It limits how long a repaired link goes unnoticed.
 const LONGEST_RETRY: u64 = 320;
 
-/// Clones share the connections.
+/// All connections. Clones share them.
 #[derive(Clone)]
 pub(crate) struct ByteStreams {
     state: Shared<State>,
@@ -41,19 +42,19 @@ pub(crate) struct ByteStreams {
 
 struct State {
     dice: Rng,
-    /// Limit for bytes of one direction in flight or unread.
+    /// Maximum number of bytes in one direction that are in flight or unread.
     window: usize,
     next: u64,
     connections: BTreeMap<u64, Connection>,
-    /// Connections being opened.
+    /// The connection attempts in progress.
     connecting: Vec<Connecting>,
-    /// Listening processes.
+    /// The processes that listen.
     listeners: BTreeMap<MemberId, mpsc::UnboundedSender<(ByteStream, SocketAddr)>>,
 }
 
 type Connected = io::Result<ByteStream>;
 
-/// A connection attempt, in either direction.
+/// A connection attempt: the request to the listener, or the answer to it.
 struct Connecting {
     from: MemberId,
     to: MemberId,
@@ -64,10 +65,10 @@ struct Connecting {
     given_up_after: Option<Duration>,
 }
 
-/// The two directions: from the caller, and to it.
+/// A connection with its two directions: from the caller, and to the caller.
 struct Connection {
     directions: [Direction; 2],
-    /// A device in between has dropped its state, and forwards nothing.
+    /// True if a device on the way has dropped the connection's state. It then forwards nothing.
     forgotten: bool,
 }
 
@@ -76,14 +77,14 @@ struct Connection {
 struct Direction {
     from: MemberId,
     to: MemberId,
-    /// The sending end is gone.
+    /// True if the sending end was dropped.
     abandoned: bool,
     under_way: VecDeque<Segment>,
-    /// When the bytes in flight last made progress, or were sent.
+    /// When bytes in flight last arrived, or were sent while none were in flight.
     moved: Tick,
     given_up_after: Option<Duration>,
     arrived: BytesMut,
-    /// End of the stream after the arrived bytes.
+    /// The end of the stream, which follows the arrived bytes.
     over: Option<Over>,
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -126,7 +127,7 @@ impl Direction {
         }
     }
 
-    /// Bytes that count for the window.
+    /// Returns the number of bytes that count for the window.
     fn held(&self) -> usize {
         let under_way = self.under_way.iter();
         let under_way = under_way.map(|segment| segment.content.length());
@@ -139,8 +140,8 @@ impl Direction {
         woken.extend(self.writer.take());
     }
 
-    /// The sending end's machine has closed the connection, and answers arriving segments with a reset at `at`, after the bytes in flight.
-    /// Lost bytes are not retransmitted. Each segment is answered; the first reset counts, and later ones must not delay it.
+    /// The sender's host has closed the connection, and answers an arriving segment with a reset at `at`, after the bytes in flight. Lost
+    /// bytes are not retransmitted. The host answers each segment, but only the first reset counts; later resets must not delay it.
     fn answers_with_a_reset(&mut self, at: Tick, now: Tick) {
         let is_reset = |segment: &Segment| matches!(segment.content, Content::Reset);
         if self.under_way.iter().any(is_reset) {
@@ -153,7 +154,7 @@ impl Direction {
         self.push(at, 0, Content::Reset, now);
     }
 
-    /// Adds a segment after those in flight.
+    /// Adds a segment after the segments in flight.
     fn push(&mut self, at: Tick, tries: u32, content: Content, now: Tick) {
         if self.under_way.is_empty() {
             self.moved = now;
@@ -182,7 +183,7 @@ impl ByteStreams {
         }
     }
 
-    /// The listener of a member's process, until dropped.
+    /// Begins to listen for a member's process. Dropping the result ends that.
     pub(crate) fn listen(&self, member: MemberId) -> Listening {
         let (listener, callers) = mpsc::unbounded_channel();
         self.state.lock().listeners.insert(member, listener);
@@ -195,7 +196,7 @@ impl ByteStreams {
         }
     }
 
-    /// A member's way to call others.
+    /// Returns the connections that a member opens to other members.
     pub(crate) fn of(&self, member: MemberId) -> Arc<dyn Streams> {
         Arc::new(OfOne {
             member,
@@ -203,7 +204,7 @@ impl ByteStreams {
         })
     }
 
-    /// A machine is switched off: its ends disappear without notice.
+    /// Switches a member's host off. Its ends of connections disappear without notice.
     pub(crate) fn switch_off(&self, member: MemberId) {
         let mut state = self.state.lock();
         state.listeners.remove(&member);
@@ -217,7 +218,8 @@ impl ByteStreams {
         }
     }
 
-    /// A device between two members, as a firewall, drops their connections' state. Both ends still consider them open.
+    /// A device between two members, such as a firewall, drops the state of their connections. Both ends still consider the connections
+    /// open.
     pub(crate) fn forget(&self, one: MemberId, other: MemberId) {
         for connection in self.state.lock().connections.values_mut() {
             let [to_called, _] = &connection.directions;
@@ -226,7 +228,7 @@ impl ByteStreams {
         }
     }
 
-    /// Delivers everything due.
+    /// Delivers all segments that are due.
     pub(crate) fn step(&self, now: Tick, runs: impl Fn(MemberId) -> bool) {
         let mut woken = Vec::new();
         let mut answered = Vec::new();
@@ -252,7 +254,7 @@ impl ByteStreams {
                 .connections
                 .retain(|_, connection| !both_gone(connection));
         });
-        // Without the lock: wakers and dropped ends may call back.
+        // Runs after the lock is released, because wakers and dropped ends may call back.
         woken.into_iter().for_each(Waker::wake);
         for (caller, answer) in answered {
             // The caller may have stopped waiting.
@@ -270,7 +272,7 @@ impl ByteStreams {
     ) {
         for mut attempt in std::mem::take(&mut state.connecting) {
             if attempt.caller.is_closed() {
-                // A dropped end locks the state, so this runs after the lock.
+                // A dropped end locks the state. So the answer is dropped after the lock is released.
                 if let Some(answer) = attempt.answer {
                     answered.push((attempt.caller, answer));
                 }
@@ -299,7 +301,7 @@ impl ByteStreams {
         }
     }
 
-    /// The called machine accepts or refuses the connection.
+    /// Accepts or refuses a connection, as the called host does.
     fn accept(
         &self,
         state: &mut State,
@@ -340,18 +342,18 @@ impl ByteStreams {
     }
 }
 
-/// Steps until the next attempt.
+/// Returns the number of steps until the next attempt.
 fn retry(tries: u32) -> u64 {
     (FIRST_RETRY << tries.min(8)).min(LONGEST_RETRY)
 }
 
-/// Address of a member's machine.
+/// Returns the address of a member's host.
 fn address(member: MemberId) -> SocketAddr {
     let [.., third, fourth] = member.0.to_be_bytes();
     (Ipv4Addr::new(10, 0, third, fourth), 7001).into()
 }
 
-/// Path of a segment.
+/// Computes when segments arrive.
 struct Wire<'a> {
     links: &'a Links,
     dice: &'a mut Rng,
@@ -359,7 +361,7 @@ struct Wire<'a> {
 }
 
 impl Wire<'_> {
-    /// Arrival time of a segment sent now; `None`: lost.
+    /// Returns when a segment that is sent now arrives. `None`: it is lost.
     fn arrival(&mut self, connection: u64, from: MemberId, to: MemberId) -> Option<Tick> {
         match self
             .links
@@ -371,7 +373,8 @@ impl Wire<'_> {
     }
 }
 
-/// If only a member's streams stall, every second connection does: half of them seem open but are not.
+/// Returns whether a connection stalls while the streams of a member stall. Every second connection does: it looks open, but nothing
+/// arrives.
 fn is_stalled_kind(connection: u64) -> bool {
     connection.is_multiple_of(2)
 }
@@ -406,7 +409,7 @@ impl Connection {
                 break;
             };
             match segment.content {
-                // For both directions: a writer is notified, even after the end of its reads.
+                // A reset ends both directions, because a writer must notice it even after it has read the end of the stream.
                 Content::Reset => {
                     for direction in &mut self.directions {
                         direction.ends(Over::Failed(io::ErrorKind::ConnectionReset), woken);
@@ -414,7 +417,7 @@ impl Connection {
                     self.directions[1 - side].under_way.clear();
                     return;
                 }
-                // No process owns it any longer: the machine answers with a reset.
+                // No process has this end of the connection any longer, so its host answers with a reset.
                 Content::Bytes(_) if other_is_gone => {
                     let at = wire.arrival(id, to, from).unwrap_or(now + FIRST_RETRY);
                     self.directions[1 - side].answers_with_a_reset(at, now);
@@ -438,7 +441,7 @@ impl Connection {
     }
 }
 
-/// One member's path to the others.
+/// The connections that one member opens.
 struct OfOne {
     member: MemberId,
     streams: ByteStreams,
@@ -458,7 +461,7 @@ impl Streams for OfOne {
         let queue = &self.streams.queue;
         let refused = queue.links(|links| links.alarmed.contains(&from));
         if refused {
-            // By a device between it and the address.
+            // A device between the member and the address refuses the connection.
             return std::future::ready(Err(io::ErrorKind::ConnectionRefused.into())).boxed();
         }
         let (caller, answer) = oneshot::channel();
@@ -484,7 +487,7 @@ impl Streams for OfOne {
     }
 }
 
-/// One end of a connection.
+/// An end of a connection.
 struct End {
     connection: u64,
     side: usize,
@@ -595,7 +598,7 @@ impl AsyncWrite for End {
 }
 
 impl Drop for End {
-    /// Like a closed socket: sent bytes still arrive, followed by the end.
+    /// Closes the end like a socket: the sent bytes still arrive, and then the end of the stream.
     fn drop(&mut self) {
         let is_gone = {
             let state = self.streams.state.lock();
@@ -633,7 +636,7 @@ mod tests {
     }
 
     impl Net {
-        /// Both in one region, with links of one step; the second one listens.
+        /// Creates two members in one region, with links of one step. The second member listens.
         fn new() -> Self {
             let record = Record::new(Trace::new(false), false);
             let home = |id| (id, Region("home".to_owned()));
@@ -744,7 +747,7 @@ mod tests {
         }
         assert_eq!(read(&mut one).expect("the end").expect("the end"), b"");
         net.steps(1);
-        // A writer is notified even after the end of its reads.
+        // A writer notices the reset, even after it has read the end of the stream.
         let written = now(one.write_all(b"a")).map_err(|error| error.kind());
         assert_eq!(written, Err(io::ErrorKind::ConnectionReset));
         drop(one);
@@ -769,7 +772,7 @@ mod tests {
         direction.under_way.extend([segment(9, 0), segment(20, 1)]);
         direction.answers_with_a_reset(Tick(5), Tick(2));
         assert_eq!(resets(&direction), [(9, false), (9, true)]);
-        // A reset for later bytes does not delay it.
+        // A reset for later bytes does not delay the first reset.
         direction.answers_with_a_reset(Tick(30), Tick(3));
         assert_eq!(resets(&direction), [(9, false), (9, true)]);
     }

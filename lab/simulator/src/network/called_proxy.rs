@@ -1,4 +1,4 @@
-//! The requesting end of a session with a proxy: sends requests as they arrive, and returns the proxy's answers in order. Dropping the
+//! The requesting end of a session with a proxy. Sends requests as they arrive, and returns the proxy's answers in order. Dropping the
 //! answers ends the session.
 
 use std::time::Duration;
@@ -16,17 +16,17 @@ use super::pending_calls::PendingCalls;
 use super::session_part::SessionPart;
 use crate::shared::Shared;
 
-/// Since when something is in flight, including the end of the requests, without an answer.
+/// The time since which requests, or the end of the requests, are in flight without an answer.
 #[derive(Clone, Default)]
 struct Unheard(Shared<Option<Instant>>);
 
 impl Unheard {
-    /// Something was sent.
+    /// Records that something was sent.
     fn waits(&self) {
         self.0.lock().get_or_insert_with(Instant::now);
     }
 
-    /// Something was received.
+    /// Records that an answer was received.
     fn heard(&self) {
         *self.0.lock() = None;
     }
@@ -55,7 +55,7 @@ impl Drop for Session {
     }
 }
 
-/// Sends the requests and returns the proxy's answers.
+/// Sends the requests, and returns the proxy's answers.
 pub(super) fn call(
     pending: PendingCalls,
     proxy: MemberId,

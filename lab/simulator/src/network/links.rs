@@ -1,4 +1,4 @@
-//! Links: whether a message passes, how long it takes, and its faults on the way. Pure: the dice and the clock are arguments.
+//! Decides whether a message arrives, how long it takes, and which faults it meets. Pure: random numbers and the clock are arguments.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,35 +8,35 @@ use raft_types::{MemberId, Region};
 /// One-way latencies, in steps of the world.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Distances {
-    /// Inside a region.
+    /// Latency within a region.
     pub(crate) inside: u64,
-    /// Between regions.
+    /// Latency between regions.
     pub(crate) across: u64,
-    /// Up to this much is added to each message.
+    /// Maximum random addition to the latency of each message.
     pub(crate) jitter: u64,
 }
 
-/// Faults of messages, in addition to latency. Probabilities of 1,000.
+/// Faults of messages in addition to latency, as probabilities in thousandths.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Weather {
-    /// A call or an answer is lost; on a stream it is retransmitted and arrives later.
+    /// A call or an answer is lost. On a stream, the message is retransmitted and arrives later.
     pub(crate) lost: u32,
     /// A call arrives twice.
     pub(crate) twice: u32,
-    /// A message takes ten times as long, so that later ones overtake it.
+    /// A message takes ten times as long, so that later messages overtake it.
     pub(crate) straggles: u32,
 }
 
-/// The fate of one message.
+/// What happens to a message.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It arrives after each of these numbers of steps: once, or twice.
+    /// The message arrives once or twice, after these numbers of steps.
     Arrives(Vec<u64>),
     Lost,
 }
 
-/// Mutation: a leader's entries and heartbeats for these voters go to a learner, whose answers count as theirs, so that a member without a
-/// vote counts.
+/// For a mutation: a leader's entries and heartbeats for these voters are sent to a member without a vote. Its answers count as the voters'
+/// answers.
 #[derive(Debug, Clone)]
 pub(crate) struct StandIn {
     pub(crate) leader: MemberId,
@@ -44,21 +44,21 @@ pub(crate) struct StandIn {
     pub(crate) learner: MemberId,
 }
 
-/// See the module documentation.
+/// All links between the members.
 #[derive(Default)]
 pub(crate) struct Links {
     pub(crate) regions: BTreeMap<MemberId, Region>,
     distances: Distances,
     pub(crate) weather: Weather,
-    /// Directed: the first does not reach the second, with the number of reasons.
+    /// The cut links, from the first member to the second. The number counts the reasons for the cut.
     cut: BTreeMap<(MemberId, MemberId), u32>,
-    /// Members whose streams are blocked, but not their calls.
+    /// Members with blocked streams. Their calls are not blocked.
     stalled: BTreeSet<MemberId>,
-    /// Members whose entries take this many steps longer; everything else is as fast as usual.
+    /// Members that send entries with this many additional steps of delay. Their other messages are not delayed.
     lagging: BTreeMap<MemberId, u64>,
-    /// Members for which every address refuses and leaders seem to hang up.
+    /// Members with false evidence of the leader's exit: every address refuses their calls, and leaders seem to close connections.
     pub(crate) alarmed: BTreeSet<MemberId>,
-    /// `None`, unless the ring is deliberately broken.
+    /// Set only if the ring is broken deliberately.
     pub(crate) stand_in: Option<StandIn>,
 }
 
@@ -74,19 +74,19 @@ impl Links {
         }
     }
 
-    /// The receiver of a leader's messages for a voter.
+    /// Returns the member that receives a leader's messages for the voter `to`.
     pub(crate) fn stands_in_for(&self, from: MemberId, to: MemberId) -> MemberId {
         let stand_in = self.stand_in.as_ref();
         let stand_in = stand_in.filter(|one| one.leader == from && one.voters.contains(&to));
         stand_in.map_or(to, |one| one.learner)
     }
 
-    /// Cuts one direction.
+    /// Cuts a link in one direction.
     pub(crate) fn cut(&mut self, from: MemberId, to: MemberId) {
         *self.cut.entry((from, to)).or_default() += 1;
     }
 
-    /// Removes one of the cuts of one direction.
+    /// Removes one reason for the cut of a link in one direction.
     pub(crate) fn restore(&mut self, from: MemberId, to: MemberId) {
         if let Some(reasons) = self.cut.get_mut(&(from, to)) {
             *reasons -= 1;
@@ -96,12 +96,12 @@ impl Links {
         }
     }
 
-    /// Removes all cuts of one direction.
+    /// Removes all reasons for the cut of a link in one direction.
     pub(crate) fn open_up(&mut self, from: MemberId, to: MemberId) {
         self.cut.remove(&(from, to));
     }
 
-    /// Blocks or unblocks this member's streams.
+    /// Blocks or unblocks the streams of a member.
     pub(crate) fn stall(&mut self, member: MemberId, stalled: bool) {
         match stalled {
             true => self.stalled.insert(member),
@@ -109,17 +109,17 @@ impl Links {
         };
     }
 
-    /// Delays this member's entries.
+    /// Sets the additional delay of a member's entries.
     pub(crate) fn lag(&mut self, member: MemberId, steps: u64) {
         self.lagging.insert(member, steps);
     }
 
-    /// The additional delay of this member's entries.
+    /// Returns the additional delay of a member's entries.
     pub(crate) fn lag_of(&self, member: MemberId) -> u64 {
         self.lagging.get(&member).copied().unwrap_or_default()
     }
 
-    /// Makes every address refuse this member's new connections, or ends that.
+    /// Makes every address refuse new connections of this member, or ends this fault.
     pub(crate) fn alarm(&mut self, member: MemberId, alarmed: bool) {
         match alarmed {
             true => self.alarmed.insert(member),
@@ -136,12 +136,12 @@ impl Links {
         !self.cut.contains_key(&(from, to))
     }
 
-    /// Whether a message passes, both at its start and at its end.
+    /// Returns whether a link is open for a message. Checked when the message is sent and when it arrives.
     pub(crate) fn lets_through(&self, from: MemberId, to: MemberId, streamed: bool) -> bool {
         self.open(from, to) && !(streamed && self.stalled.contains(&from))
     }
 
-    /// The fate of a message sent now; one of a stream is never lost or duplicated on an open link.
+    /// Decides what happens to a message that is sent now. On an open link, a message of a stream is never lost or duplicated.
     pub(crate) fn fate(
         &self,
         from: MemberId,
@@ -208,7 +208,7 @@ mod tests {
         let mut dice = Rng::with_seed(1);
         assert_eq!(links.fate(ONE, TWO, false, &mut dice), Fate::Lost);
         assert_ne!(links.fate(TWO, ONE, false, &mut dice), Fate::Lost);
-        // Two cuts are removed one by one.
+        // Each reason for a cut is removed separately.
         links.cut(ONE, TWO);
         links.restore(ONE, TWO);
         assert!(!links.open(ONE, TWO));

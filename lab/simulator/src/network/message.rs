@@ -6,7 +6,7 @@ use testkit::network::{Call, Reply};
 
 use super::session_part::SessionPart;
 
-/// Id of a call or a stream, unique in a run.
+/// The id of a call or a stream, which is unique in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct CallId(pub(crate) u64);
 
@@ -18,35 +18,35 @@ pub(crate) struct Message {
     pub(crate) body: Body,
 }
 
-/// Contents of a message.
+/// The contents of a message.
 #[derive(Clone)]
 pub(crate) enum Body {
     Call(CallId, Call),
     Reply(CallId, Reply),
-    /// The `number`-th request of a stream, from 0 on.
+    /// A request of a stream; `number` counts from 0.
     Request {
         stream: CallId,
         number: u64,
         asked: Asked,
     },
-    /// The answer to the `number`-th request.
+    /// The answer to the request with this number.
     Answer {
         stream: CallId,
         number: u64,
         answered: Answered,
     },
-    /// The sender of the requests closed the stream.
+    /// The requesting end closed the stream.
     Closed(CallId),
-    /// The receiver does not have the stream, or abandoned it.
+    /// The receiver does not know the stream, or has ended it.
     Broken(CallId, String),
-    /// Part of a session with a proxy, which is ordered and fails like a stream.
+    /// A part of a session with a proxy. Its order and its failures are those of a stream.
     Session(CallId, SessionPart),
-    /// The sender's process has ended, and its machine has closed all its connections.
+    /// The sender's process has ended, and its host has closed all its connections.
     HungUp,
 }
 
 impl Body {
-    /// The message's stream or session, and whether it has the requests' direction.
+    /// Returns the stream or session of the message, and whether the message goes in the direction of the requests.
     pub(crate) fn stream(&self) -> Option<(CallId, bool)> {
         match self {
             Self::Request { stream, .. } | Self::Closed(stream) => Some((*stream, true)),
@@ -56,12 +56,12 @@ impl Body {
         }
     }
 
-    /// True if it is long, and therefore delayed by a busy line.
+    /// Returns whether the message has entries, and is therefore delayed by a busy link.
     pub(crate) fn carries_entries(&self) -> bool {
         matches!(self, Self::Request { asked, .. } if !asked.request.entries.is_empty())
     }
 
-    /// Whether a leader sends it to its followers.
+    /// Returns whether only leaders send such a message, to their followers.
     pub(crate) fn leads(&self) -> bool {
         matches!(
             self,
@@ -69,7 +69,7 @@ impl Body {
         )
     }
 
-    /// A number for the kind of message, for the trace's hash.
+    /// Returns a number for the kind of the message, for the trace's hash.
     pub(crate) fn kind(&self) -> u64 {
         match self {
             Self::Call(_, Call::Vote(_)) => 1,
@@ -89,7 +89,7 @@ impl Body {
         }
     }
 
-    /// Text for the full trace.
+    /// Returns the message as text for the full trace.
     pub(crate) fn words(&self) -> String {
         match self {
             Self::Call(_, Call::Vote(request)) => format!("vote? {request}"),

@@ -1,5 +1,5 @@
-//! The message queue: determines each message's fate by the links, and delivers due ones. Streams and sessions keep their order; after a
-//! lost message, they deliver nothing more.
+//! The queue of messages in flight. Decides what happens to each message on its link, and delivers the messages that are due. Streams and
+//! sessions keep their order. After a lost message they deliver nothing more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::record::Record;
 use crate::shared::Shared;
 use crate::tick::Tick;
 
-/// Clones share the queue.
+/// The message queue. Clones share it.
 #[derive(Clone)]
 pub(crate) struct MessageQueue {
     state: Shared<State>,
@@ -27,16 +27,16 @@ struct State {
     links: Links,
     next_call: u64,
     sent: u64,
-    /// By arrival time, then by order of sending.
+    /// The messages in flight, by arrival time and then in the order in which they were sent.
     under_way: BTreeMap<(Tick, u64), Message>,
-    /// Arrival time of the last message in each direction of a stream.
+    /// The arrival time of the last message in each direction of a stream.
     streams: BTreeMap<(CallId, bool), Tick>,
     dead: BTreeSet<CallId>,
 }
 
 impl State {
-    /// One step after all messages in flight from one member to another: an exiting process closes its connections after its last bytes,
-    /// and those are received before the end of a connection.
+    /// Returns the step after the arrival of all messages from one member to another. An exiting process closes its connections after its
+    /// last bytes, and the other member receives these bytes before the end of the connection.
     fn after_all(&self, from: MemberId, to: MemberId) -> Tick {
         let between = self.under_way.iter();
         let between = between.filter(|(_, message)| (message.from, message.to) == (from, to));
@@ -67,7 +67,7 @@ impl MessageQueue {
         CallId(state.next_call)
     }
 
-    /// Accesses the links.
+    /// Calls `change` with the links.
     pub(crate) fn links<T>(&self, change: impl FnOnce(&mut Links) -> T) -> T {
         change(&mut self.state.lock().links)
     }
@@ -86,7 +86,7 @@ impl MessageQueue {
         if let Body::Call(id, Call::Knock) = message.body
             && state.links.alarmed.contains(&message.from)
         {
-            // By a device between it and the address: the ring's links do not matter.
+            // A device between the member and the address refuses the call, whatever the state of the ring's links.
             (message.to, message.body) = (message.from, Body::Reply(id, Reply::Refused));
             state.sent += 1;
             state.under_way.insert((now + 1, state.sent), message);
@@ -132,13 +132,13 @@ impl MessageQueue {
         }
     }
 
-    /// By the owner of the vote, not the sender: a proxy sends on its leader's behalf.
+    /// Records that a leader has sent a message. The leader is the owner of the vote, because a proxy sends on behalf of a leader.
     fn led(&self, vote: &Vote) {
         let (term, leader) = (vote.leader_id.term, vote.leader_id.voted_for);
         self.record.saw(&Event::Led { term, leader });
     }
 
-    /// The due messages for listening members; others stay queued.
+    /// Returns the messages that are due for listening members. Other messages stay in the queue.
     pub(crate) fn due(&self, now: Tick, listens: impl Fn(MemberId) -> bool) -> Vec<Message> {
         let mut guard = self.state.lock();
         let state = &mut *guard;

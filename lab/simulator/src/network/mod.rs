@@ -1,6 +1,6 @@
-//! The network between the members: a wire for each direction of each pair, with latency and jitter by region, loss, duplication,
-//! reordering and cuts. It carries unary calls, pipelined streams with ordered answers, and sessions with proxies. Alternatively, the real
-//! transport runs over simulated connections ([`ByteStreams`]).
+//! The network between the members. Each direction between two members is a link with latency and jitter by region. Links lose, duplicate
+//! and reorder messages, and can be cut. They transmit unary calls, pipelined streams with ordered answers, and sessions with proxies.
+//! Instead, the real transport can run over simulated connections ([`ByteStreams`]).
 
 mod answers;
 mod byte_streams;

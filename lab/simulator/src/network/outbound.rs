@@ -1,4 +1,5 @@
-//! Outgoing traffic of one member's process: calls, request streams and proxy sessions over the queue, and waits for answers.
+//! The outgoing traffic of a member's process: sends calls, request streams and proxy sessions through the queue, and waits for their
+//! answers.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use super::premature_answers::counted_unseen;
 use super::reworded_memberships::reworded;
 use crate::mutation::Mutation;
 
-/// See the module documentation.
+/// The outgoing traffic of a process.
 #[derive(Clone)]
 pub(crate) struct Outbound {
     pending: PendingCalls,
@@ -36,7 +37,7 @@ impl Outbound {
         }
     }
 
-    /// The port for the engine and the members' requests.
+    /// Returns the port through which openraft and the member send requests.
     pub(crate) fn port(&self) -> Port<Self> {
         Port::new(self.pending.own, self.clone())
     }

@@ -1,4 +1,5 @@
-//! Waits of one member process: for answers to its calls and streams, for incoming streams, and for sessions. It ends with the process.
+//! Everything that a member's process waits for: answers to its calls and streams, incoming streams, and sessions. It ends with the
+//! process.
 
 use std::collections::HashMap;
 
@@ -13,30 +14,30 @@ use super::message_queue::MessageQueue;
 use super::sessions::{Relayed, Sessions};
 use crate::shared::Shared;
 
-/// An event for a stream's requesting end.
+/// An event for the requesting end of a stream.
 pub(crate) enum StreamNews {
     /// The answer to a request.
     Answer(Answered),
-    /// The total number of requests.
+    /// The total number of requests, sent after the last request.
     Ended(u64),
     Broken(String),
 }
 
-/// A stream of requests from another member.
+/// A stream of requests that another member sends.
 struct Incoming {
     requests: mpsc::Sender<Asked>,
     next: u64,
 }
 
-/// Maximum unanswered requests of a stream.
+/// Maximum number of unanswered requests of a stream.
 pub(crate) const WINDOW: usize = 16;
 
-/// Clones share the calls.
+/// The pending calls of a process. Clones share them.
 #[derive(Clone)]
 pub(crate) struct PendingCalls {
     pub(crate) own: MemberId,
     queue: MessageQueue,
-    /// A process whose disk lost power sends nothing more.
+    /// The disk of the process. After its power was cut, the process sends nothing.
     disk: FaultyDisk,
     state: Shared<State>,
     pub(super) sessions: Shared<Sessions>,
@@ -60,7 +61,7 @@ impl PendingCalls {
         }
     }
 
-    /// Whether the process still runs; it may have been cut off in the middle of a step.
+    /// Returns whether the process still runs. Its power may have been cut within the current step.
     pub(crate) fn alive(&self) -> bool {
         !self.disk.is_off()
     }
@@ -72,7 +73,7 @@ impl PendingCalls {
         }
     }
 
-    /// The sessions that this process serves as a proxy.
+    /// Returns the sessions that this process serves as a proxy.
     pub(crate) fn relayed(&self) -> Vec<Relayed> {
         self.sessions.lock().relayed(self.own)
     }
@@ -81,7 +82,7 @@ impl PendingCalls {
         self.queue.new_call()
     }
 
-    /// A call that waits for its answer.
+    /// Begins a call. Returns its id, and the receiver of its answer.
     pub(crate) fn open_call(&self) -> (CallId, oneshot::Receiver<Reply>) {
         let call = self.queue.new_call();
         let (sender, receiver) = oneshot::channel();
@@ -96,17 +97,17 @@ impl PendingCalls {
     pub(crate) fn replied(&self, call: CallId, reply: Reply) {
         let waits = self.state.lock().calls.remove(&call);
         if let Some(waits) = waits {
-            // Its caller may have stopped waiting.
+            // The caller may have stopped waiting.
             let _ = waits.send(reply);
         }
     }
 
-    /// A stream of requests to another member.
+    /// Begins a stream of requests to another member.
     pub(crate) fn open_stream(
         &self,
     ) -> (CallId, mpsc::Sender<StreamNews>, mpsc::Receiver<StreamNews>) {
         let stream = self.queue.new_call();
-        // Every request in the window, the end, and the failure.
+        // Room for the answers to all requests of the window, the end, and a failure.
         let (sender, receiver) = mpsc::channel(WINDOW + 2);
         self.state.lock().outgoing.insert(stream, sender.clone());
         (stream, sender, receiver)
@@ -118,12 +119,12 @@ impl PendingCalls {
 
     pub(crate) fn news(&self, stream: CallId, news: StreamNews) {
         if let Some(outgoing) = self.state.lock().outgoing.get(&stream) {
-            // There is room for everything that can be in flight; nothing else is sent.
+            // The channel has room for everything that can be in flight, so that this cannot fail.
             let _ = outgoing.try_send(news);
         }
     }
 
-    /// Delivers the next request of an incoming stream. `Some` for a new stream, whose requests go to the engine.
+    /// Delivers the next request of an incoming stream. If the stream is new, returns it for openraft.
     pub(crate) fn request(
         &self,
         stream: CallId,

@@ -1,5 +1,5 @@
-//! The exchange of [`Mutation::CommitOnAMinority`]: every request counts as answered when sent. Real answers only matter if they are
-//! refusals.
+//! The exchange of [`Mutation::CommitOnAMinority`]: every request counts as answered when it is sent. Real answers are used only if they
+//! are refusals.
 //!
 //! [`Mutation::CommitOnAMinority`]: crate::mutation::Mutation::CommitOnAMinority
 
@@ -33,7 +33,7 @@ where
                 result: Ok(matching),
                 report: None,
             };
-            // The receiver is gone when the stream is over.
+            // After the end of the stream, there is no receiver.
             let _ = count.send(Ok(answered)).await;
             asked
         }

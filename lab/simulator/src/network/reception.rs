@@ -1,4 +1,4 @@
-//! Delivery of messages to a member's process: calls and requests go to the engine, answers to their waiters.
+//! Delivers messages to a member's process: calls and requests to openraft, and answers to the tasks that wait for them.
 
 use std::collections::VecDeque;
 
@@ -22,7 +22,7 @@ use super::pending_calls::{PendingCalls, StreamNews};
 use super::relaying::Relaying;
 use super::session_part::SessionPart;
 
-/// The receiving end of one process.
+/// The receiving end of a process.
 #[derive(Clone)]
 pub(crate) struct Reception {
     pub(crate) pending: PendingCalls,
@@ -32,7 +32,7 @@ pub(crate) struct Reception {
 }
 
 impl Reception {
-    /// Delivers a message. Called within the process's runtime; longer work runs in a task.
+    /// Delivers a message. Must be called within the process's runtime. Longer work runs in a task.
     pub(crate) fn deliver(&self, message: Message) {
         let Message { from, body, .. } = message;
         match body {
@@ -84,7 +84,7 @@ impl Reception {
                 sessions.forget(session);
                 None
             }
-            // The receiver has ended the session, or is gone with its process.
+            // The session was ended, or its receiver ended with the process.
             SessionPart::Answer(_) => {
                 (!sessions.news(session, part)).then_some(SessionPart::Dropped)
             }
@@ -138,7 +138,7 @@ impl Reception {
         self.pending.send(from, Body::Reply(id, reply));
     }
 
-    /// A vote request for the engine.
+    /// Prepares a vote request for openraft.
     fn taken_in(&self, request: VoteRequest<TypeConfig>) -> VoteRequest<TypeConfig> {
         match self.relaying.mutation {
             Some(Mutation::VoteWithoutTheLogCheck) => VoteRequest {
@@ -192,5 +192,5 @@ impl Reception {
     }
 }
 
-/// For the unanswered requests at the engine: whether a report is requested.
+/// For each unanswered request at openraft, whether the sender wants a report.
 type Wishes = Shared<VecDeque<bool>>;

@@ -1,4 +1,4 @@
-//! A member as a proxy for others: the product's relay over this network.
+//! Runs a member as a proxy for other members: the product's relay over this network.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::outbound::Outbound;
 use super::term_blind_log::term_blind;
 use crate::mutation::Mutation;
 
-/// See the module documentation.
+/// The proxy of a process.
 #[derive(Clone)]
 pub(crate) struct Relaying {
     pub(crate) own: MemberId,

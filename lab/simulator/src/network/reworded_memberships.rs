@@ -1,4 +1,4 @@
-//! The exchange of [`Mutation::RewordMemberships`]: the receiver of a membership re-encodes it, like a member of another version that keeps
+//! The exchange of [`Mutation::RewordMemberships`]. The receiver encodes a membership again, like a member of another version that stores
 //! only the parsed contents.
 //!
 //! [`Mutation::RewordMemberships`]: crate::mutation::Mutation::RewordMemberships
@@ -6,7 +6,7 @@
 use consensus::log_probe::Asked;
 use raft_types::{EntryPayload, MembershipPayload};
 
-/// The request, with its memberships encoded with names in alphabetical order.
+/// Returns the request with its memberships encoded again, with the names in alphabetical order.
 pub(super) fn reworded(mut asked: Asked) -> Asked {
     for entry in &mut asked.request.entries {
         let EntryPayload::Membership(payload) = &mut entry.payload else {

@@ -1,25 +1,25 @@
-//! Parts of a session with a proxy.
+//! The messages of a session with a proxy.
 
 use proxy::{ProxyAnswer, ProxyRequest};
 use raft_types::MemberId;
 
-/// One message of a session.
+/// A message of a session.
 #[derive(Debug, Clone)]
 pub(crate) enum SessionPart {
-    /// The `number`-th request, from 0 on. The first one opens the session; `onward` is the route of all of them.
+    /// A request; `number` counts from 0. The first request opens the session. `onward` is the route of all requests.
     Request {
         number: u64,
         onward: Vec<MemberId>,
         request: ProxyRequest,
     },
-    /// The total number of requests, after which none follows.
+    /// The total number of requests. None follows.
     End(u64),
-    /// The answers are no longer read.
+    /// The requesting end no longer reads the answers.
     Dropped,
     Answer(ProxyAnswer),
-    /// No more answers follow.
+    /// No answer follows.
     Over,
-    /// The proxy does not have the session, or abandoned it.
+    /// The proxy does not know the session, or has ended it.
     Broken(String),
 }
 
@@ -28,7 +28,7 @@ impl SessionPart {
         matches!(self, Self::Request { .. } | Self::End(_) | Self::Dropped)
     }
 
-    /// A number for the kind of part, for the trace's hash.
+    /// Returns a number for the kind of the part, for the trace's hash.
     pub(crate) fn kind(&self) -> u64 {
         match self {
             Self::Request { .. } => 0,

@@ -1,4 +1,4 @@
-//! The sessions of one process: with proxies, and as a proxy.
+//! The proxy sessions of a process: those that it has requested, and those that it serves.
 
 use std::collections::BTreeMap;
 
@@ -10,28 +10,28 @@ use tokio::task::AbortHandle;
 use super::message::CallId;
 use super::session_part::SessionPart;
 
-/// A session served by a proxy.
+/// A session that a proxy serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Relayed {
-    /// The proxy's caller: a leader, or another proxy.
+    /// The caller of the proxy: a leader, or another proxy.
     pub(crate) from: MemberId,
     pub(crate) proxy: MemberId,
-    /// The proxy's next hop.
+    /// The next hop after the proxy.
     pub(crate) next: MemberId,
 }
 
-/// See the module documentation.
+/// The sessions of a process.
 #[derive(Default)]
 pub(super) struct Sessions {
     called: BTreeMap<CallId, mpsc::UnboundedSender<SessionPart>>,
     served: BTreeMap<CallId, Served>,
 }
 
-/// A session served by this process. Removing it ends it.
+/// A session that this process serves. Removing it ends the session.
 struct Served {
     from: MemberId,
     onward: Vec<MemberId>,
-    /// `None` once no more requests follow.
+    /// Sends requests to the task that serves the session. `None`: no request follows.
     requests: Option<mpsc::UnboundedSender<ProxyRequest>>,
     next: u64,
     task: Option<AbortHandle>,
@@ -58,13 +58,13 @@ impl Sessions {
         self.called.remove(&session);
     }
 
-    /// Delivers an event from a proxy. Returns whether it has a receiver.
+    /// Delivers an event from a proxy. Returns false if the session has no receiver.
     pub(super) fn news(&self, session: CallId, news: SessionPart) -> bool {
         let called = self.called.get(&session);
         called.is_some_and(|called| called.send(news).is_ok())
     }
 
-    /// Delivers the next request of a session. `Some` for a new session, which is to be served.
+    /// Delivers the next request of a session. If the session is new, returns it, so that the caller serves it.
     pub(super) fn request(
         &mut self,
         session: CallId,
@@ -106,7 +106,7 @@ impl Sessions {
         }
     }
 
-    /// Records the total number of a session's requests.
+    /// Records the total number of requests of a session.
     pub(super) fn end(&mut self, session: CallId, all: u64) -> Result<(), String> {
         match self.served.get_mut(&session) {
             Some(served) if served.next == all => {
@@ -120,12 +120,12 @@ impl Sessions {
         }
     }
 
-    /// Removes a session that is no longer served.
+    /// Removes a session that has ended.
     pub(super) fn forget(&mut self, session: CallId) {
         self.served.remove(&session);
     }
 
-    /// The sessions that this process serves as `proxy`.
+    /// Returns the sessions that this process, the member `proxy`, serves.
     pub(super) fn relayed(&self, proxy: MemberId) -> Vec<Relayed> {
         let served = self.served.values();
         let relayed = served.filter_map(|served| {

@@ -1,4 +1,5 @@
-//! The log of a proxy with [`Mutation::ProxyIgnoresTheTerm`]: returns its entry at an index for any requested op id.
+//! The log of a proxy with [`Mutation::ProxyIgnoresTheTerm`]. For a requested op id it returns its own entry at that index, whatever the
+//! entry's term.
 //!
 //! [`Mutation::ProxyIgnoresTheTerm`]: crate::mutation::Mutation::ProxyIgnoresTheTerm
 
@@ -13,7 +14,7 @@ use tokio::sync::watch;
 
 use crate::shared::Shared;
 
-/// The session's request being assembled.
+/// The request of the session that the proxy is handling.
 type Asked = Shared<Option<ProxyRequest>>;
 
 struct TermBlindLog {
@@ -21,7 +22,7 @@ struct TermBlindLog {
     asked: Asked,
 }
 
-/// The log for one session, and its requests: a relay takes the next one after the previous one.
+/// Returns the log for one session, and the session's requests. A relay handles one request after the other.
 pub(super) fn term_blind(
     log: Arc<dyn OwnLog>,
     requests: BoxStream<'static, ProxyRequest>,

@@ -1,4 +1,4 @@
-//! Proxying of payloads in a run.
+//! The choice of proxies for a run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use raft_types::MemberId;
 use super::MemberShape;
 use crate::dice::pick;
 
-/// Maximum chain of proxies in the configured edges.
+/// The maximum number of hops in the configured edges.
 const LONGEST: usize = 3;
 
-/// A third of the seeds has no proxies. The shorter waits are about as long as a round trip to another region, so that proxies are left
-/// without a fault.
+/// Chooses the proxy options. A third of the seeds has no proxies. The shorter waits are about as long as a round trip to another region,
+/// so that leaders stop using proxies even without a fault.
 pub(super) fn choose(members: &BTreeMap<MemberId, MemberShape>, dice: &mut Rng) -> ProxyOptions {
     let mode = match dice.u32(0..3) {
         0 => ProxyMode::Off,
@@ -28,7 +28,7 @@ pub(super) fn choose(members: &BTreeMap<MemberId, MemberShape>, dice: &mut Rng) 
     }
 }
 
-/// True if another region than the first has a proxy with a member to relay to.
+/// Returns whether a region other than the first has a member that can be a proxy for another one.
 fn can_be_by_region(members: &BTreeMap<MemberId, MemberShape>) -> bool {
     let there = || members.values().filter(|member| !member.spare);
     let regions = || there().map(|member| &member.record.region);
@@ -38,8 +38,8 @@ fn can_be_by_region(members: &BTreeMap<MemberId, MemberShape>) -> bool {
     })
 }
 
-/// Each member except the first of a random order follows an earlier one; the first three form a chain, so that a leader before them has a
-/// route with two proxies.
+/// Returns edges between the members, in random order. Each member except the first receives from an earlier one. The first three are a
+/// chain, so that the first has a route with two proxies as leader.
 fn edges(members: &BTreeMap<MemberId, MemberShape>, dice: &mut Rng) -> BTreeMap<String, String> {
     let mut names: Vec<&String> = members.values().map(|member| &member.record.name).collect();
     dice.shuffle(&mut names);

@@ -1,5 +1,5 @@
-//! [`Scenario::ColdDamage`]: a running member's log files are damaged, and another member lacks their entries. That one waits; the damaged
-//! member keeps running and gets another member's copy; then all members have everything.
+//! [`Scenario::ColdDamage`]: log files of a running member are damaged, and another member lacks their entries. The other member waits for
+//! them. The damaged member keeps running, and replaces the files by a third member's copies. At the end all members have all entries.
 //!
 //! [`Scenario::ColdDamage`]: crate::scenario::Scenario::ColdDamage
 
@@ -22,15 +22,15 @@ use crate::member::FileRepair;
 use crate::shape::Shape;
 use crate::workload::Workload;
 
-/// Time for the ring to write the files that a member lacks.
+/// Time limit for clients to write the files that a member will lack.
 const TIME_TO_WRITE: Duration = Duration::from_secs(20);
-/// Time, in addition to an election, until a damaged file is replaced and the lacking member has it: several attempts to copy it, and as
-/// many pauses of the stream.
+/// Time limit, in addition to an election, until a damaged file is replaced and the other member has its entries. It covers several
+/// attempts to copy the file, and a pause of the stream after each.
 const TIME_TO_MEND: Duration = Duration::from_secs(20);
-/// Bytes that a disk loses together.
+/// Size of a sector, in bytes. A disk loses a sector as a whole.
 const SECTOR: usize = 512;
 
-/// How a member misses the others' writes.
+/// Why a member does not receive the others' entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Absence {
     Killed,
@@ -38,16 +38,16 @@ enum Absence {
     Paused,
 }
 
-/// Progress of a member's log.
+/// The progress of a member's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Front {
-    /// The current file.
+    /// The file to which the log is appended.
     file: FileNumber,
     durable: u64,
     committed: u64,
 }
 
-/// Clients write many files, and logs cache little of them.
+/// Makes clients write many files, and makes the logs cache little of them.
 pub(super) fn with_cold_files(shape: &mut Shape, workload: &mut Workload, dice: &mut Rng) {
     workload.write_pause = millis(dice, 40..120);
     workload.rotate_one_in = dice.u32(4..9);
@@ -56,7 +56,8 @@ pub(super) fn with_cold_files(shape: &mut Shape, workload: &mut Workload, dice: 
     }
 }
 
-/// Two of five rings scrub their files, at different rates; in the others, members that need the entries find the damage.
+/// Chooses how damaged files are found. In two of five rings the members scrub, at different rates. In the others, a member finds damage
+/// when another one needs the entries.
 pub(super) fn file_repair(dice: &mut Rng) -> FileRepair {
     let pause = *pick(dice, &[None, None, None, Some(200), Some(1_000)]);
     FileRepair {
@@ -65,7 +66,7 @@ pub(super) fn file_repair(dice: &mut Rng) -> FileRepair {
 }
 
 impl World {
-    /// With scrubbing, all damage is found in time.
+    /// If the members scrub, waits until all damaged files are replaced.
     pub(super) fn scrubs_find_the_rest(&mut self) {
         if self.scrubs() {
             self.wait_until("damaged files are not replaced", TIME_TO_MEND, |world| {
@@ -97,14 +98,14 @@ impl World {
             && let Some(settled) = self.wait_for_files(leader, lacking, first)
             && self.serving() == Some((leader, term))
         {
-            // A lone voter's writes while disconnected have no other copy.
+            // If the leader is the only voter and is disconnected, its writes have no other copy.
             let others = self.all_but(&[leader, lacking]).into_iter();
             let copied = others
                 .filter_map(|id| self.front(id))
                 .map(|front| front.file);
             let end = copied.max().map_or(0, |copied| copied.min(settled).get());
             self.damage_a_file(leader, first.get() + 1..end);
-            // With scrubbing, no member needs to lack the file.
+            // If the members scrub, damage is found even if no member lacks the file.
             if self.scrubs()
                 && let Some(other) = self.one_to_spare(&[leader, lacking])
                 && self.front(other).map(|front| front.file) >= Some(first)
@@ -129,7 +130,7 @@ impl World {
         slots.for_each(Slot::forget_replaced_files);
     }
 
-    /// A member that the ring can lose, and whose own files are intact.
+    /// Returns a random member that the ring can lose. None of its own files is damaged.
     fn one_to_spare(&mut self, but: &[MemberId]) -> Option<MemberId> {
         let mut may = self.may_lose_bits();
         may.retain(|id| !but.contains(id) && !self.slots[id].has_cold_damage());
@@ -145,8 +146,8 @@ impl World {
         })
     }
 
-    /// Waits until the leader has written some more files, and everything in them is committed and applied: only a stream to another member
-    /// still reads them. The returned file follows them.
+    /// Waits until the leader has written some more files, and all their entries are committed and applied. Only a stream to another member
+    /// still reads these files. Returns the file after them.
     fn wait_for_files(
         &mut self,
         leader: MemberId,
@@ -169,7 +170,7 @@ impl World {
         Some(written.file)
     }
 
-    /// True if every database member but this one is lost: members that were down at its choice may still be down.
+    /// Returns whether all other database members are lost. Members that were down when this one was chosen may still be down.
     fn no_member_can_write_without(&self, lacking: MemberId) -> bool {
         self.slots.iter().all(|(id, slot)| {
             *id == lacking || slot.is_lost() || slot.setup.record.kind == MemberKind::Witness
@@ -202,7 +203,7 @@ impl World {
         others.copied().collect()
     }
 
-    /// Damages one of these files of a member's log that is not damaged elsewhere, if there is one.
+    /// Damages one of these files of a member's log. Chooses only among files that are intact on all other members.
     fn damage_a_file(&mut self, member: MemberId, numbers: std::ops::Range<u64>) {
         let damaged_elsewhere = |path: &Path| {
             let mut others = self.slots.values();
@@ -231,7 +232,7 @@ impl World {
         slot.cold.push(ColdFile { path, good });
     }
 
-    /// Injects another fault until the damaged file is replaced, or none; returns it as text.
+    /// In some runs, injects another fault before the damaged file is replaced. Returns the fault as text.
     fn disturb(&mut self, leader: MemberId, lacking: MemberId) -> String {
         let kind = self.dice.u32(0..8);
         if kind > 3 {
@@ -244,16 +245,16 @@ impl World {
         let primaries = self.primaries();
         let fault = match kind {
             0 => pick_some(&mut self.dice, &primaries).map(Fault::Transfer),
-            // Another member with a good copy.
+            // Kills another member that has a good copy.
             1 => self
                 .one_to_spare(&[leader, lacking])
                 .map(|member| Fault::crash(member, Crash::Kill, time)),
             2 => Some(Fault::Cut(vec![leader], self.all_but(&[leader]), time)),
-            // During the repair, or next to it.
+            // Cuts the leader's power during the repair, or at some other time.
             _ => {
                 let crash = Crash::PowerCut(Survival::Seeded(self.dice.u64(..)));
                 let fault = Fault::Crash(leader, crash, after_calls, time);
-                // It may have to be excused: see `Slot::start`.
+                // Only if the ring can lose the leader, which may refuse to start with a damaged file: see `Slot::start`.
                 self.may_lose_bits().contains(&leader).then_some(fault)
             }
         };
@@ -266,7 +267,7 @@ impl World {
 }
 
 impl Slot {
-    /// True if one of its log files is damaged.
+    /// Returns whether a log file of this member is damaged.
     pub(super) fn has_cold_damage(&self) -> bool {
         let mut cold = self.cold.iter();
         cold.any(|file| file.is_damaged(&self.setup.disk))
@@ -277,7 +278,7 @@ impl Slot {
         here.any(|file| file.is_damaged(&self.setup.disk))
     }
 
-    /// While its disk is on, replaced files stay replaced.
+    /// Forgets the damage of files that were replaced. A replaced file stays replaced while its disk is on.
     fn forget_replaced_files(&mut self) {
         let disk = &self.setup.disk;
         if !disk.is_off() {
@@ -286,7 +287,7 @@ impl Slot {
     }
 }
 
-/// The file with one bit flipped, or with the sector around an offset lost.
+/// Returns the file with one bit flipped, or with the sector around an offset set to zeros.
 fn damaged(good: &[u8], byte: usize, whole_sector: bool, bit: u8) -> Vec<u8> {
     let mut bad = good.to_vec();
     let sector = byte / SECTOR * SECTOR..(byte / SECTOR * SECTOR + SECTOR).min(bad.len());
@@ -309,7 +310,7 @@ mod tests {
         for (byte, whole_sector, changed) in [
             (7, false, 1),
             (1_299, false, 1),
-            // A lost sector of zeros is unnoticeable.
+            // The loss of a sector that contains only zeros changes nothing.
             (7, true, 1),
             (600, true, SECTOR),
             (1_299, true, 1_300 - 2 * SECTOR),

@@ -1,7 +1,7 @@
-//! [`Scenario::Conversions`]: servers in plain replication become a ring, and back. An operator runs `enable-raft` and `disable-raft` on
-//! the primary's host, is killed at random points, and repeats the command. Clients are active, and members, servers, hosts and links fail.
-//! In between, the ring works for a while, under all faults of a ring. In each phase all faults are fixed before the next one, and then the
-//! command has to complete.
+//! [`Scenario::Conversions`]: servers in plain replication become a ring, and a ring becomes plain replication again. An operator runs
+//! `enable-raft` and `disable-raft` on the primary's host. The command is killed at random points, and the operator repeats it. Clients are
+//! active. Members, servers, hosts and links fail. Between two conversions, the ring works for some time under all faults of a ring. At the
+//! end of each phase all faults are fixed, and then the command must complete.
 //!
 //! ```text
 //!   plain replication ─ enable-raft ─► ring ─ disable-raft ─► plain replication ─ (enable-raft ─► ring)
@@ -30,42 +30,42 @@ use crate::world::World;
 use crate::world::mysqlds::TIME_FOR_SERVERS;
 use crate::world::slot::Slot;
 
-/// Time until replicas follow the primary at the beginning.
+/// Time limit until the replicas follow the primary at the beginning.
 const TIME_TO_FOLLOW: Duration = Duration::from_secs(20);
-/// Time for operators to complete the command, after all faults are fixed: a running command may first have to reach its own timeout.
+/// Time limit for the command to complete after all faults are fixed. A running command may have to reach its own timeout first.
 const TIME_TO_CONVERT: Duration = Duration::from_secs(180);
-/// Duration of faults if the command never completes.
+/// Duration of the faults for a mutation with which the command never completes.
 const LONG_CHAOS: Duration = Duration::from_secs(45);
-/// Pause between two runs of the command.
+/// Pause of the operator between two runs of the command.
 const RUN_AGAIN: Duration = Duration::from_secs(1);
 
-/// The conversion and its operator.
+/// The conversion of a run, with its operator.
 pub(super) struct Conversions {
     hosts: Hosts,
     pub(super) calls: AdminCalls,
-    /// Commits wait for an ACK before the conversion to a ring.
+    /// True if commits wait for an ACK of a replica before the conversion to a ring.
     semi_sync: bool,
-    /// Nothing was converted yet: option files are the original ones of plain replication.
+    /// True until the first conversion. The option files are then those of the original plain replication.
     at_first: bool,
-    /// The primary's member, as last known.
+    /// The member of the primary, as the operator last knew it.
     primary: MemberId,
-    /// The operator's current goal.
+    /// The operator's current goal. `None`: the conversion has completed.
     goal: Option<Direction>,
     run: Option<Run>,
-    /// Next run of the command.
+    /// When the operator runs the command next.
     next: Tick,
-    /// Servers that the service manager will start, and when.
+    /// The servers that the service manager will start, each with the time of the start.
     starts: BTreeMap<MemberId, Tick>,
 }
 
-/// One run of the command.
+/// A run of the command.
 struct Run {
     own: MemberId,
     task: AbortHandle,
     outcome: Outcome,
 }
 
-/// Outcome of a run, once ended.
+/// The outcome of a run; `None` until the run has ended.
 type Outcome = Shared<Option<Result<(), String>>>;
 
 impl Conversions {
@@ -92,7 +92,7 @@ impl Conversions {
 }
 
 impl World {
-    /// Starts servers in plain replication, and members without a ring.
+    /// Starts the servers in plain replication, and the members without a ring.
     pub(super) fn begin_plainly(&mut self) {
         self.start_all();
         let servers = self.servers();
@@ -154,13 +154,13 @@ impl World {
         });
     }
 
-    /// Waits for a ring with a primary that accepts writes, and followers.
+    /// Waits until the ring has a primary that accepts writes, and followers.
     pub(super) fn until_servers_follow(&mut self) {
         let otherwise = "the ring does not settle";
         self.wait_until(otherwise, TIME_FOR_SERVERS, |world| world.is_calm());
     }
 
-    /// An operator begins, faults occur for a while and are fixed, and the command completes.
+    /// Converts. The operator begins, faults occur for some time and are fixed, and then the command must complete.
     pub(super) fn convert(&mut self, direction: Direction) {
         self.record
             .note(&format!("an operator is to {}", direction.name()));
@@ -169,7 +169,7 @@ impl World {
             conversions.goal = Some(direction);
             conversions.next = now;
         }
-        // Sometimes without faults.
+        // One conversion in five has no faults.
         let is_quiet = self.dice.u32(0..5) == 0 && self.mutation.is_none();
         let chaos = match self.mutation {
             Some(Mutation::ReleaseInWords) => LONG_CHAOS,
@@ -197,7 +197,7 @@ impl World {
         conversions.is_some_and(|conversions| conversions.goal.is_some())
     }
 
-    /// The next fault during a conversion.
+    /// Chooses the next fault during a conversion.
     fn fault_of_a_conversion(&mut self) -> Option<Fault> {
         let servers: Vec<MemberId> = self.servers().into_keys().collect();
         let all = self.there();
@@ -232,7 +232,7 @@ impl World {
             }
             _ => Fault::Promote(*pick(&mut self.dice, &servers)),
         };
-        // Without power, nothing on a host runs.
+        // A power cut also ends the command, if it runs on that host.
         if let Fault::Crash(_, Crash::PowerCut(_), ..) = fault
             && let Some(conversions) = &mut self.conversions
             && conversions
@@ -245,7 +245,7 @@ impl World {
         Some(fault)
     }
 
-    /// The operator's host: the primary's, as far as visible.
+    /// Returns the member of the host on which the operator runs the command: the primary's, as far as the operator can see.
     fn where_the_primary_is(&self) -> MemberId {
         let servers = self.servers();
         let mut open = servers.iter().filter(|(_, server)| server.is_open());
@@ -270,7 +270,7 @@ impl World {
 
     // Checks after each step.
 
-    /// Advances the hosts' processes and the operator.
+    /// Runs the processes of the hosts, and the operator.
     pub(super) fn check_conversions(&mut self) {
         let Some(conversions) = self.conversions.take() else {
             return;
@@ -287,7 +287,7 @@ impl World {
         self.only_the_primary_is_written();
     }
 
-    /// The service manager restarts exited unmanaged servers.
+    /// Restarts unmanaged servers that have exited, as the service manager does.
     fn start_servers_plainly(&mut self) {
         let alone = |(member, slot): (&MemberId, &Slot)| {
             let host = slot.setup.host.as_ref()?;
@@ -335,7 +335,7 @@ impl World {
             if ended.is_ok() {
                 conversions.goal = None;
                 conversions.primary = own;
-                // Now option files are as documented.
+                // From now on the option files are those that the documentation describes.
                 conversions.at_first = false;
             }
             return;
@@ -367,7 +367,7 @@ impl World {
         };
         conversions.next = next;
         if direction == Direction::DisableRaft && host.mysqld.is_open() {
-            // Before restoring plain replication, the command ensures that no other server starts open.
+            // The command restores plain replication only after it has made sure that no other server starts open.
             conversions.primary = own;
         }
         let Ok(connect) = host.connect() else {
@@ -394,7 +394,7 @@ impl World {
         conversions.run = Some(Run { own, task, outcome });
     }
 
-    /// No other server accepts writes while an unmanaged one does.
+    /// Checks that no other server accepts writes while an unmanaged server does.
     fn only_the_primary_is_written(&self) {
         let hosts = self.slots.iter().filter_map(|(member, slot)| {
             let host = slot.setup.host.as_ref()?;
@@ -414,7 +414,7 @@ impl World {
 
     // The end.
 
-    /// Checks the documented result of a conversion.
+    /// Checks that the state after a conversion is as documented.
     pub(super) fn the_remaining_state_is_as_documented(&mut self) {
         let left_alone = |(member, slot): (&MemberId, &Slot)| {
             let host = slot.setup.host.as_ref()?;

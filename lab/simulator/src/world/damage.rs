@@ -1,6 +1,6 @@
-//! A completely lost disk. The machine returns with an empty one and its old configuration; the operator removes the member and adds
-//! another one under an unused number, as documented. In between, the operator tries the old number again: that has to be refused, while
-//! the member is in the list and afterwards.
+//! The loss of a whole disk. The host returns with an empty disk and its old configuration. As documented, the operator removes the member,
+//! and adds another one under an unused number. In between, the operator tries the old number again. The ring must refuse this, both while
+//! the member is in the ring and afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -23,14 +23,14 @@ use crate::world::{World, empty_disk};
 
 /// Maximum number of the operator's attempts.
 const TRIES: u32 = 12;
-/// Pause between them.
+/// Pause between two attempts of the operator.
 const AGAIN: Duration = Duration::from_millis(600);
-/// Time for the engine to do what the product would have refused.
+/// Time limit for openraft to carry out a change that the product would have refused.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Difference between the numbers of a lost member and its replacement.
+/// The number of a replacement is the number of the lost member plus this.
 const NEXT_NUMBERS: u64 = 100;
 
-/// A member with a lost disk, and its replacement. Clones share it.
+/// A member that has lost its disk, and its replacement. Clones share the state.
 #[derive(Clone)]
 struct Replacement {
     lost: MemberId,
@@ -41,20 +41,20 @@ struct Replacement {
 
 #[derive(Default)]
 struct Done {
-    /// The lost one is or was in the ring's member list.
+    /// True if the ring's membership contains the lost member, or has contained it.
     listed: bool,
     removed: bool,
     added: bool,
 }
 
 impl World {
-    /// The member loses its disk; with `leader_down`, the leader fails as well.
+    /// Makes the member lose its disk. With `leader_down`, the leader loses its power for that time.
     pub(super) fn wipe(&mut self, member: MemberId, leader_down: Option<Duration>) {
-        // Another disk may have been lost in the meantime.
+        // In the meantime another member may have lost its disk, so that the ring could not bear this loss.
         if !self.may_lose_bits().contains(&member) {
             return;
         }
-        // It will be removed.
+        // The operator will remove the member.
         self.removals = true;
         let leader = self.leader();
         let record = self.record.clone();
@@ -79,7 +79,7 @@ impl World {
         }
     }
 
-    /// The operator completes the remaining steps.
+    /// Continues the replacement: removes the lost member, and adds the new one. Repeats until both are done.
     fn replace(&mut self, mut replacement: Replacement) {
         let Some(new) = self.machine_for(&replacement) else {
             return;
@@ -96,7 +96,7 @@ impl World {
         let (record, removed) = (self.record.clone(), self.removed.clone());
         leader.spawn(|leading| async move {
             let lost = replacement.lost;
-            // A member being added may never have become one.
+            // The lost member may have been added so recently that the membership never contained it.
             let lists = leading.status().ring_view.members;
             let lists = lists.iter().any(|standing| standing.id == lost);
             replacement.done.lock().listed |= lists;
@@ -127,7 +127,7 @@ impl World {
         });
     }
 
-    /// Starts the new machine; returns its member's record.
+    /// Starts the host of the replacement. Returns the record of its member.
     fn machine_for(&mut self, replacement: &Replacement) -> Option<MemberRecord> {
         let id = replacement.new;
         if let Some(slot) = self.slots.get(&id) {
@@ -163,7 +163,8 @@ impl World {
     }
 }
 
-/// Adds a member with another disk under a used number. With the numbers forgotten, bypasses the product's checks.
+/// Tries to add a member with another disk under a used number, which must be refused. `forgets`: bypasses the product's checks, for a
+/// mutation.
 async fn use_again(
     leading: &Member,
     used: MemberId,
@@ -188,24 +189,24 @@ async fn use_again(
     }
 }
 
-// Bit rot: eligible disks, and the position of the bit.
+// Bit rot: the disks that may rot, and the position of the bit.
 
-/// Bytes at the end of a log in which a bit is flipped. They belong to its last entry: an entry's marker alone is longer.
+/// A bit is flipped within this many bytes at the end of a log. They belong to the last entry, because an entry's marker alone is longer.
 const LAST_BYTES: u64 = 60;
 
-/// Directory of a member's log files on its disk.
+/// The directory of a member's log files.
 pub(super) const LOG_DIR: &str = "data/log";
-/// The index file in that directory.
+/// The index file in the log directory.
 const INDEX: &str = "binlog.index";
 
 impl World {
-    /// Members whose loss leaves a majority of every voter set in any log and of every region's voters, and a database member that can
-    /// lead.
+    /// Returns the members that the ring can lose. Without such a member, each voter set in any log and the voters of each region keep a
+    /// majority, and a database member can lead.
     pub(super) fn may_lose_bits(&self) -> Vec<MemberId> {
         if self.removals || self.leader().is_none() {
             return Vec::new();
         }
-        // Of every log: a leader's last step may never be committed, and then the previous one decides.
+        // All logs count, because a leader's last quorum step may never be committed. Then the previous voter sets decide.
         let running = self.slots.values().filter_map(Slot::process);
         let views = running.map(|process| process.with(|member| member.status().ring_view));
         let mut sets: Vec<_> = views.flat_map(|view| view.voter_sets).collect();
@@ -230,14 +231,14 @@ impl World {
         fit.map(|(id, _)| *id).collect()
     }
 
-    /// Those of them with old parts of a log.
+    /// Keeps only members with closed files of a log.
     pub(super) fn with_closed_files(&self, mut members: Vec<MemberId>) -> Vec<MemberId> {
-        // Without the last file, which may end in a torn write.
+        // The last file and the file before it do not count; the last one may end in a torn write.
         members.retain(|id| log_files(&self.slots[id]).len() > 2);
         members
     }
 
-    /// Kills the member, flips a bit of its last write, and kills the leader.
+    /// Kills the member, flips a bit of its last write, and then cuts the leader's power.
     pub(super) fn rot_tail(&mut self, member: MemberId, place: u64, down: Duration) {
         let leader = self.leader();
         let file = self.kill_and_list(member).pop();
@@ -249,14 +250,14 @@ impl World {
         self.another_loses_power(leader, member, down);
     }
 
-    /// Kills the member; returns its log's files.
+    /// Kills the member. Returns the files of its log.
     fn kill_and_list(&mut self, member: MemberId) -> Vec<PathBuf> {
         let slot = self.slot(member);
         slot.fall_by(Crash::Kill, None);
         log_files(slot)
     }
 
-    /// Flips a bit of a file, whose place follows from the file's size.
+    /// Flips a bit of a file. The file's size determines the range of the position.
     fn flip_bit(
         &mut self,
         member: MemberId,
@@ -280,7 +281,7 @@ impl World {
         }
     }
 
-    /// Kills the member and flips a bit of its log.
+    /// Kills the member, and flips a bit in a closed file of its log.
     pub(super) fn rot(&mut self, member: MemberId, place: u64) {
         let mut files = self.kill_and_list(member);
         files.pop();
@@ -292,7 +293,8 @@ impl World {
     }
 }
 
-/// The log's files in order, as named by its index. A file purged while being read still exists, but no longer belongs to the log.
+/// Returns the files of a log in order, as its index lists them. A file that was purged during a read still exists, but does not belong to
+/// the log.
 fn log_files(slot: &Slot) -> Vec<PathBuf> {
     let index = slot.setup.disk.contents(&Path::new(LOG_DIR).join(INDEX));
     let index = String::from_utf8_lossy(&index.unwrap_or_default()).into_owned();

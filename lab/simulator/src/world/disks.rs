@@ -1,14 +1,15 @@
-//! Scenarios with faults of the disks' space or speed.
+//! Scenarios in which disks are full or slow, or logs are purged.
 //!
-//! [`Scenario::Purges`]: a region is cut off for a while. All others purge their logs as the product's members do, as far as the ring no
-//! longer needs them. When the region is back it catches up, and leads next.
+//! [`Scenario::Purges`]: a region is cut off for some time. All other members purge their logs as in the product, up to the entries that
+//! the ring still needs. After its return, the region catches up, and leads next.
 //!
-//! [`Scenario::FullDisks`]: the disks of all members fill together, as with equal sizes and logs. The leader then refuses transactions, and
-//! nothing stops: when it fails, another member is elected and serves. Once there is room, commits continue without any restart.
+//! [`Scenario::FullDisks`]: the disks of all members become full at the same time, as disks of equal size do. The leader then refuses
+//! transactions, and no member stops. If the leader fails, another member is elected and serves. After space is freed, commits continue
+//! without a restart.
 //!
-//! [`Scenario::SlowDisk`]: the leader's disk takes longer for a sync than others wait for a leader, under large transactions. The others'
-//! disks decide the commits, so that it keeps leading and committing. Then it fails, and the disks of the voters needed for an election are
-//! equally slow: a leader is elected nevertheless.
+//! [`Scenario::SlowDisk`]: a sync of the leader's disk takes longer than the election timeout, and transactions are large. The other
+//! members' disks decide the commits, so that the leader keeps leading and committing. Then the leader fails, and the disks of voters that
+//! are needed for an election are as slow. A leader must be elected nevertheless.
 //!
 //! [`Scenario::Purges`]: crate::scenario::Scenario::Purges
 //! [`Scenario::FullDisks`]: crate::scenario::Scenario::FullDisks
@@ -34,12 +35,12 @@ use crate::world::slot::Slot;
 
 // Purges.
 
-/// Interval of each member's purge checks.
+/// Interval at which each member checks what it can purge.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
-/// Time for a returning region to catch up.
+/// Time limit for a returning region to catch up.
 const CATCHES_UP: Duration = Duration::from_secs(8);
 
-/// All members vote, so that every region has a majority, and files are short.
+/// Makes all members voters, so that each region has a majority, and makes log files short.
 pub(super) fn with_short_files(shape: &mut Shape, workload: &mut Workload) {
     shape.with_databases_only();
     workload.write_pause = Duration::from_millis(40);
@@ -54,7 +55,7 @@ impl World {
         self.record.saw(&Event::Regions { voting });
     }
 
-    /// The others purge while a region is away; it catches up, and leads next.
+    /// Cuts a region off while the other members purge. Afterwards the region must catch up, and lead next.
     pub(super) fn purge_without_a_region(&mut self) {
         let calm = millis(&mut self.dice, 500..1_500);
         self.steps(calm);
@@ -92,7 +93,7 @@ impl World {
         }
     }
 
-    /// Every member purges as far as its leader permits.
+    /// Makes each member purge as much as its leader permits.
     fn purge_unneeded_files(&mut self, absent_after: Duration) {
         let past_regions = self.mutation == Some(Mutation::PurgePastRegions);
         let view = self.leading_view().map(|(_, view)| view);
@@ -115,7 +116,7 @@ impl World {
     }
 }
 
-/// The last entry on a majority of the leader's own region.
+/// Returns the last entry that a majority of the leader's region has.
 fn majority_at_home(view: &RingView) -> Option<OpId> {
     let home = &view.member(view.own)?.record.region;
     let mut regions = region_quorums(view).into_iter();
@@ -125,27 +126,29 @@ fn majority_at_home(view: &RingView) -> Option<OpId> {
 
 // Full disks.
 
-/// Space of each disk reserved for the ring's own entries, and for proposals before the leader notices the lack of room. It checks every
-/// two heartbeats, up to a second here, in which clients write some 35 kB.
+/// Reserved space of each disk. It is for the ring's own entries, and for proposals that the leader accepts before it notices that space is
+/// short. The leader checks every two heartbeats, at most a second here, in which clients write about 35 kB.
 const RESERVE: u64 = 80_000;
-/// Room for transactions.
+/// Space for transactions, in bytes.
 const ROOM: u64 = 4_000;
-/// Room below which a disk is full, for clients that write up to a few hundred bytes at a time.
+/// A disk with less space than this is full. Clients write up to a few hundred bytes at a time.
 const FULL: u64 = 800;
-/// The largest transaction with the log's overhead may no longer fit with less room: the disks that decide may have less than most.
+/// With less space than this, the largest transaction with the log's overhead may not fit. The disks that decide may have less space than
+/// most disks.
 const NEARLY_FULL: u64 = 3_000;
-/// Time without writes until a nearly full disk counts as full: clients try permanently.
+/// If no transaction was written for this time, a nearly full disk counts as full, because clients always try.
 const NOTHING_FITS: Duration = Duration::from_secs(3);
-/// Time for clients to write that much.
+/// Time limit for clients to fill the space.
 const TIME_TO_FILL: Duration = Duration::from_secs(10);
-/// How long they keep trying: long enough to fill the reserve, if they were admitted.
+/// How long clients continue to try. If their transactions were accepted, these would fill the reserve in that time.
 const STAYS_FULL: Duration = Duration::from_secs(4);
 
-/// Each log keeps a reserve, and clients write much without ending files.
+/// Gives each log a reserve, and makes clients write much without ending log files.
 pub(super) fn with_reserves(shape: &mut Shape, workload: &mut Workload) {
     workload.write_pause = Duration::from_millis(40);
     workload.largest = 600;
-    // The room disappears at one moment; transactions in flight then have to fit into the reserve, as designed for the product's.
+    // The space is limited at one moment, and then the transactions in flight must fit into the reserve. In the product, the reserve has
+    // room for them.
     workload.largest_of_all = 600;
     workload.rotate_one_in = u32::MAX;
     for member in shape.members.values_mut() {
@@ -191,8 +194,8 @@ impl World {
         });
     }
 
-    /// The room for transactions that more than half of the members have at most, and the entries in the serving member's log. The leader
-    /// may have more: logs differed in length when the room was assigned.
+    /// Returns the median of the members' space for transactions, and the number of transactions in the serving member's log. The leader
+    /// may have more space, because the logs differed in length when the space was limited.
     fn left_and_written(&self) -> Option<(u64, u128)> {
         let (leader, _) = self.serving()?;
         let written = self.process(leader)?.log().gtid_set().count();
@@ -207,20 +210,20 @@ impl World {
 
 // A slow disk.
 
-/// Queued bytes per disk: some transactions.
+/// Limit of the bytes queued for a disk: some transactions.
 pub(super) const QUEUE: u64 = 64 << 10;
-/// Maximum bytes of a large transaction; every second one is large.
+/// Maximum size of a large transaction in bytes. Every second transaction is large.
 const LARGE: usize = 40_000;
-/// How long a new leader runs without faults before.
+/// How long a new leader runs without faults before its disk becomes slow.
 const SETTLES: Duration = Duration::from_secs(2);
-/// A sync takes this multiple of the longest election.
+/// A sync of a slow disk takes this multiple of the longest election timeout.
 const SLOWER: u32 = 2;
-/// Number of syncs to wait for.
+/// Number of slow syncs during which the leader must keep leading.
 const SYNCS: u32 = 3;
-/// Maximum number of syncs until the election of a leader that needs votes from slow disks.
+/// Number of slow syncs within which a leader must be elected.
 const VOTES: u32 = 12;
 
-/// Clients write large transactions.
+/// Makes clients write large transactions.
 pub(super) fn with_large_transactions(workload: &mut Workload) {
     workload.write_pause = Duration::from_millis(60);
     workload.large_one_in = 2;
@@ -228,7 +231,7 @@ pub(super) fn with_large_transactions(workload: &mut Workload) {
 }
 
 impl World {
-    /// The leader's disk is slow, and it keeps leading and committing.
+    /// Makes the leader's disk slow. The leader must keep leading and committing.
     pub(super) fn slow_leader(&mut self) {
         let Some((leader, term)) = self.settled_leader() else {
             return;
@@ -261,12 +264,12 @@ impl World {
         self.serving()
     }
 
-    /// Each sync of a member's disk takes this much longer from now on.
+    /// Makes each sync of a member's disk take longer by this duration.
     pub(super) fn slow_down(&self, member: MemberId, by: Duration) {
         self.slots[&member].setup.pace.set(by);
     }
 
-    /// The leader fails while the disks of all other voters but one save a vote more slowly than a candidate waits.
+    /// Kills the leader. On all other voters except one, storing a vote takes longer than a candidate waits.
     pub(super) fn slow_voters(&mut self) {
         let Some((leader, term)) = self.settled_leader() else {
             return;

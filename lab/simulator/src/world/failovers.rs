@@ -1,9 +1,9 @@
-//! An adversary that reacts to events: it cuts off a member before others receive its news.
+//! An adversary that reacts to events: after an event it cuts a member off before the other members learn of the event.
 //!
-//! A siege is its worst attack. A leader that has just appended a membership change cannot send it: at first only its streams stall, so
-//! that its heartbeats still carry the commit index, then it is cut off. When another member leads, or narrows the quorum in turn, its
-//! region is cut off, and the first leader rejoins its own. Now two leaders each have a quorum of some membership, unless every membership
-//! step was made correctly.
+//! Its strongest attack is a siege. A leader that has just appended a membership cannot send it. At first only the leader's streams stall,
+//! so that its heartbeats still send the commit index; then the leader is cut off. When another member leads, or narrows the quorum, the
+//! region of that member is cut off, and the first leader's links are restored. Now two leaders each have a quorum of some membership,
+//! unless each step of the membership was correct.
 
 use std::time::Duration;
 
@@ -23,18 +23,18 @@ use crate::tick::Tick;
 use crate::world::World;
 use crate::world::healing::time_to_commit;
 
-/// The besieged member, and the end of the siege.
+/// The leader that is under siege, and when the siege ends.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Siege {
     leader: MemberId,
     until: Tick,
 }
 
-/// How long the first leader is cut off without a successor.
+/// How long the leader is cut off if no other member leads.
 const PATIENCE: Duration = Duration::from_secs(4);
 
 impl World {
-    /// Attacks a recent event, or not.
+    /// Reacts to recent events, with some probability.
     pub(super) fn ambush(&mut self) {
         let news = self.record.take_news();
         if news.is_empty() {
@@ -42,7 +42,7 @@ impl World {
         }
         let leader = self.leader();
         for news in news {
-            // A follower's append of received entries is not news.
+            // Only a leader's own append counts, not a follower's append of received entries.
             if let News::Widens(member) | News::Narrows(member) = news
                 && leader != Some(member)
             {
@@ -58,12 +58,12 @@ impl World {
         }
     }
 
-    /// Begins or continues a siege. Returns whether it did.
+    /// Begins or continues a siege. Returns whether the event was used.
     fn besiege(&mut self, news: News) -> bool {
         let siege = self.siege.filter(|siege| siege.until > self.now);
         match (news, siege) {
             (News::Widens(member) | News::Narrows(member), None) => {
-                // Narrowing is the most vulnerable: its entry needs one quorum, while the others still need two.
+                // A narrowing is attacked more often. Its entry needs one quorum, while the other members still need two.
                 let chance = match news {
                     News::Narrows(_) => 2,
                     _ => 10,
@@ -89,8 +89,8 @@ impl World {
                 });
                 true
             }
-            // Preferably at its first step with the quorum, not right after its election: without contact to a quorum the engine does
-            // nothing.
+            // The region of the next leader is preferably cut off at its first quorum step, not right after its election. Without contact
+            // to a quorum, openraft would not do anything.
             (News::Leads(next), Some(siege)) if next != siege.leader && self.dice.u32(0..4) > 0 => {
                 false
             }
@@ -109,7 +109,7 @@ impl World {
         }
     }
 
-    /// Its heartbeats have sent the commit index; now nothing gets through.
+    /// Cuts the leader off, after its heartbeats have sent the commit index.
     fn cut_off(&mut self, member: MemberId) {
         self.queue.links(|links| links.stall(member, false));
         if self.siege.is_some_and(|siege| siege.leader == member) {
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// Restores the links of one member.
+    /// Restores all links of one member.
     fn let_back(&mut self, member: MemberId) {
         let others = self.there();
         self.queue.links(|links| {
@@ -130,19 +130,19 @@ impl World {
     }
 }
 
-// [`Scenario::Failovers`]: a leader fails, its successor fails, and a proxy fails. Each time, the current leader soon sends entries through
-// proxies again: no state left by a failover disables proxying.
+// [`Scenario::Failovers`]: a leader fails, the next leader fails, and then a proxy fails. After each failure, the current leader must use
+// proxies again within `SOON`. So no state of a failover disables proxies.
 //
 // [`Scenario::Failovers`]: crate::scenario::Scenario::Failovers
 
-/// How long a killed member stays down.
+/// How long a killed member is down.
 const DOWN: Duration = Duration::from_secs(1);
-/// Within this time after a member serves or a proxy fails, entries are proxied.
+/// Time limit until entries are sent through proxies, after a member began to serve or a proxy failed.
 const SOON: Duration = Duration::from_secs(3);
-/// Minimum number of entries; the first could be stragglers.
+/// Number of entries that must be sent through proxies. The first ones may have been sent before.
 const ENOUGH: u64 = 5;
 
-/// Payloads are proxied uncompressed by default.
+/// Enables proxies in each region, with the default options.
 pub(super) fn with_proxies(shape: &mut Shape) {
     shape.proxies = ProxyOptions {
         mode: ProxyMode::Region,
@@ -160,7 +160,7 @@ impl World {
             let Some((leader, term)) = self.serving() else {
                 return;
             };
-            // A recently started member may have granted a lease before, and does not vote until it expires.
+            // A member that was started recently does not vote for the length of a lease, because it may have granted one before.
             let all_vote = killed.is_none_or(|at| self.now - at > DOWN + 2 * lease);
             let near = all_vote && self.heirs_are_near(leader);
             self.kill(leader);
@@ -177,7 +177,8 @@ impl World {
         self.wait_for_proxies();
     }
 
-    /// Whether the others have a majority without this leader, in one voter set and in its own region.
+    /// Returns whether the other members of the leader's own region can elect a leader immediately: there is one voter set, all its members
+    /// are in that region, and they run.
     fn heirs_are_near(&self, leader: MemberId) -> bool {
         let regions = self.regions();
         let near = |id: &MemberId| regions.get(id) == regions.get(&leader) && self.runs(*id);
@@ -188,7 +189,7 @@ impl World {
         })
     }
 
-    /// Waits until a member leads a later term: before a heartbeat can be missed, for any heartbeat interval.
+    /// Waits until a member leads in a later term. This must happen within a lease, so before missed heartbeats could cause an election.
     fn replaced_immediately(&mut self, before: Term) {
         let (start, lease) = (self.now, self.shape.timers.lease);
         self.wait_until(
@@ -202,7 +203,7 @@ impl World {
         ));
     }
 
-    /// A proxy with a session of the serving member.
+    /// Returns a proxy that the serving member uses.
     fn proxy(&self) -> Option<MemberId> {
         let (leader, _) = self.serving()?;
         let mut relayed = self.relayed().into_iter();
@@ -214,7 +215,7 @@ impl World {
         self.play(Fault::crash(member, Crash::Kill, DOWN));
     }
 
-    /// The serving member and its term.
+    /// Returns the serving member and its term.
     pub(super) fn serving(&self) -> Option<(MemberId, Term)> {
         let serving = self.slots.iter().filter_map(|(id, slot)| {
             let term = slot.process()?.outline().leadership.serving_term()?;
@@ -223,7 +224,7 @@ impl World {
         serving.max_by_key(|(_, term)| *term)
     }
 
-    /// Waits until a later term than this one is served.
+    /// Waits until a member serves in a later term than `before`.
     pub(super) fn wait_for_leader(&mut self, before: Option<Term>) {
         let allowed = time_to_commit(&self.shape);
         self.wait_until("no member serves", allowed, |world| {
@@ -231,7 +232,7 @@ impl World {
         });
     }
 
-    /// Waits until the serving member sends entries through proxies continuously.
+    /// Waits until the serving member has sent `ENOUGH` further entries through proxies, and still uses a proxy.
     fn wait_for_proxies(&mut self) {
         let mut begun = None;
         self.wait_until(
@@ -253,7 +254,7 @@ impl World {
         );
     }
 
-    /// Entries that a member has proxied since its start.
+    /// Returns the number of entries that a member has sent through proxies since its start.
     fn proxied_by(&self, leader: MemberId) -> u64 {
         let sent = self
             .process(leader)
@@ -263,27 +264,27 @@ impl World {
     }
 }
 
-// [`Scenario::Learners`]: a leader keeps only members without a vote. It is cut off from the other voters of its quorum, but reaches all
-// others. Those voters elect a new leader, and the first one loses power. Its acknowledgements in between would be lost, so there must be
-// none: members without a vote do not count for a commit.
+// [`Scenario::Learners`]: only members without a vote remain connected to the leader. It is cut off from the other voters of its quorum.
+// These voters elect a new leader, and the first leader loses its power. Any acknowledgement of the first leader in that time would be
+// lost. So there must be none: members without a vote do not count for a commit.
 //
 // [`Scenario::Learners`]: crate::scenario::Scenario::Learners
 
-/// Every member could lead, so that the disconnected ones elect a leader, and entries take direct routes.
+/// Disables proxies, and makes every member able to lead. So the disconnected voters can elect a leader, and entries are sent directly.
 pub(super) fn without_proxies(shape: &mut Shape) {
     shape.proxies.mode = proxy::ProxyMode::Off;
     shape.with_databases_only();
 }
 
 impl World {
-    /// The leader keeps only learners for a while, then loses power.
+    /// Leaves the leader connected only to members without a vote for some time, and then cuts its power.
     pub(super) fn leave_with_learners(&mut self) {
         let calm = millis(&mut self.dice, 1_000..3_000);
         self.steps(calm);
         let Some((leader, view)) = self.leading_view() else {
             return;
         };
-        // While the quorum moves, another set may decide.
+        // During a quorum move, another voter set may decide.
         let [set] = view.voter_sets.as_slice() else {
             return;
         };

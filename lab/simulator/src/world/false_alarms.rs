@@ -1,19 +1,20 @@
-//! Members that see a living leader as dead. Each leadership gets false evidence at one member only: two would confirm each other. A leader
-//! that a majority sees as dead is replaced while it still serves, a limit stated by decision 76.
+//! Members with false evidence of the leader's exit. Only one member at a time gets false evidence about a leadership, because two members
+//! would confirm each other. If a majority had such evidence, the leader would be replaced while it still serves. Decision 76 documents
+//! this limit.
 
 use consensus::Term;
 use raft_types::MemberId;
 
-/// See the module documentation.
+/// The members that have or had false evidence.
 #[derive(Debug, Default)]
 pub(super) struct FalseAlarms {
     now: Option<MemberId>,
-    /// The last affected member, and the latest term that it can have been about.
+    /// The member that had false evidence last, and the latest term that the evidence may concern.
     last: Option<(MemberId, Option<Term>)>,
 }
 
 impl FalseAlarms {
-    /// Whether this member may be affected, if the latest led term is `latest`.
+    /// Returns whether this member may get false evidence. `latest` is the latest term with a leader.
     pub(super) fn may_come(&mut self, to: MemberId, latest: Option<Term>) -> bool {
         let told_to_another = match (self.now, self.last) {
             (Some(alarmed), _) => alarmed != to,
@@ -26,7 +27,7 @@ impl FalseAlarms {
         !told_to_another
     }
 
-    /// It ends.
+    /// Ends the false evidence at a member.
     pub(super) fn ends(&mut self, to: MemberId, latest: Option<Term>) {
         if self.now == Some(to) {
             self.now = None;
@@ -47,7 +48,7 @@ mod tests {
         assert!(alarms.may_come(first, Some(Term(2))));
         assert!(alarms.may_come(first, Some(Term(2))));
         assert!(!alarms.may_come(second, Some(Term(2))), "at one time");
-        // The leader of term 3 was affected as well.
+        // The evidence may also concern the leader of term 3.
         alarms.ends(first, Some(Term(3)));
         assert!(!alarms.may_come(second, Some(Term(3))), "its signs stay");
         assert!(

@@ -1,4 +1,4 @@
-//! Fixes all faults; the ring has to recover within a documented time.
+//! Fixes all faults. The ring must then recover within a documented time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,24 +15,24 @@ use crate::world::World;
 use crate::world::mysqlds::TIME_FOR_SERVERS;
 use crate::world::slot::Slot;
 
-/// Time from the end of faults to a client's first commit.
+/// Returns the time limit from the end of all faults to the first commit of a client.
 ///
-/// An election timeout is the lease, during which a dead leader is not replaced, plus a random part of a second one: two leases. Three of
-/// them cover an election, one after split votes, and one in which an elected witness transfers the leadership to a database member. In
-/// addition: connections that died during link cuts are closed after their deadline, and reopened after a pause; and the search of a ring
-/// without the local answers.
+/// The longest election timeout is two leases: the lease in which a dead leader is not replaced, and a random part of a second one. Three
+/// of them cover an election, one more after split votes, and one in which an elected witness transfers the leadership to a database
+/// member. The limit also covers the time until dead connections are closed and opened again, and openraft's own search for the matching
+/// point.
 pub(super) fn time_to_commit(shape: &Shape) -> Duration {
     let timers = &shape.timers;
     let elections = timers.longest_election() * 3;
     elections + dead_after(timers) + LONGEST_RECONNECT + time_to_search(shape)
 }
 
-/// Time of the engine's own search for a member's matching point. A new leader's first commit follows it, and it blocks entries: each step
-/// is one request, and the next one waits for its answer.
+/// Returns the time limit for openraft's own search for a member's matching point. A new leader's first commit waits for this search. Each
+/// step is one request, and the next step waits for its answer.
 ///
-/// The product's members answer the search themselves (`consensus::matching`), in one exchange; a quarter of the seeds disables that. Then
-/// an answer to a part of a step's request counts for the step, and the other answers are ignored. So a step transfers a single entry if
-/// the leader, or a proxy on the route, reads no more at a time.
+/// In the product, the leader answers the search itself (`consensus::matching`), with one exchange. A quarter of the seeds disables this.
+/// Then the answer to a part of a step's request counts as the answer to the step, and the other answers are ignored. So a step may
+/// transfer only one entry, if the leader or a proxy on the route reads only one at a time.
 fn time_to_search(shape: &Shape) -> Duration {
     if shape.searches_itself {
         return Duration::ZERO;
@@ -48,33 +48,33 @@ fn time_to_search(shape: &Shape) -> Duration {
     (link * links * 2 + LONGEST_SYNC) * STEPS_OF_A_SEARCH
 }
 
-/// Maximum steps of the engine's search in a log of 2,000 entries, more than in any run, with one entry per step: halvings down to the last
-/// 16 entries, and those one by one.
+/// Maximum number of steps of openraft's search, if each step transfers one entry. The log has 2,000 entries, more than in any run. The
+/// search halves the range down to 16 entries, and then tries these one by one.
 const STEPS_OF_A_SEARCH: u32 = 22;
 
-/// Maximum normal time of a disk to make an entry durable.
+/// Maximum duration of a sync without faults.
 const LONGEST_SYNC: Duration = Duration::from_millis(20);
 
-/// The engine's maximum pause before it calls an unreachable member again.
+/// openraft's maximum pause before it calls an unreachable member again.
 const LONGEST_RECONNECT: Duration = Duration::from_millis(500);
 
-/// How long a returning member waits for the others' answers before it campaigns regardless, including the second for which it asks before
-/// it takes part.
+/// How long a rejoining member waits for the other members' answers before it campaigns without them. It includes the second in which it
+/// asks before it takes part.
 const LONGEST_QUESTION: Duration = Duration::from_secs(11);
 
-/// Time for connections of the real transport to recover: earlier bytes are retransmitted, and later ones wait for them.
+/// Time limit for connections of the real transport to recover. Later bytes wait until earlier ones are retransmitted.
 const TIME_FOR_CONNECTIONS: Duration = Duration::from_secs(4);
 
-/// How long a dead connection to another region counts as open.
+/// Returns how long a dead connection to another region counts as open.
 fn given_up_after(shape: &Shape) -> Duration {
     TransportConfig::for_timers(&shape.timers).far_deadline
 }
 
-/// Time for all members to catch up with the first commit.
+/// Time limit for all members to catch up with the first commit.
 const TIME_TO_CATCH_UP: Duration = Duration::from_secs(20);
 
 impl World {
-    /// Fixes all faults and waits for the ring.
+    /// Fixes all faults, and waits until the ring has recovered.
     pub(super) fn heal(&mut self) {
         if !self.goes_on() {
             return;
@@ -98,7 +98,7 @@ impl World {
         }
     }
 
-    /// Ends all faults.
+    /// Ends all faults, and starts all members that are down.
     pub(super) fn restore_links(&mut self) {
         self.deferred.clear();
         self.queue.links(|links| links.heal());
@@ -152,7 +152,7 @@ impl World {
         });
     }
 
-    /// The furthest commit mark.
+    /// Returns the highest commit index of any member.
     pub(super) fn furthest(&self) -> Option<u64> {
         let marks = self.slots.values().filter_map(|slot| {
             let mark = slot.process()?.outline().committed?;
@@ -170,7 +170,7 @@ impl World {
         })
     }
 
-    /// True if this holds for all members that are not lost.
+    /// Returns whether a condition holds for all members that are not lost.
     pub(super) fn everybody_there(&self, holds: impl Fn(&Slot) -> bool) -> bool {
         let Some(members) = self.members() else {
             return false;
@@ -179,15 +179,16 @@ impl World {
         slots.all(|(id, slot)| !members.contains(id) || slot.is_lost() || holds(slot))
     }
 
-    /// Whether clients could write: a voting database member of the ring can run.
+    /// Returns whether clients can write: a voting database member of the ring is able to run.
     fn can_write(&self) -> bool {
         let members = self.members_of_any_log();
         let mut there = self.slots.iter().filter(|(id, _)| members.contains(id));
         there.any(|(_, slot)| self.may_lead(&slot.setup.record) && !slot.is_lost() && !slot.absent)
     }
 
-    /// A member with a doubtful log end votes only after all others have answered, which one with a lost disk never does. `witness quorum
-    /// fix` resolves this (decision 41), but no operator runs it here.
+    /// Returns whether a member in doubt about the end of its log waits for a lost member. It votes only after all other members have
+    /// answered, and a member with a lost disk never answers. `witness quorum fix` would resolve this (decision 41), but no operator runs
+    /// it here.
     fn waits_for_the_lost(&self) -> bool {
         let members = self.members_of_any_log();
         let mut there = self.slots.iter().filter(|(id, _)| members.contains(id));
@@ -198,7 +199,7 @@ impl World {
             })
     }
 
-    /// The members, by any running member's log.
+    /// Returns the members in the memberships of all running members' logs.
     fn members_of_any_log(&self) -> BTreeSet<MemberId> {
         let running = self.slots.values().filter_map(Slot::process);
         let views = running.map(|process| process.with(|member| member.status().ring_view));
@@ -206,13 +207,13 @@ impl World {
         members.map(|standing| standing.id).collect()
     }
 
-    /// The members, by the leader's log.
+    /// Returns the members in the leader's membership.
     pub(super) fn members(&self) -> Option<BTreeSet<MemberId>> {
         let (_, view) = self.leading_view()?;
         Some(view.members.iter().map(|standing| standing.id).collect())
     }
 
-    /// The state of all members as text.
+    /// Returns the state of all members as text.
     pub(super) fn standing(&self) -> String {
         let standings = self.slots.iter().map(|(id, slot)| match slot.process() {
             Some(process) => {
@@ -242,8 +243,8 @@ mod tests {
     use crate::faults::Stress;
     use crate::network::Distances;
 
-    /// Steps of the engine's search in a log of this length, if the member has its first `same` entries and each step transfers one entry
-    /// (openraft `ProgressEntry::next_send`, `calc_mid`).
+    /// Returns the number of steps of openraft's search in a log of this length (`ProgressEntry::next_send`, `calc_mid`). The member has
+    /// the first `same` entries, and each step transfers one entry.
     fn steps(length: u64, same: u64) -> u32 {
         let (mut matching, mut end, mut same, mut steps) = (0, length, same, 0);
         while matching < end {
@@ -275,7 +276,7 @@ mod tests {
             across: 7,
             jitter: 3,
         };
-        // Of seed 202339: 15 steps of 0.2 s each over two proxies, after 1.9 s of an election and a transfer.
+        // In seed 202339, 15 steps took 0.2 s each over two proxies, after 1.9 s for an election and a transfer.
         for (searches_itself, mode, allowed) in [
             (true, ProxyMode::Off, 0),
             (true, edges(), 0),

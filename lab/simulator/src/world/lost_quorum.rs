@@ -1,6 +1,7 @@
-//! A permanently lost quorum, and its repair by the operator. The leader and a majority of its voters lose power after a time alone, so
-//! that only they have some acknowledged entries. The operator collects evidence from the others, and either accepts the plan or restores
-//! the missing members. Lost members return some time after the repair, as the product's members do ([`Asking`](crate::member::Asking)).
+//! A permanently lost quorum, and its repair by the operator. The leader and a majority of its voters are alone for some time and then lose
+//! power, so that only they have some acknowledged entries. The operator collects evidence from the other members, and then either accepts
+//! the plan or brings the missing members back. Lost members rejoin some time after the repair, as in the product
+//! ([`Asking`](crate::member::Asking)).
 
 use std::collections::BTreeSet;
 use std::time::{Duration, UNIX_EPOCH};
@@ -19,20 +20,20 @@ use crate::mutation::Mutation;
 use crate::record::News;
 use crate::shared::Shared;
 
-/// The operator's timeout for the members' evidence: each waits at most for a heartbeat of its leader.
+/// How long the operator waits for the members' evidence. A member waits at most for a heartbeat of its leader.
 const EVIDENCE: Duration = Duration::from_millis(550);
-/// Pause before the operator's next check.
+/// Pause between two checks of the operator.
 const AGAIN: Duration = Duration::from_millis(600);
-/// How long a survivor that will be lost is disconnected before.
+/// How long a survivor that will be lost is disconnected before its loss.
 const UNHEARD: Duration = Duration::from_millis(150);
 const BACK: Duration = Duration::from_secs(4);
-/// Number of the operator's checks.
+/// Number of checks of the operator.
 const LOOKS: u32 = 12;
-/// The members' evidence so far.
+/// The evidence that members have given so far.
 type Given = Shared<Vec<MemberEvidence>>;
 
 impl World {
-    /// In a run of this scenario, the quorum is lost once, at some time.
+    /// In a run of this scenario, plans the loss of the quorum at a random time.
     pub(super) fn plan_the_loss(&mut self) {
         let at_a_move = self.mutation.is_some_and(Mutation::concerns_narrowing);
         if self.intensity.stress == Stress::Lost && !at_a_move {
@@ -41,7 +42,8 @@ impl World {
         }
     }
 
-    /// Loses a narrowing quorum at the worst moment: the others last received the joint one. Returns whether it did.
+    /// Loses a quorum while the leader narrows it, which is the worst moment: the other members have only the joint quorum. Returns whether
+    /// the quorum was lost.
     pub(super) fn loses_what_narrows(&mut self, news: News) -> bool {
         let narrows = matches!(news, News::Narrows(_));
         if self.intensity.stress != Stress::Lost || !narrows {
@@ -55,7 +57,7 @@ impl World {
         true
     }
 
-    /// The leader and a majority of its set's voters are alone for a moment, then lose power.
+    /// Leaves the leader and a majority of its voter set alone for a moment, and then cuts their power.
     fn lose_quorum(&mut self) {
         let Some(leader) = self.leader().filter(|_| !self.quorum_was_lost) else {
             return;
@@ -96,15 +98,15 @@ impl World {
         self.later(looks, |world| world.look(LOOKS));
     }
 
-    /// After the loss of a quorum, the operator continues checking once all faults are fixed: the survivor may have lost power between the
-    /// term and the entry, and then the ring waits for lost entries.
+    /// Makes the operator check again after all faults are fixed, if the quorum was lost. The survivor may have lost its power after it
+    /// stored the term and before it wrote the entry. Then the ring waits for lost entries.
     pub(super) fn keep_looking(&mut self) {
         if self.quorum_was_lost {
             self.later(AGAIN, |world| world.look(LOOKS));
         }
     }
 
-    /// The operator collects evidence from all members.
+    /// Collects evidence from all members, as the operator does.
     fn look(&mut self, looks: u32) {
         let given = Given::default();
         for process in self.slots.values().filter_map(Slot::process) {
@@ -117,7 +119,7 @@ impl World {
         self.later(EVIDENCE, move |world| world.decide(&given, looks));
     }
 
-    /// The operator checks the plan.
+    /// Checks the plan, as the operator does.
     fn decide(&mut self, given: &Given, looks: u32) {
         let given = given.lock().clone();
         match plan_repair(&given) {
@@ -134,7 +136,8 @@ impl World {
         }
     }
 
-    /// True if the missing processes are lost: as the plan instructs, the operator gives up no member whose process may return by itself.
+    /// Returns whether the missing members are lost. As the plan instructs, the operator does not give up a member with a process that may
+    /// return without help.
     fn are_lost(&self, missing: &BTreeSet<MemberId>) -> bool {
         let soon = self.now.after(FOR_GOOD / 2);
         let mut slots = missing.iter().filter_map(|id| self.slots.get(id));
@@ -154,7 +157,7 @@ impl World {
             self.bring_back(&plan.missing);
             return;
         }
-        // For an operator, all clocks of the world show the same time.
+        // The operator's clock is the world's clock.
         let clock = match self.mutation {
             Some(Mutation::RepairWithoutAClock) => UNIX_EPOCH,
             _ => UNIX_EPOCH + self.now.elapsed(),
@@ -167,7 +170,8 @@ impl World {
         for slot in self.slots.values_mut() {
             slot.repaired = true;
         }
-        // The survivor waits for the end of a lease, and asks the discarded members again. They may return only afterwards.
+        // The survivor waits for the end of a lease, and asks the members that the repair leaves out again. They may return only after
+        // that.
         let timers = &self.shape.timers;
         let done = timers.lease + timers.heartbeat;
         self.repairs_until = self.now.after(done);
@@ -189,7 +193,8 @@ impl World {
         });
     }
 
-    /// If requested, the first repair's survivor fails before it has contacted others, and returns after the second repair.
+    /// For a mutation, makes the survivor of the first repair fail before it has contacted other members. It returns after the second
+    /// repair.
     fn lose_the_survivor(&mut self, survivor: MemberId) {
         let wanted = self.mutation == Some(Mutation::RepairWithoutAClock);
         if !wanted || std::mem::replace(&mut self.survivor_was_lost, true) {

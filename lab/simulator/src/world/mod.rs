@@ -1,7 +1,8 @@
-//! The world of one run: members, links, faults and their common clock, from one seed.
+//! The world of a run: members, links, faults and a common clock, all from one seed.
 //!
-//! It advances in steps. Each step delivers due messages, plays due faults, and runs every running member until the end of the step on its
-//! own clock. A message takes at least one step, so the members' order within a step is not observable.
+//! The world advances in steps. Each step delivers the messages that are due, injects the faults that are due, and runs every running
+//! member until the end of the step by its own clock. A message takes at least one step, so that the order of the members within a step
+//! makes no difference.
 
 mod cold_damage;
 mod conversions;
@@ -60,66 +61,66 @@ use crate::world::scripts::Script;
 use crate::world::single_links::SingleLinks;
 use crate::world::slot::Slot;
 
-/// Mean time between two relapses, without other faults.
+/// Mean time between two relapses in runs without other faults.
 const BETWEEN_RELAPSES: Duration = Duration::from_millis(2_500);
 
-/// For a member under a false alarm, the leader seems to hang up in one of this many steps.
+/// To a member with false evidence, the leader seems to close its connections in one of this many steps.
 const FALSE_ALARMS: u32 = 4;
 
-/// Maximum time between two writes there: a member without contact to the leader for a lease must not lack much.
+/// Maximum time between two writes in runs with relapses. A member without contact to the leader for a lease must not lack many entries.
 const BETWEEN_WRITES: Duration = Duration::from_millis(600);
 
-/// A run.
+/// The state of a run.
 pub(crate) struct World {
     record: Record,
     queue: MessageQueue,
-    /// The connections of the real transport, if used.
+    /// The connections of the real transport, if the run uses it.
     streams: Option<ByteStreams>,
     dice: Rng,
     now: Tick,
     shape: Shape,
     slots: BTreeMap<MemberId, Slot>,
     intensity: Intensity,
-    /// Ends of faults and later steps of operators, by their time.
+    /// The ends of faults, and later steps of operators, by their time.
     deferred: BTreeMap<(Tick, u64), Deferred>,
     deferred_number: u64,
     removed: Removed,
     siege: Option<Siege>,
-    /// An operator has removed a member. No disk rots in such a run: a removal together with another failure may remove the majority, which
-    /// no ring can detect.
+    /// True if an operator has removed a member. Then no disk rots, because a removal together with another failure may remove a majority,
+    /// which a ring cannot detect.
     removals: bool,
-    /// A quorum was lost; once per run.
+    /// True if the quorum was lost, which happens at most once in a run.
     quorum_was_lost: bool,
-    /// The repair's survivor was lost as well; once per run.
+    /// True if the survivor of the repair was lost as well, which happens at most once in a run.
     survivor_was_lost: bool,
-    /// Until when the operator waits for the answer to a repair order.
+    /// Until this time the operator waits for the answer to a repair order.
     repairs_until: Tick,
     scenario: Option<Scenario>,
     script: Script,
     mutation: Option<Mutation>,
-    /// The members' handling of damaged files.
+    /// How the members handle damaged log files.
     file_repair: Option<FileRepair>,
-    /// Normal time of a sync.
+    /// Duration of a sync without faults.
     usual_sync: Duration,
-    /// Clients of the servers, if there are servers.
+    /// The clients of the servers, if there are servers.
     clients: Option<SqlClients>,
-    /// The operators' actions on these.
+    /// The operators' actions on the servers.
     operations: Operations,
-    /// The operators' copies between servers.
+    /// The operators' clones between servers.
     provisions: Provisions,
-    /// Other hosts, as reached by servers and members for a copy.
+    /// The hosts, as servers and members reach them for a clone.
     neighbours: Neighbours,
-    /// Conversions between plain replication and a ring, if played.
+    /// The conversions between plain replication and a ring, if the scenario has them.
     conversions: Option<Conversions>,
     /// The clients' workload.
     workload: Workload,
-    /// Members that see a living leader as dead.
+    /// The members with false evidence of the leader's exit.
     false_alarms: FalseAlarms,
     single_links: SingleLinks,
 }
 
 impl World {
-    /// The world of a seed, without running processes yet.
+    /// Creates the world of a seed. No process runs yet.
     pub(crate) fn new(
         seed: u64,
         mutation: Option<Mutation>,
@@ -190,7 +191,7 @@ impl World {
         world
     }
 
-    /// A slot for each member.
+    /// Creates a slot for each member.
     fn make_slots(&mut self) {
         let ring = RingId::random();
         let first_member = self.shape.members.keys().next().copied();
@@ -241,7 +242,7 @@ impl World {
         }
     }
 
-    /// The host of a database member with a server.
+    /// Creates the host of a database member, if the run has servers.
     fn host_for(&mut self, id: MemberId, member: &MemberShape) -> Option<Host> {
         let has_servers = self.scenario.is_some_and(Scenario::has_servers);
         if !has_servers || member.record.kind != MemberKind::Database {
@@ -267,7 +268,7 @@ impl World {
         Some(host)
     }
 
-    /// The whole run: bootstrap, faults, their end, and the ring's recovery.
+    /// Runs everything: the bootstrap, the faults, their end, and the recovery of the ring.
     pub(crate) fn run(&mut self) {
         (self.script.begin)(self);
         self.play_acts(self.script.acts);
@@ -330,7 +331,7 @@ impl World {
         }
     }
 
-    /// The next fault; if the mutation only shows with leases, there are no other faults.
+    /// Chooses the next fault. If a mutation is visible only with leases, no other faults are injected.
     fn next_fault(&mut self) -> Option<Fault> {
         let time = |dice: &mut Rng| millis(dice, 500..1_500);
         if self.mutation == Some(Mutation::RefuseForTheLiving) {
@@ -372,7 +373,7 @@ impl World {
         }
     }
 
-    /// The sessions that running members serve as proxies.
+    /// Returns the sessions that running members serve as proxies.
     fn relayed(&self) -> Vec<Relayed> {
         let running = self.slots.values().filter_map(Slot::process);
         running.flat_map(Process::relayed).collect()
@@ -384,20 +385,20 @@ impl World {
         regions.collect()
     }
 
-    /// The ring's current members, and former ones that it may have again.
+    /// Returns the members of the ring, including former ones that may return.
     pub(super) fn there(&self) -> Vec<MemberId> {
         let there = self.slots.iter().filter(|(_, slot)| !slot.absent);
         there.map(|(id, _)| *id).collect()
     }
 
-    /// These members except some.
+    /// Returns all members except `some`.
     fn all_but(&self, some: &[MemberId]) -> Vec<MemberId> {
         let mut there = self.there();
         there.retain(|id| !some.contains(id));
         there
     }
 
-    /// Every member has a slot.
+    /// Returns the slot of a member. Every member has one.
     fn slot(&mut self, member: MemberId) -> &mut Slot {
         self.slots.get_mut(&member).expect("a member has a slot")
     }
@@ -414,18 +415,18 @@ impl World {
         self.process(member).is_some()
     }
 
-    /// The ring is stuck: the run fails.
+    /// Fails the run, because the ring is stuck.
     fn stuck(&self, why: &str) {
         let words = format!("{why}; {}", self.in_words());
         self.record.saw(&Event::Stuck { words });
     }
 
-    /// The leader of the latest term, by the running members.
+    /// Returns the running member that leads in the latest term.
     fn leader(&self) -> Option<MemberId> {
         self.leads().map(|(_, id)| id)
     }
 
-    /// The latest term in which a running member leads.
+    /// Returns the latest term in which a running member leads.
     fn latest_term(&self) -> Option<Term> {
         self.leads().map(|(term, _)| term)
     }
@@ -449,7 +450,7 @@ impl World {
         }
     }
 
-    /// One step of the world.
+    /// Runs one step of the world.
     fn step(&mut self) {
         self.now = self.now + 1;
         self.record.set_now(self.now);
@@ -477,7 +478,7 @@ impl World {
         }
     }
 
-    /// Members under a false alarm see leaders hang up.
+    /// Makes leaders seem to close their connections to members with false evidence.
     fn alarm(&mut self) {
         let alarmed = self.queue.links(|links| links.alarmed.clone());
         for to in alarmed {
@@ -491,7 +492,7 @@ impl World {
         }
     }
 
-    /// Delivers bytes in flight on connections.
+    /// Delivers the bytes in flight on connections.
     fn connect(&mut self) {
         let Some(streams) = &self.streams else {
             return;
@@ -511,10 +512,10 @@ impl World {
         }
     }
 
-    /// Machines of exited processes close their connections.
+    /// Closes the connections of processes that have ended, as their hosts do.
     fn hang_up(&mut self) {
         if self.streams.is_some() {
-            // They do so themselves, without further notice.
+            // The simulated connections do this without a message.
             return;
         }
         let members = self.there();
@@ -532,7 +533,7 @@ impl World {
     }
 }
 
-/// A seed's ring that shows a mutation.
+/// Returns a ring of the seed that exposes the mutation.
 fn shape_for(mutation: Option<Mutation>, stress: Stress, dice: &mut Rng) -> Shape {
     let mut shape = Shape::choose(stress, dice);
     let two_quorums = |shape: &Shape| {
@@ -543,8 +544,7 @@ fn shape_for(mutation: Option<Mutation>, stress: Stress, dice: &mut Rng) -> Shap
         shape = Shape::choose(stress, dice);
     }
     if mutation == Some(Mutation::ProxyIgnoresTheTerm) {
-        // The engine's own search first asks a member without entries: the answer may be a proxy's, which still has entries that will be
-        // replaced.
+        // openraft's own search first asks a member that has no entries. A proxy may answer, and still have entries that will be replaced.
         shape.searches_itself = false;
         shape.proxy(dice);
     }
@@ -554,7 +554,7 @@ fn shape_for(mutation: Option<Mutation>, stress: Stress, dice: &mut Rng) -> Shap
     shape
 }
 
-/// The disk of a new machine.
+/// Returns the disk of a new host.
 fn empty_disk() -> FaultyDisk {
     let disk = FaultyDisk::new();
     disk.stop_recording();

@@ -1,6 +1,6 @@
-//! [`Scenario::MysqldOperations`]: operators' actions on a ring with servers, under client load and faults. Members stop gracefully, as
-//! `witness run` on SIGTERM; other processes stop servers; failover is paused and resumed. One action runs without faults, and has to
-//! behave as documented; then everything is random.
+//! [`Scenario::MysqldOperations`]: operators' actions on a ring with servers, with clients and faults. Members stop gracefully, like
+//! `witness run` on SIGTERM. Other processes stop servers. Failover is paused and resumed. One action runs without faults and must behave
+//! as documented. Then all actions and faults are random.
 //!
 //! [`Scenario::MysqldOperations`]: crate::scenario::Scenario::MysqldOperations
 
@@ -23,56 +23,56 @@ use crate::world::World;
 use crate::world::mysqlds::TIME_FOR_SERVERS;
 use crate::world::slot::Slot;
 
-/// Time for an unaffected ring to have a primary and followers, or to have them again.
+/// Time limit for a ring without faults to have a primary and followers.
 const TIME_TO_BE_CALM: Duration = Duration::from_secs(20);
-/// Time for a member's stop without faults.
+/// Time limit for a member to stop without faults.
 const TIME_TO_STOP: Duration = Duration::from_secs(20);
-/// Time of a server's stop by other processes, including ten seconds for its sessions.
+/// Duration of a server's stop by another process, including ten seconds for its sessions.
 const TIME_OF_AN_UNASKED_STOP: Duration = Duration::from_secs(12);
-/// Pause between two attempts of an operator.
+/// Pause of an operator between two attempts.
 const TRY_AGAIN: Duration = Duration::from_millis(500);
-/// A pause may end this much early, because its end is in whole seconds.
+/// A pause may end earlier by this time, because its end is in whole seconds.
 const SECONDS_ARE_WHOLE: Duration = Duration::from_secs(1);
-/// The recorded operator.
+/// The operator's name, which the ring records.
 const OPERATOR: &str = "anna";
-/// The caller that resumes failover without an order, in the deliberately broken ring.
+/// In the deliberately broken ring, the name of the caller that resumes failover without an order.
 const UNKNOWN_MEMBER: &str = "unknown";
 
-/// The operators' running work.
+/// The operators' actions in progress.
 #[derive(Default)]
 pub(super) struct Operations {
-    /// Members whose servers accept writes.
+    /// The members with servers that accept writes.
     open: BTreeSet<MemberId>,
     pause: Option<PauseOrder>,
-    /// The leader that was asked to stop, and has to hand over.
+    /// The leader that was asked to stop, and must transfer the leadership.
     hands_over: Option<MemberId>,
 }
 
-/// An operator's request to pause failover.
+/// A pause of failover that an operator has requested.
 struct PauseOrder {
     ends: PauseEnd,
-    /// The pinned primary.
+    /// The answer to the request: the pinned primary.
     answer: Answer<MemberId>,
-    /// The checkers were notified.
+    /// True after the checkers were notified of the pause.
     in_force: bool,
-    /// An operator's request to end it.
+    /// The answer to the operator's request to resume failover.
     resumes: Option<Answer<()>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PauseEnd {
-    /// An operator resumes after this moment, repeating the request as needed.
+    /// An operator resumes failover after this time, and repeats the request until it succeeds.
     ByOrder(Tick),
-    /// It was requested with an end.
+    /// The pause was requested with this end.
     ByItself(Tick),
     Never,
 }
 
-/// A leader's answer, once given.
+/// An answer of the leader; `None` until it is given.
 type Answer<T> = Shared<Option<Result<T, ReconfigurationError>>>;
 
 impl World {
-    /// One action without faults.
+    /// Runs one action without faults.
     pub(super) fn an_operation(&mut self) {
         match self.dice.u32(0..4) {
             _ if self.mutation == Some(Mutation::ResumeUnasked) => self.paused_outage(),
@@ -84,7 +84,7 @@ impl World {
 
     // Actions without faults.
 
-    /// Waits for a primary that accepts writes, and for followers.
+    /// Waits until there is a primary that accepts writes, and followers.
     pub(super) fn until_calm(&mut self) {
         let otherwise = "the ring does not settle";
         self.wait_until(otherwise, TIME_TO_BE_CALM, |world| world.is_calm());
@@ -108,7 +108,7 @@ impl World {
             && self.slots.iter().all(follows)
     }
 
-    /// A member is stopped gracefully, mostly the primary's.
+    /// Stops a member gracefully, in most cases the primary's member.
     fn planned_stop(&mut self) {
         let Some((leader, _)) = self.serving().filter(|_| self.goes_on()) else {
             return;
@@ -121,7 +121,7 @@ impl World {
         let candidates = self.slots.iter().filter(|(id, slot)| {
             **id != leader && slot.setup.host.is_some() && self.may_lead(&slot.setup.record)
         });
-        // The engine's own search may take longer than a stopping member waits for its successor.
+        // openraft's own search may take longer than a stopping member waits for another leader.
         let has_a_candidate = candidates.count() > 0 && self.shape.searches_itself;
         self.operations.hands_over = (member == leader && has_a_candidate).then_some(leader);
         let down = millis(&mut self.dice, 10..4_000);
@@ -132,7 +132,8 @@ impl World {
         self.until_calm();
     }
 
-    /// The pinned primary or its server is down for a while; no other member takes over, and it resumes its role.
+    /// While failover is paused, makes the pinned primary or its server fail for some time. No other member may take over, and the pinned
+    /// primary must return.
     fn paused_outage(&mut self) {
         self.pause_failover(None);
         self.steps(TRY_AGAIN);
@@ -166,19 +167,20 @@ impl World {
         }
     }
 
-    /// Another process stops the primary's server, mostly while commits wait: it must not complete them.
+    /// Makes another process stop the primary's server, in most cases while commits wait for an ACK. The server must not complete these
+    /// commits.
     fn unasked_stop(&mut self) {
         let Some((primary, _)) = self.serving().filter(|_| self.goes_on()) else {
             return;
         };
         if self.dice.u32(0..4) > 0 {
-            // Commits start to wait.
+            // The primary is isolated, so that commits wait for an ACK.
             let before = millis(&mut self.dice, 0..300);
             self.isolate(primary, before + TIME_OF_AN_UNASKED_STOP);
             self.steps(before);
         }
         self.play(Fault::Mysqld(primary, MysqldFault::Terminate));
-        // The whole host shuts down.
+        // In half of the cases, the whole host shuts down.
         if self.dice.bool() {
             let before = millis(&mut self.dice, 0..1_500);
             self.steps(before);
@@ -190,7 +192,7 @@ impl World {
 
     // Actions during faults.
 
-    /// An operator's next action on a server or its member.
+    /// Chooses an operator's next action on a server or its member.
     pub(super) fn operation(&mut self) -> Option<Fault> {
         match self.dice.u32(0..6) {
             0..=2 => {
@@ -211,7 +213,8 @@ impl World {
                 None
             }
             _ => {
-                // An open server then depends on its member, which may be absent: see `unasked_stop`.
+                // Only closed servers are stopped. The commits of an open server would depend on its member, which may be down: see
+                // `unasked_stop`.
                 let servers = self.servers().into_iter();
                 let closed = servers.filter(|(_, server)| !server.is_open());
                 let closed: Vec<MemberId> = closed.map(|(id, _)| id).collect();
@@ -221,7 +224,7 @@ impl World {
         }
     }
 
-    /// An operator pauses failover at the leader, unless it is paused.
+    /// Requests a pause of failover from the leader, unless failover is already paused.
     fn pause_failover(&mut self, length: Option<Duration>) {
         if self.operations.pause.is_some() || self.leader().is_none() {
             return;
@@ -262,7 +265,7 @@ impl World {
 
     // Checks after each step.
 
-    /// Notifies the checkers of servers and stopped members, and ends pauses.
+    /// Reports servers and stopped members to the checkers, and ends pauses.
     pub(super) fn check_operations(&mut self) {
         let servers = self.servers();
         let open = servers.iter().filter(|(_, server)| server.is_open());
@@ -291,10 +294,10 @@ impl World {
         }
     }
 
-    /// Tracks a pause; returns whether nothing remains to be done.
+    /// Follows a pause. Returns whether it is over.
     fn is_over(&self, order: &mut PauseOrder) -> bool {
         match order.answer.lock().clone() {
-            // If it takes effect nevertheless, it stays to the end.
+            // If the pause took effect despite the error, it stays until the end of the run.
             Some(Err(_)) => return true,
             Some(Ok(primary)) if !order.in_force && order.resumes.is_none() => {
                 order.in_force = true;
@@ -314,7 +317,7 @@ impl World {
         }
     }
 
-    /// The operator repeats the request until failover is resumed. Returns whether it is.
+    /// Repeats the operator's request until failover is resumed. Returns whether it is.
     fn is_resumed(&self, order: &mut PauseOrder) -> bool {
         match order.resumes.as_ref().map(|told| told.lock().clone()) {
             Some(Some(Ok(()) | Err(ReconfigurationError::NotPaused))) => return true,

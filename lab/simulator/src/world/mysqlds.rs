@@ -1,6 +1,6 @@
-//! Rings with servers and their clients: servers are killed, paused and lose power, alone and with their members, while leaders change and
-//! links are cut. The clients' results must have a consistent order, and after all faults are fixed all servers have to reach the same
-//! state by themselves.
+//! Rings with servers and clients. Servers are killed, paused and lose power, alone and with their members, while leaders change and links
+//! are cut. The clients' results must have a consistent order. After all faults are fixed, all servers must reach the same state without
+//! help.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,11 +17,12 @@ use crate::shape::Shape;
 use crate::sql_clients::{Servers, SqlClients};
 use crate::world::World;
 
-/// Time for the ring's first commit and for its servers to agree, after all faults are fixed. A repeatedly crashed server restarts within
-/// half a minute. A member whose server cannot be primary keeps the leadership for five seconds. A failed comparison is repeated.
+/// Time limit for the first commit, and for the servers to become equal, after all faults are fixed. A server that has crashed repeatedly
+/// is restarted within half a minute. A member with a server that cannot be the primary keeps the leadership for five seconds. A failed
+/// comparison is repeated.
 pub(super) const TIME_FOR_SERVERS: Duration = Duration::from_secs(75);
 
-/// Two or three servers: the first of every region, and another one in a single-region ring.
+/// Gives two or three members a server: the first member of each region, and a second one if there is only one region.
 pub(super) fn with_servers(shape: &mut Shape) {
     let regions = shape.regions();
     let mut seen = Vec::new();
@@ -33,7 +34,7 @@ pub(super) fn with_servers(shape: &mut Shape) {
             true => MemberKind::Database,
             false => MemberKind::Witness,
         };
-        // The host's two clocks are the same.
+        // The clocks of the host and of the member are the same.
         member.rate = match is_server {
             true => ClockRate(1000),
             false => member.rate,
@@ -61,7 +62,7 @@ impl World {
         self.steps(Duration::from_secs(4));
     }
 
-    /// Any server's member; as often the leader as any other.
+    /// Returns a member with a server. In half of the cases it is the leader.
     pub(super) fn a_server(&mut self) -> MemberId {
         let servers: Vec<MemberId> = self.servers().into_keys().collect();
         match self.leader().filter(|leader| servers.contains(leader)) {
@@ -70,7 +71,7 @@ impl World {
         }
     }
 
-    /// A fault of a server, or of a host with its server.
+    /// Chooses a fault of a server, or of a host with its server.
     pub(super) fn fault_of_a_server(&mut self) -> Option<Fault> {
         let member = self.a_server();
         let time = millis(&mut self.dice, 10..self.intensity.longest_ms() * 3);
@@ -87,7 +88,7 @@ impl World {
         Some(Fault::Mysqld(member, fault))
     }
 
-    /// All faults are fixed: servers reach the same state, and the clients' results have a consistent order.
+    /// Checks, after all faults are fixed, that the servers become equal and that the clients' results have a consistent order.
     pub(super) fn servers_agree(&mut self) {
         if let Some(clients) = &mut self.clients {
             clients.rest();
@@ -99,7 +100,7 @@ impl World {
         }
     }
 
-    /// Checks the clients' results against the primary's final contents.
+    /// Checks the clients' results against the final contents of the primary.
     fn judge(&mut self) {
         let servers = self.servers();
         for statement in servers.values().flat_map(Mysqld::unknown_statements) {
@@ -116,7 +117,7 @@ impl World {
         }
     }
 
-    /// Whether no commit waits, one server accepts writes, and all have the same transactions and contents.
+    /// Returns whether no commit waits, one server accepts writes, and all servers have the same transactions and contents.
     fn are_alike(&self) -> bool {
         let servers = self.servers();
         let mut servers_there = servers.values();
@@ -135,7 +136,7 @@ impl World {
             && open.count() == 1
     }
 
-    /// The state of all servers and members as text.
+    /// Returns the state of all servers and members as text.
     pub(super) fn in_words(&self) -> String {
         let servers = self.slots.iter().filter_map(|(id, slot)| {
             let mysqld = &slot.setup.host.as_ref()?.mysqld;
@@ -160,7 +161,7 @@ impl World {
         format!("{servers}{}{}", self.rows_apart(), self.standing())
     }
 
-    /// The lists that differ between servers, each with its first difference.
+    /// Returns the lists that differ between servers, each with its first difference.
     fn rows_apart(&self) -> String {
         let contents = self.servers().into_iter();
         let contents: Vec<(MemberId, Lists)> =

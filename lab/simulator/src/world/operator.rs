@@ -1,5 +1,5 @@
-//! An operator's commands at the leader, or at one member: transfers, promotions, membership changes, purges. They run in a task of that
-//! member's process, and the outcome is recorded in the trace.
+//! An operator's commands to the leader or to one member: transfers, promotions, membership changes, purges. A command runs in a task of
+//! that member's process. The trace records its result.
 
 use std::fmt::Debug;
 
@@ -19,7 +19,7 @@ use crate::record::Record;
 use crate::scenario::Scenario;
 use crate::shared::Shared;
 
-/// Removed members that are to be switched off.
+/// The members that were removed and must be switched off.
 pub(super) type Removed = Shared<Vec<MemberId>>;
 
 impl World {
@@ -27,7 +27,7 @@ impl World {
         self.process(self.leader()?)
     }
 
-    /// Runs an order at the leader, if there is one, and notes its outcome.
+    /// Runs an order at the leader, if there is one, and records the result.
     pub(super) fn order<T, F>(&self, what: String, order: impl FnOnce(Member) -> F)
     where
         T: Debug + 'static,
@@ -46,7 +46,7 @@ impl World {
         });
     }
 
-    /// Asks the leader, if there is one; the answer comes later.
+    /// Sends a request to the leader, if there is one. The answer is set later.
     pub(super) fn ask_leader<T, F>(&self, order: impl FnOnce(Member) -> F) -> Shared<Option<T>>
     where
         T: Send + 'static,
@@ -78,8 +78,8 @@ impl World {
         });
     }
 
-    /// A voter campaigns immediately, as on request; it is never asked while a member serves. A voter that answered a heartbeat has
-    /// promised to wait for a lease, so it gets the leadership instead.
+    /// Makes a voter campaign immediately, as another member may request. Such a request is never sent while a member serves. A voter that
+    /// answered a heartbeat has promised to wait for a lease. So if another member serves, transfers the leadership to this voter instead.
     pub(super) fn campaign(&mut self, member: MemberId) {
         let serves = |slot: &Slot| {
             let outline = slot.living().map(Process::outline);
@@ -92,22 +92,22 @@ impl World {
         }
     }
 
-    /// The voter campaigns, unless it is prevented.
+    /// Makes the voter campaign, unless the product keeps it out of elections.
     pub(super) fn stand(&mut self, member: MemberId) {
         let Some(process) = self.process(member) else {
             return;
         };
         process.spawn(|member| async move {
-            // The answer to a requesting member: `Question::Campaign`.
+            // A member that requests a campaign would get the same refusal: `Question::Campaign`.
             if member.stays_out_of_elections().is_some() {
                 return;
             }
-            // Refused if the engine has stopped.
+            // An error means that openraft has stopped.
             let _ = member.engine().trigger().elect(false).await;
         });
     }
 
-    /// Members that never existed.
+    /// Returns members that were never in the ring.
     pub(super) fn spares(&self) -> Vec<MemberId> {
         let is_new = |id: &MemberId| self.slots[id].absent && self.slots[id].is_new();
         let spares = self.shape.members.iter();
@@ -129,7 +129,7 @@ impl World {
         });
     }
 
-    /// Voting database members that do not lead; of other regions than the leader's, if there are any.
+    /// Returns the voting database members that do not lead. If other regions than the leader's have some, returns only those.
     pub(super) fn primaries(&self) -> Vec<MemberId> {
         let leader = self.leader();
         let home = leader.map(|id| self.slots[&id].setup.record.region.clone());
@@ -144,14 +144,14 @@ impl World {
         chosen.into_iter().map(|(id, _)| *id).collect()
     }
 
-    /// True if there is another voting database member.
+    /// Returns whether there is another voting database member.
     pub(super) fn another_can_lead(&self, member: MemberId) -> bool {
         self.slots.iter().any(|(id, slot)| {
             *id != member && self.may_lead(&slot.setup.record) && !slot.damaged && !slot.absent
         })
     }
 
-    /// Whether a member with this record can be the primary: a voting database member, in a region that the policy counts.
+    /// Returns whether a member with this record can be the primary: it is a voting database member in a region that counts for the policy.
     pub(super) fn may_lead(&self, record: &MemberRecord) -> bool {
         let counts = match &self.shape.rules.policy {
             QuorumPolicy::Regions(regions) | QuorumPolicy::SomeRegions { regions, .. } => {
@@ -164,7 +164,7 @@ impl World {
         record.kind == MemberKind::Database && record.votes && counts
     }
 
-    /// Members after whose removal the ring still has a possible primary; none once a disk has rotted.
+    /// Returns the members that may be removed: afterwards the ring still has a possible primary. Empty if a disk has rotted.
     pub(super) fn removable(&self) -> Vec<MemberId> {
         if self.slots.values().any(|slot| slot.damaged) {
             return Vec::new();
@@ -185,7 +185,7 @@ impl World {
         });
     }
 
-    /// Switches off removed members.
+    /// Switches removed members off.
     pub(super) fn switch_off_removed(&mut self) {
         let removed = std::mem::take(&mut *self.removed.lock());
         for member in removed {
@@ -209,7 +209,7 @@ impl World {
     }
 }
 
-/// Purges a member's files without entries after this index.
+/// Purges the files of a member that contain no entries after this index.
 pub(super) async fn purge_files(member: Member, log: LogHandle, index: u64, record: Record) {
     if let Some(upto) = last_file_before(&log, index).await {
         let outcome = member.purge(upto).await;
@@ -218,7 +218,7 @@ pub(super) async fn purge_files(member: Member, log: LogHandle, index: u64, reco
     }
 }
 
-/// The end of the last file without entries after this index.
+/// Returns the last entry of the last file that contains no entries after this index.
 async fn last_file_before(log: &LogHandle, index: u64) -> Option<OpId> {
     let mut found = None;
     let mut from = log.bounds().map(|(first, _)| first);

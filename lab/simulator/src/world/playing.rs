@@ -1,4 +1,4 @@
-//! Plays faults, and ends temporary ones.
+//! Injects faults, and ends temporary faults.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use crate::tick::Tick;
 use crate::world::World;
 use crate::world::slot::Slot;
 
-/// Time until a crash, if its disk call does not occur before.
+/// Time until a crash, if the disk call at which it should occur does not happen before.
 const CRASH_PATIENCE: Duration = Duration::from_millis(300);
-/// Time until all briefly killed members are back.
+/// Time after which all briefly killed members run again.
 const BACK_AGAIN: Duration = Duration::from_millis(35);
-/// Default downtime of a failed member.
+/// The time for which a failed member is down, unless the fault states another.
 const SHORT_STOP: Duration = Duration::from_millis(200);
 
-/// A deferred event: the end of a fault, or an operator's later step.
+/// An event at a later time: the end of a fault, or a step of an operator.
 pub(super) type Deferred = Box<dyn FnOnce(&mut World)>;
 
-/// The directions from these members to those.
+/// Returns the links from the first members to the second ones.
 fn one_way(from: &[MemberId], to: &[MemberId]) -> Vec<(MemberId, MemberId)> {
     let to_all = |one: &MemberId| -> Vec<(MemberId, MemberId)> {
         to.iter().map(|other| (*one, *other)).collect()
@@ -32,13 +32,13 @@ fn one_way(from: &[MemberId], to: &[MemberId]) -> Vec<(MemberId, MemberId)> {
     from.iter().flat_map(to_all).collect()
 }
 
-/// Both directions between these members and those.
+/// Returns the links between two groups of members, in both directions.
 pub(super) fn both_ways(some: &[MemberId], others: &[MemberId]) -> Vec<(MemberId, MemberId)> {
     [one_way(some, others), one_way(others, some)].concat()
 }
 
 impl World {
-    /// Plays a fault.
+    /// Injects a fault.
     pub(super) fn play(&mut self, fault: Fault) {
         self.record.fault(&format!("FAULT {fault:?}"));
         match fault {
@@ -97,7 +97,7 @@ impl World {
             Fault::Rot(member, place) => self.rot(member, place),
             Fault::RotTail(member, place, after, down) => {
                 self.alone_with_the_leader(member, after, move |world| {
-                    // Another disk may have rotted in the meantime.
+                    // In the meantime another disk may have rotted, so that the ring could not bear this loss.
                     if world.may_lose_bits().contains(&member) {
                         world.rot_tail(member, place, down);
                     }
@@ -182,7 +182,7 @@ impl World {
         });
     }
 
-    /// Cuts a member off from all others, as a fault.
+    /// Cuts a member off from all others for this time.
     pub(super) fn isolate(&mut self, member: MemberId, time: Duration) {
         let others = self.all_but(&[member]);
         self.play(Fault::Cut(vec![member], others, time));
@@ -212,18 +212,18 @@ impl World {
             return;
         };
         let sets = view.voter_sets;
-        // If the leader's vote is needed as well, this cannot have an effect.
+        // If a voter set needs the leader's vote, the fault has no effect.
         if sets.iter().any(|set| set.len() < 3) {
             return;
         }
-        // After this time it has waited for a lease, and campaigns repeatedly.
+        // After this time the candidate has waited for a lease, and campaigns repeatedly.
         let timers = self.shape.timers;
         let alone = match self.mutation.is_some_and(Mutation::concerns_primaries) {
-            // It must not lack the writes in the meantime.
+            // The candidate must not lack entries that are written in that time.
             true => timers.lease + alone / 5,
             false => timers.longest_election() + alone,
         };
-        // Others would not be elected, or could not serve.
+        // Only a running database member in all voter sets could be elected and serve.
         let fit = self.slots.iter().filter(|(id, slot)| {
             let serves = slot.is_running() && slot.setup.record.kind == MemberKind::Database;
             serves && **id != leader && sets.iter().all(|set| set.contains(id))
@@ -250,7 +250,7 @@ impl World {
         });
     }
 
-    /// All members except this one and the leader are disconnected for this time: only these two have the commits in between.
+    /// Disconnects all members except this one and the leader for this time. Only these two have the commits of that time.
     fn alone_with_the_leader(
         &mut self,
         member: MemberId,
@@ -288,7 +288,7 @@ impl World {
         });
     }
 
-    /// A deferred event without a note.
+    /// Runs an event at a later time, without a record.
     pub(super) fn later(&mut self, time: Duration, event: impl FnOnce(&mut Self) + 'static) {
         self.deferred_number += 1;
         let at = self.now.after(time);
@@ -296,7 +296,7 @@ impl World {
             .insert((at, self.deferred_number), Box::new(event));
     }
 
-    /// The end of something, which the trace notes.
+    /// Ends a fault at a later time, and records its end.
     pub(super) fn ends_later(
         &mut self,
         time: Duration,
@@ -309,7 +309,7 @@ impl World {
         });
     }
 
-    /// Plays due deferred events.
+    /// Runs the later events that are due.
     pub(super) fn play_deferred(&mut self) {
         while let Some((&key, _)) = self.deferred.range(..=(self.now, u64::MAX)).next() {
             if let Some(event) = self.deferred.remove(&key) {
@@ -318,7 +318,7 @@ impl World {
         }
     }
 
-    /// Starts members whose downtime is over.
+    /// Starts the members that have been down long enough.
     pub(super) fn restart_fallen(&mut self) {
         let again: Tick = self.now.after(SHORT_STOP);
         let due = |slot: &Slot| slot.is_down() && slot.start_at.is_some_and(|at| at <= self.now);

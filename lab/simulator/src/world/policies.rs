@@ -1,5 +1,5 @@
-//! [`Scenario::Policies`]: the members' files have different policies, and an operator sets policies through the log while leaders change.
-//! After all faults are fixed, the quorum is as the log's policy requires, under any leader, and stays so.
+//! [`Scenario::Policies`]: the members' configuration files have different policies. An operator sets policies through the log while
+//! leaders change. After all faults are fixed, the quorum must be as the log's policy requires, under any leader, and must stay so.
 //!
 //! [`Scenario::Policies`]: crate::scenario::Scenario::Policies
 
@@ -21,15 +21,17 @@ use crate::shared::Shared;
 use crate::world::World;
 use crate::world::healing::time_to_commit;
 
-/// The operator's attempts, and the pause in between: the ring is sometimes busy.
+/// Number of attempts of the operator. `AGAIN` is the pause between two attempts, because the ring may be busy.
 const TRIES: u32 = 12;
 const AGAIN: Duration = Duration::from_millis(700);
-/// Time for the quorum to move, in addition to an election: it moves in steps, each of which waits until the next members have caught up.
+/// Time limit for a quorum move, in addition to an election. A move has several steps, and each step waits until the next members have
+/// caught up.
 const TIME_TO_MOVE: Duration = Duration::from_secs(10);
-/// How long it stays there without faults.
+/// How long the quorum must stay unchanged without faults.
 const STAYS: Duration = Duration::from_secs(2);
 
-/// A member's file: the seed's choice on the bootstrapping member, one of two policies elsewhere.
+/// Returns the rules in a member's configuration file. The bootstrapping member has the seed's choice, and the others have one of two
+/// policies.
 pub(super) fn of_the_file(shape: &Shape, makes_the_ring: bool, dice: &mut Rng) -> RingRules {
     if makes_the_ring {
         return shape.rules.clone();
@@ -44,14 +46,14 @@ pub(super) fn of_the_file(shape: &Shape, makes_the_ring: bool, dice: &mut Rng) -
 }
 
 impl World {
-    /// Another policy, in a run of this scenario.
+    /// Chooses another policy, for a run of this scenario.
     pub(super) fn another_policy(&mut self) -> Option<Fault> {
         let policies = self.other_policies();
         let policy = pick(&mut self.dice, &policies).clone();
         Some(Fault::SetPolicy(policy))
     }
 
-    /// All except the policy in the leader's log.
+    /// Returns all policies except the one in the leader's log.
     fn other_policies(&self) -> Vec<QuorumPolicy> {
         let regions: BTreeSet<Region> = self.regions().into_values().collect();
         let mut policies = vec![
@@ -68,7 +70,7 @@ impl World {
         policies
     }
 
-    /// The operator requests a policy from the current leader until it is in force.
+    /// Makes the operator request a policy from the current leader until it is in force.
     pub(super) fn set_policy(&mut self, policy: QuorumPolicy) {
         self.ask_for_policy(policy, TRIES, Shared::default());
     }
@@ -95,7 +97,8 @@ impl World {
         });
     }
 
-    /// After the faults: the quorum moves as the log's policy requires, and stays there; then again for another policy.
+    /// Checks, after all faults are fixed, that the quorum moves as the log's policy requires and then stays. Then checks the same with
+    /// another policy.
     pub(super) fn the_quorum_follows_the_log(&mut self) {
         self.the_quorum_goes_and_stays();
         let others = self.other_policies();
@@ -131,7 +134,7 @@ impl World {
         }
     }
 
-    /// Checks that the quorum is as the leader's log requires; the error describes it.
+    /// Checks that the quorum is as the leader's log requires. The error describes the quorum.
     fn quorum_and_policy(&self) -> Result<(), String> {
         let leader = self.leader_process().ok_or("no member leads")?;
         let status = leader.with(Member::status);
@@ -154,7 +157,7 @@ impl World {
     }
 }
 
-/// Whether the policy requires these voter sets with a leader in `home`. Implemented independently of the product.
+/// Returns whether the policy requires these voter sets while the leader is in `home`. This does not use the product's code.
 fn is_as_wanted(
     policy: &QuorumPolicy,
     sets: &VoterSets,
@@ -182,23 +185,23 @@ fn is_as_wanted(
     }
 }
 
-// [`Scenario::Removals`]: members fail permanently, one or a few at a time, and an operator removes others: dead and answering ones. The
-// ring may refuse; but if it removes a member, the members that answered continue to commit.
+// [`Scenario::Removals`]: members fail permanently, one or a few at a time, and an operator removes other members. These may be dead, or
+// may answer. The ring may refuse a removal. If it removes a member, the members that answered must continue to commit.
 //
-// The rings have three regions with one or three members each, and the policy `majority`: the voters of a region then do not matter for the
-// quorum.
+// The rings have three regions with one or three members each, and the policy `majority`. So the number of voters in a region does not
+// matter for the quorum.
 //
 // [`Scenario::Removals`]: crate::scenario::Scenario::Removals
 
-/// How long an operator waits for the outcome.
+/// How long an operator waits for the result of a removal.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// Time for the engine in a deliberately broken ring.
+/// Time limit for openraft to remove a member in a deliberately broken ring.
 const BROKEN_PATIENCE: Duration = Duration::from_millis(400);
 
-/// Outcome of a removal, once known.
+/// The result of a removal; `None` until it is known.
 type Outcome = Shared<Option<Result<OpId, ReconfigurationError>>>;
 
-/// A ring over three equal regions, in which a majority of all voters decides and every member may lead.
+/// Makes a ring of three equal regions, in which a majority of all voters decides and every member may lead.
 pub(super) fn with_a_majority(shape: &mut Shape, dice: &mut Rng) {
     while !is_over_three_equal_regions(shape) {
         *shape = Shape::choose(Stress::Everything, dice);
@@ -222,14 +225,14 @@ impl World {
         let calm = millis(&mut self.dice, 200..1_500);
         self.steps(calm);
         self.some_die();
-        // A leader counts an answer for a lease.
+        // To a leader, a member counts as answering for the length of a lease after its last answer.
         self.steps(self.shape.timers.lease * 2);
         if self.goes_on() {
             self.let_one_go();
         }
     }
 
-    /// Some members that do not lead fail permanently; a majority stays.
+    /// Makes some members fail permanently. The leader is not one of them, and a majority remains.
     fn some_die(&mut self) {
         let Some((leader, view)) = self.leading_view() else {
             return;
@@ -248,7 +251,7 @@ impl World {
         }
     }
 
-    /// An operator removes a member that does not lead, and checks that the ring continues.
+    /// Makes an operator remove a member other than the leader, and checks that the ring continues.
     fn let_one_go(&mut self) {
         let Some((leader, view)) = self.leading_view() else {
             return;
@@ -267,7 +270,7 @@ impl World {
         self.happens_within(PATIENCE, |_| outcome.lock().is_some());
         let told = outcome.lock().take();
         let let_go = match told {
-            // It is in the log, and counts from then on.
+            // The change is in the log, and is in force from then on.
             Some(Ok(_) | Err(ReconfigurationError::Move(MoveError::Uncommitted(_)))) => true,
             Some(Err(refusal)) => {
                 self.record.note(&format!("it is refused: {refusal}"));
@@ -296,7 +299,7 @@ impl World {
         })
     }
 
-    /// As in [`Mutation::RemoveByRegion`]: only the other voters of its region are checked.
+    /// Removes a member for [`Mutation::RemoveByRegion`]: only the other voters of the member's region are checked.
     fn remove_by_region(&mut self, view: &RingView, leaving: MemberId) -> Outcome {
         if !its_region_can_do_without(view, leaving, self.shape.timers.lease) {
             return Outcome::default();
@@ -305,14 +308,14 @@ impl World {
         let left: BTreeSet<MemberId> = voters.filter(|id| *id != leaving).collect();
         self.ask_leader(move |leading| async move {
             let change = leading.engine().change_membership(left, false);
-            // The outcome is in the log.
+            // The result is visible in the log.
             let waited = BROKEN_PATIENCE;
             let _ = tokio::time::timeout(waited, change).await;
             Err(ReconfigurationError::Move(MoveError::Uncommitted(waited)))
         })
     }
 
-    /// The leader, and its view of the ring.
+    /// Returns the leader, and its view of the ring.
     pub(super) fn leading_view(&self) -> Option<(MemberId, RingView)> {
         let leader = self.leader()?;
         let process = self.process(leader)?;
@@ -320,7 +323,7 @@ impl World {
     }
 }
 
-/// The product's former rule.
+/// The rule of earlier versions of the product.
 fn its_region_can_do_without(view: &RingView, leaving: MemberId, lease: Duration) -> bool {
     let Some(standing) = view.member(leaving) else {
         return false;
@@ -334,7 +337,7 @@ fn its_region_can_do_without(view: &RingView, leaving: MemberId, lease: Duration
     });
     let (answering, silent): (Vec<_>, Vec<_>) = left.partition(|other| other.answers(lease));
     let all = answering.len() + silent.len();
-    // A whole region may be removed.
+    // The last voter of a region may be removed.
     all == 0 || answering.len() > all / 2
 }
 

@@ -1,6 +1,6 @@
-//! [`Scenario::Provisioning`]: operators copy one server's data to another, under client load and faults. One copy is made without faults,
-//! within a time limit. Then everything is random: a healthy server is copied again, or one with an errant transaction. Recipients, donors,
-//! their servers and their links fail in the middle, and the leadership moves. An operator repeats the command until the server follows.
+//! [`Scenario::Provisioning`]: operators clone one server's data to another, with clients and faults. The first clone has no faults, and a
+//! time limit. Then all is random. The next recipient may be healthy, or may have an errant transaction. Recipients, donors, their servers
+//! and their links fail during a clone, and the leadership moves. An operator repeats the command until the server follows.
 //!
 //! [`Scenario::Provisioning`]: crate::scenario::Scenario::Provisioning
 
@@ -20,45 +20,45 @@ use crate::shared::Shared;
 use crate::tick::Tick;
 use crate::world::World;
 
-/// Time for a copy with all its steps, without faults.
+/// Time limit for a clone with all its steps, without faults.
 const TIME_FOR_A_COPY: Duration = Duration::from_secs(40);
-/// Time for operators, after all faults are fixed, until every server being provisioned follows. A running attempt has to end first, and a
-/// repeatedly crashed server is restarted half a minute later.
+/// Time limit, after all faults are fixed, until each recipient follows. A running attempt must end first, and a server that has crashed
+/// repeatedly is restarted half a minute later.
 const TIME_TO_PROVISION: Duration = Duration::from_secs(150);
-/// Pause between two attempts.
+/// Pause of an operator between two attempts.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
-/// The list of appends at one server, outside the ring.
+/// The list to which an administrator appends at one server, outside the ring.
 const ERRANT: u64 = 1_000_000;
 
-/// The operators' running work, by recipient.
+/// The clones in progress, by recipient.
 #[derive(Default)]
 pub(super) struct Provisions {
     orders: BTreeMap<MemberId, Order>,
-    /// Number of appends outside the ring.
+    /// Number of appends outside the ring so far.
     errant: u64,
 }
 
-/// A server that is to get a copy.
+/// A server that is to become the recipient of a clone.
 #[derive(Default)]
 struct Order {
     attempt: Option<Attempt>,
-    /// Attempts so far.
+    /// Number of attempts so far.
     attempts: u32,
-    /// Next run of the command.
+    /// When the operator runs the command next.
     next: Tick,
 }
 
-/// One run of the command.
+/// A run of the command.
 struct Attempt {
     donor: MemberId,
     answer: Answer,
 }
 
-/// Outcome of the command, set by the member that executes it; the member's end drops it.
+/// The result of the command. The member that executes the command sets it. If that member ends first, it drops its owner of the result.
 type Answer = Shared<Option<Result<Provisioned, Refusal>>>;
 
 impl World {
-    /// A follower gets a copy without faults.
+    /// Clones data to a follower without faults.
     pub(super) fn planned_copy(&mut self) {
         let Some(recipient) = self.choose_recipient() else {
             return;
@@ -71,7 +71,7 @@ impl World {
         self.until_calm();
     }
 
-    /// A server that takes no writes, and has no running work.
+    /// Returns a server that accepts no writes and is not a recipient yet.
     fn choose_recipient(&mut self) -> Option<MemberId> {
         let servers = self.servers().into_iter();
         let free = servers
@@ -80,7 +80,7 @@ impl World {
         pick_some(&mut self.dice, &free)
     }
 
-    /// The next action of an operator, or fault of a copy.
+    /// Chooses an operator's next action, or a fault of a clone.
     pub(super) fn fault_of_a_copy(&mut self) -> Option<Fault> {
         let under_way = self.provisions.orders.iter();
         let under_way: Vec<(MemberId, MemberId)> = under_way
@@ -98,7 +98,7 @@ impl World {
             0..=1 => server(MysqldFault::Kill),
             2 => server(MysqldFault::KillWithMember),
             3 => server(MysqldFault::Pause(down)),
-            // An open server then depends on its member, which may be absent.
+            // The commits of an open server would depend on its member, which may be down.
             4 if !self.is_open(member) => server(MysqldFault::Terminate),
             4 => server(MysqldFault::Kill),
             5 => Fault::crash(member, faults::power_cut(&mut self.dice), down),
@@ -116,7 +116,7 @@ impl World {
         let Some(recipient) = self.choose_recipient() else {
             return;
         };
-        // Losing the last server with data would lose the ring.
+        // If no other server had the data, a clone over it could lose the ring's data.
         if self.dice.u32(0..3) == 0 && self.another_has_its_data(recipient) {
             self.append_outside_of_the_ring(recipient);
         }
@@ -129,7 +129,7 @@ impl World {
         self.provisions.orders.insert(recipient, order);
     }
 
-    /// True if another server has its data, and is not to be replaced.
+    /// Returns whether another server has its data and is not a recipient.
     fn another_has_its_data(&self, than: MemberId) -> bool {
         let servers = self.servers();
         servers.iter().any(|(id, server)| {
@@ -138,7 +138,7 @@ impl World {
         })
     }
 
-    /// An administrator writes at a follower.
+    /// Writes at a follower, as an administrator may do by mistake.
     fn append_outside_of_the_ring(&mut self, member: MemberId) {
         self.provisions.errant += 1;
         let value = self.provisions.errant;
@@ -159,7 +159,7 @@ impl World {
 
     // Checks after each step.
 
-    /// Delivers requests to donors, continues the operators' work, and checks that no server is used without its data.
+    /// Delivers requests to donors, continues the operators' clones, and checks that no server is used without its data.
     pub(super) fn check_copies(&mut self) {
         for call in self.neighbours.calls() {
             if let Some(donor) = self.process(call.donor) {
@@ -182,16 +182,17 @@ impl World {
         }
     }
 
-    /// The rest of an order, unless it is complete.
+    /// Continues a clone. Returns `None` after it has completed.
     fn continue_with_order(&mut self, recipient: MemberId, mut order: Order) -> Option<Order> {
         if let Some(attempt) = &order.attempt {
-            // The executing member is alive while another owner exists.
+            // The executing member runs as long as there is another owner of the answer.
             let is_lost = attempt.answer.is_last();
             let told = attempt.answer.lock().take();
             match told {
                 Some(Ok(done)) if done.follows => return None,
                 None if !is_lost => return Some(order),
-                // Also if it was copied and does not follow: errant writes at its donor came with the copy.
+                // The command is also repeated if the clone succeeded and the server does not follow: the donor's errant transactions were
+                // cloned, too.
                 Some(_) | None => order.next = self.now.after(TRY_AGAIN),
             }
             order.attempt = None;
@@ -199,7 +200,7 @@ impl World {
         if self.now < order.next {
             return Some(order);
         }
-        // The primary is not moved for an unnecessary copy.
+        // The leadership is not moved for a clone that is not needed.
         let leads = self.leader() == Some(recipient);
         if (leads || order.attempts > 0) && self.is_fine(recipient) {
             return None;
@@ -210,10 +211,10 @@ impl World {
         Some(order)
     }
 
-    /// True if an operator has nothing to do.
+    /// Returns whether the server is healthy, so that no clone is needed.
     fn is_fine(&self, member: MemberId) -> bool {
         let view = self.process(member).and_then(Process::mysqld);
-        // Writes at the primary outside the ring belong to the ring nevertheless.
+        // An administrator's writes at the primary are replicated like all others, so that they are not errant.
         let servers = self.servers();
         let errant = |server: &Mysqld| server.lists().remove(&ERRANT);
         let primary = servers.values().find(|server| server.is_open());
@@ -242,7 +243,7 @@ impl World {
         record.note(&format!("{recipient} is provisioned from {donor}"));
         let asked = self.neighbours.donor(donor, &name);
         process.provision(asked, donors.remove(&donor), force, move |outcome| {
-            // The same text each time: folder names depend on the run.
+            // Removes folder names, which differ in each run, so that the text is reproducible.
             let told = without_folder_names(&format!("{outcome:?}"));
             record.note(&format!("{recipient} is provisioned: {told}"));
             *tell.lock() = Some(outcome);
@@ -252,7 +253,8 @@ impl World {
 
     // The end.
 
-    /// All faults are fixed: operators complete their work, and no copy's account remains where it has to be removed.
+    /// Checks, after all faults are fixed, that the operators complete their clones, and that the accounts of clones are removed where they
+    /// must be.
     pub(super) fn copies_end(&mut self) {
         let orders = self.provisions.orders.keys();
         let otherwise = format!(
@@ -265,8 +267,8 @@ impl World {
         self.accounts_of_copies_are_gone();
     }
 
-    /// A recipient has only accounts that it made since as a donor. A donor has at most one for each recipient: of an attempt whose
-    /// withdrawal failed, which its next offer removes.
+    /// Returns whether only allowed accounts of clones exist. A recipient may have only accounts that it created as a donor after its
+    /// clone. A donor may have at most one for each recipient: an account that a failed attempt could not drop. The next offer drops it.
     fn accounts_of_copies_are_gone(&self) {
         let may_be = self.neighbours.accounts();
         for (donor, server) in self.servers() {

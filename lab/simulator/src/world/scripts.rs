@@ -1,4 +1,4 @@
-//! The scenarios as a table: for each its setting, its steps in order, and its checks. [`World::run`] plays any of them.
+//! The scenarios as a table: the setting of each, its steps in order, and its checks. [`World::run`] runs any of them.
 
 use std::time::Duration;
 
@@ -11,31 +11,31 @@ use crate::shape::Shape;
 use crate::workload::Workload;
 use crate::world::{World, cold_damage, disks, failovers, mysqlds, policies};
 
-/// One step of a scenario, or one of its checks.
+/// A step of a scenario, or a check.
 pub(super) type Act = fn(&mut World);
 
-/// Injects one fault of a kind that only this scenario has.
+/// Chooses a fault of a kind that only one scenario has. `None`: no fault is possible now.
 type OwnFault = fn(&mut World) -> Option<Fault>;
 
-/// A scenario.
+/// The steps and checks of a scenario.
 pub(super) struct Script {
-    /// The kind of faults, unless the seed draws it.
+    /// The kind of faults. `None`: the seed draws it.
     pub(super) stress: Option<Stress>,
-    /// Changes of the seed's ring and workload.
+    /// Changes the ring and the workload of the seed.
     pub(super) setting: fn(&mut Shape, &mut Workload, &mut Rng),
     pub(super) begin: Act,
     pub(super) acts: &'static [Act],
-    /// Checks after each step of the world.
+    /// The checks after each step of the world.
     pub(super) checks: &'static [Act],
-    /// Its own faults, and the chance that the next fault is one of them: one in this many.
+    /// The scenario's own faults. The number `n` means that one in `n` faults is one of them.
     pub(super) own_faults: Option<(u32, OwnFault)>,
-    /// After all faults are fixed, and all members have caught up.
+    /// The checks after all faults are fixed and all members have caught up.
     pub(super) recovery: &'static [Act],
-    /// Further steps of a recovered ring.
+    /// Further steps after the recovery.
     pub(super) epilogue: &'static [Act],
 }
 
-/// The seed draws everything.
+/// A run without a scenario. The seed draws everything.
 const MIXED: Script = Script {
     stress: None,
     setting: |_, _, _| {},
@@ -47,13 +47,13 @@ const MIXED: Script = Script {
     epilogue: &[],
 };
 
-/// Regions with several voters.
+/// A run with several voters in each region, between which the quorum moves.
 const MOVES: Script = Script {
     stress: Some(Stress::Moves),
     ..MIXED
 };
 
-/// Database members have servers.
+/// A run in which the database members have servers.
 const WITH_SERVERS: Script = Script {
     setting: |shape, _, _| mysqlds::with_servers(shape),
     recovery: &[World::servers_agree],
@@ -188,7 +188,7 @@ impl Script {
 }
 
 impl World {
-    /// Plays steps until the run has failed.
+    /// Runs the steps in order, until the run has failed.
     pub(super) fn play_acts(&mut self, acts: &[Act]) {
         for act in acts {
             if self.goes_on() {
@@ -197,7 +197,7 @@ impl World {
         }
     }
 
-    /// Faults of servers take longer to show.
+    /// Injects faults for a longer time, because faults of servers take longer to show.
     fn everything_goes_wrong(&mut self) {
         self.go_wrong(10_000..40_000);
     }
@@ -206,9 +206,9 @@ impl World {
         self.wait_for_leader(None);
     }
 
-    // The engine: all waits of scenarios.
+    // The waits that all scenarios use.
 
-    /// Advances until this holds. False if it did not within this time, and the run has not failed either.
+    /// Runs steps until a condition holds. Returns false if it does not hold within this time. If the run fails, returns true.
     pub(super) fn happens_within(
         &mut self,
         allowed: Duration,
@@ -224,7 +224,7 @@ impl World {
         true
     }
 
-    /// Waits until this holds; otherwise the run fails with this message.
+    /// Runs steps until a condition holds. If it does not hold in time, the run fails with this message.
     pub(super) fn wait_until(
         &mut self,
         otherwise: &str,
@@ -236,7 +236,7 @@ impl World {
         }
     }
 
-    /// True if a client's transaction is committed within this time.
+    /// Returns whether a client's transaction is committed within this time.
     pub(super) fn commits_within(&mut self, allowed: Duration) -> bool {
         let before = self.record.counts().acknowledged;
         self.happens_within(allowed, |world| {

@@ -1,9 +1,9 @@
-//! Single links: one host loses contact to another one, in one or both directions, while both reach the rest. Separate dice keep the rest
-//! of a seed unchanged. By these dice, some members have other values of `raft.heartbeat` and `raft.lease`, from the beginning or after a
-//! restart, as in a rolling change.
+//! Faults of single links: one host loses the contact to another one, in one or both directions, while both reach the other hosts. These
+//! faults use random numbers of their own, so that the rest of a seed is unchanged. They also give some members other values of
+//! `raft.heartbeat` and `raft.lease`, from the beginning or after a restart, as in a rolling change.
 //!
-//! After the faults, the leader loses contact to the other voters of one voter set. If these and the rest have a quorum without it, their
-//! new leader commits in time, although the first leader still reaches some of them.
+//! After the faults, the leader loses the contact to the other voters of one voter set. If these voters and the remaining members have a
+//! quorum without the leader, they must elect another leader and commit in time. The first leader still reaches some of them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,18 +23,18 @@ use crate::world::slot::FOR_GOOD;
 
 /// Mean time between two cuts of a single link.
 const BETWEEN_CUTS: Duration = Duration::from_secs(2);
-/// Leases in which a leader without its quorum twice calls and is silent, and those of the elections.
+/// Number of leases allowed for an election. In this time the leader without a quorum twice sends calls and twice is silent.
 const LEASES_TO_ELECT: u32 = 16;
-/// A seed's choices.
+/// The choices of a seed.
 pub(super) struct SingleLinks {
     dice: Rng,
     cuts: bool,
-    /// Members may have different timers.
+    /// True if members may have different timers.
     timers_differ: bool,
 }
 
 impl SingleLinks {
-    /// This seed's choices; `anything` enables them.
+    /// Makes the choices of a seed. `anything`: the run may have these faults.
     pub(super) fn choose(seed: u64, anything: bool) -> Self {
         let mut dice = Rng::with_seed(seed ^ 0x51_1e11_4b5e);
         Self {
@@ -46,7 +46,7 @@ impl SingleLinks {
 }
 
 impl SingleLinks {
-    /// The timers of a starting member: the ring's, which are the longest, or shorter ones.
+    /// Chooses the timers of a starting member: those of the ring, which are the longest, or shorter ones.
     fn timers(&mut self, longest: Timers, before: Timers) -> Timers {
         if !self.timers_differ || self.dice.u32(0..3) > 0 {
             return before;
@@ -57,16 +57,16 @@ impl SingleLinks {
 }
 
 impl World {
-    /// A starting member may have other timers than before.
+    /// May change the timers of a starting member.
     pub(super) fn change_timers(&mut self, member: MemberId) {
         let (longest, before) = (self.shape.timers, self.slots[&member].setup.timers);
         let timers = self.single_links.timers(longest, before);
         self.slot(member).setup.timers = timers;
     }
 
-    /// A single link fails now and then.
+    /// Cuts a single link at random times.
     pub(super) fn cut_single_links(&mut self) {
-        // Discarded members must not return where they do not reach the survivor.
+        // In runs with a lost quorum no link is cut, because a returning member must reach the survivor of the repair.
         let may = self.single_links.cuts && self.intensity.stress != Stress::Lost;
         let chance = STEP.as_secs_f64() / BETWEEN_CUTS.as_secs_f64();
         if !may || self.single_links.dice.f64() >= chance {
@@ -92,7 +92,7 @@ impl World {
         self.play(Fault::cut(vec![from], vec![to], both, time));
     }
 
-    /// The leader loses contact to the other members of one voter set, and another leads in time.
+    /// Cuts the links between the leader and the other members of one voter set. Another member must lead in time.
     pub(super) fn the_leader_loses_links(&mut self) {
         let mixed = matches!(self.scenario, None | Some(Scenario::Policies));
         if !mixed || !self.single_links.cuts || !self.goes_on() {
@@ -118,7 +118,7 @@ impl World {
         let both = self.single_links.dice.bool();
         self.play(Fault::cut(lost, vec![leader], both, FOR_GOOD));
         let lease = self.shape.timers.lease;
-        // Until then the first leader may serve.
+        // In this time the first leader may still serve.
         self.steps(lease * 2);
         let allowed = time_to_commit(&self.shape) + lease * LEASES_TO_ELECT;
         if !self.commits_within(allowed) {

@@ -1,4 +1,4 @@
-//! A member's place in the world: its permanent disk, and its current process, if any.
+//! A member in the world: its permanent disk, and its current process, if any.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use crate::record::Record;
 use crate::tick::Tick;
 use crate::world::empty_disk;
 
-/// Longer than any run.
+/// A duration that is longer than any run.
 pub(super) const FOR_GOOD: Duration = Duration::from_secs(3_600);
 
-/// A closed log file before its damage.
+/// A closed log file, with its contents before the damage.
 #[derive(Debug)]
 pub(super) struct ColdFile {
     pub(super) path: PathBuf,
@@ -31,62 +31,62 @@ pub(super) struct ColdFile {
 }
 
 impl ColdFile {
-    /// Whether the disk's version still differs.
+    /// Returns whether the file on the disk still differs from the original.
     pub(super) fn is_damaged(&self, disk: &FaultyDisk) -> bool {
         let now = disk.contents(&self.path);
         now.is_some_and(|bytes| bytes != self.good)
     }
 }
 
-/// See the module documentation.
+/// The place of a member in the world.
 pub(super) struct Slot {
     pub(super) setup: ProcessSetup,
     state: State,
-    /// How the process will end when its disk is cut off.
+    /// How the process ends when its disk is cut off.
     pub(super) crash: Option<Crash>,
-    /// Its process ended and its machine did not: the others are to be notified.
+    /// True if the process has ended and its host has not. The other members must be notified.
     pub(super) hung_up: bool,
-    /// Its process ended as requested, with its server.
+    /// True if the process has ended as requested, with its server.
     pub(super) left: bool,
-    /// Time of its next start.
+    /// When the process is started next.
     pub(super) start_at: Option<Tick>,
-    /// How long it stays down after a failure.
+    /// How long the process is down after a failure.
     pub(super) down_for: Option<Duration>,
-    /// It is not a member yet or no longer; nothing starts it.
+    /// True if the member is not in the ring yet, or was removed. Its process is not started.
     pub(super) absent: bool,
-    /// Its disk is full.
+    /// True if the disk is full.
     pub(super) full: bool,
-    /// Up to where its log can no longer be truncated, as last seen.
+    /// The index up to which the log can no longer be truncated, as last recorded.
     pub(super) settled: Option<u64>,
-    /// Its disk has injected failures, so it may stop by itself.
+    /// True if calls to the disk fail deliberately. The process may then stop.
     pub(super) disk_fails: bool,
-    /// The ring continued without its entries, by an operator's order: it may stop by itself.
+    /// True if the ring continued without the member's entries after a quorum repair. The process may then stop.
     pub(super) repaired: bool,
-    /// One bit of its disk was flipped: no other disk may rot, for the sake of the majority.
+    /// True if a bit of the disk was flipped. No other disk may rot then, so that a majority remains.
     pub(super) damaged: bool,
-    /// Damage that its log finds at the next start.
+    /// The damage that the next start finds in the log.
     pub(super) damage: Damage,
-    /// Log files damaged while it ran.
+    /// The log files that were damaged while the process ran.
     pub(super) cold: Vec<ColdFile>,
 }
 
 enum State {
     Running(Process),
-    /// It asks the others before it takes part.
+    /// The member asks the other members before it takes part.
     Asking(Box<Asking>),
-    /// It has no ring yet.
+    /// The member has no ring yet.
     Waiting(Box<Waiting>),
-    /// Paused; it resumes later.
+    /// The process is paused, and will resume.
     Paused(Process),
-    /// No process; the machine refuses calls, or does not answer.
+    /// There is no process. The host refuses connections, or does not answer.
     Down {
         refuses: bool,
     },
-    /// It runs over an empty disk, and accepts no calls of the ring.
+    /// The process runs with an empty disk, and accepts no calls of the ring.
     Stranger {
         why: String,
     },
-    /// It cannot return.
+    /// The member cannot return.
     Lost,
 }
 
@@ -111,7 +111,7 @@ impl Slot {
         }
     }
 
-    /// The process, while it runs.
+    /// Returns the process if it runs.
     pub(super) fn process(&self) -> Option<&Process> {
         match &self.state {
             State::Running(process) => Some(process),
@@ -119,7 +119,7 @@ impl Slot {
         }
     }
 
-    /// The process, running or paused: a paused one keeps its state.
+    /// Returns the process if it runs or is paused.
     pub(super) fn living(&self) -> Option<&Process> {
         match &self.state {
             State::Running(process) | State::Paused(process) => Some(process),
@@ -139,7 +139,7 @@ impl Slot {
         matches!(self.state, State::Down { .. }) && !self.absent
     }
 
-    /// Starts the process. False if it failed and may be retried.
+    /// Starts the process. Returns false if the start failed and may be repeated.
     pub(super) fn start(&mut self, queue: &MessageQueue, record: &Record, now: Tick) -> bool {
         if !self.is_down() {
             return true;
@@ -154,7 +154,7 @@ impl Slot {
             transport.install(upgraded());
         }
         self.disk_fails = self.full;
-        // Files not durably replaced before its failure are found by the start.
+        // If a damaged file was not replaced durably before the failure, the start finds the damage.
         if self.has_cold_damage() {
             (self.damaged, self.damage) = (true, Damage::Closed);
         }
@@ -175,7 +175,7 @@ impl Slot {
         }
     }
 
-    /// Whether it may stay down.
+    /// Handles a failed start. Returns true if the member is lost.
     fn did_not_start(&mut self, failure: OpenFailure, record: &Record) -> bool {
         match failure {
             OpenFailure::Off => {
@@ -199,12 +199,12 @@ impl Slot {
         }
     }
 
-    /// How its machine treats arriving packets.
+    /// Returns whether the host processes packets.
     pub(super) fn machine_runs(&self) -> bool {
         !matches!(self.state, State::Down { refuses: false } | State::Lost)
     }
 
-    /// Whether messages reach it or its machine; a paused process's messages wait.
+    /// Returns whether messages reach the process or its host. Messages to a paused process wait.
     pub(super) fn takes_messages(&self) -> bool {
         !matches!(self.state, State::Paused(_))
     }
@@ -241,19 +241,19 @@ impl Slot {
         }
     }
 
-    /// Passes an admin call to the process; returns it if the process is paused.
+    /// Passes an admin call to the process. If the process is paused, returns the call.
     pub(super) fn answer(&self, call: AdminCall) -> Option<AdminCall> {
         match &self.state {
             State::Running(process) => process.answer(call),
             State::Waiting(waiting) => waiting.answer(call),
             State::Paused(_) => return Some(call),
-            // No process receives it.
+            // No process receives the call.
             State::Asking(_) | State::Down { .. } | State::Stranger { .. } | State::Lost => {}
         }
         None
     }
 
-    /// Runs the process until `now`; it ends if its disk was cut off, or its engine stopped.
+    /// Runs the process until `now`. The process ends if its disk was cut off or openraft has stopped.
     pub(super) fn run_until(&mut self, now: Tick, record: &Record) {
         let ready = match &mut self.state {
             State::Asking(asking) => asking.run_until(now),
@@ -307,12 +307,12 @@ impl Slot {
         }
     }
 
-    /// Stops the process gracefully. With a server this takes time.
+    /// Stops the process gracefully. If it has a server, this takes some time.
     pub(super) fn stop(&mut self) {
         let first = self.setup.mutation == Some(Mutation::StopTheServerFirst);
         match (self.living(), &self.setup.host) {
             (Some(process), Some(_)) if !first => return process.leave(),
-            // Without a running member, its unit's `KillMode=mixed` kills its remaining processes.
+            // Without a running member, systemd kills the server because of `KillMode=mixed`. The mutation stops the server first.
             (_, Some(host)) if first => host.mysqld.terminate(),
             (_, Some(host)) => host.mysqld.kill(),
             (_, None) => {}
@@ -320,24 +320,24 @@ impl Slot {
         self.fall_by(Crash::Stop, None);
     }
 
-    /// The process ends so, and stays down for this time, if that is given.
+    /// Ends the process with this crash. `down` is how long it stays down; `None`: as set before.
     pub(super) fn fall_by(&mut self, crash: Crash, down: Option<Duration>) {
         self.crash = Some(crash);
         self.down_for = down.or(self.down_for);
         self.fall();
     }
 
-    /// It ends so, and nothing starts it again soon.
+    /// Ends the process, and does not start it again during the run.
     pub(super) fn fall_permanently(&mut self, crash: Crash) {
         self.start_at = None;
         self.fall_by(crash, Some(FOR_GOOD));
     }
 
-    /// The process ends immediately, and its disk is in the crash's state.
+    /// Ends the process immediately. The disk gets the state after the crash.
     pub(super) fn fall(&mut self) {
         let crash = self.crash.take().unwrap_or(Crash::Kill);
         self.note_settled();
-        // A store that is dropped normally would still write its position.
+        // A store that is dropped normally would write its position to the disk.
         if crash != Crash::Stop {
             let disk = &self.setup.disk;
             disk.cut_power_after(disk.calls());
@@ -369,8 +369,8 @@ impl Slot {
         }
     }
 
-    /// The disk is lost, and the machine returns with an empty one and its old configuration. The product decides whether it takes part, by
-    /// the directory and the ring named in the ring's calls.
+    /// Replaces the disk by an empty one, with the old configuration. The product decides whether the member takes part, from its data
+    /// directory and the ring id in calls.
     pub(super) fn wipe(&mut self, record: &Record) {
         self.fall_by(Crash::Kill, None);
         let own = self.setup.id;
@@ -421,7 +421,7 @@ impl Slot {
         };
     }
 
-    /// The machine's disk works normally again.
+    /// Makes the disk work normally again.
     pub(super) fn repair_disk(&mut self) {
         self.setup.disk.set_capacity(None);
         self.full = false;
@@ -430,12 +430,12 @@ impl Slot {
         self.crash = None;
     }
 
-    /// True if its disk was never written.
+    /// Returns whether the disk was never written.
     pub(super) fn is_new(&self) -> bool {
         self.setup.disk.calls() == 0
     }
 
-    /// Records up to where its log is settled: committed, and durable here.
+    /// Records the index up to which the log is committed and durable on this member.
     pub(super) fn note_settled(&mut self) {
         let Some(process) = self.living() else {
             return;
@@ -445,13 +445,13 @@ impl Slot {
         self.settled = self.settled.max(committed.min(durable));
     }
 
-    /// It is no longer a member, and is switched off.
+    /// Switches off a member that is no longer in the ring.
     pub(super) fn leave(&mut self) {
         self.fall();
         self.absent = true;
     }
 
-    /// The end of the run.
+    /// Ends the process at the end of the run.
     pub(super) fn end(&mut self) {
         self.state = State::Lost;
     }

@@ -1,5 +1,6 @@
-//! Rings whose members restart with newer or older program versions during faults. The ring's format rises exactly when all members support
-//! it. A program without support for its directory's format does not start. After all upgrades the ring reaches the format.
+//! Rings with members that restart with newer or older program versions during faults. The ring's format must rise exactly when all members
+//! support the next one. A program that does not support the format of its data directory must not start. After all upgrades, the ring must
+//! reach the newest format.
 
 use std::time::Duration;
 
@@ -13,16 +14,16 @@ use crate::member::upgraded;
 use crate::world::World;
 use crate::world::slot::Slot;
 
-/// Time until the ring's format is the newest one that all support, in addition to an election.
+/// Time limit, in addition to an election, until the ring has the newest format that all members support.
 const TIME_TO_RISE: Duration = Duration::from_secs(20);
 
 impl World {
-    /// A member restarts with the other version.
+    /// Chooses a restart of a member with the other program version.
     pub(super) fn another_version(&mut self) -> Option<Fault> {
         let members = self.there();
         let member = pick_some(&mut self.dice, &members)?;
         let transport = self.slots.get(&member)?.setup.transport.as_ref()?;
-        // More often forwards than back, so that some rings complete the upgrade during faults.
+        // Upgrades are chosen more often than downgrades, so that some rings complete the upgrade during faults.
         let formats = match transport.installed() == upgraded() && self.dice.u32(0..3) == 0 {
             true => FormatRange::OF_THIS_PROGRAM,
             false => upgraded(),
@@ -37,7 +38,7 @@ impl World {
         Some(Fault::crash(member, crash, millis(&mut self.dice, 10..400)))
     }
 
-    /// A program writes no unsupported format, and takes part in no ring with one.
+    /// Checks that no program writes a format that it does not support, or takes part in a ring with such a format.
     pub(super) fn no_member_has_an_unsupported_format(&mut self) {
         for (&member, slot) in &self.slots {
             let (Some(format), Some(transport)) = (ring_format(slot), &slot.setup.transport) else {
@@ -51,8 +52,8 @@ impl World {
         }
     }
 
-    /// A member that joined, or was downgraded, just when the ring's format rose accepts no entries, and reports that: an operator upgrades
-    /// it.
+    /// Upgrades members that do not support the ring's format. This happens to a member that joined or was downgraded when the format rose.
+    /// It accepts no entries and reports that, so that an operator upgrades it.
     pub(super) fn members_of_older_versions_are_upgraded(&mut self) {
         for slot in self.slots.values_mut() {
             let refuses = |member: &Member| member.status().formats.refused.is_some();
@@ -62,11 +63,11 @@ impl World {
         }
     }
 
-    /// All members get the newer program: the ring's format rises accordingly.
+    /// Gives all members the newer program. The ring's format must rise.
     pub(super) fn everybody_is_upgraded(&mut self) {
         self.slots.values_mut().for_each(upgrade);
         let risen = self.happens_within(TIME_TO_RISE, |world| world.all_have_risen());
-        // The formats of a lost member are unknown, and it is a member until an operator removes it.
+        // If a member is lost, its formats are unknown, and it stays in the ring until an operator removes it.
         if !risen && !self.has_lost_a_member() {
             self.stuck(&format!(
                 "all speak formats {}, and the ring's format is still older after {TIME_TO_RISE:?}",
@@ -75,21 +76,21 @@ impl World {
         }
     }
 
-    /// True if one of the ring's members is lost permanently.
+    /// Returns whether a member of the ring is lost permanently.
     fn has_lost_a_member(&self) -> bool {
         let members = self.members().unwrap_or_default();
         let mut slots = self.slots.iter();
         slots.any(|(id, slot)| members.contains(id) && slot.is_lost())
     }
 
-    /// Whether all members' logs have the format.
+    /// Returns whether the logs of all members have the newest format.
     fn all_have_risen(&self) -> bool {
         let newest = Some(upgraded().newest());
         self.everybody_there(|slot| ring_format(slot) == newest)
     }
 }
 
-/// A member gets the newer program, and restarts if it runs another one.
+/// Installs the newer program, and restarts the member if it runs another one.
 fn upgrade(slot: &mut Slot) {
     let Some(transport) = slot.setup.transport.clone() else {
         return;
@@ -100,7 +101,7 @@ fn upgrade(slot: &mut Slot) {
     }
 }
 
-/// The ring's format in a running member's log.
+/// Returns the ring's format in the log of a running member.
 fn ring_format(slot: &Slot) -> Option<FormatVersion> {
     Some(slot.process()?.with(Member::ring_format))
 }

@@ -1,4 +1,4 @@
-//! One workload's log, and the measurement of one contender on it.
+//! The log of one workload, and the measurement of one applier on this log.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,9 +17,9 @@ use testkit::wait::try_eventually;
 use super::contender::{Applier, Contender, Policy};
 use crate::compare::servers::{Template, count, executed_since, settings_of};
 
-/// Longer than anybody needs.
+/// Time limit for each step, far above the expected time.
 const LIMIT: Duration = Duration::from_secs(900);
-/// Settings for the durability of a target's commits; recorded with the figures.
+/// Settings that decide the durability of a target's commits. They are recorded with the figures.
 const RECORDED_SETTINGS: [&str; 5] = [
     "innodb_flush_log_at_trx_commit",
     "innodb_buffer_pool_size",
@@ -28,36 +28,36 @@ const RECORDED_SETTINGS: [&str; 5] = [
     "version",
 ];
 
-/// How the targets are set up.
+/// The configuration of the targets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Targets {
-    /// This applier lets them write what it applies into their binlogs.
+    /// True if this applier makes the targets write applied transactions into their binlogs.
     pub(super) binlog: bool,
-    /// They force their logs once a second.
+    /// True if the targets sync their logs once a second instead of at each commit.
     pub(super) relaxed: bool,
 }
 
-/// The source of a log, and what its targets start from.
+/// The source of a log, and the data from which its targets start.
 pub(super) struct Bed {
     workload: Workload,
     source: Mysqld,
     template: Template,
-    /// What is to be applied.
+    /// The GTIDs of the log to apply.
     gtids: String,
     transactions: u64,
     checksums: TableChecksums,
     targets: Targets,
 }
 
-/// How one contender did.
+/// The result of one measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outcome {
     pub(super) transactions_per_second: f64,
-    /// The most memory that the target and, next to it, this applier had.
+    /// The peak memory of the target, plus the peak memory of this applier.
     pub(super) peak_memory_mib: f64,
 }
 
-/// What the applier prints of its run; it prints more.
+/// The part of the output of `witness apply` that is read.
 #[derive(Debug, Deserialize)]
 struct Applied {
     transactions: u64,
@@ -66,7 +66,7 @@ struct Applied {
 }
 
 impl Bed {
-    /// Makes the tables, keeps a copy, and writes the log.
+    /// Creates the tables, copies the data for the targets, and writes the log.
     pub(super) fn make(
         tree: &MysqlTree,
         workload: Workload,
@@ -92,7 +92,7 @@ impl Bed {
         })
     }
 
-    /// The settings of a target, as it has them.
+    /// The values of the recorded settings, read from a target.
     pub(super) fn settings(&self) -> Result<Value> {
         let target = self.target(Contender {
             applier: Applier::Native,
@@ -101,7 +101,7 @@ impl Bed {
         settings_of(&target.client(), &RECORDED_SETTINGS)
     }
 
-    /// A server with a binlog, as every follower is one.
+    /// Starts a target. It has a binlog, because each follower has one.
     fn target(&self, contender: Contender) -> Result<Mysqld> {
         let logged = match contender.applier {
             Applier::NativeUnlogged => "--log-replica-updates=OFF",
@@ -155,7 +155,7 @@ impl Bed {
         })
     }
 
-    /// Seconds of MySQL's own replica.
+    /// Returns the seconds that MySQL's own replica needs.
     fn native(&self, target: &Mysqld) -> Result<f64> {
         let client = target.client();
         client.sql(&format!(
@@ -187,7 +187,7 @@ impl Bed {
         Ok(seconds)
     }
 
-    /// A run of this applier, in a process of its own.
+    /// Runs this applier in a separate process.
     fn own(
         &self,
         target: &Mysqld,

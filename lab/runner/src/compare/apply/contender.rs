@@ -1,16 +1,16 @@
-//! Who applies.
+//! The compared appliers.
 
 use clap::ValueEnum;
 use serde::Serialize;
 
-/// Which row writes this applier lets continue concurrently.
+/// The conflict policy of this applier: it determines which row writes may run concurrently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Policy {
     Rows,
     Transactions,
     Serial,
-    /// Row by row, and each transaction commits by itself.
+    /// As `Rows`, but each transaction is committed separately.
     RowsOneByOne,
 }
 
@@ -24,7 +24,7 @@ impl Policy {
         }
     }
 
-    /// Options of `witness apply`.
+    /// The options of `witness apply` for this policy.
     pub(super) fn arguments(self) -> Vec<&'static str> {
         match self {
             Self::RowsOneByOne => vec!["--policy", Self::Rows.key(), "--no-batches"],
@@ -35,15 +35,16 @@ impl Policy {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Applier {
-    /// MySQL's replica as one that may be promoted: it logs what it applies. Commit order preserved, dependencies by WRITESET.
+    /// MySQL's replica as a promotable replica: it writes applied transactions into its binlog, and preserves the commit order.
+    /// Dependencies are by WRITESET.
     Native,
-    /// The same with `log_replica_updates = OFF`: it applies faster, and no replica can follow it.
+    /// MySQL's replica with `log_replica_updates = OFF`. It applies faster, but no replica can follow it.
     NativeUnlogged,
     /// This applier.
     Own(Policy),
 }
 
-/// One way to apply a log.
+/// An applier with its number of workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Contender {
     pub(super) applier: Applier,

@@ -20,14 +20,14 @@ pub(super) struct Sample {
     pub(super) outcome: Outcome,
 }
 
-/// Of one contender on one workload.
+/// All measurements of one applier on one workload.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     transactions_per_second: Spread,
     peak_memory_mib: Spread,
 }
 
-/// See the module.
+/// The results by workload and applier.
 pub(super) struct Summary(BTreeMap<(Workload, Contender), Cell>);
 
 impl Summary {
@@ -47,7 +47,7 @@ impl Summary {
         Self(samples.iter().filter_map(cell).collect())
     }
 
-    /// Transactions per second of this applier at its best number of workers, to those of a peer at its own best.
+    /// Returns the ratio of the highest throughput of this applier to that of a peer, each at its best number of workers.
     fn best_ratio(&self, workload: Workload, peer: Applier) -> Option<f64> {
         let best = |is: &dyn Fn(Applier) -> bool| {
             let of = self.0.iter();
@@ -63,7 +63,7 @@ impl Summary {
         self.0.keys().map(|(workload, _)| *workload).collect()
     }
 
-    /// Transactions per second and memory by workload and contender.
+    /// Returns throughput in transactions per second, and memory, by workload and applier.
     pub(super) fn figures(&self) -> Value {
         let mut figures = Map::new();
         for ((workload, contender), cell) in &self.0 {
@@ -76,7 +76,7 @@ impl Summary {
         figures.into()
     }
 
-    /// By workload: the best of this applier to the best of a peer.
+    /// Returns, by workload, the ratio of the best throughput of this applier to that of a peer.
     pub(super) fn best_ratios(&self, peer: Applier) -> Value {
         let ratio = |workload: Workload| {
             let ratio = self.best_ratio(workload, peer)?;
@@ -93,7 +93,7 @@ impl Summary {
         );
         for ((workload, contender), cell) in &self.0 {
             let speed = cell.transactions_per_second;
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(
                 table,
                 "{:<18} {:<18} {:>9.0} {:>19} {:>9.0}",

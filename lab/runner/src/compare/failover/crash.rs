@@ -1,4 +1,4 @@
-//! One crash: the leader dies, and the first commit of its successor is waited for.
+//! Measures one crash: kills the leader, and waits for the first commit of the next leader.
 
 use std::collections::BTreeMap;
 
@@ -8,29 +8,29 @@ use crate::compare::failover::events::{Acknowledged, Event, Moment, What};
 use crate::compare::failover::options::Death;
 use crate::compare::failover::scene::Scene;
 
-/// How long one took, in milliseconds since the death.
+/// The times of one crash, in milliseconds since the leader's death.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct CrashTimes {
-    /// To the first commit that another member acknowledged.
+    /// Time until the first commit that another member acknowledged.
     pub(super) total_ms: f64,
-    /// The parts of it in milliseconds, in turn by their names' numbers.
+    /// The duration of each phase in milliseconds. The names start with numbers in the order of the phases.
     pub(super) phases: BTreeMap<String, f64>,
 }
 
-/// Until another member is elected; nearly all of it is the wait for the dead leader.
+/// Until another member is elected. Most of this time is the wait for heartbeats of the dead leader.
 const DETECTION: &str = "1 detection and election";
-/// Until the new leader's region is the quorum.
+/// Until the voter sets are those of the new leader's region.
 const QUORUM_MOVE: &str = "2 quorum move";
 /// Until a database member leads.
 const TRANSFER: &str = "3 transfer";
-/// Until its mysqld has the whole log, where it has one.
+/// Until the mysqld of the new leader has applied the whole log. Missing if the database is a writer.
 pub(super) const CATCHING_UP: &str = "4 mysqld has the log";
-/// Until clients may write to it.
+/// Until clients may write to the mysqld.
 pub(super) const OPENING: &str = "5 mysqld is opened";
-/// Until a client's commit is acknowledged.
+/// Until the first commit of a client is acknowledged.
 pub(super) const FIRST_COMMIT: &str = "6 first commit";
 
-/// Lets the leader of a ring in which all is well die, and starts it again afterwards.
+/// Waits until the ring has recovered, kills the leader, and starts it again afterwards.
 pub(super) fn measure(scene: &mut Scene, death: Death) -> Result<CrashTimes> {
     let leader = scene.settled()?;
     scene.say(&format!("{} dies: {death:?}", scene.name(leader)));
@@ -46,7 +46,7 @@ pub(super) fn measure(scene: &mut Scene, death: Death) -> Result<CrashTimes> {
     })
 }
 
-/// `events` in the order of time.
+/// Returns the duration of each phase. `events` is in the order of time.
 fn phases(killed: Moment, events: &[Event], first: Acknowledged) -> Option<BTreeMap<String, f64>> {
     let leads = |event: &&Event| event.what == What::Leads && event.at <= first.at;
     let elected = events.iter().find(leads)?.at;
@@ -71,7 +71,7 @@ fn phases(killed: Moment, events: &[Event], first: Acknowledged) -> Option<BTree
     Some(phases)
 }
 
-/// The phases after the new leader's election.
+/// Returns the phases after the election of the database member.
 pub(super) fn after_the_transfer(
     leads: Moment,
     events: &[Event],
@@ -146,7 +146,7 @@ mod tests {
             &[
                 event(514, 3, What::Ready),
                 event(519, 3, What::Open),
-                // Of a server that came back.
+                // An event of the old leader, which has restarted.
                 event(519, 0, What::Ready),
             ],
         ]

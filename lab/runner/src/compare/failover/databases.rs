@@ -1,5 +1,5 @@
-//! What commits in the ring: a writer inside of every database member's process, or a mysqld next to it and clients that look
-//! for the primary.
+//! The source of commits: a writer inside the process of each database member, or a mysqld for each database member with clients that
+//! search for the primary.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,14 +23,14 @@ const END_LIMIT: Duration = Duration::from_secs(60);
 const TABLE: &str = "compare.numbered";
 const CLIENTS: u32 = 8;
 
-/// See the module.
+/// The databases of the ring, and their clients.
 pub(super) struct Databases {
-    /// True if they are mysqlds.
+    /// True if the databases are mysqlds.
     mysql: bool,
-    /// Of a database member with a writer, or of the clients.
+    /// The program of a database member with a writer, or of the clients.
     program: PathBuf,
     commits_per_second: u32,
-    /// They run, where the databases are mysqlds.
+    /// The running clients, if the databases are mysqlds.
     clients: Option<KilledOnDrop>,
 }
 
@@ -44,7 +44,7 @@ impl Databases {
         }
     }
 
-    /// One of them, for a member.
+    /// Returns the database of a member.
     pub(super) fn of_member(&self, server_id: u32) -> Result<MemberDatabase> {
         if self.mysql {
             return Ok(ChildServer::prepare(&MysqlTree::require(), server_id, None)?.into());
@@ -54,7 +54,7 @@ impl Databases {
         })
     }
 
-    /// Further arguments of a database member, whose acknowledged commits go to `account`.
+    /// Returns the additional arguments of a database member. The member writes its acknowledged commits to the file `account`.
     pub(super) fn arguments(&self, account: &Path) -> Vec<String> {
         if self.mysql {
             return Vec::new();
@@ -67,8 +67,8 @@ impl Databases {
         ]
     }
 
-    /// Begins to commit, in a new ring with its first primary at member 0. `account` is where the
-    /// acknowledged commits of a member go.
+    /// Starts the commits in a new ring. Member 0 is the first primary. `account` returns the file for the acknowledged commits of a
+    /// member.
     pub(super) fn begin(
         &mut self,
         ring: &Cluster,
@@ -102,7 +102,7 @@ impl Databases {
         Ok(())
     }
 
-    /// Ends the committing.
+    /// Stops the commits.
     pub(super) fn end(&mut self, ring: &Cluster) -> Result<()> {
         if self.mysql {
             return self.end_clients();
@@ -124,7 +124,8 @@ impl Databases {
         Ok(())
     }
 
-    /// Compares the mysqlds' tables, while they run; how many binlogs' ends were cut off in the meantime.
+    /// Compares the mysqlds' tables while the members run. The result includes the number of trimmed binlog tails. `None`: the databases
+    /// are not mysqlds.
     pub(super) fn compare(&self, accounts: &Accounts, ring: &Cluster) -> Result<Option<Verdict>> {
         if !self.mysql {
             return Ok(None);
@@ -158,13 +159,13 @@ impl Databases {
         Ok(Some(Verdict {
             acknowledged: acknowledged.len() as u64,
             lost: lost.into_iter().map(Value::from).collect(),
-            // They were found equal while the members ran.
+            // The logs were already compared while the members ran.
             log_ends: Vec::new(),
             trimmed: Some(trimmed),
         }))
     }
 
-    /// Holds every acknowledged commit against every log, after the members' end.
+    /// Searches for every acknowledged commit in every log. The members must have ended.
     pub(super) fn verdict(&self, accounts: &Accounts, ring: &Cluster) -> Result<Verdict> {
         let mut command = Command::new(&self.program);
         command.arg("lost");
@@ -172,7 +173,7 @@ impl Databases {
             command.arg("--acknowledged").arg(path);
         }
         for index in 0..ring.size() {
-            // The folder of a process also holds its configuration.
+            // The working folder of a member's process is its data directory, which also has the configuration.
             command.arg("--data-dir").arg(ring.directory(index));
         }
         let text = bounded_run::text("embedded_member lost", command, VERIFY_LIMIT)?;
@@ -180,21 +181,21 @@ impl Databases {
     }
 }
 
-/// True if what was acknowledged is everywhere.
+/// The result of the check that every acknowledged commit is everywhere.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Verdict {
-    /// How many commits were acknowledged.
+    /// Number of acknowledged commits.
     pub(super) acknowledged: u64,
-    /// Those that are missing somewhere.
+    /// The acknowledged commits that a log or a table lacks.
     pub(super) lost: Vec<Value>,
     log_ends: Vec<String>,
-    /// How many times the end of a mysqld's binlog was cut off, because the ring had not committed it.
+    /// Number of times that the tail of a mysqld's binlog was trimmed, because the ring had not committed it.
     #[serde(default)]
     pub(super) trimmed: Option<usize>,
 }
 
 impl Verdict {
-    /// Fails when an acknowledged commit is missing anywhere, or the logs differ in length.
+    /// Returns an error if a log or a table lacks an acknowledged commit, or if the logs end at different entries.
     pub(super) fn ensure_nothing_is_lost(&self) -> Result<()> {
         let shown = self.lost.first().map(Value::to_string).unwrap_or_default();
         ensure!(

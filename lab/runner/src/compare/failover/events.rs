@@ -1,4 +1,4 @@
-//! What the writers have acknowledged: the lines that they write, read as they come, and the gaps between them.
+//! Reads the acknowledged commits of the writers, and computes the gaps between them. The writers append a line for each commit to a file.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use testkit::statistics::longest_gap;
 
-/// A moment by the machine's clock, which all processes share, in microseconds since 1970.
+/// A time in microseconds since 1970, by the machine's clock, which all processes share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Moment(pub(super) u64);
 
@@ -21,7 +21,7 @@ impl Moment {
         Self(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
     }
 
-    /// Milliseconds from `earlier` to this; 0 when it is not earlier.
+    /// The milliseconds from `earlier` to this moment; 0 if `earlier` is later.
     pub(super) fn ms_since(self, earlier: Self) -> f64 {
         self.0.saturating_sub(earlier.0) as f64 / 1e3
     }
@@ -35,11 +35,11 @@ impl Moment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Acknowledged {
     pub(super) at: Moment,
-    /// The index of the member with the answered writer.
+    /// The index of the member that acknowledged the commit.
     pub(super) by: usize,
 }
 
-/// The accounts of all writers.
+/// The files with the acknowledged commits of all writers.
 pub(super) struct Accounts {
     files: Vec<Account>,
     seen: Vec<Acknowledged>,
@@ -52,7 +52,7 @@ struct Account {
 }
 
 impl Accounts {
-    /// Accounts by member.
+    /// Creates the list from the members' indexes and files.
     pub(super) fn new(paths: impl IntoIterator<Item = (usize, PathBuf)>) -> Self {
         let files = paths.into_iter().map(|(member, path)| Account {
             member,
@@ -69,7 +69,7 @@ impl Accounts {
         self.files.iter().map(|account| &account.path)
     }
 
-    /// Reads what is new; answers with everything since the last [`Self::forget`].
+    /// Reads new lines. Returns all commits since the moment of the last [`Self::forget`].
     pub(super) fn look(&mut self) -> Result<&[Acknowledged]> {
         for account in &mut self.files {
             let text = account.new_lines()?;
@@ -85,7 +85,7 @@ impl Accounts {
         Ok(&self.seen)
     }
 
-    /// Forgets what is before `moment`.
+    /// Forgets the commits before `moment`.
     pub(super) fn forget(&mut self, moment: Moment) {
         self.seen.retain(|acknowledged| acknowledged.at >= moment);
     }
@@ -101,14 +101,14 @@ impl Account {
         file.seek(SeekFrom::Start(self.read))?;
         let mut text = String::new();
         file.read_to_string(&mut text)?;
-        // An incomplete line is read again.
+        // An incomplete last line is read again by the next call.
         text.truncate(text.rfind('\n').map_or(0, |end| end + 1));
         self.read += text.len() as u64;
         Ok(text)
     }
 }
 
-/// The longest time without an acknowledged commit that ends after `from`, in milliseconds.
+/// The longest time without an acknowledged commit, in milliseconds. Only gaps that end after `from` count.
 pub(super) fn longest_gap_ms(acknowledged: &[Acknowledged], from: Moment) -> Option<f64> {
     let micros = acknowledged.iter().map(|one| one.at.0);
     let last_before = micros.clone().filter(|at| *at <= from.0).max();
@@ -116,34 +116,33 @@ pub(super) fn longest_gap_ms(acknowledged: &[Acknowledged], from: Moment) -> Opt
     Some(longest_gap(after.chain(last_before))? as f64 / 1e3)
 }
 
-// A failover in the members' own log lines: the elections, the moves of the quorum, and when a
-// mysqld was ready and open.
+// The phases of a failover, from the members' log lines: elections, quorum moves, and when a mysqld became ready and open.
 
-/// A line that matters here.
+/// A log line that marks a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Event {
     pub(super) at: Moment,
-    /// The index of the member that wrote it.
+    /// The index of the member that wrote the line.
     pub(super) by: usize,
     pub(super) what: What,
 }
 
-/// What it tells.
+/// The kind of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// The member was elected, or serves.
+    /// The member was elected, or began to serve.
     Leads,
-    /// A change of the voter sets is committed.
+    /// A quorum move was committed.
     QuorumMoved,
-    /// The mysqld next to it has the whole log.
+    /// The member's mysqld has the whole log.
     Ready,
-    /// Clients may write to the mysqld next to it.
+    /// Clients may write to the member's mysqld.
     Open,
 }
 
-/// The events of a member's output, from `since` on.
+/// Returns the events of a member's output since `since`.
 pub(super) fn events(by: usize, output: &str, since: Moment) -> Vec<Event> {
-    // The newest lines are the last ones.
+    // The newest lines are at the end, so that the search starts there.
     let lines = output.lines().rev().filter_map(|line| {
         let line: Value = serde_json::from_str(line).ok()?;
         let at = moment_of(line["timestamp"].as_str()?)?;
@@ -180,7 +179,7 @@ fn what_of(line: &Value) -> Option<What> {
     }
 }
 
-/// A time as log lines have it, `2026-11-20T07:50:55.123456Z`.
+/// Parses the time of a log line, such as `2026-11-20T07:50:55.123456Z`.
 fn moment_of(text: &str) -> Option<Moment> {
     let moment = humantime::parse_rfc3339(text).ok()?;
     let since = moment.duration_since(UNIX_EPOCH).ok()?;
@@ -197,7 +196,7 @@ mod tests {
             at: Moment(ms * 1000),
             by,
         };
-        // The writer of member 3 was answered late, out of the order in which the files are read.
+        // The commit of member 3 was acknowledged late, so that the list is not in the order of time.
         let seen = [
             at(0, 0),
             at(90, 0),

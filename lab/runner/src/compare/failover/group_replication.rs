@@ -1,7 +1,7 @@
-//! The same question to MySQL's Group Replication: three servers in single-primary mode on loopback, whose primary is killed while a
-//! client of each tries to write. The time is from the kill to the first commit that another server acknowledges.
+//! Measures the same failover in MySQL's Group Replication: three servers in single-primary mode on loopback. The primary is killed while a
+//! client at each server tries to write. The time runs from the kill to the first commit that another server acknowledges.
 //!
-//! Without distance between the servers, which is to its advantage, and without a proxy on the way to the primary.
+//! Group Replication has two advantages here: no latency between the servers, and no proxy between the clients and the primary.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,19 +18,19 @@ use testkit::wait::eventually;
 use crate::compare::failover::options::ensure_writes_continue;
 
 const SERVERS: usize = 3;
-/// `group_replication_member_expel_timeout` in seconds, and its name in the figures; `None`: MySQL's default.
+/// The measured settings: a name in the figures, and `group_replication_member_expel_timeout` in seconds. `None`: MySQL's default.
 pub(super) const SETTINGS: [(&str, Option<u32>); 2] = [
     ("group_replication_defaults", None),
     ("group_replication_expel_timeout_0", Some(0)),
 ];
 const COMMIT_LIMIT: Duration = Duration::from_secs(120);
 const STATEMENT_LIMIT: Duration = Duration::from_secs(60);
-/// Between two attempts of a client.
+/// Pause between two attempts of a client to write.
 const PAUSE: Duration = Duration::from_millis(10);
-/// What is written before each kill.
+/// Time during which the clients write before each kill.
 const CALM: Duration = Duration::from_secs(2);
 
-/// Milliseconds of each kill, by setting.
+/// Returns the milliseconds of each failover, by setting.
 pub(super) fn measure(kills: u32, stop: &AtomicBool) -> Result<BTreeMap<String, Vec<f64>>> {
     let mut measured = BTreeMap::new();
     for (name, expel_timeout) in SETTINGS {
@@ -60,7 +60,7 @@ impl Scene {
             let options = MysqldOptions::with_server_id(server_id);
             let options = options.with_arguments(Group::arguments());
             let server = Mysqld::launch_with(&tree, options)?;
-            // Not by the group: each has it before it is a member.
+            // Each server creates the account before it joins, so that the group does not replicate the statement.
             server.client().sql("SET GLOBAL super_read_only = OFF")?;
             server.client().create_replication_user()?;
             server.client().sql("RESET BINARY LOGS AND GTIDS")?;
@@ -80,7 +80,7 @@ impl Scene {
         })
     }
 
-    /// Returns milliseconds to the first commit elsewhere.
+    /// Kills the primary. Returns the milliseconds until another server acknowledges a commit.
     fn kill_the_primary(&mut self) -> Result<f64> {
         let clients: Vec<MysqlClient> = self.servers.iter().map(Mysqld::client).collect();
         let writers = Writers::start(clients);
@@ -101,14 +101,14 @@ impl Scene {
     }
 }
 
-/// A client at each server; they end with this value.
+/// A client at each server. Dropping this value ends the clients.
 struct Writers {
     stop: Arc<AtomicBool>,
     acknowledged: Arc<Mutex<Vec<(usize, Instant)>>>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// No row has the number of another one.
+/// The next row's number. Each row has a different number.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 impl Writers {

@@ -1,4 +1,4 @@
-//! The comparison's options, and their parts.
+//! The options of the comparison.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -81,14 +81,14 @@ impl Options {
     }
 }
 
-/// The programs of the ring.
+/// The programs that the ring runs.
 pub(super) struct Programs {
     pub(super) witness: PathBuf,
-    /// Of a database member with a writer, or of the clients.
+    /// The program of a database member with a writer, or of the clients.
     pub(super) database: PathBuf,
 }
 
-/// Fails once Ctrl-C was pressed.
+/// Returns an error after the user has pressed Ctrl-C.
 pub(super) fn ensure_writes_continue(stop: &AtomicBool) -> Result<()> {
     ensure!(!stop.load(Ordering::Relaxed), "interrupted");
     Ok(())

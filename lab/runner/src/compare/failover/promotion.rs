@@ -1,4 +1,4 @@
-//! One promotion: `witness switchover` gives the leadership to the database member of the next region, under load.
+//! Measures one promotion under load: `witness switchover` transfers the leadership to another database member.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,21 @@ use crate::compare::failover::crash::after_the_transfer;
 use crate::compare::failover::events::{Moment, What, longest_gap_ms};
 use crate::compare::failover::scene::Scene;
 
-/// Before the promotion, so that the gap that it makes has a beginning.
+/// The search for the longest gap starts this long before the promotion, so that it includes the last commit before the gap.
 const BEFORE_MS: u64 = 100;
 
-/// How long one took, in milliseconds.
+/// The times of one promotion, in milliseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PromotionTimes {
-    /// The longest time without an acknowledged commit: what clients notice.
+    /// The longest time without an acknowledged commit, which clients notice.
     pub(super) stall_ms: f64,
-    /// From the start of the command to the first commit of the new leader.
+    /// Time from the start of the command to the first commit of the new leader.
     pub(super) total_ms: f64,
-    /// The phases reported by the command, and the later ones.
+    /// The phases reported by the command, and the later phases from the members' logs.
     pub(super) phases: BTreeMap<String, f64>,
 }
 
-/// What `witness switchover --output json` prints, as far as it is needed.
+/// The part of the output of `witness switchover --output json` that is read.
 #[derive(Deserialize)]
 struct Document {
     phases: Vec<PhaseTime>,
@@ -40,11 +40,11 @@ struct PhaseTime {
 pub(super) enum Promotion {
     /// The target leads.
     Done(PromotionTimes),
-    /// It was refused, or the old leader stayed; commits continued. In the command's own words.
+    /// The command was refused, or the old leader stayed. Commits continued. The text is the command's error.
     Refused(String),
 }
 
-/// Promotes a database member in a ring in which all is well; the turn is that of each in order, `number` by `number`.
+/// Waits until the ring has recovered, and promotes a database member. `number` selects the member, so that each one has its turn.
 pub(super) fn measure(scene: &mut Scene, number: u32) -> Result<Promotion> {
     let leader = scene.settled()?;
     let target = scene.database_but(leader, number);

@@ -1,4 +1,4 @@
-//! The ring of the comparison: its processes, in one region or three, their writers, and the waiting for what should happen.
+//! The ring of the comparison: its processes in one region or in three, its writers, and functions that wait for a state of the ring.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ const REGIONS: [&str; 3] = ["a", "b", "c"];
 const READY_LIMIT: Duration = Duration::from_secs(90);
 const COMMIT_LIMIT: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
-/// For how long all must be well before something is done to the ring.
+/// How long all members must be healthy before the next crash or promotion.
 const CALM: Duration = Duration::from_millis(700);
 
-/// The ring, its databases and the writers that ask them.
+/// The ring, its databases and their clients.
 pub(super) struct Scene {
     ring: Cluster,
     databases: Databases,
@@ -33,7 +33,7 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    /// Starts the ring and waits until it commits.
+    /// Starts the ring, and waits until it commits.
     pub(super) fn set(
         options: &Options,
         programs: &Programs,
@@ -79,7 +79,7 @@ impl Scene {
         Ok(scene)
     }
 
-    /// Reports what happens.
+    /// Prints a progress message.
     pub(super) fn say(&self, what: &str) {
         let (place, heartbeat) = (self.place, self.heartbeat_ms);
         eprintln!("compare: {place:?}, heartbeat {heartbeat} ms: {what}");
@@ -89,7 +89,7 @@ impl Scene {
         self.ring.name(index)
     }
 
-    /// The database members other than `leader`, in turn.
+    /// Returns a database member other than `leader`; `number` selects which.
     pub(super) fn database_but(&self, leader: usize, number: u32) -> usize {
         let mut databases = self.ring.databases();
         let place = databases.iter().position(|index| *index == leader);
@@ -111,22 +111,23 @@ impl Scene {
         self.ring.start_with(index, &arguments)
     }
 
-    /// Kills a member and what is next to it.
+    /// Kills a member and its mysqld. If the death is that of the host, first cuts the member's links.
     pub(super) fn kill(&mut self, index: usize, death: Death) -> Result<()> {
         if death == Death::HostVanished {
-            // Before the kill, so that the output is hidden what the system says then.
+            // The links are cut before the kill. Otherwise the kernel would close the connections, and the other members would detect the
+            // death.
             self.to_all_others(index, distance::Links::cut);
         }
         self.ring.kill_host(index)
     }
 
-    /// Starts a member that died again.
+    /// Starts a killed member again.
     pub(super) fn bring_back(&mut self, index: usize) -> Result<()> {
         self.to_all_others(index, distance::Links::restore);
         self.start(index, false)
     }
 
-    /// Does something to the links between a member and each other one, both ways.
+    /// Calls `act` for the links between a member and each other member, in both directions.
     fn to_all_others(
         &self,
         index: usize,
@@ -142,14 +143,14 @@ impl Scene {
         });
     }
 
-    /// Lets this part of the packets between any two members be lost.
+    /// Makes all links between two members lose this share of the packets.
     fn lose(&self, loss: f64) {
         for index in 0..self.ring.size() {
             self.to_all_others(index, |links, from, to| links.set_loss(from, to, loss));
         }
     }
 
-    /// Keeps every processor busy for a while; how many leaders were elected in the meantime.
+    /// Keeps every processor busy for `time`. Returns the number of leaders elected in that time.
     pub(super) fn soak(&mut self, time: Duration) -> Result<u64> {
         let leader = self.settled()?;
         let before = self.ring.term(leader)?;
@@ -165,8 +166,8 @@ impl Scene {
         Ok(self.ring.term(leader)? - before)
     }
 
-    /// Waits until a database member serves, its region is the quorum, everybody has caught up, and commits continue; for a
-    /// while. Returns the leader.
+    /// Waits until the ring is healthy for `CALM`: a database member serves, its region is the quorum, all members have caught up, and
+    /// commits continue. Returns the leader.
     pub(super) fn settled(&mut self) -> Result<usize> {
         let deadline = Instant::now() + READY_LIMIT;
         let mut calm: Option<(usize, Instant)> = None;
@@ -205,7 +206,7 @@ impl Scene {
         }
     }
 
-    /// The leader of a healthy ring, or its fault.
+    /// Returns the leader if the ring is healthy. The error names what is wrong.
     fn standing(&self) -> Result<usize> {
         self.ring.standing(Level {
             answered: Duration::from_millis(2 * self.heartbeat_ms),
@@ -230,7 +231,7 @@ impl Scene {
         }
     }
 
-    /// What was acknowledged from `since` until a while from now.
+    /// Waits for `CALM / 2`, and returns the commits acknowledged since `since`.
     pub(super) fn acknowledged_around(&mut self, since: Moment) -> Result<Vec<Acknowledged>> {
         thread::sleep(CALM / 2);
         self.accounts.look()?;
@@ -238,7 +239,7 @@ impl Scene {
         Ok(self.accounts.look()?.to_vec())
     }
 
-    /// What the members' logs tell since `since`, in the order of time.
+    /// Returns the events in the members' logs since `since`, in the order of time.
     pub(super) fn events(&self, since: Moment) -> Vec<Event> {
         let of_member = |index| events(index, &self.ring.output(index), since);
         let mut all: Vec<Event> = (0..self.ring.size()).flat_map(of_member).collect();
@@ -246,12 +247,12 @@ impl Scene {
         all
     }
 
-    /// Runs the `witness` command line with a member's configuration.
+    /// Runs the `witness` command line with the configuration of a member.
     pub(super) fn witness(&self, arguments: &[&str], config_of: usize) -> Result<Finished> {
         self.ring.cli_of(config_of, arguments)
     }
 
-    /// Ends the writing, waits until all logs are equal, and holds every acknowledged commit against every log.
+    /// Stops the writers, waits until all logs are equal, and searches for every acknowledged commit in every log.
     pub(super) fn end(mut self) -> Result<Verdict> {
         self.settled()?;
         self.say("comparing everything with what was acknowledged");
@@ -287,7 +288,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Ends with an error when the user or a member has had enough.
+    /// Returns an error if the user has pressed Ctrl-C or a member has ended unexpectedly.
     fn look_after(&mut self) -> Result<()> {
         ensure_writes_continue(&self.stop)?;
         let ended = self.ring.look_after();
@@ -301,7 +302,7 @@ impl Scene {
     }
 }
 
-/// Three database members and witnesses: in one region, or over three, the first with as many as the others or one more.
+/// Returns three database members and the witnesses. They are in one region, or distributed over three regions in turn.
 fn layout(place: Place, members: u32, databases: Vec<MemberDatabase>) -> Vec<MemberOptions> {
     let region = |number: usize| match place {
         Place::Across => REGIONS[number % REGIONS.len()],
@@ -318,7 +319,7 @@ fn layout(place: Place, members: u32, databases: Vec<MemberDatabase>) -> Vec<Mem
     databases.chain(witnesses).collect()
 }
 
-/// Threads that compute, two for each processor, until it is dropped.
+/// Threads that only compute, two for each processor, until this value is dropped.
 struct BusyProcessors {
     end: Arc<AtomicBool>,
     threads: Vec<thread::JoinHandle<()>>,
@@ -347,7 +348,7 @@ impl Drop for BusyProcessors {
     fn drop(&mut self) {
         self.end.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // It only computes.
+            // The thread only computes, so that it does not panic.
             let _ = thread.join();
         }
     }

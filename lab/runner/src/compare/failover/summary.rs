@@ -1,4 +1,4 @@
-//! From single failovers and promotions to percentiles, next to Table 2 of MyRaft. Pure.
+//! Computes percentiles from single failovers and promotions, and compares them with Table 2 of the MyRaft paper. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,18 +15,18 @@ use crate::compare::failover::options::{Death, Place};
 use crate::compare::failover::promotion::Promotion;
 use crate::compare::set_all;
 
-/// Everything that was measured at one place with one heartbeat.
+/// All measurements with one distribution of the members and one heartbeat interval.
 pub(super) struct Measured {
     pub(super) place: Place,
     pub(super) heartbeat_ms: u64,
     pub(super) crashes: Vec<(Death, CrashTimes)>,
-    /// How many leaders were elected while nothing was done to the ring, if measured.
+    /// Number of leaders elected while the processors were busy, if measured.
     pub(super) elected_in_soak: Option<u64>,
     pub(super) promotions: Vec<Promotion>,
     pub(super) verdict: Verdict,
 }
 
-/// Table 2 of MyRaft: mean, p50, p95, p99 in milliseconds.
+/// Failovers in Table 2 of MyRaft: mean, p50, p95, p99 in milliseconds.
 const PAPER_FAILOVER_MS: [f64; 4] = [2389.0, 1887.0, 5030.0, 6632.0];
 const PAPER_PROMOTION_MS: [f64; 4] = [218.0, 202.0, 322.0, 357.0];
 
@@ -35,10 +35,10 @@ const DEATHS: [Death; 2] = [Death::ProcessKilled, Death::HostVanished];
 type ByPhase = BTreeMap<String, Percentiles>;
 type ByTimer<T> = BTreeMap<Place, BTreeMap<String, T>>;
 
-/// All percentiles, by timer setting in the order in which they were measured.
+/// All percentiles, by setting in the order of measurement.
 pub(super) struct Summary {
     settings: Vec<Setting>,
-    /// Group Replication's failovers, by setting.
+    /// The failovers of Group Replication, by setting.
     peers: ByPhase,
 }
 
@@ -50,14 +50,14 @@ struct Setting {
     stall: Option<Percentiles>,
     total: Option<Percentiles>,
     promotion_phases: ByPhase,
-    /// Why promotions were refused.
+    /// The errors of refused promotions.
     refused: Vec<String>,
     acknowledged: u64,
     lost: usize,
     trimmed: Option<usize>,
 }
 
-/// After leaders that died in the same way.
+/// The percentiles of failovers after one kind of death.
 struct Failovers {
     total: Percentiles,
     phases: ByPhase,
@@ -111,7 +111,7 @@ impl Summary {
         }
     }
 
-    /// The tables for the terminal.
+    /// Returns the tables for the terminal.
     pub(super) fn table(&self) -> String {
         let mut text = String::new();
         line(
@@ -167,7 +167,7 @@ impl Summary {
         text
     }
 
-    /// Sets the entries of the figures.
+    /// Writes the percentiles into the figures.
     pub(super) fn put_into(&self, figures: &mut Figures) -> Result<()> {
         let named = |[mean, p50, p95, p99]: [f64; 4]| json!({ "mean": mean, "p50": p50, "p95": p95, "p99": p99 });
         let entries = json!({
@@ -188,7 +188,7 @@ impl Summary {
         set_all(figures, &entries)
     }
 
-    /// By place and heartbeat.
+    /// Returns a value of each setting, by place and heartbeat.
     fn by_timer<T>(&self, value: impl Fn(&Setting) -> T) -> ByTimer<T> {
         let mut values = ByTimer::new();
         for setting in &self.settings {
@@ -199,7 +199,7 @@ impl Summary {
         values
     }
 
-    /// By death, place and heartbeat.
+    /// Returns a value of the failovers, by death, place and heartbeat.
     fn by_death<T>(&self, value: impl Fn(&Failovers) -> T) -> BTreeMap<Death, ByTimer<Option<T>>> {
         let of = |death| self.by_timer(|one| one.failovers.get(&death).map(&value));
         DEATHS.into_iter().map(|death| (death, of(death))).collect()

@@ -1,30 +1,30 @@
-//! What one process takes of the machine, as the kernel counts it.
+//! The resource use of one process, as the kernel reports it.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use anyhow::{Context, Result};
 
-/// A process at one moment.
+/// The resource use of a process at one moment.
 #[derive(Clone, Debug)]
 pub(super) struct Footprint {
     pub(super) memory: Memory,
-    /// Of each of its threads, by its number.
+    /// The activity of each thread, by thread id.
     threads: BTreeMap<u32, Activity>,
 }
 
-/// Memory in kibibytes.
+/// The memory of a process, in kibibytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Memory {
-    /// All that is resident: what `ps` shows.
+    /// All resident memory (Rss), as `ps` shows it.
     pub(super) resident: u64,
-    /// Of that, what the process made itself. The rest are pages of files, mostly of the program, which all its processes share.
+    /// The anonymous part of the resident memory. The other part is pages of files, mostly of the program, which all its processes share.
     pub(super) own: u64,
-    /// Shared pages divided by those that share them.
+    /// The proportional memory (Pss): each shared page counts as one page divided by the number of processes that share it.
     pub(super) proportional: u64,
 }
 
-/// What a process did between two moments.
+/// The activity of a process or a thread: nanoseconds on a processor, and voluntary context switches.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Activity {
     pub(super) ran_nanos: u64,
@@ -32,10 +32,10 @@ pub(super) struct Activity {
 }
 
 impl Footprint {
-    /// Of a process that runs.
+    /// Returns the resource use of a running process.
     ///
     /// # Errors
-    /// When the kernel does not tell, or the process has ended.
+    /// The kernel does not report it, or the process has ended.
     pub(super) fn of(process: u32) -> Result<Self> {
         let read = |file: &str| {
             let path = format!("/proc/{process}/{file}");
@@ -45,7 +45,7 @@ impl Footprint {
         let mut threads = BTreeMap::new();
         for entry in fs::read_dir(format!("/proc/{process}/task"))?.flatten() {
             let of = |file| fs::read_to_string(entry.path().join(file)).ok();
-            // A thread that ended in the meantime has no files.
+            // The files of a thread that has just ended are missing.
             if let Some(id) = entry.file_name().to_str().and_then(|id| id.parse().ok())
                 && let Some(thread) = of("schedstat").zip(of("status"))
                 && let Some(thread) = parse(&thread.0, &thread.1)
@@ -56,12 +56,12 @@ impl Footprint {
         Ok(Self { memory, threads })
     }
 
-    /// How many threads it has.
+    /// The number of threads.
     pub(super) fn threads(&self) -> usize {
         self.threads.len()
     }
 
-    /// What it did since an earlier moment; not by threads that have ended.
+    /// Returns the activity since an earlier moment. Threads that have ended do not count.
     pub(super) fn since(&self, earlier: &Self) -> Activity {
         let mut sum = Activity::default();
         for (id, now) in &self.threads {
@@ -73,7 +73,7 @@ impl Footprint {
     }
 }
 
-/// `/proc/<id>/smaps_rollup`.
+/// Parses `/proc/<id>/smaps_rollup`.
 fn memory(rollup: &str) -> Option<Memory> {
     let of = |key: &str| {
         let line = rollup.lines().find_map(|line| line.strip_prefix(key))?;
@@ -86,7 +86,7 @@ fn memory(rollup: &str) -> Option<Memory> {
     })
 }
 
-/// `schedstat` and `status` of a thread.
+/// Parses the files `schedstat` and `status` of a thread.
 fn parse(schedstat: &str, status: &str) -> Option<Activity> {
     let waits = status
         .lines()
@@ -99,7 +99,7 @@ fn parse(schedstat: &str, status: &str) -> Option<Activity> {
 
 #[cfg(test)]
 impl Footprint {
-    /// Of a process with one thread, which takes so much memory and has done so much.
+    /// Builds the resource use of a process with one thread, from its memory and activity.
     pub(super) fn made(memory: Memory, ran_nanos: u64, waits: u64) -> Self {
         let thread = Activity { ran_nanos, waits };
         Self {
@@ -151,7 +151,7 @@ mod tests {
             if did.ran_nanos > 10_000_000 && did.waits >= 1 {
                 break after;
             }
-            // However little of the machine is left for this test.
+            // On a busy machine this test may get little processor time, so that the limit is a minute.
             assert!(Instant::now() < deadline, "{did:?}");
         };
         assert!(after.memory.resident >= after.memory.own && after.threads() >= 1);

@@ -1,4 +1,4 @@
-//! The concurrent rings: their start, their leaders, and whether they still accept a write.
+//! The concurrent rings: starts them, finds their leaders, and checks that they still accept a write.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use testkit::wait::Patience;
 
 use crate::compare::idle::footprint::Footprint;
 
-/// How long a ring may take to elect a leader and to commit, while hundreds of others do.
+/// Time limit for a ring to elect a leader and to commit, while hundreds of other rings do the same.
 const LIMIT: Duration = Duration::from_secs(180);
-/// Between two questions to a member: the asking is work for it, too.
+/// Pause between two requests to a member. Requests also cost the member processor time.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// All of them.
+/// All concurrent rings.
 pub(super) struct Rings(Vec<Cluster>);
 
 /// The leader of a ring, by its index, and its term.
@@ -26,7 +26,7 @@ pub(super) struct Leader {
 }
 
 impl Rings {
-    /// Starts the rings, in turn, and waits until each has a leader that serves.
+    /// Starts the rings one by one, and waits until each has a leader that serves.
     pub(super) fn start(witness: &Path, rings: usize, members: usize) -> Result<Self> {
         let mut started = Self(Vec::with_capacity(rings));
         for ring in 1..=rings {
@@ -58,7 +58,7 @@ impl Rings {
         self.0.iter().map(leader).collect()
     }
 
-    /// Fails when a ring has another leader than this one, or it leads in another term.
+    /// Returns an error if the leader or the term of a ring is not the one in `leaders`.
     pub(super) fn ensure_led_by(&self, leaders: &[Leader]) -> Result<()> {
         for (number, (ring, leader)) in self.0.iter().zip(leaders).enumerate() {
             let now = leads(ring, leader.member);
@@ -71,11 +71,11 @@ impl Rings {
         Ok(())
     }
 
-    /// Has each ring commit an entry, and waits until all of its members have it.
+    /// Makes each ring commit an entry, and waits until all its members have the entry.
     pub(super) fn write(&self, when: &str) -> Result<()> {
         for (number, ring) in self.0.iter().enumerate() {
             let failed = || format!("ring {number} took no write {when}");
-            // Just after an election no member may be able to execute an order.
+            // Immediately after an election, the members may still refuse a command.
             let flushed = ring.eventually("an entry commits", Patience::every(LOOK, LIMIT), || {
                 let member = (0..ring.size()).find(|member| ring.process_id(*member).is_some());
                 let done = ring.cli_of(member.unwrap_or(0), &["log", "flush"])?;
@@ -97,7 +97,7 @@ impl Rings {
         Ok(())
     }
 
-    /// What every process takes of the machine, by ring and member.
+    /// Returns the resource use of each process, by ring and member.
     pub(super) fn footprints(&self) -> Result<Vec<Vec<Footprint>>> {
         let of_member = |ring: &Cluster, member| {
             let process = ring.process_id(member).context("a member has ended")?;
@@ -111,7 +111,8 @@ impl Rings {
         self.0.iter().map(of_ring).collect()
     }
 
-    /// Kills all leaders, and waits until every ring has another one that has committed an entry: how long that took for all of them.
+    /// Kills all leaders, and waits until each ring has another leader. Returns the time until the last election. Then each ring must
+    /// commit an entry.
     pub(super) fn crash_leaders(&mut self, leaders: &[Leader]) -> Result<Duration> {
         for (ring, leader) in self.0.iter_mut().zip(leaders) {
             ring.kill(leader.member)?;
@@ -124,7 +125,7 @@ impl Rings {
     }
 }
 
-/// The member, if it says that it leads and serves.
+/// Returns the member as a leader if it reports that it serves.
 fn leads(ring: &Cluster, member: usize) -> Option<Leader> {
     ring.process_id(member)?;
     let status = ring.status(member).ok()?;
@@ -132,7 +133,7 @@ fn leads(ring: &Cluster, member: usize) -> Option<Leader> {
     (status["serving"] == true).then_some(Leader { member, term })
 }
 
-/// Whether all logs end at one entry, which is committed everywhere.
+/// Returns whether the logs of all members end at the same entry, and that entry is committed on each.
 fn is_level(ring: &Cluster, members: &[usize]) -> Result<bool> {
     let mut end: Option<Value> = None;
     for member in members {

@@ -1,4 +1,4 @@
-//! From two samples of all processes to the printed table and the figures. Pure.
+//! Computes the printed table and the figures from two samples of all processes. Pure.
 
 use std::fmt::Write as _;
 
@@ -12,31 +12,31 @@ use crate::compare::idle::rings::Leader;
 use crate::compare::processor_time::CoresUsed;
 use crate::compare::spread as spread_of;
 
-/// What members of one kind take, over all rings.
+/// The resource use of all leaders or of all followers, over all rings.
 #[derive(Clone, Debug, Serialize)]
 struct Kind {
     processes: usize,
     rss_mib: Spread,
-    /// Of the resident memory, what a process made itself, without pages of files.
+    /// The anonymous part of the resident memory, without pages of files.
     own_mib: Spread,
-    /// With shared pages divided by those that share them.
+    /// The proportional memory: shared pages are divided among the processes that share them.
     pss_mib: Spread,
     core_percent: Spread,
     wakes_per_second: Spread,
     threads: Spread,
 }
 
-/// Both kinds.
+/// The resource use of leaders and of followers.
 #[derive(Clone, Debug)]
 pub(super) struct Summary {
     followers: Option<Kind>,
     leaders: Option<Kind>,
-    /// The memory of all processes together, each shared page counted once, in mebibytes.
+    /// The memory of all processes together, in mebibytes. A page that several processes share counts once.
     together_mib: f64,
 }
 
 impl Summary {
-    /// Of two looks with so many seconds between them.
+    /// Summarizes two samples, taken `seconds` apart.
     pub(super) fn of(
         leaders: &[Leader],
         before: &[Vec<Footprint>],
@@ -60,7 +60,7 @@ impl Summary {
         }
     }
 
-    /// The table for the terminal. Medians; of processor time the range, too.
+    /// Returns the table for the terminal: medians, and for processor time also the range.
     pub(super) fn table(&self, cores: Option<CoresUsed>) -> String {
         let mut text = format!(
             "{:<11}{:>10}{:>10}{:>12}{:>14}{:>14}  {:<16}{:>9}{:>9}\n",
@@ -152,7 +152,7 @@ mod tests {
             proportional: mib * 256,
         };
         let before = || Footprint::made(memory(1), 0, 0);
-        // In ten seconds.
+        // The activity in ten seconds.
         let follower = || Footprint::made(memory(20), 10_000_000, 50);
         let leader = || Footprint::made(memory(30), 100_000_000, 100);
         let leaders = [0, 1].map(|member| Leader { member, term: 1 });

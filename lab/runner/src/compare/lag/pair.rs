@@ -1,4 +1,4 @@
-//! A primary and its follower, and one rate held.
+//! A primary with its follower, and the measurement at one rate.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,25 +16,25 @@ use super::Follower;
 use super::search::{Point, Rate};
 use crate::compare::servers::{Template, count};
 
-/// From one row of the probe to the next: a reading without any lag is 10 ms on average.
+/// Interval of the probe's updates. Without any lag, the age read is 10 ms on average.
 const PROBE: Duration = Duration::from_millis(20);
-/// From one reading to the next; another time, so that readings come at every moment between two rows.
+/// Interval of the readings. It differs from the probe's interval, so that readings occur at all times between two updates.
 const READING: Duration = Duration::from_millis(23);
-/// From the first row, after the clients' logins, to the first reading.
+/// Time from the first update, after the clients' logins, to the first reading.
 const SETTLED: Duration = Duration::from_secs(1);
-/// Longer than any follower needs for the rest.
+/// Time limit for the follower to catch up after the load, far above the expected time.
 const LIMIT: Duration = Duration::from_secs(1800);
 
-/// What primaries and followers start from.
+/// The data from which primaries and followers start.
 pub(super) struct Bed {
     workload: Workload,
     template: Template,
 }
 
-/// See the module.
+/// A running primary and its follower.
 pub(super) struct Pair<'a> {
     bed: &'a Bed,
-    /// This applier's process; it ends with the pair, before the servers do.
+    /// This applier's process. It is dropped first, so that it ends before the servers.
     _applier: Option<Running>,
     primary: Mysqld,
     follower: Mysqld,
@@ -52,7 +52,7 @@ impl Bed {
         Ok(Self { workload, template })
     }
 
-    /// A primary, and a follower that is at work.
+    /// Starts a primary, and a follower that replicates from it.
     pub(super) fn pair(
         &self,
         follower: Follower,
@@ -98,7 +98,8 @@ impl Bed {
 }
 
 impl Pair<'_> {
-    /// Has the primary take a load of this rate for so long, and reads the lag in the meantime; then the follower catches up.
+    /// Puts a load of this rate on the primary for `duration`, and reads the lag at the same time. Then waits until the follower has caught
+    /// up.
     pub(super) fn hold(
         &self,
         per_second: Rate,

@@ -1,4 +1,4 @@
-//! The picture of the table: the lag's p99 over the rate, one panel for each load.
+//! Draws the p99 of the lag over the rate, with one panel for each load.
 
 use anyhow::Result;
 use plotters::prelude::*;
@@ -10,7 +10,7 @@ use super::summary::{Run, Summary};
 
 const SIZE: (u32, u32) = (760, 620);
 const FONT: &str = "sans-serif";
-/// Milliseconds that the pictures show; values outside are at the edge.
+/// The range of lags in the pictures, in milliseconds. Values outside are drawn at the edge.
 const LAGS: std::ops::Range<f64> = 5.0..200_000.0;
 
 pub(super) fn draw(summary: &Summary) -> Result<String> {
@@ -53,7 +53,7 @@ fn draw_panel(area: &Area, workload: Workload, runs: &[&Run]) -> Result<()> {
             ms => format!("{:.0} s", ms / 1e3),
         })
         .draw()?;
-    // Above this line a follower does not keep up.
+    // Points above this line are rates with which the follower does not keep up.
     let limit = [(0.0, 1000.0), (highest * 1.1, 1000.0)];
     chart.draw_series(LineSeries::new(limit, BLACK.mix(0.6)))?;
     for run in runs {

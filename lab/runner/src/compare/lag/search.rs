@@ -1,4 +1,4 @@
-//! Which rate is tried next. Pure.
+//! Searches for the highest rate with which a follower keeps up. Pure.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,28 +6,28 @@ use std::time::Duration;
 use serde::Serialize;
 use testkit::statistics::Percentiles;
 
-/// A follower keeps up while so much lag is not exceeded by 99 readings of a hundred.
+/// A follower keeps up if 99 of 100 readings show a smaller lag than this.
 const KEEPS_UP: Duration = Duration::from_secs(1);
-/// The search ends when the highest rate that is kept is known to this factor.
+/// The search ends when the highest rate is known up to this factor.
 const CLOSE: f64 = 1.1;
 
-/// Transactions per second; without a number, all that the primary takes.
+/// Transactions per second. `None`: as many as the primary accepts.
 pub(super) type Rate = Option<f64>;
 
-/// A rate that was held.
+/// The result at one rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Point {
-    /// Transactions a second that were asked for; none: all that the primary can take.
+    /// The requested transactions per second. `None`: as many as the primary accepts.
     pub(super) asked: Option<f64>,
-    /// Transactions a second that the primary has committed, the fifty of the probe among them.
+    /// Transactions per second that the primary committed, including the fifty of the probe.
     pub(super) per_second: f64,
     pub(super) lag_ms: Percentiles,
-    /// What the follower needed for the rest when the load had ended.
+    /// The time that the follower needed to catch up after the load had ended.
     pub(super) caught_up_after_s: f64,
 }
 
 impl Point {
-    /// Whether the follower kept up.
+    /// Returns whether the follower kept up.
     pub(super) fn is_kept(&self) -> bool {
         self.lag_ms.p99 < KEEPS_UP.as_secs_f64() * 1e3
     }
@@ -48,8 +48,8 @@ impl Search {
         }
     }
 
-    /// The rate to be held next, until it is known well enough: everything first, and then halfway between what was kept and what
-    /// was not.
+    /// Returns the next rate to try: first without a limit, then halfway between the highest rate with which the follower kept up and the
+    /// lowest other rate. `None`: the search has ended.
     pub(super) fn next(&mut self) -> Option<Rate> {
         if self.left == 0 {
             return None;
@@ -57,14 +57,14 @@ impl Search {
         self.left -= 1;
         let not_kept = self.points.iter().filter(|point| !point.is_kept());
         let Some(too_high) = not_kept.map(|point| point.per_second).reduce(f64::min) else {
-            // Everything was kept, or nothing was tried yet.
+            // The follower kept up with all rates, or no rate was tried yet.
             return self.points.is_empty().then_some(None);
         };
         let kept = self.highest_kept().unwrap_or(0.0);
         (too_high > kept * CLOSE).then_some(Some((kept + too_high) / 2.0))
     }
 
-    /// The highest rate that was kept so far.
+    /// The highest rate with which the follower kept up so far.
     pub(super) fn highest_kept(&self) -> Option<f64> {
         highest_kept(&self.points)
     }
@@ -90,7 +90,7 @@ impl fmt::Display for Point {
 mod tests {
     use super::*;
 
-    /// A follower that keeps up with so many a second, of a primary that takes 4000.
+    /// Searches for the rate of a follower that keeps up with `keeps` transactions per second. The primary accepts 4000.
     fn highest(keeps: f64, rates: u32) -> (Option<f64>, usize) {
         let mut search = Search::new(rates);
         while let Some(asked) = search.next() {

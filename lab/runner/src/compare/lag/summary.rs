@@ -1,4 +1,4 @@
-//! What the rates came to, as a table and as figures.
+//! The results of all rates, as a table and as figures.
 
 use std::fmt::Write;
 
@@ -14,12 +14,12 @@ pub(super) struct Run {
     pub(super) workload: Workload,
     pub(super) follower: Follower,
     pub(super) points: Vec<Point>,
-    /// Half of the highest rate that was kept; none where no rate was.
+    /// The result at half of the highest rate with which the follower kept up. `None`: there is no such rate.
     pub(super) at_half: Option<Point>,
 }
 
 impl Run {
-    /// All rates that were held, by what the primary committed.
+    /// Returns the results of all rates, in the order of the committed rate.
     pub(super) fn all_points(&self) -> Vec<Point> {
         let mut all = self.points.clone();
         all.extend(self.at_half);
@@ -27,7 +27,7 @@ impl Run {
         all
     }
 
-    /// The primary's throughput without a limit.
+    /// Returns the result without a limit on the rate.
     fn all(&self) -> Option<Point> {
         self.points
             .iter()
@@ -36,7 +36,7 @@ impl Run {
     }
 }
 
-/// See the module.
+/// The results of all followers and loads.
 pub(super) struct Summary(Vec<Run>);
 
 impl Summary {
@@ -49,7 +49,7 @@ impl Summary {
         &self.0
     }
 
-    /// By workload and follower: the highest rate with which the lag's p99 stayed below a second; null where none did.
+    /// Returns, by workload and follower, the highest rate at which the lag's p99 was below a second; null if no rate was.
     pub(super) fn highest_rates_kept(&self) -> Value {
         self.by_workload(|run| json!(highest_kept(&run.points)))
     }
@@ -96,7 +96,7 @@ impl Summary {
                 let lag = half.lag_ms;
                 format!("{:.0}, {:.0}, {:.0}", lag.p50, lag.p99, lag.max)
             });
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(
                 table,
                 "{:<18} {:<8} {:>13} {:>20} {:>12} {:>30}",

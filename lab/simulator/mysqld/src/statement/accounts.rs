@@ -1,9 +1,9 @@
-//! Account statements, and the copy of another server's data, which logs in with an account.
+//! Parses account statements and `CLONE INSTANCE FROM`, which contains an account.
 
 use crate::accounts::AccountChange;
 use crate::statement::{Parser, Statement};
 
-/// `CLONE INSTANCE FROM`: the donor's address and account.
+/// A `CLONE INSTANCE FROM` statement: the donor's address and account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CopyRequest {
     pub(crate) user: String,
@@ -13,7 +13,7 @@ pub(crate) struct CopyRequest {
 }
 
 impl Parser<'_> {
-    /// After `CREATE USER` or `DROP USER`. Other options are ignored.
+    /// Parses the rest of a statement after `CREATE USER` or `DROP USER`. Ignores further options.
     pub(super) fn account(
         &mut self,
         change: fn(&mut Self) -> Option<AccountChange>,
@@ -38,20 +38,20 @@ impl Parser<'_> {
         Some(AccountChange::Drop { user, if_exists })
     }
 
-    /// `'name'@'%'`.
+    /// Parses `'name'@'%'`. Returns the name.
     fn user_of_any_host(&mut self) -> Option<String> {
         let user = self.text()?;
         (self.words("@") && self.text()? == "%").then_some(user)
     }
 
-    /// After `GRANT`.
+    /// Parses the rest of a statement after `GRANT`.
     pub(super) fn grant(&mut self) -> Option<Statement> {
         self.phrase("BACKUP_ADMIN ON * . * TO")?;
         let user = self.user_of_any_host()?;
         Some(Statement::Accounts(AccountChange::GrantBackup { user }))
     }
 
-    /// After `CLONE`.
+    /// Parses the rest of a statement after `CLONE`.
     pub(super) fn copy(&mut self) -> Option<Statement> {
         self.phrase("INSTANCE FROM")?;
         let user = self.text()?;

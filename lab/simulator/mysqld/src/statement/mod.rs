@@ -1,4 +1,4 @@
-//! Parses the SQL of members, clients and tests of the model into statements. Pure.
+//! Parses the SQL statements of members, clients and tests of the model. Pure.
 
 mod accounts;
 mod replication;
@@ -14,7 +14,7 @@ use crate::statement::tokens::{Token, tokens};
 pub(crate) enum Statement {
     Set(Vec<Assignment>),
     ResetPersist(String),
-    /// Values without a table.
+    /// A SELECT of values without a table.
     Select(Vec<Value>),
     ShowVariables(Filter),
     ShowStatus(Filter),
@@ -31,12 +31,12 @@ pub(crate) enum Statement {
     },
     InstallPlugin(String),
     ChangeSource(SourceChange),
-    /// The channel of this name, or all of them; also in the following variants.
-    /// True for the receiver alone; and the channel.
+    /// The first value is true if only the receiver starts. The second is the channel's name; without a name, all channels. `StopReplica`
+    /// has the same values.
     StartReplica(bool, Option<String>),
     StopReplica(bool, Option<String>),
-    /// Completely with the channel, or only its relay log.
-    /// True for `ALL`; and the channel.
+    /// The first value is true for `ALL`, which removes the channel; otherwise only the relay log is removed. The second is the channel's
+    /// name.
     ResetReplica(bool, Option<String>),
     /// `SELECT GET_LOCK('name', 0)`.
     GetLock(String),
@@ -48,20 +48,21 @@ pub(crate) enum Statement {
         value: u64,
     },
     ReadList(u64),
-    /// An account statement, which holds the account lock until its commit.
+    /// An account statement. It holds the account lock until its commit.
     Accounts(AccountChange),
-    /// Number of accounts with this name.
+    /// The query for the number of accounts with this name.
     CountAccounts(String),
-    /// Accounts whose names match this pattern.
+    /// The query for the accounts with names that match this pattern.
     AccountsLike(String),
-    /// `CLONE INSTANCE FROM`.
+    /// A `CLONE INSTANCE FROM` statement.
     Copy(CopyRequest),
     Shutdown,
-    /// A member's long query, by its table.
+    /// One of the long queries that members send.
     Look(Look),
 }
 
-/// Defines the members' long queries from a table: name, behaviour while an account statement waits, and characteristic parts of the text.
+/// Defines the long queries of members. Each line has a name, whether the query waits for an account statement, and characteristic parts of
+/// its text.
 macro_rules! looks {
     (waits) => { true };
     (answers) => { false };
@@ -70,11 +71,11 @@ macro_rules! looks {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) enum Look { $($(#[$doc])* $name,)* }
 
-        /// A characteristic part of each; the first match counts.
+        /// A characteristic part of each query's text. The first match counts.
         const LOOKS: &[(&str, Look)] = &[$($(($part, Look::$name),)+)*];
 
         impl Look {
-            /// Whether it reads tables that block while an account statement waits.
+            /// Returns whether the query reads tables that block while an account statement waits.
             pub(crate) fn is_of_performance_schema(self) -> bool {
                 match self { $(Self::$name => looks!($behaviour),)* }
             }
@@ -119,7 +120,7 @@ looks! {
     StatementLogging, waits: "performance_schema.events_statements_summary_by_digest" | "performance_schema.variables_by_thread";
 }
 
-/// One assignment of a SET.
+/// One assignment of a SET statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Assignment {
     pub(crate) scope: Scope,
@@ -142,7 +143,7 @@ pub(crate) enum Scope {
 pub(crate) enum Value {
     Number(u64),
     Text(String),
-    /// A word such as ON.
+    /// A word without quotes, such as ON.
     Word(String),
     User(String),
     Session(String),
@@ -152,7 +153,7 @@ pub(crate) enum Value {
     ConnectionId,
 }
 
-/// Filter of SHOW VARIABLES.
+/// The filter of SHOW VARIABLES or SHOW STATUS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Filter {
     All,
@@ -177,7 +178,7 @@ impl Filter {
 }
 
 impl Statement {
-    /// Parses a text; `None` if the model does not support it.
+    /// Parses a statement. `None`: the model does not support it.
     pub(crate) fn of(text: &str) -> Option<Self> {
         if let Some((_, look)) = LOOKS.iter().find(|(piece, _)| text.contains(piece)) {
             return Some(Self::Look(*look));
@@ -247,7 +248,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `SELECT value FROM sim.lists WHERE id = 1 ORDER BY position`, or values without a table.
+    /// Parses `SELECT value FROM sim.lists WHERE id = 1 ORDER BY position`, or a SELECT of values without a table.
     fn select(&mut self) -> Option<Statement> {
         if self.words("value FROM sim . lists WHERE id =") {
             let list = self.number()?;
@@ -263,14 +264,14 @@ impl Parser<'_> {
         }
         if self.words("GET_LOCK (") {
             let name = self.text()?;
-            // A wait is not supported.
+            // The model supports only a timeout of 0.
             self.phrase(", 0 )")?;
             return Some(Statement::GetLock(name));
         }
         Some(Statement::Select(self.listed(Self::value)?))
     }
 
-    /// `INSERT INTO sim.lists SELECT 1, COUNT(*) + 1, 5 FROM sim.lists WHERE id = 1 FOR UPDATE`: appends 5 to list 1.
+    /// Parses `INSERT INTO sim.lists SELECT 1, COUNT(*) + 1, 5 FROM sim.lists WHERE id = 1 FOR UPDATE`, which appends 5 to list 1.
     fn append(&mut self) -> Option<Statement> {
         self.phrase("INTO sim . lists SELECT")?;
         let list = self.number()?;
@@ -284,7 +285,7 @@ impl Parser<'_> {
     fn set(&mut self) -> Option<Statement> {
         let mut scope = Scope::Session;
         let assignments = self.listed(|this| {
-            // A keyword applies up to the next one.
+            // A scope keyword applies to all assignments up to the next keyword.
             scope = this.scope().unwrap_or(scope);
             let (scope, name) = match this.words("@") {
                 false => (scope, this.word()?),
@@ -302,7 +303,7 @@ impl Parser<'_> {
         Some(Statement::Set(assignments?))
     }
 
-    /// After `@@`.
+    /// Parses a system variable after `@@`.
     fn system_variable(&mut self) -> Option<(Scope, String)> {
         let scope = self.scope();
         let _ = scope.is_some() && self.words(".");
@@ -396,7 +397,7 @@ impl Parser<'_> {
         Some(first.clone())
     }
 
-    /// Items with commas between them.
+    /// Parses items that are separated by commas.
     fn listed<T>(&mut self, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         let mut items = vec![item(self)?];
         while self.words(",") {
@@ -405,12 +406,12 @@ impl Parser<'_> {
         Some(items)
     }
 
-    /// Consumes these words, which must be next.
+    /// Consumes these words. Fails if the next tokens differ.
     fn phrase(&mut self, words: &str) -> Option<()> {
         self.words(words).then_some(())
     }
 
-    /// Consumes these words, numbers and signs if they are next.
+    /// Consumes these words, numbers and signs if they are next. Returns whether they were.
     fn words(&mut self, words: &str) -> bool {
         let mut rest = self.rest;
         for word in words.split(' ') {

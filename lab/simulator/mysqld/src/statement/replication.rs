@@ -1,8 +1,8 @@
-//! Statements about a channel and its source.
+//! Parses statements about a replication channel and its source.
 
 use super::{Parser, Statement, Value};
 
-/// Options of `CHANGE REPLICATION SOURCE`, their names in capitals; missing ones stay unchanged.
+/// The options of `CHANGE REPLICATION SOURCE`, with names in capitals. Options that are missing here do not change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SourceChange {
     pub(crate) channel: String,
@@ -21,13 +21,13 @@ impl Parser<'_> {
         Some(Statement::ChangeSource(SourceChange { channel, options }))
     }
 
-    /// The options of START and STOP.
+    /// Parses the options of START REPLICA and STOP REPLICA: true for the receiver alone, and the channel's name.
     pub(super) fn replica_threads(&mut self) -> Option<(bool, Option<String>)> {
         self.phrase("REPLICA")?;
         Some((self.words("IO_THREAD"), self.channel()?))
     }
 
-    /// The named channel, if any.
+    /// Parses the name of the channel, if there is one.
     pub(super) fn channel(&mut self) -> Option<Option<String>> {
         match self.words("FOR CHANNEL") {
             true => self.text().map(Some),

@@ -1,9 +1,9 @@
-//! The tokens of a statement.
+//! Splits a statement into tokens.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// One word, number, text or sign.
+/// A word, a number, a quoted text or a sign.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Token {
     /// A word or a quoted name, as written.
@@ -14,7 +14,7 @@ pub(super) enum Token {
 }
 
 impl Token {
-    /// True if it is this word, number or sign.
+    /// Returns whether the token is this word, number or sign.
     pub(super) fn is(&self, piece: &str) -> bool {
         match self {
             Self::Word(own) => own.eq_ignore_ascii_case(piece),
@@ -25,7 +25,7 @@ impl Token {
     }
 }
 
-/// The tokens of a text; `None` if a quote is unterminated.
+/// Returns the tokens of a statement. `None`: a quote is not terminated.
 pub(super) fn tokens(text: &str) -> Option<Vec<Token>> {
     let mut rest = text.chars().peekable();
     let mut found = Vec::new();
@@ -62,7 +62,7 @@ fn taken(rest: &mut Peekable<Chars<'_>>, wanted: impl Fn(char) -> bool) -> Strin
     text
 }
 
-/// A quoted text, with doubled or escaped quotes.
+/// Reads a quoted text, with doubled or escaped quotes.
 fn quoted(rest: &mut Peekable<Chars<'_>>) -> Option<String> {
     let quote = rest.next()?;
     let mut text = String::new();

@@ -50,7 +50,7 @@ async fn mysqld_makes_one_group_of_commits_queued_after_a_waiting_one() -> Resul
         ensure!(wanted, "what queues is in the log, and wants its ACK");
         let mut third = stage.log_in("client").await?.begin(&append(3, 3));
         let (three, _) = replica.transaction().await?;
-        // It enters the log before the queue.
+        // The transaction is in the binlog before its session is in the commit queue.
         stage
             .until_processes("waiting for handler commit", 2)
             .await?;

@@ -1,4 +1,4 @@
-//! The copy of another server's data: requirements, removed and copied data, and the state after an interruption.
+//! Clones of another server's data: requirements, removed and copied data, and the state after an interruption.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use binlog_format::gtid::GtidSet;
 
 const INSTALL: &str = "INSTALL PLUGIN clone SONAME 'mysql_clone.so'";
-/// The members' query.
+/// The query with which members check the plugin.
 const PLUGIN: &str = "SELECT COUNT(*) FROM information_schema.plugins WHERE plugin_name = 'clone' AND plugin_status = 'ACTIVE'";
 const STATUS: &str = "SELECT s.state, s.error_no, s.error_message, \
      EXISTS (SELECT 1 FROM performance_schema.threads t WHERE t.processlist_id = s.pid), s.pid \
@@ -40,20 +40,20 @@ async fn count(session: &mut Player, user: &str) -> Result<String> {
     session.value(&count).await
 }
 
-/// State and error of the last copy, whether its session exists, and whether this process began it.
+/// Returns the state and the error of the last clone, whether its session exists, and whether this process began the clone.
 async fn status(session: &mut Player) -> (String, String, bool, bool) {
     let rows = session.run(STATUS).await.unwrap();
     let row = &rows[0];
     (row[0].clone(), row[1].clone(), row[3] == "1", row[4] != "0")
 }
 
-/// The stages' states, in order.
+/// Returns the state of each stage, in order.
 async fn stages(session: &mut Player) -> Vec<String> {
     let rows = session.run(STAGES).await.unwrap();
     rows.into_iter().map(|row| row[1].clone()).collect()
 }
 
-/// A donor with an account for a copy, and a recipient configured to copy from it.
+/// Prepares a donor with an account for a clone, and a recipient that may clone from it.
 async fn make_ready(donor: &Stage, recipient: &Stage) -> Result<()> {
     for statement in ["SET sql_log_bin = 0", INSTALL, CREATE, GRANT] {
         let mut session = donor.log_in("root").await?;
@@ -64,11 +64,11 @@ async fn make_ready(donor: &Stage, recipient: &Stage) -> Result<()> {
     may_copy(donor, recipient).await
 }
 
-/// Allows the copy until the recipient's restart, and slows it down: other sessions check in the middle.
+/// Allows a clone until the recipient's restart. Slows the clone down, so that other sessions can check its state in the middle.
 async fn may_copy(donor: &Stage, recipient: &Stage) -> Result<()> {
     let mut session = recipient.log_in("root").await?;
     session.run(&list(&[donor.port()])).await.unwrap();
-    // About as many MiB in a second.
+    // The limit of the clone's speed, about 10 MiB per second.
     session.run(&bandwidth(10)).await.unwrap();
     Ok(())
 }
@@ -158,7 +158,7 @@ async fn a_mysqld_refuses_a_copy_before_any_of_its_data_are_gone() -> Result<()>
         session.run(INSTALL).await.unwrap();
         ensure!(session.run(&copy_from(donor.port(), "Aa1-p")).await == Err(3869));
         ensure!(session.run(STATUS).await == Ok(vec![]));
-        // No server listens there.
+        // No server listens on port 1.
         session.run(&list(&[donor.port(), 1])).await.unwrap();
         ensure!(session.run(&copy_from(1, "Aa1-p")).await == Err(3862));
         ensure!(status(&mut session).await == ("Failed".into(), "3862".into(), true, true));
@@ -224,7 +224,7 @@ async fn a_mysqld_that_was_copied_has_all_data_of_its_donor_and_its_own_identity
         ensure!(recipient.binlog_files()?.len() == 1);
         ensure!(count(&mut session, "mine").await? == "1");
         ensure!(count(&mut session, "witness_clone_3_a").await? == "0");
-        // Later commits are copied, too.
+        // Commits during the clone are copied, too.
         donor
             .log_in("client")
             .await?
@@ -241,7 +241,7 @@ async fn a_mysqld_that_was_copied_has_all_data_of_its_donor_and_its_own_identity
         ensure!(count(&mut session, "mine").await? == "0");
         ensure!(count(&mut session, "witness_clone_3_a").await? == "1");
         ensure!(session.value(PLUGIN).await? == "1" && session.value(CHANNEL).await? == "1");
-        // Only now it reports completion.
+        // The recipient reports completion only after its restart.
         ensure!(status(&mut session).await == ("Completed".into(), "0".into(), false, false));
         ensure!(stages(&mut session).await == ["Completed"; 7]);
         let executed = donor.variable("gtid_executed").await?;
@@ -250,7 +250,7 @@ async fn a_mysqld_that_was_copied_has_all_data_of_its_donor_and_its_own_identity
         ensure!(recipient.variable("server_uuid").await? == uuid);
         let auto = std::fs::read_to_string(recipient.data_dir().join("auto.cnf"))?;
         ensure!(auto.contains(&uuid));
-        // One from before the end, and one of the start.
+        // One file is from before the end of the process, and one from its start.
         ensure!(recipient.binlog_files()?.len() == 2);
         let refused = recipient.replica(&GtidSet::new()).await;
         let refused = match refused {
@@ -267,7 +267,7 @@ async fn a_mysqld_that_was_copied_has_all_data_of_its_donor_and_its_own_identity
         let mut with_own: GtidSet = recipient.variable("gtid_executed").await?.parse()?;
         with_own = with_own.difference(&executed.parse()?);
         ensure!(with_own.to_string() == format!("{uuid}:1"));
-        // It stays so.
+        // The data stays after a crash.
         recipient.kill()?;
         recipient.start()?;
         ensure!(recipient.list(1).await? == ["1", "3", "4"]);
@@ -291,7 +291,7 @@ async fn a_mysqld_with_an_interrupted_copy_has_neither_rows_nor_gtids() -> Resul
             .unwrap();
         let mut client = recipient.log_in("client").await?;
         client.run(&append(2, 2)).await.unwrap();
-        // It is killed.
+        // The recipient is killed during a clone.
         let copying = recipient.log_in("root").await?;
         let copying = copying.begin(&copy_from(donor.port(), "Aa1-p"));
         in_the_middle(&recipient).await?;
@@ -322,7 +322,7 @@ async fn a_mysqld_with_an_interrupted_copy_has_neither_rows_nor_gtids() -> Resul
         ensure!(count(&mut session, "client").await? == "1");
         ensure!(count(&mut session, "witness_clone_3_a").await? == "0");
         ensure!(recipient.binlog_files()?.len() == 2);
-        // Its donor is killed, and restarts: until then a real recipient retries for minutes.
+        // The donor is killed during a clone and restarts. Until the restart, a real recipient would retry for minutes.
         may_copy(&donor, &recipient).await?;
         let copying = recipient.log_in("root").await?;
         let copying = copying.begin(&copy_from(donor.port(), "Aa1-p"));
@@ -335,7 +335,7 @@ async fn a_mysqld_with_an_interrupted_copy_has_neither_rows_nor_gtids() -> Resul
         ensure!(state == "Failed" && error == "3862", "{state} {error}");
         ensure!(stages(&mut session).await[..2] == ["Completed", "Failed"]);
         ensure!(session.run(&read(2)).await == Err(1049));
-        // Its client is gone.
+        // The client of the clone disconnects.
         let copying = recipient.log_in("root").await?;
         let copying = copying.begin(&copy_from(donor.port(), "Aa1-p"));
         in_the_middle(&recipient).await?;

@@ -1,4 +1,4 @@
-//! Dumps: events, acknowledgements, and ends.
+//! Dumps: their events, ACKs, and how they end.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ async fn mysqld_wants_no_ack_for_what_is_committed() -> Result<()> {
         ensure!(wanted);
         first.ack(&framed).await?;
         waiting.succeeds().await?;
-        // Another replica gets the same; a newer one with the same UUID ends the previous one.
+        // Another replica receives the same transaction. A newer replica with the same UUID ends the dump of the previous one.
         let mut second = stage.replica(&GtidSet::new()).await?;
         let (again, wanted) = second.transaction().await?;
         ensure!(!wanted && again.payload == framed.payload);
@@ -137,7 +137,7 @@ async fn mysqld_numbers_the_transactions_of_each_file_from_one() -> Result<()> {
     .await
 }
 
-/// The items that a framer makes of the stream, in order.
+/// The test compares the items that the framer returns for the stream, in order.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dump_of_mysqld_is_announced_file_by_file() -> Result<()> {
     on_both(&PLAIN, async |stage: Stage| {

@@ -1,4 +1,4 @@
-//! How a server ends, and the state found by its next start.
+//! How a server ends, and what its next start finds.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -13,7 +13,7 @@ use binlog_format::gtid::GtidSet;
 
 use crate::stage::{PLAIN, Stage, WAITING, append, on_both};
 
-/// A file's in-use flag and created time.
+/// Returns a file's in-use flag and creation time.
 fn description(file: &Path) -> Result<(bool, u32)> {
     let mut bytes = bytes::Bytes::from(fs::read(file)?).split_off(4);
     let event = RawEvent::split_from(&mut bytes)?.unwrap();
@@ -28,7 +28,7 @@ async fn a_mysqld_that_is_killed_commits_what_its_binlog_names() -> Result<()> {
         let waiting = stage.waiting_append(1, 1).await?;
         let mut rotating = stage.log_in("witness").await?.begin("FLUSH BINARY LOGS");
         rotating.waits().await?;
-        // It is prepared and not in the binlog.
+        // The next transaction is prepared, but not in the binlog.
         let mut later = stage.log_in("client").await?.begin(&append(2, 2));
         later.waits().await?;
         let before = stage.binlog_files()?;
@@ -39,7 +39,7 @@ async fn a_mysqld_that_is_killed_commits_what_its_binlog_names() -> Result<()> {
         let uuid = stage.variable("server_uuid").await?;
         ensure!(stage.variable("gtid_executed").await? == format!("{uuid}:1"));
         ensure!(stage.binlog_files()?.len() == before.len() + 1);
-        // No session waits for its ACK any longer.
+        // After the restart, no session waits for the ACK of the recovered transaction.
         ensure!(stage.status("Rpl_semi_sync_source_wait_sessions").await? == "0");
         let mut replica = stage.replica(&GtidSet::new()).await?;
         let (_, wanted) = replica.transaction().await?;
@@ -58,7 +58,7 @@ async fn mysqld_gives_the_gtids_of_a_cut_tail_again() -> Result<()> {
         stage.kill()?;
         waiting.finish().await?.unwrap_err();
         ensure!(description(&file)?.0, "it was not closed");
-        // The server itself truncates a torn end.
+        // The server itself truncates an incomplete transaction at the end.
         OpenOptions::new()
             .write(true)
             .open(&file)?
@@ -146,8 +146,8 @@ async fn a_stopping_mysqld_ends_a_session_after_its_next_statement() -> Result<(
         open.run(&append(2, 2)).await.unwrap();
         stage.terminate()?;
         tokio::time::sleep(Duration::from_secs(1)).await;
-        // None of these is executed, so that no client can wait for a late ACK. All run concurrently: mysqld closes idle sessions two seconds
-        // after its order to stop.
+        // None of these statements is executed, so that no client can wait for a late ACK. All run concurrently, because mysqld closes idle
+        // sessions two seconds after it begins to stop.
         let third = append(3, 3);
         let (pings, member_told, open_told, writing_told) = tokio::join!(
             async { pinging.ping().await && !pinging.ping().await },
@@ -284,7 +284,7 @@ async fn a_channel_of_mysqld_outlives_a_restart() -> Result<()> {
     .await
 }
 
-/// A persisted value overrides the command line, except in a server with `--no-defaults`, as both of these are.
+/// A persisted value would override the command line. Both servers run with `--no-defaults`, which disables persisted values.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mysqld_without_defaults_loads_nothing_that_was_persisted() -> Result<()> {
     on_both(&PLAIN, async |mut stage: Stage| {
@@ -304,7 +304,7 @@ async fn a_mysqld_without_defaults_loads_nothing_that_was_persisted() -> Result<
         stage.start()?;
         let mut member = stage.log_in("witness").await?;
         ensure!(member.value("SELECT @@GLOBAL.event_scheduler").await? == "OFF");
-        // The running value, and other persisted ones, stay.
+        // RESET PERSIST of one variable keeps the running value and the other persisted values.
         member.run("RESET PERSIST IF EXISTS event_scheduler").await.unwrap();
         ensure!(member.run(all).await.unwrap().is_empty());
         let lifetime = "SELECT IFNULL(password_lifetime, @@GLOBAL.default_password_lifetime) FROM mysql.user \

@@ -1,4 +1,5 @@
-//! The facts in `docs/mysqld-facts.md` that the model relies on: each is a scenario, run on the model and on a real mysqld.
+//! Tests the facts in `docs/mysqld-facts.md` that the model relies on. Each fact is a scenario, which runs on the model and on a real
+//! mysqld.
 
 #![allow(clippy::unwrap_used, reason = "all of this is test")]
 

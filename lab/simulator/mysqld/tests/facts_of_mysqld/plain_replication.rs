@@ -1,4 +1,4 @@
-//! Plain replication between two servers: by GTIDs, with and without semi-sync, and the related statements.
+//! Plain replication between two servers by GTIDs, with and without semi-sync, and the statements for it.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use crate::stage::{EITHER_END, PLAIN, Player, Stage, append, on_both, on_both_pa
 
 const LIMIT: Duration = Duration::from_secs(60);
 const STATUS: &str = "SHOW REPLICA STATUS";
-/// The members' query.
+/// The query with which members check whether a replica acknowledges.
 const ACKNOWLEDGES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('rpl_semi_sync_replica_enabled', 'rpl_semi_sync_slave_enabled')";
 const RECEIVE_AGAIN: [&str; 2] = ["STOP REPLICA IO_THREAD", "START REPLICA IO_THREAD"];
 
@@ -29,7 +29,7 @@ async fn run(session: &mut Player, statements: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// True if the receiver is connected and the applier runs.
+/// Returns whether the receiver is connected and whether the applier runs.
 async fn threads(session: &mut Player) -> Result<(String, String)> {
     let columns = ["Replica_IO_Running", "Replica_SQL_Running"];
     let row = session.named(STATUS, &columns).await?;
@@ -90,10 +90,10 @@ async fn a_mysqld_follows_another_one_by_gtids_while_it_is_closed() -> Result<()
         ensure!(row[4] == source.variable("server_uuid").await?);
         let executed = source.variable("gtid_executed").await?;
         ensure!(replica.variable("gtid_executed").await? == executed);
-        // A client is refused there, in any state of the threads.
+        // The replica is read-only for clients, in any state of its threads.
         let mut other = replica.log_in("client").await?;
         ensure!(other.run(&append(1, 9)).await == Err(1290));
-        // It continues by itself after its own and its source's restart.
+        // After a restart of the replica, and after one of the source, the replica continues without a command.
         replica.kill()?;
         client.run(&append(1, 2)).await.unwrap();
         replica.start()?;
@@ -145,7 +145,7 @@ async fn a_mysqld_acknowledges_as_configured_at_its_connection() -> Result<()> {
         source
             .until_status("Rpl_semi_sync_source_clients", "1")
             .await?;
-        // The new settings apply from the next connection on.
+        // The new setting takes effect at the next connection.
         run(
             &mut session,
             &["SET GLOBAL rpl_semi_sync_replica_enabled = OFF"],
@@ -160,7 +160,7 @@ async fn a_mysqld_acknowledges_as_configured_at_its_connection() -> Result<()> {
             .await?;
         let mut waiting = source.waiting_append(1, 3).await?;
         waiting.waits().await?;
-        // It received it nevertheless, and shows it before the source does.
+        // The replica has received the transaction without acknowledging it, and shows it before the source does.
         until_list(&replica, 1, &["1", "2", "3"]).await?;
         ensure!(source.list(1).await? == ["1", "2"]);
         waiting.abandon();

@@ -14,7 +14,7 @@ async fn mysqld_has_one_more_connection_for_administrators() -> Result<()> {
         let _first = stage.log_in("client").await?;
         let _second = stage.log_in("client").await?;
         ensure!(stage.try_log_in("client").await.err() == Some(1040));
-        // As soon as the refused one has disconnected.
+        // The reserved connection is free as soon as the refused client has disconnected.
         let began = Instant::now();
         let more = loop {
             match stage.try_log_in("witness").await {

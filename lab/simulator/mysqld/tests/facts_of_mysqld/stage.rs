@@ -1,4 +1,4 @@
-//! The servers of the scenarios, a model at a unix socket or a real mysqld, and their clients.
+//! The servers of the scenarios, and their clients. A server is a model that listens on a unix socket, or a real mysqld.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -24,15 +24,15 @@ use tokio::net::UnixListener;
 use tokio::task::{JoinHandle, JoinSet};
 use uuid::Uuid;
 
-/// Longer than any step without waits.
+/// Time limit for a step that does not wait for anything.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
-/// A step that takes longer is waiting.
+/// A step that takes longer than this counts as waiting.
 const A_WHILE: Duration = Duration::from_millis(400);
 
-/// No gap locks: appends to different lists do not conflict.
+/// Without gap locks, appends to different lists do not conflict.
 const ROW_LOCKS_ALONE: &str = "--transaction-isolation=READ-COMMITTED";
 
-/// A source on which commits wait indefinitely.
+/// The options of a source at which a commit waits for its ACK indefinitely.
 pub(crate) const WAITING: [&str; 6] = [
     "--plugin-load-add=semisync_source.so",
     "--rpl-semi-sync-source-enabled=ON",
@@ -42,14 +42,14 @@ pub(crate) const WAITING: [&str; 6] = [
     ROW_LOCKS_ALONE,
 ];
 
-/// The same without semi-sync.
+/// The options of a source without semi-sync.
 pub(crate) const PLAIN: [&str; 3] = [
     ROW_LOCKS_ALONE,
     "--event-scheduler=OFF",
     "--innodb-redo-log-capacity=16M",
 ];
 
-/// Both semi-sync plugins, disabled.
+/// The options of a server with both semi-sync plugins, which are disabled.
 pub(crate) const EITHER_END: [&str; 6] = [
     "--plugin-load-add=semisync_source.so",
     "--plugin-load-add=semisync_replica.so",
@@ -59,7 +59,7 @@ pub(crate) const EITHER_END: [&str; 6] = [
     ROW_LOCKS_ALONE,
 ];
 
-/// Runs a scenario on both.
+/// Runs a scenario on the model and on a real mysqld.
 pub(crate) async fn on_both<F>(arguments: &[&str], scene: impl Fn(Stage) -> F) -> Result<()>
 where
     F: Future<Output = Result<()>>,
@@ -72,7 +72,7 @@ where
         .context("of mysqld")
 }
 
-/// Runs a scenario with two servers on both: a copy's donor and recipient, or a source and its replica.
+/// Runs a scenario with two servers on models and on real mysqlds. The two are a clone's donor and recipient, or a source and its replica.
 pub(crate) async fn on_both_pairs<F>(
     arguments: &[&str],
     scene: impl Fn(Stage, Stage) -> F,
@@ -93,10 +93,10 @@ where
     scene(donor, recipient).await.context("of mysqld")
 }
 
-/// The models' apparent port.
+/// The port that the models report.
 const MODEL_PORT: u16 = 3306;
 
-/// A server of either kind.
+/// A server: a model or a real mysqld.
 pub(crate) struct Stage {
     server: Server,
     arguments: Vec<String>,
@@ -126,7 +126,7 @@ impl OwnModel {
         Self::of(1, None)
     }
 
-    /// The model with this number, with access to these donors.
+    /// Starts the model with this number. `donors` finds the other servers.
     fn of(number: u32, donors: Option<FindServer>) -> Result<Self> {
         let home = tempfile::tempdir()?;
         let began = Instant::now();
@@ -198,7 +198,7 @@ impl Stage {
         })
     }
 
-    /// The TCP port for other servers.
+    /// The TCP port at which other servers connect.
     pub(crate) fn port(&self) -> u16 {
         match &self.server {
             Server::Model(_) => MODEL_PORT,
@@ -231,7 +231,7 @@ impl Stage {
         ConnectOptions::new(Endpoint::unix(socket), user, password)
     }
 
-    /// A session; the error is the server's number, and 0 if the server sent none.
+    /// Logs in. The error is the server's error number, or 0 if the server sent none.
     pub(crate) async fn try_log_in(&self, user: &str) -> Result<Player, u16> {
         let opened = Connection::open(&self.options(user)).await;
         opened
@@ -244,7 +244,7 @@ impl Stage {
         opened.map_err(|code| anyhow!("{user} is not let in: {code}"))
     }
 
-    /// A login concurrent with the scenario.
+    /// Begins a login that runs concurrently with the scenario.
     pub(crate) fn begin_log_in(&self, user: &str) -> Pending<Result<Player, u16>> {
         let options = self.options(user);
         Pending(tokio::spawn(async move {
@@ -255,7 +255,7 @@ impl Stage {
         }))
     }
 
-    /// A semi-sync replica that requests everything except `have`.
+    /// Begins a semi-sync dump of all transactions except `have`.
     pub(crate) async fn replica(&self, have: &GtidSet) -> Result<Replica> {
         let session = self.log_in("witness").await?;
         Ok(session.dump(have, 0x4001, true).await?)
@@ -285,7 +285,7 @@ impl Stage {
         Ok(())
     }
 
-    /// SIGTERM.
+    /// Sends SIGTERM to the server.
     pub(crate) fn terminate(&self) -> Result<()> {
         match &self.server {
             Server::Model(own) => own.model.terminate(),
@@ -298,7 +298,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Waits for the end of the process.
+    /// Waits until the process has ended.
     pub(crate) async fn ends(&mut self) -> Result<()> {
         let began = Instant::now();
         loop {
@@ -308,7 +308,7 @@ impl Stage {
             };
             if !runs {
                 if let Server::Real(real) = &mut self.server {
-                    // Makes the fixture record the end of the process.
+                    // This makes the fixture record that the process has ended.
                     real.kill()?;
                 }
                 return Ok(());
@@ -318,7 +318,7 @@ impl Stage {
         }
     }
 
-    /// Starts it again.
+    /// Starts the server again.
     pub(crate) fn start(&mut self) -> Result<()> {
         match &mut self.server {
             Server::Model(_) => self.start_model(),
@@ -326,14 +326,14 @@ impl Stage {
         }
     }
 
-    /// Files of the binlog, the last one last.
+    /// Returns the binlog files in order.
     pub(crate) fn binlog_files(&self) -> Result<Vec<PathBuf>> {
         let folder = self.data_dir();
         let index = std::fs::read_to_string(folder.join("binlog.index"))?;
         Ok(index.lines().map(|line| folder.join(line)).collect())
     }
 
-    /// Reads a list in an independent session.
+    /// Reads a list in a new session.
     pub(crate) async fn list(&self, list: u64) -> Result<Vec<String>> {
         let mut reader = self.log_in("root").await?;
         let found = reader.run(&read(list)).await;
@@ -341,7 +341,7 @@ impl Stage {
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// A value of a global variable.
+    /// Returns the value of a global variable.
     pub(crate) async fn variable(&self, name: &str) -> Result<String> {
         let mut session = self.log_in("root").await?;
         session.value(&format!("SELECT @@GLOBAL.{name}")).await
@@ -354,7 +354,7 @@ impl Stage {
             .await
     }
 
-    /// Waits until a counter has a value.
+    /// Waits until a global variable has this value.
     pub(crate) async fn until_variable(&self, name: &str, value: &str) -> Result<()> {
         until(async || self.variable(name).await, name, value).await
     }
@@ -363,7 +363,7 @@ impl Stage {
         until(async || self.status(name).await, name, value).await
     }
 
-    /// Waits until this many sessions are in a state.
+    /// Waits until this many sessions have this state in the process list.
     pub(crate) async fn until_processes(&self, state: &str, count: usize) -> Result<()> {
         let mut looks = self.log_in("root").await?;
         let began = Instant::now();
@@ -381,7 +381,7 @@ impl Stage {
         }
     }
 
-    /// An append that waits for its ACK.
+    /// Begins an append, and waits until its commit waits for an ACK.
     pub(crate) async fn waiting_append(&self, list: u64, value: u64) -> Result<Pending<Told>> {
         let waiting = self.log_in("client").await?.begin(&append(list, value));
         self.until_status("Rpl_semi_sync_source_wait_sessions", "1")
@@ -390,7 +390,7 @@ impl Stage {
     }
 }
 
-/// Waits until a value is as expected.
+/// Waits until `look` returns `value`.
 async fn until(look: impl AsyncFn() -> Result<String>, name: &str, value: &str) -> Result<()> {
     let began = Instant::now();
     while look().await? != value {
@@ -404,19 +404,19 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// Adds a value to the end of a list.
+/// Returns a statement that appends a value to a list.
 pub(crate) fn append(list: u64, value: u64) -> String {
     format!(
         "INSERT INTO sim.lists SELECT {list}, COUNT(*) + 1, {value} FROM sim.lists WHERE id = {list} FOR UPDATE"
     )
 }
 
-/// Reads a list.
+/// Returns a statement that reads a list.
 pub(crate) fn read(list: u64) -> String {
     format!("SELECT value FROM sim.lists WHERE id = {list} ORDER BY position")
 }
 
-/// Rows, or the number of an error: 0 where the connection was lost.
+/// The rows of a result, or the number of an error. The number is 0 if the connection was lost.
 pub(crate) type Told = Result<Vec<Vec<String>>, u16>;
 
 fn text_of(value: &Option<bytes::Bytes>) -> String {
@@ -446,7 +446,7 @@ impl Player {
         }
     }
 
-    /// Values of the first row by column name; empty without a row.
+    /// Returns the values of these columns in the first row. `None`: there is no row.
     pub(crate) async fn named(
         &mut self,
         statement: &str,
@@ -460,7 +460,7 @@ impl Player {
         }))
     }
 
-    /// The first value of the first row.
+    /// Returns the first value of the first row.
     pub(crate) async fn value(&mut self, statement: &str) -> Result<String> {
         self.at(statement, 0).await
     }
@@ -478,7 +478,7 @@ impl Player {
         Ok(text_of(value))
     }
 
-    /// Runs a statement concurrently with the scenario.
+    /// Begins a statement that runs concurrently with the scenario.
     pub(crate) fn begin(mut self, statement: &str) -> Pending<Told> {
         let statement = statement.to_owned();
         Pending(tokio::spawn(async move { self.run(&statement).await }))
@@ -488,7 +488,7 @@ impl Player {
         self.answers_within(LIMIT).await
     }
 
-    /// Whether a ping stays unanswered for a while. The session is unusable afterwards.
+    /// Returns whether a ping has no answer within `A_WHILE`. The session is unusable afterwards.
     pub(crate) async fn is_silent(&mut self) -> bool {
         !self.answers_within(A_WHILE).await
     }
@@ -499,7 +499,7 @@ impl Player {
             .is_ok_and(|told| told.is_ok())
     }
 
-    /// Turns the session into a dump.
+    /// Begins a dump on the session's connection.
     pub(crate) async fn dump(
         self,
         have: &GtidSet,
@@ -513,7 +513,7 @@ impl Player {
         self.begin_dump(&options).await
     }
 
-    /// A dump whose ACKs do not count.
+    /// Begins a dump without semi-sync.
     pub(crate) async fn plain_dump(self, have: &GtidSet) -> Result<Replica, DumpError> {
         let options = DumpOptions {
             semi_sync: false,
@@ -537,7 +537,7 @@ fn dump_options(uuid: u128, have: &GtidSet) -> DumpOptions {
     }
 }
 
-/// The first transactions of a model's log, as a member reads them.
+/// Returns the first transactions of a model's binlog, as a member receives them.
 pub(crate) async fn log_of(own: &OwnModel, count: usize) -> Result<Vec<bytes::Bytes>> {
     let options = ConnectOptions::new(Endpoint::unix(own.socket()), "witness", "secret");
     let session = Player(Connection::open(&options).await?);
@@ -549,18 +549,18 @@ pub(crate) async fn log_of(own: &OwnModel, count: usize) -> Result<Vec<bytes::By
     Ok(payloads)
 }
 
-/// A running operation.
+/// An operation that runs concurrently with the scenario.
 pub(crate) struct Pending<T>(JoinHandle<T>);
 
 impl<T> Pending<T> {
-    /// Checks that it does not end within a while.
+    /// Checks that the operation does not end within `A_WHILE`.
     pub(crate) async fn waits(&mut self) -> Result<()> {
         tokio::time::sleep(A_WHILE).await;
         ensure!(!self.0.is_finished(), "it does not wait");
         Ok(())
     }
 
-    /// Drops the waiting task.
+    /// Aborts the operation.
     pub(crate) fn abandon(self) {
         self.0.abort();
     }
@@ -572,13 +572,13 @@ impl<T> Pending<T> {
 }
 
 impl Pending<Told> {
-    /// It succeeds.
+    /// Checks that the operation succeeds.
     pub(crate) async fn succeeds(self) -> Result<()> {
         let told = self.finish().await?;
         told.map(drop).map_err(|code| anyhow!("it fails: {code}"))
     }
 
-    /// It fails with this number.
+    /// Checks that the operation fails with this error number.
     pub(crate) async fn fails(self, code: u16) -> Result<()> {
         let told = self.finish().await?;
         ensure!(told == Err(code), "not {code}: {told:?}");
@@ -586,15 +586,15 @@ impl Pending<Told> {
     }
 }
 
-/// A semi-sync replica that acknowledges as the scenario demands.
+/// A semi-sync replica that sends ACKs only when the scenario calls for them.
 pub(crate) struct Replica {
     stream: ReplicationStream,
     framer: TransactionFramer,
 }
 
-/// An item received by a replica.
+/// An item that a replica received.
 pub(crate) enum Received {
-    /// A transaction, and whether an ACK of its end was requested.
+    /// A transaction, and whether its last event requested an ACK.
     Transaction(Box<FramedTransaction>, bool),
     Heartbeat,
     Other,
@@ -619,7 +619,7 @@ impl Replica {
         }
     }
 
-    /// The kind of the next stream item.
+    /// Returns the kind of the next item of the stream.
     pub(crate) async fn item(&mut self) -> Result<&'static str, DumpError> {
         loop {
             let event = self.stream.next().await?.event;
@@ -637,7 +637,7 @@ impl Replica {
         }
     }
 
-    /// The next transaction, and whether an ACK of its end is requested.
+    /// Returns the next transaction, and whether its last event requested an ACK.
     pub(crate) async fn transaction(&mut self) -> Result<(FramedTransaction, bool)> {
         let next = async {
             loop {
@@ -655,7 +655,7 @@ impl Replica {
         Ok(self.stream.ack(&framed.end_position).await?)
     }
 
-    /// How the dump ends.
+    /// Returns how the dump ends.
     pub(crate) async fn end(&mut self) -> DumpError {
         loop {
             if let Err(error) = self.next().await {

@@ -1,4 +1,4 @@
-//! The product's code against the model, and behaviour without a scenario on a real server.
+//! Runs the product's code on the model, and tests behaviour of the model that has no scenario on a real server.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// A model with a clock set by the test.
+/// Creates a model with a clock that the test sets.
 fn clocked(home: &tempfile::TempDir) -> Result<(Mysqld, Arc<Mutex<Duration>>)> {
     let time = Arc::new(Mutex::new(Duration::ZERO));
     let shown = Arc::clone(&time);
@@ -52,7 +52,7 @@ async fn the_model_of_mysqld_passes_the_preflight() -> Result<()> {
         ..Requirements::new(4001, Uuid::from_u128(0x4001))
     };
     let found = preflight(&observed, &requirements);
-    // The member sets the caches' limits and the number of ACKs; root may shut any server down.
+    // The member sets the cache limits and the number of ACKs itself. The account `root` may shut the server down.
     let expected = [
         Check::TransactionCache,
         Check::StatementCache,
@@ -96,7 +96,7 @@ fn clients_of_the_mysqld_model_need_no_runtime() -> Result<()> {
         reads: vec![1, 2],
     });
     ensure!(other.poll() == Some(Ok([(1, vec![10, 11]), (2, vec![20])].into())));
-    // Requests to a paused process are processed when it resumes.
+    // A paused process handles requests after it has resumed.
     model.pause();
     one.begin(append(1, 12));
     ensure!(one.poll().is_none());
@@ -106,7 +106,7 @@ fn clients_of_the_mysqld_model_need_no_runtime() -> Result<()> {
     one.begin(append(1, 13));
     other.begin(append(1, 14));
     ensure!(one.poll().is_none() && other.poll().is_none());
-    // Waits for a lock have a timeout.
+    // The wait for a row lock has a timeout.
     *time.lock().unwrap() = Duration::from_secs(51);
     ensure!(other.poll().unwrap().unwrap_err().code == 1205);
     model.freeze_disk(false);
@@ -138,7 +138,7 @@ fn a_loss_of_power_takes_what_the_mysqld_model_has_not_forced() -> Result<()> {
     commit(2);
     model.cut_power(all).map_err(anyhow::Error::msg)?;
     start("--sync-binlog=1")?;
-    // The engine's log was forced by the second one's prepare, not by its own commit, and no binlog names it.
+    // The second transaction is lost: its prepare synced only the first one's commit, and the binlog was not synced.
     ensure!(
         model.lists() == [(1, vec![1])].into(),
         "{:?}",
@@ -155,7 +155,7 @@ fn a_loss_of_power_takes_what_the_mysqld_model_has_not_forced() -> Result<()> {
     Ok(())
 }
 
-/// Recovery reads no properly closed file, so that the engine must have everything in it.
+/// Recovery does not read a closed binlog file, so the engine must have all of the file's transactions.
 #[test]
 fn a_mysqld_model_that_was_stopped_in_good_order_loses_nothing_with_the_power() -> Result<()> {
     let home = tempfile::tempdir()?;
@@ -180,7 +180,7 @@ fn a_mysqld_model_that_was_stopped_in_good_order_loses_nothing_with_the_power() 
     Ok(())
 }
 
-/// Another server's log.
+/// The log of another server, as a source.
 struct Log(Vec<Bytes>);
 
 impl ReplicaSource for Log {
@@ -235,7 +235,7 @@ async fn replica_threads_of_the_mysqld_model_follow() -> Result<()> {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     ensure!(follower.model.gtid_executed() == source.model.gtid_executed());
-    // It is in its own log, too.
+    // The transaction is also in the follower's own binlog.
     ensure!(crate::stage::log_of(&follower, 3).await?.len() == 3);
     let state = "SELECT service_state FROM performance_schema.replication_applier_status_by_worker";
     let threads_seen = member.query(state).await?;

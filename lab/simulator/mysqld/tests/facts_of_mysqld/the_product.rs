@@ -1,4 +1,4 @@
-//! A member's own code on the model: its ingest, and the trim of transactions missing in the ring.
+//! Runs a member's own code on the model: ingest, and the trim of transactions that the ring lacks.
 
 use std::path::PathBuf;
 use std::sync::Arc;

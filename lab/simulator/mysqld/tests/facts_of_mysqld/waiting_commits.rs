@@ -1,4 +1,4 @@
-//! Operations that wait for waiting commits, and those that do not.
+//! Operations that wait for commits without an ACK, and operations that do not.
 
 use anyhow::{Result, ensure};
 use binlog_format::gtid::GtidSet;
@@ -20,7 +20,7 @@ async fn mysqld_closes_for_writes_after_waiting_commits() -> Result<()> {
         let close = "SET SESSION lock_wait_timeout = 20, GLOBAL super_read_only = ON";
         let mut closing = member.begin(close);
         closing.waits().await?;
-        // It reads ON without being in force; no write can begin, and reads continue.
+        // The variable shows ON before it is in force. No write can begin, and reads continue.
         ensure!(stage.variable("super_read_only").await? == "1");
         ensure!(stage.variable("read_only").await? == "0");
         let mut writer = stage.log_in("client").await?.begin(&append(2, 2));
@@ -56,7 +56,7 @@ async fn mysqld_continues_to_write_when_a_closing_is_abandoned_or_killed() -> Re
             .await
             .unwrap();
         closing.finish().await?.unwrap_err();
-        // It reads ON until the statement has ended, possibly a moment after its connection.
+        // The variable shows ON until the statement has ended, which may be shortly after the end of its connection.
         stage.until_variable("super_read_only", "0").await?;
         for _ in 0..2 {
             let (framed, _) = replica.transaction().await?;
@@ -79,7 +79,7 @@ async fn mysqld_begins_a_file_only_after_waiting_commits() -> Result<()> {
         rotating.waits().await?;
         let mut second = stage.log_in("client").await?.begin(&append(2, 2));
         second.waits().await?;
-        // Transactions after the rotation are not in the log.
+        // A transaction that waits for the rotation is not in the binlog yet.
         let (one, _) = replica.transaction().await?;
         let owned = stage.variable("gtid_owned").await?;
         ensure!(owned.matches('#').count() == 1, "{owned}");
@@ -160,7 +160,7 @@ async fn mysqld_accepts_no_login_while_an_account_waits() -> Result<()> {
         let grants = stage.log_in("witness").await?;
         let status = stage.log_in("witness").await?;
         let set = stage.log_in("witness").await?;
-        // A login acquires the lock again after its OK.
+        // After its OK packet, a login acquires the account lock once more. The pings wait for this.
         for session in [&mut reserve, &mut member, &mut root] {
             ensure!(session.ping().await);
         }
@@ -216,7 +216,7 @@ async fn mysqld_closes_after_writing_statements_and_refuses_idle_transactions() 
         idle.run(&append(1, 1)).await.unwrap();
         let mut member = stage.log_in("witness").await?;
         ensure!(member.run(HOLDERS).await == Ok(vec![]));
-        // No session waits for its row locks.
+        // No session waits for row locks of the idle transaction.
         let row_waits = "SELECT BLOCKING_THREAD_ID FROM performance_schema.data_lock_waits";
         ensure!(member.run(row_waits).await == Ok(vec![]));
         let writer = stage.log_in("client").await?;
@@ -287,7 +287,7 @@ async fn mysqld_refuses_writes_by_its_read_only_modes() -> Result<()> {
     .await
 }
 
-/// `super_read_only` takes two steps: with `read_only` already on, it does not read ON before it is in force.
+/// `SET GLOBAL super_read_only` has two steps. If `read_only` is already on, `super_read_only` shows ON only when it is in force.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_read_only_mysqld_reads_super_read_only_when_it_is_in_force() -> Result<()> {
     on_both(&WAITING, async |stage: Stage| {
