@@ -1,8 +1,8 @@
-//! Sessions whose locks keep a follower from applying the ring's log to its end. An open reader transaction blocks DDL. `SELECT … FOR
-//! SHARE` and `LOCK TABLES … READ` block rows. `FLUSH TABLES WITH READ LOCK` blocks everything. While mysqld follows, such sessions are
-//! reported, and mysqld lags. During a promotion all clients wait for these sessions, so they are killed at the operator's limit. Members'
-//! own sessions often wait for each other, and are not killed. A member's session is reported only if it has held the applier's checkpoint
-//! row for long, because that blocks all applying.
+//! Sessions whose locks keep a follower from applying the ring's log to its end. An open reader transaction blocks DDL.
+//! `SELECT … FOR SHARE` and `LOCK TABLES … READ` block rows. `FLUSH TABLES WITH READ LOCK` blocks everything. While mysqld follows, such
+//! sessions are reported, and mysqld lags. During a promotion all clients wait for these sessions, so they are killed at the operator's
+//! limit. Members' own sessions often wait for each other, and are not killed. A member's session is reported only if it has held the
+//! applier's checkpoint row for long, because that blocks all applying.
 //!
 //! A prepared XA transaction keeps the locks of its session, and these locks outlive the session. There are two cases:
 //!

@@ -500,8 +500,8 @@ pub(crate) async fn switch_off(
     Ok(())
 }
 
-/// Makes each commit wait for this number of ACKs, including commits that wait already. The member sets this even with `manage_settings =
-/// false`, because the number changes with each attachment.
+/// Makes each commit wait for this number of ACKs, including commits that wait already. The member sets this even with
+/// `manage_settings = false`, because the number changes with each attachment.
 ///
 /// # Errors
 /// When the variable cannot be set, or not in time.
