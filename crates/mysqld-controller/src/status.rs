@@ -11,7 +11,7 @@ use tokio::time::Instant;
 /// Whether the server may become the primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readiness {
-    /// In every leadership, because only clients write to the server (`mysql.apply = "off"`).
+    /// The server may be the primary in every leadership, because only clients write to the server (`mysql.apply = "off"`).
     Always,
     /// The server was not compared with the ring's log yet.
     Unknown,
@@ -19,7 +19,7 @@ pub enum Readiness {
     Lacks,
     /// The applier is running.
     Applying,
-    /// In this leadership: the server has everything that the log had at its start, and the applier has ended.
+    /// The server may be the primary in this leadership: it has everything that the log had at the start, and the applier has ended.
     In(Term),
 }
 

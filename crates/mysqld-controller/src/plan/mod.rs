@@ -7,16 +7,16 @@
 //! | this member serves | compared in this term, nothing lacks | yes, once ingest is attached | yes | nothing |
 //! | this member serves | not compared in this term | as it is; never opened | yes | compare |
 //! | this member serves | lacks part of the log | no | yes | applied to the end, then compared |
-//! | this member serves | it followed, and commits prevent the close | no | yes | nothing: it is killed and recovers |
+//! | this member serves | followed, and waiting commits prevent the close | no | yes | nothing: mysqld is killed and recovers |
 //! | this member serves | commits may complete without the ring | no | yes | nothing |
 //! | this member serves, a switchover begins | any | no | yes | nothing |
-//! | no quorum answers, or no member leads | was the primary | as it is for `mysql.fence_after`, then no | the same | nothing |
-//! | another member leads | was the primary | no, immediately | no, if closing failed; else until it follows | applied once it is closed |
-//! | another member leads | commits wait in it and cannot end | no | no | nothing: it is killed and recovers |
-//! | another member leads, or this one | follows, and waits for locks of a prepared transaction | administrators and the applier only | yes | nothing: it is killed, once, and recovers |
+//! | no quorum answers, or no member leads | was the primary | as it is for `mysql.fence_after`, then no | as it is for `mysql.fence_after`, then no | nothing |
+//! | another member leads | was the primary | no, immediately | no, if closing failed; otherwise yes for `mysql.fence_after` | applied once mysqld is closed |
+//! | another member leads | has waiting commits that cannot end | no | no | nothing: mysqld is killed and recovers |
+//! | another member leads, or this one | follows, and waits for locks of a prepared transaction | administrators and the applier only | yes | nothing: mysqld is killed, once, and recovers |
 //! | another member leads | follows | administrators and the applier only | yes | applied |
-//! | any | its data are being replaced, or another member's has its `server_uuid` and is the primary or may be | no | as it is | nothing |
-//! | any | it may be another member's own | no action | no action | no action |
+//! | any | data being replaced; or another mysqld with its `server_uuid` is the primary or may be | no | as it is | nothing |
+//! | any | may be another member's mysqld | no action | no action | no action |
 
 pub mod apply;
 pub mod demotion;

@@ -167,7 +167,7 @@ pub const KILL_AFTER: Duration = Duration::from_secs(5);
 /// A message from the member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Word {
-    /// A heartbeat. It says whether to block readers of mysqld if heartbeats stop.
+    /// A heartbeat, with the decision whether to block readers of mysqld if heartbeats stop.
     GoesOn {
         /// True if clients use mysqld as the primary, and another member's mysqld could become the primary.
         guards: bool,

@@ -221,7 +221,7 @@ fn of_other_engines(tables: &[String]) -> Option<String> {
     ))
 }
 
-/// Names one table, and says whether there are others.
+/// Names one table, and reports whether others exist.
 fn some_of(tables: &[String]) -> Option<String> {
     match tables {
         [] => None,
@@ -335,7 +335,7 @@ pub(crate) async fn takes_tls(connection: &mut Connection) -> Result<bool, LinkE
 
 // The state of an unmanaged server for clients of plain replication. A cheap query, run every second.
 
-/// One observation.
+/// One observation of an unmanaged server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PlainServer {
     /// Whether ordinary clients may write and the server replicates from no other server.

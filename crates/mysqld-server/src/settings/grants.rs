@@ -6,41 +6,41 @@ use std::fmt;
 /// A privilege that the member needs, on `*.*` unless noted otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Privilege {
-    /// To attach as a replica.
+    /// Needed to attach as a replica.
     ReplicationSlave,
-    /// To read the binlog's status.
+    /// Needed to read the binlog's status.
     ReplicationClient,
-    /// To set global variables, `super_read_only` among them.
+    /// Needed to set global variables, `super_read_only` among them.
     SystemVariablesAdmin,
-    /// To log in when all connections are taken, and to end sessions.
+    /// Needed to log in when all connections are taken, and to end sessions.
     ConnectionAdmin,
-    /// To see foreign semi-sync replicas; on `performance_schema.*`.
+    /// Needed to see foreign semi-sync replicas; on `performance_schema.*`.
     SelectPerformanceSchema,
-    /// To install the plugins for semi-sync and for copies; on `mysql.plugin`.
+    /// Needed to install the plugins for semi-sync and for copies; on `mysql.plugin`.
     InsertMysqlPlugin,
-    /// To let mysqld's replica threads follow the ring.
+    /// Needed to let mysqld's replica threads follow the ring.
     ReplicationSlaveAdmin,
-    /// To begin a new binlog file.
+    /// Needed to begin a new binlog file.
     Reload,
-    /// To remove binlog files.
+    /// Needed to remove binlog files.
     BinlogAdmin,
-    /// To see all sessions, and the size of the data.
+    /// Needed to see all sessions, and the size of the data.
     Process,
-    /// To keep the event scheduler off through restarts.
+    /// Needed to keep the event scheduler off through restarts.
     PersistRoVariablesAdmin,
-    /// To enable replicated events.
+    /// Needed to enable replicated events.
     Event,
-    /// To enable replicated events whose definers are other accounts.
+    /// Needed to enable replicated events whose definers are other accounts.
     SetAnyDefiner,
-    /// To copy another member's data.
+    /// Needed to copy another member's data.
     CloneAdmin,
-    /// To create an account for a copy of this server's data.
+    /// Needed to create an account for a copy of this server's data.
     CreateUser,
-    /// To grant an account for a copy its privileges; with the grant option.
+    /// Needed to grant an account for a copy its privileges; with the grant option.
     BackupAdmin,
-    /// To find accounts for copies, and accounts that may shut mysqld down; on `mysql.*`.
+    /// Needed to find accounts for copies, and accounts that may shut mysqld down; on `mysql.*`.
     SelectMysql,
-    /// To apply `GRANT PROXY` and `REVOKE PROXY` for any account; with the grant option. No other privilege includes it.
+    /// Needed to apply `GRANT PROXY` and `REVOKE PROXY` for any account; with the grant option. No other privilege includes it.
     Proxy,
 }
 

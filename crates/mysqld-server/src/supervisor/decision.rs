@@ -91,7 +91,7 @@ pub struct Situation {
     pub may_initialise: bool,
     /// True while a new data directory must be initialised in place of this one.
     pub new_data: bool,
-    /// After failures: no attempt before this time.
+    /// The earliest time of the next attempt after a failure.
     pub not_before: Option<Instant>,
     /// Progress of the stop, if a stop was begun.
     pub stopping: Option<Stopping>,

@@ -143,10 +143,10 @@ pub enum Refusal {
 /// How reading the file ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// With complete events, or in a write that the crash interrupted.
+    /// Reading ended after complete events, or in a write that the crash interrupted.
     WholeOrTorn,
-    /// With damage, and bytes after it. A power cut leaves such damage in data that were not synced yet. Recovery does not verify
-    /// checksums, so the damage must be removed.
+    /// Reading ended at damage that is followed by more bytes. A power cut leaves such damage in data that were not synced yet. Recovery
+    /// does not verify checksums, so the damage must be removed.
     Damaged {
         /// Offset of the damaged transaction, or of the damaged event outside transactions.
         at: FileOffset,
@@ -154,7 +154,7 @@ pub(super) enum Ending {
         /// The result if a transaction that the ring has from this server is damaged or follows the damage.
         refusal: Refusal,
     },
-    /// With a refusal that applies whatever follows in the file.
+    /// Reading ended with a refusal that holds whatever follows in the file.
     Refused(Refusal),
 }
 
