@@ -93,7 +93,7 @@ impl ReplicationStream {
         (self.reader, self.acker)
     }
 
-    /// As [`EventReader::next`].
+    /// Returns the next event; see [`EventReader::next`].
     ///
     /// # Errors
     /// As [`EventReader::next`].
@@ -101,7 +101,7 @@ impl ReplicationStream {
         self.reader.next().await
     }
 
-    /// As [`Acker::ack`].
+    /// Acknowledges everything up to a position; see [`Acker::ack`].
     ///
     /// # Errors
     /// As [`Acker::ack`].

@@ -106,7 +106,7 @@ impl AutomaticDemotion {
         self.silent.get_or_insert(now);
     }
 
-    /// Decides now.
+    /// Returns the decision for the moment `now`.
     pub fn decide(&mut self, seen: &DemotionFacts, now: Instant) -> Demotion {
         let why = seen.health.why();
         let lacks = match &seen.health {

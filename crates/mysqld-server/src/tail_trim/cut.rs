@@ -318,7 +318,7 @@ pub struct TrimmedTail {
     pub bytes: u64,
     /// The transactions in the tail, in MySQL's text form. The ring had not committed them.
     pub gtids: String,
-    /// The name of the kept file, in the directory of this document. It starts with the header of the original file.
+    /// The name of the kept file, in the directory of this document. The file starts with the header of the original file.
     pub kept_as: String,
 }
 
