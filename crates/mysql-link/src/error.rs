@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::client::Endpoint;
 use crate::tls::{TlsConfigError, TlsMode};
 
-/// The step in which a connection waited when something happened.
+/// The step in which a connection waited when an error happened.
 #[derive(Debug, Display, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Opening the TCP connection or the unix socket.
@@ -28,7 +28,7 @@ pub enum Step {
     /// A statement and its answer.
     #[display("a statement")]
     Statement,
-    /// Registering as a replica and asking for the binlog.
+    /// Registering as a replica and requesting the binlog.
     #[display("asking for the binlog")]
     DumpRequest,
     /// Waiting for the next event of the binlog.
@@ -45,13 +45,13 @@ pub enum Step {
 pub struct ServerError {
     /// MySQL's error number; see [`server_code`].
     pub code: u16,
-    /// Five characters; `HY000` where the server sent none.
+    /// SQLSTATE, five characters; `HY000` if the server sent none.
     pub sqlstate: String,
     /// The text of the server's error.
     pub message: String,
 }
 
-/// The remedy, where the server's own message lacks it.
+/// Returns the remedy for errors whose message in MySQL does not name one.
 fn remedy(code: u16) -> &'static str {
     match code {
         server_code::MUST_CHANGE_PASSWORD | server_code::MUST_CHANGE_PASSWORD_LOGIN => {
@@ -63,19 +63,19 @@ fn remedy(code: u16) -> &'static str {
     }
 }
 
-/// Error numbers of MySQL on which something is decided here or in the crates above.
+/// MySQL's error numbers that this crate or its callers act on.
 pub mod server_code {
-    /// The server has no connection left (`max_connections`).
+    /// The server has no free connection (`max_connections`).
     pub const TOO_MANY_CONNECTIONS: u16 = 1040;
-    /// The account has as many sessions as the server's `max_user_connections` lets it have.
+    /// The account has reached the server's `max_user_connections`.
     pub const TOO_MANY_USER_CONNECTIONS: u16 = 1203;
-    /// The account has used up one of its own limits, as its `MAX_USER_CONNECTIONS`.
+    /// The account has reached one of its own limits, such as its `MAX_USER_CONNECTIONS`.
     pub const USER_LIMIT_REACHED: u16 = 1226;
     /// User name or password is wrong.
     pub const ACCESS_DENIED: u16 = 1045;
-    /// This client host may not connect.
+    /// The client's host may not connect.
     pub const HOST_NOT_PRIVILEGED: u16 = 1130;
-    /// No such thread to kill: it has ended already.
+    /// The thread to kill does not exist; it has ended already.
     pub const NO_SUCH_THREAD: u16 = 1094;
     /// The server is shutting down.
     pub const SERVER_SHUTDOWN: u16 = 1053;
@@ -91,47 +91,47 @@ pub mod server_code {
     pub const SPECIFIC_ACCESS_DENIED: u16 = 1227;
     /// The dump failed: purged binlogs, a replica that is ahead, a damaged file.
     pub const SOURCE_FATAL_ERROR_READING_BINLOG: u16 = 1236;
-    /// Refused by `read_only`, `super_read_only` and others of their kind.
+    /// `read_only`, `super_read_only` or a similar option prevents the statement.
     pub const OPTION_PREVENTS_STATEMENT: u16 = 1290;
     /// The statement was killed (`KILL QUERY`).
     pub const QUERY_INTERRUPTED: u16 = 1317;
-    /// A SELECT has run for as long as `max_execution_time` lets it.
+    /// mysqld ended a SELECT at its `max_execution_time`.
     pub const QUERY_TIMEOUT: u16 = 3024;
-    /// A statement was to restart mysqld, which has no supervisor: it ends instead.
+    /// `RESTART` failed because mysqld has no supervisor; mysqld ends instead.
     pub const RESTART_FAILED: u16 = 3707;
-    /// The session may do nothing but give its account another password.
+    /// The password has expired, and the session may only change it.
     pub const MUST_CHANGE_PASSWORD: u16 = 1820;
-    /// The account's password has expired, and the client is none that could change it.
+    /// The password has expired, and the client does not support changing it.
     pub const MUST_CHANGE_PASSWORD_LOGIN: u16 = 1862;
     /// A plugin of that name is installed already.
     pub const PLUGIN_EXISTS: u16 = 1125;
-    /// User or password wrong, as plugins report it without a password.
+    /// User or password is wrong, as reported by a plugin that received no password.
     pub const ACCESS_DENIED_NO_PASSWORD: u16 = 1698;
 }
 
-/// Bytes that are not the protocol.
+/// Received bytes that violate the protocol.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ProtocolError {
-    /// A packet out of its order.
+    /// A packet with the wrong sequence number.
     #[error("packet {found} where packet {expected} was due: the stream is out of step")]
     Sequence {
-        /// The number that was due.
+        /// The expected number.
         expected: u8,
         /// The number in the packet.
         found: u8,
     },
-    /// A packet that is larger than anything that may come here.
+    /// A packet that is larger than allowed in this step.
     #[error("a packet of at least {size} bytes, more than the limit of {limit}")]
     TooLarge {
-        /// Bytes that have come, or that the header announces.
+        /// The bytes received so far, or announced by the header.
         size: u64,
-        /// The most bytes that a packet may have here.
+        /// The largest allowed packet in this step, in bytes.
         limit: u64,
     },
-    /// The file that held a large packet's first chunks failed.
+    /// The temporary file with a large packet's first chunks failed.
     #[error(transparent)]
     Lost(#[from] SpillLost),
-    /// A packet that cannot be read.
+    /// A packet that cannot be parsed.
     #[error("{what}: {reason}")]
     Malformed {
         /// The packet or field that was being read.
@@ -150,30 +150,30 @@ impl ProtocolError {
     }
 }
 
-/// Why a connection could not be made or went away, or why a statement failed.
+/// Why a connection or a statement failed.
 #[derive(Debug, Error)]
 pub enum LinkError {
-    /// No process listens there, or the network does not lead there.
+    /// No process listens at the address, or the network cannot reach it.
     #[error(
         "cannot reach mysqld at {endpoint}: {source}. Is it running, and does it listen there?"
     )]
     Unreachable {
-        /// The address that was called.
+        /// The address to connect to.
         endpoint: Endpoint,
         /// The error of the operating system.
         source: io::Error,
     },
-    /// A step took longer than it may.
+    /// A step took longer than allowed.
     #[error("mysqld at {endpoint} did not finish {step} within {limit:?}")]
     Timeout {
         /// The address of the server.
         endpoint: Endpoint,
         /// The step that took too long.
         step: Step,
-        /// How long it was waited for.
+        /// The time limit.
         limit: Duration,
     },
-    /// The connection ended while something was waited for.
+    /// The connection ended while an answer was awaited.
     #[error("the connection to mysqld at {endpoint} ended during {step}: {source}")]
     Closed {
         /// The address of the server.
@@ -183,7 +183,7 @@ pub enum LinkError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// TLS is demanded here and not offered there.
+    /// The options require TLS, and the server does not offer it.
     #[error(
         "mysqld at {0} offers no TLS, and the TLS mode is `{1}`: give mysqld a certificate \
          (its ssl_cert and ssl_key), connect by its unix socket, or set the mode to `preferred`"
@@ -198,10 +198,10 @@ pub enum LinkError {
         mode: TlsMode,
         /// The error of rustls.
         source: io::Error,
-        /// What to check, as far as the error tells.
+        /// What to check, as far as the error shows it.
         advice: &'static str,
     },
-    /// Certificates or keys of ours cannot be used.
+    /// The client's own certificates or keys cannot be used.
     #[error(transparent)]
     TlsConfig(#[from] TlsConfigError),
     /// User name or password is wrong.
@@ -215,7 +215,7 @@ pub enum LinkError {
         endpoint: Endpoint,
         /// The user name of the options.
         user: String,
-        /// The server's message: it names user@host as the server saw it.
+        /// The server's message; it names user@host as seen by the server.
         error: ServerError,
     },
     /// The server refused the connection for another reason.
@@ -226,25 +226,25 @@ pub enum LinkError {
         /// The error that the server sent.
         error: ServerError,
     },
-    /// The account wants a way of authentication that we do not have.
+    /// The account's authentication plugin is not supported.
     #[error(
         "mysqld at {0} asks for the authentication plugin `{1}`, which is not supported: use \
          ALTER USER … IDENTIFIED WITH caching_sha2_password BY …"
     )]
     UnsupportedPlugin(Endpoint, String),
-    /// The RSA exchange cannot be done.
+    /// The RSA exchange is not possible.
     #[error("the RSA exchange with mysqld at {0} is not possible: {1}")]
     PublicKey(Endpoint, String),
-    /// A server of another product with MySQL's protocol.
+    /// The server is another product that uses MySQL's protocol.
     #[error("{} is no MySQL: {}", .0, crate::foreign(.1))]
     OtherProduct(Endpoint, &'static str),
     /// The server answered a statement with an error. The connection stays usable.
     #[error("{0}")]
     Server(#[from] ServerError),
-    /// The peer does not speak the protocol.
+    /// The peer violated the protocol.
     #[error("mysqld at {0} broke the protocol: {1}")]
     Protocol(Endpoint, ProtocolError),
-    /// The connection was given up earlier, in the middle of an exchange.
+    /// The connection was abandoned earlier, in the middle of an exchange.
     #[error(
         "the connection to mysqld at {0} was given up after an earlier failure: make a new one"
     )]
@@ -263,10 +263,10 @@ impl LinkError {
     }
 }
 
-// Statements that a source can run and its replica cannot, with any kind of applier: one sentence for each.
+// Statements that a source can execute and a replica cannot, whatever applies the log: one sentence for each error.
 
-/// What an error most likely means when a statement of the log ends with it that its source could do, and what helps. `None`:
-/// the server's own message has to do.
+/// Returns the most likely cause and the remedy when a statement of the log fails with this error, although it succeeded at the source.
+/// `None`: the server's own message must suffice.
 #[must_use]
 pub fn not_followed(code: u16) -> Option<&'static str> {
     Some(match code {

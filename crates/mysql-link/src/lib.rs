@@ -1,8 +1,8 @@
-//! MySQL's wire protocol. Its client side is here: connecting, text queries, and the replication
-//! stream with semi-sync ACKs. What both directions share lives in [`wire`]; the server side is the
-//! crate `binlog-server`.
+//! The client side of MySQL's wire protocol: connecting, text queries, and the replication stream
+//! with semi-sync ACKs. [`wire`] has the code that both sides share. The server side is the crate
+//! `binlog-server`.
 //!
-//! Nothing here waits without a bound, and no length from the network is trusted.
+//! Every wait has a limit, and every length from the network is checked.
 
 pub mod client;
 mod error;

@@ -1,4 +1,4 @@
-//! TLS towards a mysqld, by rustls: which mode, which files, and how a handshake failure is explained.
+//! TLS connections to a mysqld with rustls: modes, files, and advice after a failed handshake.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,28 +19,28 @@ use rustls::{
 use thiserror::Error;
 use tokio_rustls::TlsConnector;
 
-/// How much of TLS is demanded; the names and meanings are those of MySQL's own `--ssl-mode`.
+/// The required level of TLS. Names and meanings are those of MySQL's `--ssl-mode`.
 #[derive(Debug, Display, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TlsMode {
-    /// Never, even when the server offers it.
+    /// No TLS, even if the server offers it.
     #[display("disabled")]
     Disabled,
-    /// When the server offers it and the handshake succeeds; the certificate is not checked.
+    /// TLS if the server offers it and the handshake succeeds. The certificate is not checked.
     #[default]
     #[display("preferred")]
     Preferred,
-    /// Always; the certificate is not checked.
+    /// Always TLS. The certificate is not checked.
     #[display("required")]
     Required,
-    /// Always; the certificate must come from the CA file.
+    /// Always TLS. A CA of the CA file must have signed the certificate.
     #[display("verify_ca")]
     VerifyCa,
-    /// Always; the certificate must come from the CA file and be that of the host we connect to.
+    /// Always TLS. A CA of the CA file must have signed the certificate, and the certificate must name the server's host.
     #[display("verify_identity")]
     VerifyIdentity,
 }
 
-/// A text is not a TLS mode.
+/// The error for a text that is not a TLS mode.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("`{0}` is not a TLS mode: use disabled, preferred, required, verify_ca or verify_identity")]
 pub struct TlsModeError(String);
@@ -56,28 +56,28 @@ impl FromStr for TlsMode {
     }
 }
 
-/// A certificate of ours, for accounts that demand one (`REQUIRE X509` and its kin).
+/// The client's certificate, for accounts that demand one (`REQUIRE X509` and similar).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientCertificate {
-    /// PEM file with the certificate and what leads up to its CA.
+    /// PEM file with the certificate and the intermediate ones up to its CA.
     pub certificate_file: PathBuf,
     /// PEM file with its private key.
     pub key_file: PathBuf,
 }
 
-/// How to use TLS. The files are read at each connection, so that renewed ones take effect.
+/// The options of TLS. The files are read for each connection, so renewed files take effect.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsOptions {
     /// When TLS is used, and what is checked.
     pub mode: TlsMode,
-    /// PEM file with the CA's certificates; needed by the two verifying modes.
+    /// PEM file with the CA's certificates; required for `verify_ca` and `verify_identity`.
     pub ca_file: Option<PathBuf>,
-    /// Certificate and key that the client shows; `None` shows none.
+    /// The client's certificate and key; `None` sends none.
     pub client_certificate: Option<ClientCertificate>,
 }
 
 impl TlsOptions {
-    /// Reads the files as a connection does.
+    /// Reads the files in the same way as a connection.
     ///
     /// # Errors
     /// When one of them cannot be used.
@@ -89,10 +89,10 @@ impl TlsOptions {
     }
 }
 
-/// Files of ours that do not give a TLS configuration.
+/// The error for files that cannot be used for TLS.
 #[derive(Debug, Error)]
 pub enum TlsConfigError {
-    /// A verifying mode without something to verify against.
+    /// The mode verifies certificates, and no CA file is configured.
     #[error(
         "TLS mode `{0}` needs a CA file: name the PEM file of the CA that signed mysqld's certificate (often ca.pem in its datadir)"
     )]
@@ -100,14 +100,14 @@ pub enum TlsConfigError {
     /// A file cannot be read as PEM.
     #[error("cannot read the {what} from {path}: {reason}")]
     File {
-        /// What should be in it.
+        /// The expected content of the file.
         what: &'static str,
         /// Path of the file.
         path: PathBuf,
         /// The error of the parser or of the operating system.
         reason: String,
     },
-    /// rustls does not take them.
+    /// rustls rejects the configuration.
     #[error("the TLS configuration is not usable: {0}")]
     Rejected(String),
     /// The host is neither a name nor an address.
@@ -116,7 +116,7 @@ pub enum TlsConfigError {
 }
 
 impl TlsConfigError {
-    /// The file that cannot be used, where it is one.
+    /// The file that cannot be used; `None` for other errors.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
         match self {
@@ -126,9 +126,9 @@ impl TlsConfigError {
     }
 }
 
-// From [`TlsOptions`] to a rustls connector, and from a rustls error to advice.
+// Converts [`TlsOptions`] to a rustls connector, and a rustls error to advice.
 
-/// A connector for one connection to `host`, and the name it asks for.
+/// Returns a connector for one connection to `host`, and the host name to verify.
 pub(crate) fn connector(
     options: &TlsOptions,
     host: &str,
@@ -194,7 +194,7 @@ fn certificates(
     certificates_in(&pem, what, path)
 }
 
-/// The certificates of what a file holds.
+/// Parses the certificates in a file's content.
 pub(crate) fn certificates_in(
     pem: &[u8],
     what: &'static str,
@@ -216,7 +216,7 @@ fn file_error(what: &'static str, path: &Path, reason: impl ToString) -> TlsConf
     }
 }
 
-/// What an operator should check after this failure.
+/// Returns what an operator should check after this failure.
 pub(crate) fn advice(error: &io::Error) -> &'static str {
     let Some(rustls::Error::InvalidCertificate(why)) = error
         .get_ref()
@@ -241,10 +241,10 @@ pub(crate) fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-// The modes that check less than rustls does by itself. Handshake signatures are checked in all.
+// The modes that check less than rustls does by default. All modes check handshake signatures.
 
-/// Accepts any certificate (`preferred`, `required`), or one that the CA signed, for any host (`verify_ca`; the certificates that
-/// mysqld makes for itself have no host name).
+/// Accepts any certificate (`preferred`, `required`), or any certificate that the CA signed, for any host (`verify_ca`). Certificates that
+/// mysqld creates for itself contain no host name.
 #[derive(Debug)]
 struct AnyName {
     algorithms: WebPkiSupportedAlgorithms,

@@ -1,5 +1,5 @@
-//! Which servers this project was proven with, and which it refuses: the one table of versions and products. Pure.
-//! `docs/versions.md` shows it, and a test compares the two.
+//! The table of server versions and products: which ones this project was tested with, and which it refuses. Pure. `docs/versions.md` shows
+//! the table, and a test compares the two.
 
 use std::cmp::Ordering;
 use std::str::FromStr;
@@ -7,35 +7,39 @@ use std::str::FromStr;
 use derive_more::Display;
 use thiserror::Error;
 
-/// The mechanisms of a server that the ring relies on, as the table shows them: a crashed primary's binlog tail is cut before mysqld
-/// recovers from it; XA transactions survive crashes and failovers; executed GTIDs survive a crash, also of a follower without a binlog
-/// of its own changes; `CLONE` replaces a mysqld's data; a log is applied to it.
+/// The mechanisms of a server that the ring relies on, named as in the table:
+///
+/// * the binlog's tail of a crashed primary is trimmed before mysqld recovers from it;
+/// * XA transactions survive crashes and failovers;
+/// * executed GTIDs survive a crash, even of a follower whose binlog lacks the applied changes;
+/// * `CLONE` replaces a mysqld's data;
+/// * a log is applied to the server.
 const MECHANISMS: [&str; 5] = ["trim", "XA", "GTID persistence", "clone", "applier"];
 
-/// The tests that were run with a release of a series, by mechanism. A series that is missing was not tried.
+/// The mechanisms that were tested with a release of each series. A missing series was not tested.
 const PROVEN: [((u16, u16), ServerVersion, &[&str]); 2] = [
     ((8, 0), ServerVersion::new(8, 0, 15), &["applier"]),
     ((9, 7), ServerVersion::new(9, 7, 4), &MECHANISMS),
 ];
 
-/// Before it, the GTIDs of transactions were in a table that could lack, after a crash, transactions that InnoDB had committed.
+/// Older versions stored the GTIDs of transactions in a table. After a crash it could lack transactions that InnoDB had committed.
 const GTIDS_IN_INNODB: ServerVersion = ServerVersion::new(8, 0, 17);
-/// Before it, a crash could lose a prepared XA transaction from the engine or from the binlog, and a rotation did not wait for
-/// XA PREPARE.
+/// In older versions, a crash could lose a prepared XA transaction from the engine or from the binlog, and a rotation did not wait for XA
+/// PREPARE.
 const CRASH_SAFE_XA: ServerVersion = ServerVersion::new(8, 0, 30);
 
 /// Whether a server can be a member's mysqld.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VersionSupport {
-    /// Everything was proven with its series.
+    /// Every mechanism was tested with a release of its series.
     Proven,
-    /// Not everything was proven: it needs the operator's consent.
+    /// Some mechanisms were not tested; the operator must accept that.
     Unproven(String),
     /// It cannot be used, even with the operator's consent.
     Refused(String),
 }
 
-/// How a server stands as a member's mysqld. `comment` is its `@@version_comment`.
+/// Returns whether a server can be a member's mysqld. `comment` is its `@@version_comment`.
 pub fn version_support(
     version: ServerVersion,
     version_text: &str,
@@ -81,23 +85,23 @@ pub fn version_support(
     ))
 }
 
-/// The message for a product with another log than MySQL's.
+/// Returns the message for a product whose log is not compatible with MySQL's.
 pub fn foreign(name: &str) -> String {
     format!(
         "it is {name}, not MySQL: its binlog or its replication are another's, and nothing here was made for it"
     )
 }
 
-/// A product that speaks MySQL's protocol and is not MySQL.
+/// A product that uses MySQL's protocol and is not MySQL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Product {
     /// Name of the product, for messages.
     pub name: &'static str,
-    /// True if it is MySQL's own server with changes: its binlog and its replication are MySQL's.
+    /// True if it is a modified MySQL server: its binlog and replication are compatible with MySQL's.
     pub replicates_as_mysql: bool,
 }
 
-/// The mark of a product, in lower case, in `@@version` or `@@version_comment`.
+/// The lower-case text that identifies a product in `@@version` or `@@version_comment`.
 const PRODUCTS: [(&str, &str, bool); 13] = [
     ("mariadb", "MariaDB", false),
     ("tidb", "TiDB", false),
@@ -114,7 +118,7 @@ const PRODUCTS: [(&str, &str, bool); 13] = [
     ("-azure", "Azure Database for MySQL", true),
 ];
 
-/// The product of a server that is not MySQL, by its own version and comment.
+/// Identifies a server that is not MySQL by its version and comment.
 pub fn product(version_text: &str, comment: &str) -> Option<Product> {
     let said = format!("{version_text}\n{comment}").to_lowercase();
     let found = PRODUCTS.iter().find(|(word, ..)| said.contains(word))?;
@@ -124,8 +128,8 @@ pub fn product(version_text: &str, comment: &str) -> Option<Product> {
     })
 }
 
-/// Why a log of a server of version `source` cannot be applied to one of version `target`; `None` if it can be expected to
-/// work. It is the rule of [`crate::may_take_over`]: from older to newer.
+/// Returns why the log of a server of version `source` cannot be applied to a server of version `target`; `None` if it is expected to work.
+/// Follows the rule of [`crate::may_take_over`]: from older to newer.
 pub fn cannot_apply(source: ServerVersion, target: ServerVersion) -> Option<String> {
     (!crate::may_take_over(source, target)).then(|| {
         format!(
@@ -135,7 +139,7 @@ pub fn cannot_apply(source: ServerVersion, target: ServerVersion) -> Option<Stri
     })
 }
 
-// A MySQL version as numbers, so that 10.x and 26.x come after 9.x.
+// A MySQL version as numbers, so that 10.x and 26.x are newer than 9.x.
 
 /// `major.minor.patch` of a server. Suffixes as in `9.7.4-2` or `8.0.36-log` are ignored.
 #[derive(Debug, Display, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -143,14 +147,14 @@ pub fn cannot_apply(source: ServerVersion, target: ServerVersion) -> Option<Stri
 pub struct ServerVersion {
     /// First number: 8, 9, or a year as in 26.
     pub major: u16,
-    /// Minor number, which with the major one names the series.
+    /// Minor number; it identifies the series together with the major number.
     pub minor: u16,
-    /// Third number; 0 where a server announces none.
+    /// Patch number; 0 if a server announces none.
     pub patch: u16,
 }
 
 impl ServerVersion {
-    /// The version of three numbers.
+    /// Creates a version from three numbers.
     pub const fn new(major: u16, minor: u16, patch: u16) -> Self {
         Self {
             major,
@@ -159,10 +163,10 @@ impl ServerVersion {
         }
     }
 
-    /// The first version whose variables, statements and status names say source and replica.
+    /// The first version whose variables, statements and status counters use the names source and replica.
     pub const SOURCE_REPLICA_NAMES: Self = Self::new(8, 0, 26);
 
-    /// From the number that events and `version` functions carry: 90704 is 9.7.4.
+    /// Parses the number that events and `version` functions contain: 90704 is 9.7.4.
     pub const fn from_number(number: u32) -> Self {
         Self::new(
             (number / 10_000) as u16,
@@ -177,23 +181,22 @@ impl ServerVersion {
     }
 }
 
-/// Whether a server of version `to` may become the primary after one of version `from`: the primary moves from older to newer
-/// and never back. What the newer one wrote (statements, collations, events, and "unsupported" features) cannot be
-/// expected to be understood by an older one, and an older primary would have to continue from it. Within a long-term series any
-/// release may follow any other.
+/// Returns whether a server of version `to` may become the primary after one of version `from`. The primary moves from older to newer
+/// versions only. An older server may not understand what the newer one wrote: statements, collations, events, and "unsupported" features.
+/// Within a long-term series, any release may follow any other.
 ///
-/// It answers for the two servers alone; that further followers are older than a new primary is for whoever chooses to weigh.
+/// Considers these two servers only. The caller decides about further followers that are older than a new primary.
 pub fn may_take_over(from: ServerVersion, to: ServerVersion) -> bool {
     match from.series().cmp(&to.series()) {
         Ordering::Less => true,
-        // The long-term series have fixes only: MySQL calls them LTS and replicates between their releases in both directions.
-        // 8.0 is none of them, its patch releases brought new statements and events.
+        // Long-term series receive fixes only: MySQL calls them LTS, and replicates between their releases in both directions. 8.0 is not
+        // one of them; its patch releases brought new statements and events.
         Ordering::Equal => matches!(from.series(), (8, 4) | (9, 7)) || from.patch <= to.patch,
         Ordering::Greater => false,
     }
 }
 
-/// A text is not a MySQL version.
+/// The error for a text that is not a MySQL version.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("`{0}` is not a MySQL version")]
 pub struct VersionError(String);
@@ -325,7 +328,7 @@ mod server_version_tests {
     fn the_primary_moves_from_older_to_newer_and_never_back() {
         let parse = |text: &str| text.parse::<ServerVersion>().unwrap();
         for (from, to, back) in [
-            // The last column: also in the other direction?
+            // The last column is the answer for the opposite direction.
             ("9.7.4", "9.7.4", true),
             ("8.4.3", "8.4.9", true),
             ("9.7.0", "9.7.4", true),

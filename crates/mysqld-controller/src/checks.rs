@@ -1,6 +1,6 @@
-//! Slow checks of mysqld, in addition to the watch, each with a warning for `witness status`: whether the member can still log in, and will be
-//! able to after mysqld's next start; and whether the primary has transactions that never reach the ring. A dump loaded with `SET GTID_PURGED` and
-//! `SQL_LOG_BIN = 0`, mysqldump's defaults, is in no binlog file.
+//! Slow checks of mysqld, in addition to the watcher, each with a warning for `witness status`. One checks whether the member can log in,
+//! and still will after mysqld's next start. The other checks whether the primary has transactions that never reach the ring. For example,
+//! a dump loaded with `SET GTID_PURGED` and `SQL_LOG_BIN = 0`, mysqldump's defaults, is in no binlog file.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::watch::WatchReport;
 
 /// Interval between checks of the account.
 const LOG_IN_EVERY: Duration = Duration::from_secs(10);
-/// Interval between comparisons with the ring, as at a follower.
+/// Interval between comparisons with the ring, as on a follower.
 const COMPARE_EVERY: Duration = Duration::from_secs(20);
 
 /// Inputs of the checks.
@@ -27,25 +27,25 @@ pub struct Checks<R> {
     pub ring: Arc<R>,
     /// mysqld and the member's account.
     pub connect: ConnectOptions,
-    /// What is known of that account.
+    /// The recorded state of that account.
     pub account: OwnAccount,
-    /// Whether the primary's transactions arrive.
+    /// Whether the primary's transactions are received.
     pub ingest: watch::Receiver<IngestStatus>,
-    /// The watch's reports.
+    /// The watcher's reports.
     pub reports: watch::Receiver<WatchReport>,
 }
 
 /// The warnings of the checks.
 #[derive(Debug, Clone)]
 pub struct Warnings {
-    /// The fault of the member's account.
+    /// The problem with the member's account.
     pub account: watch::Receiver<Option<String>>,
-    /// The primary's transactions that the ring never gets.
+    /// The primary's transactions that the ring never receives.
     pub never_sent: watch::Receiver<Option<String>>,
 }
 
 impl<R: Ring> Checks<R> {
-    /// The checks, to be polled, and their warnings. A failed check changes nothing.
+    /// Returns the checks, as a future to poll, and their warnings. A failed check keeps the last warning.
     pub fn start(self) -> (impl Future<Output = ()> + Send, Warnings) {
         let (account_fault, account) = watch::channel(None);
         let (lacks, never_sent) = watch::channel(None);
@@ -78,7 +78,7 @@ async fn log_in_periodically(
     }
 }
 
-/// Compares while attached to the primary.
+/// Compares the primary with the ring while ingest is attached.
 async fn compare_periodically<R: Ring>(
     ring: Arc<R>,
     reports: watch::Receiver<WatchReport>,
@@ -99,8 +99,8 @@ async fn compare_periodically<R: Ring>(
     }
 }
 
-/// Those transactions that the primary has purged, so that no server sends them, and that the ring's log lacks, as after loading a dump
-/// with its `SET GTID_PURGED`. Normally empty.
+/// Returns the transactions that the primary has purged, so that no server sends them, and that the ring's log lacks. Normally empty; not
+/// empty after loading a dump with its `SET GTID_PURGED`.
 ///
 /// # Errors
 /// The log cannot be read.
@@ -108,12 +108,12 @@ pub async fn never_sent<R: Ring>(ring: &R, purged: GtidSet) -> Result<GtidSet, R
     if purged.is_empty() {
         return Ok(purged);
     }
-    // Read later: a file is purged only after the ACKs of all its transactions.
+    // Read after the primary: it purges a file only after the ACKs of all its transactions.
     let log = ring.log().await?;
     Ok(purged.difference(&log.gtids))
 }
 
-/// Sends a warning, and logs it when it changes.
+/// Sends a warning, and logs it if it has changed.
 fn tell(told: &watch::Sender<Option<String>>, warning: Option<String>) {
     let changed = told.send_if_modified(|told| {
         let changed = *told != warning;
@@ -125,7 +125,7 @@ fn tell(told: &watch::Sender<Option<String>>, warning: Option<String>) {
     }
 }
 
-/// The warning for an operator.
+/// Returns the warning for an operator.
 fn never_sent_warning(lacks: &GtidSet) -> Option<String> {
     if lacks.is_empty() {
         return None;

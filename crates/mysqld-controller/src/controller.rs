@@ -1,5 +1,5 @@
-//! The controller of one mysqld: collects all facts at one moment, lets [`crate::plan`] decide, and sends the orders to executors that run
-//! independently. Repeats after each change and each deadline.
+//! The controller of one mysqld: collects all facts at one moment, passes them to [`crate::plan`], and sends the plan's actions to
+//! executors that run independently. Repeats this after each change and each deadline.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use crate::write_fence::{WriteFence, WriteFenceOptions};
 
 /// Interval of heartbeats to the guard.
 const HEARTBEAT: Duration = Duration::from_millis(200);
-/// How long a kill may take before mysqld's last observation counts again.
+/// How long a kill may take. Until then, mysqld's last observation is ignored.
 const KILLING: Duration = Duration::from_secs(5);
 
 /// Options of the controller of one mysqld.
@@ -41,19 +41,19 @@ const KILLING: Duration = Duration::from_secs(5);
 pub struct ControllerOptions {
     /// The server and the member's account.
     pub connect: ConnectOptions,
-    /// How it is opened and closed for writes.
+    /// How mysqld is opened and closed for writes.
     pub write_fence: WriteFenceOptions,
-    /// How it follows the ring; `None`: nothing is applied to it.
+    /// How mysqld follows the ring; `None`: nothing is applied to it.
     pub apply: Option<FollowOptions>,
     /// The transactions before the start of the ring's log.
     pub origin: GtidSet,
-    /// How long clients may write and read while this member does not serve.
+    /// How long clients may write and read while this member does not serve as the leader.
     pub fence_after: Duration,
-    /// How long a mysqld that refuses all logins is tolerated.
+    /// How long a mysqld that refuses all logins is left running.
     pub lockout: LockoutPatience,
     /// Whether another program starts mysqld.
     pub attached: bool,
-    /// Records whether it was the primary.
+    /// The file that records whether mysqld was the primary.
     pub standing: StandingFile,
 }
 
@@ -62,13 +62,13 @@ pub struct ControllerOptions {
 pub struct ControllerInputs {
     /// The watcher's last report on mysqld.
     pub reports: watch::Receiver<WatchReport>,
-    /// Whether the server's transactions arrive.
+    /// Whether the server's transactions are received.
     pub ingest: watch::Receiver<IngestStatus>,
-    /// Their unacknowledged part.
+    /// Counters of ingest, including the unacknowledged transactions.
     pub figures: Arc<IngestFigures>,
     /// The supervisor that can restart mysqld, if there is one.
     pub supervisor: Option<Arc<SupervisorHandle>>,
-    /// True if the server's data are being replaced.
+    /// Set while the server's data are being replaced.
     pub hold: watch::Receiver<Option<Hold>>,
     /// The other members' reports about their mysqlds.
     pub others: watch::Receiver<OtherMysqlds>,
@@ -85,52 +85,52 @@ pub struct ControllerStatus {
     pub read_fence: watch::Receiver<ReadFenceStatus>,
     /// The server's role in the ring; `None` where nothing is applied to it.
     pub role: Option<watch::Receiver<RoleStatus>>,
-    /// Result of the comparison of UUIDs with the other members' servers.
+    /// Result of comparing the server's UUID with those of the other members' servers.
     pub same_uuid: watch::Receiver<Verdict>,
 }
 
-/// Reports to the guard that the member is alive, and whether clients use the server as a primary that another one could succeed.
+/// Sends a heartbeat to the guard. The argument is true if clients use the server as the primary and another server could become it.
 pub type ToGuard = Box<dyn Fn(bool) + Send + Sync>;
 
-/// Decides about one mysqld: turns facts into a plan, and sends orders to its executors.
+/// Controls one mysqld: turns facts into a plan, and sends actions to its executors.
 pub struct Controller<R> {
     ring: Arc<R>,
     ring_memory: RingMemory,
     changes: RingChanges,
     inputs: ControllerInputs,
     options: ControllerOptions,
-    /// The last UUID that mysqld reported: one that is briefly down keeps it.
+    /// The last UUID that mysqld reported. It is kept while mysqld is down.
     uuid: Option<String>,
     same_uuid: watch::Sender<Verdict>,
-    /// Why the member must not act on the server, if so.
+    /// Why the member must not act on the server; `None` if it may.
     hold: Option<Hold>,
-    /// Whether the member must not touch the server at all: it may be another member's.
+    /// True if the member must not touch the server at all, because it may be another member's.
     hands_off: bool,
     readiness: watch::Receiver<Readiness>,
     status: ControllerStatus,
     write: Executor<WriteFence>,
     read: Executor<ReadFence>,
     apply: Option<Executor<Apply<R>>>,
-    /// The current apply action, and its cancellation.
+    /// The apply action in progress, and its cancellation.
     applying: Option<(ApplyAction, CancellationToken)>,
     /// The applier's state before that action.
     applier: Applier,
     /// Whether mysqld had followed before that action.
     followed: bool,
     memory: ReadFenceMemory,
-    /// True if mysqld was killed for locks of prepared transactions since it was last the primary. Only a primary's clients take such
-    /// locks, so that a second kill would not help.
+    /// True if mysqld was killed for locks of prepared transactions since it was last the primary. Only clients of a primary take such
+    /// locks, so a second kill would not help.
     killed_for_prepared: bool,
-    /// Time of the last kill: earlier observations say nothing about the present mysqld.
+    /// Time of the last kill. Observations from before that time are outdated.
     killed_at: Option<Instant>,
-    /// Gets heartbeats from the first observation of mysqld on: before that, a guard of an earlier run has newer facts.
+    /// Receives heartbeats from the first observation of mysqld on. Before that, the guard of an earlier run has newer facts.
     pub guard: Option<ToGuard>,
     stopping: bool,
 }
 
 impl<R: Ring + CommittedLog> Controller<R> {
-    /// A controller that is not running yet, and its status. It reports through `readiness`, which ingest obeys, whether the server may
-    /// become the primary. If nothing is applied, `readiness` does not change.
+    /// Creates a controller that does not run yet, and its status. The controller reports through `readiness`, which ingest follows,
+    /// whether the server may become the primary. If nothing is applied, `readiness` does not change.
     pub fn new(
         ring: Arc<R>,
         options: ControllerOptions,
@@ -179,8 +179,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
         (controller, status)
     }
 
-    /// Runs until it is stopped. Then the applier ends, and the server is closed for writes once more, if that works immediately; read
-    /// access stays unchanged.
+    /// Runs until `stop` is cancelled. Then ends the applier, and tries once to close the server for writes. Read access stays unchanged.
     pub async fn run(mut self, stop: CancellationToken) {
         let guard = self.guard.take();
         loop {
@@ -247,8 +246,8 @@ impl<R: Ring + CommittedLog> Controller<R> {
         }
     }
 
-    /// Compares its UUID with those of the other members' servers. A copy in progress comes first, since it waits for its own hold, and its
-    /// command was given for this server.
+    /// Compares the server's UUID with those of the other members' servers. A copy in progress is handled first: it waits for its own hold,
+    /// and its command was given for this server.
     fn judge_uuid(&mut self) {
         self.uuid = uuid_of(&self.inputs.reports.borrow()).or(self.uuid.take());
         let others = self.inputs.others.borrow_and_update();
@@ -369,7 +368,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
         match action {
             WriteAction::Prepare(term) => {
                 if let Some(write) = self.write.idle() {
-                    // From here until the outcome is known, no executor treats the server as closed and lets it follow.
+                    // From now until the result is known, no executor may treat the server as closed and start following.
                     write.go(WriteFenceState::Opening);
                 }
                 self.write.begin(|write| write.prepare(term, incarnation));
@@ -458,7 +457,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
     }
 }
 
-/// Repeats the guard's last message while nothing changes: this task lives.
+/// Repeats the last message to the guard while nothing changes, to show that this task runs.
 async fn heartbeats(to_guard: Option<&ToGuard>, guards: bool) -> Infallible {
     loop {
         match to_guard {
@@ -471,20 +470,20 @@ async fn heartbeats(to_guard: Option<&ToGuard>, guards: bool) -> Infallible {
     }
 }
 
-// Executors carry out one order at a time, concurrently and without waiting for each other.
+// Executors carry out one action at a time, concurrently and without waiting for each other.
 
 /// An executor and its state.
 pub(crate) enum Executor<T> {
-    /// Ready for the next order.
+    /// Ready for the next action.
     Idle(T),
-    /// Carries out an order; idle afterwards.
+    /// Carries out an action, and is idle afterwards.
     Busy(BoxFuture<'static, T>),
-    /// Placeholder during the change of state.
+    /// Placeholder while the state changes.
     Away,
 }
 
 impl<T: Send + 'static> Executor<T> {
-    /// The executor, if it is idle.
+    /// Returns the state if the executor is idle.
     pub(crate) fn idle(&mut self) -> Option<&mut T> {
         match self {
             Self::Idle(executor) => Some(executor),
@@ -492,7 +491,7 @@ impl<T: Send + 'static> Executor<T> {
         }
     }
 
-    /// Starts an order; the executor is idle afterwards. A busy executor continues with its present order.
+    /// Starts an action if the executor is idle. A busy executor continues with its present action.
     pub(crate) fn begin<F>(&mut self, order: impl FnOnce(T) -> F)
     where
         F: Future<Output = T> + Send + 'static,
@@ -503,7 +502,7 @@ impl<T: Send + 'static> Executor<T> {
         };
     }
 
-    /// Waits until it has carried out its order; indefinitely where it has none. Cancel safe.
+    /// Waits until the present action is complete; indefinitely if there is none. Cancel safe.
     pub(crate) async fn finished(&mut self) {
         match self {
             Self::Busy(order) => *self = Self::Idle(order.await),
@@ -530,7 +529,7 @@ mod tests {
         });
         assert_eq!(executor.finished().now_or_never(), None);
         assert_eq!(executor.idle(), None);
-        // A busy executor ignores a second order.
+        // A busy executor ignores a second action.
         executor.begin(|count| async move { count + 10 });
         go.send(()).unwrap();
         executor.finished().await;

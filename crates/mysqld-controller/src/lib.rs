@@ -1,10 +1,10 @@
-//! Control of a member's mysqld. One [`Controller`] decides: [`plan`] is its pure decision over the facts of its observers. [`watch`]
-//! inspects mysqld and makes sure that commits wait for the ring by its settings; [`Ring`] reports the ring. Executors act
-//! concurrently: [`write_fence`] opens and closes mysqld for writes, [`read_fence`] for readers, [`apply`] makes it a follower or fit to be
-//! the primary. The crate `mysqld-server` has their statements.
+//! Controls a member's mysqld. One [`Controller`] decides: [`plan`] is its pure decision, based on the facts of its observers. [`watch`]
+//! observes mysqld, and corrects the settings that make commits wait for the ring. Executors act concurrently: [`write_fence`] opens and
+//! closes mysqld for writes, and [`read_fence`] for readers. [`apply`] makes mysqld a follower or fit to be the primary. The crate
+//! `mysqld-server` has their statements.
 //!
-//! In addition, [`ingest`] reads the primary's transactions into the ring and acknowledges them. [`TailTrim`] removes transactions that the
-//! ring never committed from mysqld's binlog before a start. The trait [`Ring`] abstracts the ring.
+//! In addition, [`ingest`] reads the primary's transactions into the ring and acknowledges them. Before a start of mysqld, [`TailTrim`]
+//! removes transactions that the ring never committed from its binlog. The trait [`Ring`] abstracts the ring.
 
 pub mod apply;
 pub mod checks;

@@ -1,4 +1,4 @@
-//! Whether a leader's mysqld, or that of a member that could lead, can be the primary.
+//! Whether the mysqld of a leader, or of a member that could lead, can be the primary.
 
 use std::time::Duration;
 
@@ -11,34 +11,34 @@ use crate::ring::changed;
 use crate::status::{Readiness, RoleState, RoleStatus};
 use crate::watch::{Protection, WatchReport};
 
-/// A larger lag makes clients wait about as long.
+/// The largest lag of a candidate. After a promotion, clients wait for about the lag.
 const MOST_BEHIND: Duration = Duration::from_secs(5);
 
-/// Report of a member with a mysqld that does not apply the ring's log and lacks part of it.
+/// The reason of a member that does not apply the ring's log to its mysqld, if mysqld lacks part of the log.
 pub const NEVER: &str = "nothing of the ring's log is applied to it (`mysql.apply = \"off\"` or `mysql.manage_settings = false`), and it \
                                 lacks transactions";
 
-/// Whether a mysqld could serve clients, were its member to lead.
+/// Whether a mysqld could serve clients if its member were the leader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PrimaryHealth {
-    /// Only its write fence may block clients; operators and settings close that as well.
+    /// mysqld can be the primary. Only its write fence may block clients, also for reasons of operators and settings.
     Fit,
-    /// It applies the missing entries of the ring's log: this many transactions.
+    /// mysqld is applying missing entries of the ring's log; it lacks this many transactions.
     Lacks(u64),
-    /// It was the primary and stalls: it answers without committing, or does not answer. With the reason.
+    /// mysqld was the primary and stalls: it answers without committing, or does not answer. With the reason.
     Stalled(String),
-    /// It cannot be the primary, with the reason.
+    /// mysqld cannot be the primary, with the reason.
     Unable(String),
-    /// It cannot, with the reason, and waiting does not help: the missing entries never arrive.
+    /// mysqld cannot be the primary, with the reason. Waiting does not help, because the missing entries never arrive.
     Never(String),
-    /// It can, but this member's disk has no room for its commits, with the reason. Another member has room.
+    /// mysqld can be the primary, but this member's disk has no room for the log, with the reason. Another member has room.
     Full(String),
-    /// Its process has ended, with the reason. Another mysqld may become the primary long before it recovers.
+    /// mysqld's process has ended, with the reason. Another mysqld may become the primary long before it recovers.
     Down(String),
 }
 
 impl PrimaryHealth {
-    /// Only this member's log has no room.
+    /// Only this member's disk for the log is full.
     pub fn full() -> Self {
         Self::Full("this member's log has no room on its disk for more transactions".to_owned())
     }
@@ -48,7 +48,7 @@ impl PrimaryHealth {
         Self::Unable("its mysqld is unmanaged".to_owned())
     }
 
-    /// Why it is not the primary, as text.
+    /// Returns why mysqld cannot be the primary, as text.
     pub fn why(&self) -> Option<String> {
         match self {
             Self::Fit => None,
@@ -64,9 +64,9 @@ impl PrimaryHealth {
     }
 }
 
-/// Milliseconds that a mysqld lags behind the ring's commits. It is the longer of two times: the lag behind this member's log
+/// Returns how many milliseconds a mysqld lags behind the ring's commits. This is the longer of two times: the lag behind this member's log
 /// (`applied_ms`), and the time for which this member has lacked entries (`lacks`). Without contact to the ring, a complete log does not
-/// prove zero lag. A known lag behind the log is a lower bound.
+/// prove that the lag is zero. A known lag behind the log is a lower bound.
 pub fn lag_ms(applied_ms: Option<u64>, lacks: Option<Duration>) -> Option<u64> {
     let applied = applied_ms?;
     match lacks {
@@ -78,18 +78,18 @@ pub fn lag_ms(applied_ms: Option<u64>, lacks: Option<Duration>) -> Option<u64> {
 /// The sources of a mysqld's health.
 #[derive(Debug, Clone)]
 pub struct HealthObserver {
-    /// State of its process, if its member starts it.
+    /// State of mysqld's process, if its member starts it.
     pub supervisor: Option<watch::Receiver<SupervisorStatus>>,
-    /// The watch's reports.
+    /// The watcher's reports.
     pub reports: watch::Receiver<WatchReport>,
-    /// Whether its transactions arrive.
+    /// Whether mysqld's transactions are received.
     pub ingest: watch::Receiver<IngestStatus>,
-    /// Its role in the ring; none if nothing is applied to it.
+    /// mysqld's role in the ring; `None` if nothing is applied to it.
     pub role: Option<watch::Receiver<RoleStatus>>,
 }
 
 impl HealthObserver {
-    /// Health of a leader's mysqld, which is the primary or becoming it.
+    /// Returns the health of a leader's mysqld, which is the primary or becomes the primary.
     pub fn of_a_leaders(&self) -> PrimaryHealth {
         let ingest = self.ingest.borrow().clone();
         let look = Look {
@@ -100,8 +100,8 @@ impl HealthObserver {
         look.of_a_leaders()
     }
 
-    /// For another member's mysqld: why it could not soon be the primary, where no query is needed for that. `lacks`: for how long this
-    /// member has lacked entries, if known.
+    /// Returns why another member's mysqld could not be the primary within moments, as far as no query is needed. `lacks`: for how long
+    /// this member has lacked entries, if known.
     pub fn unfit(&self, readiness: Readiness, lacks: Option<Duration>) -> Option<String> {
         self.look(lacks).unfit(readiness)
     }
@@ -121,7 +121,7 @@ impl HealthObserver {
         }
     }
 
-    /// A copy that waits for later changes.
+    /// Returns a copy that waits only for later changes.
     #[must_use]
     pub fn from_now(&self) -> Self {
         let mut observer = self.clone();
@@ -147,7 +147,7 @@ impl HealthObserver {
     }
 }
 
-/// Waits for a change of a health; indefinitely where none is observed. Cancel safe.
+/// Waits for a change of the health; indefinitely if there is no observer. Cancel safe.
 pub async fn health_changed(observer: &mut Option<HealthObserver>) {
     match observer {
         Some(observer) => observer.changed().await,
@@ -162,21 +162,21 @@ async fn maybe_changed<T>(told: Option<&mut watch::Receiver<T>>) {
     }
 }
 
-/// Observed state of a mysqld at one moment.
+/// The observed state of a mysqld at one moment.
 struct Look {
-    /// State of its process, if its member starts it.
+    /// State of mysqld's process, if its member starts it.
     supervisor: Option<SupervisorState>,
     report: WatchReport,
-    /// Its role in the ring; none if nothing is applied to it.
+    /// mysqld's role in the ring; `None` if nothing is applied to it.
     role: Option<RoleStatus>,
-    /// True if it was found in this term to lack transactions of the ring's log.
+    /// True if a comparison in this term found that mysqld lacks transactions of the ring's log.
     lacks_the_log: bool,
-    /// Why receiving its transactions repeatedly fails.
+    /// Why attempts to receive mysqld's transactions keep failing.
     failing: Option<Failing>,
 }
 
 impl Look {
-    /// Health of a leader's mysqld, which is the primary or becoming it.
+    /// Returns the health of a leader's mysqld, which is the primary or becomes the primary.
     fn of_a_leaders(&self) -> PrimaryHealth {
         if let Some(broken) = self.broken() {
             return broken;
@@ -190,7 +190,7 @@ impl Look {
             None => PrimaryHealth::Fit,
         };
         match (health, &self.failing) {
-            // Commits there wait for an ACK that no member sends.
+            // Commits on that mysqld wait for an ACK that no member sends.
             (PrimaryHealth::Fit, Some(failing)) => {
                 PrimaryHealth::Unable(not_received(&failing.cause))
             }
@@ -198,8 +198,8 @@ impl Look {
         }
     }
 
-    /// For another member's mysqld: why it could not soon be the primary. Missing transactions require a query. A recent primary could be
-    /// it again, whatever it waits for.
+    /// Returns why another member's mysqld could not be the primary within moments. The number of missing transactions requires a query. A
+    /// server that was the primary until now could be the primary again, whatever it waits for.
     fn unfit(&self, readiness: Readiness) -> Option<String> {
         if let Some(broken) = self.broken() {
             return broken.why();
@@ -215,7 +215,7 @@ impl Look {
         }
     }
 
-    /// A fault of the server, whatever its role.
+    /// Returns a fault of the server that matters in every role.
     fn broken(&self) -> Option<PrimaryHealth> {
         let process = match &self.supervisor {
             Some(SupervisorState::Failed { cause }) => Some(PrimaryHealth::Down(cause.clone())),
@@ -383,7 +383,7 @@ mod tests {
             ),
             (&running, &stalled, &primary, lost, stands()),
             (&failed, &seen, &primary, lost, down()),
-            // No query before it is the primary.
+            // No query is made before mysqld is the primary.
             (&running, &seen, &lacks, lost, Lacks(7)),
         ];
         for (supervisor, report, state, failing, expected) in table {
@@ -428,7 +428,7 @@ mod tests {
         let never = PrimaryHealth::Never(NEVER.to_owned());
         assert_eq!(health(&running, &seen, true), never);
         assert!(never.why().is_some_and(|why| why.contains("mysql.apply")));
-        // Checked even where no mysqld can take its place.
+        // The process is checked even if no other mysqld can become the primary.
         let down = PrimaryHealth::Down("it did not start".to_owned());
         assert_eq!(health(&failed, &unseen, false), down);
     }
@@ -491,7 +491,7 @@ mod tests {
                 Some("did not start"),
             ),
             (&running, &unseen, None, Readiness::Always, Some("answer")),
-            // Its missing transactions require a query.
+            // The number of its missing transactions requires a query.
             (&running, &seen, None, Readiness::Always, None),
         ];
         for (supervisor, report, role, readiness, expected) in table {

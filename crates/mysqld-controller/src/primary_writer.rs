@@ -1,6 +1,6 @@
-//! The primary as a writer of the member's log, paused before a leadership transfer: the write fence closes after all running commits. A
-//! stalled primary that cannot be closed is killed. So is one from which no transactions are received: its commits wait for an ACK that
-//! never comes.
+//! Stops the primary's writes before a leadership transfer: the write fence closes the primary after all running commits. A primary is
+//! killed if it has stalled and cannot be closed. A primary whose transactions are not received is also killed, because its commits wait
+//! for an ACK that never arrives.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,20 +13,21 @@ use tokio::time::Instant;
 use crate::primary_health::{HealthObserver, not_received};
 use crate::status::{WriteFenceState, WriteFenceStatus};
 
-/// Limit for the write fence, in addition to its wait for long statements. The closing itself takes a second at most.
+/// Time limit for the write fence, in addition to its wait for long statements. The close itself takes at most a second.
 const LIMIT: Duration = Duration::from_secs(4);
-/// A server that cannot be closed is killed after a stall of this length, or without receipts for as long. Brief disk stalls are shorter.
+/// A server that cannot be closed is killed after it has stalled, or nothing was received from it, for this long. Usual disk stalls are
+/// shorter.
 const STOOD: Duration = Duration::from_secs(5);
-/// How long sending a kill may take.
+/// How long the kill of mysqld may take to be sent.
 const KILLING: Duration = Duration::from_secs(1);
 
-/// Why the primary is still open for writes.
+/// Why the primary was not closed for writes.
 #[derive(Debug, Error)]
 pub enum PauseError {
-    /// The write fence has not closed it in time.
+    /// The write fence has not closed the primary in time.
     #[error("mysqld could not be closed for writes in time")]
     Slow,
-    /// The write fence could not close it.
+    /// The write fence could not close the primary.
     #[error("{0}")]
     NotClosed(String),
 }
@@ -35,19 +36,19 @@ pub enum PauseError {
 pub struct PrimaryWriter {
     /// Requests the close from the controller.
     pub transferring: watch::Sender<bool>,
-    /// Its progress.
+    /// The progress of the close.
     pub write_fence: watch::Receiver<WriteFenceStatus>,
     /// Longest wait of the write fence for long statements.
     pub statements: Duration,
     /// The last observation of mysqld, and whether its transactions are received.
     pub health: HealthObserver,
-    /// Kills it, where this member runs it.
+    /// The supervisor that kills mysqld, if this member runs mysqld.
     pub supervisor: Option<Arc<SupervisorHandle>>,
-    /// Whether its commits have room in this member's log.
+    /// Whether this member's log has room for commits.
     pub room: LogRoom,
 }
 
-/// How long only this member's log has had no room, across attempts to transfer the leadership. Commits in its mysqld then wait for an ACK
+/// How long only this member's log has been full, across attempts to transfer the leadership. Commits in its mysqld then wait for an ACK
 /// that needs room, and the write fence cannot close after them.
 pub struct LogRoom {
     is_full: Box<dyn Fn() -> bool + Send + Sync>,
@@ -55,7 +56,7 @@ pub struct LogRoom {
 }
 
 impl LogRoom {
-    /// From the test whether only this member's log is full.
+    /// Creates the state from a test whether only this member's log is full.
     pub fn new(is_full: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self {
             is_full: Box::new(is_full),
@@ -63,7 +64,7 @@ impl LogRoom {
         }
     }
 
-    /// Why commits have not completed for a while, if so.
+    /// Returns why commits have not completed for at least [`STOOD`]; `None` if they have.
     fn missing(&self, now: Instant) -> Option<String> {
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
         if !(self.is_full)() {
@@ -77,7 +78,7 @@ impl LogRoom {
 }
 
 impl PrimaryWriter {
-    /// Without a process there are no writes: the next one starts closed.
+    /// True if mysqld does not run. No process writes then, and the next one starts closed.
     fn is_down(&self) -> bool {
         let down = |state: &SupervisorState| matches!(state, SupervisorState::Failed { .. });
         let supervisor = self.supervisor.as_ref();
@@ -92,7 +93,7 @@ impl PrimaryWriter {
         let decided = write_fence.wait_for(|status| !open(&status.state));
         match tokio::time::timeout(limit, decided).await {
             Err(_) => Err(PauseError::Slow),
-            // Without a controller there is no longer a primary.
+            // If the controller has ended, there is no primary any longer.
             Ok(Err(_)) => Ok(()),
             Ok(Ok(status)) => match &status.state {
                 WriteFenceState::NotClosed { cause, .. } => {
@@ -103,28 +104,29 @@ impl PrimaryWriter {
         }
     }
 
-    /// Why the server has stalled for a while, if so.
+    /// Returns why the server has stalled for at least [`STOOD`]; `None` if it has not.
     fn stalled(&self) -> Option<String> {
         let report = self.health.reports.borrow();
         let standing = report.commits.as_ref()?;
         (standing.since.elapsed() >= STOOD).then(|| standing.why.clone())
     }
 
-    /// Why no commit is acknowledged, if nothing has been received for a while.
+    /// Returns why no commit is acknowledged, if nothing was received for at least [`STOOD`].
     fn unheard(&self) -> Option<String> {
         let ingest = self.health.ingest.borrow();
         let failing = ingest.failing(Instant::now())?;
         (failing.since.elapsed() >= STOOD).then(|| not_received(&failing.cause))
     }
 
-    /// Kills a server that cannot be closed and does not complete its commits. Does not wait for its end: with a stalled disk, the process
-    /// ends when the disk recovers.
+    /// Kills a server that cannot be closed and does not complete its commits. Does not wait for the end of the process: with a stalled
+    /// disk, the process ends when the disk recovers.
     ///
-    /// Transferring the leadership is then safe, as after the death of a whole machine. The ring's commits are in its log, whichever member
-    /// leads. Commits that wait in this server were not confirmed to clients, and get no ACK from a former leader. Before its next start,
-    /// the next leader decides which part of its binlog is trimmed. The kill protects readers: threads that do not wait for the disk end
-    /// immediately, and no session is answered. Where it cannot be killed, `offline_mode` excludes ordinary accounts as soon as another
-    /// member leads, if the server answers.
+    /// Transferring the leadership is then safe, as after the failure of a whole machine. The ring's commits are in its log, whichever
+    /// member leads. Commits that wait in this server were not confirmed to clients, and a former leader sends no ACK. Before the server's
+    /// next start, the next leader decides which part of its binlog is trimmed.
+    ///
+    /// The kill protects readers: threads that do not wait for the disk end immediately, and no session is answered. If the server cannot
+    /// be killed but answers, `offline_mode` excludes ordinary accounts as soon as another member leads.
     async fn fence(&self, why: &str) {
         let Some(supervisor) = &self.supervisor else {
             tracing::warn!(
@@ -137,14 +139,14 @@ impl PrimaryWriter {
         supervisor.kill_and_restart();
         let killed =
             status.wait_for(|status| !matches!(status.state, SupervisorState::Running { .. }));
-        // Killed or not, no client gets an answer to a commit from here on.
+        // Whether or not the kill succeeds, no client gets an answer to a commit from now on.
         let _ = tokio::time::timeout(KILLING, killed).await;
     }
 
     /// Closes the primary after its running commits, or kills it if it has stalled.
     ///
     /// # Errors
-    /// It stays open for a while; the leadership is kept then.
+    /// The primary stays open; then the leadership is kept.
     pub async fn pause(&self) -> Result<(), PauseError> {
         self.transferring.send_replace(true);
         if self.is_down() {

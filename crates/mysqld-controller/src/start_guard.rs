@@ -1,6 +1,5 @@
-//! The guard of mysqld's starts: it asks the ring, reads the file, cuts it, and records that a start follows.
-//! It asks the ring only when there may be something to cut, so that a cleanly stopped server
-//! starts without a quorum.
+//! The guard of mysqld's starts: asks the ring which transactions are committed, reads the last binlog file, cuts it, and records that a
+//! start follows. It asks the ring only if something may have to be cut, so a server that was stopped cleanly starts without a quorum.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,19 +25,19 @@ use tracing::{info, warn};
 use crate::ingest::{IngestState, IngestStatus};
 use crate::ring::{Ring, RingError};
 
-/// Why a binlog could not be made ready for a start, or for its first crash.
+/// Why a binlog could not be prepared for a start, or for the first crash of a server.
 #[derive(Debug, Error)]
 pub enum TailTrimError {
-    /// The place of the binlog is unknown.
+    /// The location of the binlog is unknown.
     #[error(transparent)]
     Place(#[from] SupervisorError),
     /// The binlog of this index cannot be read or changed.
     #[error("mysqld's binlog, as {} lists it, cannot be made ready for a start: {}", .0.display(), .1)]
     Disk(PathBuf, io::Error),
-    /// It must not be cut, and mysqld must not start.
+    /// The binlog must not be cut, and mysqld must not start.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The ring does not report what it has committed.
+    /// The ring does not report which transactions are committed.
     #[error("{}: {}", WAITS, .0)]
     Ring(RingError),
     /// The ring has not answered in time.
@@ -47,10 +46,10 @@ pub enum TailTrimError {
     /// The running server cannot be queried, or refuses a statement.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// The ring does not have all of a primary that is taken over.
+    /// The takeover of a primary is not complete: the ring does not have all its transactions.
     #[error("its takeover is not complete")]
     TakingOver,
-    /// True if a primary is taken over is unknown.
+    /// It is unknown whether the takeover of a primary is complete.
     #[error("the note `hands-off` cannot be read: {0}")]
     TakeoverUnknown(io::Error),
     /// The record of a start cannot be read or stored.
@@ -63,20 +62,20 @@ pub struct TailTrim<R: Ring> {
     ring: Arc<R>,
     ingest: Option<watch::Receiver<IngestStatus>>,
     options: TailTrimOptions,
-    /// A dropped attempt may still be accessing the disk.
+    /// Held during disk operations: a dropped attempt may still access the disk.
     at_work: Arc<Mutex<()>>,
-    /// Whether the takeover of a primary is not complete: then no start is allowed. Until then its commits did not wait for the ring, and
-    /// must not be cut.
+    /// Whether the takeover of a primary is not complete. No start is allowed then: earlier commits did not wait for the ring, and must not
+    /// be cut.
     pub taking_over: Box<dyn Fn() -> io::Result<bool> + Send + Sync>,
-    /// Transactions cut off since the member started.
+    /// How many transactions were cut off since the member started.
     pub trimmed: Arc<AtomicU64>,
 }
 
 const WAITS: &str = "waiting for the ring to say which transactions are committed";
 
 impl<R: Ring> TailTrim<R> {
-    /// A guard. `ingest`, where there is one, must have released the server that ended before the ring
-    /// is asked: the answer would lack its later proposals.
+    /// Creates a guard. With `ingest`, the guard asks the ring only after ingest has released the ended server; an earlier answer would
+    /// lack later proposals.
     pub fn new(
         ring: Arc<R>,
         ingest: Option<watch::Receiver<IngestStatus>>,
@@ -106,13 +105,14 @@ impl<R: Ring> TailTrim<R> {
                 self.restore(&place).await?;
                 self.cut(&place).await?;
             }
-            // The copy may fail, and the server be used again. A server that cannot be cut is started anyway.
+            // The copy may fail, and the server be used again, so a cut is tried. If the binlog cannot be cut, the server is started
+            // anyway.
             Some((NoteStep::Starting, donor)) => {
                 if let Err(why) = self.cut(&place).await {
                     info!(%donor, "mysqld's binlog stays as it is, since its data are about to be replaced: {why}");
                 }
             }
-            // It is not used before it has a copy, for which it must run.
+            // The server is not used before it has a copy, and it must run for the copy.
             Some((NoteStep::Needed { why }, _)) => {
                 info!(
                     "mysqld's binlog stays as it is, since it needs a copy of another one's data: {why}"
@@ -132,7 +132,7 @@ impl<R: Ring> TailTrim<R> {
         Ok(())
     }
 
-    /// Cuts off transactions that the ring has not committed, if any; or returns why that is impossible.
+    /// Cuts off transactions that the ring has not committed, if there are any; or returns why that is impossible.
     async fn cut(&self, place: &BinlogPlace) -> Result<(), TailTrimError> {
         let place = &self.on_disk(place.clone(), last_written).await?;
         let done = match self.on_disk(place.clone(), survey).await? {
@@ -163,7 +163,7 @@ impl<R: Ring> TailTrim<R> {
         Ok(())
     }
 
-    /// The transactions that the ring has committed.
+    /// Returns the transactions that the ring has committed.
     async fn settled(&self) -> Result<GtidSet, TailTrimError> {
         let answer = async {
             self.nothing_comes_in().await?;
@@ -176,14 +176,14 @@ impl<R: Ring> TailTrim<R> {
         }
     }
 
-    /// If the member leads, waits until every transaction received from the ended server is committed: otherwise it would be
-    /// cut and return through the ring.
+    /// If the member leads, waits until every transaction received from the ended server is committed. Otherwise such a transaction would
+    /// be cut off, and return through the ring.
     async fn nothing_comes_in(&self) -> Result<(), RingError> {
         if let Some(ingest) = &self.ingest {
             let reads = |state: &IngestState| {
                 matches!(state, IngestState::CatchingUp | IngestState::Attached)
             };
-            // An error means that it has ended.
+            // An error means that ingest has ended.
             let _ = ingest
                 .clone()
                 .wait_for(|status| !reads(&status.state))
@@ -258,23 +258,23 @@ impl<R: Ring> StartGuard for TailTrim<R> {
     }
 }
 
-// The first file of a server that ran before its member: commits from before the ring did not wait for it, so
-// a file with such transactions is never cut. Before the primary is opened for the first time, a new file is begun
-// in which all commits wait, and that is recorded as a start would be.
+// The first file of a server that ran before its member. Commits from before the ring did not wait for it, so a file with such transactions
+// is never cut. Before the primary is opened for the first time, a new file is begun in which all commits wait for the ring. That file is
+// recorded as after a start.
 
 /// Begins a new binlog file on a server that ran before its member, so that its first crash can be trimmed.
 #[derive(Debug, Clone)]
 pub struct ProtectionStart(
-    /// Those of the guard of the same server.
+    /// The options of the same server's guard.
     pub TailTrimOptions,
 );
 
 impl ProtectionStart {
-    /// Ensures that the current file contains only transactions that wait for the ring, on a server that is
-    /// closed for writes, with commits that are sure to wait from here on. Does nothing where that already holds.
+    /// Ensures that the current file contains only transactions that wait for the ring. The server must be closed for writes, and commits
+    /// must be sure to wait from now on. Does nothing if the current file already qualifies.
     ///
-    /// Further files begun by others in the meantime do not matter: the record names the file that was the last before
-    /// ours, and no commit happens between closing and the opening that follows.
+    /// If another session begins further files in the meantime, that does not matter: the record names the file before the new one, and no
+    /// commit happens between the close and the opening that follows.
     ///
     /// # Errors
     /// [`TailTrimError`]; the only consequence is that the first crash may not be trimmed.
@@ -286,7 +286,7 @@ impl ProtectionStart {
         let index = connection.query("SELECT @@GLOBAL.log_bin_index").await?;
         let index = index.value().map(PathBuf::from);
         let place = match index {
-            // The server's answer overrides its member's configuration.
+            // The location that the server reports overrides the member's configuration.
             Some(index) => place.elsewhere(&index).unwrap_or(place),
             None => place,
         };

@@ -1,4 +1,4 @@
-//! The controller's status of one mysqld: whether it may be the primary, for ingest, and its activity, for operators.
+//! The controller's status of one mysqld: its readiness to be the primary, for ingest, and its activity, for operators.
 
 use std::fmt;
 
@@ -11,20 +11,20 @@ use tokio::time::Instant;
 /// Whether the server may become the primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readiness {
-    /// In any leadership: only clients write to it (`mysql.apply = "off"`).
+    /// The server may be the primary in every leadership, because only clients write to the server (`mysql.apply = "off"`).
     Always,
-    /// Not compared with the ring's log yet.
+    /// The server was not compared with the ring's log yet.
     Unknown,
-    /// Lacks transactions of the ring's log.
+    /// The server lacks transactions of the ring's log.
     Lacks,
     /// The applier is running.
     Applying,
-    /// In this leadership: it has everything that the log had at its beginning, and the applier has ended.
+    /// The server may be the primary in this leadership: it has everything that the log had at the start, and the applier has ended.
     In(Term),
 }
 
 impl Readiness {
-    /// Whether it may become the primary in the leadership of `term`.
+    /// Whether the server may become the primary in the leadership of `term`.
     pub fn allows(self, term: Term) -> bool {
         match self {
             Self::Always => true,
@@ -33,7 +33,7 @@ impl Readiness {
         }
     }
 
-    /// Whether it may in some leadership of this member.
+    /// Whether the server may be the primary in some leadership of this member.
     pub(crate) fn is_of_a_primary(self) -> bool {
         matches!(self, Self::Always | Self::In(_))
     }
@@ -43,34 +43,34 @@ impl Readiness {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum RoleState {
-    /// It is the primary of this member's leadership, or about to be opened.
+    /// mysqld is the primary of this member's leadership, or is about to be opened.
     Primary,
-    /// It follows the ring: the log is being applied to it.
+    /// mysqld follows the ring: the log is being applied to it.
     Following,
     /// This member leads, and its mysqld does not have the whole log yet.
     CatchingUp {
-        /// How many transactions it lacks.
+        /// How many transactions mysqld lacks.
         #[serde(rename = "behind")]
         lacks: u64,
     },
-    /// It should follow, and waits.
+    /// mysqld should follow, and waits.
     Waiting {
-        /// The event that it waits for.
+        /// What mysqld waits for.
         what: WaitingFor,
     },
-    /// It neither follows nor may be the primary; an operator must act.
+    /// mysqld neither follows nor may be the primary; an operator must act.
     Stopped {
         /// Why, and what to do.
         cause: String,
     },
-    /// It is killed and restarted, so that everything the ring has not committed is cut off.
+    /// mysqld is killed and restarted, so that everything that the ring has not committed is cut off.
     Restarting {
-        /// Why it was killed, as a message.
+        /// Why mysqld was killed, as a message.
         why: String,
     },
-    /// The ring's log is never applied to it; not a state of the controller.
+    /// The ring's log is never applied to mysqld; not a state of the controller.
     NotApplied,
-    /// The member does not manage it; not a state of the controller.
+    /// The member does not manage mysqld; not a state of the controller.
     Unmanaged,
     /// mysqld was not observed yet, there is no leader, or a role of a later version.
     #[default]
@@ -101,15 +101,15 @@ impl fmt::Display for RoleState {
     }
 }
 
-/// What a mysqld that should follow waits for. In JSON it is its message, which is read as a step.
+/// What a mysqld that should follow waits for. In JSON this is the message, and reading it returns a [`WaitingFor::Step`].
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "String")]
 pub enum WaitingFor {
-    /// The ring's report of its committed transactions.
+    /// The ring must report its committed transactions.
     Ring,
-    /// An answer of mysqld.
+    /// mysqld must answer.
     Answer,
-    /// The close for writes.
+    /// mysqld must be closed for writes.
     Writers,
     /// The next attempt, or a step of a copy, as a message.
     Step(String),
@@ -146,9 +146,9 @@ pub enum Hold {
         /// The current step, as a message.
         what: String,
     },
-    /// It was interrupted, and an operator must continue it.
+    /// The command was interrupted, and an operator must continue it.
     Interrupted {
-        /// Its progress, and what to do.
+        /// The command's progress, and what to do.
         cause: String,
     },
 }
@@ -164,23 +164,23 @@ impl From<Hold> for RoleState {
     }
 }
 
-/// The state and its age.
+/// The role's state, and counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoleStatus {
     /// The current role of mysqld in its ring.
     pub state: RoleState,
-    /// Milliseconds by which the applier lags behind this member's copy of the ring's log, while it follows.
+    /// Milliseconds by which the applier lags behind this member's copy of the ring's log, while mysqld follows.
     pub lag_ms: Option<u64>,
     /// Transactions applied since this member started.
     pub applied_total: u64,
-    /// GTIDs that mysqld has executed and the ring has not committed, by the last comparison; empty if none. Clients may have received
-    /// OK for them. The member stores nothing: mysqld's own tables hold it, and each
-    /// comparison finds it again, even after a restart of both, until the data are replaced.
+    /// GTIDs that mysqld has executed and the ring has not committed, by the last comparison; empty if there are none. Clients may have
+    /// received OK for these transactions. The member does not store the set. mysqld's tables keep the GTIDs, and each comparison finds
+    /// them again until the data are replaced, even after a restart of member and mysqld.
     pub not_the_rings: GtidSet,
     /// What blocks the applier, and the backup that a promotion would abort.
     pub held_up: HeldUp,
-    /// Tables without transactions (by their engine) that the member's applier has written to, so that their rows cannot be rolled
-    /// back; none while mysqld is the primary.
+    /// Tables of engines without transactions that the member's applier has written to, with their engines. Their rows cannot be rolled
+    /// back. Empty while mysqld is the primary.
     pub without_transactions: Vec<String>,
 }
 
@@ -201,31 +201,31 @@ impl RoleStatus {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum WriteFenceState {
-    /// They may.
+    /// Clients may write.
     Open,
-    /// They may not.
+    /// Clients may not write.
     Closed {
         /// Why.
         why: String,
     },
-    /// They may, but should not: closing has not succeeded yet.
+    /// Clients may write, but should not: closing has not succeeded yet.
     NotClosed {
-        /// Why it should be closed.
+        /// Why the server should be closed.
         why: String,
-        /// Why that has not succeeded, and what to do.
+        /// Why closing has not succeeded, and what to do.
         cause: String,
-        /// The start of mysqld in which closing waited for commits; `None` where it failed for another reason.
+        /// The start of mysqld in which closing waited for commits; `None` if closing failed for another reason.
         #[serde(skip)]
         stuck_in: Option<u64>,
     },
-    /// They are about to be allowed. They may be already.
+    /// The server is being opened: clients may write soon, or already.
     Opening,
-    /// They may not, but should: opening has not succeeded yet.
+    /// Clients may not write, but should: opening has not succeeded yet.
     NotOpened {
-        /// Why not, and what to do.
+        /// Why opening has not succeeded, and what to do.
         cause: String,
     },
-    /// The member does not manage it; not a state of the controller.
+    /// The member does not manage mysqld; not a state of the controller.
     Unmanaged,
     /// The server cannot be observed, or a state of a later version.
     #[default]
@@ -249,12 +249,12 @@ impl fmt::Display for WriteFenceState {
     }
 }
 
-/// The state and its age.
+/// The write fence's state and its age.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriteFenceStatus {
     /// Whether clients may write.
     pub state: WriteFenceState,
-    /// Since when it is unchanged.
+    /// Since when the state is unchanged.
     pub since: Instant,
 }
 
@@ -282,7 +282,7 @@ impl fmt::Display for ReadFenceReason {
 /// Current state of the read fence.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadFenceStatus {
-    /// Whether clients use the server as the primary, so that they must be blocked if this member were gone.
+    /// Whether clients use the server as the primary, so that the guard must block them if this member hangs or ends.
     pub guards: bool,
     /// Why this member blocks ordinary accounts, if it does.
     pub because: Option<ReadFenceReason>,

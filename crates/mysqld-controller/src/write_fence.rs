@@ -1,6 +1,6 @@
-//! Opens the primary for writes, and closes it. Closing only serves clients: a former leader cannot commit, because
-//! its transactions receive no ACK. This is the only place that sets `read_only` and `super_read_only` of a primary, also for a switchover
-//! (blocking statements: [`long_statements`]). The plan decides ([`crate::plan::write_fence`]).
+//! Opens the primary for writes, and closes it. Closing only informs clients early: a former leader cannot commit, because its transactions
+//! receive no ACK. Only this module sets `read_only` and `super_read_only` of a primary, even for a switchover ([`long_statements`] handles
+//! blocking statements). The plan decides ([`crate::plan::write_fence`]).
 
 use std::time::Duration;
 
@@ -24,30 +24,30 @@ use crate::start_guard::ProtectionStart;
 use crate::status::{WriteFenceState, WriteFenceStatus};
 use crate::watch::{ReadOnly, WatchReport};
 
-/// Not undone: another session may have had a reason.
+/// The member does not revert this, because another session may have had a reason.
 const CLOSED_BY_OTHERS: &str = "read_only or super_read_only was set by another session; SET GLOBAL read_only = OFF opens the primary again";
 
-/// How long closing may wait for running statements. Whole seconds; new writes wait in the meantime.
+/// How long closing may wait for running statements. Whole seconds. New writes wait in the meantime.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 
-/// How to open and close.
+/// Options of the write fence.
 #[derive(Debug, Clone)]
 pub struct WriteFenceOptions {
-    /// The primary and our account.
+    /// The primary and the member's account.
     pub connect: ConnectOptions,
-    /// How long statements may delay the close for a planned switchover before their sessions are killed; `None`: such a
-    /// switchover does not take place.
+    /// How long statements may delay the close for a planned switchover before their sessions are killed. `None`: no session is killed, and
+    /// a blocked switchover fails.
     pub statement_patience: Option<Duration>,
-    /// From a failure to the next attempt.
+    /// The pause after a failed attempt.
     pub retry: Duration,
-    /// Decides whether the primary runs events; `None` leaves its scheduler unchanged.
+    /// Decides whether events run on the primary; `None` leaves its scheduler unchanged.
     pub events: Option<EventScheduler>,
-    /// Begins a binlog file that can be trimmed, on a server that ran before its member.
+    /// Begins a binlog file that can be trimmed on a server that ran before its member.
     pub protection_start: Option<ProtectionStart>,
 }
 
 impl WriteFenceOptions {
-    /// The defaults: three seconds after a failure.
+    /// The defaults: a pause of three seconds after a failure.
     pub fn new(connect: ConnectOptions) -> Self {
         Self {
             connect: connect.bounded("witness-write-fence", STATEMENT_LIMIT),
@@ -58,7 +58,7 @@ impl WriteFenceOptions {
         }
     }
 
-    /// Longest wait of a planned switchover for statements, with this patience.
+    /// Returns how long a planned switchover waits for statements at most, with this patience.
     pub fn longest_wait_for_statements(patience: Option<Duration>) -> Duration {
         patience.map_or(Duration::ZERO, long_statements::longest)
     }
@@ -70,21 +70,21 @@ pub(crate) struct WriteFence {
     options: WriteFenceOptions,
     status: watch::Sender<WriteFenceStatus>,
     pub(crate) memory: WriteMemory,
-    /// The events of the start for which all queries are done.
+    /// The events to disable at the opening for which all queries are complete.
     events: EventsAtOpening,
-    /// Time of our last change or failed attempt, and the state since then: a report of an earlier observation does
-    /// not show it.
+    /// Time of the last change or failed attempt by this fence, and the state since then. A report of an earlier observation does not show
+    /// that state.
     moved: Option<(Instant, ReadOnly)>,
-    /// The start of mysqld with a binlog that can be trimmed.
+    /// The start of mysqld whose binlog can be trimmed.
     trimmable_in: Option<Incarnation>,
-    /// Enables the replicated events while the primary is open.
+    /// The task that enables replicated events while the primary is open.
     enabling: JoinSet<()>,
-    /// Operators' channels that ran until it was closed.
+    /// Operators' channels that ran until the primary was closed.
     stopped: Vec<ForeignChannel>,
 }
 
 impl WriteFence {
-    /// A new fence, and its status.
+    /// Creates a fence and its status.
     pub(crate) fn new(options: WriteFenceOptions) -> (Self, watch::Receiver<WriteFenceStatus>) {
         let (status, receiver) = watch::channel(WriteFenceStatus {
             state: WriteFenceState::Unknown,
@@ -103,8 +103,8 @@ impl WriteFence {
         (fence, receiver)
     }
 
-    /// Which accounts may write: the watch's report, unless this fence has newer knowledge. `super_read_only` reads ON from the moment
-    /// at which its `SET` begins, even while that waits for commits and finally fails.
+    /// Returns which accounts may write, by the watcher's report or a later change of this fence. `super_read_only` reads ON as soon as its
+    /// `SET` begins, even if the `SET` waits for commits and finally fails.
     pub(crate) fn read_only(&self, report: &WatchReport) -> Option<ReadOnly> {
         let server = report.server.as_ref()?;
         Some(match self.moved {
@@ -113,7 +113,7 @@ impl WriteFence {
         })
     }
 
-    /// Ensures that a crash of this start of mysqld can be trimmed; returns whether that succeeded.
+    /// Ensures that the binlog of this start of mysqld can be trimmed after a crash. Returns whether that succeeded.
     async fn make_trimmable(&mut self, incarnation: Incarnation) -> bool {
         let Some(start) = &self.options.protection_start else {
             return true;
@@ -130,7 +130,7 @@ impl WriteFence {
         self.trimmable_in == Some(incarnation)
     }
 
-    /// An already open server counts as opened in this leadership once its crash can be trimmed.
+    /// Adopts an open server: it counts as opened in this leadership once its binlog can be trimmed after a crash.
     pub(crate) async fn take_over_open(mut self, term: Term, incarnation: Incarnation) -> Self {
         self.settle(StayReason::Open);
         if self.make_trimmable(incarnation).await {
@@ -186,7 +186,7 @@ impl WriteFence {
                 self.go(WriteFenceState::Open);
                 self.enable_events();
                 let stopped = std::mem::take(&mut self.stopped);
-                // Another member may have been the primary in between, and have them.
+                // Another member may have been the primary in between, and run these channels.
                 if reopened
                     && !stopped.is_empty()
                     && let Err(error) = start_again(&self.options.connect, &stopped).await
@@ -205,7 +205,7 @@ impl WriteFence {
         self
     }
 
-    /// After opening, since it waits for the ring: clients come first.
+    /// Enables replicated events after the opening. The statements wait for the ring, and clients must not wait for them.
     fn enable_events(&mut self) {
         self.enabling.abort_all();
         if self.options.events.is_none() {
@@ -220,8 +220,8 @@ impl WriteFence {
         });
     }
 
-    /// Blocks all writes. `before` is the last known state of the server; a switchover waits for long statements while `wanted`.
-    /// The attempt opens a connection of its own, and so reaches this start of mysqld or a later one.
+    /// Blocks all writes. `before` is the last known state of the server. A switchover waits for long statements while `wanted` returns
+    /// true. The attempt opens a separate connection, so it reaches this start of mysqld or a later one.
     pub(crate) async fn close(
         mut self,
         reason: CloseReason,
@@ -239,8 +239,8 @@ impl WriteFence {
         };
         match closed {
             Ok(()) => {
-                // `super_read_only` does not stop replica threads. The ring acknowledges a transaction in progress or it is cut,
-                // like a client's: while a channel runs, the server does not follow, and its commits wait for ACKs.
+                // `super_read_only` does not stop replica threads. Their current transaction is acknowledged by the ring or cut, like a
+                // client's: while a channel runs, the server does not follow, and its commits wait for ACKs.
                 match stop_channels(connect).await {
                     Ok(stopped) => self.stopped.extend(stopped),
                     Err(why) => warn!("{why}"),
@@ -288,7 +288,7 @@ impl WriteFence {
         if changed && reason == StayReason::ClosedByOthers {
             warn!("the primary stays closed for writes: {CLOSED_BY_OTHERS}");
         }
-        // The answers may be outdated at the next opening.
+        // The answers of the queries before opening may be outdated at the next opening.
         self.memory.prepared = None;
     }
 
@@ -370,7 +370,7 @@ mod tests {
         assert_eq!(told, [true, false, false]);
     }
 
-    /// The statement waits for commits, and fails.
+    /// The closing statement waits for commits, and fails.
     #[test]
     fn what_was_seen_during_an_attempt_to_close_does_not_count_behind_it() {
         let connect = ConnectOptions::new(Endpoint::unix("/nowhere.sock"), "root", "");
@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(fence.read_only(&seen), Some(ReadOnly::Everybody));
         fence.moved = Some((during + second, ReadOnly::Off));
         assert_eq!(fence.read_only(&seen), Some(ReadOnly::Off));
-        // Another session has closed it since.
+        // Another session has closed the server since.
         let seen = report(ReadOnly::Everybody, during + 2 * second);
         assert_eq!(fence.read_only(&seen), Some(ReadOnly::Everybody));
     }

@@ -1,4 +1,4 @@
-//! Location of a server's binlog, by its start options, and the files that its index lists.
+//! The location of a server's binlog, read from its start options, and the files that the binlog index lists.
 
 use std::fs;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// The binlog of one server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BinlogPlace {
-    /// The data directory: paths in the index are relative to it.
+    /// The data directory. Paths in the index are relative to this directory.
     pub(crate) data_dir: PathBuf,
     index: PathBuf,
 }
@@ -29,8 +29,8 @@ pub(crate) fn named<'a>(
 }
 
 impl BinlogPlace {
-    /// By the server's options, of which the last one wins; `None` where it has no binlog. `host` names the files where `--log-bin` has no
-    /// value.
+    /// Determines the location from the server's options, of which the last one wins; `None` where the server has no binlog. If `--log-bin`
+    /// has no value, `host` names the files.
     pub fn of_options<'a>(
         options: impl IntoIterator<Item = &'a str>,
         data_dir: &Path,
@@ -56,31 +56,31 @@ impl BinlogPlace {
         Some(Self::of_index(data_dir.to_owned(), &index))
     }
 
-    /// By the index file that a running server reports.
+    /// Determines the location from the index file that a running server reports.
     pub fn of_index(data_dir: PathBuf, index: &Path) -> Self {
         let index = data_dir.join(index);
         Self { data_dir, index }
     }
 
-    /// Path of the file that lists the binlog's files.
+    /// Path of the index file.
     pub fn index(&self) -> &Path {
         &self.index
     }
 
-    /// The location that a running server reports, where it differs from this one.
+    /// Returns the location that a running server reports if it differs from this location.
     pub fn elsewhere(&self, index: &Path) -> Option<Self> {
         let named = Self::of_index(self.data_dir.clone(), index);
         let whole = |place: &Self| fs::canonicalize(&place.index).ok();
         let same = match (whole(self), whole(&named)) {
             (Some(own), Some(its)) => own == its,
-            // The server sees its files by other paths than the member does.
+            // Without access to the reported path, assume that it is the same file: the server may have other mounts than the member.
             (Some(_), None) => true,
             _ => self.index == named.index,
         };
         (!same).then_some(named)
     }
 
-    /// The files in order; none where there is no index.
+    /// Returns the files in order; none if the index does not exist.
     ///
     /// # Errors
     /// When the index cannot be read.
@@ -92,7 +92,7 @@ impl BinlogPlace {
         Ok(self.files_in(&text))
     }
 
-    /// The files that an index lists.
+    /// Returns the files that the text of an index lists.
     pub(crate) fn files_in(&self, index: &str) -> Vec<PathBuf> {
         let lines = index.lines().filter(|line| !line.is_empty());
         lines

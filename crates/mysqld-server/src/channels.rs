@@ -1,6 +1,6 @@
-//! Replication channels: the member's own, and others. Through others, a server outside the ring writes to the ring's primary. They exist
-//! on one mysqld only. `super_read_only` does not stop replica threads: on a former primary, they write transactions that the ring lacks.
-//! So the member stops them there, and an operator starts them at the new primary.
+//! Replication channels: the member's own, and an operator's. Through an operator's channel, a server outside the ring writes to the ring's
+//! primary. Such a channel exists on one mysqld only. `super_read_only` does not stop replica threads: on a former primary, they write
+//! transactions that the ring lacks. So the member stops the channel there, and an operator starts it at the new primary.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,17 +12,17 @@ use thiserror::Error;
 /// The member's channel, through which mysqld's own replica threads follow the ring.
 pub const OWN_CHANNEL: &str = "witness";
 
-/// How long mysqld may be briefly unreachable, until its next start.
+/// How long the replica threads of the member's channel may take to stop.
 const AWAY: Duration = Duration::from_secs(60);
 
 /// An operator's channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForeignChannel {
-    /// Empty for the server's default channel.
+    /// The channel's name; empty for the server's default channel.
     pub name: String,
     /// HOST:PORT of its source.
     source: String,
-    /// Whether one of its threads runs, or retries.
+    /// Whether one of the channel's threads runs or retries.
     runs: bool,
 }
 
@@ -44,7 +44,7 @@ impl ForeignChannel {
         format!("STOP REPLICA {}", self.clause())
     }
 
-    /// Advice to the operator. Pure.
+    /// Returns advice for the operator. Pure.
     pub fn advice(&self, follows: bool) -> String {
         let clause = self.clause();
         match (follows, self.runs) {
@@ -72,7 +72,7 @@ const CHANNELS: &str = "SELECT other_channel.CHANNEL_NAME, CONCAT(other_channel.
      JOIN performance_schema.replication_connection_status AS receiver USING (CHANNEL_NAME) \
      JOIN performance_schema.replication_applier_status AS applier USING (CHANNEL_NAME) ORDER BY 1";
 
-/// The channels other than the member's. None where the account lacks the privilege.
+/// Returns the channels other than the member's; none where the account lacks the privilege to list them.
 ///
 /// # Errors
 /// When the connection fails.
@@ -104,15 +104,15 @@ pub enum StopChannelsError {
     /// The server cannot be queried.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// This one cannot be stopped.
+    /// A channel cannot be stopped.
     #[error("{} cannot be stopped ({}), and would write what the ring lacks: run {}", .0, .1, .0.stop())]
     Runs(ForeignChannel, LinkError),
 }
 
-/// Stops the running ones, and returns them. A channel finishes its present transaction first.
+/// Stops the running foreign channels, and returns them. A channel finishes its present transaction first.
 ///
 /// # Errors
-/// When one cannot be stopped, or not in time.
+/// When a channel cannot be stopped, or does not stop in time.
 pub async fn stop_foreign_channels(
     connection: &mut Connection,
 ) -> Result<Vec<ForeignChannel>, StopChannelsError> {
@@ -127,10 +127,10 @@ pub async fn stop_foreign_channels(
     Ok(running)
 }
 
-/// Restarts them.
+/// Restarts these channels.
 ///
 /// # Errors
-/// At the first one that does not start.
+/// At the first channel that does not start.
 pub async fn start_channels(
     connection: &mut Connection,
     channels: &[ForeignChannel],
@@ -143,7 +143,8 @@ pub async fn start_channels(
     Ok(())
 }
 
-/// Ends the threads and removes the channel, whichever process started them. The threads finish the current transaction first.
+/// Stops the threads of the member's channel and removes the channel, whichever process started the threads. They finish the current
+/// transaction first.
 ///
 /// # Errors
 /// When the server refuses.
@@ -161,7 +162,7 @@ pub async fn drop_channel(connection: &mut Connection) -> Result<(), LinkError> 
     connection.execute(reset).await.map(drop)
 }
 
-// The source that a server replicates from.
+// The source from which a server replicates.
 
 /// A source with auto-position.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -178,15 +179,15 @@ pub struct ReplicationSource {
     pub tls: SourceTls,
 }
 
-/// How a replica checks that it is connected to its source. It never asks the source for a public key: a man in the middle would
-/// answer with its own.
+/// How a replica checks that it is connected to its source. The replica never requests the source's public key, because a man in the middle
+/// could answer with another key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourceTls {
     /// No TLS.
     Off,
-    /// TLS with any certificate: for a source on the same host, and for rings without TLS.
+    /// TLS with any certificate. For a source on the same host, and for rings without TLS.
     Unverified,
-    /// TLS with a certificate of this CA.
+    /// TLS with a certificate that this CA signed.
     Verified {
         /// PEM file with the CA, on the replica's host; its mysqld reads it.
         ca_file: PathBuf,
@@ -196,7 +197,7 @@ pub enum SourceTls {
 }
 
 impl SourceTls {
-    /// All options, since `CHANGE REPLICATION SOURCE` keeps each one that it does not name.
+    /// Returns all TLS options, since `CHANGE REPLICATION SOURCE` keeps each option that it does not name.
     fn options(&self) -> String {
         let (ssl, ca_file, identity) = match self {
             Self::Off => (0, String::new(), false),
@@ -212,8 +213,9 @@ impl SourceTls {
 }
 
 impl ReplicationSource {
-    /// The statement that makes a server follow it, and retry while the source is away: by default a receiver gives up permanently
-    /// after ten attempts (9.7), which is ten seconds here. `further` is appended: more options, and the channel.
+    /// Returns the statement that sets this source on a replica. The replica retries while the source is unreachable. By default, a
+    /// receiver gives up permanently after ten attempts (9.7), ten seconds with these options. `further` is appended: more options, and the
+    /// channel.
     pub fn change(&self, further: &str) -> String {
         format!(
             "CHANGE REPLICATION SOURCE TO SOURCE_HOST = {}, SOURCE_PORT = {}, SOURCE_USER = {}, SOURCE_PASSWORD = {}, \
@@ -228,16 +230,16 @@ impl ReplicationSource {
     }
 }
 
-// Changes that a server's own replica threads leave out, although their GTIDs count as executed: tables and
-// schemas named by filters, and rows whose errors are skipped.
+// Changes that a server's own replica threads skip although the GTIDs count as executed: changes of filtered tables and schemas, and rows
+// whose errors are skipped.
 
-/// Options that skip rows which cannot be applied, or show transactions out of the log's order, in both generations of names.
+/// Options that skip rows which cannot be applied, or that commit transactions out of the log's order. In both generations of names.
 const LENIENCE: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('replica_skip_errors', 'slave_skip_errors', \
      'replica_exec_mode', 'slave_exec_mode', 'replica_preserve_commit_order', 'slave_preserve_commit_order', 'binlog_order_commits')";
-/// The server's filters, which every channel begins with. An emptied one is listed with an empty rule.
+/// The server's filters, which every new channel copies. A removed filter is listed with an empty rule.
 const FILTERS: &str = "SELECT filter_name, filter_rule FROM performance_schema.replication_applier_global_filters \
      WHERE filter_rule <> ''";
-/// The columns of `SHOW REPLICA STATUS` with a channel's filters, available without performance_schema as well.
+/// The columns of `SHOW REPLICA STATUS` with a channel's filters. Unlike [`FILTERS`], they do not need performance_schema.
 const OF_A_CHANNEL: [&str; 7] = [
     "Replicate_Do_DB",
     "Replicate_Ignore_DB",
@@ -248,18 +250,18 @@ const OF_A_CHANNEL: [&str; 7] = [
     "Replicate_Rewrite_DB",
 ];
 
-/// How rows that cannot be applied are skipped.
+/// The settings by which replica threads skip rows or change the order of commits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Lenience {
-    /// The variable of the skipped errors, and its value; none by default. A change needs a restart.
+    /// The variable that lists skipped errors, and its value; none by default. A change needs a restart.
     pub skips: Option<(String, String)>,
-    /// The variable of the mode, and its value, where that is not STRICT.
+    /// The variable of the execution mode, and its value; `None` for STRICT.
     pub mode: Option<(String, String)>,
-    /// Variables that are OFF, without which readers see a later transaction and not yet an earlier one.
+    /// Commit-order variables that are OFF. Readers then see a later transaction before an earlier one.
     pub unordered: Vec<String>,
 }
 
-/// How the server skips rows that cannot be applied.
+/// Queries the settings by which the server skips rows that cannot be applied.
 ///
 /// # Errors
 /// When the connection fails.
@@ -269,7 +271,7 @@ pub async fn lenience(connection: &mut Connection) -> Result<Lenience, LinkError
     Ok(judged(variables.rows.iter().filter_map(pair)))
 }
 
-/// Pure. The names of a newer server come first.
+/// Evaluates the variables. Pure. If both names of a variable exist, the newer one is used.
 fn judged(variables: impl IntoIterator<Item = (String, String)>) -> Lenience {
     let mut all: Vec<_> = variables.into_iter().collect();
     all.sort();
@@ -289,13 +291,13 @@ fn judged(variables: impl IntoIterator<Item = (String, String)>) -> Lenience {
     }
 }
 
-/// The filters of a channel, from a row of `SHOW REPLICA STATUS`.
+/// Returns the filters of a channel, from a row of `SHOW REPLICA STATUS`.
 pub fn filters_of_channel(row: &Row) -> impl Iterator<Item = String> + '_ {
     let columns = OF_A_CHANNEL.into_iter();
     columns.filter_map(|column| named(column, row.text(column)?))
 }
 
-/// The filters that every channel of the server begins with.
+/// Queries the server's filters, which every new channel copies.
 ///
 /// # Errors
 /// When the connection fails, or the account lacks the privilege.
@@ -308,7 +310,7 @@ pub(crate) async fn filters_of_server(
     Ok(filters.collect())
 }
 
-/// As the server's option that sets it.
+/// Returns the filter in the form of the server's option for it.
 pub(crate) fn named(filter: &str, rule: &str) -> Option<String> {
     let name = filter.to_lowercase().replace('_', "-");
     (!rule.is_empty()).then(|| format!("{name}={rule}"))
@@ -463,7 +465,7 @@ mod left_out_tests {
             named("Replicate_Wild_Ignore_Table", "shop.%").as_deref(),
             Some("replicate-wild-ignore-table=shop.%")
         );
-        // CHANGE REPLICATION FILTER … = () has left it.
+        // `CHANGE REPLICATION FILTER … = ()` has left an empty rule.
         assert_eq!(named("REPLICATE_DO_DB", ""), None);
     }
 }

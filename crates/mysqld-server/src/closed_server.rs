@@ -1,12 +1,12 @@
-//! Lets administrators write at a closed server, for the few statements that `super_read_only` forbids and that are in no binlog. Only the
-//! write fence decides about writes at a primary, and its concurrent changes stay in force.
+//! Opens a closed server for administrators only, for the few statements that `super_read_only` forbids and that are not written to the
+//! binlog. Only the write fence decides about writes at a primary, and a concurrent change by the write fence stays in force.
 
 use std::time::Duration;
 
 use binlog_format::gtid::Gtid;
 use mysql_link::{ConnectOptions, Connection, LinkError};
 
-/// How long closing waits for statements of administrators or replica threads; later ones queue after it.
+/// How long closing waits for statements of administrators or replica threads. Statements that begin during this wait queue after it.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
 
 /// Temporary write access for administrators.
@@ -18,12 +18,12 @@ pub(crate) struct AdministratorsWrite(
 );
 
 impl AdministratorsWrite {
-    /// Lets administrators write at a closed server; `read_only` stays on, so that clients cannot.
+    /// Lets administrators write at a closed server. `read_only` stays ON, so ordinary clients still cannot write.
     ///
     /// # Errors
     /// [`LinkError`]; nothing was changed, or the outcome is unknown.
     pub(crate) async fn begin(connection: &mut Connection) -> Result<Self, LinkError> {
-        // While the write fence closes a primary, one of the two already reads ON; only on a closed one do both.
+        // While the write fence closes a primary, one of the two variables may already be ON. Both are ON only on a closed server.
         let answer = connection
             .query("SELECT @@GLOBAL.read_only, @@GLOBAL.super_read_only")
             .await?;
@@ -38,14 +38,15 @@ impl AdministratorsWrite {
         Ok(Self(was_closed))
     }
 
-    /// Closes the server again, unless it was opened in between.
+    /// Closes the server again, unless the write fence has opened it in between.
     ///
     /// # Errors
-    /// [`LinkError`]; administrators may write as before.
+    /// [`LinkError`]; administrators can still write.
     pub(crate) async fn end(self, connection: &mut Connection) -> Result<(), LinkError> {
         if self.0 {
             let seconds = LOCK_WAIT.as_secs();
-            // Opening clears `read_only`. One statement reads and sets it, so this cannot close a server that was opened in between.
+            // Opening the server clears `read_only`. This statement copies that value, so it cannot close a server that was opened in
+            // between.
             let close = format!(
                 "SET SESSION lock_wait_timeout = {seconds}, GLOBAL super_read_only = @@GLOBAL.read_only"
             );
@@ -55,15 +56,15 @@ impl AdministratorsWrite {
     }
 }
 
-// Executes an operator's statement in place of a transaction of the ring's log that no server can execute, under its GTID.
-// Nothing else applies to the server during that.
+// Executes an operator's statement under the GTID of a transaction that no server can execute, in place of that transaction. No applier
+// runs on the server in the meantime.
 
-/// Executes it. With `logged`, it is in the server's own binlog as well. On return the GTID is executed, also where the statement
-/// changes nothing.
+/// Executes the statement. With `logged`, the statement is also written to the server's own binlog. On return the GTID is executed, even if
+/// the statement changes nothing.
 ///
 /// # Errors
-/// [`LinkError`]: mysqld refuses the statement, and nothing is changed; or the connection is lost, and `gtid_executed` shows whether
-/// it was executed.
+/// [`LinkError`]. If mysqld refuses the statement, nothing is changed. If the connection is lost, `gtid_executed` shows whether the
+/// statement was executed.
 pub async fn execute_instead(
     connect: &ConnectOptions,
     gtid: Gtid,
@@ -87,7 +88,7 @@ pub async fn execute_instead(
     executed.and(closed)
 }
 
-/// In a session of its own, so that its end releases an unused GTID.
+/// Executes the statement in a separate session: its end releases an unused GTID.
 async fn under_gtid(
     connect: &ConnectOptions,
     gtid: Gtid,

@@ -1,4 +1,4 @@
-//! Small files that are replaced and removed atomically: after a crash there is the old content or the new one.
+//! Small files that are replaced and removed atomically: after a crash, the file has either the old or the new content.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -15,7 +15,7 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     replace_prepared(path, content, |_| Ok(()))
 }
 
-/// The same with a new file that is prepared before it has the content.
+/// Replaces the file as [`replace`] does, and calls `prepare` on the new file before writing the content.
 ///
 /// # Errors
 /// The I/O error; the old content may still be there.
@@ -33,7 +33,7 @@ pub(crate) fn replace_prepared(
     sync_folder_of(path)
 }
 
-/// Replaces the file by this value's JSON. Durable on return.
+/// Replaces the file with this value's JSON. Durable on return.
 ///
 /// # Errors
 /// The I/O error; the old content may still be there.
@@ -41,7 +41,7 @@ pub(crate) fn store(path: &Path, value: &impl Serialize) -> io::Result<()> {
     replace(path, &serde_json::to_vec_pretty(value)?)
 }
 
-/// Loads the value of a JSON file; `None` where there is no file.
+/// Loads the value of a JSON file; `None` where the file does not exist.
 ///
 /// # Errors
 /// The file exists and cannot be read.
@@ -53,7 +53,7 @@ pub(crate) fn load<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     }
 }
 
-/// Names the file in an error about it.
+/// Adds the file's path to an error.
 pub(crate) fn about(path: &Path) -> impl Fn(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
@@ -69,7 +69,7 @@ pub fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes the directory entries of this file's folder durable.
+/// Makes the entry of this file in its directory durable.
 fn sync_folder_of(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| *folder != Path::new(""));
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()

@@ -1,9 +1,8 @@
-//! Events of a schema (`CREATE EVENT`), which run at the primary and at no follower. mysqld's scheduler is off from its start and while it
-//! follows. Opening the primary for writes switches it on, if it was configured to be on.
+//! Events of a schema (`CREATE EVENT`), which run on the primary and on no follower.
 //!
-//! No follower runs one: `event_scheduler` is off before the applier or the replica threads begin, and only the opening of the primary
-//! switches it on. A start begins with it off: in mode `child` by the command line, and everywhere by the persisted value, which takes
-//! precedence. Until the opening, `super_read_only` is on, so that a scheduler switched on by an operator executes nothing.
+//! mysqld starts with `event_scheduler` off, and the scheduler stays off while mysqld follows. The command line (mode `child`) and a
+//! persisted value, which takes precedence, ensure this. Opening the primary for writes switches the scheduler on, if it was configured to
+//! be on. Until then `super_read_only` is on, so that a scheduler switched on by an operator executes nothing.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -30,7 +29,7 @@ pub struct EventScheduler(Arc<Inner>);
 struct Inner {
     key: EventsWanted,
     file: PathBuf,
-    /// The member's command to start the server, if it starts it.
+    /// The command with which the member starts the server; `None` where another program starts it.
     command: Option<ServerCommand>,
     options: OnceCell<Option<bool>>,
     memory: Mutex<Memory>,
@@ -41,12 +40,12 @@ struct Memory {
     found: Option<FoundScheduler>,
     /// True if a failure to persist the value was logged.
     told: bool,
-    /// True if it was off at the last observation of a follower.
+    /// True if the scheduler was off when a follower was last observed.
     off_at_follower: bool,
 }
 
 impl EventScheduler {
-    /// For the server of the member with this data directory; `command` starts the server, where the member does so itself.
+    /// Creates a switch for the server of the member with this data directory. `command` starts the server if the member does so itself.
     ///
     /// # Errors
     /// When the record of the server's configuration cannot be read.
@@ -70,14 +69,14 @@ impl EventScheduler {
         })))
     }
 
-    /// Observes the server: records the operator's configuration, then makes the next start begin with the scheduler off. `follows`: only
-    /// the applier writes to it, and events must not run now.
+    /// Observes the server: records the operator's configuration, then makes the next start begin with the scheduler off. With `follows`,
+    /// only the applier writes to the server, so events must not run now and the scheduler is switched off.
     ///
     /// # Errors
     /// When the connection fails.
     pub async fn look(&self, connection: &mut Connection, follows: bool) -> Result<(), LinkError> {
         let seen = seen(connection).await?;
-        // Runs a program, so do it before the opening, which clients wait for.
+        // This call runs a program, so it is done before the opening, which clients wait for.
         self.options().await;
         let starts_off = self.0.command.is_some();
         let before = self.memory().found;
@@ -92,7 +91,7 @@ impl EventScheduler {
             self.memory().found = found;
         }
         if seen.may_start_on(starts_off) {
-            // The running value does not change.
+            // The running value does not change with this statement.
             let persist_off = "SET PERSIST_ONLY event_scheduler = OFF";
             match connection.execute(persist_off).await {
                 Ok(_) => info!(
@@ -109,7 +108,7 @@ impl EventScheduler {
             }
         }
         let running = seen.running.eq_ignore_ascii_case("ON");
-        // A recent primary still has it on.
+        // A server that was the primary until now still has the scheduler on.
         let off = follows && !running;
         let was_off = std::mem::replace(&mut self.memory().off_at_follower, off);
         if follows && running {
@@ -125,7 +124,7 @@ impl EventScheduler {
         Ok(())
     }
 
-    /// True if events are to run at the primary.
+    /// True if events should run on the primary.
     pub async fn wanted(&self) -> bool {
         let options = self.options().await;
         wanted(self.0.key, self.memory().found, options)
@@ -147,7 +146,7 @@ impl EventScheduler {
         }
     }
 
-    /// The server leaves the ring as a primary: restores its configured scheduler value.
+    /// Restores the configured scheduler value when the server leaves the ring as a primary.
     ///
     /// # Errors
     /// When the server refuses a statement.
@@ -178,7 +177,7 @@ async fn seen(connection: &mut Connection) -> Result<SchedulerSeen, LinkError> {
     let persisted = "SELECT @@GLOBAL.event_scheduler, (SELECT variable_value FROM \
          performance_schema.persisted_variables WHERE variable_name = 'event_scheduler')";
     let answer = match connection.query(persisted).await {
-        // The account lacks the privilege to read that.
+        // The account lacks the privilege to read persisted values.
         Err(LinkError::Server(_)) => connection.query(running).await?,
         answer => answer?,
     };
@@ -189,7 +188,7 @@ async fn seen(connection: &mut Connection) -> Result<SchedulerSeen, LinkError> {
     })
 }
 
-/// Switches it, unless a start option disabled it.
+/// Switches the scheduler, unless a start option disabled it.
 async fn switch(connection: &mut Connection, to: &str) -> Result<(), LinkError> {
     if seen(connection).await?.is_disabled() {
         return Ok(());
@@ -198,7 +197,7 @@ async fn switch(connection: &mut Connection, to: &str) -> Result<(), LinkError> 
     connection.execute(&set).await.map(drop)
 }
 
-/// Prevents further events from starting. A running one continues until it writes.
+/// Prevents further events from starting. A running event continues until it writes.
 ///
 /// # Errors
 /// When the connection fails.
@@ -206,15 +205,15 @@ pub async fn stop_events(connection: &mut Connection) -> Result<(), LinkError> {
     switch(connection, "OFF").await
 }
 
-// Two kinds of events are altered at a primary; the statements are ordinary transactions there.
+// Two kinds of events are altered on a primary. The statements are ordinary transactions there.
 //
-// * Events that arrived through its own replica threads, which store them as `REPLICA_SIDE_DISABLED`. A primary runs them, so they
-//   are enabled once it is open, as after a promotion by hand. Replica threads elsewhere store them as disabled there.
-// * Preserved one-time events in the past (`ON COMPLETION PRESERVE`). The server that ran one disables it without a log entry, so a former
-//   follower would run it again as the primary. It is disabled before the scheduler is on. The member cannot detect one that never ran
-//   for lack of a primary: a logged skip is better than a second run.
+// * Events that its own replica threads received and stored as `REPLICA_SIDE_DISABLED`. They are enabled once the primary is open, as after
+//   a manual promotion. Replica threads on other servers store them as disabled there.
+// * Preserved one-time events in the past (`ON COMPLETION PRESERVE`). The server that ran such an event disables it without a log entry, so
+//   a former follower would run the event again as the primary. The event is disabled before the scheduler is switched on. The member
+//   cannot detect an event that never ran for lack of a primary: a logged skip is better than a second run.
 
-/// Queries the events that the scheduler would run a second time; none where the account lacks the privilege.
+/// Returns the events that the scheduler would run a second time; none where the account lacks the privilege to list them.
 ///
 /// # Errors
 /// When the connection fails.
@@ -225,8 +224,8 @@ pub async fn events_that_are_over(connect: &ConnectOptions) -> Result<Vec<NamedE
     Ok(events)
 }
 
-/// Enables events that another server's thread replicated, on an open primary; events disabled here for replicas stay so. One that cannot
-/// be enabled does not block the others.
+/// Enables events that came through replication, on an open primary. Events that were disabled for replicas on this server stay disabled.
+/// An event that cannot be enabled does not block the others.
 ///
 /// # Errors
 /// When the connection fails; a retry continues where it stopped.
@@ -250,13 +249,13 @@ pub async fn enable_replicated(connect: &ConnectOptions) -> Result<(), LinkError
     Ok(())
 }
 
-// The operator's choice whether events run at the primary, pure. Sources: the member's configuration, values persisted or found on the
-// server, and its start options.
+// Whether events run on the primary: the operator's choice. Pure. Its sources are the member's configuration, values persisted or found on
+// the server, and the server's start options.
 
 /// The member's configuration (`mysql.event_scheduler`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum EventsWanted {
-    /// As mysqld is configured.
+    /// Events run as mysqld's own configuration says.
     #[default]
     AsMysqld,
     /// Events run while this mysqld is the primary.
@@ -268,9 +267,9 @@ pub enum EventsWanted {
 /// The server's configuration before the member switched its scheduler off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FoundScheduler {
-    /// True if events were to run.
+    /// True if events ran.
     pub(crate) on: bool,
-    /// True if that was persisted (`SET PERSIST`).
+    /// True if that value was persisted (`SET PERSIST`).
     pub(crate) persisted: bool,
 }
 
@@ -284,13 +283,13 @@ pub(super) struct SchedulerSeen {
 }
 
 impl SchedulerSeen {
-    /// Whether it cannot be switched, because a start option disabled it.
+    /// Whether the scheduler cannot be switched because a start option disabled it.
     pub(super) fn is_disabled(&self) -> bool {
         self.running.eq_ignore_ascii_case("DISABLED")
     }
 
-    /// The record after this observation. `starts_off`: the member starts the server with its scheduler off, so that the running value does
-    /// not show the operator's.
+    /// Returns the record after this observation. With `starts_off`, the member starts the server with the scheduler off, so the running
+    /// value does not show the operator's choice.
     pub(super) fn found(
         &self,
         on_record: Option<FoundScheduler>,
@@ -298,9 +297,9 @@ impl SchedulerSeen {
     ) -> Option<FoundScheduler> {
         let found = |on, persisted| Some(FoundScheduler { on, persisted });
         match (self.persisted.as_deref().map(is_on), on_record) {
-            // Only an operator persists that.
+            // Only an operator persists ON.
             (Some(true), _) => found(true, true),
-            // The member set it, if there is a record.
+            // The member persisted OFF, if a record exists.
             (_, Some(known)) => Some(known),
             (Some(false), None) => found(false, true),
             (None, None) if starts_off => None,
@@ -308,7 +307,7 @@ impl SchedulerSeen {
         }
     }
 
-    /// Whether the next start would begin with the scheduler on, unless it is persisted as off.
+    /// Whether the next start begins with the scheduler on unless OFF is persisted.
     pub(super) fn may_start_on(&self, starts_off: bool) -> bool {
         match self.persisted.as_deref().map(is_on) {
             Some(on) => on,
@@ -317,7 +316,7 @@ impl SchedulerSeen {
     }
 }
 
-/// True if events are to run at the primary. `options` is the value in the start options.
+/// True if events should run on the primary. `options` is the value in the start options.
 pub(super) fn wanted(
     key: EventsWanted,
     on_record: Option<FoundScheduler>,
@@ -328,12 +327,12 @@ pub(super) fn wanted(
         (EventsWanted::No, ..) => false,
         (EventsWanted::AsMysqld, Some(found), _) => found.on,
         (EventsWanted::AsMysqld, None, Some(on)) => on,
-        // mysqld's own default, since 8.0.
+        // mysqld's own default since 8.0.
         (EventsWanted::AsMysqld, None, None) => true,
     }
 }
 
-/// The value in the start options, of which the last one wins.
+/// Returns the value in the start options, of which the last one wins.
 pub(super) fn of_options<'a>(options: impl IntoIterator<Item = &'a str>) -> Option<bool> {
     let on = named(options).filter_map(|(name, value)| match name.as_str() {
         "event-scheduler" | "enable-event-scheduler" => Some(value.is_none_or(is_on)),
@@ -357,9 +356,10 @@ mod tests {
 
     #[test]
     fn what_an_operator_wants_is_kept_through_the_members_own_switching() {
-        // Running, persisted, recorded, started off by the member; then the record, and whether a start may begin with it on.
+        // Columns: running value, persisted value, record, whether the member starts it off; then the new record, and whether a start may
+        // begin with the scheduler on.
         let table = [
-            // Mode `child`: the command line sets it off, so the running value shows nothing.
+            // Mode `child`: the command line sets OFF, so the running value shows nothing.
             ("OFF", None, None, true, None, false),
             ("ON", None, None, true, None, false),
             ("OFF", Some("ON"), None, true, found(true, true), true),
@@ -372,7 +372,7 @@ mod tests {
                 found(true, true),
                 false,
             ),
-            // Persisted again while the ring exists.
+            // An operator persisted ON while the ring existed.
             (
                 "ON",
                 Some("ON"),
@@ -381,11 +381,11 @@ mod tests {
                 found(true, true),
                 true,
             ),
-            // Started by another process.
+            // The mysqld was started by another program.
             ("ON", None, None, false, found(true, false), true),
             ("OFF", None, None, false, found(false, false), true),
             ("DISABLED", None, None, false, found(false, false), false),
-            // The member's own off, after there is a record.
+            // The member persisted OFF after a record existed.
             (
                 "OFF",
                 Some("OFF"),

@@ -1,6 +1,6 @@
-//! The binlog of a mysqld that follows by `rows`: no replica may read it. It lacks rows, and holds an empty transaction for each DDL,
-//! statement or XA. A replica that read it would count them as executed, without an error. mysqld has no setting that refuses dumps. So the
-//! member ends them and drops the files. mysqld then refuses such a replica with error 1236.
+//! The binlog of a mysqld that follows by `rows`, which no replica may read. It lacks the applied rows, and has an empty transaction for
+//! each DDL, statement or XA. A replica that read this binlog would count those transactions as executed, without an error. No setting of
+//! mysqld refuses dumps. So the member ends dumps and drops the files. mysqld then refuses such a replica with error 1236.
 
 use std::time::Duration;
 
@@ -10,7 +10,6 @@ use thiserror::Error;
 use crate::channels::drop_channel;
 use crate::sessions::{COLUMNS, OF_MEMBERS, asked, seen};
 
-/// Attempts to drop files that a dump was reading: a killed session ends within moments.
 /// Why a follower's binlog still has its files.
 #[derive(Debug, Error)]
 pub enum FollowerBinlogError {
@@ -20,7 +19,7 @@ pub enum FollowerBinlogError {
     /// The answer to `SHOW BINARY LOGS` cannot be read.
     #[error("mysqld lists its binlog files in an unknown way")]
     UnknownList,
-    /// A replica reads them.
+    /// A dump reads the files.
     #[error(
         "binlog files of the time in which this mysqld followed cannot be dropped, because a dump reads them. A replica would get \
          empty transactions from them: end it (SHOW PROCESSLIST, `Binlog Dump`)"
@@ -28,15 +27,16 @@ pub enum FollowerBinlogError {
     DumpReads,
 }
 
+/// Attempts to drop files that a dump reads: a killed session may need some time to end.
 const TRIES: u32 = 20;
 const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 
-/// Size in bytes of an empty newest file, learned from flushes.
+/// The size in bytes of an empty newest file, learned from flushes.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Emptied {
-    /// After the last flush, when something may have been written already.
+    /// The size after the last flush. Something may have been written since the flush.
     last: Option<u64>,
-    /// The same after two flushes.
+    /// The size that two successive flushes left: that of an empty file.
     empty: Option<u64>,
 }
 
@@ -63,8 +63,8 @@ async fn files(connection: &mut Connection) -> Result<Vec<(String, u64)>, Follow
     files.ok_or(FollowerBinlogError::UnknownList)
 }
 
-/// Begins a new file where the only one has content, and returns whether there are files to drop. Begins none while files cannot be
-/// dropped, as during a backup.
+/// Begins a new file if the only file has content. Returns whether there are files to drop. Begins no file while files cannot be dropped,
+/// for example during a backup.
 ///
 /// # Errors
 /// [`FollowerBinlogError`]; a server without a binlog refuses.
@@ -94,8 +94,9 @@ async fn begin_a_file(
     Ok(())
 }
 
-/// Drops all binlog files but the newest. mysqld silently keeps files that a dump reads, so other readers' dumps are ended. Only after a
-/// comparison since the newest file began has found nothing errant in them: it would be lost.
+/// Drops all binlog files except the newest. mysqld silently keeps files that a dump reads, so the dumps of other readers are ended first.
+/// Call this only after a comparison, made since the newest file began, found nothing errant in the older files: errant transactions would
+/// be lost.
 ///
 /// # Errors
 /// [`FollowerBinlogError`]; a retry continues where it stopped.
@@ -119,9 +120,9 @@ pub async fn drop_earlier_files(
     Err(FollowerBinlogError::DumpReads)
 }
 
-/// Makes a closed server sync its binlog again, and drops the binlog files written while it followed. They name the applied transactions
-/// without their content, and a dump from them would skip every row. Only for a server without errant transactions: they would be lost from
-/// its binlog.
+/// Makes a closed server sync its binlog again, and drops the binlog files written while it followed. Those files name the applied
+/// transactions without their content, so a replica would skip every row. Call this only for a server without errant transactions, which
+/// would be lost from its binlog.
 ///
 /// # Errors
 /// [`FollowerBinlogError`]; a retry continues where it stopped.
@@ -135,7 +136,7 @@ pub async fn leave_following(
     drop_earlier_files(connection, connect).await
 }
 
-/// Ends the dumps of replicas and other consumers. Where they cannot be listed, ends none.
+/// Ends the dumps of replicas and other consumers. If dumps cannot be listed, ends none.
 pub async fn end_dumps(connection: &mut Connection, connect: &ConnectOptions) {
     let query = format!(
         "SELECT {COLUMNS}, t.PROCESSLIST_COMMAND FROM performance_schema.threads AS t \
@@ -163,7 +164,7 @@ mod tests {
         emptied.flushed(198);
         assert!(emptied.is(198));
         assert!(!emptied.is(300));
-        // With more sources, a file's header is longer.
+        // With more sources, the header of a file is longer.
         emptied.flushed(238);
         assert!(!emptied.is(238));
     }

@@ -1,7 +1,9 @@
-//! Effects on one mysqld, without any knowledge of the ring. [`settings`] observes, judges and sets its configuration, [`supervisor`] runs
-//! its process, [`tail_trim`] cuts its last binlog file before a start, [`events`] keeps its event scheduler, [`provision`] copies another
-//! server's data to it, and [`conversion`] has the statements that attach it to a ring and detach it again. [`sessions`]
-//! finds and ends its sessions. The other modules open and close it, and keep notes about it. The crate `mysqld-controller` decides when.
+//! Acts on one mysqld, without any knowledge of the ring. The crate `mysqld-controller` decides when.
+//!
+//! [`settings`] observes, checks and sets its configuration. [`supervisor`] runs its process. [`tail_trim`] cuts its last binlog file
+//! before a start. [`events`] controls its event scheduler. [`provision`] copies another server's data to it. [`conversion`] has the
+//! statements that attach a server to a ring and detach it. [`sessions`] finds and ends its sessions. The other modules open and close the
+//! server, and store records about it.
 
 mod binlog_place;
 pub mod channels;
@@ -23,7 +25,7 @@ pub mod standing;
 pub mod supervisor;
 pub mod tail_trim;
 
-/// Limit for a connection that inspects mysqld or moves a fence, and for a statement on it.
+/// Time limit for a connection that inspects mysqld or sets a fence, and for a statement on it.
 pub const STATEMENT_LIMIT: std::time::Duration = std::time::Duration::from_secs(2);
 
 pub use binlog_place::BinlogPlace;

@@ -1,6 +1,6 @@
-//! The statements. Their settings outlive the member, and are lost when mysqld restarts. mysqld itself records the
-//! account that set the variable last (`performance_schema.variables_info`). So a restarted member recognises its own earlier
-//! settings, and reverts none of an operator's.
+//! The statements that set and clear `offline_mode`. The setting outlives the member, and is lost when mysqld restarts. mysqld records the
+//! account that last set the variable (`performance_schema.variables_info`). So a restarted member recognises its own earlier setting, and
+//! reverts none of an operator's.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use mysql_link::{ConnectOptions, Connection, LinkError, QueryResult};
 
 use crate::settings::unless_refused;
 
-/// Result of an order.
+/// The result of a request to set or clear `offline_mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetOffline {
     /// `offline_mode` was switched.
     Changed,
-    /// It already had the wanted value.
+    /// `offline_mode` already had the wanted value.
     AlreadySo,
-    /// Another account or mysqld's configuration set it, and it stays.
+    /// Another account or mysqld's configuration set `offline_mode`, so the value was not changed.
     NotOurs,
 }
 
-/// Closes the sessions of ordinary accounts and refuses new ones. Waiting commits do not delay it: they keep waiting, and
-/// their clients lose the connection.
+/// Closes the sessions of ordinary accounts and refuses new ones. Commits that wait for an ACK do not delay this call: they keep waiting,
+/// and their clients lose the connection.
 ///
 /// # Errors
 /// When the server cannot be reached, or refuses.
@@ -31,7 +31,7 @@ pub async fn raise(connect: &ConnectOptions) -> Result<SetOffline, LinkError> {
     Ok(done)
 }
 
-/// [`raise`], unless the server was started within this time: such a server was never open. Then it does nothing.
+/// Calls [`raise`] if mysqld's uptime is at least `ago`. With a shorter uptime, the server was never open: returns `None`.
 ///
 /// # Errors
 /// As [`raise`].
@@ -83,7 +83,7 @@ pub async fn lower(connect: &ConnectOptions) -> Result<SetOffline, LinkError> {
     Ok(done)
 }
 
-/// Closes the sessions of ordinary accounts, and admits them again immediately. Without effect if they are already blocked.
+/// Closes the sessions of ordinary accounts, and admits new ones immediately. Has no effect if ordinary accounts are already blocked.
 ///
 /// # Errors
 /// When the server cannot be reached, or refuses.
@@ -108,7 +108,7 @@ const UPTIME: &str =
 const WHO: &str = "SELECT variable_source = 'DYNAMIC' AND set_user = SUBSTRING_INDEX(USER(), '@', 1) \
      FROM performance_schema.variables_info WHERE variable_name = 'offline_mode'";
 
-/// `None` while it is off. An account without the privilege to query the owner assumes another account.
+/// Returns who set `offline_mode`; `None` while it is off. If the account lacks the privilege to query that, assumes another account.
 async fn look(connection: &mut Connection) -> Result<Option<Owner>, LinkError> {
     let on = connection.query("SELECT @@GLOBAL.offline_mode").await?;
     if on.value() != Some("1") {

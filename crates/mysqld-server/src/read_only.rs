@@ -1,6 +1,6 @@
-//! The two statements that open and close a primary for writes. Closing needs a lock, which it
-//! cannot get while commits wait for their ACK; new writes queue after it. So its wait is bounded on
-//! the server, and the statement is killed when the server exceeds that.
+//! The two statements that open and close a primary for writes. Closing needs a lock that is not available while commits wait for their
+//! ACK, and new writes queue after the closing statement. So the server limits its wait, and the statement is killed if the server exceeds
+//! that limit.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use thiserror::Error;
 /// Why `super_read_only` could not be changed.
 #[derive(Debug, Error)]
 pub enum ReadOnlyError {
-    /// It waits for commits or for a long statement.
+    /// The statement waits for commits or for a long statement.
     #[error(
         "super_read_only cannot be set: commits wait for an ACK, or a long statement runs. No waiting commit is visible or \
          acknowledged; restore a quorum and it finishes"
     )]
     BehindCommits,
-    /// It is no longer wanted.
+    /// The switchover that needed the close was cancelled.
     #[error("the switchover for which it was to be closed is off")]
     CalledOff,
     /// The server cannot be reached, or refuses.
@@ -26,8 +26,8 @@ pub enum ReadOnlyError {
 }
 
 impl ReadOnlyError {
-    /// Whether mysqld accepted the login and running sessions then blocked the statement. A mysqld that is unreachable, breaks
-    /// the connection or does not complete a login is down, starting or busy, which is no evidence about commits.
+    /// Whether mysqld accepted the login and running sessions then blocked the statement. A mysqld that is unreachable, breaks the
+    /// connection or does not complete a login is down, starting or busy. That is no evidence about commits.
     pub const fn is_behind_commits(&self) -> bool {
         match self {
             Self::BehindCommits => true,
@@ -40,13 +40,13 @@ impl ReadOnlyError {
 /// The event settings of a server that opens.
 #[derive(Debug, Clone, Default)]
 pub struct EventsAtOpening {
-    /// Events should run.
+    /// Whether events should run.
     pub wanted: bool,
-    /// Except these one-time events, which are over.
+    /// One-time events in the past, which must not run again.
     pub over: Vec<NamedEvent>,
 }
 
-/// Lets clients write, and lets the server run its events if wanted.
+/// Lets clients write, and switches the event scheduler on if `events.wanted`.
 pub async fn open(options: &ConnectOptions, events: &EventsAtOpening) -> Result<(), ReadOnlyError> {
     let mut connection = Connection::open_with_own_settings(options).await?;
     if events.wanted && !events.over.is_empty() {
@@ -54,13 +54,13 @@ pub async fn open(options: &ConnectOptions, events: &EventsAtOpening) -> Result<
         connection
             .execute("SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF")
             .await?;
-        // Each one that cannot be disabled is logged.
+        // An event that cannot be disabled is logged.
         let why = "an event that was to run once, at a time that is over, does not run at the new primary: the server that was the primary \
                    then ran it, if there was one";
         disable_what_is_over(&mut connection, &events.over, why).await?;
     }
-    // It switches super_read_only off as well. Events begin after that: before, they could only fail. Everything is checked
-    // before anything is set.
+    // This statement also switches super_read_only off. The scheduler is switched on after read_only, because events could only fail
+    // before. mysqld checks all values before it sets any.
     let open = match events.wanted {
         true => "SET GLOBAL read_only = OFF, GLOBAL event_scheduler = ON",
         false => OPEN,
@@ -88,8 +88,8 @@ pub async fn close(options: &ConnectOptions, lock_wait: Duration) -> Result<(), 
     Ok(())
 }
 
-/// The same on an existing session, opened with these options and its own settings: a statement left over after its time
-/// limit would block new writes, and is killed with the session.
+/// Switches `super_read_only` on as [`close`] does, on an existing session that was opened with these options and its own settings. A
+/// statement that exceeds its time limit would block new writes, so it is killed with the session.
 pub async fn close_by(
     connection: &mut Connection,
     options: &ConnectOptions,

@@ -1,11 +1,14 @@
-//! The server's last role in its ring, on disk: the primary of a leadership, or a follower. After a restart, the member determines from it
-//! the source of its server's errant transactions.
+//! The server's last role in its ring, stored on disk: the primary of a leadership, or a follower. After a restart, the record shows where
+//! errant transactions of the server came from.
 //!
 //! A transaction that the ring lacks may be proposed only if this server wrote it as the primary. A server that has followed counts as the
-//! primary again only after it was closed to all clients and had nothing errant. The primary record is written after that comparison and
-//! before the server is opened. The follower record is written before any client other than the ring's primary can write to the server. It
-//! also precedes a comparison while another member leads. Transactions beyond the log of a server recorded as `following` came neither from
-//! the ring nor from clients of a primary.
+//! primary again only after it was closed to all clients and a comparison found nothing errant. The order of writes:
+//!
+//! * The primary record is written after that comparison, and before the server is opened.
+//! * The follower record is written before any client other than the ring's primary can write to the server. It is also written before a
+//!   comparison while another member leads.
+//!
+//! A server recorded as `following` may have transactions beyond the log. They came neither from the ring nor from clients of a primary.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,9 +27,9 @@ const FILE: &str = "mysqld-standing.json";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum Standing {
-    /// The ring's log is applied to it, or will be.
+    /// The ring's log is applied to the server, or will be.
     Following,
-    /// It had all of the log and nothing else when this leadership began.
+    /// When this leadership began, the server had all of the log and nothing else.
     Primary {
         /// The term of that leadership.
         term: u64,
@@ -34,7 +37,7 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// The primary of this leadership.
+    /// Returns the role of the primary of this leadership.
     pub fn primary(term: Term) -> Self {
         Self::Primary { term: term.0 }
     }
@@ -48,12 +51,12 @@ pub struct StandingError {
     source: io::Error,
 }
 
-/// The file in which a member keeps it.
+/// The file in which a member stores the role.
 #[derive(Debug, Clone)]
 pub struct StandingFile(PathBuf);
 
 impl StandingFile {
-    /// In this data directory of a member.
+    /// The file in this data directory of a member.
     pub fn of(member_dir: &Path) -> Self {
         Self(member_dir.join(FILE))
     }
@@ -63,7 +66,7 @@ impl StandingFile {
         matches!(self.load(), Some(Standing::Primary { .. }))
     }
 
-    /// The stored record. In doubt it follows, since a follower proposes nothing.
+    /// Loads the stored role. If the file is unreadable, returns `Following`, because a follower proposes nothing.
     pub fn load(&self) -> Option<Standing> {
         match durable_file::load(&self.0) {
             Ok(standing) => standing,
@@ -77,10 +80,10 @@ impl StandingFile {
         }
     }
 
-    /// Stores it, durably on return.
+    /// Stores the role. Durable on return.
     ///
     /// # Errors
-    /// What the disk reports.
+    /// The I/O error.
     pub async fn store(&self, standing: Standing) -> Result<(), StandingError> {
         let path = self.0.clone();
         let stored = long_work::on_disk(move || durable_file::store(&path, &standing));
@@ -91,7 +94,7 @@ impl StandingFile {
     }
 }
 
-/// Whether the server's transactions beyond the log may be proposed, pure. `log` is the ring's whole log, `origin` its content at creation:
+/// Whether the server's transactions beyond the log may be proposed. Pure. `log` is the ring's whole log, `origin` its content at creation:
 /// a new ring starts with its first primary's transactions.
 pub fn may_propose(standing: Option<Standing>, log: &GtidSet, origin: &GtidSet) -> bool {
     match standing {
@@ -119,7 +122,7 @@ mod tests {
             (primary, &nothing, &nothing, true),
             (following, &log, &origin, false),
             (following, &origin, &origin, false),
-            // Never compared: a newly added member, or one with a new directory.
+            // No comparison was ever made: a newly added member, or a member with a new directory.
             (None, &log, &origin, false),
             (None, &log, &nothing, false),
             (None, &origin, &origin, true),

@@ -1,4 +1,4 @@
-//! Preflight and its plan, pure: every drift is found, with its fix, in both generations of names.
+//! Tests of preflight and its plan, both pure: every wrong setting is found, with its fix, in both generations of names.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ fn semi_sync(prefix: &str, count: &str, no_replica: &str) -> Vec<(String, String
     .to_vec()
 }
 
-/// Findings on a server other than its version, which the operator has accepted.
+/// Returns the findings on a server, except the one about its version, which the operator has accepted.
 fn beside_the_version(observed: &Observed) -> Vec<Finding> {
     let requirements = Requirements {
         accept_unproven: true,
@@ -42,7 +42,7 @@ fn beside_the_version(observed: &Observed) -> Vec<Finding> {
     findings
 }
 
-/// A server without findings.
+/// Returns an observation without findings.
 fn perfect(version: ServerVersion) -> Observed {
     let prefix = if version == OLD { "master" } else { "source" };
     let plugin = match prefix {
@@ -91,7 +91,7 @@ fn perfect(version: ServerVersion) -> Observed {
     }
 }
 
-/// An option file's section `[mysqld]` as the server shows it: by the names of variables, sizes in bytes.
+/// Converts the section `[mysqld]` of an option file to the server's form: names of variables, and sizes in bytes.
 fn options_of(file: &str) -> Vec<(String, String)> {
     let lines = file.lines().skip_while(|line| *line != "[mysqld]");
     let options = lines.skip(1).take_while(|line| !line.starts_with("```"));
@@ -116,7 +116,7 @@ fn sql(fix: &Fix) -> String {
     }
 }
 
-/// With `mysql.manage_settings = false` no fix corrects their content.
+/// With `mysql.manage_settings = false`, no fix corrects the content of the page and the package, so it must be right.
 #[test]
 fn nothing_is_wrong_with_a_server_that_is_configured_as_the_page_and_the_package_have_it() {
     for file in [
@@ -173,7 +173,7 @@ fn a_version_that_was_not_proven_needs_a_word_and_other_products_are_refused() {
             assert!(words.contains("not proven: trim"), "{words}");
         }
     }
-    // Whatever the operator has accepted.
+    // Refused even if the operator has accepted unproven versions.
     for (version, text, comment, name) in [
         (NEW, "11.8.2-MariaDB", "Debian", "it is MariaDB, not MySQL"),
         (
@@ -474,7 +474,7 @@ fn names_follow_the_plugin_and_the_version() {
         assert_eq!(only(&findings).check, Check::SemiSyncPlugin);
         let install = sql(&only(&findings).fix);
         assert!(install.starts_with(&format!("INSTALL PLUGIN {plugin} SONAME")));
-        // It is refused while writes are blocked.
+        // INSTALL PLUGIN is refused while writes are blocked.
         observed
             .variables
             .insert("super_read_only".to_owned(), "ON".to_owned());
@@ -501,7 +501,7 @@ fn strangers_who_acknowledge_are_found() {
     ]);
     let findings = preflight(&observed, &requirements());
     assert!(only(&findings).found.contains(&stranger.to_string()));
-    // Not even where ours is missing.
+    // A foreign replica is also found if the member's own replica is missing.
     observed.semi_sync_replicas = Some(vec![SemiSyncReplica {
         connection_id: 10,
         uuid: None,
@@ -510,7 +510,7 @@ fn strangers_who_acknowledge_are_found() {
         only(&preflight(&observed, &requirements())).check,
         Check::ForeignAcker
     );
-    // Without their identities, the number decides.
+    // If the identities of replicas are unknown, their number decides.
     observed.semi_sync_replicas = None;
     assert_eq!(preflight(&observed, &requirements()), []);
     observed
@@ -591,7 +591,7 @@ fn who_applies_the_log_itself_is_told_to_have_proxy_at_each_server() {
         (found.check, found.severity),
         (Check::Grants, Severity::Advice)
     );
-    // In the log it would stop the members that lack it.
+    // If the log contained this grant, members that lack the privilege would stop.
     assert_eq!(
         sql(&found.fix),
         "SET SESSION sql_log_bin = 0; GRANT PROXY ON ''@'' TO 'w'@'%' WITH GRANT OPTION"
@@ -649,7 +649,7 @@ fn commits_are_made_to_wait_only_once_somebody_is_there() {
     );
 }
 
-/// A session keeps the format that it began with.
+/// A session keeps the binlog format with which it began.
 #[test]
 fn sessions_that_log_statements_are_closed_behind_the_change_of_the_format() {
     let mut observed = perfect(NEW);

@@ -1,9 +1,7 @@
-//! Answers the server's challenges with mysql_common's procedures, guarded. Pure: challenges in,
-//! answers out.
+//! Answers the server's authentication challenges with mysql_common's procedures, and adds safety checks. Pure: no I/O.
 //!
-//! Only plugins that never show the password to a listener are taken: `caching_sha2_password`,
-//! `sha256_password` and `mysql_native_password`. Clear text goes out over secure transports only,
-//! and only within the first two.
+//! Supports only plugins that never show the password to a listener: `caching_sha2_password`, `sha256_password` and
+//! `mysql_native_password`. The first two may send the password in clear text, and only over a secure transport.
 
 use std::borrow::Cow;
 use std::io;
@@ -19,14 +17,14 @@ use x509_parser::x509::SubjectPublicKeyInfo;
 use crate::client::{ConnectOptions, Endpoint, PublicKeySource};
 use crate::error::{LinkError, ProtocolError};
 
-/// What the transport already gives.
+/// The protections that the transport already has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TransportSecurity {
     pub(crate) tls: bool,
     pub(crate) local_socket: bool,
 }
 
-/// The plugin in use and what it needs.
+/// The authentication plugin in use and its inputs.
 pub(crate) struct Authentication {
     pub(crate) plugin: AuthPlugin<'static>,
     /// The server's address, for errors.
@@ -66,10 +64,10 @@ impl Context for &Secrets {
 }
 
 impl PublicKeySource {
-    /// The pinned key, where it comes from a file.
+    /// Returns the pinned key if this source is a file, else `None`.
     ///
     /// # Errors
-    /// When the file cannot be read, or has no public key that can be used.
+    /// When the file cannot be read, or contains no usable public key.
     pub fn read(&self) -> Result<Option<Vec<u8>>, PublicKeyError> {
         let Self::File(path) = self else {
             return Ok(None);
@@ -84,17 +82,17 @@ impl PublicKeySource {
 /// Why a public key file cannot be used.
 #[derive(Debug, Error)]
 pub enum PublicKeyError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read the public key file {}: {}", .0.display(), .1)]
     Unreadable(PathBuf, io::Error),
-    /// It has no public key that can be used.
+    /// The file contains no usable public key.
     #[error("the public key file {}: {}", .0.display(), .1)]
     Unusable(PathBuf, &'static str),
 }
 
 impl Authentication {
-    /// Prepares for the plugin that the server named in its greeting; another one than those we
-    /// have is left to the server's request to switch.
+    /// Prepares for the plugin that the server named in its greeting. If that plugin is not supported, waits for the server's request to
+    /// switch to another one.
     pub(crate) fn new(
         options: &ConnectOptions,
         security: TransportSecurity,
@@ -126,13 +124,13 @@ impl Authentication {
         })
     }
 
-    /// The answer to the challenge at hand, which goes out with the handshake response.
+    /// Returns the answer to the current challenge, which is sent with the handshake response.
     pub(crate) fn first_answer(&mut self) -> Result<Vec<u8>, LinkError> {
         let scramble = self.secrets.scramble.clone();
         Ok(self.run(&scramble)?.unwrap_or_default())
     }
 
-    /// The server wants another plugin: its answer to the new challenge, an empty one if it has none.
+    /// Changes to the plugin that the server requests. Returns the answer to the new challenge; empty if the plugin has none.
     pub(crate) fn switch(
         &mut self,
         plugin: AuthPlugin<'_>,
@@ -146,7 +144,7 @@ impl Authentication {
         self.first_answer()
     }
 
-    /// The plugin's next step; `None` when there is nothing to send and the server continues.
+    /// Returns the plugin's next message; `None` when there is nothing to send and the server continues.
     pub(crate) fn answer(&mut self, challenge: &[u8]) -> Result<Option<Vec<u8>>, LinkError> {
         if challenge.len() > 1 {
             check(challenge).map_err(|reason| {
@@ -194,10 +192,9 @@ fn start(plugin: &AuthPlugin<'_>, endpoint: &Endpoint) -> Result<AuthProc, LinkE
         .map_err(|error| LinkError::UnsupportedPlugin(endpoint.clone(), error.to_string()))
 }
 
-// Checks an RSA public key before it is used. It may come from the network, and its user trusts its
-// lengths.
+// Checks an RSA public key before its use. The key may come from the network, and the code that uses it does not check its lengths.
 
-/// The smallest and largest modulus taken, in bytes. OAEP padding needs 42 bytes in addition to the password.
+/// The smallest and largest accepted modulus, in bytes. OAEP padding needs 42 bytes in addition to the password.
 const MODULUS_BYTES: std::ops::RangeInclusive<usize> = 128..=2048;
 
 /// Whether `pem` holds an RSA public key (PKCS#1 or PKCS#8) of a usable size.
@@ -366,7 +363,7 @@ mod public_key_tests {
     const KEY: &str = include_str!("../../tests/keys/public_key.pem");
 
     fn pem_of(der: &[u8]) -> String {
-        // The alphabet is base64's, the rest of the encoding does not matter to the test.
+        // Only the alphabet is base64's; the rest of this encoding does not matter to the test.
         let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
         let mut text = String::new();
         for group in der.chunks(3) {
@@ -409,7 +406,7 @@ mod public_key_tests {
     }
 
     proptest! {
-        /// What passes the check must not make the user of the key panic.
+        /// A key that passes the check must not cause a panic where it is used.
         #[test]
         fn damaged_keys_never_panic(at in 0_usize..294, with in any::<u8>(), cut in 0_usize..294) {
             let mut der = der_of(KEY);

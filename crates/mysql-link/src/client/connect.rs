@@ -1,4 +1,4 @@
-//! From an endpoint to an authenticated connection, every step under one deadline, but for the lookup of a name.
+//! Connects to an endpoint and authenticates. All steps have one common deadline, except the name lookup, which has its own.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,11 +21,11 @@ use crate::tls::TlsMode;
 use crate::versions::ServerVersion;
 use crate::wire::{ByteStream, Packet, PacketReader, WireError, encode_packet};
 
-/// Nothing that a server sends before it has let us in is larger.
+/// The largest packet that a server may send before the login is complete.
 const MAX_NEGOTIATION_PACKET: usize = 64 << 10;
 /// `utf8mb4_general_ci`: the same number in every version.
 const UTF8MB4: u8 = 45;
-/// A server that keeps asking is broken.
+/// A server that sends more challenges than this is broken.
 const MAX_AUTHENTICATION_STEPS: usize = 8;
 
 const OK: u8 = 0x00;
@@ -33,11 +33,11 @@ const MORE_DATA: u8 = 0x01;
 const SWITCH: u8 = 0xfe;
 const ERROR: u8 = 0xff;
 
-/// Connects and authenticates: the stream after the login, and the server's greeting.
+/// Connects and authenticates. Returns the stream after the login, and the server's greeting.
 ///
-/// In mode `preferred` a failed handshake (an older server's protocol or certificate) continues without TLS, as in the `mysql`
-/// client. The mode does not protect against a man in the middle, who could also claim that the server offers no TLS; and without
-/// TLS no password is sent in clear text.
+/// In mode `preferred`, a failed TLS handshake (an older server's protocol or certificate) continues without TLS, as in the `mysql` client.
+/// That mode does not protect against a man in the middle, who could also pretend that the server offers no TLS. Without TLS, no password
+/// is sent in clear text.
 pub(crate) async fn connect(options: &ConnectOptions) -> Result<(ByteStream, Greeting), LinkError> {
     connect_by(&Names::of_the_system(), options).await
 }
@@ -58,7 +58,7 @@ async fn connect_by(
     connected
 }
 
-/// The addresses of a server that is at a name or an address.
+/// Returns the addresses of the server's host, which is a name or an address.
 async fn look_up(names: &Names, options: &ConnectOptions) -> Result<Vec<SocketAddr>, LinkError> {
     let endpoint = &options.endpoint;
     let Endpoint::Tcp { host, port } = endpoint else {
@@ -97,7 +97,7 @@ async fn connect_in_mode(
     }
 }
 
-/// The result of a step that is done before the deadline.
+/// Runs one step until the deadline, and returns its result.
 async fn within<T>(
     options: &ConnectOptions,
     until: Instant,
@@ -134,9 +134,9 @@ async fn open_tcp(found: &[SocketAddr]) -> io::Result<TcpStream> {
 struct Negotiation<'a> {
     reader: PacketReader<ByteStream>,
     options: &'a ConnectOptions,
-    /// The deadline of all steps together.
+    /// The common deadline of all steps.
     until: Instant,
-    /// What is tried: the options' mode, or less.
+    /// The TLS mode of this attempt: the options' mode, or `disabled`.
     mode: TlsMode,
 }
 
@@ -155,7 +155,7 @@ impl<'a> Negotiation<'a> {
         parse_greeting(&packet).map_err(|error| protocol(self.options, error))
     }
 
-    /// Goes over to TLS if mode and server agree; returns the number of the next packet.
+    /// Changes to TLS if the mode and the server agree. Returns the number of the next packet.
     async fn secure(mut self, greeting: &Greeting) -> Result<(Self, u8), LinkError> {
         let mode = self.mode;
         let offered = greeting.capabilities.contains(CapabilityFlags::CLIENT_SSL);
@@ -173,7 +173,7 @@ impl<'a> Negotiation<'a> {
                 return Err(LinkError::TlsNotOffered(endpoint, mode));
             }
         }
-        // Files are checked before the server is asked, so that their errors differ from the handshake's.
+        // Files are checked before the server is contacted, so that their errors differ from handshake errors.
         let (connector, name) = tls::connector(&self.options.tls, host)?;
         let capabilities = self.capabilities(greeting) | CapabilityFlags::CLIENT_SSL;
         let request = SslRequest::new(capabilities, MAX_PAYLOAD_LEN as u32, UTF8MB4);
@@ -197,7 +197,7 @@ impl<'a> Negotiation<'a> {
         Ok((self, next_sequence))
     }
 
-    /// Runs the challenges to their end.
+    /// Answers challenges until the login succeeds or fails.
     async fn authenticate(
         &mut self,
         greeting: &Greeting,
@@ -264,7 +264,7 @@ impl<'a> Negotiation<'a> {
         Err(malformed(self.options, "the login", reason))
     }
 
-    /// The wanted capabilities that the server has.
+    /// Returns the wanted capabilities that the server has.
     fn capabilities(&self, greeting: &Greeting) -> CapabilityFlags {
         let mut wanted = CapabilityFlags::CLIENT_LONG_PASSWORD
             | CapabilityFlags::CLIENT_LONG_FLAG
@@ -310,8 +310,8 @@ impl<'a> Negotiation<'a> {
     }
 }
 
-/// The product that a greeting's version names, if nothing here was made for it. Read by itself, since the rest of such a
-/// greeting may be of another shape.
+/// Returns the product that the greeting's version names, if that product does not replicate as MySQL does. Parses only the version,
+/// because the rest of such a greeting may have another format.
 pub(crate) fn foreign_in(greeting: &[u8]) -> Option<&'static str> {
     let version = greeting.get(1..)?.split(|byte| *byte == 0).next()?;
     let product = crate::product(&String::from_utf8_lossy(version), "")?;
@@ -368,7 +368,7 @@ pub(crate) fn wire_error(endpoint: &Endpoint, step: Step, error: WireError) -> L
     }
 }
 
-// A server's greeting, read with care. Pure.
+// A server's greeting, parsed with every length checked. Pure.
 
 /// The server's greeting.
 #[derive(Debug)]
@@ -382,7 +382,7 @@ pub(crate) struct Greeting {
     pub(crate) sequence: u8,
 }
 
-/// Reads a greeting, and refuses a server that lacks what every MySQL since 5.7 has.
+/// Parses a greeting. Refuses a server that lacks a capability of every MySQL since 5.7.
 pub(crate) fn parse_greeting(packet: &Packet) -> Result<Greeting, ProtocolError> {
     let payload = &packet.payload[..];
     let malformed = |reason: &str| ProtocolError::malformed("the server's greeting", reason);
@@ -528,7 +528,7 @@ mod lookup_tests {
         let called = tokio::time::timeout(Duration::from_secs(10), listener.accept());
         let (connected, called) = tokio::join!(connect_by(&names, &options), called);
         called.unwrap().unwrap();
-        // Whoever listens there says nothing.
+        // A server that listens there sends nothing.
         let error = connected.map(|_| ()).unwrap_err();
         let step = Step::Greeting;
         assert!(

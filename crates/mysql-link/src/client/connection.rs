@@ -1,6 +1,6 @@
-//! An authenticated connection, for statements. A statement that was cut short (by its time limit,
-//! or because its future was dropped) makes the connection unusable: its answer would be taken for
-//! that of the next one. [`Connection::kill`] ends a statement that mysqld continues.
+//! An authenticated connection for statements. If a statement is interrupted (by its time limit, or because its future was dropped), the
+//! connection becomes unusable: the next statement would read the old answer. [`Connection::kill`] ends a statement that mysqld still
+//! executes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,10 +22,14 @@ const COM_QUIT: u8 = 0x01;
 const COM_QUERY: u8 = 0x03;
 const COM_PING: u8 = 0x0e;
 
-/// No transaction stays open after a statement, none keeps an old view or is read only, no answer is cut off or refused for the
-/// rows that it examines (`max_join_size`), and text is read as [`literal`] writes it. No account needs a privilege for them, and
-/// MySQL 8.0 to 9.7 have all.
-/// mysqld ends a SELECT after `limit`, when the client gives it up: also where the client is gone, or cannot send a KILL.
+/// Returns the statement that sets the session's own values. With them:
+///
+/// * a transaction ends with its statement, is not read only, and reads no old snapshot;
+/// * no answer is truncated, or refused for the number of examined rows (`max_join_size`);
+/// * text is read as [`literal`] writes it;
+/// * mysqld itself ends a SELECT after `limit`, the client's own limit. That works even if the client is gone or cannot send a KILL.
+///
+/// The variables need no privilege, and exist in MySQL 8.0 to 9.7.
 fn own_settings(limit: Duration) -> String {
     let milliseconds = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX).max(1);
     format!(
@@ -46,19 +50,19 @@ pub struct Connection {
     statement_limit: Duration,
     max_result_bytes: usize,
     several_statements: bool,
-    /// The server's `max_allowed_packet`, once it was asked for.
+    /// The server's `max_allowed_packet`; `None` before the first query for it.
     packet_limit: Option<usize>,
-    /// False from the first byte of an exchange to the last one.
+    /// False between the first and the last byte of an exchange.
     in_step: bool,
-    /// For the KILL of a statement that was given up; `None` where its owner ends it, or lets it run.
+    /// Options of a connection that kills an abandoned statement; `None` if the owner ends the statement or lets it run.
     killed_by: Option<Box<ConnectOptions>>,
 }
 
 impl Connection {
-    /// Connects and authenticates within `options.timeouts.connect`, once the addresses of a name are known.
+    /// Resolves the host name, then connects and authenticates within `options.timeouts.connect`.
     ///
     /// # Errors
-    /// Every way in which it can fail has its own [`LinkError`].
+    /// Every kind of failure has its own [`LinkError`].
     pub async fn open(options: &ConnectOptions) -> Result<Self, LinkError> {
         let (stream, greeting) = connect(options).await?;
         let tls = stream.is_tls();
@@ -78,12 +82,12 @@ impl Connection {
         })
     }
 
-    /// The same, for a session whose statements mean what they mean anywhere: not what the server's defaults, or its
-    /// `init_connect` where the account lacks CONNECTION_ADMIN, make of them. A round trip more than [`Connection::open`], within
-    /// the same time.
+    /// Connects as [`Connection::open`], then sets the session variables that change the effect of statements. The server's defaults do not
+    /// apply, and neither does its `init_connect`, which runs for accounts without CONNECTION_ADMIN. Needs one more round trip within the
+    /// same time limit.
     ///
-    /// mysqld does not continue a statement that is given up at its time limit: it ends a SELECT by itself at
-    /// `options.timeouts.statement` (`max_execution_time`), and this client kills the session of any statement.
+    /// A statement that reaches its time limit does not continue in mysqld. mysqld itself ends a SELECT at `options.timeouts.statement`
+    /// (`max_execution_time`), and this client kills the session of any statement.
     ///
     /// # Errors
     /// As [`Connection::open`].
@@ -112,7 +116,7 @@ impl Connection {
         self.greeting.version
     }
 
-    /// The server's version in its own words, as in `9.7.4-2`.
+    /// The server's version as the server writes it, as in `9.7.4-2`.
     pub fn version_text(&self) -> &str {
         &self.greeting.version_text
     }
@@ -140,8 +144,8 @@ impl Connection {
         self.query_within(sql, self.statement_limit).await
     }
 
-    /// [`Connection::query`] with a time limit of its own. In a session with its own settings, a SELECT does not get more than
-    /// `timeouts.statement` by it.
+    /// Runs [`Connection::query`] with this time limit. In a session of [`Connection::open_with_own_settings`], a SELECT still ends after
+    /// `timeouts.statement`.
     ///
     /// # Errors
     /// As [`Connection::query`].
@@ -165,19 +169,17 @@ impl Connection {
         Ok(self.query(sql).await?.affected_rows)
     }
 
-    /// Runs statements that give no rows, each only if the one before it did not fail, and takes them out of
-    /// `statements`. They go in one packet where [`ConnectOptions::several_statements`] is set, or in as few as the
-    /// server's `max_allowed_packet` allows; the next packet is sent when the one before it has been answered without
-    /// an error.
+    /// Runs statements that return no rows, each only if the previous one succeeded, and removes them from `statements`. If
+    /// [`ConnectOptions::several_statements`] is set, one packet carries all of them, or as many as the server's `max_allowed_packet`
+    /// allows. The next packet is sent after the previous one was answered without an error.
     ///
-    /// The answers are counted, because mysqld reports of a `BINLOG` statement that nothing follows it even when something
-    /// does. `limit` is for all of them together. `note` is called for each statement as soon as its answer is there, while later
-    /// ones run: with its place among `statements`, and how many rows it changed.
+    /// Counts the answers, because mysqld reports that a `BINLOG` statement is the last one even when another follows. `limit` is for all
+    /// statements together. Calls `note` for each statement when its answer has arrived, while later statements run. Its arguments are the
+    /// statement's index in `statements` and the number of changed rows.
     ///
     /// # Errors
-    /// A statement's own error is no error here, and neither is a statement that is larger than the server takes: it is
-    /// not sent, and fails as if the server had refused it ([`server_code::PACKET_TOO_LARGE`]). After an error the
-    /// connection is not usable.
+    /// A statement's own error is returned in [`Ran`], not as an error here. A statement larger than `max_allowed_packet` is not sent; it
+    /// fails as if the server had refused it ([`server_code::PACKET_TOO_LARGE`]). After an error the connection is not usable.
     pub async fn run_all(
         &mut self,
         statements: &mut Statements,
@@ -192,12 +194,12 @@ impl Connection {
         self.ended(ended, limit)
     }
 
-    /// Runs one statement that gives no rows, with a text of `length` bytes that is made while it is sent; returns how many
-    /// rows it changed. For text that should not be in memory as a whole.
+    /// Runs one statement that returns no rows, with a text of `length` bytes that is created while it is sent. Returns the number of
+    /// changed rows. For text that must not be in memory as a whole.
     ///
     /// # Errors
-    /// As [`Connection::query`]; [`server_code::PACKET_TOO_LARGE`] without having sent it when it is larger than the server
-    /// takes.
+    /// As [`Connection::query`]. If the text is larger than the server accepts, fails with [`server_code::PACKET_TOO_LARGE`] and sends
+    /// nothing.
     pub async fn execute_pieces(
         &mut self,
         length: usize,
@@ -220,7 +222,7 @@ impl Connection {
         Ok(self.answered(answer, limit)?.affected_rows)
     }
 
-    /// The largest statement that the server takes, in bytes.
+    /// Returns the largest statement that the server accepts, in bytes.
     ///
     /// # Errors
     /// As [`Connection::query`].
@@ -240,7 +242,7 @@ impl Connection {
         Ok(limit)
     }
 
-    /// Asks the server for a sign of life.
+    /// Checks that the server answers.
     ///
     /// # Errors
     /// As [`Connection::query`].
@@ -248,18 +250,18 @@ impl Connection {
         self.command(&[COM_PING]).await
     }
 
-    /// Sends a command with one OK or error packet as its answer.
+    /// Sends a command that is answered with one OK or error packet.
     pub(crate) async fn command(&mut self, command: &[u8]) -> Result<(), LinkError> {
         self.exchange(command, self.statement_limit)
             .await
             .map(|_| ())
     }
 
-    /// Ends another connection together with the statement that it runs, by its [`Connection::id`].
-    /// For a statement that was given up here and continues there.
+    /// Kills the connection with this [`Connection::id`], together with its running statement. For a statement that this client has
+    /// abandoned and mysqld still executes.
     ///
     /// # Errors
-    /// As for any connection and statement; that the other one is gone already is no error.
+    /// Errors of connecting and of a statement. A connection that no longer exists is not an error.
     pub async fn kill(options: &ConnectOptions, id: u32) -> Result<(), LinkError> {
         let mut connection = Self::open(options).await?;
         match connection.execute(&format!("KILL CONNECTION {id}")).await {
@@ -268,23 +270,23 @@ impl Connection {
         }
     }
 
-    /// Says goodbye. Dropping the connection does as well, with a note in mysqld's error log.
+    /// Closes the connection in order. A dropped connection is closed too, with a note in mysqld's error log.
     pub async fn close(mut self) {
         if self.in_step {
             let goodbye = self.writer.write(0, &[COM_QUIT]);
-            // Nothing depends on it.
+            // A lost goodbye has no consequence.
             let _ = tokio::time::timeout(Duration::from_millis(200), goodbye).await;
         }
     }
 
-    /// Gives the halves away, for a conversation that is not one of statements.
+    /// Returns the reading and writing halves, for a protocol phase other than statements.
     pub(crate) fn into_parts(
         self,
     ) -> (Endpoint, PacketReader<ByteReader>, PacketWriter<ByteWriter>) {
         (self.endpoint, self.reader, self.writer)
     }
 
-    /// Sends a command of which no answer is awaited here.
+    /// Sends a command without reading an answer.
     pub(crate) async fn send_only(&mut self, command: &[u8]) -> Result<(), LinkError> {
         self.begin()?;
         let limit = self.statement_limit;
@@ -319,7 +321,7 @@ impl Connection {
         self.answered(answer, limit)
     }
 
-    /// The result of an exchange within its time limit.
+    /// Returns the result of an exchange, or the error of its time limit.
     fn ended<T>(
         &mut self,
         ended: Result<Result<T, WireError>, Elapsed>,
@@ -338,7 +340,7 @@ impl Connection {
         }
     }
 
-    /// The server's answer; a SELECT that the server ended at its limit counts as one that was given up here.
+    /// Returns the server's answer. If the server ended a SELECT at its limit, returns the error of the client's own limit.
     fn answered(
         &self,
         answer: Result<QueryResult, ServerError>,
@@ -360,7 +362,7 @@ impl Connection {
         }
     }
 
-    /// The caller does not wait for it: mysqld may not answer.
+    /// Kills the abandoned statement in the background: the caller does not wait, because mysqld may not answer.
     fn kill_given_up(&self) {
         let (id, Some(options)) = (self.id(), self.killed_by.clone()) else {
             return;
@@ -422,7 +424,7 @@ impl Connection {
         }
     }
 
-    /// Reads the answer to a command; its first packet has this number. The outer error ends the connection, the inner one is the
+    /// Reads the answer to a command; `next` is the number of its first packet. The outer error ends the connection. The inner error is the
     /// statement's.
     async fn answer(&mut self, next: u8) -> Result<Result<QueryResult, ServerError>, WireError> {
         let mut packets = self.packets(next);
@@ -480,28 +482,29 @@ fn too_large(size: usize, limit: usize) -> ServerError {
     }
 }
 
-/// How far a list of statements was run.
+/// The result of running a list of statements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ran {
-    /// How many of them succeeded, from the first on.
+    /// The number of statements that succeeded, counted from the first.
     pub done: usize,
-    /// Why the next one failed; none after it was run.
+    /// The error of the next statement; the statements after it were not run.
     pub error: Option<ServerError>,
 }
 
-// Statements that are sent together, as the text of one packet. Kept by its owner from one call to the next, so that
-// neither the text nor the packet is copied or allocated again.
+// Statements that are sent together, as the text of one packet. The owner reuses the buffer from call to call, so neither the text nor the
+// packet is copied or allocated again.
 
-/// Memory above this is given back when the statements are done.
+/// A buffer larger than this is freed when the statements are done.
 const KEPT: usize = 4 << 20;
 
-/// Statements in their order.
+/// A list of statements in order.
 ///
 /// ```text
 /// command | statement ; statement ; statement
 ///           starts[0]   starts[1]   starts[2]
 /// ```
-/// The text before a statement is sent before it, so that the command of a packet which begins with it takes the byte before it.
+/// When a packet starts with a statement, the text before that statement has already been sent. So the packet's command byte overwrites the
+/// byte before the statement.
 #[derive(Debug)]
 pub struct Statements {
     text: Vec<u8>,
@@ -538,7 +541,7 @@ impl Statements {
         self.begin().extend_from_slice(sql.as_ref());
     }
 
-    /// Begins one: its text is what the caller appends. It must be one statement, without a semicolon after it.
+    /// Begins a statement, whose text the caller appends. It must be one statement without a semicolon at its end.
     pub fn begin(&mut self) -> &mut Vec<u8> {
         if !self.starts.is_empty() {
             self.text.push(b';');
@@ -547,7 +550,7 @@ impl Statements {
         &mut self.text
     }
 
-    /// Takes all of them out.
+    /// Removes all statements.
     pub fn clear(&mut self) {
         self.starts.clear();
         if self.text.capacity() > KEPT {
@@ -562,7 +565,7 @@ impl Statements {
         1 + self.place(run).len()
     }
 
-    /// The longest run of statements from `first` on that makes a packet of at most `limit` bytes; at least one.
+    /// Returns the longest run of statements from `first` on that fits into a packet of `limit` bytes; at least one statement.
     fn run_from(&self, first: usize, limit: usize) -> Range<usize> {
         let mut end = first + 1;
         while end < self.len() && self.packet_bytes(first..end + 1) <= limit {
@@ -571,7 +574,7 @@ impl Statements {
         first..end.min(self.len())
     }
 
-    /// The command that runs these statements. Overwrites the byte in front of them.
+    /// Returns the command that runs these statements. Overwrites the byte before them.
     fn command(&mut self, run: Range<usize>) -> &[u8] {
         let place = self.place(run);
         let command = place.start - 1..place.end;
@@ -581,7 +584,7 @@ impl Statements {
         self.text.get(command).unwrap_or_default()
     }
 
-    /// The place of the text of a run of statements, without the semicolon after it.
+    /// Returns the byte range of these statements, without the semicolon after the last one.
     fn place(&self, run: Range<usize>) -> Range<usize> {
         let start = self.starts.get(run.start).copied().unwrap_or(1);
         let end = self
@@ -592,9 +595,9 @@ impl Statements {
     }
 }
 
-// Text inside a statement.
+// Literals in a statement's text.
 
-/// The text as a literal with its quotes, for a session without `NO_BACKSLASH_ESCAPES` in its `sql_mode`.
+/// Returns the text as a literal with quotes, for a session without `NO_BACKSLASH_ESCAPES` in its `sql_mode`.
 #[must_use]
 pub fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))

@@ -1,4 +1,4 @@
-//! The client side: connecting, authentication, text queries. Here are its options: the address of a mysqld, the account, and the limits.
+//! The client side: connecting, authentication, text queries. This file has its options: the address of a mysqld, the account, the limits.
 
 mod authentication;
 mod connect;
@@ -56,7 +56,7 @@ impl Endpoint {
         }
     }
 
-    /// True if the path to it is within this host.
+    /// True if connections to the endpoint do not leave this host.
     pub(crate) fn is_on_this_host(&self) -> bool {
         match self {
             Self::Tcp { host, .. } if host == "localhost" => true,
@@ -84,7 +84,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// A text is not an endpoint.
+/// The error for a text that is not an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "`{0}` is not the address of a mysqld: write HOST:PORT, [IPV6]:PORT, or the absolute path of its unix socket"
@@ -115,10 +115,10 @@ impl FromStr for Endpoint {
     }
 }
 
-// How to connect: where, as whom, over what, and how long to wait.
+// Options of a connection: the address, the account, the transport, and the limits.
 
-/// A password that `Debug` does not show. Clones share it: renewed in one place, it is the one of every connection that is opened
-/// from then on.
+/// A password that `Debug` does not show. Clones share the password: after [`Secret::renew`] on one clone, new connections of all clones
+/// use the new password.
 #[derive(Clone, Default)]
 pub struct Secret(Arc<watch::Sender<Arc<str>>>);
 
@@ -133,7 +133,7 @@ impl Secret {
         self.0.borrow().clone()
     }
 
-    /// Takes another one's place, for all clones.
+    /// Replaces the password by `newer`, in all clones.
     pub fn renew(&self, newer: &Self) {
         self.0.send_replace(newer.reveal());
     }
@@ -169,25 +169,25 @@ pub enum PublicKeySource {
     Request,
     /// This PEM file, a copy of mysqld's `public_key.pem`.
     File(PathBuf),
-    /// Rather fail than do the exchange.
+    /// No RSA key exchange; the login fails instead.
     Never,
 }
 
-/// Opens the byte streams that connections run over, in the place of the system's sockets: for a server in this process.
+/// Opens the byte streams of connections instead of the system's sockets. For a server inside this process.
 pub trait Dial: Send + Sync {
     /// Opens a stream to the server at `endpoint`.
     ///
     /// # Errors
-    /// As a socket's `connect`.
+    /// As for a socket's `connect`.
     fn dial(&self, endpoint: &Endpoint) -> BoxFuture<'_, io::Result<ByteStream>>;
 }
 
-/// How a server is reached: by the system's sockets, unless something else was given. Clones share it.
+/// How a server is reached: through the system's sockets by default. Clones share the [`Dial`].
 #[derive(Clone, Default)]
 pub struct Dialer(pub(crate) Option<Arc<dyn Dial>>);
 
 impl Dialer {
-    /// By this in the place of sockets.
+    /// Uses `dial` instead of sockets.
     pub fn new(dial: Arc<dyn Dial>) -> Self {
         Self(Some(dial))
     }
@@ -202,14 +202,14 @@ impl fmt::Debug for Dialer {
     }
 }
 
-/// Bounds of every wait on a connection.
+/// Limits of all waits on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// The lookup of a name of which no address was ever found. Older addresses are used where a new lookup takes longer than a moment.
+    /// The limit for the lookup of a name that was never resolved. For other names, a slow lookup is replaced by the last known addresses.
     pub lookup: Duration,
-    /// From an address to an authenticated connection, all steps together.
+    /// The limit for all steps from a known address to an authenticated connection.
     pub connect: Duration,
-    /// One statement and its whole answer, unless the call says otherwise.
+    /// The limit for one statement and its whole answer, unless the call has its own limit.
     pub statement: Duration,
 }
 
@@ -223,7 +223,7 @@ impl Default for Timeouts {
     }
 }
 
-/// Address, account, TLS and bounds of a connection.
+/// Address, account, TLS and limits of a connection.
 #[derive(Debug, Clone)]
 pub struct ConnectOptions {
     /// The address of mysqld.
@@ -232,25 +232,25 @@ pub struct ConnectOptions {
     pub user: String,
     /// Password of the account; empty for none.
     pub password: Secret,
-    /// TLS. A unix socket never uses it: it is a secure transport as it is.
+    /// TLS. Unused on a unix socket, which is already a secure transport.
     pub tls: TlsOptions,
-    /// For passwords over a plain network connection.
+    /// The source of the server's RSA key, for passwords over a plain network connection.
     pub public_key: PublicKeySource,
-    /// The longest that each step may take.
+    /// The limits of the connection's steps.
     pub timeouts: Timeouts,
-    /// The largest answer packet taken, in bytes; it bounds the memory of one row.
+    /// The largest accepted answer packet, in bytes; limits the memory of one row.
     pub max_packet_bytes: usize,
-    /// What mysqld shows as this connection's `program_name`.
+    /// The `program_name` that mysqld shows for this connection.
     pub program_name: String,
-    /// Whether a packet may hold several statements ([`Connection::run_all`](crate::Connection::run_all)). Off unless it
-    /// is needed: it widens what a statement with foreign text in it could do.
+    /// Whether a packet may hold several statements ([`Connection::run_all`](crate::Connection::run_all)). Off unless needed, because it
+    /// makes SQL injection more dangerous.
     pub several_statements: bool,
     /// How the server is reached.
     pub dialer: Dialer,
 }
 
 impl ConnectOptions {
-    /// Options with the defaults for everything but the account.
+    /// Options for this address and account, with defaults for all others.
     pub fn new(endpoint: Endpoint, user: impl Into<String>, password: impl Into<Secret>) -> Self {
         Self {
             endpoint,
@@ -266,8 +266,7 @@ impl ConnectOptions {
         }
     }
 
-    /// The same for one use: mysqld shows it as `program_name`, and no lookup of its name, no connection and no statement takes longer
-    /// than `limit`.
+    /// Returns these options with another `program_name`. The name lookup, the connection and each statement get the time limit `limit`.
     #[must_use]
     pub fn bounded(mut self, program_name: &str, limit: Duration) -> Self {
         program_name.clone_into(&mut self.program_name);

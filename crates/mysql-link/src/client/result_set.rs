@@ -19,7 +19,7 @@ pub struct QueryResult {
 }
 
 impl QueryResult {
-    /// The first row, for statements that give one.
+    /// The first row, for statements that return one.
     pub fn first(&self) -> Option<&Row> {
         self.rows.first()
     }
@@ -35,7 +35,7 @@ impl QueryResult {
     }
 }
 
-/// One row of an answer; its values are read by name or by place.
+/// One row of an answer. Values are read by column name or index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     columns: Arc<[String]>,
@@ -43,23 +43,23 @@ pub struct Row {
 }
 
 impl Row {
-    /// A row with a value for each column.
+    /// Creates a row with a value for each column.
     pub(crate) fn of(columns: Arc<[String]>, values: Vec<Option<Bytes>>) -> Self {
         Self { columns, values }
     }
 
-    /// The value of a column as the server wrote it; `None` when it is NULL or there is no such column.
+    /// The value of a column as the server wrote it; `None` if it is NULL or the column does not exist.
     pub fn get(&self, column: &str) -> Option<&Bytes> {
         let at = self.columns.iter().position(|name| name == column)?;
         self.values.get(at)?.as_ref()
     }
 
-    /// The value of a column as text; `None` as for [`Row::get`], and when it is not UTF-8.
+    /// The value of a column as text; `None` as for [`Row::get`], and if it is not UTF-8.
     pub fn text(&self, column: &str) -> Option<&str> {
         std::str::from_utf8(self.get(column)?).ok()
     }
 
-    /// The value at a place (from 0) as text.
+    /// The value at an index (from 0) as text.
     pub fn text_at(&self, place: usize) -> Option<&str> {
         std::str::from_utf8(self.values.get(place)?.as_ref()?).ok()
     }
@@ -75,16 +75,16 @@ impl Row {
 pub(crate) enum Answer {
     Done {
         affected_rows: u64,
-        /// Another answer follows: the packet held more than one statement.
+        /// True if another answer follows, because the packet held several statements.
         more: bool,
     },
     Columns(usize),
 }
 
-/// The bit of a status that says so.
+/// The status flag `SERVER_MORE_RESULTS_EXISTS`: another answer follows.
 const MORE_RESULTS: u16 = 0x0008;
 
-/// More columns than any table or statement of ours has.
+/// More columns than any table or statement of this project has.
 const MAX_COLUMNS: u64 = 4096;
 
 pub(crate) fn parse_answer(payload: Bytes) -> Result<Answer, ProtocolError> {
@@ -126,7 +126,7 @@ pub(crate) fn parse_column_name(payload: Bytes) -> Result<String, ProtocolError>
     Ok(String::from_utf8_lossy(&fields.string()?).into_owned())
 }
 
-/// Reads a packet after the columns; `None` at the end of the rows.
+/// Parses a packet after the column definitions; `None` at the end of the rows.
 pub(crate) fn parse_row(
     payload: Bytes,
     columns: &Arc<[String]>,
@@ -170,7 +170,7 @@ impl ServerError {
 
 // The packets of an answer.
 
-/// The packets of one answer: numbered consecutively, and bounded in their sum.
+/// The packets of one answer: numbered consecutively, with a limit for their total size.
 pub(super) struct AnswerPackets<'a> {
     pub(super) reader: &'a mut PacketReader<ByteReader>,
     pub(super) next: u8,
@@ -195,12 +195,12 @@ impl AnswerPackets<'_> {
     }
 }
 
-// Fields inside a packet, read with every length checked.
+// Parses fields in a packet, and checks every length.
 
-/// Reads fields off the front of a packet's payload; values share the packet's memory.
+/// Removes fields from the front of a packet's payload. The values share the packet's memory.
 #[derive(Debug)]
 struct FieldReader {
-    /// The bytes that were not read yet.
+    /// The bytes that are not parsed yet.
     payload: Bytes,
     /// The packet's name in errors.
     what: &'static str,
@@ -210,7 +210,7 @@ impl FieldReader {
     /// The next `length` bytes.
     ///
     /// # Errors
-    /// When fewer are left.
+    /// When fewer bytes are left.
     fn bytes(&mut self, length: usize) -> Result<Bytes, ProtocolError> {
         let left = self.payload.len();
         if left < length {
@@ -231,7 +231,7 @@ impl FieldReader {
     /// A length-encoded integer.
     ///
     /// # Errors
-    /// When it is cut off, or is the NULL marker.
+    /// When it is truncated, or is the NULL marker.
     fn integer(&mut self) -> Result<u64, ProtocolError> {
         self.integer_or_null()?
             .ok_or_else(|| ProtocolError::malformed(self.what, "NULL where a number is due"))
@@ -240,7 +240,7 @@ impl FieldReader {
     /// A length-encoded string, or `None` for NULL.
     ///
     /// # Errors
-    /// When it is cut off.
+    /// When it is truncated.
     fn string_or_null(&mut self) -> Result<Option<Bytes>, ProtocolError> {
         match self.integer_or_null()? {
             None => Ok(None),
@@ -254,7 +254,7 @@ impl FieldReader {
     /// A length-encoded string.
     ///
     /// # Errors
-    /// When it is cut off or NULL.
+    /// When it is truncated or NULL.
     fn string(&mut self) -> Result<Bytes, ProtocolError> {
         self.string_or_null()?
             .ok_or_else(|| ProtocolError::malformed(self.what, "NULL where a string is due"))

@@ -1,5 +1,5 @@
-//! Being a replica as far as a dump and semi-sync ACKs go: registering, asking for what a GTID set
-//! lacks, reading events, acknowledging positions.
+//! The replica's side of a dump with semi-sync ACKs: registers, requests the transactions that a GTID set lacks, reads events, and
+//! acknowledges positions.
 
 mod stream;
 
@@ -19,17 +19,17 @@ pub use crate::replication::stream::{Acker, DumpEvent, EventReader, ReplicationS
 #[cfg(feature = "fuzzing")]
 pub(crate) use crate::replication::stream::{SEMI_SYNC_HEADER, ack_wanted};
 
-// Why a dump was refused or ended.
+// Causes for which a dump was refused or ended.
 
-/// The cause of the source's error 1236. MySQL has one number for all causes, so they are distinguished by
-/// its message; [`DumpRefusal::Other`] is the rest.
+/// The cause of the source's error 1236. MySQL uses this number for all causes, so its message distinguishes them; [`DumpRefusal::Other`]
+/// is any other message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DumpRefusal {
-    /// The source purged binlogs that hold transactions which we lack.
+    /// The source purged binlogs with transactions that this replica lacks.
     PurgedGtids,
-    /// We have transactions of the source that the source has not.
+    /// This replica has transactions of the source that the source lacks.
     SourceBehind,
-    /// Another replica with our server UUID has attached.
+    /// Another replica with the same server UUID has attached.
     DuplicateUuid,
     /// The source cannot read its own binlog, or writes no GTIDs.
     Other,
@@ -74,10 +74,10 @@ impl DumpRefusal {
     }
 }
 
-/// Why there are no (more) events.
+/// Why there are no events, or no further events.
 #[derive(Debug, Error)]
 pub enum DumpError {
-    /// The connection did not come about, broke, or a preparing statement failed.
+    /// The connection failed or broke, or a statement before the dump failed.
     #[error(transparent)]
     Link(#[from] LinkError),
     /// The source answered with an error.
@@ -85,58 +85,57 @@ pub enum DumpError {
     Refused {
         /// The address of the source.
         endpoint: Endpoint,
-        /// The kind of refusal, which decides what to do.
+        /// The kind of refusal; it decides the advice.
         refusal: DumpRefusal,
         /// The error that the source sent.
         error: ServerError,
     },
-    /// The source ended the dump in good order: it shuts down, or the dump was killed.
+    /// The source ended the dump normally: it shuts down, or the dump was killed.
     #[error("{0} ended the dump: it shuts down, or the dump was killed there")]
     Ended(Endpoint),
-    /// The source has sent neither events nor heartbeats for too long.
+    /// The source has sent neither events nor heartbeats within the silence limit.
     #[error(
         "{0} has sent neither an event nor a heartbeat for {1:?}: it hangs, or the network does"
     )]
     Silent(Endpoint, Duration),
-    /// The source does not treat the dump as semi-sync, so that acknowledgements would not count.
+    /// The source does not treat the dump as semi-sync, so ACKs would not count.
     #[error(
         "{0} does not treat this as a semi-sync dump: its semi-sync source plugin is not loaded. Load it: \
          INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so' (before 8.0.26: rpl_semi_sync_master, \
          semisync_master.so)"
     )]
     NotSemiSync(Endpoint),
-    /// An event that cannot be one.
+    /// Received bytes that are not a valid event.
     #[error("{0} sent what is no binlog event: {1}")]
     BadEvent(Endpoint, DecodeError),
-    /// The options cannot be sent.
+    /// The options are invalid, so no request was sent.
     #[error("the dump cannot be asked for: {0}")]
     BadOptions(&'static str),
 }
 
-// The request for the binlog: the replica's identity, the start, and the limit of silence.
+// The request for the binlog: the replica's identity, the start, and the silence limit.
 
-/// How to ask for a dump.
+/// Options of a dump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DumpOptions {
-    /// Our server id: stable, and different from that of every server around. Never 0.
+    /// The replica's server id: stable, and different from that of every other server. Never 0.
     pub server_id: u32,
-    /// Our server UUID: stable. A new dump with the same UUID ends the one before it on the source.
+    /// The replica's server UUID: stable. A new dump with the same UUID ends the previous one on the source.
     pub uuid: Uuid,
-    /// The transactions that are not wanted. The source takes each of them for acknowledged as soon
-    /// as its dump passes it.
+    /// The transactions that the source must not send. The source counts each of them as acknowledged when its dump skips that transaction.
     pub have: GtidSet,
-    /// Whether to be a semi-sync replica, whose ACKs count.
+    /// Whether to be a semi-sync replica. The source counts only the ACKs of such replicas.
     pub semi_sync: bool,
-    /// Whether `SHOW REPLICAS` is to show us. Nothing else depends on it, and it takes the server's lock on accounts where ours
-    /// has no more than single privileges (9.7.4).
+    /// Whether to appear in `SHOW REPLICAS`; nothing else depends on it. Registering takes the server's lock on accounts if the account has
+    /// only single privileges (9.7.4).
     pub register: bool,
-    /// How often the source shall send a sign of life while it has nothing else to send.
+    /// How often the source sends a heartbeat while it has no event to send.
     pub heartbeat: Duration,
-    /// Silence after which the source is given up; several heartbeats.
+    /// The connection ends after this time without an event or heartbeat; several heartbeat intervals.
     pub silence_limit: Duration,
-    /// What `SHOW REPLICAS` on the source shows as our host; empty for nothing.
+    /// The replica's host in `SHOW REPLICAS` on the source; empty for none.
     pub report_host: String,
-    /// The folder of large events while they are received; without one they are in memory.
+    /// The folder for large events during reception; without a folder they are in memory.
     pub spill: SpillFolder,
 }
 
@@ -157,11 +156,11 @@ impl DumpOptions {
     }
 }
 
-// The statements and commands before a dump. Names of both generations (slave, master; replica, source) are sent: they are user
-// variables, which a server that does not use them only stores.
+// The statements and commands before a dump. They use the names of both generations (slave, master; replica, source). These are user
+// variables, and a server only stores the ones that it does not use.
 
 const COM_BINLOG_DUMP_GTID: u8 = 0x1e;
-/// Where the events of a binlog file begin.
+/// The position of the first event in a binlog file.
 const FIRST_POSITION: u64 = 4;
 /// The longest host name that a register command can carry.
 const MAX_REPORT_HOST: usize = 255;
@@ -180,7 +179,7 @@ fn check(options: &DumpOptions) -> Result<(), DumpError> {
     Err(DumpError::BadOptions(reason))
 }
 
-/// Sets our identity and the form of the events. One statement: one round trip.
+/// Returns the statement that sets the replica's identity and the format of events. One statement needs one round trip.
 fn session_statement(options: &DumpOptions) -> String {
     let uuid = options.uuid;
     let heartbeat = options.heartbeat.as_nanos();
@@ -189,7 +188,7 @@ fn session_statement(options: &DumpOptions) -> String {
         format!("@slave_uuid = '{uuid}'"),
         format!("@source_heartbeat_period = {heartbeat}"),
         format!("@master_heartbeat_period = {heartbeat}"),
-        // As the source writes them, so that it need not compute any, and we can check them.
+        // The source's own algorithm: the source need not compute checksums, and the replica can verify them.
         "@source_binlog_checksum = @@global.binlog_checksum".to_owned(),
         "@master_binlog_checksum = @@global.binlog_checksum".to_owned(),
     ];
@@ -200,7 +199,7 @@ fn session_statement(options: &DumpOptions) -> String {
     format!("SET {}", assignments.join(", "))
 }
 
-/// `COM_REGISTER_SLAVE`: makes us visible in `SHOW REPLICAS`.
+/// `COM_REGISTER_SLAVE`: makes the replica visible in `SHOW REPLICAS`.
 fn register_command(options: &DumpOptions) -> Vec<u8> {
     let mut bytes = Vec::new();
     ComRegisterSlave::new(options.server_id)
@@ -209,7 +208,8 @@ fn register_command(options: &DumpOptions) -> Vec<u8> {
     bytes
 }
 
-/// `COM_BINLOG_DUMP_GTID`: no flags, so that it waits at the end; no file name, so that the GTIDs decide.
+/// `COM_BINLOG_DUMP_GTID` without flags, so the source waits at the end of its binlog, and without a file name, so the GTIDs decide the
+/// start.
 fn dump_command(options: &DumpOptions) -> Result<Vec<u8>, DumpError> {
     let gtids = options.have.encode(GtidSetFormat::Automatic);
     let gtids_len = u32::try_from(gtids.len())
@@ -270,7 +270,7 @@ mod request_tests {
         DumpOptions::new(7, Uuid::from_u128(0x1234), have.parse::<GtidSet>().unwrap())
     }
 
-    /// The dump request as another implementation reads it.
+    /// Parses the dump request with another implementation.
     fn read_back(have: &str) -> (u32, u64, String) {
         let bytes = dump_command(&options(have)).unwrap();
         let request: ComBinlogDumpGtid<'_> = ParseBuf(&bytes).parse(()).unwrap();

@@ -1,7 +1,7 @@
-//! The replication stream: events in, ACKs out, by two halves that can be used at the same time.
+//! The replication stream. Two halves read events and send ACKs at the same time.
 //!
-//! Packets of a dump are not checked for their numbers: after an event with a requested ACK, mysqld
-//! starts counting again. Within a packet of several chunks they are.
+//! The sequence numbers of a dump's packets are not checked: mysqld restarts its count after each event that requests an ACK. The numbers
+//! of the chunks within one packet are checked.
 
 use std::time::Duration;
 
@@ -21,28 +21,28 @@ use crate::wire::{ByteReader, ByteWriter, PacketReader, PacketWriter, WireError}
 const EVENT: u8 = 0x00;
 const END: u8 = 0xfe;
 const ERROR: u8 = 0xff;
-/// A read of fewer bytes than this has emptied the socket: the next one may wait, so that a dump that is discarded does not wake
-/// its reader for each commit.
+/// A read of fewer bytes than this has emptied the socket. The next read then waits, so that a discarded dump does not wake its reader for
+/// each commit.
 const LITTLE: usize = 64 << 10;
-/// From such a read to the next one.
+/// The pause after a read of fewer than [`LITTLE`] bytes.
 const DISCARD_EVERY: Duration = Duration::from_millis(20);
-/// Limit for the first event: the source searches for the right file first.
+/// The time limit for the first event: the source first searches for the right file.
 const START_LIMIT: Duration = Duration::from_secs(30);
-/// Limit for handing one ACK to the operating system.
+/// The time limit for passing one ACK to the operating system.
 const ACK_LIMIT: Duration = Duration::from_secs(5);
-/// The largest packet: an event with its status byte and its semi-sync header.
+/// The largest packet: an event, its status byte and its semi-sync header.
 const MAX_PACKET: usize = MAX_EVENT_BYTES as usize + 1 + SEMI_SYNC_HEADER;
 
 /// One event as the source sent it, checksum included.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DumpEvent {
-    /// The event. It shares the read buffer's memory: take what you keep.
+    /// The event. It shares the read buffer's memory, so copy the parts that are kept.
     pub event: RawEvent,
-    /// Whether a commit on the source waits for the ACK of this event's end position.
+    /// Whether a commit on the source waits for an ACK of this event's end position.
     pub ack_wanted: bool,
 }
 
-/// A dump under way: events come in, and acknowledgements go out.
+/// A running dump: receives events and sends ACKs.
 #[derive(Debug)]
 pub struct ReplicationStream {
     reader: EventReader,
@@ -50,11 +50,11 @@ pub struct ReplicationStream {
 }
 
 impl ReplicationStream {
-    /// Registers as a replica, unless it is not to, and asks for everything that `options.have` lacks. Returns when the
-    /// source has sent the first event, so that refusals are found here.
+    /// Registers as a replica if `options.register` is set, and requests all transactions that `options.have` lacks. Returns after the
+    /// source has sent the first event, so refusals are returned here.
     ///
     /// # Errors
-    /// When the source refuses, or is no semi-sync source although that was asked for.
+    /// When the source refuses. With `options.semi_sync`, also when it is no semi-sync source.
     pub async fn start(
         mut connection: Connection,
         options: &DumpOptions,
@@ -88,12 +88,12 @@ impl ReplicationStream {
         Ok(Self { reader, acker })
     }
 
-    /// Separates reading from acknowledging, so that two tasks can do them.
+    /// Separates the reading half from the acknowledging half, for two tasks.
     pub fn split(self) -> (EventReader, Acker) {
         (self.reader, self.acker)
     }
 
-    /// As [`EventReader::next`].
+    /// Returns the next event; see [`EventReader::next`].
     ///
     /// # Errors
     /// As [`EventReader::next`].
@@ -101,7 +101,7 @@ impl ReplicationStream {
         self.reader.next().await
     }
 
-    /// As [`Acker::ack`].
+    /// Acknowledges everything up to a position; see [`Acker::ack`].
     ///
     /// # Errors
     /// As [`Acker::ack`].
@@ -121,16 +121,16 @@ pub struct EventReader {
 }
 
 impl EventReader {
-    /// The next event. Cancelling loses nothing. Returns immediately while events are buffered.
+    /// Returns the next event; immediately while events are buffered. Cancelling loses nothing.
     ///
     /// # Errors
-    /// When the dump ends, the source is silent for too long, or sends what is no event. The stream is over then.
+    /// When the dump ends, or the source is silent for too long or sends an invalid event. No event can be read after an error.
     pub async fn next(&mut self) -> Result<DumpEvent, DumpError> {
         let body = self.receive(self.silence_limit).await?;
         self.event(body)
     }
 
-    /// The next event if it has been read from the network already.
+    /// Returns the next event if it is already buffered.
     ///
     /// # Errors
     /// As [`EventReader::next`].
@@ -139,7 +139,7 @@ impl EventReader {
         body.map(|body| self.event(body)).transpose()
     }
 
-    /// Reads and drops all that comes, so that the source is never blocked, until the connection breaks or is silent for too long.
+    /// Reads and drops all events, so that the source is never blocked. Returns when the connection breaks or is silent for too long.
     pub async fn discard(mut self) -> DumpError {
         loop {
             match tokio::time::timeout(self.silence_limit, self.packets.discard()).await {
@@ -151,13 +151,13 @@ impl EventReader {
         }
     }
 
-    /// What follows the status byte of the next packet.
+    /// Returns the next packet without its status byte.
     async fn receive(&mut self, limit: Duration) -> Result<Bytes, DumpError> {
         loop {
             if let Some(body) = self.received()? {
                 return Ok(body);
             }
-            // Any byte is a sign of life: a large event may take longer than the limit.
+            // Any received byte restarts the limit: a large event may take longer than the limit.
             match tokio::time::timeout(limit, self.packets.read_more()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => return Err(self.broken(error)),
@@ -166,7 +166,7 @@ impl EventReader {
         }
     }
 
-    /// The same, if it has been read from the network already.
+    /// Returns the next packet without its status byte, if it is already buffered.
     fn received(&mut self) -> Result<Option<Bytes>, DumpError> {
         if let Some(first) = self.first.take() {
             return Ok(Some(first));
@@ -221,15 +221,15 @@ impl EventReader {
     }
 }
 
-// The semi-sync ACK: its request in front of an event, and the packet that is the reply.
+// The semi-sync ACK: its request before an event, and the packet of the reply.
 
 const MAGIC: u8 = 0xef;
 const ACK_WANTED: u8 = 0x01;
-/// Bytes in front of each event of a semi-sync dump.
+/// The length of the header before each event of a semi-sync dump, in bytes.
 pub(crate) const SEMI_SYNC_HEADER: usize = 2;
 
-/// Whether the semi-sync header in front of an event requests an ACK; `None` without a header. The first event of a stream is an
-/// artificial rotate event with the timestamp 0, so its first byte is not the magic number.
+/// Returns whether the semi-sync header before an event requests an ACK; `None` without a header. The first event of a stream is an
+/// artificial rotate event with timestamp 0, so its first byte differs from the magic number.
 pub(crate) fn ack_wanted(event: &[u8]) -> Option<bool> {
     match event {
         [MAGIC, flags, ..] if flags & !ACK_WANTED == 0 => Some(flags & ACK_WANTED != 0),
@@ -237,7 +237,7 @@ pub(crate) fn ack_wanted(event: &[u8]) -> Option<bool> {
     }
 }
 
-/// The reply that acknowledges everything up to a position.
+/// Returns the reply that acknowledges everything up to a position.
 fn ack_packet(position: &SourcePosition) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(9 + position.file.len());
     SemiSyncAckPacket::new(position.offset, &position.file[..]).serialize(&mut bytes);
@@ -253,9 +253,9 @@ pub struct Acker {
 }
 
 impl Acker {
-    /// Acknowledges everything up to a position: commits that wait for it or for an earlier one go
-    /// on. When it returns, the operating system has the packet; nothing is buffered here. A dropped
-    /// call leaves the acker unusable, since half a packet may have been sent.
+    /// Acknowledges everything up to a position. Commits that wait for this or an earlier position continue. On return, the operating
+    /// system has the packet; nothing is buffered in this process. If the call is cancelled, the acker is unusable, because half a packet
+    /// may have been sent.
     ///
     /// # Errors
     /// When the connection is broken.
@@ -263,7 +263,7 @@ impl Acker {
         if std::mem::replace(&mut self.broken, true) {
             return Err(LinkError::GivenUp(self.endpoint.clone()));
         }
-        // Each reply is a conversation of its own and has number 0.
+        // Each reply is a separate exchange with sequence number 0.
         let packet = ack_packet(position);
         match tokio::time::timeout(ACK_LIMIT, self.writer.write(0, &packet)).await {
             Ok(Ok(_)) => {

@@ -1,4 +1,4 @@
-//! What both directions of the protocol share: packets, and the streams that carry them.
+//! The code that the client and the server side share: packets, and the streams that carry them.
 
 mod packets;
 
@@ -17,16 +17,16 @@ pub use crate::wire::packets::{
 
 // The transports: TCP, TCP with TLS, unix socket, memory.
 
-/// The connection under the packets: TCP, TLS over TCP, a unix socket, or memory.
+/// The connection that carries the packets: TCP, TLS over TCP, a unix socket, or memory.
 #[derive(Debug)]
 pub enum ByteStream {
     /// TCP without TLS.
     Tcp(TcpStream),
-    /// TCP with TLS, either side of it.
+    /// TCP with TLS, as client or server.
     Tls(Box<TlsStream<TcpStream>>),
     /// A unix socket, which is never encrypted.
     Unix(UnixStream),
-    /// To a server in this process, as simulations have one.
+    /// A stream in memory to a server in this process, for simulations.
     Memory(DuplexStream),
 }
 
@@ -36,12 +36,12 @@ impl ByteStream {
         matches!(self, Self::Tls(_))
     }
 
-    /// Whether the stream never leaves the machine through a network.
+    /// True if the stream does not use the network.
     pub fn is_local_socket(&self) -> bool {
         matches!(self, Self::Unix(_) | Self::Memory(_))
     }
 
-    /// Two halves that can be used at the same time.
+    /// Splits the stream into two halves that can be used at the same time.
     pub fn into_split(self) -> (ByteReader, ByteWriter) {
         tokio::io::split(self)
     }

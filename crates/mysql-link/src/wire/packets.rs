@@ -1,5 +1,5 @@
-//! Packets, and how they go over a byte stream. A packet is one or more chunks: four bytes of header (length, number)
-//! and up to 16 MiB - 1 of payload; a chunk of exactly that length is followed by another one.
+//! Encodes and decodes packets on a byte stream. A packet is one or more chunks: a header of four bytes (length, sequence number) and up to
+//! 16 MiB - 1 of payload. A chunk of exactly that length is followed by another chunk.
 
 use std::io;
 
@@ -16,18 +16,18 @@ pub const MAX_CHUNK: usize = 0x00ff_ffff;
 
 const CHUNK_HEADER: usize = 4;
 
-/// A packet whose chunks were put together.
+/// A packet, joined from its chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
-    /// The number of its first chunk.
+    /// The sequence number of its first chunk.
     pub first_sequence: u8,
-    /// The number of its last chunk: the answer's number is one higher.
+    /// The sequence number of its last chunk; the answer has the next number.
     pub last_sequence: u8,
-    /// Its payload. Of a packet that fits into one chunk it shares the read buffer.
+    /// The payload. If the packet is a single chunk, the payload shares the read buffer.
     pub payload: Bytes,
 }
 
-/// Joins chunks. Holds at most one packet beyond what is in its buffer.
+/// Joins chunks to packets. Stores at most one packet in addition to its buffer.
 ///
 /// ```text
 ///  joined (chunks of an unfinished packet)  |  buffer: [header|payload][header|pay…
@@ -36,22 +36,22 @@ pub struct Packet {
 pub struct PacketDecoder {
     buffer: BytesMut,
     unfinished: Option<Unfinished>,
-    /// The folder of large packets of several chunks.
+    /// The folder for large packets of several chunks.
     spill: SpillFolder,
     max_packet: usize,
 }
 
-/// A packet of which more chunks are to come.
+/// A packet whose last chunk has not arrived.
 #[derive(Debug)]
 struct Unfinished {
     joined: SpillingBytes,
-    /// The numbers of its first and its next chunk.
+    /// The sequence number of the first chunk.
     first: u8,
     next: u8,
 }
 
 impl PacketDecoder {
-    /// A decoder that refuses packets with a payload of more than `max_packet` bytes.
+    /// Creates a decoder that refuses payloads of more than `max_packet` bytes.
     pub fn new(max_packet: usize) -> Self {
         Self {
             max_packet,
@@ -64,12 +64,12 @@ impl PacketDecoder {
         &mut self.buffer
     }
 
-    /// True if nothing is left: neither bytes nor a part of a packet.
+    /// True if neither bytes nor a part of a packet are left.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty() && self.unfinished.is_none()
     }
 
-    /// How many more bytes the chunk at hand needs; at least 1. Never more than a whole chunk.
+    /// Returns how many more bytes the current chunk needs: at least 1, at most a whole chunk.
     pub fn missing(&self) -> usize {
         let needed = match self.chunk_length() {
             Some(length) => CHUNK_HEADER + length,
@@ -78,11 +78,10 @@ impl PacketDecoder {
         needed.saturating_sub(self.buffer.len()).max(1)
     }
 
-    /// The next whole packet, or `None` when more bytes are needed.
+    /// Returns the next complete packet, or `None` if more bytes are needed.
     ///
     /// # Errors
-    /// When the packet is larger than allowed, or its chunks are not numbered consecutively.
-    /// The decoder is of no use afterwards.
+    /// When the packet is larger than allowed, or its chunks are not numbered consecutively. The decoder is unusable afterwards.
     pub fn next_packet(&mut self) -> Result<Option<Packet>, ProtocolError> {
         while let Some(length) = self.chunk_length() {
             let joined = |unfinished: &Unfinished| unfinished.joined.len();
@@ -108,7 +107,7 @@ impl PacketDecoder {
             self.buffer.advance(CHUNK_HEADER);
             let chunk = self.buffer.split_to(length);
             if length == MAX_CHUNK {
-                // Another one follows, so that there will be more than this.
+                // Another chunk follows, so the packet becomes larger than this.
                 let begin = || Unfinished {
                     joined: SpillingBytes::begin(&self.spill, 2 * MAX_CHUNK),
                     first: sequence,
@@ -142,7 +141,7 @@ impl PacketDecoder {
     }
 }
 
-/// Appends a packet's chunks to `out` and returns the number after its last one.
+/// Appends a packet's chunks to `out` and returns the sequence number after the last chunk.
 pub fn encode_packet(mut sequence: u8, mut payload: &[u8], out: &mut Vec<u8>) -> u8 {
     loop {
         let (chunk, rest) = payload.split_at(payload.len().min(MAX_CHUNK));
@@ -155,24 +154,24 @@ pub fn encode_packet(mut sequence: u8, mut payload: &[u8], out: &mut Vec<u8>) ->
     }
 }
 
-/// Appends the header of a chunk of this length, and counts it.
+/// Appends the header of a chunk of this length, and increments the sequence number.
 fn put_header(length: usize, sequence: &mut u8, out: &mut Vec<u8>) {
     let [low, middle, high, _] = (length as u32).to_le_bytes();
     out.extend_from_slice(&[low, middle, high, *sequence]);
     *sequence = sequence.wrapping_add(1);
 }
 
-/// Encoded packets that wait to be written, in order with their numbers.
+/// Encoded packets that wait to be written, in order and with sequence numbers.
 #[derive(Debug, Default)]
 pub struct Outgoing {
-    /// The packets so far.
+    /// The bytes of the packets so far.
     pub bytes: Vec<u8>,
-    /// The number of the next packet.
+    /// The sequence number of the next packet.
     pub sequence: u8,
 }
 
 impl Outgoing {
-    /// For the answer to a packet of this number.
+    /// Creates an empty list of packets that answer the packet with this sequence number.
     pub fn answer_to(sequence: u8) -> Self {
         Self {
             bytes: Vec::new(),
@@ -196,13 +195,12 @@ pub fn put_string(out: &mut Vec<u8>, text: &[u8]) {
     out.put_lenenc_str(text);
 }
 
-// Packets over an asynchronous byte stream. Reading is safe to cancel: what was read stays in the
-// decoder. Writing is not: a cancelled write leaves half a packet, so after
-// it the connection is unusable.
+// Packets over an asynchronous byte stream. Reading is safe to cancel: received bytes stay in the decoder. Writing is not safe to cancel:
+// half a packet may have been sent, so the connection is unusable afterwards.
 
-/// How much room a read gets. Large, so that a burst of events costs few system calls.
+/// The free space for a read, in bytes. Large, so that a burst of events needs few system calls.
 const READ_ROOM: usize = 256 << 10;
-/// Below this much free room the buffer is renewed; above it the room that is left is used up first.
+/// The buffer is replaced when its free space is smaller than this; until then the free space is used.
 const LEAST_ROOM: usize = 8 << 10;
 
 /// Why reading a packet failed.
@@ -232,13 +230,13 @@ impl<R: AsyncRead + Unpin> PacketReader<R> {
         }
     }
 
-    /// Changes the limit for packets from now on, and holds those of several chunks in files of `folder`.
+    /// Changes the limit for later packets, and stores packets of several chunks in files of `folder`.
     pub fn set_limit(&mut self, max_packet: usize, folder: SpillFolder) {
         self.decoder.max_packet = max_packet;
         self.decoder.spill = folder;
     }
 
-    /// The next packet if it has been read already.
+    /// Returns the next packet if it is already buffered.
     ///
     /// # Errors
     /// When the bytes are not packets.
@@ -246,7 +244,7 @@ impl<R: AsyncRead + Unpin> PacketReader<R> {
         self.decoder.next_packet().map_err(WireError::Protocol)
     }
 
-    /// The next packet. Cancelling loses nothing.
+    /// Reads the next packet. Cancelling loses nothing.
     ///
     /// # Errors
     /// When the stream fails, ends (`UnexpectedEof`), or its bytes are not packets.
@@ -274,7 +272,7 @@ impl<R: AsyncRead + Unpin> PacketReader<R> {
         }
     }
 
-    /// Drops what was read, reads more and drops it; how many bytes that was. After it, no packet can be read.
+    /// Drops the buffered bytes, reads more and drops these too. Returns how many bytes were read. No packet can be read afterwards.
     ///
     /// # Errors
     /// When the stream fails or ends.
@@ -284,7 +282,7 @@ impl<R: AsyncRead + Unpin> PacketReader<R> {
         Ok(self.decoder.buffer_mut().len())
     }
 
-    /// Gives the stream back, and whether no unrequested bytes were left.
+    /// Returns the stream, and true if no unread bytes were left.
     pub fn into_inner(self) -> (R, bool) {
         let clean = self.decoder.is_empty();
         (self.stream, clean)
@@ -298,18 +296,18 @@ fn make_room(buffer: &mut BytesMut, missing: usize) {
     }
 }
 
-/// Writes packets to a stream, in chunks where they are large.
+/// Writes packets to a stream, in several chunks if needed.
 #[derive(Debug)]
 pub struct PacketWriter<W> {
     stream: W,
     scratch: Vec<u8>,
 }
 
-/// Scratch space above this is given back after the packet.
+/// A scratch buffer larger than this is freed after the packet.
 const KEPT_SCRATCH: usize = 64 << 10;
 
 impl<W: AsyncWrite + Unpin> PacketWriter<W> {
-    /// Writes packets to a stream.
+    /// Creates a writer for this stream.
     pub fn new(stream: W) -> Self {
         Self {
             stream,
@@ -317,8 +315,7 @@ impl<W: AsyncWrite + Unpin> PacketWriter<W> {
         }
     }
 
-    /// Writes one packet in one go and flushes it; returns the number that the answer will have.
-    /// Not safe to cancel.
+    /// Writes one packet at once and flushes the stream. Returns the sequence number of the answer. Not safe to cancel.
     ///
     /// # Errors
     /// When the stream fails.
@@ -333,18 +330,18 @@ impl<W: AsyncWrite + Unpin> PacketWriter<W> {
         Ok(next)
     }
 
-    /// Writes one packet with a payload of `length` bytes that is made while it is sent, so that a large one is never in memory as
-    /// a whole; returns the number that the answer will have. Not safe to cancel.
+    /// Writes one packet with a payload of `length` bytes that is created while it is sent, so that a large payload is never in memory as a
+    /// whole. Returns the sequence number of the answer. Not safe to cancel.
     ///
     /// # Errors
-    /// When the stream fails, or the pieces are not `length` bytes together.
+    /// When the stream fails, or the pieces do not have `length` bytes in total.
     pub async fn write_pieces(
         &mut self,
         length: usize,
         pieces: impl Iterator<Item = Vec<u8>>,
     ) -> io::Result<u8> {
         let (mut sequence, mut left) = (0_u8, length);
-        // Left of the chunk at hand. One that is full is followed by another, if only by an empty one.
+        // Bytes left in the current chunk. A full chunk is followed by another chunk, which may be empty.
         let mut room = 0;
         self.scratch.clear();
         for piece in pieces {
@@ -378,7 +375,7 @@ impl<W: AsyncWrite + Unpin> PacketWriter<W> {
         Ok(sequence)
     }
 
-    /// The stream under the packets.
+    /// Returns the stream.
     pub fn into_inner(self) -> W {
         self.stream
     }

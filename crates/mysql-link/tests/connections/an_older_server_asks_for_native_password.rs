@@ -1,4 +1,4 @@
-//! `mysql_native_password` left mysqld with 9.0, so a scripted server plays an 8.0 that asks for it.
+//! MySQL 9.0 removed `mysql_native_password`, so a scripted server plays an 8.0 that requests it.
 
 use std::net::SocketAddr;
 
@@ -16,7 +16,7 @@ const PASSWORD: &str = "secret";
 const CHALLENGE: &[u8; 20] = b"0123456789abcdefghij";
 
 fn greeting() -> Vec<u8> {
-    // Everything but TLS and compression, which this server does not have.
+    // All capabilities except TLS and compression, which this server does not have.
     let capabilities = !(1_u32 << 11 | 1 << 5);
     let [c0, c1, c2, c3] = capabilities.to_le_bytes();
     let mut packet = b"\x0a8.0.25-log\0".to_vec();
@@ -28,7 +28,7 @@ fn greeting() -> Vec<u8> {
     packet
 }
 
-/// Serves one login; returns what the client answered to the request to switch.
+/// Serves one login. Returns the client's answer to the request to switch.
 async fn serve_login(stream: TcpStream) -> Result<Vec<u8>> {
     let (reader, writer) = ByteStream::Tcp(stream).into_split();
     let (mut reader, mut writer) = (

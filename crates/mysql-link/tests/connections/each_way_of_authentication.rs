@@ -1,5 +1,5 @@
-//! Every way to prove who we are and to protect the connection, against a real mysqld; and what an
-//! operator reads when it does not work.
+//! Every way of authentication and of protecting the connection, against a real mysqld; and the
+//! error messages of failures.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ fn over_tcp(server: &Mysqld, user: &str, mode: TlsMode) -> ConnectOptions {
     options
 }
 
-/// Connects, and has the server confirm the user.
+/// Connects, and checks the user name at the server.
 async fn enters(options: &ConnectOptions) -> Result<Connection> {
     let mut connection = Connection::open(options).await?;
     let result = connection
@@ -67,11 +67,11 @@ async fn caching_sha2_over_plain_tcp_with_mysqld() -> Result<()> {
     };
     let forget = || server.client().sql("FLUSH PRIVILEGES");
 
-    // The server does not have the password's digest in its cache: the password itself must travel.
+    // The password's digest is not in the server's cache: the password itself must be sent.
     let error = refusal(&never).await;
     assert!(matches!(error, LinkError::PublicKey { .. }), "{error}");
     enters(&plain).await?;
-    // Now it has: a digest is enough, no key is needed.
+    // The digest is in the cache now: it suffices, and no key is needed.
     enters(&never).await?;
 
     forget()?;
@@ -201,7 +201,7 @@ async fn tls_modes_with_mysqld() -> Result<()> {
         (TlsMode::VerifyIdentity, Some("ca.pem"), "localhost"),
     ] {
         server.client().sql("FLUSH PRIVILEGES")?;
-        // In TLS the password needs no RSA.
+        // With TLS, the password needs no RSA.
         let options = ConnectOptions {
             public_key: PublicKeySource::Never,
             ..with(mode, ca, host, "w")

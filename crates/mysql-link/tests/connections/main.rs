@@ -1,4 +1,4 @@
-//! Connections to real servers, and to one that is played.
+//! Connections to real servers, and to a scripted one.
 
 mod an_older_server_asks_for_native_password;
 mod certificates;

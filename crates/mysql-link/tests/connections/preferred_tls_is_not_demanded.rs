@@ -1,5 +1,5 @@
-//! A server that offers TLS and fails in its handshake, as an old one does with a protocol or certificate that is not taken any
-//! more: played by a script, since no server of today does.
+//! A server that offers TLS and fails in the handshake, as an old server does with a protocol or certificate that is no longer accepted. A
+//! script plays this server, since no current server behaves so.
 
 use anyhow::{Context, Result};
 use mysql_link::wire::{ByteStream, PacketReader, PacketWriter};
@@ -7,7 +7,7 @@ use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError, TlsMode};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
-/// The capability and the client's flag: it is offered, or wanted.
+/// The server's capability flag (TLS is offered) and the client's flag (TLS is wanted).
 const TLS: u32 = 1 << 11;
 const COMPRESSION: u32 = 1 << 5;
 
@@ -22,7 +22,7 @@ fn greeting() -> Vec<u8> {
     packet
 }
 
-/// Serves one client; whether it wanted TLS, which it does not get.
+/// Serves one client. Returns whether the client wanted TLS, which it does not get.
 async fn serve(stream: TcpStream) -> Result<bool> {
     let (reader, writer) = ByteStream::Tcp(stream).into_split();
     let (mut reader, mut writer) = (
@@ -36,18 +36,18 @@ async fn serve(stream: TcpStream) -> Result<bool> {
         .first_chunk()
         .map(|bytes| u32::from_le_bytes(*bytes));
     if flags.is_some_and(|flags| flags & TLS != 0) {
-        // The alert of TLS 1.0 that says: handshake failure.
+        // The TLS 1.0 alert for a failed handshake.
         let (mut stream, _) = (writer.into_inner(), reader);
         stream.write_all(&[21, 3, 1, 0, 2, 2, 40]).await?;
         stream.flush().await?;
         return Ok(true);
     }
-    // Done, and no further challenge.
+    // Authentication succeeded, without a further challenge.
     writer.write(2, &[0, 0, 0, 2, 0, 0, 0]).await?;
     Ok(false)
 }
 
-/// Connects in this mode; the result, and for each of its connections whether TLS was asked for.
+/// Connects in this mode. Returns the result, and for each connection whether it requested TLS.
 async fn connect(mode: TlsMode) -> Result<(Result<Connection, LinkError>, Vec<bool>)> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let port = listener.local_addr()?.port();
@@ -56,14 +56,14 @@ async fn connect(mode: TlsMode) -> Result<(Result<Connection, LinkError>, Vec<bo
     let (told, mut hears) = tokio::sync::mpsc::unbounded_channel();
     let server = tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            // Whoever wanted to hear it may have gone.
+            // The receiver may be gone.
             let _ = told.send(serve(stream).await);
         }
     });
     let connected = Connection::open(&options).await;
     let mut asked = vec![hears.recv().await.context("no client connected")??];
     server.abort();
-    // It ends with the server.
+    // The channel closes when the server ends.
     while let Some(next) = hears.recv().await {
         asked.push(next?);
     }

@@ -66,7 +66,7 @@ fn at(file: &str, offset: u64) -> SourcePosition {
     }
 }
 
-/// Follows a stream: its position, and the received transactions.
+/// Follows a stream. Records its position and the received transactions.
 struct Follower {
     stream: ReplicationStream,
     file: String,
@@ -82,7 +82,7 @@ impl Follower {
         }
     }
 
-    /// Reads up to the end of the next transaction; returns its end, and whether its ACK was asked for.
+    /// Reads up to the end of the next transaction. Returns the end position, and whether an ACK was requested.
     async fn transaction(&mut self) -> Result<(SourcePosition, bool)> {
         tokio::time::timeout(LIMIT, self.read_transaction())
             .await
@@ -120,7 +120,7 @@ async fn still_waits(pending: &mut PendingSql) -> Result<()> {
     Ok(())
 }
 
-/// Tables, made before anybody has to acknowledge.
+/// Creates tables before any replica has to acknowledge.
 fn prepare(server: &Mysqld) -> Result<GtidSet> {
     let client = server.client();
     client.sql(
@@ -334,7 +334,7 @@ async fn silence_shutdown_and_twins_are_told_apart_with_mysqld() -> Result<()> {
     }
     assert!(heartbeats >= 5, "{heartbeats}");
 
-    // Another dump with our UUID ends this one at the next sign of life.
+    // Another dump with the same UUID ends this one at the next heartbeat.
     let mut twin = dump(&server, &options).await?;
     let ended = loop {
         if let Err(error) = tokio::time::timeout(LIMIT, stream.next()).await? {
@@ -363,7 +363,7 @@ async fn silence_shutdown_and_twins_are_told_apart_with_mysqld() -> Result<()> {
     assert!(began.elapsed() < Duration::from_secs(5));
     server.resume()?;
 
-    // A server that stops on a busy machine may be silent for a moment before it hangs up.
+    // A server that stops on a busy machine may be silent for some seconds before it closes the connection.
     options.silence_limit = LIMIT;
     let mut last = dump(&server, &options).await?;
     let ending = std::thread::spawn(move || server.stop());

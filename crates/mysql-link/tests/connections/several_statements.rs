@@ -81,7 +81,7 @@ async fn more_than_mysqld_takes_goes_in_several_packets() -> Result<()> {
         .run_all(&mut statements, LIMIT, |_, _| ())
         .await?;
     assert_eq!((ran.done, ran.error), (100, None));
-    // A failure in one packet holds back the later ones.
+    // A failure in one packet prevents the later packets.
     let mut statements = list((150..160).chain([5]).chain(200..220).map(insert));
     let ran = connection
         .run_all(&mut statements, LIMIT, |_, _| ())
@@ -118,7 +118,7 @@ async fn mysqld_takes_several_statements_only_from_who_asked() -> Result<()> {
     let mut connection = connect(&server, false).await?;
     let refused = connection.execute(two).await;
     assert!(matches!(&refused, Err(LinkError::Server(error)) if error.code == 1064));
-    // Even with several statements allowed, the text of one statement must be one.
+    // Even with several statements allowed, `execute` accepts only one statement.
     let mut connection = connect(&server, true).await?;
     let refused = connection.execute(two).await;
     assert!(

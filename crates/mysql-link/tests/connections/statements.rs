@@ -1,4 +1,4 @@
-//! Text queries against a real mysqld: values, errors, large answers, and statements given up.
+//! Text queries against a real mysqld: values, errors, large answers, and abandoned statements.
 
 use std::time::{Duration, Instant};
 
@@ -159,7 +159,7 @@ async fn a_statement_given_up_can_be_killed_in_mysqld() -> Result<()> {
         Some("1")
     );
     Connection::kill(&options, connection.id()).await?;
-    // Twice is no error.
+    // A second KILL is not an error.
     Connection::kill(&options, connection.id()).await?;
     let deadline = Instant::now() + Duration::from_secs(10);
     while other
@@ -175,7 +175,8 @@ async fn a_statement_given_up_can_be_killed_in_mysqld() -> Result<()> {
     Ok(())
 }
 
-/// Probes of a server that is too slow for them ran on there, more with each attempt.
+/// Regression: statements of a monitoring session continued in a server that was too slow for them,
+/// more with each attempt.
 #[tokio::test]
 async fn a_statement_given_up_in_a_session_with_its_own_settings_ends_at_mysqld() -> Result<()> {
     const LIMIT: Duration = Duration::from_millis(500);
@@ -224,11 +225,12 @@ async fn the_server_s_defaults_change_nothing_for_a_session_with_settings_of_its
          @@transaction_read_only, @@max_execution_time, @@sql_select_limit, @@sql_big_selects, \
          @@sql_safe_updates, @@sql_mode)";
     const ORDINARY: &str = "1 NO_CHAIN READ-COMMITTED 0 10000 18446744073709551615 1 0 ";
-    /// It examines more rows than the server's default allows.
+    /// A query that examines more rows than the server's default allows.
     const JOIN: &str = "SELECT COUNT(*) FROM information_schema.COLLATIONS AS a, information_schema.COLLATIONS AS b";
     let server = Mysqld::launch(&MysqlTree::require())?;
     let of_root = options(&server, TlsMode::Disabled);
-    // An account with SELECT alone gets it, too; `init_connect` is run for such accounts.
+    // An account with SELECT alone also gets these settings; `init_connect` is run for such
+    // accounts.
     let mut of_client = of_root.clone();
     of_client.user = "client".to_owned();
     server.client().sql(

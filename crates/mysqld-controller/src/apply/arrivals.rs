@@ -1,5 +1,5 @@
-//! When transactions were committed in this member's log, by this host's clock. This gives the age of transactions that mysqld has not
-//! executed. The log's timestamps come from the primary's clock, which differs from this host's.
+//! Records when transactions were committed in this member's log, by this host's clock. The record gives the age of transactions that
+//! mysqld has not executed. The log's timestamps come from the primary's clock, which differs from this host's.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,18 +12,18 @@ use crate::ring::Ring;
 
 /// Interval between two checks of the log under continuous commits.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
-/// Maximum number of moments. Beyond it, neighbours are merged; a merged moment is no longer than its age, measured from its start, divided
-/// by [`PART`].
+/// Maximum number of moments. Above this number, neighbouring moments are merged. A merged moment is no longer than 1/[`PART`] of its age,
+/// measured from its start.
 const MOST: usize = 1024;
 const PART: u32 = 16;
 
-/// When transactions arrived. Clones share it.
+/// The arrival times of transactions. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Arrivals(Arc<Mutex<Memory>>);
 
 #[derive(Debug, Default)]
 struct Memory {
-    /// Time of the first check of the log, and of the last.
+    /// Time of the first and of the last check of the log.
     looked: Option<(Instant, Instant)>,
     /// The log's GTIDs at the last check.
     had: GtidSet,
@@ -40,17 +40,17 @@ struct Moment {
 }
 
 impl Arrivals {
-    /// Checks the log after each commit, as long as the member runs.
+    /// Checks the log after each commit. Never returns.
     pub(super) async fn watch(&self, ring: &impl Ring) {
         let mut committed = ring.committed();
         loop {
-            // Other tasks handle a log that fails, or a member that stops.
+            // Other tasks handle a failing log or a stopping member.
             if let Ok(log) = ring.log().await {
                 self.lock().look(log.gtids, Instant::now());
             }
             tokio::time::sleep(BETWEEN_LOOKS).await;
             match committed.has_changed() {
-                // No new transaction until now.
+                // No new transaction has arrived until now.
                 Ok(false) => {
                     if committed.changed().await.is_err() {
                         return;
@@ -64,7 +64,8 @@ impl Arrivals {
         }
     }
 
-    /// How long this transaction has been in the log: the age by its timestamp, limited to the range observed there. `None`: unknown.
+    /// Returns how long this transaction has been in the log: the age by its timestamp, limited to the range that the checks observed.
+    /// `None`: unknown.
     pub(super) fn age(&self, gtid: &Gtid, by_timestamp: Option<Duration>) -> Option<Duration> {
         self.lock().age(gtid, by_timestamp, Instant::now())
     }
@@ -106,7 +107,7 @@ impl Memory {
 
     fn age(&self, gtid: &Gtid, by_timestamp: Option<Duration>, now: Instant) -> Option<Duration> {
         let (first, last) = self.looked?;
-        // A transaction that was truncated and came again keeps its first age.
+        // A transaction that was truncated and arrived again keeps its first age.
         let mut moments = self.moments.iter();
         let (after, by) = match moments.find(|moment| moment.gtids.contains(gtid)) {
             Some(moment) => (Some(moment.after), moment.by),
@@ -177,11 +178,11 @@ mod tests {
             (12, Some(hour), Some(ms(1000))),
             (12, None, Some(ms(1000))),
             (13, Some(hour), Some(ms(900))),
-            // Present when the member began to check.
+            // The transaction was present when the member began to check.
             (10, Some(ms(0)), Some(ms(2000))),
             (10, Some(hour), Some(hour)),
             (10, None, None),
-            // Arrived since the last check.
+            // The transaction arrived after the last check.
             (14, Some(ms(0)), Some(ms(0))),
             (14, Some(hour), Some(ms(800))),
         ];

@@ -1,5 +1,5 @@
-//! Carries out the plan's orders about the ring's log. Compares mysqld with it, starts and ends the applier, and prepares a complete mysqld
-//! to be the primary.
+//! Executes the plan's actions on the ring's log. Compares mysqld with the log, starts and ends the applier, and prepares a mysqld that has
+//! the whole log to be the primary.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -32,16 +32,16 @@ use crate::ring::{CommittedLog, Leading, Ring};
 use crate::status::{Readiness, RoleState, RoleStatus, WaitingFor};
 use crate::watch::WatchReport;
 
-/// From a failed query to the next one, and between two progress figures while the applier catches up.
+/// The pause after a failed query, and between two progress figures while the applier catches up.
 const AGAIN: Duration = Duration::from_millis(250);
-/// Lock wait timeout of a close, also to administrators. No client writes, so there is nothing to wait for.
+/// Lock wait timeout of a close, which also blocks administrators. No client writes at that time, so nothing is worth a longer wait.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 
-/// An order of the plan, with the state it was decided from.
+/// An action of the plan, with the state that led to it.
 #[derive(Debug, Clone)]
 pub(crate) struct ApplyOrder {
     pub(crate) action: ApplyAction,
-    /// The mysqld start that was inspected last.
+    /// The start of mysqld that was observed last.
     pub(crate) server: Option<Incarnation>,
     pub(crate) leading: Leading,
     /// Cancels long work.
@@ -58,32 +58,32 @@ pub(crate) struct Apply<R> {
     status: watch::Sender<RoleStatus>,
     follower: Option<Follower>,
     retry_at: Option<Instant>,
-    /// When to retry what failed in this leadership.
+    /// When to retry a failed action in this leadership.
     pub(crate) again: Option<(Term, Instant)>,
-    /// The mysqld start and the leadership in which a comparison found the readiness.
+    /// The start of mysqld and the leadership of the comparison that found the readiness.
     pub(crate) found_in: Option<(Incarnation, Term)>,
-    /// The server's last standing, as recorded on disk.
+    /// The server's last role, as recorded on disk.
     standing: Option<Standing>,
     /// True if the applier has run since the server was the primary, in this run of the member or an earlier one.
     pub(crate) followed: bool,
-    /// Transactions of appliers that have ended.
+    /// How many transactions were applied by appliers that have ended.
     applied_before: u64,
     /// Errant transactions of mysqld, as of the last comparison.
     not_the_rings: GtidSet,
     /// The applier's remarks about tables.
     remarks: Arc<TableRemarks>,
-    /// The sessions that hold up successive appliers.
+    /// The sessions that block successive appliers.
     holders: Arc<Mutex<Holders>>,
-    /// When transactions arrived, independent of the applier.
+    /// When transactions arrived. Shared by successive appliers.
     arrivals: Arrivals,
-    /// The watch's reports.
+    /// The watcher's reports.
     reports: watch::Receiver<WatchReport>,
-    /// The task ends when this is dropped.
+    /// The task that watches arrivals; it ends when this field is dropped.
     _watching: JoinSet<()>,
 }
 
 impl<R: Ring + CommittedLog> Apply<R> {
-    /// A new one, with its status. `readiness` reports whether the server may become the primary.
+    /// Creates an executor and its status. `readiness` reports whether the server may become the primary.
     pub(crate) fn new(
         ring: Arc<R>,
         options: FollowOptions,
@@ -158,14 +158,14 @@ impl<R: Ring + CommittedLog> Apply<R> {
         self
     }
 
-    /// The next leadership must compare first, as after an applier.
+    /// Reports that the applier's state is unknown, so the next leadership must compare first.
     fn keep_off(&mut self) {
         self.retry_at = None;
         self.followed = true;
         self.set(Readiness::Applying, None);
     }
 
-    /// Makes the server fit to be the primary; uses this session, if there is one. Ends an idle applier concurrently; it has ended before
+    /// Makes the server fit to be the primary, over `session` if there is one. Ends an idle applier concurrently; it has ended before
     /// readiness is reported.
     async fn fit_to_lead(
         &mut self,
@@ -192,7 +192,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
         };
         let standing = Standing::primary(term);
         let fitness = match compared {
-            // Before any client can write to it.
+            // The record must exist before any client can write to the server.
             Ok(Fitness::Fit) if self.standing != Some(standing) => {
                 self.stand(standing).await.map(|()| Fitness::Fit)
             }
@@ -226,7 +226,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
         }
     }
 
-    /// Compares, and reverts the settings of following. Uses one session, because clients wait for it.
+    /// Compares the server with the log, and reverts the settings of a follower. Uses one session for both, because clients wait.
     async fn compare_and_leave_following(
         &self,
         session: Option<Connection>,
@@ -244,12 +244,12 @@ impl<R: Ring + CommittedLog> Apply<R> {
         if fitness == Fitness::Fit {
             match self.followed {
                 true => {
-                    // Before a new binlog file is begun, since this step is retried often.
+                    // Checked before a new binlog file is begun, since this step is retried often.
                     let may_kill = self.options.kill_after.is_some();
                     end_backups(&mut session, connect, may_kill).await?;
                     leave_following(&mut session, connect).await?;
                 }
-                // An earlier run of the member may have left the threads running.
+                // An earlier run of the member may have left replica threads running.
                 false => drop_channel(&mut session).await?,
             }
             session.close().await;
@@ -264,7 +264,8 @@ impl<R: Ring + CommittedLog> Apply<R> {
     }
 
     async fn follow(&mut self, server: Incarnation, leading: Leading) {
-        // From here on, no excess transaction was written at the ring's primary, including those that the comparison below finds.
+        // From now on, transactions of the server that the ring lacks were not written by the ring's primary. That includes transactions
+        // found by the comparison below.
         if matches!(leading, Leading::Elsewhere(_))
             && self.standing != Some(Standing::Following)
             && let Err(cause) = self.stand(Standing::Following).await
@@ -298,7 +299,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
         ));
     }
 
-    /// Waits until mysqld has applied all that the log had when the leadership began, then makes it fit to be opened.
+    /// Waits until mysqld has applied everything that the log had when the leadership began, then makes it fit to be opened.
     async fn finish(&mut self, term: Term, server: Incarnation, cancel: &CancellationToken) {
         self.promotes(true);
         let closed = self.applied_and_closed(cancel).await;
@@ -308,7 +309,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
             Ok(Some(session)) => {
                 let mut applier = self.forget_follower();
                 self.set(Readiness::Lacks, None);
-                // The next step would end replica threads, too.
+                // The next step would also end mysqld's replica threads.
                 if self.options.native.is_some()
                     && let Some(applier) = applier.take()
                 {
@@ -321,7 +322,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
         }
     }
 
-    /// Retries in this leadership after a failure.
+    /// Schedules a retry in this leadership after a failure.
     fn wait(&mut self, term: Term, cause: &RoleError) {
         self.again = Some((term, Instant::now() + AGAIN));
         let what = WaitingFor::Step(cause.to_string());
@@ -334,7 +335,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
         }
     }
 
-    /// The session that did it; `None` when it was cancelled, or the applier ended by itself.
+    /// Returns the session that closed the server; `None` if the step was cancelled, or the applier ended unexpectedly.
     async fn applied_and_closed(
         &mut self,
         cancel: &CancellationToken,
@@ -344,14 +345,14 @@ impl<R: Ring + CommittedLog> Apply<R> {
             applied = self.everything_applied() => applied?,
         };
         if let Some(session) = &mut applied {
-            // Before the applier ends. It has nothing left to write. On a closed server it needs no write of its own to check that no
-            // lost session still writes.
+            // The server is closed before the applier ends, which has nothing left to write. On a closed server, the applier needs no write
+            // to check that no lost session still writes.
             read_only::close_by(session, &self.options.connect, LOCK_WAIT).await?;
         }
         Ok(applied)
     }
 
-    /// The session that observed it; `None` when the applier ended by itself.
+    /// Waits until the whole log is applied. Returns the session that observed this; `None` if the applier ended unexpectedly.
     async fn everything_applied(&mut self) -> Result<Option<Connection>, RoleError> {
         if !self.applier_begins().await {
             return Ok(None);
@@ -378,7 +379,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
         }
     }
 
-    /// False when the applier ended by itself first.
+    /// Waits until the applier applies. Returns false if the applier ended unexpectedly.
     async fn applier_begins(&mut self) -> bool {
         let Some(follower) = &mut self.follower else {
             return false;
@@ -417,7 +418,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
         }
     }
 
-    /// Records what the server was before the applier ended. The disk record was written before.
+    /// Records that the server has followed, if the applier had begun to apply. The record on disk was written before.
     fn has_followed(&mut self, applies: &watch::Receiver<bool>) {
         if *applies.borrow() {
             self.followed = true;
@@ -425,7 +426,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
         }
     }
 
-    /// Takes the previous applier, which has no unreported work.
+    /// Removes the previous applier, which has no unreported work.
     fn forget_follower(&mut self) -> Option<Follower> {
         let follower = self.follower.take()?;
         self.applied_before += applied(&follower);
@@ -433,7 +434,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
         Some(follower)
     }
 
-    /// mysqld is killed: its last state is reported until the next check.
+    /// Reports that mysqld is killed and restarted, until the next check.
     pub(crate) fn restarting(&self, why: &str) {
         let why = why.to_owned();
         self.go(RoleState::Restarting { why });
@@ -452,7 +453,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
     /// Reports the state while no action is due.
     pub(crate) fn show(&mut self, state: RoleState) {
         if state == RoleState::Following {
-            // It was compared before following began.
+            // The server was compared before following began.
             self.not_the_rings = GtidSet::default();
         }
         self.go(state);
@@ -464,7 +465,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
         let applied_total = self.applied_before + follower.map_or(0, applied);
         let held_up = follower.map(|follower| follower.held_up.borrow().clone());
         let without_transactions = match state {
-            // No applier runs there, so a conversion of these tables would go unnoticed.
+            // No applier runs on the primary, so a conversion of these tables would not be noticed.
             RoleState::Primary => Vec::new(),
             _ => self.remarks.without_transactions(),
         };

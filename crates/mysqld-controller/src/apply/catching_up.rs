@@ -1,4 +1,4 @@
-//! Comparison of a server with the ring's log.
+//! Compares a server with the ring's log.
 
 use std::time::Duration;
 
@@ -19,15 +19,15 @@ pub enum CompareError {
     /// The ring does not report its log.
     #[error(transparent)]
     Ring(#[from] RingError),
-    /// The value of this variable is no GTID set.
+    /// The value of this variable is not a GTID set.
     #[error("{0} cannot be read: {1}")]
     Unreadable(&'static str, ParseGtidError),
-    /// The server's answer is no text.
+    /// The server's answer is not a text.
     #[error("`{0}` did not answer with a text")]
     NoText(String),
 }
 
-/// How a server's transactions compare with the log's.
+/// The difference between a server's transactions and the log's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Compared {
     /// Transactions of the log that the server lacks.
@@ -38,20 +38,20 @@ pub(super) struct Compared {
     pub(super) log: GtidSet,
 }
 
-/// A server's fitness in the leadership of its member.
+/// The result of a comparison in the leadership of the server's member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Fitness {
-    /// It may be the primary.
+    /// The server may be the primary.
     Fit,
-    /// It lacks transactions of the log.
+    /// The server lacks transactions of the log.
     Lacks,
-    /// It has these, which the ring lacks, and which were not written at the ring's primary.
+    /// The server has these transactions, which the ring lacks and the ring's primary did not write.
     Errant(GtidSet),
 }
 
 impl Compared {
-    /// The verdict, pure. The ring accepts excess transactions of a server that was the primary. After the applier has run, in this run of
-    /// the member (`followed`) or an earlier one (`standing`), their source is unknown.
+    /// Evaluates the comparison. Pure. The ring accepts excess transactions of a server that was the primary. After the applier has run, in
+    /// this run of the member (`followed`) or an earlier one (`standing`), the source of excess transactions is unknown.
     pub(super) fn judge(
         self,
         followed: bool,
@@ -69,23 +69,24 @@ impl Compared {
     }
 }
 
-/// The server's transactions beyond the ring's committed log.
+/// Returns the server's transactions that the ring has not committed.
 pub(super) fn errant(executed: &GtidSet, committed: &GtidSet) -> GtidSet {
     executed.difference(committed)
 }
 
-/// Compares the server with the log of a serving member. Transactions that wait there for an ACK count as present: the ACK comes with the
-/// attachment. On a server that has `followed`, no commit waits for an ACK: a session that owns a GTID may never execute it.
+/// Compares the server with the log of a serving member. Transactions that wait for an ACK in the server count as present, because the ACK
+/// comes after the attachment. On a server that has `followed` no commit waits for an ACK, and a session that owns a GTID may never execute
+/// it.
 ///
 /// # Errors
-/// One of the two cannot be queried.
+/// The server or the log cannot be queried.
 pub(super) async fn compare<R: Ring>(
     ring: &R,
     connection: &mut Connection,
     followed: bool,
 ) -> Result<Compared, CompareError> {
     let log = ring.log().await?;
-    // Queried first, so that a transaction that commits in between appears in one of the two.
+    // Queried first, so that a transaction that commits in between appears in one of the two variables.
     let owned = text(connection, "SELECT @@GLOBAL.gtid_owned").await?;
     let owned = parse_gtid_owned(&owned).map_err(unreadable("gtid_owned"))?;
     let executed = executed_by(connection).await?;
@@ -100,10 +101,10 @@ pub(super) async fn compare<R: Ring>(
     })
 }
 
-/// Executed transactions of the server, queried on a separate connection.
+/// Returns the executed transactions of the server, queried on a separate connection.
 ///
 /// # Errors
-/// It cannot be queried, or its answer cannot be read.
+/// The server cannot be queried, or its answer cannot be parsed.
 pub async fn executed_gtids(connect: &ConnectOptions) -> Result<GtidSet, CompareError> {
     let mut connection = Connection::open_with_own_settings(connect).await?;
     let executed = executed_by(&mut connection).await?;
@@ -111,7 +112,7 @@ pub async fn executed_gtids(connect: &ConnectOptions) -> Result<GtidSet, Compare
     Ok(executed)
 }
 
-/// The same on this connection.
+/// Returns the executed transactions of the server, queried on this connection.
 ///
 /// # Errors
 /// As [`executed_gtids`].
@@ -131,8 +132,8 @@ async fn text(connection: &mut Connection, query: &str) -> Result<String, Compar
     Ok(text?.to_owned())
 }
 
-/// Waits at most `limit` until the server has executed all of `wanted`, and returns what it lacks then, so that progress can be shown.
-/// Polls every two milliseconds during a change of the primary.
+/// Waits at most `limit` until the server has executed all of `wanted`, and returns the transactions that it then lacks, to show progress.
+/// Polls every two milliseconds while the primary changes.
 ///
 /// # Errors
 /// The server cannot be queried.
@@ -168,7 +169,7 @@ mod tests {
         let primary = Some(Standing::primary(Term(3)));
         let following = Some(Standing::Following);
         let errant = Fitness::Errant(beyond.clone());
-        // Equal, lacking, errant, both.
+        // Expected results if the server lacks nothing, lacks some transactions, has errant ones, and both.
         let proposes = [Fitness::Fit, Fitness::Lacks, Fitness::Fit, Fitness::Lacks];
         let does_not = [Fitness::Fit, Fitness::Lacks, errant.clone(), errant];
         let table = [
@@ -176,7 +177,7 @@ mod tests {
             (false, following, &log, &does_not),
             (false, None, &log, &does_not),
             (false, None, &origin, &proposes),
-            // Recorded as the primary, and the applier has run since.
+            // The server is recorded as the primary, and the applier has run since.
             (true, primary, &log, &does_not),
             (true, following, &log, &does_not),
             (true, None, &origin, &does_not),

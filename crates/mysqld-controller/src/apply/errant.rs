@@ -1,4 +1,4 @@
-//! Errant transactions: a server has them and the ring has not committed them. Such a server may neither follow nor lead.
+//! Errant transactions: a server executed them, and the ring has not committed them. Such a server may neither follow nor lead.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -17,29 +17,29 @@ use uuid::Uuid;
 
 use crate::apply::catching_up::executed_gtids;
 
-/// Errant transactions, with what is known of them.
+/// Errant transactions, with their common kind if it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Errant {
     pub(super) gtids: GtidSet,
-    /// The kind, where all share one, and their statements or tables.
+    /// The kind, if all transactions have the same one, and their statements or tables.
     all: Option<Kinds>,
 }
 
-/// Kinds of errant transactions that arise without bad intent.
+/// Kinds of errant transactions that arise in normal operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// The server has emptied in-memory tables by itself.
+    /// The server has emptied MEMORY tables after its start.
     Emptied,
-    /// A client has ended prepared XA transactions: `super_read_only` does not stop that.
+    /// A client has ended prepared XA transactions, which `super_read_only` does not prevent.
     XaEnded,
     /// An administrator has run statements that change no data.
     Administrative,
 }
 
-/// Transactions of one kind: their statements or tables.
+/// A kind, and the statements or tables of its transactions.
 type Kinds = (Kind, BTreeSet<String>);
 
-/// Adds one; false where its kind is another.
+/// Adds one transaction. Returns false if its kind differs.
 fn add(all: &mut Option<Kinds>, (kind, name): (Kind, String)) -> bool {
     let (of, named) = all.get_or_insert_with(|| (kind, BTreeSet::new()));
     named.insert(name);
@@ -50,14 +50,14 @@ fn add(all: &mut Option<Kinds>, (kind, name): (Kind, String)) -> bool {
 const MOST_LOOKED_INTO: u128 = 1000;
 /// Time limit of the inspection.
 const LOOKING: Duration = Duration::from_secs(10);
-/// The server id and UUID of this binlog reader. A second reader with them would end the first, but there is never a second.
+/// The server id and UUID of this binlog reader. A second reader with the same ids would end the first, but only one exists at a time.
 const READER: (u32, Uuid) = (
     1_999_999_998,
     Uuid::from_u128(0x7769_746e_6573_7300_6572_7261_6e74_0000),
 );
 
 impl Errant {
-    /// Determines their kind from the server's own binlog. Where that fails, the kind stays unknown.
+    /// Determines the kind of errant transactions from the server's own binlog. If that fails, the kind stays unknown.
     pub(super) async fn look_into(gtids: GtidSet, connect: &ConnectOptions) -> Self {
         let read = tokio::time::timeout(LOOKING, kind_of_all(&gtids, connect));
         let all = read.await.unwrap_or(Ok(None)).unwrap_or_else(|cause| {
@@ -69,7 +69,7 @@ impl Errant {
 }
 
 impl fmt::Display for Errant {
-    /// Their kind, and the remedy.
+    /// Writes the kind and the remedy.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (count, gtids) = (self.gtids.count(), shortened(self.gtids.to_string()));
         write!(
@@ -122,7 +122,7 @@ pub(crate) fn shortened(mut text: String) -> String {
     text
 }
 
-/// Their common kind; `None` where there is more than one, or an unknown one.
+/// Returns the common kind; `None` if the kinds differ or one is unknown.
 async fn kind_of_all(
     gtids: &GtidSet,
     connect: &ConnectOptions,
@@ -145,7 +145,7 @@ async fn kind_of_all(
         let Some(transaction) = source.next().await? else {
             return Ok(None);
         };
-        // Skips transactions committed since.
+        // Skips transactions committed in the meantime.
         if !missing.contains(&transaction.gtid) {
             continue;
         }
@@ -157,7 +157,7 @@ async fn kind_of_all(
     Ok(all)
 }
 
-/// The kind, if the transaction is a single statement of a known kind.
+/// Returns the kind of a transaction that is a single statement of a known kind.
 fn kind_of(transaction: &FramedTransaction) -> Option<(Kind, String)> {
     let mut events = CanonicalEvents::new(transaction.payload.clone());
     let _gtid = events.next()?.ok()?;
@@ -169,7 +169,7 @@ fn kind_of(transaction: &FramedTransaction) -> Option<(Kind, String)> {
         }
         let query = Query::decode(event.canonical()).ok()?;
         match StatementKind::of(&query.statement) {
-            // Surrounds a DELETE.
+            // These statements surround a DELETE.
             StatementKind::Begin | StatementKind::Commit => {}
             _ if kind.is_some() => return None,
             _ => kind = Some(kind_of_statement(event.canonical(), &query)?),
@@ -192,7 +192,7 @@ fn kind_of_statement(event: EventRef<'_>, query: &Query<'_>) -> Option<(Kind, St
 }
 
 fn emptied_by(statement: &[u8]) -> Option<String> {
-    // The second one before 8.0.32.
+    // The second form is that of versions before 8.0.32.
     const BEFORE: [&str; 2] = ["TRUNCATE TABLE ", "DELETE FROM "];
     const BEHIND: &str = " /* generated by server, implicitly emptying in-memory table */";
     let statement = std::str::from_utf8(statement).ok()?;

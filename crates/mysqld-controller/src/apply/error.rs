@@ -1,4 +1,4 @@
-//! Why mysqld does not follow the ring's log, or cannot become the primary.
+//! Errors: why mysqld does not follow the ring's log, or cannot become the primary.
 
 use applier::backend::BackendError;
 use applier::run::ApplyError;
@@ -16,7 +16,7 @@ use crate::apply::catching_up::CompareError;
 use crate::apply::errant::Errant;
 use crate::ring::RingError;
 
-/// Why a step of following, or towards the primary, failed or ended.
+/// Why a step to a follower or to the primary failed.
 #[derive(Debug, Error)]
 pub(crate) enum RoleError {
     /// The server has transactions that the ring lacks.
@@ -36,7 +36,7 @@ pub(crate) enum RoleError {
     StopChannels(#[from] StopChannelsError),
     #[error(transparent)]
     ReadOnly(#[from] ReadOnlyError),
-    /// A running backup, with its description.
+    /// A running backup and its description.
     #[error(transparent)]
     Backup(#[from] BackupError),
     #[error(transparent)]
@@ -69,7 +69,8 @@ pub(crate) enum RoleError {
 
 fn remedy(error: &ApplyError) -> &'static str {
     match error {
-        // A skip would make the server's data differ from the ring's, with no later sign of it.
+        // Skipping the transaction would make the server's data differ from the ring's, without any
+        // later sign.
         ApplyError::Refused { .. } => {
             ". If its data are not the ring's, run `witness reprovision` for this member; do not skip the transaction. Where no \
              server can execute the statement, `witness replace-statement` executes another one in its place"
@@ -81,14 +82,14 @@ fn remedy(error: &ApplyError) -> &'static str {
 /// Why mysqld's replica threads do not apply the ring's log.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum ThreadsEnded {
-    /// They have these filters.
+    /// The replica threads have these filters.
     #[error(
         "mysqld's replica threads would leave transactions out ({0}), and this server would have their GTIDs and not their rows: \
          CHANGE REPLICATION FILTER with () in the place of each rule, and take the options out of its option file; and have its data \
          replaced (`witness reprovision`) if it has followed so"
     )]
     Filtered(String),
-    /// They apply so many seconds late.
+    /// The replica threads apply this many seconds late.
     #[error(
         "mysqld's replica threads were told to apply everything {0} s late (SOURCE_DELAY), and this server would be the primary that \
          much later: the channel is created again without it. A delayed copy is a replica of its own that reads a member's binlog server"
@@ -99,7 +100,7 @@ pub(crate) enum ThreadsEnded {
          the channel is created again"
     )]
     OutOfOrder,
-    /// One failed.
+    /// A replica thread failed.
     #[error("mysqld's replica threads stopped: {message} (MySQL error {code}){}", advice(.code))]
     Failed { code: String, message: String },
     /// The receiver's login was refused, with this message.

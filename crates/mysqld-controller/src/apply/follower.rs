@@ -1,4 +1,4 @@
-//! The applier on the member's mysqld: prepares mysqld, starts, watches and ends the applier.
+//! A follower: prepares mysqld for the applier, and starts, watches and ends the applier.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -36,13 +36,13 @@ use crate::plan::facts::{Applier, Incarnation};
 use crate::ring::{CommittedLog, Ring};
 use crate::watch::WatchReport;
 
-/// How long killed sessions may take to end; they were killed because they log statements.
+/// How long sessions may take to end after they were killed for logging statements.
 const OLD_SESSIONS_END: Duration = Duration::from_secs(1);
 
-/// Interval between checks for readers of a follower's binlog, and for content in it.
+/// Interval between checks of a follower's binlog for other readers and for content.
 const DUMPS_EVERY: Duration = Duration::from_secs(1);
-/// Minimum interval between drops under continuous logged writes; otherwise a written file is dropped at the next check. A replica that
-/// would read it later then lacks those transactions.
+/// Minimum interval between drops of binlog files while transactions are logged continuously. Otherwise a file with content is dropped at
+/// the next check. A replica that reads the binlog later then lacks those transactions.
 const BETWEEN_DROPS: Duration = Duration::from_secs(5);
 
 /// How the ring's log is applied to a mysqld.
@@ -52,23 +52,23 @@ pub struct FollowOptions {
     pub connect: ConnectOptions,
     /// Options of the applier.
     pub run: Options,
-    /// Source of the server's own replica threads, if they apply instead of the applier.
+    /// The source of the server's own replica threads, if they apply the log instead of the member's applier.
     pub native: Option<ReplicationSource>,
-    /// Records that the server follows.
+    /// The file that records that the server follows.
     pub standing: StandingFile,
-    /// From a failure to the next attempt.
+    /// The pause after a failure.
     pub retry: Duration,
-    /// Interval between checks for errant transactions, whether or not the follower's binlog grows.
+    /// Interval between checks for errant transactions, even if the follower's binlog does not grow.
     pub tidy_every: Duration,
-    /// How long sessions may hold up a promotion before they are killed; sessions with backup locks are killed immediately. `None`: no
+    /// How long sessions may block a promotion before they are killed. Sessions with backup locks are killed immediately. `None`: no
     /// session is killed.
     pub kill_after: Option<Duration>,
-    /// How long one of the member's own sessions may block the applier's own row before it is named.
+    /// How long one of the member's own sessions may hold the applier's checkpoint row before it is reported.
     pub own_after: Duration,
 }
 
 impl FollowOptions {
-    /// The defaults for everything but the connection and the member's data directory.
+    /// The defaults for this connection and data directory of a member.
     pub fn new(mut connect: ConnectOptions, member_dir: &Path) -> Self {
         connect.program_name = "witness-follower".to_owned();
         Self {
@@ -84,35 +84,35 @@ impl FollowOptions {
     }
 }
 
-/// Why an applier was started.
+/// The conditions under which an applier was started.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Started {
-    /// On this start of mysqld.
+    /// The start of mysqld.
     pub(super) on: Incarnation,
-    /// To catch up after a comparison in this leadership.
+    /// The leadership whose comparison found missing transactions; `None` if another member led.
     pub(super) for_term: Option<Term>,
-    /// After this member's own leadership.
+    /// Whether the server was the primary of this member's leadership until then.
     pub(super) was_primary: bool,
 }
 
-/// An applier that was started.
+/// A running applier.
 pub(super) struct Follower {
     started: Started,
     cancel: CancellationToken,
     task: JoinHandle<Result<(), RoleError>>,
-    /// False while it waits for the ring to report the committed transactions.
+    /// False while the applier waits for the ring to report the committed transactions.
     pub(super) applies: watch::Receiver<bool>,
     pub(super) progress: Arc<Progress>,
     pub(super) lag: Lag,
-    /// True if the server is to be the primary once everything is applied: clients wait for that, and no session may block it
+    /// True if the server will be the primary once everything is applied. Clients wait for that, so no session may block the applier
     /// indefinitely.
     pub(super) promoting: watch::Sender<bool>,
     pub(super) held_up: watch::Receiver<HeldUp>,
 }
 
 impl Follower {
-    /// The server is closed, and no commit waits. On a former primary, client sessions are closed first: they would read stale data. The
-    /// close makes clients look for the new primary.
+    /// Starts the applier on a closed server in which no commit waits. On a former primary, client sessions are closed first, because they
+    /// would read stale data. Closed sessions make clients look for the new primary.
     pub(super) fn start<R: Ring + CommittedLog>(
         ring: Arc<R>,
         options: FollowOptions,
@@ -139,7 +139,7 @@ impl Follower {
         let known_lag = lag.clone();
         let task = tokio::spawn(async move {
             if started.was_primary {
-                // A failure here costs clients only an error at their next write.
+                // If this fails, clients get an error at their next write instead.
                 if let Err(error) = close_sessions(&options.connect).await {
                     tracing::warn!(%error, "the sessions of the former primary's clients were not closed");
                 }
@@ -153,7 +153,7 @@ impl Follower {
                     follow(&*ring, &options, stop, shown, begins).await
                 }
             };
-            // Before the start, the lag is unknown, and the applier's row may be locked already.
+            // Before the applier starts, the lag is unknown, and the checkpoint row may already be locked.
             let lags = || known_lag.ms().is_none_or(lock_holders::is_far);
             let limits = lock_holders::Limits {
                 kill_after: options.kill_after,
@@ -188,7 +188,7 @@ impl Follower {
         }
     }
 
-    /// Waits until it ends by itself. Cancel safe.
+    /// Waits until the applier ends unexpectedly, and returns the reason. Cancel safe.
     pub(super) async fn ended(&mut self) -> RoleError {
         match (&mut self.task).await {
             Ok(Err(error)) => error,
@@ -197,7 +197,8 @@ impl Follower {
         }
     }
 
-    /// Waits until it differs from the last [`Follower::applier`], or ends by itself; returns why it ended. Cancel safe.
+    /// Waits until the applier differs from the last [`Follower::applier`], or ends unexpectedly. Returns the reason of an end. Cancel
+    /// safe.
     pub(super) async fn changes(&mut self) -> Option<RoleError> {
         let mut applies = self.applies.clone();
         tokio::select! {
@@ -206,7 +207,7 @@ impl Follower {
         }
     }
 
-    /// Ends it and rolls back the open transaction. After the return, it writes nothing.
+    /// Ends the applier and rolls back the open transaction. Afterwards the applier writes nothing.
     pub(super) async fn end(self) {
         self.cancel.cancel();
         match self.task.await {
@@ -220,15 +221,15 @@ impl Follower {
 /// Lag of the server relative to the member's log.
 #[derive(Clone)]
 pub(super) struct Lag {
-    /// Of the applier.
+    /// The progress of the member's applier.
     progress: Arc<Progress>,
-    /// Of the server's own threads.
+    /// The lag of the server's own replica threads, in milliseconds.
     native: watch::Receiver<Option<u64>>,
     arrivals: Arrivals,
 }
 
 impl Lag {
-    /// Milliseconds that the server is behind this member's copy of the ring's log, where known.
+    /// How many milliseconds the server is behind this member's copy of the ring's log; `None` if unknown.
     pub(super) fn ms(&self) -> Option<u64> {
         let threads = *self.native.borrow();
         threads.or_else(|| match self.progress.lag_start(StageName::Committed) {
@@ -252,7 +253,7 @@ async fn follow<R: Ring + CommittedLog>(
 ) -> Result<(), RoleError> {
     let begun = async {
         let (executed, committed) = nothing_errant(ring, options).await?;
-        // From here on, the server's settings are no longer a primary's.
+        // The record must exist before the server loses the settings of a primary.
         options.standing.store(Standing::Following).await?;
         begins.send_replace(true);
         open_to_the_applier(&options.connect).await?;
@@ -287,12 +288,12 @@ async fn follow<R: Ring + CommittedLog>(
         errant = tidy(ring, options) => errant,
     };
     cancel.cancel();
-    // The applier's own result no longer matters.
+    // The task's own result is not needed.
     drop(applying.await);
     Err(found(errant, options).await)
 }
 
-/// Follows with the server's own replica threads.
+/// Follows with the server's own replica threads instead of the applier.
 async fn follow_natively<R: Ring>(
     ring: &R,
     options: &FollowOptions,
@@ -309,9 +310,9 @@ async fn follow_natively<R: Ring>(
         () = cancel.cancelled() => return Ok(()),
         nothing = nothing_errant(ring, options) => nothing?,
     };
-    // Before anything is applied to it.
+    // The record must exist before anything is applied to the server.
     options.standing.store(Standing::Following).await?;
-    // The threads rely on `gtid_executed`, and an applier may have run here before.
+    // The replica threads rely on `gtid_executed`, which an earlier applier on this server may have left incomplete.
     complete_gtid_executed(&options.connect, Some(&committed)).await?;
     begins.send_replace(true);
     let replicating = replicate(&options.connect, source, &cancel, arrivals, progress);
@@ -325,7 +326,8 @@ async fn follow_natively<R: Ring>(
     Err(found(errant, options).await)
 }
 
-/// The server's transactions, if the ring has all of them, and the ring's, read earlier. From here on it writes none of its own.
+/// Returns the server's transactions, if the ring has all of them, and the ring's, which were read earlier. The server is closed, so it
+/// adds no transaction of its own.
 async fn nothing_errant<R: Ring>(
     ring: &R,
     options: &FollowOptions,
@@ -344,7 +346,8 @@ async fn found(errant: GtidSet, options: &FollowOptions) -> RoleError {
     RoleError::Errant(Errant::look_into(errant, &options.connect).await)
 }
 
-/// Checks for errant transactions while the server follows, until there are some, by the watch's reports on this start of mysqld.
+/// Checks for errant transactions while the server follows, using the watcher's reports on this start of mysqld. Returns when some are
+/// found.
 async fn find_errant<R: Ring>(
     ring: &R,
     options: &FollowOptions,
@@ -357,7 +360,7 @@ async fn find_errant<R: Ring>(
         let Some(server) = server.filter(|server| server.incarnation == on) else {
             continue;
         };
-        // Read later: transactions applied in between are committed.
+        // The ring is queried later than the server, so transactions applied in between are included.
         match ring.settled().await {
             Ok(committed) => {
                 let errant = errant(&server.executed, &committed);
@@ -372,13 +375,13 @@ async fn find_errant<R: Ring>(
     }
 }
 
-/// Makes the server writable for the applier and not for clients. Commits must not wait for the ring, which has them already. No client
-/// commit waits, because the server is closed.
+/// Makes the server writable for the applier and not for clients. The ring already has the applied transactions, so their commits must not
+/// wait for it. No client commit waits, because the server is closed.
 async fn open_to_the_applier(connect: &ConnectOptions) -> Result<(), RoleError> {
     let mut connection = Connection::open_with_own_settings(connect).await?;
     stop_waiting_for_acks(&mut connection).await?;
-    // Applied transactions are in InnoDB with their GTIDs. The binlog holds only the GTIDs, and may lose them. It must not keep GTIDs whose
-    // rows InnoDB has lost.
+    // InnoDB stores applied transactions together with their GTIDs. The binlog has only the GTIDs, and may lose them. It must not keep
+    // GTIDs whose rows InnoDB has lost.
     for statement in [
         FORCE_REDO_LOG,
         "SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF, GLOBAL sync_binlog = 0",
@@ -389,15 +392,15 @@ async fn open_to_the_applier(connect: &ConnectOptions) -> Result<(), RoleError> 
     Ok(())
 }
 
-/// Stops the server's own writes while only the applier writes to it: no event runs, no other channel replicates. Readers' temporary tables
-/// are not logged, unlike in the statement-logging formats. Replica threads from an earlier run of the member, or from a copied server, are
-/// ended: a server with errant transactions must not follow.
+/// Stops the server's own writes while the applier writes to it: no event runs, and no other channel replicates. Temporary tables of
+/// readers are not logged, which the statement formats would do. Replica threads from an earlier run of the member, or from a copied
+/// server, are ended, because a server with errant transactions must not follow.
 async fn keep_still(connect: &ConnectOptions) -> Result<(), RoleError> {
     let mut connection = Connection::open_with_own_settings(connect).await?;
     stop_events(&mut connection).await?;
     stop_foreign_channels(&mut connection).await?;
     drop_channel(&mut connection).await?;
-    // The variable is deprecated: a server may lack it.
+    // The variable is deprecated, so a later server may lack it.
     let format = "SHOW GLOBAL VARIABLES LIKE 'binlog_format'";
     let format = connection.query(format).await?;
     let format = format.first().and_then(|row| row.text_at(1));
@@ -405,7 +408,7 @@ async fn keep_still(connect: &ConnectOptions) -> Result<(), RoleError> {
         let row = "SET GLOBAL binlog_format = 'ROW'";
         connection.execute(row).await?;
     }
-    // Readers that stay connected can write once this server is the primary.
+    // Connected readers can write when this server becomes the primary.
     if let Err(why) = end_statement_logging(&mut connection, OLD_SESSIONS_END).await {
         tracing::warn!("should this mysqld become the primary, servers may come to differ: {why}");
     }
@@ -413,8 +416,8 @@ async fn keep_still(connect: &ConnectOptions) -> Result<(), RoleError> {
     Ok(())
 }
 
-/// Keeps other readers from a follower's binlog and drops its content. Stops at the first errant transaction; that one and those before it
-/// stay. A failure is retried at the next check.
+/// Ends dumps of a follower's binlog by other readers, and drops its content. Stops at the first errant transaction; that transaction and
+/// earlier ones are kept. A failed attempt is repeated at the next check.
 async fn tidy<R: Ring>(ring: &R, options: &FollowOptions) -> GtidSet {
     let mut emptied = Emptied::default();
     let mut compared = Instant::now();
@@ -425,7 +428,7 @@ async fn tidy<R: Ring>(ring: &R, options: &FollowOptions) -> GtidSet {
         let dropped = async {
             let mut connection = Connection::open_with_own_settings(&options.connect).await?;
             end_dumps(&mut connection, &options.connect).await;
-            // A server without a binlog refuses. Transactions after the comparison stay.
+            // A server without a binlog refuses the statement. Transactions after the comparison are kept.
             let rests = dropped_at.is_some_and(|at| at.elapsed() < BETWEEN_DROPS);
             let drops = !rests
                 && rotate_if_written(&mut connection, &mut emptied)
@@ -437,7 +440,7 @@ async fn tidy<R: Ring>(ring: &R, options: &FollowOptions) -> GtidSet {
             }
             if drops || due {
                 compared = Instant::now();
-                // In this order: transactions applied in between are committed.
+                // The server is queried before the ring, so transactions applied in between are included in the ring's answer.
                 let executed = executed_by(&mut connection).await?;
                 errant = executed.difference(&ring.settled().await?);
             }

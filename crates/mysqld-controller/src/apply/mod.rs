@@ -1,5 +1,5 @@
-//! Makes a mysqld follow the ring: the applier, or mysqld's own replica threads, write the ring's committed log to it. Before it becomes
-//! the primary it is compared with the log. In doubt, `super_read_only` stays on.
+//! Makes a mysqld follow the ring: the member's applier, or mysqld's own replica threads, write the ring's committed log to it. Before
+//! mysqld becomes the primary, it is compared with the log. In doubt, `super_read_only` stays on.
 //!
 //! ```text
 //!   another member leads,                     this member serves

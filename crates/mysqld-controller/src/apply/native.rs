@@ -1,5 +1,5 @@
-//! A follower whose mysqld applies with its own replica threads, from the member's own binlog server. The channel is created from scratch
-//! each time: relay logs left by a crash are not trusted. `super_read_only` stays on.
+//! A follower whose mysqld applies the log with its own replica threads, from the member's own binlog server. Each start creates the
+//! channel again, because relay logs left by a crash may be incomplete. `super_read_only` stays on.
 
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ use crate::apply::error::{RoleError, ThreadsEnded};
 
 /// Interval between two checks of the threads.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long mysqld may be briefly unreachable, until its next start.
+/// How long mysqld may be unreachable around a start.
 const AWAY: Duration = Duration::from_secs(60);
 
-/// Makes the server follow until it is cancelled; then the channel is removed. Sends the milliseconds behind the ring's commits; unknown while
-/// the threads do not run.
+/// Makes the server follow until this call is cancelled, then removes the channel. Sends how many milliseconds the server is behind the
+/// ring's commits; `None` while the threads do not run.
 ///
 /// # Errors
-/// Why the threads ended.
+/// The reason for which the threads ended.
 pub(super) async fn replicate(
     connect: &ConnectOptions,
     source: &ReplicationSource,
@@ -42,7 +42,7 @@ pub(super) async fn replicate(
         ended = runs => ended,
     };
     lag.send_replace(None);
-    // The role's next step needs a server without other writers.
+    // The next step needs a server without other writers.
     match (ended, end(connect).await) {
         (Ok(()), Err(error)) => Err(RoleError::ThreadsRun(error)),
         (ended, _) => ended,
@@ -69,7 +69,7 @@ async fn begin(connect: &ConnectOptions, source: &ReplicationSource) -> Result<(
     let strict = lenience
         .mode
         .map(|(name, _)| format!("SET GLOBAL {name} = 'STRICT'"));
-    // Replica threads can write despite it. The binlog has their rows, and stays synced.
+    // Replica threads can write although `super_read_only` is on. The binlog has their rows, and `sync_binlog` stays on.
     let statements = [
         FORCE_REDO_LOG.to_owned(),
         "SET GLOBAL read_only = ON, GLOBAL super_read_only = ON, GLOBAL sync_binlog = 1".to_owned(),
@@ -78,7 +78,7 @@ async fn begin(connect: &ConnectOptions, source: &ReplicationSource) -> Result<(
     for statement in strict.into_iter().chain(statements) {
         connection.execute(statement).await?;
     }
-    // A new channel starts with the server's filters.
+    // A new channel copies the server's filters.
     let channels = connection.query("SHOW REPLICA STATUS").await?;
     let rows = channels.rows.iter();
     let own = rows.filter(|row| row.text("Channel_Name") == Some(CHANNEL));
@@ -99,7 +99,7 @@ async fn end(connect: &ConnectOptions) -> Result<(), LinkError> {
     Ok(())
 }
 
-/// Watches the threads until they end, and returns why.
+/// Watches the threads until they end, and returns the reason.
 async fn watch_threads(
     connect: &ConnectOptions,
     arrivals: &Arrivals,
@@ -127,14 +127,15 @@ async fn watch_threads(
     }
 }
 
-/// MySQL error number: a login was refused.
+/// MySQL's error number for a refused login.
 const ACCESS_DENIED: &str = "1045";
 
-/// How many milliseconds the threads are behind, unknown while the source is unreachable; or why one of them has ended.
+/// How many milliseconds the threads are behind (`None` while the source is unreachable), or why a thread has ended.
 type Threads = Result<Option<u64>, ThreadsEnded>;
 
-/// Sessions kept open while the threads apply. mysqld accepts one administrator session beyond `max_connections`. A promoted member needs
-/// more: for its two dumps, to inspect its new primary, and to open it. Where clients have taken all others, these make room.
+/// Sessions that are kept open while the threads apply. mysqld accepts one administrator session beyond `max_connections`. A promoted
+/// member needs more: for its two dumps, to inspect its new primary, and to open it. If clients have taken all other connections, closing
+/// these sessions frees some.
 #[derive(Debug, Default)]
 struct KeptSessions([Option<Connection>; 3]);
 
@@ -150,7 +151,7 @@ impl KeptSessions {
                 None => false,
             };
             if !is_there {
-                // The check works without it, and itself finds whether mysqld accepts logins.
+                // The check does not need this session, and reports itself whether mysqld accepts logins.
                 *kept = spare_connection(connect).await.unwrap_or(None);
             }
         }
@@ -189,14 +190,14 @@ async fn look(connection: &mut Connection, arrivals: &Arrivals) -> Result<Thread
     Ok(judge(&rows(&threads, arrivals)))
 }
 
-/// One thread, as the server reports it.
+/// The state of one thread, as the server reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Thread {
     what: String,
     state: String,
     code: String,
     message: String,
-    /// Milliseconds since the ring's log has the thread's current transaction.
+    /// The age in milliseconds of the thread's current transaction in the ring's log.
     in_hand_ms: Option<u64>,
 }
 
@@ -206,14 +207,14 @@ fn rows(answer: &QueryResult, arrivals: &Arrivals) -> Vec<Thread> {
         what: text(row, 0),
         state: text(row, 1),
         code: text(row, 2),
-        // mysqld quotes the statement in it.
+        // mysqld quotes the failed statement in the message.
         message: without_secrets(&text(row, 3)).into_owned(),
         in_hand_ms: in_hand_ms(row, arrivals),
     };
     answer.rows.iter().map(thread).collect()
 }
 
-/// Age in milliseconds of the row's transaction, if it has one.
+/// Returns the age in milliseconds of the row's transaction, if the row has one.
 fn in_hand_ms(row: &mysql_link::Row, arrivals: &Arrivals) -> Option<u64> {
     let gtid: Gtid = row.text_at(4)?.parse().ok()?;
     let by_timestamp = row.text_at(5).and_then(|ms| ms.parse().ok());
@@ -221,10 +222,10 @@ fn in_hand_ms(row: &mysql_link::Row, arrivals: &Arrivals) -> Option<u64> {
     Some(u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Evaluates the threads' rows, pure. A worker's error is the cause; a coordinator reports only that one has failed.
+/// Evaluates the threads' rows. Pure. A worker's error is the cause; a coordinator reports only that some worker failed.
 fn judge(threads: &[Thread]) -> Threads {
     let of = |what: &'static str| threads.iter().filter(move |thread| thread.what == what);
-    // A filter was set after the start.
+    // A filter was set after the threads started.
     if let Some(filter) = of("filter").next() {
         return Err(ThreadsEnded::Filtered(filter.message.clone()));
     }
@@ -240,7 +241,7 @@ fn judge(threads: &[Thread]) -> Threads {
         return Err(ThreadsEnded::Failed { code, message });
     }
     let off = |what| of(what).all(|thread| thread.state == "OFF");
-    // The receiver would retry indefinitely with its old password, which may have changed.
+    // The receiver would retry indefinitely with its old password, although the password may have changed.
     let denied = of("receiver").find(|thread| thread.code == ACCESS_DENIED);
     if let Some(thread) = denied {
         return Err(ThreadsEnded::Denied(thread.message.clone()));
@@ -278,7 +279,7 @@ mod tests {
             thread("worker", "ON", "0", Some(30)),
         ];
         assert_eq!(judge(&busy), Ok(Some(30)));
-        // The member's binlog server comes back: the checking member is the one that runs it.
+        // The member's binlog server will return: it runs in the process that makes this check.
         let away = [thread("receiver", "CONNECTING", "2003", None), on("worker")];
         assert_eq!(judge(&away), Ok(None));
         let denied = [thread("receiver", "CONNECTING", "1045", None), on("worker")];

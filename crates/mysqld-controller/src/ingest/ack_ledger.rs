@@ -1,4 +1,4 @@
-//! Pairs positions of the primary with the ring's commits that they wait for, in stream order. Pure.
+//! Matches positions of the primary with the commits in the ring that they wait for, in stream order. Pure.
 //!
 //! ```text
 //!  front ─► [ticket 7 │ binlog.3:816] [committed 6 │ binlog.3:1091] [rotate] [ticket 8 │ …] ◄─ back
@@ -12,49 +12,49 @@ use raft_types::{OpId, Outcome, Ticket};
 use thiserror::Error;
 use tokio::time::Instant;
 
-/// What an entry waits for.
+/// The condition for the ACK of an entry.
 #[derive(Debug)]
 pub enum Wait<T> {
     /// The commit of a proposal, by its ticket.
     Proposed(T),
-    /// The log's commit up to an op id: the transaction was in the log before this session.
+    /// The log's commit up to an op id. The transaction was in the log before this session.
     Committed(OpId),
-    /// No commit: the source requested an ACK where no transaction ends.
+    /// Nothing: the source requested an ACK where no transaction ends.
     Nothing,
 }
 
-/// A transaction, or an entry of the ring's own, that waits for its commit.
+/// A transaction, or one of the ring's own entries, that waits for its commit.
 #[derive(Debug)]
 pub struct LedgerEntry<T> {
     /// The condition for the ACK.
     pub wait: Wait<T>,
-    /// The position to acknowledge; `None` for entries of the ring's own (a rotation).
+    /// The position to acknowledge; `None` for the ring's own entries (a rotation).
     pub end: Option<SourcePosition>,
-    /// Its share of the in-flight limit.
+    /// The entry's share of the in-flight limit.
     pub permits: u32,
-    /// When it arrived from the primary.
+    /// When the entry arrived from the primary.
     pub since: Instant,
 }
 
 /// The position to acknowledge, and the resources that are freed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Release {
-    /// The highest position: one ACK for it covers the others.
+    /// The highest position. One ACK for it covers all lower ones.
     pub acknowledge: Option<SourcePosition>,
-    /// Transactions that this session proposed.
+    /// How many committed transactions this session had proposed.
     pub committed: u64,
-    /// Transactions that were in the log before.
+    /// How many committed transactions were in the log before this session.
     pub known: u64,
-    /// Entries of the ring's own, such as a rotation.
+    /// How many of the ring's own entries were committed, such as a rotation.
     pub own: u64,
-    /// Shares of the in-flight limit.
+    /// The released shares of the in-flight limit.
     pub permits: u64,
     /// Arrival times of the transactions that this session proposed.
     pub came: Vec<Instant>,
 }
 
 impl Release {
-    /// True if there is nothing to acknowledge and nothing became free.
+    /// True if no position can be acknowledged and no resource was freed.
     pub fn is_empty(&self) -> bool {
         self.committed + self.known + self.own == 0 && self.acknowledge.is_none()
     }
@@ -74,7 +74,7 @@ impl Release {
     }
 }
 
-/// A proposal was not committed: neither it nor any later position may be acknowledged.
+/// A proposal was not committed: its position and all later ones must not be acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("a proposed transaction was not committed: {0}")]
 pub struct NotCommitted(
@@ -82,7 +82,7 @@ pub struct NotCommitted(
     pub String,
 );
 
-/// Entries in stream order.
+/// Entries that wait for their commit, in stream order.
 #[derive(Debug)]
 pub struct AckLedger<T> {
     pub(super) entries: VecDeque<LedgerEntry<T>>,
@@ -102,10 +102,10 @@ impl<T: Ticket> AckLedger<T> {
         self.entries.push_back(entry);
     }
 
-    /// Removes all entries from the front whose wait is over. `committed` is the log's commit index.
+    /// Removes entries from the front as long as their condition is met. `committed` is the log's commit index.
     ///
     /// # Errors
-    /// When a proposal was not committed. Earlier entries were not released either: the session ends.
+    /// When a proposal was not committed. Earlier entries were not released either, and the session ends.
     pub fn release(&mut self, committed: Option<OpId>) -> Result<Release, NotCommitted> {
         let mut release = Release::default();
         while let Some(front) = self.entries.front_mut() {
@@ -126,7 +126,7 @@ impl<T: Ticket> AckLedger<T> {
         Ok(release)
     }
 
-    /// The tickets without a reported outcome.
+    /// The tickets whose outcome is unknown.
     pub fn into_tickets(self) -> impl Iterator<Item = T> {
         let entries = self.entries.into_iter();
         entries.filter_map(LedgerEntry::into_ticket)
@@ -134,7 +134,7 @@ impl<T: Ticket> AckLedger<T> {
 }
 
 impl<T> LedgerEntry<T> {
-    /// The ticket of an undecided proposal.
+    /// The ticket of a proposal without an outcome.
     pub(crate) fn into_ticket(self) -> Option<T> {
         match self.wait {
             Wait::Proposed(ticket) => Some(ticket),
@@ -143,7 +143,7 @@ impl<T> LedgerEntry<T> {
     }
 }
 
-/// Whether a log committed up to `committed` has an entry committed. Both belong to one log, so indexes decide.
+/// Whether a log that is committed up to `committed` has committed the entry `op_id`. Both belong to one log, so their indexes decide.
 pub(crate) fn covers(committed: Option<OpId>, op_id: OpId) -> bool {
     committed.is_some_and(|committed| committed.index >= op_id.index)
 }

@@ -1,5 +1,5 @@
-//! The acknowledging side of an attachment. Sends one ACK for the highest position that a commit of the ring covers; only this task's
-//! wake-up is in between. [`mysql_link::Acker`] builds and sends the ACK.
+//! The acknowledging side of an attachment. Sends one ACK for the highest position that a commit in the ring covers. Only this task's
+//! wake-up delays the ACK. [`mysql_link::Acker`] builds and sends it.
 
 use std::sync::atomic::Ordering;
 
@@ -14,10 +14,10 @@ use crate::ingest::reading::Shared;
 use crate::ingest::status::{IngestError, IngestFigures};
 use crate::ring::{Ring, RingChanges};
 
-/// mysqld counts one ACK for each server id, and each dump has one.
+/// The number of dumps. mysqld counts one ACK for each server id, and each dump has its own server id.
 pub(super) const DUMPS: usize = MEMBER_ACKS as usize;
 
-/// The waiting entries and their inbox. Outlives the attachment, so that no ticket is lost.
+/// The waiting entries and their queue. They outlive the attachment, so no ticket is lost.
 pub(super) struct Waiting<T> {
     pub(super) ledger: AckLedger<T>,
     pub(super) inbox: mpsc::Receiver<LedgerEntry<T>>,
@@ -76,7 +76,7 @@ impl<T: Ticket> Waiting<T> {
         }
     }
 
-    /// The tickets with an unknown outcome.
+    /// Returns the tickets with an unknown outcome.
     pub(super) fn into_tickets(mut self) -> Vec<T> {
         self.inbox.close();
         let mut tickets: Vec<T> = self.ledger.into_tickets().collect();
@@ -87,7 +87,7 @@ impl<T: Ticket> Waiting<T> {
     }
 }
 
-/// Waits until the front of the ledger can be released, or has failed. Cancel safe.
+/// Waits until the first entry can be released or has failed. Cancel safe.
 async fn front_is_due<T: Ticket>(
     ledger: &mut AckLedger<T>,
     committed: &mut watch::Receiver<Option<OpId>>,
@@ -100,7 +100,7 @@ async fn front_is_due<T: Ticket>(
         }
         Some(Wait::Committed(op_id)) => {
             let op_id = *op_id;
-            // An error means that the ring has stopped: the tickets report that too, and leadership is over.
+            // An error means that the ring has stopped. The tickets report that too, and the leadership has ended.
             if committed
                 .wait_for(|committed| covers(*committed, op_id))
                 .await
@@ -112,10 +112,10 @@ async fn front_is_due<T: Ticket>(
     }
 }
 
-// How many ACKs commits wait for while the member is attached: its own two while the ring serves. While no quorum answers, more than
-// replicas can send, so that other replicas' ACKs release nothing that the ring lacks.
+// The number of ACKs that commits wait for while the member is attached. While the ring serves, it is the member's own two. While no quorum
+// answers, it is more than replicas can send, so that ACKs of other replicas release no commit that the ring lacks.
 
-/// The current number, and the required one.
+/// The current number of ACKs, and the required number.
 pub(super) struct AwaitedAcks<'a, R> {
     pub(super) ring: &'a R,
     pub(super) term: Term,
@@ -123,23 +123,23 @@ pub(super) struct AwaitedAcks<'a, R> {
     pub(super) changes: RingChanges,
     /// Reports the number of ACKs once the member has made commits wait.
     pub(super) made_to_wait: oneshot::Receiver<u32>,
-    /// The reported number, or the one set since.
+    /// The current number: the reported one, or the number set since then.
     pub(super) awaited: Option<u32>,
 }
 
 impl<R: Ring> AwaitedAcks<'_, R> {
     /// Waits until another number is required, and returns it. Cancel safe.
     ///
-    /// Returns to the member's number only once the ring has all waiting transactions: other replicas' ACKs have arrived in the meantime
-    /// and count towards it.
+    /// Lowers the number to the member's own two only after the ring has all waiting transactions, because ACKs of other replicas may have
+    /// arrived and count.
     ///
-    /// `may_raise`: a waiting statement about accounts does not prevent lowering the number again.
+    /// If `may_raise` is false, the number is not raised; a waiting statement about accounts does not prevent lowering it again.
     pub(super) async fn due(&mut self, may_raise: bool) -> u32 {
         loop {
             let Some(awaited) = self.awaited else {
                 match (&mut self.made_to_wait).await {
                     Ok(acks) => self.awaited = Some(acks),
-                    // The attachment ends.
+                    // The attachment is ending.
                     Err(_) => std::future::pending().await,
                 }
                 continue;

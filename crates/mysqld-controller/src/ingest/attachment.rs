@@ -1,4 +1,4 @@
-//! The start position of the dump, and whether primary and ring belong together. Pure.
+//! Computes where the dump must start, and whether primary and ring belong together. Pure.
 //!
 //! ```text
 //!  ring's log:   ███████████████████░░░░            ░ not committed yet
@@ -6,13 +6,14 @@
 //!  told to have: ████████████████                   what both have: in the log, and executed
 //! ```
 //!
-//! A transaction that waits on the primary is never reported as present, even when the ring has it. A dump that skips it does not
-//! acknowledge it (9.7.4), so its session would wait indefinitely. An ACK would also cover everything before it, including what the ring
-//! lacks or has not committed. Instead the dump sends it again, and it is acknowledged in its turn.
+//! A transaction that waits on the primary is never reported as present, even if the ring has it. A dump that skips such a transaction does
+//! not acknowledge it (9.7.4), so its session would wait indefinitely. An ACK for a later position would also cover everything before that
+//! position, including transactions that the ring lacks or has not committed. So the dump sends the waiting transaction again, and it is
+//! acknowledged in its turn.
 //!
 //! mysqld begins a dump in the newest file whose preceding transactions are all reported as present. Waiting transactions are not listed as
-//! preceding a file, so after a rotation that could be the file after theirs. Therefore one executed transaction is left out of the
-//! reported set: its file, and all waiting ones after it, are sent again.
+//! preceding a file, so after a rotation mysqld could begin after their file. Therefore one executed transaction is removed from the
+//! reported set: its file, and all waiting transactions after it, are sent again.
 
 use binlog_format::gtid::{Gtid, GtidSet, Interval, SourceId, Tag};
 use mysqld_server::tail_trim::of_source;
@@ -23,15 +24,15 @@ use thiserror::Error;
 pub struct Attachment {
     /// GTIDs that the dump request reports as present.
     pub have: GtidSet,
-    /// In the log, and sent again because they wait on the primary.
+    /// Transactions in the log that are sent again because they wait on the primary.
     pub expected_again: GtidSet,
-    /// Executed on the primary, and not in the log: until they arrive, the ring lags.
+    /// Transactions that the primary executed and the log lacks. Until they arrive, the ring lags.
     pub unproposed: GtidSet,
-    /// Transactions that have to arrive before anything is acknowledged.
+    /// Transactions that must arrive before any ACK is sent.
     pub awaited: Awaited,
 }
 
-/// Primary and ring do not belong together.
+/// Why primary and ring do not belong together.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum AttachRefusal {
     /// The ring has committed transactions that the primary lacks.
@@ -52,7 +53,7 @@ pub enum AttachRefusal {
         /// The unavailable transactions.
         missing: GtidSet,
     },
-    /// The primary has assigned earlier GTIDs to other transactions.
+    /// The primary assigned GTIDs of the log to other transactions.
     #[error(
         "mysqld has given {again} to other transactions than those that the ring has of it, as after RESET BINARY LOGS AND \
          GTIDS: nothing of it can be derived from what the ring has. Reprovision it from another member"
@@ -63,8 +64,8 @@ pub enum AttachRefusal {
     },
 }
 
-/// Earlier observations of this leadership's primary. A GTID of the log that waits in the primary counts as the log's transaction with a
-/// lost ACK. It is another one if the GTID had been executed before, or was absent.
+/// Earlier observations of this leadership's primary. A GTID of the log that waits on the primary normally is the log's transaction, whose
+/// ACK was lost. If the GTID was executed before, or was absent, it is a different transaction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EarlierLooks {
     executed: GtidSet,
@@ -72,7 +73,7 @@ pub struct EarlierLooks {
 }
 
 impl EarlierLooks {
-    /// [`attach`], with the earlier observations.
+    /// Compares as [`attach`] does, and also uses the earlier observations.
     ///
     /// # Errors
     /// As [`attach`], and when a GTID was assigned twice.
@@ -124,8 +125,8 @@ pub fn attach(primary: &PrimaryGtids, log: &GtidSet) -> Result<Attachment, Attac
     })
 }
 
-/// An executed transaction in a binlog file. All waiting ones come after it: its ACK would have let earlier ones through. Prefers the
-/// server's own last one: an earlier one would make mysqld send older files needlessly.
+/// Returns an executed transaction in a binlog file. All waiting transactions come after it, because its ACK would have released earlier
+/// ones. Prefers the server's own last transaction: an earlier one would make mysqld send older files needlessly.
 fn last_before_what_waits(have: &GtidSet, primary: &PrimaryGtids) -> Option<Gtid> {
     let in_files = have.difference(&primary.purged);
     let last = in_files
@@ -138,38 +139,38 @@ fn last_before_what_waits(have: &GtidSet, primary: &PrimaryGtids) -> Option<Gtid
     })
 }
 
-// Transactions that waited in the primary when an attachment began, and have to arrive before anything is acknowledged. Pure.
+// Transactions that waited on the primary when an attachment began. They must arrive before anything is acknowledged. Pure.
 //
 // ```text
 //  binlog.3: … 4 5 │ binlog.4: 6      5 waits, the binlog was rotated after it; 4 is executed, 6 is new
 //                  └─ a dump of binlog.4 alone: an ACK for 6 would release 5, which no member has
 // ```
 //
-// An ACK covers everything before its position, whether the dump has sent it or not. Where the dump begins too late, skipped transactions
-// must not be let through. mysqld assigns GTIDs in write order: after a transaction newer than one that waited at the start, that one has
-// arrived or never will.
+// An ACK covers everything before its position, even transactions that the dump did not send. If the dump begins too late, the skipped
+// transactions must not be released. mysqld assigns GTIDs in write order. So when a transaction arrives that is newer than a waiting one,
+// the waiting one has arrived or never will.
 
 /// The GTIDs of a primary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrimaryGtids {
     /// `gtid_executed`: committed in the engine, visible.
     pub executed: GtidSet,
-    /// `gtid_owned`: held by sessions, among them those that wait for an ACK.
+    /// `gtid_owned`: owned by sessions, including those that wait for an ACK.
     pub owned: GtidSet,
     /// `gtid_purged`: executed and no longer in any binlog file.
     pub purged: GtidSet,
-    /// Source of the GTIDs of its own transactions: its `server_uuid`.
+    /// The source id in the GTIDs of the primary's own transactions: its `server_uuid`.
     pub server: SourceId,
 }
 
-/// The awaited transactions, and the sets that show when one is missing.
+/// The awaited transactions, and the sets that show whether one is missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Awaited {
-    /// Numbered by the primary itself, so in its binlog, and not executed.
+    /// Transactions with GTIDs of the primary itself that are not executed. Such transactions are in its binlog.
     waiting: GtidSet,
     /// GTIDs executed on the primary when the attachment began.
     executed: GtidSet,
-    /// GTIDs owned there by then.
+    /// GTIDs owned on the primary when the attachment began.
     owned: GtidSet,
 }
 
@@ -186,9 +187,9 @@ pub struct NeverSent {
 }
 
 impl Awaited {
-    /// The transactions that wait in this primary.
+    /// Returns the transactions that wait on this primary.
     pub fn of(primary: &PrimaryGtids) -> Self {
-        // A session that sets a GTID of its own choice owns it long before anything is written.
+        // A session that sets a GTID of another source may own it long before it writes anything.
         let own = of_source(&primary.owned, primary.server);
         let waiting = own.difference(&primary.executed);
         if waiting.is_empty() {
@@ -201,7 +202,7 @@ impl Awaited {
         }
     }
 
-    /// Whether all have arrived.
+    /// Whether all awaited transactions have arrived.
     pub fn is_over(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -209,7 +210,7 @@ impl Awaited {
     /// Records that a transaction arrived.
     ///
     /// # Errors
-    /// When it is newer than an awaited one that has not arrived.
+    /// When the transaction is newer than an awaited one that has not arrived.
     pub fn came(&mut self, gtid: &Gtid) -> Result<(), NeverSent> {
         self.waiting.remove(gtid);
         if self.is_newer(gtid) {
@@ -219,7 +220,7 @@ impl Awaited {
         Ok(())
     }
 
-    /// True if an awaited transaction was written before it.
+    /// True if an awaited transaction was written before this one.
     fn is_newer(&self, gtid: &Gtid) -> bool {
         if self.is_over() || self.executed.contains(gtid) {
             return false;
@@ -247,8 +248,8 @@ mod tests {
         }
     }
 
-    /// executed, owned, purged; log; the result: have, expected again and unproposed, or the missing ones. Where a transaction waits, the one
-    /// before it is not reported as present.
+    /// Columns: executed, owned and purged GTIDs; the log; then either the reported set, the expected and the unproposed transactions, or
+    /// the missing ones. If a transaction waits, the one before it is not reported as present.
     #[test]
     fn where_to_begin() {
         let table = [
@@ -256,9 +257,9 @@ mod tests {
             (["1-5", "", ""], "", Ok(["", "", "1-5"])),
             (["1-5", "", ""], "1-3", Ok(["1-3", "", "4-5"])),
             (["1-5", "", "1-3"], "1-3", Ok(["1-3", "", "4-5"])),
-            // The ACK for 6 was lost; 7 waits and never reached the ring.
+            // The ACK for 6 was lost. 7 waits and never reached the ring.
             (["1-5", "6-7", ""], "1-6", Ok(["1-4", "6", ""])),
-            // 6 is missing before 7.
+            // 6 is missing, and 7 follows it.
             (["1-5", "6-7", ""], "1-5:7", Ok(["1-4", "7", ""])),
             // No executed transaction is available any longer.
             (["1-5", "6", "1-5"], "1-5", Ok(["1-5", "", ""])),
@@ -313,14 +314,14 @@ mod tests {
             })
         };
         let begin = EarlierLooks::default();
-        // The ACK of 3 was lost.
+        // The ACK for 3 was lost.
         let mut looks = begin.clone();
         assert!(looks.attach(&primary("1-2", "3"), &log).is_ok());
         assert!(looks.attach(&primary("1-2", "3"), &log).is_ok());
         assert!(looks.attach(&primary("1-3", ""), &log).is_ok());
-        // They were executed, and wait again.
+        // The transactions were executed before, and wait now.
         assert_eq!(looks.attach(&primary("", "1-3"), &log), given_again("1-3"));
-        // They were absent, and wait.
+        // The transactions were absent before, and wait now.
         let mut looks = begin;
         let missing = set("2-3");
         assert_eq!(
@@ -328,7 +329,7 @@ mod tests {
             Err(AttachRefusal::PrimaryLacks { missing })
         );
         assert_eq!(looks.attach(&primary("", "1-3"), &log), given_again("2-3"));
-        // Another server's data after a restart.
+        // After a restart, the server has another server's data.
         assert!(looks.attach(&primary("1-3", ""), &log).is_ok());
     }
 
@@ -376,7 +377,7 @@ mod awaited_tests {
     fn a_newer_one_tells_that_what_waits_does_not_come() {
         let primary = PrimaryGtids {
             executed: set(SERVER, "1-4"),
-            // A session has set its next GTID to this, and may never commit it.
+            // A session has set its next GTID to this value, and may never commit it.
             owned: set(SERVER, "5-6").union(&set(OTHER, "1")),
             purged: GtidSet::new(),
             server: gtid(SERVER, 1).source,
@@ -387,7 +388,7 @@ mod awaited_tests {
             assert_eq!(awaited.came(&known), Ok(()));
             assert!(!awaited.is_over());
         }
-        // The first began after the waiting ones; the second waits itself, after another.
+        // The first transaction began after the waiting ones. The second is waiting, and follows another waiting one.
         let refused = awaited.clone().came(&gtid(SERVER, 7)).unwrap_err();
         assert_eq!(refused.missing, set(SERVER, "5-6"));
         let refused = awaited.came(&gtid(SERVER, 6)).unwrap_err();

@@ -1,4 +1,4 @@
-//! The ingest task: waits for the leadership, attaches, and attaches again after every failure while the leadership lasts.
+//! The ingest task: waits for the leadership, attaches to the primary, and attaches again after each failure while the leadership lasts.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub struct Ingest<R: Ring> {
 }
 
 impl<R: Ring> Ingest<R> {
-    /// A task that is not running yet. It attaches once the server is ready to be the primary.
+    /// Creates a task that does not run yet. It attaches once the server is ready to be the primary.
     pub fn new(
         ring: Arc<R>,
         options: IngestOptions,
@@ -47,7 +47,7 @@ impl<R: Ring> Ingest<R> {
         }
     }
 
-    /// Follows the state of the attachment.
+    /// Returns a receiver for the state of the attachment.
     pub fn status(&self) -> watch::Receiver<IngestStatus> {
         self.status.subscribe()
     }
@@ -57,7 +57,8 @@ impl<R: Ring> Ingest<R> {
         Arc::clone(&self.figures)
     }
 
-    /// Runs until it is stopped. Stopping closes the connection to the primary; commits there wait for the next attachment.
+    /// Runs until `stop` is cancelled. Then the connection to the primary is closed, and commits on the primary wait for the next
+    /// attachment.
     pub async fn run(self, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => {}
@@ -66,7 +67,7 @@ impl<R: Ring> Ingest<R> {
         self.detach().await;
     }
 
-    /// Raises the ACK count at a primary that was attached to above the number that other replicas send.
+    /// After an attachment, raises the number of required ACKs above the number that other replicas send.
     async fn detach(&self) {
         self.figures.oldest(None);
         let was_idle = self.status.borrow().state == IngestState::Idle;
@@ -94,8 +95,8 @@ impl<R: Ring> Ingest<R> {
         }
     }
 
-    /// Waits until the server may be the primary of this leadership. In the meantime it inspects the server, to save clients that time.
-    /// When the wait outlasts the inspection's validity, it closes that session to free it for other tasks.
+    /// Waits until the server may be the primary of this leadership. Inspects the server in the meantime, to save clients that time. If the
+    /// wait is longer than [`LOOK_LASTS`], closes the inspecting session, so that other tasks can use the connection.
     async fn ready(&self, term: Term) -> Result<Option<Prospect>, RecvError> {
         let mut readiness = self.readiness.clone();
         let ready = async { readiness.wait_for(|now| now.allows(term)).await.map(drop) };
@@ -157,7 +158,7 @@ impl<R: Ring> Ingest<R> {
                         never = self.note_first_ack(acks) => match never {},
                     };
                     undecided = tickets;
-                    // A log without room refuses every proposal immediately, also after the next attachment.
+                    // A full log refuses each proposal immediately, even after the next attachment.
                     backoff.ended_after(began.elapsed());
                     error
                 }
@@ -174,8 +175,8 @@ impl<R: Ring> Ingest<R> {
         }
     }
 
-    /// Pending proposals may still enter the log. Until they are decided, the log's future content is unknown, and a transaction could be
-    /// proposed twice.
+    /// Waits until all pending proposals have an outcome, then attaches. A pending proposal may still enter the log, and comparing earlier
+    /// could propose its transaction twice.
     async fn attach(
         &self,
         undecided: Vec<R::Ticket>,
@@ -195,7 +196,7 @@ impl<R: Ring> Ingest<R> {
     }
 
     fn fail(&self, error: &IngestError, acknowledged: bool, wait: Duration) {
-        // A repeated cause is logged only once as a warning.
+        // A repeated cause is logged as a warning only once.
         let cause = error.to_string();
         if self.status.borrow().last_failure.as_ref() == Some(&cause) {
             debug!(retry_in = ?wait, "still not attached to the primary: {cause}");
@@ -207,7 +208,7 @@ impl<R: Ring> Ingest<R> {
             .send_modify(|status| status.fail(error, acknowledged, now));
     }
 
-    /// Failure observers must not wait for the end of this attempt.
+    /// Clears a reported failure at the first ACK, instead of at the end of this attempt.
     async fn note_first_ack(&self, acks: u64) -> Infallible {
         let fails = self.status.borrow().failing.is_some();
         if fails {

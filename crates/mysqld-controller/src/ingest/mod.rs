@@ -1,5 +1,5 @@
-//! While the member serves as the leader, it attaches to the primary as a semi-sync replica and proposes its transactions in order. It
-//! acknowledges each after the ring has committed it, never before.
+//! While the member serves as the leader, it attaches to the primary as a semi-sync replica and proposes the primary's transactions in
+//! order. Each transaction is acknowledged after the ring has committed it, never before.
 
 mod ack_ledger;
 mod acking;

@@ -1,4 +1,4 @@
-//! The reading side of an attachment: events into transactions, transactions into proposals.
+//! The reading side of an attachment: assembles transactions from events, and proposes them.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::ingest::attachment::Awaited;
 use crate::ingest::status::{IngestError, IngestFigures};
 use crate::ring::{CurrentFile, Ring, RingLog};
 
-/// Bytes per permit.
+/// The number of bytes that one permit stands for.
 const PERMIT_BYTES: u64 = 1024;
 
 /// State shared by the reading and the acknowledging side.
@@ -35,14 +35,14 @@ pub(super) struct Shared<'a> {
     pub(super) all_permits: u32,
     /// Rotations in flight.
     pub(super) rotating: AtomicU64,
-    /// True if a transaction that waits in the primary has not arrived yet, so that nothing may be acknowledged. An ACK for the last one
-    /// covers the earlier ones.
+    /// True while a transaction that waits on the primary has not arrived. Nothing may be acknowledged then, because an ACK covers all
+    /// earlier transactions.
     pub(super) awaits: AtomicBool,
-    /// Notified once, when the ring no longer lags.
+    /// Notified once, when the ring has caught up with the primary.
     pub(super) caught_up: Notify,
 }
 
-/// The permits for some bytes. A transaction that needs more than there are takes all, and is sent alone.
+/// Returns the number of permits for some bytes. A transaction that needs more than `all` takes all permits, and is proposed alone.
 pub(super) fn permits(bytes: u64, all: u32) -> u32 {
     u32::try_from(bytes.div_ceil(PERMIT_BYTES))
         .unwrap_or(u32::MAX)
@@ -59,25 +59,26 @@ pub(super) struct Reading<'a, R: Ring> {
     pub(super) log: RingLog,
     /// Proposals of the attachment: in the primary's binlog order, without a gap.
     pub(super) sequence: ProposalSequence,
-    /// Transactions that the primary had then and the log still lacks.
+    /// Transactions that the primary had at the start and the log still lacks.
     pub(super) unproposed: GtidSet,
-    /// Transactions that waited in the primary then, and have to arrive.
+    /// Transactions that waited on the primary at the start, and must arrive.
     pub(super) awaited: Awaited,
-    /// The GTIDs received. A dump sends each of them once.
+    /// The GTIDs received in this attachment. A dump sends each GTID once.
     pub(super) received: GtidSet,
     pub(super) file_limits: FileLimits,
     pub(super) upstream_format: Bytes,
-    /// Of the last transaction that was proposed, or is in the log's last file.
+    /// The sequence number of the last transaction that was proposed, or is in the log's last file.
     pub(super) sequence_number: i64,
-    /// Bytes of transactions sent alone since the last rotation here. The member's own disk may be behind the ring, so the file's size does
-    /// not include them yet.
+    /// Bytes of transactions that were proposed alone since the last rotation here. The member's own log may lag behind the ring, so the
+    /// file's size does not include them yet.
     pub(super) alone: u64,
     pub(super) entries: mpsc::Sender<LedgerEntry<R::Ticket>>,
     pub(super) shared: &'a Shared<'a>,
 }
 
 impl<R: Ring> Reading<'_, R> {
-    /// Reads until something fails. Cancellation at any point loses no ticket: there is no await between a proposal and its ledger entry.
+    /// Reads until an error. May be cancelled at any point without losing a ticket: there is no await between a proposal and its ledger
+    /// entry.
     pub(super) async fn run(mut self) -> Result<std::convert::Infallible, IngestError> {
         if self.unproposed.is_empty() {
             self.shared.caught_up.notify_one();
@@ -93,13 +94,13 @@ impl<R: Ring> Reading<'_, R> {
         let bytes = event.bytes().len();
         let figures = self.shared.figures;
         figures.count(|figures| figures.received_bytes_total += bytes as u64);
-        // Drops the event there too: the transaction has its bytes, and freeing a large one is slow as well.
+        // The event is dropped there too. The transaction has copied its bytes, and freeing a large event also takes long.
         let framed = long_work::run(bytes, || {
             let event = event;
             self.framer.push(&event)
         });
         match framed? {
-            // In the middle of a transaction: the ACK for its end covers this event.
+            // The transaction is not complete. The ACK for its end covers this event.
             None => Ok(()),
             Some(StreamItem::Transaction(transaction)) => self.transaction(transaction).await,
             Some(StreamItem::FormatDescription { canonical, .. }) => {
@@ -134,7 +135,7 @@ impl<R: Ring> Reading<'_, R> {
         let Some(room) = self.room(bytes).await else {
             return Ok(());
         };
-        // After the wait: earlier transactions sent alone are in the file now, or counted here.
+        // Called after the wait for room: earlier transactions that were proposed alone are now in the file, or counted in `alone`.
         self.rotate_if_due(transaction.clock.sequence_number)
             .await?;
         if room == self.shared.all_permits {
@@ -149,7 +150,7 @@ impl<R: Ring> Reading<'_, R> {
         Ok(())
     }
 
-    /// Runs before the transaction with this sequence number.
+    /// Proposes a rotation if one is due before the transaction with the sequence number `next`.
     async fn rotate_if_due(&mut self, next: i64) -> Result<(), IngestError> {
         let timestamp = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -161,7 +162,7 @@ impl<R: Ring> Reading<'_, R> {
         let format_description = self.upstream_format.clone();
         self.shared.rotating.fetch_add(1, Ordering::AcqRel);
         self.alone = 0;
-        // It takes no permits: the next transaction may hold all of them already.
+        // The rotation takes no permits, because the next transaction may hold all of them already.
         let rotate = AppEntry::Rotate(Rotate {
             format_description,
             timestamp,
@@ -173,7 +174,7 @@ impl<R: Ring> Reading<'_, R> {
         if numbers_begin_anew(self.sequence_number, next) {
             return Some(RotationCause::Clock);
         }
-        // The known current file is still the previous one.
+        // While a rotation is in flight, the current file is still the previous one.
         if self.shared.rotating.load(Ordering::Acquire) > 0 {
             return None;
         }
@@ -182,8 +183,8 @@ impl<R: Ring> Reading<'_, R> {
         rotation_due(&current, &self.upstream_format, self.file_limits, now)
     }
 
-    /// Waits until this many more bytes may be in flight, and takes their permits. The proposer passes them on, and the acknowledging side
-    /// returns them.
+    /// Waits until this many more bytes may be in flight, and takes their permits. The proposing code passes them on, and the acknowledging
+    /// side returns them.
     async fn room(&self, bytes: u64) -> Option<u32> {
         let permits = permits(bytes, self.shared.all_permits);
         let permit = self.shared.in_flight.acquire_many(permits).await;
@@ -199,7 +200,7 @@ impl<R: Ring> Reading<'_, R> {
         since: Instant,
     ) -> Result<(), IngestError> {
         let Ok(slot) = self.entries.reserve().await else {
-            return Ok(()); // the acknowledging side is gone, and this one ends soon
+            return Ok(()); // the acknowledging side has ended, so this side ends too
         };
         let ticket = self.ring.propose(entry, self.term, &self.sequence).await?;
         if end.is_some() {
@@ -216,7 +217,7 @@ impl<R: Ring> Reading<'_, R> {
         Ok(())
     }
 
-    /// Handles an ACK request where no transaction ends.
+    /// Handles an ACK request at a position where no transaction ends.
     async fn wish(&mut self, ack_wanted: bool) -> Result<(), IngestError> {
         if !ack_wanted {
             return Ok(());
@@ -244,9 +245,9 @@ impl<R: Ring> Reading<'_, R> {
 
 // Options of ingest, and its limits.
 
-/// Receives in ingest's task how long commits at the primary wait for the ring: keep it short.
+/// Receives how long commits on the primary waited for the ring. Called in ingest's task, so it must be fast.
 pub trait CommitObserver: Debug + Send + Sync {
-    /// A transaction was acknowledged `waited` after its last event had arrived.
+    /// A transaction was acknowledged `waited` after its last event arrived.
     fn acknowledged(&self, waited: Duration);
 }
 
@@ -259,17 +260,17 @@ pub struct IngestOptions {
     pub requirements: Requirements,
     /// Interval of the primary's heartbeats while it is idle.
     pub heartbeat: Duration,
-    /// Silence after which the attachment is given up.
+    /// The attachment is ended after this time without data from the primary.
     pub silence_limit: Duration,
     /// Limits at which the ring's log begins a new file.
     pub file_limits: FileLimits,
-    /// Limit of payload bytes that are proposed and not committed. A larger transaction is sent alone.
+    /// Limit of payload bytes that are proposed and not committed. A larger transaction is proposed alone.
     pub in_flight_bytes: u64,
     /// The first and the longest wait between attempts.
     pub retry: (Duration, Duration),
     /// The member's host in the primary's `SHOW REPLICAS`.
     pub report_host: String,
-    /// Folder for large transactions while they arrive; without one, they stay in memory.
+    /// Folder for large transactions during reception; without a folder they stay in memory.
     pub spill: SpillFolder,
     /// Receives how long each transaction waited.
     pub observer: Option<Arc<dyn CommitObserver>>,
@@ -297,7 +298,7 @@ impl IngestOptions {
     }
 }
 
-// When the ring's log begins a new file. Pure.
+// The conditions for a new file of the ring's log. Pure.
 
 /// Why a rotate entry precedes the next transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -308,7 +309,7 @@ pub(crate) enum RotationCause {
     Age,
     /// The primary's format differs from the one that the current file announces.
     Format,
-    /// The primary restarts its sequence numbers.
+    /// The primary started its sequence numbers again.
     Clock,
 }
 
@@ -329,10 +330,10 @@ pub(crate) fn rotation_due(
     limits: FileLimits,
     now: u32,
 ) -> Option<RotationCause> {
-    // Another leader began the file. If its clock was ahead by the limit or more, the file counts as old: otherwise it would stay young for
-    // that long.
+    // Another leader may have begun the file with a clock that was ahead. If it was ahead by the limit or more, the file counts as old,
+    // because it would otherwise count as young for that long.
     let age = Duration::from_secs(now.abs_diff(current.begun).into());
-    // The headers (time and server) do not matter.
+    // The headers (time and server) are ignored.
     if current.format_description.get(HEADER_LEN..) != upstream.get(HEADER_LEN..) {
         Some(RotationCause::Format)
     } else if current.size >= limits.bytes {
@@ -344,11 +345,11 @@ pub(crate) fn rotation_due(
     }
 }
 
-/// Whether the primary restarted its sequence numbers between these two, as with each binlog file. Numbers start at 1; 0 is a transaction
-/// without one.
+/// Whether the primary started its sequence numbers again between these two, as it does for each binlog file. Numbers start at 1; 0 means a
+/// transaction without a number.
 ///
-/// A replica uses them to find transactions that it may apply in parallel within one file, where they must rise. Gaps are harmless, as
-/// after a change of the primary: the replica waits there until everything before is applied.
+/// A replica uses the numbers to find transactions that it may apply in parallel. Within one file, they must rise. Gaps are harmless, for
+/// example after a change of the primary: the replica waits there until all earlier transactions are applied.
 pub(crate) fn numbers_begin_anew(last: i64, next: i64) -> bool {
     (1..=last).contains(&next)
 }
@@ -359,7 +360,7 @@ mod tests {
 
     use super::*;
 
-    /// The second one would be proposed, and its ACK would let it through.
+    /// Regression: the second transaction would have been proposed, and its ACK would have released it.
     #[test]
     fn a_gtid_that_comes_twice_in_one_attachment_is_refused() {
         const UUID: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
@@ -427,7 +428,7 @@ mod rotation_tests {
             (1, 1, true),
             (50, 1, true),
             (50, 50, true),
-            // Without a number, it cannot decrease.
+            // A transaction without a number does not restart the numbers.
             (50, 0, false),
             (0, 0, false),
             (0, 50, false),

@@ -1,5 +1,5 @@
-//! Reserve sessions next to running dumps. While a statement about accounts waits for its ACK, mysqld accepts no logins: only an existing
-//! session can restart a dump that breaks then.
+//! Reserve sessions for the dumps. While a statement about accounts waits for its ACK, mysqld accepts no logins. If a dump breaks at that
+//! time, only an existing session can start it again.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -15,29 +15,29 @@ use crate::ingest::acking::{AwaitedAcks, DUMPS};
 use crate::ingest::status::IngestError;
 use crate::ring::Ring;
 
-/// Keepalive interval; well below any sensible `wait_timeout`.
+/// Keepalive interval; much shorter than any sensible `wait_timeout`.
 const ALIVE_EVERY: Duration = Duration::from_secs(3);
-/// Delay from an attachment to the first reserve session.
+/// Delay between an attachment and the first reserve session.
 const BEHIND_THE_OPENING: Duration = Duration::from_millis(500);
 /// Delay after a failure to set the number of ACKs.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
-/// Limit of an ordinary attachment while a reserve is available.
+/// Time limit of an ordinary attachment while reserve sessions exist.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Sessions on the mysqld attached last, one for each dump. A session ends with its mysqld, so observations of that start hold as long as
-/// the session responds.
+/// Sessions on the mysqld of the last attachment, one for each dump. A session ends with its mysqld. So as long as the session responds, it
+/// is the same start of mysqld, and observations of that start are valid.
 #[derive(Debug, Default)]
 pub(super) struct Reserve {
     sessions: Vec<Connection>,
     /// Names of that mysqld's semi-sync plugin.
     pub(super) names: Option<SemiSyncNames>,
-    /// Whether `SET GLOBAL` succeeds there while a statement about accounts waits.
+    /// Whether `SET GLOBAL` succeeds on that mysqld while a statement about accounts waits.
     pub(super) sets_at_any_time: bool,
 }
 
 impl Reserve {
-    /// Keeps sessions open: opens missing ones, and replaces those that the server ended. Uses one of them to set the number of ACKs that
-    /// commits wait for.
+    /// Keeps the reserve sessions open, and replaces those that the server ended. Uses one of them to set the number of ACKs that commits
+    /// wait for.
     pub(super) async fn keep<R: Ring>(
         &mut self,
         connect: &ConnectOptions,
@@ -47,7 +47,7 @@ impl Reserve {
             program_name: "witness-reserve".to_owned(),
             ..connect.clone()
         };
-        // After the attachment, opening the primary comes first.
+        // Opening the primary after an attachment comes first.
         let mut next = Instant::now() + BEHIND_THE_OPENING;
         loop {
             tokio::select! {
@@ -78,7 +78,7 @@ impl Reserve {
             }
         }
         while self.sessions.len() < DUMPS {
-            // A missing session has no effect until it is needed; then the dump begins in the ordinary way.
+            // A missing session has no effect until it is needed. The dump then starts with an ordinary login.
             match spare_connection(connect).await {
                 Ok(Some(session)) => self.sessions.push(session),
                 Ok(None) | Err(_) => break,
@@ -96,7 +96,7 @@ impl Reserve {
         await_acks(&mut self.sessions[0], names, acks).await
     }
 
-    /// Time limit of the ordinary way for each step.
+    /// Returns the time limits for an ordinary attachment.
     pub(super) fn patience(&self, ordinary: Timeouts) -> Timeouts {
         if self.sessions.len() < DUMPS {
             return ordinary;
@@ -108,7 +108,7 @@ impl Reserve {
         }
     }
 
-    /// The sessions to attach with, where the ordinary attachment timed out.
+    /// Returns the sessions to attach with if the ordinary attachment timed out.
     pub(super) fn after(
         &mut self,
         failure: &IngestError,
@@ -127,8 +127,8 @@ impl Reserve {
     }
 }
 
-/// Queries the values that a dump needs before it begins, without a lock that a statement about accounts holds: whether commits wait for an
-/// ACK, and the checksum algorithm of its binlog.
+/// Queries the values that a dump needs before its start: whether commits wait for an ACK, and the checksum algorithm of the binlog. Takes
+/// no lock that a statement about accounts holds.
 pub(super) async fn quick_look(
     session: &mut Connection,
     names: SemiSyncNames,
@@ -140,7 +140,7 @@ pub(super) async fn quick_look(
     Ok((text(0).is_some_and(says_on), checksum_named(text(1))))
 }
 
-/// True if the server is reachable but did not answer in time.
+/// True if the server is reachable and did not answer in time.
 fn timed_out(failure: &IngestError) -> bool {
     matches!(
         failure,

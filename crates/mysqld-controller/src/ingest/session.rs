@@ -1,4 +1,4 @@
-//! One attachment, from connecting to its end.
+//! One attachment to the primary, from its connection to its end.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -28,13 +28,13 @@ use crate::ingest::reserve::{Reserve, quick_look};
 use crate::ingest::status::{IngestError, IngestFigures};
 use crate::ring::{Ring, RingLog};
 
-/// Limit of entries queued between the two sides; their bytes are limited separately.
+/// Maximum number of entries in the queue between reading and acknowledging; their bytes are limited separately.
 const QUEUE: usize = 4096;
 
-/// How long an observation of the primary is valid. The watch detects later changes before clients are admitted.
+/// How long an observation of the primary is valid. The watcher detects later changes before clients are admitted.
 pub(super) const LOOK_LASTS: Duration = Duration::from_secs(1);
 
-/// A primary that is connected and inspected, and not changed yet.
+/// A primary that is connected and inspected, and whose settings are unchanged.
 pub(super) struct Prospect {
     pub(super) connection: Connection,
     observed: Observed,
@@ -60,24 +60,25 @@ pub(super) struct Session {
     stream: ReplicationStream,
     /// The dump that only acknowledges.
     second: ReplicationStream,
-    /// Makes commits wait once the ring has caught up.
+    /// The session that makes commits wait once the ring has caught up.
     control: Option<Connection>,
     log: RingLog,
     checksum: ChecksumAlgorithm,
     pub(super) attachment: Attachment,
-    /// Whether commits waited already.
+    /// Whether commits already waited before this attachment.
     waits_already: bool,
-    /// The primary's state before its setup, and when it was read.
+    /// The primary's state before its setup, with the time of the observation.
     seen: Option<(Observed, Instant)>,
 }
 
 impl Session {
-    /// Connects, sets the primary up without making commits wait, compares it with the ring, and starts the dump. Uses one connection: when
-    /// clients have taken all others, a privileged account gets only one more.
+    /// Connects, sets the primary up without making commits wait, compares it with the ring, and starts the dump. Uses only one connection:
+    /// if clients have taken all others, a privileged account gets only one more.
     ///
-    /// Where that hangs, as while a statement about accounts waits for its ACK, the reserve session becomes the dump, without the hanging
-    /// queries. Their answers held when this mysqld start was attached to. From its next check on, the watch verifies that they still do,
-    /// as for a continuing attachment; the write fence opens nothing before. Only whether commits wait is queried here.
+    /// If this hangs, for example while a statement about accounts waits for its ACK, a reserve session becomes the dump without the
+    /// hanging queries. Their answers were valid when this start of mysqld was last attached to. The watcher checks from its next
+    /// observation on that they still are, as for an attachment that continues; until then the write fence opens nothing. This path queries
+    /// only whether commits wait.
     pub(super) async fn open<R: Ring>(
         ring: &R,
         options: &IngestOptions,
@@ -146,13 +147,13 @@ impl Session {
         let mut session =
             Self::begin(ring, dumps, connections, checksum, waits_already, earlier).await?;
         session.control = Some(control);
-        // The observation lacks a plugin that was installed since.
+        // If a plugin was installed since, the observation lacks its variables.
         session.seen = names.map(|_| (observed, looked_at));
         (reserve.names, reserve.sets_at_any_time) = (Some(installed), sets_at_any_time);
         Ok(session)
     }
 
-    /// Compares, and begins the dumps.
+    /// Compares the primary with the ring, and starts the dumps.
     async fn begin<R: Ring>(
         ring: &R,
         [mut dump, mut second]: [DumpOptions; DUMPS],
@@ -182,9 +183,9 @@ impl Session {
         })
     }
 
-    /// Runs until something fails or the leadership ends; then closes the connection immediately. Calls `caught_up` once the ring has
-    /// received all earlier transactions of the primary and commits wait. Commits that waited earlier would wait for all of those. Returns
-    /// the reason, and the tickets with an unknown outcome.
+    /// Runs until an error or the end of the leadership, then closes the connection immediately. Calls `caught_up` once the ring has
+    /// received all earlier transactions of the primary and commits wait. If commits waited earlier, they would also wait for those
+    /// transactions. Returns the reason of the end, and the tickets with an unknown outcome.
     pub(super) async fn run<R: Ring>(
         self,
         ring: &R,
@@ -212,8 +213,8 @@ impl Session {
             ledger: AckLedger::default(),
             inbox,
         };
-        // A session keeps the limit in force at its first write, so it may commit more than the operator's present limit. The ring accepts
-        // that.
+        // A session keeps the limit that was in force at its first write, so it may commit more than the operator's present limit. The ring
+        // accepts such transactions.
         let framer = TransactionFramer::new(self.checksum, MAX_TRANSACTION_BYTES)
             .spilling(options.spill.clone());
         let reading = Reading {
@@ -249,7 +250,7 @@ impl Session {
             },
             async {
                 match make_commits_wait(options, seen, control).await {
-                    // It needs a connection, and clients may have taken all of them.
+                    // This step needs a connection, and clients may have taken all of them.
                     Err(error) if waits_already => {
                         warn!(
                             "the primary could not be observed again, which is left to the watch: {error}"
@@ -264,7 +265,7 @@ impl Session {
                 caught_up();
             },
         );
-        // One task for all: a commit wakes it, and the ACK is sent without another hop.
+        // One task runs both sides: a commit wakes it, and the ACK is sent without another task switch.
         let end = tokio::select! {
             biased;
             () = ring.leadership_over(term) => IngestError::LeadershipOver,
@@ -279,8 +280,8 @@ impl Session {
     }
 }
 
-/// Reports that the ring has caught up once commits wait for it, and for how many ACKs. If they cannot be made to wait, the attachment ends
-/// and is retried: the report opens the primary.
+/// Waits until the ring has caught up, makes commits wait, and reports for how many ACKs. The report opens the primary. So if commits
+/// cannot be made to wait, the attachment ends and is retried.
 async fn tell_when_commits_wait(
     caught_up: impl Future<Output = ()>,
     make_commits_wait: impl Future<Output = Result<u32, IngestError>>,
@@ -291,7 +292,7 @@ async fn tell_when_commits_wait(
     std::future::pending().await
 }
 
-/// Makes commits wait, since the member now acknowledges.
+/// Makes commits wait. The member now acknowledges them.
 async fn make_commits_wait(
     options: &IngestOptions,
     seen: Option<(Observed, Instant)>,
@@ -314,7 +315,8 @@ async fn make_commits_wait(
     };
     let plan = Plan::make(&observed, requirements, Phase::Attached).after(&done);
     apply(&mut connection, &plan).await?;
-    // Not earlier: other replicas' ACKs for waiting commits may have arrived and count towards this number. The ring has all of those now.
+    // The number is set last. ACKs of other replicas for waiting commits may have arrived and count, but the ring now has all those
+    // transactions.
     let names = observed
         .semi_sync()
         .unwrap_or_else(|| SemiSyncNames::of_version(observed.version));
@@ -349,8 +351,8 @@ async fn set_up(
     Ok(apply(control, &plan).await?)
 }
 
-/// Sessions for the second dump, and for settings once the ring has caught up. Where clients have taken all connections, the first session
-/// uses the administrator's: the limit is raised briefly.
+/// Opens sessions for the second dump, and for settings once the ring has caught up. If clients have taken all connections, `first` is the
+/// extra administrator session, and raises `max_connections` for a moment.
 async fn further_sessions(
     first: &mut Connection,
     connect: &ConnectOptions,
@@ -373,11 +375,11 @@ async fn further_sessions(
     opened
 }
 
-/// How long [`raise_acks`] may take: the next leadership waits for it.
+/// How long [`raise_acks`] may take, since the next leadership waits for it.
 const RAISE_LIMIT: Duration = Duration::from_millis(500);
 
-/// Makes commits wait for more ACKs than replicas send, after the member has detached from the primary. If the primary does not answer,
-/// they wait for the member's two.
+/// Makes commits wait for more ACKs than replicas send, after the member has detached from the primary. If the primary does not answer, the
+/// number stays at the member's two.
 pub(super) async fn raise_acks(connect: &ConnectOptions) {
     let connect = connect.clone().bounded("witness-ingest", RAISE_LIMIT);
     let raise = async {
@@ -406,7 +408,7 @@ pub(super) async fn raise_acks(connect: &ConnectOptions) {
 }
 
 async fn primary_gtids(control: &mut Connection) -> Result<PrimaryGtids, IngestError> {
-    // `gtid_owned` first: a transaction that commits in between then appears in one of the two.
+    // `gtid_owned` is read first, so that a transaction that commits in between appears in one of the two variables.
     let owned = text(control, "gtid_owned").await?;
     let executed = text(control, "gtid_executed").await?;
     let purged = text(control, "gtid_purged").await?;
@@ -432,7 +434,7 @@ async fn text(control: &mut Connection, what: &'static str) -> Result<String, In
     value.ok_or_else(|| unreadable(what)("it is no text"))
 }
 
-/// The dump that is read, and the one that only acknowledges.
+/// Returns the options of the dump that is read, and of the dump that only acknowledges.
 fn dump_options(options: &IngestOptions) -> [DumpOptions; DUMPS] {
     let requirements = &options.requirements;
     let (second_id, second_uuid) = requirements.second_replica();

@@ -1,4 +1,4 @@
-//! State of ingest for operators, with age and cause, and figures.
+//! The state of ingest for operators, with its age and cause, and counters.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -53,20 +53,20 @@ pub struct IngestStatus {
     pub(crate) failing: Option<Failing>,
 }
 
-/// Consecutive failed attempts, without an ACK in between.
+/// A series of failed attempts without an ACK in between.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failing {
-    /// When the first of them failed.
+    /// When the first attempt failed.
     pub since: Instant,
-    /// Why the last one failed.
+    /// Why the last attempt failed.
     pub cause: String,
     /// True if the cause was that the primary lacks transactions of the ring.
     pub lacks_the_log: bool,
 }
 
-/// A longer attachment ends a series of failures: it exceeds the dump's silence limit.
+/// An attachment that lasts longer ends a series of failures. Longer than the dump's silence limit.
 const LASTING: Duration = Duration::from_secs(10);
-/// A shorter failure is transient, such as a closed connection.
+/// A shorter failure is transient, for example a closed connection.
 const PASSING: Duration = Duration::from_secs(2);
 
 impl IngestStatus {
@@ -80,18 +80,18 @@ impl IngestStatus {
         }
     }
 
-    /// True if the primary's transactions arrive as they are made.
+    /// True if the primary's transactions are received as they are committed.
     pub fn is_attached(&self) -> bool {
         self.state == IngestState::Attached
     }
 
-    /// Whether the primary's transactions arrive, earlier ones included: waiting commits can be acknowledged.
+    /// Whether the primary's transactions are received, including earlier ones, so that waiting commits can be acknowledged.
     pub fn takes_in(&self) -> bool {
         matches!(self.state, IngestState::CatchingUp | IngestState::Attached)
     }
 
-    /// Why the primary's transactions do not arrive, if attempts keep failing. An attachment that neither lasted nor acknowledged anything
-    /// still counts as failing.
+    /// Returns why the primary's transactions are not received, if attempts keep failing. An attachment that neither lasted nor
+    /// acknowledged a transaction still counts as failing.
     pub fn failing(&self, now: Instant) -> Option<&Failing> {
         let tries = match self.state {
             IngestState::Attaching | IngestState::Failed { .. } => true,
@@ -102,7 +102,7 @@ impl IngestStatus {
         (now.saturating_duration_since(failing.since) >= PASSING).then_some(failing)
     }
 
-    /// Whether the last attempt found that the primary lacks transactions of the ring, so that none succeeds before it has them.
+    /// Whether the last attempt found that the primary lacks transactions of the ring. No attempt succeeds before the primary has them.
     pub fn lacks_the_log(&self) -> bool {
         let failing = self.failing.as_ref().filter(|_| !self.takes_in());
         failing.is_some_and(|failing| failing.lacks_the_log)
@@ -112,13 +112,13 @@ impl IngestStatus {
         self.takes_in() && now.saturating_duration_since(self.since) >= LASTING
     }
 
-    /// Records an ACK, which ends the series of failures. Returns whether there was one.
+    /// Records an ACK, which ends the series of failures. Returns whether such a series existed.
     pub(crate) fn acknowledges(&mut self) -> bool {
         self.failing.take().is_some()
     }
 
-    /// Records a failed attempt, and whether a transaction was acknowledged before. Where the ring caused it, another primary would not
-    /// help.
+    /// Records a failed attempt, and whether it had acknowledged a transaction. A failure of the ring is not counted, because another
+    /// primary would not help.
     pub(crate) fn fail(&mut self, error: &IngestError, acknowledged: bool, now: Instant) {
         let cause = error.to_string();
         let goes_on = !acknowledged && !self.has_lasted(now);
@@ -133,7 +133,7 @@ impl IngestStatus {
         self.go(IngestState::Failed { cause }, now);
     }
 
-    /// Moves to the next state; consecutive failures keep their start.
+    /// Changes to the next state. Consecutive failures keep their start time.
     pub(crate) fn go(&mut self, state: IngestState, now: Instant) {
         match &state {
             IngestState::Failed { cause } => self.last_failure = Some(cause.clone()),
@@ -158,9 +158,9 @@ pub struct IngestFiguresView {
     pub not_in_ring_total: u64,
     /// Transactions that were proposed to the ring.
     pub proposed_total: u64,
-    /// Of these, those that were committed and released for an ACK.
+    /// Proposed transactions that were committed and released for an ACK.
     pub committed_total: u64,
-    /// Transactions that arrived although the log had them: their ACK had been lost.
+    /// Transactions that arrived although the log had them, because their ACK had been lost.
     pub known_total: u64,
     /// Semi-sync acknowledgements that were sent.
     pub acks_total: u64,
@@ -170,7 +170,7 @@ pub struct IngestFiguresView {
     pub oldest_unacknowledged: Option<Duration>,
 }
 
-/// Counters of ingest, and since when the oldest transaction without an ACK has waited.
+/// Counters of ingest, and the arrival time of the oldest transaction without an ACK.
 #[derive(Debug, Default)]
 pub struct IngestFigures {
     now: Mutex<(IngestFiguresView, Option<Instant>)>,
@@ -196,7 +196,7 @@ impl IngestFigures {
         counts(&mut self.lock().0);
     }
 
-    /// `unproposed`: transactions that the primary has committed and the ring lacks.
+    /// Counts an attachment. `unproposed`: transactions that the primary has committed and the ring lacks.
     pub(crate) fn attached(&self, unproposed: u128) {
         let unproposed = u64::try_from(unproposed).unwrap_or(u64::MAX);
         self.count(|figures| {
@@ -214,7 +214,7 @@ impl IngestFigures {
         self.progress.notify_waiters();
     }
 
-    /// Records since when the oldest transaction has waited; none after the end of an attachment.
+    /// Records when the oldest waiting transaction arrived; `None` after the end of an attachment.
     pub(crate) fn oldest(&self, since: Option<Instant>) {
         let before = std::mem::replace(&mut self.lock().1, since);
         if before.is_some() && since.is_none() {
@@ -223,7 +223,7 @@ impl IngestFigures {
     }
 }
 
-// Why an attachment ended.
+// Reasons for which an attachment ends.
 
 /// Why an attachment failed to start, or ended.
 #[derive(Debug, Error)]
@@ -234,7 +234,7 @@ pub enum IngestError {
     /// The primary cannot be reached, or refuses the member.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// The primary's settings do not allow it.
+    /// The primary's settings do not allow an attachment.
     #[error("the primary is not set up for it: {}", listed(.findings))]
     NotSetUp {
         /// The problems, and their remedies.
@@ -258,15 +258,15 @@ pub enum IngestError {
     /// The primary returned an unreadable value.
     #[error("the primary's {what} cannot be read: {reason}")]
     Unreadable {
-        /// Name of the value, as in "executed GTIDs".
+        /// Name of the value, for example "executed GTIDs".
         what: &'static str,
-        /// The problem with it.
+        /// What is wrong with the value.
         reason: String,
     },
     /// The dump was refused, or ended.
     #[error(transparent)]
     Dump(#[from] DumpError),
-    /// The stream cannot be cut into transactions.
+    /// The events cannot be assembled to transactions.
     #[error(transparent)]
     Framing(#[from] FramingError),
     /// The ring did not accept a transaction.
@@ -352,13 +352,13 @@ mod tests {
             status.fail(&failure(false), false, at(second));
             assert_eq!(fails_since(&status, second), Some(60));
         }
-        // One that acknowledges ends the series immediately. Regression: its primary was given up all the same.
+        // An attempt that acknowledges ends the series immediately. Regression: the leader gave up its primary all the same.
         let mut acknowledging = status.clone();
         acknowledging.go(IngestState::Attached, at(90));
         assert_eq!(fails_since(&acknowledging, 91), Some(60));
         assert!(acknowledging.acknowledges() && !acknowledging.acknowledges());
         assert_eq!(fails_since(&acknowledging, 91), None);
-        // Neither one that lasts nor one that acknowledges continues the series.
+        // An attachment that lasts or acknowledges does not continue the series.
         status.go(IngestState::Attached, at(90));
         assert_eq!(fails_since(&status, 99), Some(60));
         assert_eq!(fails_since(&status, 100), None);
@@ -367,7 +367,7 @@ mod tests {
         status.go(IngestState::Attached, at(104));
         status.fail(&failure(false), true, at(105));
         assert_eq!(fails_since(&status, 107), Some(105));
-        // A transaction that the ring refuses would be refused from another primary, too.
+        // A transaction that the ring refuses would also be refused from another primary.
         status.fail(&failure(true), false, at(108));
         assert_eq!(fails_since(&status, 118), None);
         status.fail(&failure(false), false, at(120));

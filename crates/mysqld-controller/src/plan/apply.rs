@@ -1,4 +1,4 @@
-//! The pure decision what to do with the ring's log at the server: compare, apply, or neither.
+//! Decides what to do with the ring's log on the server: compare, apply, or nothing. Pure.
 
 use raft_types::Term;
 use tokio::time::Instant;
@@ -11,7 +11,7 @@ use crate::ring::Leading;
 use crate::status::Readiness;
 use crate::watch::ReadOnly;
 
-/// Decides about the ring's log.
+/// Decides the action on the ring's log.
 pub(super) fn decide(facts: &Facts, now: Instant) -> Action {
     if let Some(doing) = facts.applying {
         return go_on(facts, doing);
@@ -26,7 +26,7 @@ pub(super) fn decide(facts: &Facts, now: Instant) -> Action {
         return hold(facts);
     }
     let Some(server) = facts.seen() else {
-        // The applier itself waits for a server that is briefly unreachable.
+        // The applier itself waits for a server that is unreachable for some time.
         return unseen(facts);
     };
     if facts.applier.on().is_some_and(|start| start != server) {
@@ -37,7 +37,7 @@ pub(super) fn decide(facts: &Facts, now: Instant) -> Action {
     }
     match facts.leading {
         Leading::Serving(term) => lead(facts, server, term, now),
-        // The next leader, this member included, finds the server unchanged.
+        // The next leader, which may be this member, finds the server unchanged.
         Leading::Silent(_) => Action::Stay,
         Leading::Elsewhere(_) if is_stuck(facts) || waits_though_closed(facts) => {
             Action::Kill(Kill::Stuck)
@@ -46,7 +46,7 @@ pub(super) fn decide(facts: &Facts, now: Instant) -> Action {
     }
 }
 
-/// A comparison and the wait for the end of the log belong to one leadership, and may take long.
+/// Decides about an action in progress. A comparison and the wait for the end of the log belong to one leadership, and may take long.
 fn go_on(facts: &Facts, doing: Action) -> Action {
     let (Action::Compare(term) | Action::Finish(term)) = doing else {
         return Action::Stay;
@@ -75,14 +75,14 @@ fn unseen(facts: &Facts) -> Action {
     }
 }
 
-/// The applier stops whatever the leadership: the data are partly replaced. Commits that wait there would keep it open, and the
-/// leadership with it.
+/// Ends the applier in any leadership, because the data are partly replaced. Waiting commits would keep the server open, and the leadership
+/// with it.
 fn hold(facts: &Facts) -> Action {
     let another_may_come = matches!(facts.leading, Leading::Serving(_) | Leading::Elsewhere(_));
     match (facts.applier, facts.readiness) {
         (Applier::Asking { .. } | Applier::Applying(_), _) => Action::EndApplier,
         _ if another_may_come && is_stuck(facts) => Action::Kill(Kill::Stuck),
-        // As while the applier runs: only administrators write, and nothing opens.
+        // The server stays as while the applier runs: only administrators write, and nothing opens.
         (_, Readiness::Applying) => Action::Stay,
         _ => Action::Hold,
     }
@@ -95,7 +95,7 @@ fn lead(facts: &Facts, server: Incarnation, term: Term, now: Instant) -> Action 
         Applier::Applying(_) if waits => return Action::Stay,
         Applier::Applying(_) => return Action::Finish(term),
         Applier::Asking { for_term, .. } if for_term == Some(term) => return Action::Finish(term),
-        // The applier has no information about what the server has in this leadership.
+        // This applier was started in another leadership, so it does not show what the server lacks in this one.
         Applier::Asking { .. } => return Action::EndApplier,
         Applier::Off | Applier::Failed(_) => {}
     }
@@ -106,18 +106,20 @@ fn lead(facts: &Facts, server: Incarnation, term: Term, now: Instant) -> Action 
     let is_open = facts.server.map(|server| server.read_only) == Some(ReadOnly::Off);
     match facts.readiness {
         Readiness::Always => Action::Stay,
-        // It should follow, and commits wait: it is closed before it is compared, and receives no ACK before that.
+        // The server should follow and commits wait. It is closed before it is compared, and receives no ACK before that.
         Readiness::Applying if is_stuck(facts) => Action::Kill(Kill::Stuck),
-        // The same after an applier gave up because of them, and after a restart of the member. Where clients cannot write anyway, the
-        // wait is for a backup or a long statement.
+        // The same holds after an applier gave up because of waiting commits, and after a restart of the member. If clients cannot write
+        // anyway, the close waits for a backup or a long statement, not for commits.
         _ if facts.followed && is_open && is_stuck(facts) => Action::Kill(Kill::Stuck),
-        // Where clients cannot write, administrators and XA can: their commits keep the comparison from closing it to them too.
+        // Even if clients cannot write, administrators and XA can. Their commits prevent the comparison from closing the server to them
+        // too.
         _ if facts.followed && waits_for_ack(facts) && failed_in(term) => Action::Kill(Kill::Stuck),
-        // The waiting commits may be what it lacks: the ring has them, and this member ended before the ACK. A ring whose leader
-        // does not use it as the primary sends no ACK, and nothing is applied while commits wait. Crash recovery commits what the ring
-        // has.
+        // The waiting commits may be the ones that the server lacks: the ring has them, and this member ended before the ACK. If the leader
+        // does not use this server as the primary, it sends no ACK, and nothing is applied while commits wait. Crash recovery commits the
+        // transactions that the ring has.
         Readiness::Lacks if found_now && is_stuck(facts) => Action::Kill(Kill::Stuck),
-        // Only if it was compared in this leadership: an earlier failure of the applier does not show what the server has.
+        // Follows only if the server was compared in this leadership: an earlier failure of the applier does not show what the server
+        // lacks.
         Readiness::Lacks if found_now => follow(facts, now),
         _ if waits => Action::Stay,
         _ => Action::Compare(term),
@@ -191,15 +193,15 @@ mod tests {
         let table = [
             (elsewhere, Some(10), false, RESTART),
             (elsewhere, Some(9), false, Stay),
-            // It is unreachable (starting or stopped), or answers logins.
+            // The server is unreachable (starting or stopped), or completes logins.
             (elsewhere, None, false, Stay),
             // The leadership moves to another member first, if one can take it.
             (serving, Some(39), false, Stay),
             (serving, Some(40), false, RESTART),
-            // Its dump runs: the ACK that the statement waits for can still arrive.
+            // The dump runs, so the ACK that the statement waits for can still arrive.
             (serving, Some(1000), true, Stay),
             (serving, None, false, Stay),
-            // The next leader may attach, and acknowledge.
+            // The next leader may attach and acknowledge.
             (silent, Some(1000), false, Stay),
             (no, Some(1000), false, Stay),
         ];
@@ -246,7 +248,7 @@ mod tests {
         }
     }
 
-    /// The write fence's state, the start last observed, and the decision at a member while another one leads.
+    /// Columns: the write fence's state, the start last observed, and the decision on a member while another one leads.
     #[test]
     fn a_server_is_killed_only_where_commits_wait_in_the_start_that_is_looked_at() {
         use Action::Follow;
@@ -263,9 +265,9 @@ mod tests {
         };
         let table = [
             (not_closed(Some(1)), Some(1), Writers::Stuck, RESTART),
-            // It was killed and restarted, and the write fence has not reported on the new start.
+            // The server was killed and restarted, and the write fence has not reported on the new start.
             (not_closed(Some(1)), Some(2), Writers::Unknown, Stay),
-            // It was down during the attempt.
+            // The server was down during the attempt.
             (not_closed(None), Some(2), Writers::Unknown, Stay),
             (not_closed(None), Some(1), Writers::Unknown, Stay),
             // The new start is stuck as well, with the same message.
@@ -289,7 +291,7 @@ mod tests {
         }
     }
 
-    /// An XA commit that began after the close: the former primary stayed stopped, with advice to restore a quorum.
+    /// Regression: after an XA commit that began after the close, the former primary stayed stopped, with advice to restore a quorum.
     #[test]
     fn commits_that_wait_behind_a_closed_door_are_ended_where_another_leads() {
         let now = Instant::now();
@@ -306,17 +308,17 @@ mod tests {
         };
         let stuck = Action::Kill(Kill::Stuck);
         assert_eq!(decided(elsewhere, failed, true, true), stuck);
-        // No applier has tried yet: the waiting commits may be about to end.
+        // No applier has run yet, and the waiting commits may be about to end.
         assert_eq!(decided(elsewhere, Applier::Off, true, true), Action::Follow);
         assert_eq!(decided(elsewhere, failed, false, true), Action::Stay);
         assert_eq!(decided(elsewhere, failed, true, false), Action::Stay);
-        // No leader reports what is committed.
+        // Without a leader, it is unknown which transactions are committed.
         let leaderless = Leading::No(LONG);
         assert_eq!(decided(leaderless, failed, true, true), Action::Stay);
     }
 
-    /// The ring had another leader in between, and the server began to follow: it receives no ACK before it is compared, and must be
-    /// closed before that.
+    /// The ring had another leader in between, and the server began to follow. It receives no ACK before it is compared, and must be closed
+    /// before that.
     #[test]
     fn commits_that_keep_a_comparison_from_closing_the_server_are_ended() {
         let now = Instant::now();
@@ -333,15 +335,15 @@ mod tests {
         };
         let compare = Action::Compare(TERM);
         assert_eq!(decided(true, true, true, TERM), Action::Kill(Kill::Stuck));
-        // A backup or a long statement ends by itself.
+        // A backup or a long statement ends without a kill.
         assert_eq!(decided(true, false, true, TERM), compare);
-        // Ingest attaches to it without closing it.
+        // Ingest attaches to the server without closing it.
         assert_eq!(decided(false, true, true, TERM), compare);
         assert_eq!(decided(true, true, false, TERM), compare);
         assert_eq!(decided(true, true, true, Term(2)), compare);
     }
 
-    /// The applied transaction waits, and so does a promotion; without a leader it is unknown what the next start may cut.
+    /// The applied transaction waits, and so does a promotion. Without a leader, it is unknown what the next start may cut.
     #[test]
     fn what_waits_for_locks_of_a_prepared_transaction_is_ended_by_a_start() {
         let now = Instant::now();
@@ -360,13 +362,13 @@ mod tests {
         let (elsewhere, serving) = (Leading::Elsewhere(MemberId(4)), Leading::Serving(TERM));
         assert_eq!(decided(elsewhere, applying, None, true), killed);
         assert_eq!(decided(serving, applying, finishing, true), killed);
-        // It belongs to a leadership that is over.
+        // The action belongs to a leadership that has ended.
         let over = decided(elsewhere, applying, finishing, true);
         assert_eq!(over, Action::BreakOff);
         assert_eq!(decided(elsewhere, applying, None, false), Action::Stay);
         let leaderless = Leading::No(LONG);
         assert_eq!(decided(leaderless, applying, None, true), Action::Stay);
-        // The next start ended the reported applier.
+        // The next start of mysqld ended the reported applier.
         let old = Applier::Applying(2);
         assert_eq!(decided(elsewhere, old, None, true), Action::EndApplier);
     }
@@ -398,7 +400,7 @@ mod tests {
         let may_try = Failed(now);
         let asking = |for_term| Applier::Asking { on: 1, for_term };
         let table = [
-            // A compared leader stays; one not compared in this term or start is compared.
+            // A server compared by this leader needs no action. A server that was not compared in this term and start is compared.
             (serving, Open, Some(1), Off, ready, Some((1, TERM)), Stay),
             (serving, Closed, Some(1), Off, ready, Some((1, TERM)), Stay),
             (serving, Open, Some(1), Off, unknown, None, Compare(TERM)),
@@ -430,7 +432,7 @@ mod tests {
                 Compare(TERM),
             ),
             (serving, Open, Some(1), Off, Readiness::Always, None, Stay),
-            // It catches up where clients cannot write.
+            // The server catches up if clients cannot write.
             (
                 serving,
                 Closed,
@@ -461,7 +463,7 @@ mod tests {
                 Some((1, TERM)),
                 Stay,
             ),
-            // Commits in a server that lacks something would wait indefinitely.
+            // Commits in a server that lacks transactions would wait indefinitely.
             (
                 serving,
                 Stuck,
@@ -528,7 +530,7 @@ mod tests {
                 None,
                 EndApplier,
             ),
-            // While another member leads it follows, once no client can write.
+            // While another member leads, the server follows once no client can write.
             (
                 elsewhere,
                 Closed,
@@ -610,7 +612,7 @@ mod tests {
                 Some((1, TERM)),
                 Stay,
             ),
-            // No action on an unreachable server.
+            // No action is possible on an unreachable server.
             (elsewhere, Closed, None, Off, unknown, None, Stay),
             (elsewhere, Stuck, None, Off, unknown, None, Stay),
             (serving, Closed, None, Off, unknown, None, Stay),
@@ -631,19 +633,19 @@ mod tests {
         }
     }
 
-    /// The comparison of a former follower closes it first, and that waits indefinitely for the commits.
+    /// The comparison of a former follower closes it first, and that close waits indefinitely for the commits.
     #[test]
     fn what_has_followed_and_cannot_be_closed_is_killed_before_it_is_compared() {
         use Readiness::{Always, Applying, In, Lacks, Unknown};
         let now = Instant::now();
         let serving = Leading::Serving(TERM);
         for (readiness, found_in, followed, expected) in [
-            // An applier has given up, since it would have let waiting commits through.
+            // An applier has given up, because it would have released waiting commits.
             (Lacks, None, true, Action::Kill(Kill::Stuck)),
             // The member has restarted since.
             (Unknown, None, true, Action::Kill(Kill::Stuck)),
             (Applying, None, true, Action::Kill(Kill::Stuck)),
-            // A comparison that closes nothing finds out whether the ring can acknowledge them.
+            // A comparison that closes nothing finds out whether the ring can acknowledge the commits.
             (Lacks, None, false, Action::Compare(TERM)),
             (Unknown, None, false, Action::Compare(TERM)),
             (In(TERM), Some((1, TERM)), true, Action::Stay),
@@ -675,7 +677,7 @@ mod tests {
         }
     }
 
-    /// In every observed state: the applier never starts while clients can write or may wait for an ACK.
+    /// Checks every combination of facts: the applier never starts while clients can write or may wait for an ACK.
     #[test]
     fn the_applier_starts_only_where_clients_cannot_write() {
         let now = Instant::now();
@@ -705,7 +707,7 @@ mod tests {
         }
     }
 
-    /// In every observed state: while the data are replaced nothing is applied, compared, opened or killed.
+    /// Checks every combination of facts: while the data are replaced, nothing is applied, compared, opened or killed.
     #[test]
     fn a_server_whose_data_are_replaced_is_left_alone() {
         let now = Instant::now();
@@ -746,7 +748,7 @@ mod tests {
                             locked_out: Some(LONG),
                             ..facts(leading, writers, server)
                         };
-                        // Its waiting commits would keep it open indefinitely, and none was acknowledged.
+                        // Waiting commits would keep the server open indefinitely, and none of them was acknowledged.
                         let has_leader =
                             matches!(leading, Leading::Serving(_) | Leading::Elsewhere(_));
                         let expected = match facts.applier {
@@ -794,7 +796,7 @@ mod tests {
             let expected = Action::Kill(Kill::LockedOut);
             assert_eq!(decide(&locked_out, now), expected);
         }
-        // Short actions are waited for.
+        // Short actions are not aborted.
         for doing in [Action::Follow, Action::EndApplier] {
             let facts = Facts {
                 applying: Some(doing),

@@ -1,6 +1,7 @@
-//! A leader whose mysqld cannot be the primary transfers the leadership to a database member whose mysqld can. Causes: mysqld's process has
-//! ended, only this member's log has a full disk, or no progress within `demote_after`. Each transfer of a term's mysqld waits longer, so
-//! that two members with broken mysqlds do not alternate. Paused failover disables it. Pure: the member transfers the leadership.
+//! Decides when a leader whose mysqld cannot be the primary transfers the leadership to a database member whose mysqld can. Causes:
+//! mysqld's process has ended, only this member's disk for the log is full, or mysqld makes no progress within `demote_after`. Each further
+//! transfer by the same member waits longer, so that two members with broken mysqlds do not alternate. A pause disables it. Pure: the
+//! member transfers the leadership.
 
 use std::time::Duration;
 
@@ -14,14 +15,14 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Longest delay between two transfers.
 const AGAIN_AFTER: Duration = Duration::from_secs(300);
 
-/// Input of the decision.
+/// The inputs of the decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DemotionFacts {
     /// The term in which this member's mysqld should be the primary.
     pub leads: Option<Term>,
     /// True if an operator has paused failover.
     pub paused: bool,
-    /// True if its mysqld is the primary.
+    /// Whether the member's mysqld can be the primary.
     pub health: PrimaryHealth,
 }
 
@@ -50,20 +51,20 @@ pub enum Demotion {
 #[derive(Debug)]
 pub struct AutomaticDemotion {
     patience: Duration,
-    /// A mysqld that lacks at most so many transactions has them soon.
+    /// A mysqld that lacks at most this many transactions catches up within moments.
     soon_there: u64,
-    /// The term, the start of the lack of progress, and mysqld's smallest lag in transactions.
+    /// The term, when progress stopped, and mysqld's smallest lag in transactions.
     stuck: Option<(Term, Instant, u64)>,
-    /// Since when this member has not served.
+    /// Since when this member has not served as the leader.
     silent: Option<Instant>,
-    /// The term, and since when mysqld has been continuously fit.
+    /// The term, and since when mysqld has been fit without interruption.
     sound: Option<(Term, Instant)>,
     given_away: Option<GivenAway>,
     /// Earliest retry after a failed attempt.
     not_before: Option<Instant>,
 }
 
-/// A transfer since mysqld was last sound.
+/// Transfers of the leadership since mysqld was last fit for `patience`.
 #[derive(Debug, Clone, Copy)]
 struct GivenAway {
     last: Instant,
@@ -71,12 +72,12 @@ struct GivenAway {
 }
 
 impl GivenAway {
-    /// Earliest next transfer. An ended process restarts and recovers by itself, and its cause may also reach the next primary. Other
-    /// causes may persist: their delay doubles each time.
+    /// Returns the earliest time of the next transfer. An ended process restarts and recovers without help, and its cause may also reach
+    /// the next primary. Other causes may persist, so their delay doubles each time.
     fn not_again_before(self, health: &PrimaryHealth, patience: Duration) -> Instant {
         let pause = match health {
             PrimaryHealth::Down(_) => AGAIN_AFTER,
-            // No member transfers back to such a mysqld while another can be the primary.
+            // No member transfers back to a member with such a mysqld while another can be the primary.
             PrimaryHealth::Never(_) => Duration::ZERO,
             _ => patience.saturating_mul(2_u32.saturating_pow(self.times)),
         };
@@ -85,7 +86,7 @@ impl GivenAway {
 }
 
 impl AutomaticDemotion {
-    /// With the operator's patience, and the number of transactions that take no time worth mentioning.
+    /// Creates the decision with the operator's patience, and the number of transactions that mysqld applies within moments.
     pub fn new(patience: Duration, soon_there: u64) -> Self {
         Self {
             patience,
@@ -98,14 +99,14 @@ impl AutomaticDemotion {
         }
     }
 
-    /// No quorum answers, or the term has ended. The stuck time is kept for the term, without this interval: on a busy machine the quorum
-    /// is often briefly silent.
+    /// Records that no quorum answers, or the term has ended. The time without progress is kept for the term, and does not grow meanwhile:
+    /// on a busy machine, the quorum is often silent for a short time.
     pub fn does_not_serve(&mut self, now: Instant) {
         self.sound = None;
         self.silent.get_or_insert(now);
     }
 
-    /// Decides at this moment.
+    /// Returns the decision for the moment `now`.
     pub fn decide(&mut self, seen: &DemotionFacts, now: Instant) -> Demotion {
         let why = seen.health.why();
         let lacks = match &seen.health {
@@ -136,12 +137,12 @@ impl AutomaticDemotion {
             return Demotion::Stay;
         };
         let (since, least) = match self.stuck {
-            // Catching up is progress; losing sight of a lagging server is not.
+            // Catching up is progress. A lagging server that becomes unreachable is not progress.
             Some((then, since, least)) if then == term && lacks >= least => (since, least),
             _ => (now, lacks),
         };
         self.stuck = Some((term, since, least));
-        // An ended process has to recover, which takes longer than a promotion. On a full disk, commits use the reserve for a short time
+        // An ended process must recover, which takes longer than a promotion. On a full disk, the reserved space lasts for a short time
         // only. Without an applier, missing entries never arrive.
         let at_once = matches!(
             seen.health,
@@ -214,7 +215,7 @@ mod tests {
         assert_eq!(verdicts(&mut demotion, Instant::now(), &seconds), ".!");
     }
 
-    /// Between the takeover of the primary and of the last follower, and on the way back: other mysqlds may be able to be the primary.
+    /// Between the takeover of the primary and of the last follower, and when leaving: other mysqlds may be able to be the primary.
     #[test]
     fn a_leader_that_leaves_its_mysqld_alone_is_demoted() {
         let mut demotion = AutomaticDemotion::new(PATIENCE, 500);
@@ -249,7 +250,7 @@ mod tests {
         let never = |term| seen(term, PrimaryHealth::Never("nothing is applied".to_owned()));
         let first = [(0, seen(3, PrimaryHealth::Fit)), (1, never(3))];
         assert_eq!(verdicts(&mut demotion, begin, &first), ".!");
-        // No member could take it.
+        // No member could take the leadership.
         demotion.attempted(false, begin + Duration::from_secs(1));
         let later = [(1, never(3)), (2, never(3))];
         assert_eq!(verdicts(&mut demotion, begin, &later), "w!");
@@ -261,7 +262,7 @@ mod tests {
         PrimaryHealth::Down("killed".to_owned())
     }
 
-    /// One a second: `.` stays, `w` waits, `o` offers, `!` transfers.
+    /// One decision a second: `.` stays, `w` waits, `o` transfers to a member that lacks few transactions, `!` transfers to any.
     fn verdicts(
         demotion: &mut AutomaticDemotion,
         begin: Instant,
@@ -389,7 +390,7 @@ mod tests {
             ),
             "w!"
         );
-        // No member could take it: a retry follows soon, without the patience.
+        // No member could take the leadership: a retry follows after [`RETRY`], without the patience.
         demotion.attempted(false, at(30));
         assert_eq!(
             verdicts(
@@ -399,7 +400,7 @@ mod tests {
             ),
             "w!"
         );
-        // The leadership returned, and mysqld is no better: wait twice the patience, then four times.
+        // The leadership returned, and mysqld is still broken: wait twice the patience, then four times.
         demotion.attempted(true, at(35));
         let back = [
             (40, seen(5, unable())),
@@ -414,7 +415,7 @@ mod tests {
             (215, seen(7, unable())),
         ];
         assert_eq!(verdicts(&mut demotion, begin, &back), "ww!");
-        // The leadership returned, and mysqld was sound for a while before it broke in a later term.
+        // The leadership returned, and mysqld was fit for some time before it broke in a later term.
         demotion.attempted(true, at(215));
         let fit = PrimaryHealth::Fit;
         let repaired = [
@@ -424,7 +425,7 @@ mod tests {
             (401, seen(9, unable())),
         ];
         assert_eq!(verdicts(&mut demotion, begin, &repaired), "..w!");
-        // An ended process is waited for, up to the limit.
+        // A leader waits longer for an ended process, up to the limit.
         demotion.attempted(true, at(401));
         let in_pieces = [
             (410, seen(11, fit.clone())),

@@ -1,4 +1,4 @@
-//! Everything that the plan depends on, at one moment, including the actions in progress.
+//! All inputs of the plan at one moment, including the actions in progress.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::ring::Leading;
 use crate::status::{Readiness, WriteFenceState};
 use crate::watch::{Protection, ReadOnly};
 
-/// Number of a start of mysqld, as the watch counts them.
+/// Number of a start of mysqld, as the watcher counts them.
 pub type Incarnation = u64;
 
 /// The observed state of mysqld.
@@ -17,18 +17,18 @@ pub type Incarnation = u64;
 pub struct ServerView {
     /// The start observed last.
     pub incarnation: Incarnation,
-    /// Which accounts may write, including changes this member made since the last observation.
+    /// Which accounts may write, including changes that this member made since the last observation.
     pub read_only: ReadOnly,
     /// True if ordinary accounts are blocked (`offline_mode`).
     pub offline: bool,
 }
 
-/// Everything that the plan depends on, at one moment.
+/// All inputs of the plan at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Facts {
-    /// Whether this member leads and serves, and if not, for how long it has not.
+    /// Whether this member leads and serves; if not, for how long it has not.
     pub leading: Leading,
-    /// Whether another member's mysqld could become the primary. Without one, reads here are never stale.
+    /// Whether another member's mysqld could become the primary. If none can, reads on this server are never stale.
     pub others: bool,
     /// True if a leadership transfer is about to begin.
     pub transferring: bool,
@@ -39,13 +39,13 @@ pub struct Facts {
 
     /// Result of the last successful observation; `None` before the first.
     pub server: Option<ServerView>,
-    /// True if commits are sure to wait for the ring; unknown when the last observation failed.
+    /// Whether commits are sure to wait for the ring; unknown when the last observation failed.
     pub protection: Protection,
-    /// Whether ingest receives the primary's transactions in this leadership, and the server was observed after that began.
+    /// Whether ingest receives the primary's transactions in this leadership, and the server was observed after ingest attached.
     pub attached: bool,
     /// Whether ingest receives the server's transactions, so that its waiting commits can be acknowledged.
     pub takes_in: bool,
-    /// How long the server has sent its greeting but completed no login; `None` where logins work or it is unreachable.
+    /// How long the server has sent its greeting without completing a login; `None` if logins work or the server is unreachable.
     pub locked_out: Option<Duration>,
     /// How long the server has ended sessions and refused logins, as during a shutdown.
     pub ending: Option<Duration>,
@@ -53,28 +53,28 @@ pub struct Facts {
     pub waits: bool,
     /// Whether sessions waited for an ACK at the last successful observation.
     pub sessions_wait: bool,
-    /// Whether the applier waits for locks of an XA-prepared transaction, and this member has no record of killing mysqld for that
-    /// since it was last the primary.
+    /// Whether the applier waits for locks of an XA-prepared transaction. False if this member has killed mysqld for that reason since
+    /// mysqld was last the primary.
     pub held_up_by_prepared: bool,
 
     /// Whether this member can kill mysqld and start it again.
     pub can_restart: bool,
-    /// True if the process should run and does, as far as this member controls it.
+    /// True if mysqld's process should run and does, as far as this member controls it.
     pub runs: bool,
-    /// mysqld was killed a moment ago; other facts may be older than that.
+    /// True if mysqld was killed within the last seconds, so other facts may be older than the kill.
     pub just_killed: bool,
 
     /// Whether the server may become the primary.
     pub readiness: Readiness,
-    /// The start of mysqld and the leadership of that result, if it comes from a comparison.
+    /// The start of mysqld and the leadership in which a comparison found the readiness; `None` without a comparison.
     pub found_in: Option<(Incarnation, Term)>,
-    /// True if it has followed since it was the primary: then it is closed before it is compared.
+    /// True if the server has followed since it was the primary. It is then closed before it is compared.
     pub followed: bool,
     /// State of the applier.
     pub applier: Applier,
     /// The action on the log in progress.
     pub applying: Option<ApplyAction>,
-    /// After a comparison without result in this leadership: earliest time of the next one.
+    /// After a comparison without result in this leadership: the leadership, and the earliest time of the next comparison.
     pub compare_not_before: Option<(Term, Instant)>,
 
     /// State reported by the write fence.
@@ -86,15 +86,15 @@ pub struct Facts {
     /// After a failure of the read fence: earliest time of the next attempt.
     pub read_not_before: Option<Instant>,
 
-    /// How long clients may still write and read while this member does not serve. Commits wait, since there are no ACKs; an
-    /// immediate close would fail them at every restart of the member.
+    /// How long clients may still write and read while this member does not serve. Commits wait in that time, because they get no ACK. An
+    /// immediate close would fail them at each restart of the member.
     pub fence_after: Duration,
-    /// How long a server that refuses every login is tolerated.
+    /// How long a server that refuses every login is left running.
     pub lockout: LockoutPatience,
 }
 
 impl Facts {
-    /// The facts of a server that must not be touched: as if never observed. A running applier ends first.
+    /// Returns the facts for a server that must not be touched, as if it was never observed. A running applier ends first.
     pub(crate) fn untouched(self) -> Self {
         if self.applier.on().is_some() || self.applying.is_some() {
             return Self { held: true, ..self };
@@ -128,11 +128,11 @@ impl Facts {
 /// Past actions of the write fence.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WriteMemory {
-    /// The leadership and the start of mysqld in which it last opened, or adopted an open server.
+    /// The leadership and the start of mysqld in which the write fence last opened the server, or adopted an open one.
     pub opened: Option<(Term, Incarnation)>,
-    /// Whether it closed after that.
+    /// Whether the write fence closed the server after that.
     pub closed_by_us: bool,
-    /// The leadership and the start of mysqld for which all queries before opening are done.
+    /// The leadership and the start of mysqld for which the queries before opening are complete.
     pub prepared: Option<(Term, Incarnation)>,
     /// After a failure: earliest time of the next attempt.
     pub not_before: Option<Instant>,
@@ -145,21 +145,21 @@ pub struct WriteMemory {
 pub enum Applier {
     /// Not running.
     Off,
-    /// Started, with no change made yet: it waits for the ring to report which transactions are committed.
+    /// Started, with no change made yet. The applier waits for the ring to report which transactions are committed.
     Asking {
-        /// On this start of mysqld.
+        /// The start of mysqld.
         on: Incarnation,
-        /// To catch up after a comparison in this leadership; `None` where another member led, or none did.
+        /// The leadership in which a comparison found missing transactions; `None` if this member did not lead.
         for_term: Option<Term>,
     },
     /// Running on this start of mysqld.
     Applying(Incarnation),
-    /// Ended by itself; not restarted before this moment.
+    /// Ended unexpectedly; not restarted before this moment.
     Failed(Instant),
 }
 
 impl Applier {
-    /// The start of mysqld that it was started on.
+    /// Returns the start of mysqld on which the applier was started.
     pub(crate) fn on(self) -> Option<Incarnation> {
         match self {
             Self::Asking { on, .. } | Self::Applying(on) => Some(on),
@@ -168,7 +168,7 @@ impl Applier {
     }
 }
 
-/// How long a mysqld that refuses every login is tolerated before it is killed.
+/// How long a mysqld that refuses every login is left running before it is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockoutPatience {
     /// While another database member leads.
@@ -178,8 +178,8 @@ pub struct LockoutPatience {
 }
 
 impl LockoutPatience {
-    /// For a member that gives up the leadership after `mysql.demote_after`, if set: a member with a healthy mysqld takes it before
-    /// this mysqld is killed.
+    /// Creates the limits for a member that gives up the leadership after `mysql.demote_after`, if set. A member with a healthy mysqld can
+    /// then take the leadership before this mysqld is killed.
     pub fn new(demote_after: Option<Duration>) -> Self {
         let elsewhere = Duration::from_secs(10);
         Self {
@@ -194,18 +194,18 @@ impl LockoutPatience {
 pub(crate) enum Writers {
     Unknown,
     Clients,
-    /// Clients cannot, and no commit waits.
+    /// Clients cannot write, and no commit waits.
     None,
-    /// Clients should be blocked, and cannot be: commits wait for an ACK that may never come.
+    /// Clients should be blocked and cannot be, because commits wait for an ACK that may never arrive.
     Stuck,
 }
 
 impl Writers {
-    /// The write fence's report on the start of mysqld observed last.
+    /// Evaluates the write fence's report for the start of mysqld observed last.
     ///
-    /// A stuck server is killed, so it counts as stuck only where closing waited for commits in this very start.
-    /// A report on an earlier start remains until the fence tries again; applied to the new start, it would cost a second kill and
-    /// a second recovery. An unreachable server is not stuck either. One that really is stuck is found at the next attempt to close it.
+    /// A stuck server is killed. So it counts as stuck only if closing waited for commits in this very start. A report on an earlier start
+    /// remains until the fence tries again; applied to the new start, it would cause a second kill and a second recovery. An unreachable
+    /// server does not count as stuck either. If it is stuck, the next attempt to close it shows that.
     pub(crate) fn of(fence: &WriteFenceState, server: Option<Incarnation>) -> Self {
         match fence {
             WriteFenceState::Open => Self::Clients,
@@ -227,41 +227,41 @@ impl Writers {
 /// What to do with the ring's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApplyAction {
-    /// Compare the server with the log at the beginning of the leadership.
+    /// Compare the server with the log at the start of the leadership.
     Compare(Term),
     /// Start the applier, to follow another member's mysqld.
     Follow,
     /// Wait until the whole log is applied, end the applier, and prepare the server to be the primary.
     Finish(Term),
-    /// End the applier: it runs on another start of mysqld than it began on, or this member ends.
+    /// End the applier, because it runs on an earlier start of mysqld or this member ends.
     EndApplier,
-    /// Block the applier and all others.
+    /// Keep the applier and all other actions off the server.
     Hold,
-    /// Abort the action in progress: its purpose no longer exists.
+    /// Abort the action in progress, because its purpose no longer exists.
     BreakOff,
-    /// Kill mysqld, cut off everything the ring has not committed, and start it.
+    /// Kill mysqld, cut off everything that the ring has not committed, and start it.
     Kill(Kill),
     /// No action.
     Stay,
 }
 
-/// Why mysqld is killed and restarted. Each kill is like a crash: no client received OK for a waiting commit, and the next start
-/// recovers what the ring has and cuts off the rest (decision 24).
+/// Why mysqld is killed and restarted. Each kill is like a crash: no client received OK for a waiting commit, and the next start recovers
+/// the transactions that the ring has, and cuts off the rest (decision 24).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kill {
-    /// Commits wait in it, and it must follow.
+    /// Commits wait in mysqld, and it must follow.
     Stuck,
-    /// It sends its greeting and completes no login.
+    /// mysqld sends its greeting and completes no login.
     LockedOut,
-    /// It shuts down without this member's request, and would report commits as successful which the ring lacks.
+    /// mysqld shuts down without this member's request, and would report commits as successful that the ring lacks.
     UnaskedStop,
-    /// The applier waits for locks of an XA-prepared transaction from the server's time as the primary.
+    /// The applier waits for locks of an XA transaction that was prepared while this server was the primary.
     HeldUpByPrepared,
 }
 
 #[cfg(test)]
 impl Facts {
-    /// Before the first observation.
+    /// Returns the facts before the first observation.
     pub(crate) fn unknown(fence_after: Duration, lockout: LockoutPatience) -> Self {
         Self {
             leading: Leading::No(Duration::ZERO),

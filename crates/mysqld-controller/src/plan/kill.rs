@@ -1,5 +1,5 @@
-//! When the ring requires mysqld to be killed and restarted: pure. The guard ([`crate::read_fence`]) handles readers of a primary
-//! without its member; the supervisor handles kills during an ordered stop.
+//! Decides when mysqld must be killed and restarted for the ring. Pure. The guard ([`crate::read_fence`]) handles readers of a primary
+//! whose member hangs or is dead. The supervisor handles kills during an ordered stop.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use mysqld_server::supervisor::UNASKED_STOP;
 use crate::plan::facts::{Applier, Facts, Kill, Writers};
 use crate::ring::Leading;
 
-/// How long a server that refuses every login is tolerated here; `None`: indefinitely.
+/// How long a server that refuses every login is left running in the present role; `None`: indefinitely.
 pub(super) fn borne_with(facts: &Facts) -> Option<Duration> {
     match facts.leading {
         Leading::Elsewhere(_) => Some(facts.lockout.elsewhere),
@@ -17,58 +17,64 @@ pub(super) fn borne_with(facts: &Facts) -> Option<Duration> {
     }
 }
 
-/// Whether commits wait in it that no leader will acknowledge, so that it cannot be closed for writes.
+/// Whether commits that no leader will acknowledge wait in the server, so that it cannot be closed for writes.
 pub(super) fn is_stuck(facts: &Facts) -> bool {
     facts.can_restart && Writers::of(&facts.write_fence, facts.seen()) == Writers::Stuck
 }
 
-/// Whether commits wait for an ACK in it, and a start ends them.
+/// Whether commits in the server wait for an ACK, and a restart can end them.
 pub(super) fn waits_for_ack(facts: &Facts) -> bool {
     facts.can_restart && facts.sessions_wait
 }
 
-/// True if commits wait although it is closed for writes; they do not end by themselves, and no applier can begin before.
-/// `super_read_only` stops no `XA COMMIT`: one may begin after the close of a planned switchover.
+/// True if commits wait although the server is closed for writes. They do not end without a kill, and no applier can begin before they end.
+/// `super_read_only` does not prevent `XA COMMIT`, so one may begin after the close of a planned switchover.
 pub(super) fn waits_though_closed(facts: &Facts) -> bool {
     let closed = Writers::of(&facts.write_fence, facts.seen()) == Writers::None;
     let failed = matches!(facts.applier, Applier::Failed(_));
     waits_for_ack(facts) && closed && failed
 }
 
-/// An unreachable server is left alone, except one that refuses every login. In 9.7.4 a statement about accounts causes that while
-/// it waits for its ACK: it holds the lock that every login takes. A member without a dump then gets none, so the ACK can never be
-/// sent. It also sees no waiting commit, so [`Writers::Stuck`] does not arise: only a kill ends it.
+/// Whether the server has refused every login for too long. Any other unreachable server is left alone.
 ///
-/// The kill is safe, whatever the reason for the refused logins. It is like a crash. No client received OK for a commit that
-/// waits in the server: only a leader's dump delivers ACKs, and here another member leads, or this one has no dump. The next start
-/// recovers what the ring has committed, after it cuts off the rest (decision 24), according to the ring at that time.
-/// While no quorum answers this member, its dump may still run. While no leader is known, the next start cannot learn what is
-/// committed: then the server is left alone. A wrong verdict, as on a machine that hangs for the whole patience, costs one
-/// recovery of a server that neither takes writes for the ring nor follows it.
+/// In 9.7.4, a statement about accounts that waits for its ACK causes this: it holds the lock that every login needs. If the member has no
+/// dump, it cannot start one, so the ACK can never be sent. The member also sees no waiting commit, so [`Writers::Stuck`] does not arise.
+/// Only a kill ends this state.
+///
+/// The kill is safe, whatever the reason for the refused logins. It is like a crash. No client received OK for a commit that waits in the
+/// server: only a leader's dump delivers ACKs, and here another member leads, or this one has no dump. The next start cuts off what the
+/// ring has not committed at that time, and recovers the rest (decision 24).
+///
+/// The server is left alone in two cases. While no quorum answers this member, its dump may still run. While no leader is known, the next
+/// start cannot learn what is committed. A wrong verdict, for example on a machine that hangs for the whole patience, costs one recovery of
+/// a server that neither takes writes for the ring nor follows it.
 pub(super) fn is_locked_out(facts: &Facts) -> bool {
     let is_over = |(so_far, patience)| so_far >= patience;
     let over = facts.locked_out.zip(borne_with(facts)).is_some_and(is_over);
     facts.can_restart && over && !facts.follows()
 }
 
-/// An XA-prepared transaction keeps every lock that its client took while this server was the primary. Its end is in the log after the
-/// transactions that wait for those locks. A restart keeps only the locks on changed rows, as at all other servers.
-/// Call this only while the next start's inputs are known: where another member leads, or this one.
+/// Whether the applier waits for locks of an XA-prepared transaction. Such a transaction keeps every lock that its client took while this
+/// server was the primary. Its end is in the log after the transactions that wait for those locks. After a restart it has only the locks on
+/// changed rows, as on all other servers.
+///
+/// A kill requires that this or another member leads, because the next start must learn what is committed.
 pub(super) fn waits_for_prepared(facts: &Facts) -> bool {
     let leads = matches!(facts.leading, Leading::Elsewhere(_) | Leading::Serving(_));
     facts.can_restart && facts.held_up_by_prepared && leads && facts.follows()
 }
 
-/// `SHUTDOWN` or `RESTART` by SQL at a primary whose commits wait for the ring: mysqld would complete them without an ACK,
-/// return OK to their clients, and close its binlog file cleanly, so that nothing of it is ever cut. Some ten seconds before that it
-/// closes its sessions and stops listening, while our dump continues. If the ring does not have all of them by then, it is killed.
+/// Returns the kill for a `SHUTDOWN` or `RESTART` by SQL on a primary whose commits wait for the ring. mysqld would complete these commits
+/// without an ACK, return OK to their clients, and close its binlog file cleanly, so that nothing is ever cut. About ten seconds before
+/// that, mysqld closes its sessions and stops listening, while the member's dump continues. If the ring does not have all transactions
+/// after [`UNASKED_STOP`], mysqld is killed.
 pub(super) fn unasked_stop(facts: &Facts) -> Option<Kill> {
     let over = facts.ending.is_some_and(|ending| ending >= UNASKED_STOP);
     (facts.can_restart && facts.runs && facts.waits && over).then_some(Kill::UnaskedStop)
 }
 
 impl Kill {
-    /// For the log and the status.
+    /// Returns the reason, for the log and the status.
     pub(crate) fn in_words(self, leading: Leading) -> &'static str {
         match (self, leading) {
             (Self::LockedOut, _) => {

@@ -1,22 +1,22 @@
-//! The plan for a member's mysqld: one pure decision, [`decide`], over everything known at one
-//! moment. Observers fill in the [`Facts`] ([`crate::watch`] for mysqld, [`crate::Ring`] for the ring). Executors
-//! carry out the [`Plan`] concurrently, without waiting for each other (decision 69).
+//! The plan for a member's mysqld: one pure decision, [`decide`], over all facts of one moment. Observers supply the [`Facts`]
+//! ([`crate::watch`] for mysqld, [`crate::Ring`] for the ring). Executors carry out the [`Plan`] concurrently, without waiting for each
+//! other (decision 69).
 //!
 //! | the ring | mysqld | clients may write ([`write_fence`]) | clients may read ([`read_fence`]) | the log ([`apply`], [`kill`]) |
 //! |---|---|---|---|---|
 //! | this member serves | compared in this term, nothing lacks | yes, once ingest is attached | yes | nothing |
 //! | this member serves | not compared in this term | as it is; never opened | yes | compare |
 //! | this member serves | lacks part of the log | no | yes | applied to the end, then compared |
-//! | this member serves | it followed, and commits prevent the close | no | yes | nothing: it is killed and recovers |
+//! | this member serves | followed, and waiting commits prevent the close | no | yes | nothing: mysqld is killed and recovers |
 //! | this member serves | commits may complete without the ring | no | yes | nothing |
 //! | this member serves, a switchover begins | any | no | yes | nothing |
-//! | no quorum answers, or no member leads | was the primary | as it is for `mysql.fence_after`, then no | the same | nothing |
-//! | another member leads | was the primary | no, immediately | no, if closing failed; else until it follows | applied once it is closed |
-//! | another member leads | commits wait in it and cannot end | no | no | nothing: it is killed and recovers |
-//! | another member leads, or this one | follows, and waits for locks of a prepared transaction | administrators and the applier only | yes | nothing: it is killed, once, and recovers |
+//! | no quorum answers, or no member leads | was the primary | as it is for `mysql.fence_after`, then no | as it is for `mysql.fence_after`, then no | nothing |
+//! | another member leads | was the primary | no, immediately | no, if closing failed; otherwise yes for `mysql.fence_after` | applied once mysqld is closed |
+//! | another member leads | has waiting commits that cannot end | no | no | nothing: mysqld is killed and recovers |
+//! | another member leads, or this one | follows, and waits for locks of a prepared transaction | administrators and the applier only | yes | nothing: mysqld is killed, once, and recovers |
 //! | another member leads | follows | administrators and the applier only | yes | applied |
-//! | any | its data are being replaced, or another member's has its `server_uuid` and is the primary or may be | no | as it is | nothing |
-//! | any | it may be another member's own | no action | no action | no action |
+//! | any | data being replaced; or another mysqld with its `server_uuid` is the primary or may be | no | as it is | nothing |
+//! | any | may be another member's mysqld | no action | no action | no action |
 
 pub mod apply;
 pub mod demotion;
@@ -37,7 +37,7 @@ use crate::plan::facts::{Applier, ApplyAction, Facts, Kill};
 use crate::plan::read_fence::{ReadFenceAction, ReadFenceMemory};
 use crate::plan::write_fence::{StayReason, WriteAction};
 
-/// Actions to take now. Each part has an executor of its own.
+/// Actions to take now. Each part has its own executor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
     /// The write fence's action.
@@ -46,17 +46,17 @@ pub struct Plan {
     pub read: ReadFenceAction,
     /// The action on the ring's log.
     pub apply: ApplyAction,
-    /// True if mysqld is killed and restarted.
+    /// Why mysqld is killed and restarted; `None` if it is not.
     pub kill: Option<Kill>,
-    /// When to observe again although nothing has changed.
+    /// When to check the facts again even if nothing has changed.
     pub next: Option<Instant>,
 }
 
-/// Between two observations of a server that shuts down without an order, from the moment at which waiting commits count: mysqld reports
-/// them as successful some seconds later.
+/// The pause between two observations of a server that shuts down without an order while commits wait. mysqld reports these commits as
+/// successful some seconds later.
 const STOP_LOOK: Duration = Duration::from_millis(100);
 
-/// The plan for the facts of one moment; `memory` is the read fence's state between two plans.
+/// Returns the plan for the facts of one moment. `memory` is the read fence's state between two plans.
 pub fn decide(facts: &Facts, memory: &mut ReadFenceMemory, now: Instant) -> Plan {
     let (apply, why) = match apply::decide(facts, now) {
         ApplyAction::Kill(why) => (ApplyAction::Stay, Some(why)),
@@ -77,12 +77,12 @@ fn write(facts: &Facts, now: Instant) -> WriteAction {
     };
     match write_fence::decide(facts, &memory) {
         stay @ WriteAction::Stay(_) => stay,
-        // Its failure blocks nothing else.
+        // A failure to adopt the server blocks no other action.
         WriteAction::TakeOverOpen(_) if memory.take_over_not_before.is_some_and(|at| now < at) => {
             WriteAction::Stay(StayReason::Open)
         }
         _ if memory.not_before.is_some_and(|at| now < at) => WriteAction::Wait,
-        // A starting follower sets what an open primary must not have.
+        // A follower that is starting sets variables that an open primary must not have.
         WriteAction::Prepare(_) | WriteAction::Open(_) | WriteAction::TakeOverOpen(_)
             if matches!(facts.applying, Some(ApplyAction::Follow)) =>
         {
@@ -92,7 +92,7 @@ fn write(facts: &Facts, now: Instant) -> WriteAction {
     }
 }
 
-/// Records observations even while no action is possible.
+/// Records observations even while the fence cannot act.
 fn read(facts: &Facts, memory: &mut ReadFenceMemory, now: Instant) -> ReadFenceAction {
     let action = memory.decide(facts, now);
     let waits = facts.read_not_before.is_some_and(|at| now < at);
@@ -102,7 +102,7 @@ fn read(facts: &Facts, memory: &mut ReadFenceMemory, now: Instant) -> ReadFenceA
     }
 }
 
-/// Silence, grace and pauses end with time alone.
+/// When to check the facts again. Silence, grace and pauses end without an event.
 fn next_look(facts: &Facts, memory: &ReadFenceMemory, now: Instant) -> Option<Instant> {
     let after = |left: Duration| now + left;
     let lockout = facts.locked_out.and_then(|so_far| {
@@ -159,7 +159,7 @@ mod tests {
     }
     const OTHER: MemberId = MemberId(4);
 
-    /// The table at the head of this module, row by row, after the state has lasted longer than `mysql.fence_after`.
+    /// Checks the table at the head of this module, row by row, after the state has lasted longer than `mysql.fence_after`.
     #[test]
     fn the_table() {
         let serving = Leading::Serving(TERM);
@@ -331,13 +331,13 @@ mod tests {
         let begin = Instant::now();
         for (facts, (write, read), apply, kill) in table {
             let mut memory = ReadFenceMemory::default();
-            // It was the primary before, unless it follows.
+            // The server was the primary before, unless it follows.
             decide(&primary(serving), &mut memory, begin);
             decide(&facts, &mut memory, begin);
             let plan = decide(&facts, &mut memory, begin + FENCE_AFTER);
             let decided = (plan.write, plan.read, plan.apply, plan.kill);
             assert_eq!(decided, (write, read, apply, kill), "{facts:?}");
-            // An action in progress is not started a second time, and a member that ends starts nothing.
+            // An action in progress is not started a second time, and a stopping member starts nothing.
             let busy = Facts {
                 write_memory: None,
                 read_fence_moves: true,
@@ -356,7 +356,7 @@ mod tests {
         }
     }
 
-    /// The primary of another member, which is configured as this member's as well.
+    /// The server is another member's primary, which is configured as this member's as well.
     #[test]
     fn a_server_that_may_be_another_members_is_not_touched() {
         let begin = Instant::now();
@@ -391,7 +391,7 @@ mod tests {
                 };
                 let untouched = plan(facts.clone().untouched());
                 assert!(untouched.is_idle(), "{facts:?}: {untouched:?}");
-                // The applier first finishes what it has begun.
+                // The applier first finishes its current work.
                 let applies = Facts {
                     applier: Applier::Applying(1),
                     ..facts
@@ -426,9 +426,9 @@ mod tests {
             (Some(2), true, true, true),
             (Some(1), true, true, false),
             (None, true, true, false),
-            // The ring has all of it: an orderly stop.
+            // The ring has all transactions, so the shutdown is in order.
             (Some(9), true, false, false),
-            // The member stops it, or it has ended.
+            // The member itself stops the server, or the server has ended.
             (Some(9), false, true, false),
         ];
         for (ending, runs, waits, expected) in table {

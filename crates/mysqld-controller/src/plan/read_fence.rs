@@ -1,4 +1,4 @@
-//! The pure decision whether ordinary accounts may read.
+//! Decides whether ordinary accounts may read. Pure.
 
 use std::time::Duration;
 
@@ -14,36 +14,36 @@ use crate::watch::ReadOnly;
 pub enum ReadFenceAction {
     /// Block ordinary accounts with `offline_mode`.
     Raise(ReadFenceReason),
-    /// Admit them again, unless `offline_mode` was set by another account.
+    /// Admit ordinary accounts again, unless another account set `offline_mode`.
     Lower,
-    /// Leave it as it is.
+    /// Leave `offline_mode` as it is.
     Stay,
 }
 
-/// State for the decision.
+/// State that the decision keeps between two plans.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReadFenceMemory {
-    /// The start of mysqld in which it was its clients' primary, and has not followed since.
+    /// The start of mysqld in which clients used it as the primary; `None` if it has followed since.
     primary_in: Option<u64>,
-    /// Since when this member has not served.
+    /// Since when this member has not served as the leader.
     unserved_since: Option<Instant>,
 }
 
 impl ReadFenceMemory {
-    /// Whether clients use this server as the primary, as far as is known.
+    /// Whether clients use this server as the primary, as far as this member has observed.
     pub fn guards(&self) -> bool {
         self.primary_in.is_some()
     }
 
-    /// When the grace of a member that does not serve is over.
+    /// When the grace period of a member that does not serve ends.
     pub(crate) fn grace_ends(&self, grace: Duration) -> Option<Instant> {
         self.unserved_since.map(|since| since + grace)
     }
 
-    /// Decides.
+    /// Decides the next action.
     ///
-    /// A follower is never fenced: its readers accept stale data. A former primary counts as one until it follows or restarts, whatever
-    /// member leads and whatever the write fence has done: its sessions are those of a primary.
+    /// A follower is never fenced, because its readers accept stale data. A former primary counts as a primary until it follows or
+    /// restarts, whatever member leads and whatever the write fence has done, because its sessions are those of a primary.
     pub(super) fn decide(&mut self, facts: &Facts, now: Instant) -> ReadFenceAction {
         let Some(view) = facts.server else {
             return ReadFenceAction::Stay;
@@ -57,13 +57,13 @@ impl ReadFenceMemory {
         if self.primary_in.is_some_and(|start| start != server) || follows {
             self.primary_in = None;
         }
-        // Also one opened before this member restarted.
+        // Includes a server that was opened before this member restarted.
         if !follows && (serves || view.read_only == ReadOnly::Off) {
             self.primary_in = Some(server);
         }
         self.unserved_since = match facts.leading {
             Leading::Serving(_) => None,
-            // The lease may have ended long before this check, while the member's process was stopped.
+            // The lease may have ended long before this check, if the member's process was stopped in between.
             Leading::Silent(so_far) | Leading::No(so_far) => {
                 let since = now.checked_sub(so_far).unwrap_or(now);
                 Some(self.unserved_since.map_or(since, |known| known.min(since)))
@@ -82,7 +82,7 @@ impl ReadFenceMemory {
         let unserved = self.unserved_since.map(|since| now.duration_since(since));
         let is_due = unserved.is_some_and(|unserved| unserved >= facts.fence_after);
         match facts.leading {
-            // Closed for writes it is about to follow, and its sessions are closed in that process.
+            // A server that is closed for writes is about to follow, and that step closes its sessions.
             Leading::Elsewhere(member) if is_due || view.read_only == ReadOnly::Off => {
                 ReadFenceAction::Raise(ReadFenceReason::AnotherLeads(member))
             }
@@ -146,7 +146,7 @@ mod tests {
         seen(facts, |server| server.read_only = ReadOnly::Clients)
     }
 
-    /// `.` stays, `!` raises, `v` lowers, at the given seconds. The test's own views show a raised fence as offline.
+    /// Returns the decisions at the given seconds: `.` stays, `!` raises, `v` lowers. After a raise, the test shows the server as offline.
     fn course(steps: &[(u64, Facts)]) -> String {
         let begin = Instant::now();
         let mut fence = ReadFenceMemory::default();

@@ -6,7 +6,7 @@ use crate::plan::facts::{Applier, Facts, Writers};
 use crate::ring::Leading;
 use crate::status::{Hold, RoleState, WaitingFor};
 
-/// The state to report after `before`. A state that needs an operator is reported until it changes.
+/// Returns the state to report after `before`. A state that needs an operator is reported until it changes.
 pub(crate) fn role_state(facts: &Facts, hold: Option<Hold>, before: &RoleState) -> RoleState {
     let waiting = |what| RoleState::Waiting { what };
     match (facts.applier, hold, facts.leading) {
@@ -17,7 +17,7 @@ pub(crate) fn role_state(facts: &Facts, hold: Option<Hold>, before: &RoleState) 
         (_, None, Leading::Silent(_)) if facts.readiness.is_of_a_primary() => RoleState::Primary,
         _ => match before {
             RoleState::Stopped { .. } => before.clone(),
-            // The result of an attempt stays until the next one; anything observed here is checked again.
+            // The result of an attempt is reported until the next one, which checks all other facts again.
             RoleState::Waiting {
                 what: WaitingFor::Step(_),
             } => before.clone(),
@@ -30,7 +30,7 @@ pub(crate) fn role_state(facts: &Facts, hold: Option<Hold>, before: &RoleState) 
     }
 }
 
-/// Answers the first question of an operator with only the log. The cause of a stop is logged where it is found.
+/// Logs a change of the role, so that the log alone shows an operator what mysqld does. The cause of a stop is logged where it is found.
 pub(crate) fn log_change(was: &RoleState, now: &RoleState) {
     match now {
         _ if std::mem::discriminant(was) == std::mem::discriminant(now) => {}
@@ -129,7 +129,7 @@ mod tests {
                 Unknown,
                 Primary,
             ),
-            // The next leader finds it unchanged.
+            // The next leader finds the server unchanged.
             (silent, Off, ready, Open, Some(1), Primary, Primary),
             (silent, Off, lacks, Closed, Some(1), stopped(), stopped()),
             // The reason persists until it changes.
@@ -172,7 +172,7 @@ mod tests {
                 Following,
                 waiting(WaitingFor::Writers),
             ),
-            // It answers again.
+            // The server answers again.
             (
                 elsewhere,
                 Off,
@@ -206,7 +206,7 @@ mod tests {
             };
             let told = role_state(&facts, None, &before);
             assert_eq!(told, expected, "{facts:?} {before:?}");
-            // A replacement of the data is reported once the applier has ended.
+            // A replacement of the data is reported after the applier has ended.
             let hold = Hold::Interrupted {
                 cause: "half a copy".to_owned(),
             };

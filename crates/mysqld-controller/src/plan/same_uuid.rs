@@ -1,6 +1,6 @@
-//! Two mysqlds with one `server_uuid`, as after a copy of a data directory with its `auto.cnf`, or two members that manage one mysqld. Such
-//! servers give the same GTIDs to different transactions, so GTID comparisons prove nothing. Stock replicas refuse such a source; here each
-//! member queries the others' UUIDs.
+//! Detects two mysqlds with one `server_uuid`, for example after a copy of a data directory with its `auto.cnf`, or two members that manage
+//! one mysqld. Such servers assign the same GTIDs to different transactions, so GTID comparisons prove nothing. Stock replicas refuse such
+//! a source; in the ring, each member queries the others' UUIDs.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,19 @@ use raft_types::MemberId;
 use crate::status::Hold;
 use crate::watch::{Protection, WatchReport};
 
-/// Last reports of the other database members about their mysqlds. A report stays valid while its member does not answer or its mysqld is
-/// down: that mysqld may return unchanged.
+/// The last reports of the other database members about their mysqlds. A report stays valid while its member does not answer or its mysqld
+/// is down, because that mysqld may return unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OtherMysqlds {
-    /// True if all were queried at least once.
+    /// True if every other member was queried at least once.
     pub asked: bool,
-    /// Name of the member and UUID of its server.
+    /// Name of the member and UUID of its mysqld, by member.
     pub uuids: BTreeMap<MemberId, (String, String)>,
-    /// Names of the members whose mysqlds were the ring's primary, and take writes without it.
+    /// Names of the members whose mysqlds were the ring's primary, and accept writes without the ring.
     pub released: BTreeMap<MemberId, String>,
 }
 
-/// The UUID of the server that currently answers.
+/// Returns the UUID of the server if it answered the last query.
 pub fn uuid_of(report: &WatchReport) -> Option<String> {
     let answers = !matches!(report.protection, Protection::Unknown { .. });
     let server = report.server.as_ref().filter(|_| answers)?;
@@ -32,22 +32,22 @@ pub fn uuid_of(report: &WatchReport) -> Option<String> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Own<'a> {
     pub(crate) uuid: Option<&'a str>,
-    /// Whether another member leads, with the primary.
+    /// Whether another member leads and has the primary.
     pub(crate) primary_elsewhere: bool,
-    /// True if it was the ring's primary at the last comparison.
+    /// True if this server was the ring's primary at the last comparison.
     pub(crate) was_primary: bool,
-    /// Whether another program starts it (`mysql.mode = "attach"`).
+    /// Whether another program starts the server (`mysql.mode = "attach"`).
     pub(crate) attached: bool,
 }
 
 /// Result of the comparison.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Why the server is not used, if so.
+    /// Why the server is not used; `None` if it is.
     pub hold: Option<Hold>,
-    /// True if the server is not touched at all: it may be another member's.
+    /// True if the member must not touch the server at all, because it may be another member's.
     pub hands_off: bool,
-    /// The warning about a primary that continues.
+    /// The warning about a primary that stays in use.
     pub warning: Option<String>,
 }
 
@@ -58,8 +58,8 @@ impl OtherMysqlds {
     }
 }
 
-/// The verdict, pure. The primary continues: its transactions are the ring's. A server that the member has not started may be managed by
-/// another member, so it is not touched before the others were queried.
+/// Returns the verdict. Pure. The primary stays in use, because its transactions are the ring's. A server that the member has not started
+/// may be managed by another member, so the member does not touch it before all others were queried.
 pub(crate) fn judge(own: Own<'_>, others: &OtherMysqlds) -> Verdict {
     let same = others.uuids.values();
     let same = same.filter(|(_, uuid)| Some(uuid.as_str()) == own.uuid);
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn only_the_primary_of_two_servers_with_one_uuid_is_used() {
         let twins = others(&[OTHER, UUID]);
-        // Whether another member leads, whether it was the primary; whether it continues.
+        // Columns: whether another member leads, whether this server was the primary, and whether it stays in use.
         for (elsewhere, was_primary, continues) in [
             (false, true, true),
             (true, true, false),
@@ -168,7 +168,7 @@ mod tests {
             assert_eq!(unasked.hold, None);
             assert_eq!(unasked.hands_off, attached);
         }
-        // Not observed yet.
+        // No UUID was observed yet.
         let unseen = Own {
             uuid: None,
             ..own(true, false, false)

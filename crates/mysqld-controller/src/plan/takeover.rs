@@ -1,4 +1,4 @@
-//! Takeover of a primary (`witness enable-raft`): when it is complete, and when the primary is given back. Pure.
+//! The takeover of a primary (`witness enable-raft`): decides when it is complete, and when the primary is released. Pure.
 //!
 //! ```text
 //!             take over: noted as the primary, then acted on
@@ -7,19 +7,20 @@
 //!             leadership lost, or mysqld gone: given back, open
 //! ```
 //!
-//! Until the takeover, commits did not wait for the ring, and clients received success. So a primary's binlog is not trimmed before the
-//! ring has all of it. The note in the data directory stays, a restarted member leaves its mysqld alone, and no mysqld starts with a
-//! guard that would trim. No other mysqld can be the primary in the meantime: followers are managed later.
+//! Until the takeover is complete, commits did not wait for the ring, and clients received success. So a primary's binlog is not trimmed
+//! before the ring has all its transactions. Meanwhile the note in the data directory is kept, a restarted member does not act on its
+//! mysqld, and no guard that would trim starts a mysqld. No other mysqld can be the primary in that time, because followers are managed
+//! later.
 
 use std::time::Duration;
 
-/// A mysqld that does not answer for this long is given back.
+/// A mysqld that does not answer for this long is released.
 const SILENT: Duration = Duration::from_secs(2);
 
 /// Progress of a takeover.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Progress {
-    /// Whether the member leads in the takeover's term.
+    /// Whether the member leads in the term in which the takeover began.
     pub leads: bool,
     /// Whether commits wait for the ring, and it has committed all of mysqld's binlog.
     pub ring_has_all: bool,
@@ -30,15 +31,15 @@ pub struct Progress {
 /// Next step of the takeover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// It has not finished.
+    /// The takeover is not complete.
     Wait,
-    /// Complete: transactions not committed by the ring may be trimmed from now on.
+    /// The takeover is complete: transactions not committed by the ring may be trimmed from now on.
     Taken,
     /// mysqld continues without the ring, for this reason.
     GiveBack(&'static str),
 }
 
-/// Decides it.
+/// Decides the next step.
 pub fn next(progress: Progress) -> Next {
     if progress.ring_has_all {
         return Next::Taken;

@@ -1,4 +1,4 @@
-//! The pure decision whether clients may write.
+//! Decides whether clients may write. Pure.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,26 +15,27 @@ use crate::watch::{Protection, ReadOnly};
 /// The write fence's next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteAction {
-    /// Run the queries that must precede opening. They may take long, so everything is decided again afterwards.
+    /// Run the queries that must precede opening. They may take long, so the decision is made again afterwards.
     Prepare(Term),
     /// Switch `super_read_only` off, so that clients can write.
     Open(Term),
-    /// It is already open, as where a long statement delayed the close: prepare its binlog so that a crash can be trimmed.
+    /// The server is already open, for example because a long statement delayed the close. Prepare its binlog so that it can be trimmed
+    /// after a crash.
     TakeOverOpen(Term),
     /// Switch `super_read_only` on, so that no account can write.
     Close(CloseReason),
-    /// Leave it as it is.
+    /// Leave the server as it is.
     Stay(StayReason),
-    /// Leave it as it is for now: an action is in progress, or an attempt was made a moment ago.
+    /// Leave the server as it is for now: an action is in progress, or an attempt was made shortly before.
     Wait,
 }
 
-/// Why it is or should be closed.
+/// Why the server is or should be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseReason {
     /// This member does not lead.
     NotLeader,
-    /// It leads, and no quorum has answered within the lease.
+    /// This member leads, and no quorum has answered within the lease.
     QuorumSilent,
     /// Commits may complete without the ring.
     Unprotected,
@@ -66,24 +67,24 @@ impl fmt::Display for CloseReason {
     }
 }
 
-/// Why it stays as it is.
+/// Why the server stays as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StayReason {
-    /// It is open, as it should be.
+    /// The server is open, as it should be.
     Open,
-    /// It is closed, as it should be.
+    /// The server is closed, as it should be.
     Closed(CloseReason),
-    /// It is closed, and opens when ingest is attached.
+    /// The server is closed, and opens when ingest is attached.
     ClosedUntilAttached,
-    /// Another account closed it. It opens again when that account opens it, or with the next leadership.
+    /// Another account closed the server. It opens again when an account opens it, or in the next leadership.
     ClosedByOthers,
     /// The server cannot be observed.
     Unknown,
 }
 
-/// Whether ingest receives the primary's transactions, and its settings were observed after that began. Older observations are void,
-/// since attaching changes the settings. An attachment of another leadership is void too: the server may have followed
-/// since, and lets commits through then.
+/// Whether ingest receives the primary's transactions in this leadership, and the server was observed after ingest attached. An older
+/// observation is invalid, because attaching changes settings. An attachment of an earlier leadership is also invalid: the server may have
+/// followed since, and then commits do not wait.
 pub fn is_attached_and_looked_at(
     ingest: &IngestStatus,
     leading: Leading,
@@ -96,14 +97,15 @@ pub fn is_attached_and_looked_at(
     ingest.is_attached() && ingest.term == term && looked_at >= ingest.since
 }
 
-/// Decides.
+/// Decides the next action.
 ///
-/// Silence is not tolerated where commits were found not to wait for the ring. A server not observed yet is no such case.
+/// If commits were found not to wait for the ring, a silent quorum closes the server immediately. A server that was never observed is not
+/// closed for that reason.
 pub(super) fn decide(facts: &Facts, memory: &WriteMemory) -> WriteAction {
     let Some(server) = facts.server else {
         return WriteAction::Stay(StayReason::Unknown);
     };
-    // The applier needs a server closed to clients only.
+    // The applier needs a server that is closed to clients, and open to the applier.
     let closed = match facts.readiness {
         Readiness::Applying => server.read_only != ReadOnly::Off,
         _ => server.read_only == ReadOnly::Everybody,
@@ -126,7 +128,7 @@ pub(super) fn decide(facts: &Facts, memory: &WriteMemory) -> WriteAction {
     let term = match facts.leading {
         Leading::No(so_far) => return wait(so_far, CloseReason::NotLeader),
         Leading::Silent(so_far) => return wait(so_far, CloseReason::QuorumSilent),
-        // No commit here will be acknowledged, so waiting has no purpose.
+        // No leader will acknowledge a commit on this server, so waiting has no purpose.
         Leading::Elsewhere(member) => return close(CloseReason::AnotherLeads(member)),
         Leading::Serving(_) if facts.transferring => return close(CloseReason::Switchover),
         Leading::Serving(term) => term,
@@ -134,15 +136,15 @@ pub(super) fn decide(facts: &Facts, memory: &WriteMemory) -> WriteAction {
     let open = server.read_only == ReadOnly::Off;
     match (&facts.protection, facts.readiness) {
         (Protection::Unknown { .. }, _) => return WriteAction::Stay(StayReason::Unknown),
-        // While the applier runs, no commit waits for the ring, and none has to.
+        // While the applier runs, no commit waits for the ring, and none needs to.
         (_, Readiness::Applying) => return close(CloseReason::Incomplete),
         (Protection::Unprotected { .. }, _) => return close(CloseReason::Unprotected),
         (Protection::Protected, Readiness::Lacks) => return close(CloseReason::Incomplete),
-        // The comparison closes it as well; this attempt finds out whether commits prevent that.
+        // The comparison also closes the server. This earlier attempt shows whether waiting commits prevent the close.
         (Protection::Protected, readiness) if facts.followed && !readiness.allows(term) && open => {
             return close(CloseReason::Incomplete);
         }
-        // If it is already open, nothing contradicts that so far.
+        // An open server stays open: the comparison has not found that it lacks anything.
         (Protection::Protected, readiness) if !readiness.allows(term) && !open => {
             return WriteAction::Stay(StayReason::Closed(CloseReason::Incomplete));
         }
@@ -193,7 +195,7 @@ mod tests {
         }
     }
 
-    /// All queries that must precede opening are done.
+    /// The state after all queries that must precede opening.
     fn prepared() -> WriteMemory {
         WriteMemory {
             prepared: Some((TERM, 1)),
@@ -295,7 +297,7 @@ mod tests {
                 Stay(Closed(QuorumSilent)),
             ),
             (PAUSE, true, Protected, Off, opened, Stay(StayReason::Open)),
-            // A server never observed is not known to be unprotected: the member's start closes nothing.
+            // A server that was never observed may be protected, so the start of the member closes nothing.
             (
                 BETWEEN,
                 false,
@@ -389,7 +391,7 @@ mod tests {
                 opened,
                 Stay(Closed(Unprotected)),
             ),
-            // Already open: nothing is closed, and its binlog becomes one that can be trimmed.
+            // The server is already open: nothing is closed, and its binlog is prepared for a trim.
             (
                 serving,
                 true,
@@ -529,7 +531,7 @@ mod tests {
                 ..facts(Leading::Serving(TERM), ReadOnly::Off)
             };
             assert_eq!(decide(&open, &prepared()), expected, "{open:?}");
-            // A server closed to clients is left to the comparison, which does not kill for a backup.
+            // A server that is closed to clients is left to the comparison, which does not kill because of a backup.
             let closed = Facts {
                 readiness,
                 followed: true,
@@ -609,7 +611,7 @@ mod tests {
             };
             let decided = decide(&unprotected, &prepared());
             assert!(!matches!(decided, Open(_)), "{unprotected:?}");
-            // A follower's commits wait for no ACK, which is no reason to close it to the applier.
+            // A follower's commits wait for no ACK. That is no reason to close the server to the applier.
             if readiness == Applying {
                 assert_ne!(decided, Close(Unprotected), "{unprotected:?}");
             }

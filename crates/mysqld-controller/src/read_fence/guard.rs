@@ -1,8 +1,8 @@
-//! The guard: a separate process next to a member, which blocks readers of its server when the member hangs, or is dead and
-//! stays so. The member sends a heartbeat several times a second; see [`Silence`] for when the guard acts.
+//! The guard: a separate process for each member, which blocks readers of its mysqld if the member hangs, or has ended and is not
+//! restarted. The member sends a heartbeat several times a second; [`Silence`] describes when the guard acts.
 //!
-//! A restarted member has a new guard. The older guard stays until the new one has received a heartbeat, and is then
-//! superseded: a file in the member's data directory has the process id of the active guard.
+//! A restarted member has a new guard. The older guard stays until the new one has received a heartbeat, and is then superseded: a file in
+//! the member's data directory has the process id of the active guard.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,9 +17,9 @@ use mysqld_server::STATEMENT_LIMIT;
 use mysqld_server::offline_mode::{SetOffline, raise_in_start_before};
 use mysqld_server::supervisor::SupervisorOptions;
 
-/// After a failed attempt.
+/// The pause after a failed attempt.
 const RETRY: Duration = Duration::from_secs(1);
-/// In the member's data directory.
+/// The file in the member's data directory with the process id of the active guard.
 const TURN: &str = "guard.pid";
 
 /// Options of a guard.
@@ -27,17 +27,17 @@ const TURN: &str = "guard.pid";
 pub struct GuardOptions {
     /// Data directory of the guarded member.
     pub member_dir: PathBuf,
-    /// The member's account: it counts as the owner of the guard's settings, and the member reverts them.
+    /// The member's account. It counts as the owner of the guard's settings, so the member can revert them.
     pub connect: ConnectOptions,
-    /// How long a hanging member may be silent: the lease, during which it may still lead, plus the grace period.
+    /// How long a hanging member may be silent: the grace period plus the lease, in which it may still lead.
     pub limit: Duration,
-    /// How long a dead member may be away: the grace period only. It no longer leads, so no lease has to expire.
+    /// How long an ended member may be away: the grace period only. It no longer leads, so no lease has to expire.
     pub grace: Duration,
-    /// How to kill the server when it refuses the guard's login; none where another program started it.
+    /// How to kill mysqld if it refuses the guard's login; `None` if another program started mysqld.
     pub server: Option<SupervisorOptions>,
 }
 
-/// Guards until nothing is left to guard, or another guard has taken over.
+/// Runs until nothing is left to guard, or another guard has superseded this one.
 pub async fn guard(mut options: GuardOptions, mut words: mpsc::Receiver<Word>) {
     options.connect = options.connect.bounded("witness-guard", STATEMENT_LIMIT);
     let mut silence = Silence::new(options.limit, options.grace);
@@ -67,13 +67,13 @@ pub async fn guard(mut options: GuardOptions, mut words: mpsc::Receiver<Word>) {
             GuardStep::Fence { or_kill } if now >= retry_at => {
                 match fence(&options, heard_at, or_kill).await {
                     Fenced::Done => silence.is_done(),
-                    // A server started there later is no client's primary.
+                    // A server that is started later on that address is not a primary of clients.
                     Fenced::NobodyListens if silence.has_ended() => return,
                     Fenced::NobodyListens | Fenced::Failed => {}
                 }
                 retry_at = Instant::now() + RETRY;
             }
-            // A closed channel is always ready.
+            // The closed channel would return immediately, so pause here.
             GuardStep::Wait | GuardStep::Fence { .. } if silence.has_ended() => {
                 tokio::time::sleep(silence.pause()).await;
             }
@@ -82,7 +82,7 @@ pub async fn guard(mut options: GuardOptions, mut words: mpsc::Receiver<Word>) {
     }
 }
 
-/// Result of an attempt.
+/// The result of an attempt to block readers.
 enum Fenced {
     Done,
     /// No server runs that clients could read from.
@@ -128,15 +128,14 @@ async fn fence(options: &GuardOptions, heard_at: Instant, or_kill: bool) -> Fenc
     }
 }
 
-/// Which guard is active.
+/// The file that names the active guard.
 struct Turn {
     file: PathBuf,
     own: String,
 }
 
 impl Turn {
-    /// Supersedes the guard of an earlier process of the member. The file need not survive a power cut: no
-    /// guard does.
+    /// Supersedes the guard of an earlier process of the member. The file need not survive a power cut, because no guard survives one.
     fn take(member_dir: &Path) -> Self {
         let turn = Self {
             file: member_dir.join(TURN),
@@ -150,30 +149,30 @@ impl Turn {
         turn
     }
 
-    /// True if another guard has taken over. An unreadable file counts as no.
+    /// True if another guard has superseded this one. If the file is unreadable, false.
     fn is_over(&self) -> bool {
         fs::read_to_string(&self.file).is_ok_and(|whose| whose != self.own)
     }
 }
 
-// When the guard acts in place of its member, pure.
+// Decides when the guard acts in place of its member. Pure.
 
-/// The most that counts of the time between two checks. A guard that was itself stopped, as with the whole machine, has no
-/// information about that time; the member's heartbeats from it are read before more of it counts.
+/// At most this much time between two checks is counted. A guard that was itself stopped, for example with the whole machine, knows nothing
+/// about that time. It reads the member's heartbeats from that time before it counts more.
 pub const MOST_AT_ONCE: Duration = Duration::from_secs(1);
 
-/// How long the guard tries to block readers by a statement before it kills the server, where it may.
+/// How long the guard tries to block readers by a statement before it kills mysqld, if it may.
 pub const KILL_AFTER: Duration = Duration::from_secs(5);
 
 /// A message from the member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Word {
-    /// Heartbeat, with whether to block readers of its server when heartbeats stop.
+    /// A heartbeat, with the decision whether to block readers of mysqld if heartbeats stop.
     GoesOn {
-        /// Clients use the server as the primary, and another member's could become it.
+        /// True if clients use mysqld as the primary, and another member's mysqld could become the primary.
         guards: bool,
     },
-    /// It has ended: the pipe is closed.
+    /// The member has ended, because the pipe is closed.
     Ended,
 }
 
@@ -184,7 +183,7 @@ pub enum GuardStep {
     Wait,
     /// Block ordinary accounts, because the member was silent for too long.
     Fence {
-        /// Whether to kill the server when that fails.
+        /// Whether to kill mysqld if that fails.
         or_kill: bool,
     },
     /// Nothing is left to guard.
@@ -193,9 +192,9 @@ pub enum GuardStep {
 
 /// Measures how long the member has been silent.
 ///
-/// It acts only for a member that managed a primary: the readers of a member that never reported one, or last reported
-/// none, cannot see stale data. Acting blocks readers and nothing else, so a wrong guard costs sessions and no transaction.
-/// A member that continues reverts it by the same rule as its own fence.
+/// The guard acts only for a member that managed a primary. If a member never reported a primary, or last reported none, its readers cannot
+/// see stale data. The guard blocks readers and does nothing else, so a wrong decision costs sessions and no transaction. A member that
+/// continues reverts the block as it reverts its own read fence.
 #[derive(Debug, Clone)]
 pub struct Silence {
     limit: Duration,
@@ -207,7 +206,7 @@ pub struct Silence {
 }
 
 impl Silence {
-    /// No heartbeat yet. Acts after `limit` of silence, and after `grace` where the member has ended.
+    /// Creates the state before the first heartbeat. The guard acts after `limit` of silence, or after `grace` if the member has ended.
     pub fn new(limit: Duration, grace: Duration) -> Self {
         Self {
             limit,
@@ -231,7 +230,7 @@ impl Silence {
         }
     }
 
-    /// Adds the time since the last check, after all received messages.
+    /// Adds the time since the last check, and returns the next step. Call it after all received messages were recorded.
     pub fn passes(&mut self, time: Duration) -> GuardStep {
         self.silent += time.min(MOST_AT_ONCE);
         if !self.guards || self.acted {
@@ -252,14 +251,14 @@ impl Silence {
         if self.ended { self.grace } else { self.limit }
     }
 
-    /// Time until the next check without a message.
+    /// Returns how long to wait for a message before the next check.
     pub fn pause(&self) -> Duration {
         let left = self.patience().saturating_sub(self.silent);
         let due = Some(left).filter(|left| self.guards && !self.acted && !left.is_zero());
         due.map_or(MOST_AT_ONCE, |due| due.min(MOST_AT_ONCE))
     }
 
-    /// Readers are blocked, or no server runs.
+    /// Records that readers are blocked, or that no server runs.
     pub fn is_done(&mut self) {
         self.acted = true;
     }
@@ -282,8 +281,7 @@ mod tests {
     const PRIMARY: Word = Word::GoesOn { guards: true };
     const REPLICA: Word = Word::GoesOn { guards: false };
 
-    /// Messages by second, and the guard's steps, a letter a second: `.` for waiting, `!` for fencing, `k` for fencing or
-    /// killing, `e` for the end.
+    /// Returns the guard's steps for these messages, one letter a second: `.` waits, `!` fences, `k` fences or kills, `e` ends.
     fn course(heard: &[(usize, Word)], fenced_at: Option<usize>, seconds: usize) -> String {
         let (limit, grace) = (Duration::from_secs(4), Duration::from_secs(3));
         let mut silence = Silence::new(limit, grace);

@@ -1,11 +1,11 @@
-//! Blocks readers of an isolated primary. Once this member has not served for longer than its grace period, it puts mysqld into
-//! `offline_mode`. That closes the sessions of ordinary accounts and refuses new ones, until mysqld is the primary or a replica again.
-//! Unlike closing for writes it does not wait for commits.
+//! Blocks readers of an isolated primary. After this member has not served for its grace period, it sets `offline_mode` on mysqld. That
+//! closes the sessions of ordinary accounts and refuses new ones, until mysqld is the primary or a replica again. Unlike closing for
+//! writes, this does not wait for commits.
 //!
-//! The safety of writes does not need it: a primary that is not the leader's gets no ACK. It bounds how long
+//! The safety of writes does not depend on this fence, because a primary that is not the leader's gets no ACK. The fence limits how long
 //! clients may read stale data there.
 //!
-//! A member that hangs, or is dead and stays so, cannot do that: its [`guard()`] does it instead.
+//! A member that hangs or has ended cannot do this: its [`guard()`] does it instead.
 
 mod guard;
 
@@ -26,24 +26,24 @@ pub use crate::read_fence::guard::{
     GuardOptions, GuardStep, KILL_AFTER, MOST_AT_ONCE, Silence, Word, guard,
 };
 
-/// After a failure, and after finding another owner.
+/// The pause after a failure, and after the value turned out to be another account's.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Sets `offline_mode` of one server.
+/// Sets `offline_mode` on one server.
 #[derive(Debug)]
 pub(crate) struct ReadFence {
     connect: ConnectOptions,
     status: watch::Sender<ReadFenceStatus>,
-    /// The last change and its time: an earlier observation does not show it.
+    /// The last change and its time. An observation from before that time does not show it.
     changed: Option<(Instant, bool)>,
     /// After a failure: earliest time of the next attempt.
     pub(crate) not_before: Option<Instant>,
-    /// Why the last attempt failed, if it did: a server that is down fails with the same message each second.
+    /// Why the last attempt failed, if it did. A server that is down fails with the same message each second, which is logged once.
     failed: Option<String>,
 }
 
 impl ReadFence {
-    /// A new fence, and its status.
+    /// Creates a fence and its status.
     pub(crate) fn new(connect: ConnectOptions) -> (Self, watch::Receiver<ReadFenceStatus>) {
         let (status, receiver) = watch::channel(ReadFenceStatus::default());
         let fence = Self {
@@ -56,7 +56,7 @@ impl ReadFence {
         (fence, receiver)
     }
 
-    /// True if ordinary accounts are blocked: the watch's report, unless this fence has newer knowledge.
+    /// True if ordinary accounts are blocked, by the watcher's report or a later change of this fence.
     pub(crate) fn is_offline(&self, report: &WatchReport) -> bool {
         match self.changed {
             Some((at, offline)) if at >= report.looked_at => offline,
@@ -64,7 +64,7 @@ impl ReadFence {
         }
     }
 
-    /// Sets `offline_mode`, and logs the reason; a failure is retried after a while.
+    /// Sets `offline_mode`, and logs the reason. A failed attempt is repeated after [`RETRY`].
     pub(crate) async fn raise(mut self, reason: ReadFenceReason) -> Self {
         match raise(&self.connect).await {
             Ok(done) => {
@@ -84,7 +84,7 @@ impl ReadFence {
         self
     }
 
-    /// Admits ordinary accounts again, unless another owner blocks them.
+    /// Admits ordinary accounts again, unless another account blocks them.
     pub(crate) async fn lower(mut self) -> Self {
         match lower(&self.connect).await {
             Ok(SetOffline::NotOurs) => {
@@ -114,14 +114,14 @@ impl ReadFence {
         self.failed = None;
     }
 
-    /// True if that failure is new.
+    /// Records a failure. Returns true if its message is new.
     fn fail(&mut self, why: &str) -> bool {
         self.not_before = Some(Instant::now() + RETRY);
         let before = self.failed.replace(why.to_owned());
         before.as_deref() != Some(why)
     }
 
-    /// Reports that no action is due: blocked accounts stay blocked.
+    /// Reports the state while no action is due: blocked accounts stay blocked.
     pub(crate) fn stay(&self, offline: bool) {
         let because = self.status.borrow().because;
         self.tell(because.filter(|_| offline));

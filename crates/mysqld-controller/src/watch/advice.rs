@@ -1,7 +1,8 @@
-//! Advice about a primary from queries that the watch makes rarely.
+//! Advice about a primary, from queries that the watcher makes rarely.
 //!
-//! Transactions that a primary commits without its binlog (`sql_log_bin = 0`): the ring never receives them. mysqld counts the
-//! statements that set the variable; reading the count takes a millisecond. Sessions are listed only when it has grown.
+//! One query finds transactions that a primary commits without its binlog (`sql_log_bin = 0`), and that the ring therefore never receives.
+//! mysqld counts the statements that set the variable, and reading the count takes a millisecond. Sessions are listed only if the count has
+//! grown.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,16 +15,16 @@ use mysqld_server::settings::{
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-/// Between two queries.
+/// The pause between two queries.
 const ASK_EVERY: Duration = Duration::from_secs(5);
 const STATEMENTS: &str = "SELECT IFNULL(SUM(count_star), 0) FROM performance_schema.events_statements_summary_by_digest \
      WHERE digest_text LIKE 'SET%sql_log_bin%'";
-/// mysqld materialises all variables of each session for this.
+/// Slow: mysqld materialises all variables of each session for this query.
 const SESSIONS: &str = "SELECT CONCAT(t.processlist_user, '@', t.processlist_host, ' (connection ', t.processlist_id, ')') \
      FROM performance_schema.threads t JOIN performance_schema.variables_by_thread v USING (thread_id) \
      WHERE v.variable_name = 'sql_log_bin' AND v.variable_value = 'OFF' AND t.processlist_id <> CONNECTION_ID() \
      AND t.processlist_id NOT IN";
-/// At most this many are named.
+/// At most this many sessions are named.
 const NAMED: usize = 3;
 
 /// Observations of one primary.
@@ -36,7 +37,7 @@ pub(super) struct UnloggedWatch {
 }
 
 impl UnloggedWatch {
-    /// Queries the server, if it is time.
+    /// Queries the server, if [`ASK_EVERY`] has passed.
     ///
     /// # Errors
     /// When the connection fails.
@@ -61,7 +62,7 @@ impl UnloggedWatch {
         Ok(())
     }
 
-    /// Whether statements ran since the previous query.
+    /// Records the count. Returns whether such statements ran since the previous query.
     fn count(&mut self, start: u64, count: u64) -> bool {
         match &mut self.counted {
             Some((of, _, last)) if *of == start && count >= *last => {
@@ -69,7 +70,7 @@ impl UnloggedWatch {
                 *last = count;
                 more
             }
-            // The counters of a new start, or truncated ones.
+            // The first count of a start, or counters that were truncated.
             counted => {
                 *counted = Some((start, count, count));
                 self.sessions.clear();
@@ -94,7 +95,7 @@ impl UnloggedWatch {
     }
 }
 
-/// The first column of an answer; empty where the account lacks the privilege.
+/// Returns the first column of an answer; empty if the account lacks the privilege.
 async fn ask(connection: &mut Connection, query: &str) -> Result<Vec<String>, LinkError> {
     match connection.query(query).await {
         Err(LinkError::Server(_)) => Ok(Vec::new()),
@@ -102,13 +103,13 @@ async fn ask(connection: &mut Connection, query: &str) -> Result<Vec<String>, Li
     }
 }
 
-// Removes persisted values that would override the member's settings at the next start, as soon as they are seen on a running server.
-// The running server's settings stay unchanged.
+// Removes persisted values that would override the member's settings at the next start, as soon as they are found on a running server. The
+// settings of the running server stay unchanged.
 
-/// Checks for such values.
+/// State of the checks for such values.
 #[derive(Debug, Default)]
 pub(super) struct PersistedWatch {
-    /// Logged values that stay.
+    /// Values that were logged and are not removed.
     told: BTreeSet<String>,
     /// Why a setting for the next start could not be persisted.
     pub(super) not_persisted: Option<String>,

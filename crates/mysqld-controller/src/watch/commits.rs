@@ -1,6 +1,6 @@
-//! Whether the commits of a primary complete, pure. A server with a stalled disk still answers readers and commits
-//! nothing; a stopped one does not even answer. The check writes nothing: it observes sessions in
-//! commit, so a server without commits never counts as stalled.
+//! Decides whether the commits of a primary complete. Pure. A server with a stalled disk still answers readers and commits nothing; a
+//! stopped server does not answer. The check writes nothing: it observes sessions in commit, so a server without commits never counts as
+//! stalled.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -13,9 +13,9 @@ use tokio::time::Instant;
 
 use mysqld_server::settings::{CommitLook, Committing};
 
-/// Upper bound of the traffic without writes: heartbeats are smaller, pieces of a large transaction are not.
+/// The most bytes that are received without a write: heartbeats are smaller, pieces of a large transaction are larger.
 const RECEIVED_IN_PASSING: u64 = 64 * 1024;
-/// By how much the server's seconds may be too low: they are truncated, and its clock is another one.
+/// By how much the server's seconds may be too low. They are truncated, and the server has another clock.
 const SECONDS_SHORT: Duration = Duration::from_secs(2);
 const STANDS: &str = "mysqld answers queries, but no commit finishes and none is waiting for the ring: check its disk (full or \
                       stalled)";
@@ -27,40 +27,40 @@ const NO_ROOM: &str =
 pub(crate) enum CommitSight {
     /// The server reported its commits.
     Answered(CommitLook),
-    /// It did not answer in time; with a message.
+    /// The server did not answer in time; with a message.
     Silent(String),
-    /// Unknown: it refused, or was not queried.
+    /// Unknown: the server refused the query, or was not queried.
     Nothing,
 }
 
 /// The member's own state at the same moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct RingSide {
-    /// Commits wait for the ring, which is not mysqld's fault.
+    /// True if commits wait for the ring, which is not mysqld's fault.
     pub(crate) waits: bool,
-    /// Transactions received, and ACKs sent.
+    /// The number of received transactions, and of sent ACKs.
     pub(crate) progress: (u64, u64),
     /// Bytes received from the server.
     pub(crate) received: u64,
 }
 
-/// The server's commits do not complete, or it does not answer.
+/// A stall: the server's commits do not complete, or it does not answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
-    /// When that was first observed.
+    /// When the stall was first observed.
     pub since: Instant,
     /// The observation, as a message.
     pub why: String,
 }
 
-/// The state when the stall began.
+/// The observation at the start of a possible stall.
 #[derive(Debug)]
 struct Begun {
     since: Instant,
     ring: RingSide,
-    /// `None` where the server was silent from the first observation.
+    /// The server's report at that time; `None` if it did not answer.
     look: Option<CommitLook>,
-    /// Sessions in the same commit ever since, each with its number of earlier commits.
+    /// Sessions that have been in the same commit ever since, each with the number of its earlier commits.
     sessions: BTreeSet<(u64, Option<u64>)>,
 }
 
@@ -69,16 +69,20 @@ struct Begun {
 pub(crate) struct CommitWatch(Option<Begun>);
 
 impl CommitWatch {
-    /// The verdict after one more observation, which began at `now`.
+    /// Returns the verdict after one more observation, which began at `now`.
     ///
-    /// A server is stalled while all of this holds from one observation to the next: at least one session is in the
-    /// same commit, no GTID was added to those executed, no bytes were written to a binlog file (a large transaction
-    /// takes long), no transaction was received, and the ring waits for none. The last two distinguish a missing quorum from
-    /// a broken disk. The same commit (same statement, same number of ended commits) distinguishes a waiting session from one that writes
-    /// without the binlog.
+    /// A server is stalled while all these conditions hold from one observation to the next:
     ///
-    /// On a full disk mysqld may refuse statements before their commit, when a table's file cannot grow. Then more refusals
-    /// and no other progress are enough.
+    /// * at least one session is in the same commit;
+    /// * no GTID was added to those executed;
+    /// * no bytes were written to a binlog file (a large transaction takes long);
+    /// * no transaction was received, and the ring waits for none.
+    ///
+    /// The last condition distinguishes a broken disk from a missing quorum. The same commit means the same statement and the same number
+    /// of completed commits. That distinguishes a waiting session from a session that writes without the binlog.
+    ///
+    /// On a full disk, mysqld may refuse statements before their commit, if a table's file cannot grow. Then more refusals without any
+    /// other progress suffice.
     pub(crate) fn see(
         &mut self,
         sight: CommitSight,
@@ -148,11 +152,11 @@ impl Begun {
     }
 }
 
-// True if the file system of a server's data directory has room.
+// Whether the file system of a server's data directory has room.
 
-/// With less than this a table's file may fail to grow: InnoDB requests 4 MiB at a time, and more where a row is larger.
+/// With less free space than this, a table's file may fail to grow. InnoDB requests 4 MiB at a time, and more if a row is larger. In bytes.
 const ROOM: u64 = 64 << 20;
-/// A file system that does not answer by then is not queried again until it has.
+/// A file system that does not answer within this time is not queried again until it has answered.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
@@ -169,7 +173,7 @@ impl Room {
         }
     }
 
-    /// True if too little is left for all users except root. A file system that gives no answer, or is remote, counts as having room.
+    /// True if too little space is left for users other than root. A file system that does not answer, or is remote, counts as having room.
     pub(super) async fn is_gone(&mut self) -> bool {
         let Some(folder) = &self.folder else {
             return false;
@@ -192,7 +196,7 @@ impl Room {
 mod tests {
     use super::*;
 
-    /// Sessions as numbers, each with the seconds of its statement.
+    /// Returns an observation. Each session is a number, with the seconds of its statement.
     fn answered(executed: &str, binlog_bytes: u64, committing: &[(u64, u64)]) -> CommitSight {
         let seconds = |(session, ran): &(u64, u64)| Committing {
             session: *session,
@@ -208,7 +212,7 @@ mod tests {
         })
     }
 
-    /// One session with a statement that has run for `seconds`, after `ended` commits.
+    /// Returns an observation of one session, whose statement has run for `seconds`, after `ended` commits.
     fn one(seconds: u64, ended: Option<u64>) -> CommitSight {
         CommitSight::Answered(CommitLook {
             start: 1,
@@ -223,7 +227,7 @@ mod tests {
         })
     }
 
-    /// No session is in a commit, and `refused` statements failed for lack of space.
+    /// Returns an observation without sessions in commit, in which `refused` statements failed for lack of space.
     fn refused(executed: &str, refused: u64) -> CommitSight {
         CommitSight::Answered(CommitLook {
             start: 1,
@@ -238,7 +242,7 @@ mod tests {
         CommitSight::Silent("no greeting".to_owned())
     }
 
-    /// For each observation, one second apart, since which second the server has been stalled.
+    /// Returns for each observation, one a second, since which second the server has been stalled.
     fn course(looks: Vec<(CommitSight, RingSide)>) -> Vec<Option<u64>> {
         let begin = Instant::now();
         let mut watch = CommitWatch::default();

@@ -1,5 +1,5 @@
-//! Observes the primary every second, on a connection of its own: is a commit sure to wait for the
-//! ring? Drift is fixed where this member may do so, and always reported. The controller acts on it.
+//! Observes the primary every second on its own connection, to check whether commits are sure to wait for the ring. Corrects settings that
+//! this member may change, and reports all deviations. The controller acts on the reports.
 
 mod advice;
 mod commits;

@@ -1,4 +1,4 @@
-//! From an observation to a verdict, pure.
+//! Evaluates an observation. Pure.
 
 use std::collections::BTreeMap;
 
@@ -10,19 +10,19 @@ use uuid::Uuid;
 use crate::watch::commits::Standing;
 use crate::watch::starts::HadGtids;
 
-/// True if commits are sure to wait for the ring.
+/// Whether commits are sure to wait for the ring.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Protection {
-    /// All settings are as they must be.
+    /// Yes: all settings are correct.
     Protected,
-    /// Some settings would let a commit through without the ring.
+    /// No: some settings would let a commit complete without the ring.
     Unprotected {
-        /// Which, why that matters, and the fix.
+        /// The settings, their consequences, and the fixes.
         findings: Vec<Finding>,
     },
-    /// The server could not be observed.
+    /// Unknown: the server could not be observed.
     Unknown {
-        /// Why not, and what to check.
+        /// The cause, and what to check.
         cause: String,
     },
 }
@@ -33,7 +33,7 @@ impl Protection {
         matches!(self, Self::Protected)
     }
 
-    /// The same verdict for the same reasons, whatever the text.
+    /// True if the other verdict is the same for the same reasons, whatever its text.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let checks = |verdict: &Self| match verdict {
             Self::Unprotected { findings } => findings.iter().map(|found| found.check).collect(),
@@ -47,11 +47,11 @@ impl Protection {
 /// Which accounts may write, by `read_only` and `super_read_only`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadOnly {
-    /// Every account with the privileges may.
+    /// Every account with the privileges may write.
     Off,
-    /// Only accounts with `CONNECTION_ADMIN` or `SUPER` may (`read_only`).
+    /// Only accounts with `CONNECTION_ADMIN` or `SUPER` may write (`read_only`).
     Clients,
-    /// No account may (`super_read_only`).
+    /// No account may write (`super_read_only`).
     Everybody,
 }
 
@@ -70,13 +70,14 @@ impl ReadOnly {
 pub struct ServerFacts {
     /// `@@version` of the server.
     pub version: String,
-    /// `@@server_uuid`; none where the server did not return it.
+    /// `@@server_uuid`; `None` if the server did not return it.
     pub server_uuid: Option<Uuid>,
-    /// Number of this start of mysqld among those that this watcher has seen, from 1. Volatile settings of earlier starts are lost.
+    /// Number of this start of mysqld among the starts that this watcher has observed, from 1. Settings that are not persistent are lost
+    /// with a start.
     pub incarnation: u64,
-    /// Number of the last start that booted open for writes; never that of the first one seen.
+    /// Number of the last start that booted open for writes. Never the first observed start.
     pub started_open: Option<u64>,
-    /// Which accounts may write at that moment.
+    /// Which accounts may write at that time.
     pub read_only: ReadOnly,
     /// Sessions that wait for an ACK.
     pub waiting_sessions: u64,
@@ -84,7 +85,7 @@ pub struct ServerFacts {
     pub offline: bool,
     /// Allowed settings that have a cost after a crash, with the fix.
     pub advice: Vec<String>,
-    /// Settings that, in addition to its text, determine the effect of a statement about tables or accounts; by lower-case name.
+    /// Settings that, together with its text, determine the effect of a statement about tables or accounts. Keys are lower-case names.
     pub ddl_settings: BTreeMap<String, String>,
     /// `gtid_executed`.
     pub executed: GtidSet,
@@ -128,17 +129,17 @@ impl ServerFacts {
 /// The watcher's report after each observation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WatchReport {
-    /// True if commits are sure to wait for the ring.
+    /// Whether commits are sure to wait for the ring.
     pub protection: Protection,
     /// When the last observation began.
     pub looked_at: Instant,
     /// Result of the last successful observation; `None` before the first.
     pub server: Option<ServerFacts>,
-    /// Stalled commits, or a server that does not answer; `None` if commits complete, there are none, or the state is unknown.
+    /// Stalled commits, or a server that does not answer. `None` if commits complete, no commit runs, or the state is unknown.
     pub commits: Option<Standing>,
-    /// Since when it has closed its sessions and refused logins, as during a shutdown.
+    /// Since when the server has closed its sessions and refused logins, as during a shutdown.
     pub ending: Option<Instant>,
-    /// Since when it sends its greeting but completes no login, as while a statement about accounts waits for its ACK.
+    /// Since when the server sends its greeting but completes no login, for example while a statement about accounts waits for its ACK.
     pub locked_out: Option<Instant>,
 }
 
@@ -159,7 +160,7 @@ impl WatchReport {
     }
 }
 
-/// The verdict on a server, and allowed settings that have a cost after a crash.
+/// Returns the verdict on a server, and advice about allowed settings that have a cost after a crash.
 pub(super) fn judge(observed: &Observed, requirements: &Requirements) -> (Protection, Vec<String>) {
     let mut findings = preflight(observed, requirements);
     let of_a_crash = findings

@@ -1,4 +1,4 @@
-//! Distinguishes starts of mysqld: settings and comparisons of one start do not hold for another.
+//! Distinguishes starts of mysqld. Settings and comparisons from one start are invalid after another.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use uuid::Uuid;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sighting {
     pub(crate) uuid: Option<Uuid>,
-    /// The server's number of our connection.
+    /// The server's id of the watcher's connection.
     pub(crate) connection_id: u32,
-    /// Uptime in whole seconds: the difference of two times, each truncated to seconds.
+    /// Uptime in whole seconds: the difference of two times that are each truncated to seconds.
     pub(crate) uptime: Duration,
-    /// When its clock began, if it reports that.
+    /// When the server's clock began, if the server reports that.
     pub(crate) began_to_tick: Option<Span>,
     /// Beginning and end of the observation.
     pub(crate) looked: Span,
 }
 
-/// A moment known to the precision of a query's duration.
+/// A moment that is known to the precision of a query's duration.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span {
     pub(crate) earliest: Instant,
@@ -28,8 +28,8 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// When a clock began that showed `elapsed` at some moment of `asked`. `None` where that is useless: the answer took
-    /// too long, or the clock has run for longer than this machine.
+    /// Returns when a clock began that showed `elapsed` at some moment during `asked`. `None` if the answer took too long to be useful, or
+    /// the clock has run for longer than this machine.
     pub(crate) fn before(elapsed: Duration, asked: Self) -> Option<Self> {
         if asked.latest.duration_since(asked.earliest) > TOO_VAGUE {
             return None;
@@ -45,21 +45,22 @@ impl Span {
     }
 }
 
-/// Twice this plus [`DRIFT`] is less than mysqld needs from the beginning of its clock to its first answer. So it is less than
-/// the time between two starts that have both answered.
+/// The longest useful query of the server's clock. Twice this time plus [`DRIFT`] is less than mysqld needs from the start of its clock to
+/// its first answer, and so less than the time between two starts that have both answered.
 const TOO_VAGUE: Duration = Duration::from_millis(100);
-/// mysqld's clock may be set, and ours not: up to this much between two observations counts as the same start.
+/// The server's clock may be adjusted, and the member's is not. A difference of up to this much between two observations counts as the same
+/// start.
 const DRIFT: Duration = Duration::from_millis(50);
-/// Uptime is in whole seconds, and an observation takes a moment.
+/// The tolerance for one start by uptime, which has whole seconds, and observations take some time.
 const SAME_START: Duration = Duration::from_millis(2500);
-/// Uptime is up to this much too long.
+/// Uptime may be too long by up to this much.
 const TOO_LONG: Duration = Duration::from_secs(1);
-/// By uptime alone a younger server may be one that was restarted within that tolerance.
+/// A server with a shorter uptime may have been restarted within the tolerance of [`SAME_START`].
 const YOUNG: Duration = Duration::from_secs(10);
 
-/// Counts the starts of mysqld. The same connection is the same start. Where the server reports when its clock began, two
-/// starts differ in that. Otherwise uptime and connection numbers decide, and an uptime no longer than the time since the last
-/// observation counts as another start.
+/// Counts the starts of mysqld. Two observations on one connection belong to one start. If the server reports when its clock began, that
+/// time distinguishes starts. Otherwise uptime and connection ids decide. If the uptime is no longer than the time since the last
+/// observation, that counts as another start.
 #[derive(Debug, Default)]
 pub(crate) struct Starts {
     last: Option<Sighting>,
@@ -67,7 +68,7 @@ pub(crate) struct Starts {
 }
 
 impl Starts {
-    /// The number of the observed start, from 1.
+    /// Returns the number of the observed start, from 1.
     pub(crate) fn see(&mut self, seen: Sighting) -> u64 {
         if !self.last.is_some_and(|last| is_same(last, seen)) {
             self.count += 1;
@@ -86,7 +87,7 @@ fn is_same(last: Sighting, seen: Sighting) -> bool {
     if seen.connection_id == last.connection_id && apart < SAME_START {
         return true;
     }
-    // On another connection, whatever the numbers: they begin again with each start.
+    // On another connection, connection ids are ignored here, because they begin again with each start.
     if let (Some(began), Some(before)) = (seen.began_to_tick, last.began_to_tick) {
         return began.is_near(before);
     }
@@ -102,11 +103,11 @@ fn started(seen: Sighting) -> Instant {
     now.checked_sub(seen.uptime).unwrap_or(now)
 }
 
-// GTIDs that a running server had executed and no longer has in `gtid_executed`, as after `RESET BINARY LOGS AND GTIDS`. Its data
-// are unchanged and no longer described: replication by GTID would apply all of it again, and new transactions get the
-// numbers of old ones. Pure.
+// GTIDs that a running server has executed and that are no longer in `gtid_executed`, for example after `RESET BINARY LOGS AND GTIDS`. The
+// server's data still contain these transactions. Replication by GTID would apply all of them again, and new transactions would reuse their
+// numbers. Pure.
 
-/// All of `gtid_executed` observed during one start of a server.
+/// All GTIDs that were observed in `gtid_executed` during one start of a server.
 #[derive(Debug, Default)]
 pub(super) struct HadGtids {
     start: u64,
@@ -114,7 +115,8 @@ pub(super) struct HadGtids {
 }
 
 impl HadGtids {
-    /// Returns the lost GTIDs. Another start may have fewer: some were not durable, or were cut off before it.
+    /// Returns the lost GTIDs. After another start, GTIDs may be missing without being lost: some were not durable, or were cut off before
+    /// the start.
     pub(super) fn see(&mut self, start: u64, executed: &GtidSet) -> GtidSet {
         if self.start != start {
             (self.start, self.gtids) = (start, executed.clone());
@@ -142,7 +144,7 @@ mod tests {
             }
         }
 
-        /// An observation at `at` milliseconds that took 20, at a server with `uptime` seconds that reports `ticks` milliseconds.
+        /// Observes at `at` milliseconds, for 20 milliseconds, a server with `uptime` seconds whose clock shows `ticks` milliseconds.
         fn see(&mut self, uptime: u64, ticks: Option<u64>, connection_id: u32, at: u64) -> u64 {
             let asked = Span {
                 earliest: self.began + Duration::from_millis(at),
@@ -169,12 +171,12 @@ mod tests {
         assert_eq!(see(103, 9, 2), 1);
         // A new connection to the same server.
         assert_eq!(see(110, 12, 10), 1);
-        // It was restarted.
+        // mysqld was restarted.
         assert_eq!(see(3, 8, 30), 2);
         assert_eq!(see(4, 8, 31), 2);
-        // And again, so soon that uptime does not show it.
+        // mysqld was restarted again, so soon that the uptime does not show it.
         assert_eq!(see(1, 9, 32), 3);
-        // A number that is not higher is another server's.
+        // A connection id that is not higher belongs to another start.
         assert_eq!(see(71, 10, 102), 3);
         assert_eq!(see(72, 10, 103), 3);
         assert_eq!(see(73, 9, 104), 4);
@@ -187,7 +189,7 @@ mod tests {
         assert_eq!(see(2, 8, 0), 1);
         assert_eq!(see(3, 9, 1000), 1);
         assert_eq!(see(4, 10, 2000), 1);
-        // A possible start since the last observation counts as one.
+        // A start that may have happened since the last observation counts as one.
         assert_eq!(see(2, 11, 4100), 2);
         assert_eq!(see(3, 12, 5000), 2);
     }
@@ -200,7 +202,7 @@ mod tests {
         assert_eq!(see(0, 700, 8, 0), 1);
         assert_eq!(see(1, 1715, 9, 1010), 1);
         assert_eq!(see(2, 2740, 10, 2030), 1);
-        // It was killed, came back within half a second, and its numbers are higher by chance.
+        // mysqld was killed and returned within half a second, and its connection ids are higher by chance.
         assert_eq!(see(0, 350, 11, 2500), 2);
         assert_eq!(see(1, 1350, 8, 3500), 2, "nor do the numbers count");
     }
@@ -232,7 +234,7 @@ mod lost_gtids_tests {
         for (start, executed, lost) in [
             (1, "1-10", ""),
             (1, "1-12", ""),
-            // It was reset, and assigns its numbers again.
+            // The server was reset, and assigns its numbers again.
             (1, "", "1-12"),
             (1, "1-2", "3-12"),
             // Another start.

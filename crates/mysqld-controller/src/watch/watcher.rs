@@ -1,6 +1,5 @@
-//! The observing task. Each observation is bounded, and so is each connection; a failed one makes the
-//! verdict unknown and costs the connection. Between observations a connection is kept only while ingest is
-//! attached.
+//! The task that observes mysqld. Each observation and each connection has a time limit. A failed observation makes the verdict unknown and
+//! closes the connection. Between observations, a connection is kept only while ingest is attached.
 
 use std::io;
 use std::path::PathBuf;
@@ -30,28 +29,28 @@ use crate::watch::commits::{CommitSight, CommitWatch, RingSide, Room};
 use crate::watch::protection::{Protection, ReadOnly, ServerFacts, WatchReport, judge};
 use crate::watch::starts::{HadGtids, Sighting, Span, Starts};
 
-/// Between two checks for foreign ACKs.
+/// The pause between two checks for foreign ACKs.
 const ACKERS_EVERY: Duration = Duration::from_millis(100);
 
-/// Which mysqld is watched, how often, and for what.
+/// Which mysqld is observed, how often, and with which requirements.
 #[derive(Debug, Clone)]
 pub struct WatchOptions {
-    /// The server and our account. The time limits should be about one interval.
+    /// The server and the member's account. Its time limits should be about one interval.
     pub connect: ConnectOptions,
     /// Requirements on the server's settings.
     pub requirements: Requirements,
-    /// Between two observations.
+    /// The pause between two observations.
     pub interval: Duration,
-    /// The configured event scheduler of the server; `None`: it is not checked.
+    /// The configured event scheduler of the server; `None` if it is not checked.
     pub events: Option<EventScheduler>,
-    /// Counters of ingest; `None`: commit progress is not checked.
+    /// Counters of ingest; `None` if commit progress is not checked.
     pub figures: Option<Arc<IngestFigures>>,
     /// The server's data directory, if on this machine, to check for free space.
     pub data_dir: Option<PathBuf>,
 }
 
 impl WatchOptions {
-    /// An observation every second, each bounded by two.
+    /// The defaults: an observation every second, each limited to two seconds.
     pub fn new(connect: ConnectOptions, requirements: Requirements) -> Self {
         Self {
             connect: connect.bounded("witness-watch", STATEMENT_LIMIT),
@@ -78,11 +77,11 @@ struct Look {
 #[derive(Default)]
 struct Failed {
     cause: String,
-    /// The server did not answer in time; it refused nothing.
+    /// True if the server did not answer in time and refused nothing.
     silent: bool,
-    /// The server ended the session, or no longer listens.
+    /// True if the server ended the session, or no longer listens.
     gone: bool,
-    /// The server sent its greeting, and did not complete the login in time: it lives, and refused nothing.
+    /// True if the server sent its greeting and did not complete the login in time, so it lives and refused nothing.
     locked_out: bool,
 }
 
@@ -113,9 +112,9 @@ impl From<LinkError> for Failed {
 #[derive(Debug)]
 pub struct Watcher {
     options: WatchOptions,
-    /// Whether our semi-sync dump runs: settings are fixed only then, because a fix may make commits wait.
+    /// The state of ingest. Settings are fixed only while its dump runs, because a fix may make commits wait.
     ingest: watch::Receiver<IngestStatus>,
-    /// A follower's commits do not have to wait, and no warning says so.
+    /// The server's readiness. A follower's commits need not wait, so the watcher then does not warn about that.
     readiness: watch::Receiver<Readiness>,
     reports: watch::Sender<WatchReport>,
     connection: Option<Connection>,
@@ -123,14 +122,14 @@ pub struct Watcher {
     had: HadGtids,
     /// The last observation of the server.
     seen: Option<Observed>,
-    /// The binlog's filters, and the start of mysqld that they belong to.
+    /// The start of mysqld, and the binlog's filters in that start.
     filters: Option<(u64, Vec<String>)>,
-    /// The start of mysqld with a complete observation.
+    /// The last start of mysqld with a complete observation.
     looked_whole: Option<u64>,
     commits: CommitWatch,
     room: Room,
     persisted: PersistedWatch,
-    /// Advice about foreign channels, from the last observation that had time for it.
+    /// Advice about foreign channels, from the last observation that queried them.
     channels: Vec<String>,
     unlogged: UnloggedWatch,
     ending: Ending,
@@ -142,10 +141,10 @@ pub struct Watcher {
     started_open: Option<u64>,
 }
 
-/// During a shutdown the server closes its sessions and refuses logins, seconds before its process ends.
+/// Detects a shutdown: the server closes its sessions and refuses logins seconds before its process ends.
 #[derive(Debug, Default)]
 struct Ending {
-    /// The server ended a session that was kept between observations.
+    /// True if the server ended a session that was kept between observations.
     session_ended: bool,
     /// Since when logins have been refused after that.
     since: Option<Instant>,
@@ -162,7 +161,7 @@ impl Ending {
 }
 
 impl Watcher {
-    /// A watcher and the receiver of its reports. `ingest` shows whether our dump runs.
+    /// Creates a watcher and the receiver of its reports. `ingest` shows whether the member's dump runs.
     pub fn new(
         options: WatchOptions,
         ingest: watch::Receiver<IngestStatus>,
@@ -216,7 +215,7 @@ impl Watcher {
                 () = stop.cancelled() => return,
                 look = self.look(began, !ticked) => look,
             };
-            // Clients wait for a fix on a closed server. Only once: a fix that does not last is
+            // Clients wait for a fix on a closed server, so the result is checked immediately, but only once. A fix that does not last is
             // checked at the next interval.
             let closed = |server: &ServerFacts| server.read_only != ReadOnly::Off;
             again = !again && look.fixed && look.server.as_ref().is_some_and(closed);
@@ -224,8 +223,8 @@ impl Watcher {
         }
     }
 
-    /// Between two observations: whether more semi-sync replicas are attached than the member's. Only these can release a commit without
-    /// the ring from one moment to the next without a change of settings.
+    /// Checks between two observations whether more semi-sync replicas are attached than the member's. Only such replicas can release a
+    /// commit without the ring while no setting changes.
     async fn somebody_else_acknowledges(&mut self) -> bool {
         let Some(connection) = &mut self.connection else {
             return false;
@@ -235,7 +234,7 @@ impl Watcher {
         }
         match semi_sync_clients(connection).await {
             Ok(count) => count > u64::from(MEMBER_ACKS),
-            // The following observation finds the cause, on a connection that has not failed.
+            // The next observation finds the cause, on a new connection.
             Err(error) => {
                 self.connection = None;
                 self.ending.session_ended |= Failed::from(error).gone;
@@ -244,7 +243,7 @@ impl Watcher {
         }
     }
 
-    /// `hurries`: for a new attachment.
+    /// Observes the server. `hurries`: the observation is for a new attachment.
     async fn look(&mut self, began: Instant, hurries: bool) -> Look {
         let kept = self.connection.is_some();
         match self.look_and_mend(began, hurries).await {
@@ -275,10 +274,10 @@ impl Watcher {
         }
     }
 
-    /// Drift at this observation is reported even if it is fixed in the same moment: the next observation reports
-    /// the fix.
+    /// Observes the server and fixes its settings. Reports the settings as observed, even if they are fixed now: the next observation
+    /// reports the fix.
     async fn look_and_mend(&mut self, began: Instant, hurries: bool) -> Result<Look, Failed> {
-        // Before the first query: an attachment that happens in the meantime is observed again.
+        // Done before the first query, so that an attachment in the meantime is observed again.
         self.ingest.mark_unchanged();
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
@@ -310,7 +309,7 @@ impl Watcher {
         advice.extend(self.unlogged.warning());
         let mut server = ServerFacts::of(&observed, advice, start, &mut self.had, began);
         server.started_open = self.started_open;
-        // Clients wait for this verdict, and no commit runs: other findings are left to the next observation.
+        // Clients wait for this verdict, and no commit runs. So other checks are left to the next observation.
         let closed = server.read_only != ReadOnly::Off;
         let hurries = hurries && closed && self.looked_whole == Some(server.incarnation);
         if let Some(events) = self.options.events.as_ref().filter(|_| !hurries) {
@@ -364,7 +363,7 @@ impl Watcher {
         if attached {
             self.connection = Some(connection);
         } else {
-            // When clients occupy all connections, one extra connection remains. It is ingest's.
+            // If clients occupy all connections, one extra connection remains, which ingest needs.
             connection.close().await;
         }
         Ok(Look {
@@ -375,7 +374,7 @@ impl Watcher {
         })
     }
 
-    /// The statements that correct the drift of a follower, or of an attached primary that is unprotected.
+    /// Returns the statements that correct the settings of a follower, or of an attached primary that is unprotected.
     fn remedy(&self, observed: &Observed, follows: bool, unprotected: bool) -> Plan {
         let requirements = &self.options.requirements;
         let plan = match (follows, unprotected) {
@@ -392,7 +391,7 @@ impl Watcher {
         plan
     }
 
-    /// Ends the dumps of foreign semi-sync replicas: their ACKs would count too.
+    /// Ends the dumps of foreign semi-sync replicas, because their ACKs would count too.
     async fn end_foreign_replicas(
         &mut self,
         connection: &mut Connection,
@@ -411,8 +410,8 @@ impl Watcher {
         Ok(())
     }
 
-    /// The binlog's filters: queried once for each start of mysqld, because they cannot change while it
-    /// runs; on a connection of its own, because the answer may be slow.
+    /// Returns the binlog's filters. They cannot change while mysqld runs, so they are queried once for each start. Uses a separate
+    /// connection, because the answer may be slow.
     async fn filters(&mut self, observed: &Observed, incarnation: u64) -> Option<Vec<String>> {
         let known = self.filters.as_ref().filter(|known| known.0 == incarnation);
         if let Some((_, filters)) = known {
@@ -446,7 +445,7 @@ impl Watcher {
             let next = WatchReport {
                 protection: look.protection,
                 looked_at: now,
-                // The facts stay when an observation fails.
+                // The last facts are kept if an observation fails.
                 server: look.server.or_else(|| report.server.clone()),
                 commits: standing,
                 ending,
@@ -465,12 +464,12 @@ impl Watcher {
         });
     }
 
-    /// The ring's side of the commits of a server with these facts.
+    /// Returns the member's own state for the check of the server's commits.
     fn ring_side(&self, server: Option<&ServerFacts>) -> Option<RingSide> {
         let figures = self.options.figures.as_ref()?.view(Instant::now());
         let waits = match self.ingest.borrow().is_attached() {
             true => figures.oldest_unacknowledged.is_some(),
-            // Ingest receives nothing: a session that waits for an ACK waits for the ring.
+            // Ingest receives nothing, so a session that waits for an ACK waits for the ring.
             false => server.is_some_and(|server| server.waiting_sessions > 0),
         };
         Some(RingSide {
@@ -486,7 +485,7 @@ fn advice_of(report: &WatchReport) -> &[String] {
     server.map_or(&[], |server| &server.advice)
 }
 
-/// Whether commits wait for a ring; replicas of any other server are left alone.
+/// Whether commits wait for a ring. Replicas of any other server are left alone.
 fn waits_for_the_member(observed: &Observed) -> bool {
     let semi_sync = |names: SemiSyncNames| {
         let acks = observed.variable(&names.replica_count());
@@ -507,10 +506,10 @@ async fn newly_attached(ingest: &mut watch::Receiver<IngestStatus>) -> bool {
     }
 }
 
-/// A clock that is further from the uptime is wrong.
+/// A clock that differs from the uptime by more than this is wrong.
 const AS_UPTIME: Duration = Duration::from_secs(5);
 
-/// The server's start, from the observation that began at `began` and has these results.
+/// Returns the server's start, from an observation that began at `began` and has these results.
 async fn sight(
     connection: &mut Connection,
     observed: &Observed,
@@ -552,7 +551,7 @@ mod tests {
 
     use super::*;
 
-    /// Otherwise another observation would be in progress when the one that clients wait for is due.
+    /// If other changes also caused an observation, it could be in progress when the observation that clients wait for is due.
     #[test]
     fn only_an_attachment_is_looked_at_without_delay() {
         use crate::ingest::IngestState::Attached;
@@ -591,9 +590,9 @@ mod tests {
         };
         assert_eq!(ended(true, &[true]), Some(now));
         assert_eq!(ended(true, &[true, true]), Some(now));
-        // A server that was never reachable, as before a start.
+        // The server was never reachable, as before a start.
         assert_eq!(ended(false, &[true, true]), None);
-        // A server that refuses us, or is slow, lives.
+        // A server that refuses the login, or is slow, lives.
         assert_eq!(ended(true, &[true, false]), None);
         assert_eq!(ended(true, &[false, true]), None);
     }

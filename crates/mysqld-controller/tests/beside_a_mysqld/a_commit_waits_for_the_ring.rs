@@ -1,4 +1,4 @@
-//! Ingest between a real mysqld and a ring that commits on demand.
+//! Ingest between a real mysqld and a ring in memory that commits when the test requests it.
 
 use anyhow::{Result, ensure};
 use binlog_format::checksum::ChecksumAlgorithm;
@@ -65,7 +65,7 @@ async fn nothing_is_acknowledged_by_mysqld_before_the_ring_commits() -> Result<(
     finish(first).await?;
     still_waits(&mut second).await?;
     still_waits(&mut third).await?;
-    // One ACK releases both.
+    // One ACK releases both transactions.
     let acks = ingest.figures.view(Instant::now()).acks_total;
     ring.commit_up_to(before + 3);
     finish(second).await?;
@@ -165,7 +165,7 @@ async fn while_no_quorum_answers_no_replicas_of_mysqld_release_a_commit() -> Res
     }
     still_waits(&mut waiting).await?;
     ensure!(!visible(&server, 1)?);
-    // Logins block from here on, and the number is lowered nevertheless.
+    // Logins block from now on, and the number of ACKs is lowered nevertheless.
     let mut account = server.client().start_sql("CREATE USER other")?;
     still_waits(&mut account).await?;
 
@@ -179,7 +179,7 @@ async fn while_no_quorum_answers_no_replicas_of_mysqld_release_a_commit() -> Res
     ingest.stop().await
 }
 
-/// A raised number can be lowered only after that statement has ended.
+/// Without SUPER, a raised number of ACKs can be lowered only after the statement about accounts has ended.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_super_a_mysqld_goes_on_behind_a_statement_about_accounts() -> Result<()> {
     let server = launch(&[])?;
@@ -318,7 +318,7 @@ async fn a_file_of_the_log_ends_where_mysqld_numbers_its_transactions_anew() -> 
     };
     let ingest = attach(&server).await?;
     insert(&server, 1).await?;
-    // An empty file of the primary requires no new file of the ring.
+    // An empty file of the primary does not cause a new file of the ring.
     server
         .client()
         .sql("FLUSH BINARY LOGS; FLUSH BINARY LOGS")?;
@@ -326,7 +326,7 @@ async fn a_file_of_the_log_ends_where_mysqld_numbers_its_transactions_anew() -> 
     insert(&server, 3).await?;
     ingest.stop().await?;
 
-    // One attachment that continues in the same file of the primary, and one that does not.
+    // The first attachment continues in the same file of the primary, the second one does not.
     let ingest = attach(&server).await?;
     insert(&server, 4).await?;
     ingest.stop().await?;
@@ -349,7 +349,7 @@ async fn a_file_of_the_log_ends_where_mysqld_numbers_its_transactions_anew() -> 
     ingest.stop().await
 }
 
-/// Positions in a file are 32 bits wide: two transactions of 2 GiB must not get into one.
+/// Positions in a file are 32 bits wide, so two transactions of 2 GiB must not be in one file.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_transactions_get_into_files_of_their_own_although_the_disk_is_behind() -> Result<()>
 {
@@ -357,7 +357,7 @@ async fn large_transactions_get_into_files_of_their_own_although_the_disk_is_beh
     let ring = MemoryRing::new();
     ring.set_leadership(Leadership::Serving(TERM));
     let mut options = ingest_options(&server);
-    // The ring in memory counts 100 bytes for each transaction, as a disk does that has not written it yet.
+    // The ring in memory counts 100 bytes for each transaction, like a disk that has not written the transaction yet.
     options.in_flight_bytes = 64 << 10;
     options.file_limits.bytes = 1 << 20;
     let mut ingest = Running::start(&ring, options);
@@ -418,12 +418,12 @@ async fn the_end_of_the_leadership_leaves_mysqld_without_ack() -> Result<()> {
     })
     .await?;
 
-    // The log has it: the next leadership acknowledges it without proposing it again.
+    // The transaction is in the log, so the next leadership acknowledges it without proposing it again.
     ring.set_leadership(Leadership::Serving(Term(3)));
     ingest.attached().await?;
     finish(waiting).await?;
     assert_eq!(ring.sequence().len(), before + 1);
-    // It, and the transaction before it.
+    // This transaction, and the one before it.
     assert_eq!(ingest.figures.view(Instant::now()).known_total, 2);
     ingest.stop().await
 }

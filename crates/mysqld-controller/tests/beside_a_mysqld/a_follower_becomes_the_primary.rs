@@ -1,4 +1,4 @@
-//! A mysqld that follows: obstacles that must not prevent its promotion, and data that must not be lost there.
+//! A mysqld that follows: obstacles that must not prevent its promotion, and data that the promotion must not lose.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +49,7 @@ impl Follower {
         Ok(follower)
     }
 
-    /// A server that may never begin to follow.
+    /// Prepares a follower on a server that may never begin to follow.
     fn begin(server: Mysqld, adjust: impl FnOnce(&mut FollowOptions)) -> Result<Self> {
         let ring = MemoryRing::new();
         ring.invent(&server.client().gtid_executed()?);
@@ -100,7 +100,7 @@ impl Follower {
         stopped.await.map(|_| ())
     }
 
-    /// State of the channel by which replica threads follow the ring.
+    /// Returns whether the replica threads that follow the ring run.
     fn threads_run(&self) -> Result<bool> {
         let running = "SELECT COUNT(*) FROM performance_schema.replication_applier_status WHERE channel_name = 'witness' AND \
              service_state = 'ON'";
@@ -131,7 +131,7 @@ impl Follower {
     }
 }
 
-/// A backup that runs for hours, on the server to be promoted.
+/// A backup may run for hours on the server to be promoted, so the promotion ends it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_does_not_keep_a_follower_from_being_the_primary() -> Result<()> {
     let follower = Follower::start(|_| {}).await?;
@@ -151,7 +151,7 @@ async fn a_backup_does_not_keep_a_follower_from_being_the_primary() -> Result<()
     follower.end().await
 }
 
-/// Where nothing may be killed, the promotion is retried, and no attempt leaves a file.
+/// If no session may be killed, the promotion is retried, and no attempt leaves a binlog file.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_that_may_not_be_killed_is_named_and_no_file_is_begun_meanwhile() -> Result<()> {
     let follower = Follower::start(|options| options.kill_after = None).await?;
@@ -168,7 +168,7 @@ async fn a_backup_that_may_not_be_killed_is_named_and_no_file_is_begun_meanwhile
     let waits = follower
         .is(|state| matches!(state, RoleState::Waiting { what: WaitingFor::Step(what) } if what.contains("LOCK INSTANCE FOR BACKUP")));
     waits.await?;
-    // Some more attempts.
+    // Time for more attempts.
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(follower.binlog_files()?, before);
     let session = follower
@@ -181,7 +181,7 @@ async fn a_backup_that_may_not_be_killed_is_named_and_no_file_is_begun_meanwhile
     follower.end().await
 }
 
-/// An idle session of that program that has run these statements.
+/// Opens an idle session of `program` that has run these statements.
 async fn idle(server: &Mysqld, program: &str, statements: &[&str]) -> Result<Connection> {
     let mut account = connect(&server.socket());
     account.program_name = program.to_owned();
@@ -193,7 +193,7 @@ async fn idle(server: &Mysqld, program: &str, statements: &[&str]) -> Result<Con
     Ok(session)
 }
 
-/// A statement that mysqld attributes to the applier.
+/// Runs a statement that mysqld attributes to the applier.
 async fn applied(server: &Mysqld, statement: &'static str) -> Result<JoinHandle<bool>> {
     let first = ["SET sql_log_bin = 0", "BEGIN"];
     let mut session = idle(server, "witness-applier", &first).await?;
@@ -204,7 +204,7 @@ async fn applied(server: &Mysqld, statement: &'static str) -> Result<JoinHandle<
     }))
 }
 
-/// Each holder of a lock that the applier waits for, by whatever statement; and no other session.
+/// Each holder of a lock that the applier waits for is killed, and no other session.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_has_locked_what_the_applier_waits_for_is_killed_and_nobody_else() -> Result<()> {
     let follower =
@@ -233,7 +233,7 @@ async fn who_has_locked_what_the_applier_waits_for_is_killed_and_nobody_else() -
             "INSERT INTO d.e VALUES (1)",
         ),
     ];
-    // Sessions with other rows, in a compatible lock mode, with a named lock, and one of the member's own.
+    // Sessions that lock other rows, use a compatible lock mode or a named lock, and one of the member's own.
     let bystanders = [
         reader(&["BEGIN", "SELECT * FROM d.b WHERE i = 2 FOR SHARE"]).await?,
         reader(&["BEGIN", "SELECT * FROM d.c"]).await?,
@@ -245,7 +245,7 @@ async fn who_has_locked_what_the_applier_waits_for_is_killed_and_nobody_else() -
     for (_, statement) in &in_the_way {
         waiting.push(applied(server, statement).await?);
     }
-    // The end of the log does not arrive.
+    // The ring has a transaction that never arrives, so the promotion stays incomplete.
     follower
         .ring
         .invent("aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1");
@@ -289,7 +289,7 @@ async fn who_has_locked_what_the_applier_waits_for_is_killed_and_nobody_else() -
         tokio::time::timeout(LIMIT, &mut own).await??,
         "it was not applied"
     );
-    // A session that waits for a table delays a lock of all tables, so this one comes afterwards.
+    // A session that waits for a table delays a lock of all tables, so this lock is tested last.
     for (wide, statement) in [
         ("FLUSH TABLES WITH READ LOCK", "INSERT INTO d.f VALUES (1)"),
         ("LOCK INSTANCE FOR BACKUP", "CREATE TABLE d.h LIKE d.f"),
@@ -305,13 +305,13 @@ async fn who_has_locked_what_the_applier_waits_for_is_killed_and_nobody_else() -
 /// The next transaction of the log.
 const NEXT: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1";
 
-/// A client's session that owns the GTID of the next transaction.
+/// Opens a client's session that owns the GTID of the next transaction.
 async fn owner(server: &Mysqld) -> Result<Connection> {
     let set = format!("SET gtid_next = '{NEXT}'");
     idle(server, "reports", &[&set, "BEGIN"]).await
 }
 
-/// mysqld applies the transaction in no other session, and shows no lock.
+/// mysqld applies the transaction with an owned GTID in no other session, and reports no lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_of_a_gtid_of_the_log_is_named_and_killed_at_the_limit() -> Result<()> {
     let follower =
@@ -342,7 +342,7 @@ async fn an_owner_of_a_gtid_of_the_log_is_named_and_killed_at_the_limit() -> Res
     follower.end().await
 }
 
-/// Regression: after a restart of the member of a former follower, an owned GTID counted as a commit that waits for its ACK.
+/// Regression: after a restart of a former follower's member, an owned GTID counted as a commit that waits for its ACK.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owned_gtid_of_the_log_does_not_count_as_executed_at_a_former_follower() -> Result<()> {
     let server = launch(&[])?;
@@ -366,7 +366,7 @@ async fn an_owned_gtid_of_the_log_does_not_count_as_executed_at_a_former_followe
     follower.end().await
 }
 
-/// Replica threads write under `super_read_only` too, and nothing at the ring would show it.
+/// Replica threads also write under `super_read_only`, and the ring would not notice that.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_channel_that_is_not_the_members_is_stopped_at_a_follower() -> Result<()> {
     let options = MysqldOptions::with_server_id(77);
@@ -392,7 +392,7 @@ async fn a_channel_that_is_not_the_members_is_stopped_at_a_follower() -> Result<
     follower.end().await
 }
 
-/// A server with an earlier applier.
+/// Starts a server on which an applier has run before.
 fn with_the_applier_s_row() -> Result<Mysqld> {
     let server = launch(&[])?;
     server.client().sql(
@@ -405,8 +405,8 @@ fn with_the_applier_s_row() -> Result<Mysqld> {
 
 const LOCKED: &str = "SELECT * FROM witness_applier.checkpoint WHERE id = 1 FOR UPDATE";
 
-/// One of the member's own sessions blocks the applier's row, which each batch writes. It is searched for, like other holders, and
-/// named once it has held the row for long. It is not killed.
+/// One of the member's own sessions locks the applier's checkpoint row, which each batch writes. The session is found like other lock
+/// holders, and reported once it has held the row for long. It is not killed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_of_the_member_that_keeps_the_applier_s_row_is_named() -> Result<()> {
     let follower = Follower::of(with_the_applier_s_row()?, |options| {
@@ -460,7 +460,7 @@ async fn a_session_of_the_member_that_keeps_the_applier_s_row_is_named() -> Resu
     follower.end().await
 }
 
-/// The applier begins by writing to its row; its lag is unknown by then.
+/// The applier begins by writing its checkpoint row, and its lag is unknown at that time.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_keeps_the_applier_from_beginning_is_named() -> Result<()> {
     let server = with_the_applier_s_row()?;
@@ -485,7 +485,7 @@ async fn whoever_keeps_the_applier_from_beginning_is_named() -> Result<()> {
     follower.end().await
 }
 
-/// `FLUSH TABLES WITH READ LOCK` allows opening a caught-up follower, and then blocks every write.
+/// `FLUSH TABLES WITH READ LOCK` does not prevent opening a follower that has caught up, but would block every write afterwards.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_global_read_lock_is_gone_before_a_follower_is_the_primary() -> Result<()> {
     let follower = Follower::start(|_| {}).await?;
@@ -499,7 +499,7 @@ async fn a_global_read_lock_is_gone_before_a_follower_is_the_primary() -> Result
     follower.end().await
 }
 
-/// Replica threads with a source that does not exist.
+/// Makes the follower use replica threads, with a source that does not exist.
 fn by_replica_threads(options: &mut FollowOptions) {
     options.retry = Duration::from_millis(200);
     options.native = Some(ReplicationSource {
@@ -511,7 +511,7 @@ fn by_replica_threads(options: &mut FollowOptions) {
     });
 }
 
-/// By its GTIDs it would be complete, and be promoted.
+/// A server whose replica threads filter would be complete by its GTIDs, and would be promoted.
 #[tokio::test(flavor = "multi_thread")]
 async fn replica_threads_with_a_filter_do_not_follow() -> Result<()> {
     let server = launch(&[
@@ -528,7 +528,7 @@ async fn replica_threads_with_a_filter_do_not_follow() -> Result<()> {
     let follows =
         || Ok(follower.threads_run()? && client.variable("replica_exec_mode")? == "STRICT");
     eventually("it follows, and passes over nothing", follows).await?;
-    // They stop as well when they get one while running.
+    // The replica threads also stop if they get a filter while they run.
     client.sql(
         "STOP REPLICA SQL_THREAD FOR CHANNEL 'witness'; CHANGE REPLICATION FILTER REPLICATE_DO_DB = (e) FOR CHANNEL 'witness'; \
          START REPLICA SQL_THREAD FOR CHANNEL 'witness'",
@@ -536,12 +536,12 @@ async fn replica_threads_with_a_filter_do_not_follow() -> Result<()> {
     follower
         .is(|state| matches!(state, RoleState::Stopped { .. }))
         .await?;
-    // The recreated channel has no filter.
+    // The channel is created again, without the filter.
     eventually("it follows again", || follower.threads_run()).await?;
     follower.end().await
 }
 
-/// Neither by replica threads nor by the applier, whose statements skip rows in the same way.
+/// A server that skips errors follows neither by replica threads nor by the applier, whose statements skip rows in the same way.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mysqld_that_skips_errors_does_not_follow() -> Result<()> {
     let by_the_applier = |options: &mut FollowOptions| options.retry = Duration::from_millis(200);
@@ -556,7 +556,7 @@ async fn a_mysqld_that_skips_errors_does_not_follow() -> Result<()> {
     Ok(())
 }
 
-/// A reader that is connected before the server follows, and writes once it is the primary.
+/// A reader that is connected before the server follows could write once the server is the primary.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_session_of_a_follower_goes_on_logging_statements() -> Result<()> {
     let server = launch(&["--binlog-format=STATEMENT"])?;
@@ -573,7 +573,7 @@ async fn no_session_of_a_follower_goes_on_logging_statements() -> Result<()> {
     follower.end().await
 }
 
-/// A binlog file names GTIDs whose rows are in InnoDB alone.
+/// A binlog file names GTIDs whose rows are only in InnoDB, so its redo log must be durable.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_followers_redo_log_is_forced_whatever_it_was_set_to() -> Result<()> {
     let follower = Follower::start(|_| {}).await?;
@@ -584,7 +584,7 @@ async fn a_followers_redo_log_is_forced_whatever_it_was_set_to() -> Result<()> {
     follower.end().await
 }
 
-/// The first reader of a table in memory after a restart of the follower: mysqld empties the table, in a transaction.
+/// At the first use of a MEMORY table after a restart of the follower, mysqld empties the table in a transaction.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_mysqld_does_about_a_table_in_memory_is_told_from_what_clients_have_written()
 -> Result<()> {
@@ -607,7 +607,7 @@ async fn what_mysqld_does_about_a_table_in_memory_is_told_from_what_clients_have
         cause.contains("No client has written them") && cause.contains("`d`.`m`. At the primary"),
         "{cause}"
     );
-    // Another transaction does not count as that.
+    // Any other transaction is not attributed to a MEMORY table.
     follower
         .server
         .client()
@@ -617,7 +617,7 @@ async fn what_mysqld_does_about_a_table_in_memory_is_told_from_what_clients_have
     follower.end().await
 }
 
-/// The events that a replica receives which has everything but these transactions.
+/// Starts a dump for a replica that has everything except `lacks`.
 async fn dump_without(
     server: &Mysqld,
     lacks: &str,
@@ -634,7 +634,7 @@ async fn dump_without(
     Ok(ReplicationStream::start(reader, &options).await)
 }
 
-/// For DDL, statements and XA its binlog has empty transactions: a replica would receive their GTIDs without their changes.
+/// For DDL, statements and XA, a follower's binlog has empty transactions. A replica would receive their GTIDs without their changes.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_replica_gets_the_empty_transactions_of_a_follower() -> Result<()> {
     const DDL: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1";
@@ -665,7 +665,7 @@ async fn no_replica_gets_the_empty_transactions_of_a_follower() -> Result<()> {
     follower.end().await
 }
 
-/// mysqld keeps a file that a dump reads, and does not report it.
+/// mysqld keeps a binlog file that a dump reads, and does not report that.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dump_that_is_stuck_keeps_no_file_of_a_follower() -> Result<()> {
     let server = launch(&[])?;
@@ -677,7 +677,7 @@ async fn a_dump_that_is_stuck_keeps_no_file_of_a_follower() -> Result<()> {
         options.tidy_every = Duration::from_secs(3600)
     })
     .await?;
-    // It reads the first events, and no more.
+    // This dump reads the first events, and no more.
     let stuck = dump_without(&follower.server, &all).await??;
     follower.ring.set_leadership(Leadership::Serving(TERM));
     follower.is(|state| *state == RoleState::Primary).await?;

@@ -1,5 +1,5 @@
-//! Waiting commits when the acker, the primary or the quorum disappears and
-//! returns; and primaries that do not belong to the ring.
+//! Waiting commits while the acknowledging member, the primary or the quorum fails and returns. Also primaries that do not belong to the
+//! ring.
 
 use anyhow::{Context, Result};
 use binlog_format::gtid::{Gtid, GtidSet};
@@ -32,8 +32,8 @@ async fn attached(server: &Mysqld) -> Result<(std::sync::Arc<MemoryRing>, Runnin
     Ok((ring, ingest))
 }
 
-/// The acker dies; commits wait. A new one attaches: commits that the ring has in the meantime are released;
-/// a transaction that it has not committed is not, although its GTID is in the log.
+/// The acknowledging member dies, and commits wait. A new one attaches. It releases commits that the ring has committed in the meantime,
+/// and not a transaction that is only in the log.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acker_that_comes_back_releases_what_waits_in_mysqld() -> Result<()> {
     let server = launch(&[])?;
@@ -55,7 +55,7 @@ async fn an_acker_that_comes_back_releases_what_waits_in_mysqld() -> Result<()> 
     })
     .await?;
     ingest.stop().await?;
-    // The ACK for the first is lost this way.
+    // The ACK for the first transaction is lost.
     ring.commit_up_to(before + 1);
     let mut third = server
         .client()
@@ -68,25 +68,25 @@ async fn an_acker_that_comes_back_releases_what_waits_in_mysqld() -> Result<()> 
         Ok(ring.last_index() == Some(before + 3))
     })
     .await?;
-    // The log as of this attachment is not committed completely: even the first must wait.
+    // The log of this attachment is not committed completely, so even the first transaction must wait.
     still_waits(&mut second).await?;
     still_waits(&mut third).await?;
     ring.commit_up_to(before + 2);
     finish(first).await?;
-    // The second and the third queued after the first, so they are one group to mysqld, and wait
-    // for the ACK of its last one.
+    // The second and third transactions queued after the first, so they are one commit group in mysqld, and wait for the ACK of the group's
+    // last transaction.
     still_waits(&mut second).await?;
     still_waits(&mut third).await?;
     ring.commit_up_to(before + 3);
     finish(second).await?;
     finish(third).await?;
-    // These two, and those before them.
+    // These two transactions, and the ones before them.
     assert_eq!(ingest.figures.view(Instant::now()).known_total, 3);
     assert_eq!(ring.gtids(), server.client().gtid_executed()?);
     ingest.stop().await
 }
 
-/// A transaction is in the log while an earlier one is not: the ACK of the one must not cover the other.
+/// A transaction is in the log, and an earlier one is not. The ACK for the later one would also release the earlier one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gap_in_the_log_is_not_acknowledged_to_mysqld() -> Result<()> {
     let server = launch(&[])?;
@@ -142,7 +142,7 @@ async fn a_mysqld_that_restarts_is_attached_to_again() -> Result<()> {
     assert!(!cause.is_empty());
     server.start()?;
     ingest.attached().await?;
-    // Its `SET GLOBAL` values are lost at a restart, and set again.
+    // The values of `SET GLOBAL` are lost at a restart, and set again.
     assert_eq!(
         server.client().variable("rpl_semi_sync_source_enabled")?,
         "1"
@@ -162,7 +162,7 @@ async fn a_mysqld_that_restarts_is_attached_to_again() -> Result<()> {
     ingest.stop().await
 }
 
-/// A crash with waiting commits: recovery commits all transactions in the binlog, the ring has a part of them.
+/// mysqld crashes while commits wait. Recovery commits all transactions in the binlog, and the ring has only some of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mysqld_that_crashes_while_commits_wait() -> Result<()> {
     let mut server = launch(&[])?;
@@ -179,7 +179,7 @@ async fn a_mysqld_that_crashes_while_commits_wait() -> Result<()> {
     server.kill()?;
     drop(waiting);
     server.start()?;
-    // The previous attachment's proposal is undecided: it could still fail.
+    // A proposal of the previous attachment has no outcome yet, and could still fail.
     ingest
         .reaches(|state| matches!(state, IngestState::Settling { proposals: 1 }))
         .await?;
@@ -284,8 +284,8 @@ async fn what_blocks_an_attachment_to_mysqld_is_named() -> Result<()> {
     ingest.stop().await
 }
 
-/// mysqld begins a new file only when no commit of a storage engine waits, and holds the binlog's lock until then. No step
-/// on the path to an ACK may need that lock.
+/// mysqld begins a new file only when no commit of a storage engine waits, and holds the binlog's lock until then. No step on the path to
+/// an ACK may need that lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mysqld_that_wants_to_rotate_while_commits_wait_is_attached_to() -> Result<()> {
     let server = launch(&[])?;
@@ -319,8 +319,8 @@ async fn a_mysqld_that_wants_to_rotate_while_commits_wait_is_attached_to() -> Re
     ingest.stop().await
 }
 
-/// `FLUSH BINARY LOGS` does not wait for transactions that are not prepared in a storage engine, and the new file's previous GTIDs
-/// omit the waiting ones: a dump that begins there skips them, and the next ACK would let them through.
+/// `FLUSH BINARY LOGS` does not wait for transactions that are not prepared in a storage engine, and the new file's previous GTIDs omit
+/// these waiting transactions. A dump that begins in the new file skips them, and the next ACK would release them.
 async fn what_waits_in_a_file_that_was_ended_comes(before: &str, waiting: &str) -> Result<()> {
     let server = launch(&[])?;
     let client = server.client();
@@ -367,7 +367,7 @@ async fn a_write_to_myisam_in_a_file_that_mysqld_has_ended_comes() -> Result<()>
     what_waits_in_a_file_that_was_ended_comes(before, "INSERT INTO d.m VALUES (1)").await
 }
 
-/// The same without an earlier file to request: it is not sent, so it is never acknowledged, and neither are later ones.
+/// mysqld skips a waiting transaction, because no earlier file exists. It is never acknowledged, and neither are later transactions.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_mysqld_passes_over_is_not_let_through() -> Result<()> {
     let server = launch(&[])?;
@@ -377,7 +377,7 @@ async fn what_mysqld_passes_over_is_not_let_through() -> Result<()> {
     ingest.stop().await?;
     client.sql("FLUSH BINARY LOGS")?;
     let executed = client.gtid_executed()?;
-    // A dump that has just lost its member keeps the file for as long as it reads it.
+    // A dump whose member has just died keeps the file until the dump ends.
     eventually("the file is purged", || {
         client.sql("PURGE BINARY LOGS TO 'binlog.000002'")?;
         Ok(client.variable("gtid_purged")? == executed)
@@ -405,13 +405,13 @@ async fn what_mysqld_passes_over_is_not_let_through() -> Result<()> {
     ingest.stop().await
 }
 
-/// After `RESET BINARY LOGS AND GTIDS` mysqld numbers from 1 again: a young primary reuses all GTIDs of the ring.
+/// After `RESET BINARY LOGS AND GTIDS`, mysqld numbers from 1 again. A new primary then assigns all GTIDs of the ring again.
 #[tokio::test(flavor = "multi_thread")]
 async fn gtids_that_mysqld_gives_again_are_not_the_rings() -> Result<()> {
     let server = launch(&[])?;
     let (ring, mut ingest) = attached(&server).await?;
     let client = server.client();
-    // The dump is in its second file, whose number no longer exists.
+    // The dump is in the second file, whose number no longer exists after the reset.
     client.sql("FLUSH BINARY LOGS; INSERT INTO d.t VALUES (9, '')")?;
     assert_eq!(ring.sequence().len(), 3);
     client.sql("RESET BINARY LOGS AND GTIDS")?;
@@ -432,7 +432,7 @@ async fn gtids_that_mysqld_gives_again_are_not_the_rings() -> Result<()> {
     ingest.stop().await
 }
 
-/// Commits hang and clients use up all connections: the acker must log in nevertheless.
+/// Commits hang and clients use all connections. The acknowledging member must be able to log in nevertheless.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mysqld_without_a_free_connection_is_attached_to() -> Result<()> {
     let server = launch(&["--max-connections=10"])?;
@@ -477,7 +477,7 @@ async fn a_mysqld_without_a_free_connection_is_attached_to() -> Result<()> {
     ingest.stop().await
 }
 
-/// A ring that begins on a primary with earlier transactions: its commits wait only once those are in the ring.
+/// A ring is created on a primary with earlier transactions. Commits wait only after the ring has these transactions.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_past_of_a_mysqld_comes_in_before_its_commits_wait() -> Result<()> {
     let server = launch(&[])?;
@@ -490,7 +490,7 @@ async fn the_past_of_a_mysqld_comes_in_before_its_commits_wait() -> Result<()> {
     ring.set_commits_at_once(false);
     ring.set_leadership(Leadership::Serving(TERM));
     let mut options = ingest_options(&server);
-    // Room for a part of it only.
+    // Only a part of the earlier transactions fits into the in-flight limit.
     options.in_flight_bytes = 4096;
     let mut ingest = Running::start(&ring, options);
     ingest
@@ -511,7 +511,7 @@ async fn the_past_of_a_mysqld_comes_in_before_its_commits_wait() -> Result<()> {
     ingest.stop().await
 }
 
-/// No login succeeds while `CREATE USER` waits: if a dump breaks then, an existing session begins it again.
+/// No login succeeds while `CREATE USER` waits. If a dump breaks then, an existing session starts it again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dump_that_breaks_while_nobody_can_log_in_comes_back() -> Result<()> {
     let server = launch(&[])?;

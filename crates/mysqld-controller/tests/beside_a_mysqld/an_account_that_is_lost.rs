@@ -1,5 +1,5 @@
-//! The member's account after another server's grant tables have replaced it, while existing sessions continue; each warning's
-//! statements restore it.
+//! The member's account after another server's grant tables have replaced it, while existing sessions continue. The statements in each
+//! warning restore the account.
 
 use anyhow::{Context, Result, ensure};
 use mysql_link::{ConnectOptions, Connection, Endpoint};
@@ -13,7 +13,7 @@ const REPLACED: &str = "DELETE FROM mysql.user WHERE user = 'member'; DELETE FRO
      DELETE FROM mysql.db WHERE user = 'member'; DELETE FROM mysql.tables_priv WHERE user = 'member'";
 const OTHER_PASSWORD: &str = "UPDATE mysql.user SET authentication_string = (SELECT * FROM (SELECT authentication_string FROM mysql.user \
      WHERE user = 'other') AS other) WHERE user = 'member'";
-/// A hash of the password "m" that mysqld generates once in some hundred attempts.
+/// A password hash of "m" in a form that mysqld generates once in some hundred attempts.
 const OF_M: &str = "$A$00A$h'*PY{(IO:ZSo;iffv%e7tA34CnbndsaFps5kGWEXC6OdWFRmgqOBQxMVDAd0V7";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -72,7 +72,7 @@ async fn a_replaced_account_is_told_of_with_what_makes_it_again() -> Result<()> 
             client.sql(&statements.replace('…', "m"))?;
             let still = account.see(log_in(&connect).await?);
             ensure!(still.is_none(), "{done}: {still:?}");
-            // And by the privileges that the next start loads.
+            // The warning also appears for the privileges that the next start loads.
             client.sql("FLUSH PRIVILEGES")?;
             let still = account.see(log_in(&connect).await?);
             ensure!(still.is_none(), "{done}: {still:?}");
@@ -81,7 +81,7 @@ async fn a_replaced_account_is_told_of_with_what_makes_it_again() -> Result<()> 
     Ok(())
 }
 
-/// mysqld shows such a hash in quotes, whatever format is requested; this one contains a quote.
+/// mysqld shows a printable hash in quotes, whatever format is requested. This hash contains a quote.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hash_that_can_be_printed_is_the_one_that_is_loaded() -> Result<()> {
     let server = Mysqld::launch_with(&MysqlTree::require(), MysqldOptions::with_server_id(1))?;
@@ -127,7 +127,7 @@ async fn an_account_of_few_sessions_is_told_of_with_what_gives_it_more() -> Resu
         (own(11), "may have 11 sessions at one time"),
     ] {
         client.sql(&limited)?;
-        // Earlier sessions do not count.
+        // Sessions that existed before do not count.
         let kept = [
             Connection::open(&connect).await?,
             Connection::open(&connect).await?,

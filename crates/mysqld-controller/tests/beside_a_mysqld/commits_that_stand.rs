@@ -1,5 +1,5 @@
-//! Which servers count as stalled: one with a full disk, visible in statements that are refused before their commit, and not one
-//! with a statement that commits repeatedly.
+//! Which servers count as stalled. A server with a full disk does, because statements are refused before their commit. A server with a
+//! statement that commits repeatedly does not.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ async fn a_server_that_refuses_statements_because_its_disk_is_full_stands_still(
         ..MysqldOptions::default().with_arguments(["--plugin-load-add=semisync_source.so"])
     };
     let mut server = Mysqld::prepare(&MysqlTree::require(), options)?;
-    // On another disk: InnoDB ends itself when its redo log cannot grow.
+    // The redo log is moved to another disk, because InnoDB shuts down if its redo log cannot grow.
     let moved = Command::new("mv")
         .arg(server.data_dir().join("#innodb_redo"))
         .arg(home.path())
@@ -71,7 +71,7 @@ async fn a_server_that_refuses_statements_because_its_disk_is_full_stands_still(
     watched.end().await
 }
 
-/// As when a client queries the sizes of all tables: mysqld stores the statistics of each in a commit without the binlog.
+/// For example, a client queries the sizes of all tables: mysqld stores the statistics of each table in a commit without the binlog.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_statement_that_commits_again_and_again_does_not_stand_still() -> Result<()> {
     let server = launch(&[])?;
@@ -100,7 +100,7 @@ async fn a_statement_that_commits_again_and_again_does_not_stand_still() -> Resu
     watched.end().await
 }
 
-/// A primary with a watch on its commits.
+/// A primary whose commits are watched.
 struct Watched {
     ingest: Running,
     reports: watch::Receiver<WatchReport>,

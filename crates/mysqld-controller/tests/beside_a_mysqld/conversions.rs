@@ -10,8 +10,7 @@ use mysqld_server::{BinlogPlace, ReplicationSource, SourceTls};
 
 use crate::primary::{connect, eventually, finish, launch, requirements, visible};
 
-/// As after a restart of a primary whose replicas were set to stop acknowledging: semi-sync cannot be switched off while a
-/// commit waits.
+/// The primary was restarted after its replicas were set to stop acknowledging. Semi-sync cannot be switched off while a commit waits.
 #[tokio::test(flavor = "multi_thread")]
 async fn commits_that_nobody_acknowledges_are_let_through() -> Result<()> {
     let server = launch(&[])?;
@@ -39,7 +38,7 @@ async fn commits_that_nobody_acknowledges_are_let_through() -> Result<()> {
     .await
 }
 
-/// It has the format from when it began, and would write statements into the ring's log whose rows differ on every server.
+/// An older session keeps its binlog format, and would write statements into the ring's log whose rows differ on every server.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_session_from_before_goes_on_logging_statements() -> Result<()> {
     for was_set_by_hand in [false, true] {
@@ -61,14 +60,14 @@ async fn no_session_from_before_goes_on_logging_statements() -> Result<()> {
         new.execute(insert).await?;
         let format = new.query("SELECT @@SESSION.binlog_format").await?;
         assert_eq!(format.first().and_then(|row| row.text_at(0)), Some("ROW"));
-        // A session that logs rows is not closed either.
+        // A second call also leaves sessions that log rows open.
         steps::prepare(&connect(&server.socket()), &requirements()).await?;
         new.query("SELECT 1").await?;
     }
     Ok(())
 }
 
-/// The source may be away for longer than a receiver retries by default, and the channel may have a name.
+/// The source may be unreachable for longer than a receiver retries by default, and the channel may have a name.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_follows_through_the_channel_that_it_has_and_does_not_give_up() -> Result<()> {
     let source = ReplicationSource {
@@ -103,7 +102,7 @@ async fn a_replica_follows_through_the_channel_that_it_has_and_does_not_give_up(
     Ok(())
 }
 
-/// Enabling semi-sync again uses the server's defaults.
+/// If an operator enables semi-sync later, it uses the values that the ring has left.
 #[tokio::test(flavor = "multi_thread")]
 async fn semi_sync_of_a_released_primary_has_a_timeout() -> Result<()> {
     let server = launch(&["--rpl-semi-sync-source-timeout=1000000000000000000"])?;
@@ -113,7 +112,8 @@ async fn semi_sync_of_a_released_primary_has_a_timeout() -> Result<()> {
     Ok(())
 }
 
-/// It was started a moment ago and does not follow yet. As a replica it would receive everything, and apply nothing.
+/// The server was started shortly before and does not follow yet. If its commits waited, it would receive everything as a replica and apply
+/// nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_that_is_released_waits_for_nobodys_ack() -> Result<()> {
     let server = launch(&[])?;
@@ -124,7 +124,7 @@ async fn a_follower_that_is_released_waits_for_nobodys_ack() -> Result<()> {
     Ok(())
 }
 
-/// After a restart it acknowledges again, as its option file has it, and has no source to acknowledge to.
+/// After a restart, the server acknowledges again because of its option file, and has no source to connect to.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_has_left_its_source_is_not_told_to_connect_to_it() -> Result<()> {
     let server = launch(&[
@@ -166,7 +166,7 @@ async fn what_replica_threads_leave_out_is_seen() -> Result<()> {
     Ok(())
 }
 
-/// On all servers on the same day, years after the ring was created.
+/// Without this check, the accounts of all servers would expire on the same day, perhaps years after the creation of the ring.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_account_of_a_mysqld_whose_password_expires_is_an_obstacle() -> Result<()> {
     let server = launch(&["--default-password-lifetime=180"])?;
@@ -213,7 +213,7 @@ async fn a_mysqld_whose_binlog_is_not_where_the_member_looks_is_an_obstacle() ->
     let key = format!("mysql.log_bin = \"{}", data_dir.display());
     ensure!(found.len() == 1 && found[0].contains(&key), "{found:?}");
     assert_eq!(obstacles(data_dir, "mysql-bin").await?, [""; 0]);
-    // By another path to the same files.
+    // Another path to the same files.
     let home = tempfile::tempdir()?;
     std::os::unix::fs::symlink(data_dir, home.path().join("link"))?;
     let link = home.path().join("link");
@@ -236,7 +236,7 @@ async fn tables_of_other_engines_stand_in_the_way() -> Result<()> {
     Ok(())
 }
 
-/// After a start, so that the first session to use the table empties it.
+/// The check runs after a start of mysqld, when the first session that uses the table would empty it.
 #[tokio::test(flavor = "multi_thread")]
 async fn tables_in_memory_stand_in_the_way_and_the_look_leaves_them_alone() -> Result<()> {
     let mut server = launch(&[])?;

@@ -16,7 +16,7 @@ use testkit::mysqld::{Mysqld, MysqldOptions, PendingSql};
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// As the member's account, with only the privileges for `native`.
+/// Connects as the member's account, with only the privileges for `native`.
 fn member(server: &Mysqld) -> Result<ConnectOptions> {
     let grants = native_grants("'member'@'%'").join("; ");
     server.client().sql(&format!(
@@ -27,7 +27,7 @@ fn member(server: &Mysqld) -> Result<ConnectOptions> {
     Ok(ConnectOptions::new(endpoint, "member", "m"))
 }
 
-/// Its commits wait indefinitely for an ACK once semi-sync is enabled.
+/// Starts a server whose commits wait indefinitely for an ACK once semi-sync is enabled.
 fn with_semi_sync() -> Result<Mysqld> {
     let options = MysqldOptions::with_server_id(1).with_arguments([
         "--plugin-load-add=semisync_source.so",
@@ -45,7 +45,7 @@ fn commit_that_waits(server: &Mysqld) -> Result<PendingSql> {
     Ok(waiting)
 }
 
-/// Such a copy has the table without its rows, follows, and becomes the primary.
+/// Such a copy would have the table without its rows, follow, and become the primary.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_copy_is_offered_that_would_lack_the_rows_of_a_table() -> Result<()> {
     let tree = MysqlTree::require();
@@ -84,7 +84,7 @@ fn an_offer(keyring_needed: bool) -> CloneOffer {
     }
 }
 
-/// MySQL detects it after it has removed all data.
+/// MySQL detects a missing keyring only after it has removed all data.
 #[tokio::test(flavor = "multi_thread")]
 async fn encrypted_data_are_not_copied_to_a_server_without_a_keyring() -> Result<()> {
     let tree = MysqlTree::require();
@@ -97,7 +97,7 @@ async fn encrypted_data_are_not_copied_to_a_server_without_a_keyring() -> Result
         matches!(refused, Err(ProvisionError::NoKeyring)),
         "{refused:?}"
     );
-    // A donor reports it; each kind of encryption is enough.
+    // A donor reports that it is encrypted; each kind of encryption suffices.
     let folder = tempfile::tempdir()?;
     let with_keyring = tree.with_keyring(folder.path())?;
     let donor = Mysqld::launch_with(&with_keyring, MysqldOptions::with_server_id(2))?;
@@ -131,7 +131,8 @@ async fn encrypted_data_are_not_copied_to_a_server_without_a_keyring() -> Result
     let has_one = ConnectOptions::new(Endpoint::unix(donor.socket()), "full", "f");
     make_ready(&has_one, "localhost", &an_offer(true)).await?;
     make_ready(&connect, "localhost", &an_offer(false)).await?;
-    // Missing privileges of the copied account for an applier are known before too; an earlier program does not send them.
+    // Privileges that the copied account lacks for an applier are also known before the copy. A member with an earlier version does not
+    // send them.
     let mut offer = an_offer(false);
     ensure!(offer.lacks_for_rows() == ["UPDATE", "DELETE"]);
     offer.member_grants.clear();
@@ -139,14 +140,14 @@ async fn encrypted_data_are_not_copied_to_a_server_without_a_keyring() -> Result
     Ok(())
 }
 
-/// The member's fence carries out an older order after the preparation.
+/// The member's write fence may close the server after the preparation, because of an older order.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_is_begun_again_where_mysqld_was_closed_meanwhile() -> Result<()> {
     let tree = MysqlTree::require();
     let donor = Mysqld::launch_with(&tree, MysqldOptions::with_server_id(1))?;
     let recipient = Mysqld::launch_with(&tree, MysqldOptions::with_server_id(2))?;
     let offer = offer(&member(&donor)?, MemberId(2)).await?;
-    // The removal fails.
+    // This schema and account cause the removal to fail if the server is closed.
     recipient.client().sql("CREATE USER 'full'@'%' IDENTIFIED BY 'f'; GRANT ALL ON *.* TO 'full'@'%' WITH GRANT OPTION; CREATE SCHEMA old; CREATE TABLE old.rows (id INT PRIMARY KEY)")?;
     let connect = ConnectOptions::new(Endpoint::unix(recipient.socket()), "full", "f");
     make_ready(&connect, "127.0.0.1", &offer).await?;
@@ -156,8 +157,8 @@ async fn a_copy_is_begun_again_where_mysqld_was_closed_meanwhile() -> Result<()>
     Ok(())
 }
 
-/// Regression: a copy removes every table first, and waited a year for their locks: of a reader with an idle transaction, and of
-/// a prepared XA transaction indefinitely.
+/// Regression: a copy removes every table first. It waited a year for locks of a reader with an idle transaction, and indefinitely for
+/// those of a prepared XA transaction.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_transaction_keeps_a_copy_from_removing_a_table() -> Result<()> {
     let tree = MysqlTree::require();
@@ -198,7 +199,7 @@ async fn a_copy_is_a_server_of_its_own_that_says_what_it_has() -> Result<()> {
     let tree = MysqlTree::require();
     let server = Mysqld::launch_with(&tree, MysqldOptions::with_server_id(1))?;
     let connect = member(&server)?;
-    // The state of a follower whose own threads apply.
+    // The state of a follower with native replica threads.
     server.client().sql("SET GLOBAL super_read_only = ON")?;
     let source = local_source(&connect).await?;
     ensure!(source.version.starts_with(&tree.version), "{source:?}");
@@ -230,7 +231,7 @@ async fn a_copy_is_a_server_of_its_own_that_says_what_it_has() -> Result<()> {
     Ok(())
 }
 
-/// A copy waits for commits that are in the binlog and not in the engine: one that waits for an ACK delays it.
+/// A copy waits for commits that are in the binlog and not in the engine, so a commit that waits for an ACK delays the copy.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_under_way_is_seen_and_ended() -> Result<()> {
     let server = with_semi_sync()?;
@@ -258,13 +259,13 @@ async fn a_copy_under_way_is_seen_and_ended() -> Result<()> {
     end_copy(&connect, id).await?;
     ensure!(copying.await?.is_err());
     ensure!(copy_under_way(&connect).await?.is_none());
-    // Ending a finished one is no error.
+    // Ending a copy that has finished is not an error.
     end_copy(&connect, id).await?;
     drop(waiting);
     Ok(())
 }
 
-/// While a close waits for commits, `super_read_only` reads ON. A session that takes the server for closed would then leave it closed.
+/// While a close waits for commits, `super_read_only` reads ON. A session that then treats the server as closed would leave it closed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_primary_that_is_being_closed_is_left_as_it_is_by_whoever_wants_a_copy() -> Result<()> {
     let server = with_semi_sync()?;
@@ -277,18 +278,18 @@ async fn a_primary_that_is_being_closed_is_left_as_it_is_by_whoever_wants_a_copy
         testkit::wait::try_eventually("the closing waits", SOON, || {
             Ok(client.value("SELECT @@GLOBAL.super_read_only")? == "1")
         })?;
-        // The result depends on when the close is given up.
+        // The result depends on when the close gives up.
         let _ = ready_for_copies(&connect).await;
         let _ = offer(&connect, MemberId(attempt)).await;
         ensure!(closing.finish(SOON).is_err(), "it was closed");
     }
-    // A pending `SET` takes effect afterwards.
+    // The pending `SET` takes effect after this.
     client.sql("SET GLOBAL rpl_semi_sync_source_enabled = OFF")?;
     waiting.finish(SOON)?;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let read_only = client.value("SELECT CONCAT(@@GLOBAL.read_only, @@GLOBAL.super_read_only)")?;
     ensure!(read_only == "00", "{read_only}");
-    // A closed server is closed again.
+    // A server that was closed before is closed again.
     client.sql("SET GLOBAL super_read_only = ON")?;
     offer(&connect, MemberId(3)).await?;
     let read_only = client.value("SELECT CONCAT(@@GLOBAL.read_only, @@GLOBAL.super_read_only)")?;

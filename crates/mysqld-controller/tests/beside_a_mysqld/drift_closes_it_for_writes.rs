@@ -1,5 +1,4 @@
-//! Watch, controller and ingest on a real mysqld: causes that open the primary for writes, causes that close it, and the
-//! member's reports.
+//! Watcher, controller and ingest on a real mysqld: what opens the primary for writes, what closes it, and what the member reports.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +49,7 @@ impl Member {
         Self::start_looking(server, requirements, patience, Duration::from_millis(200))
     }
 
-    /// With a watch that observes at each `interval`.
+    /// Starts a member whose watcher observes at each `interval`.
     fn start_looking(
         server: &Mysqld,
         requirements: Requirements,
@@ -153,7 +152,7 @@ impl Member {
         Ok(())
     }
 
-    /// Like a kill: it closes nothing and sends no goodbye.
+    /// Ends the member as a kill does: nothing is closed, and no goodbye is sent.
     async fn kill(self) {
         for task in &self.tasks {
             task.abort();
@@ -201,7 +200,7 @@ async fn mysqld_is_open_while_its_member_leads() -> Result<()> {
     member.closes("does not lead").await?;
     assert_eq!(read_only(&server)?, (true, true));
 
-    // Silence is tolerated for half a second here, and then closes it too.
+    // In this test, silence is tolerated for half a second, and then closes the server too.
     member.ring.set_leadership(Leadership::Serving(Term(3)));
     member.opens().await?;
     member.ring.set_leadership(Leadership::Silent(Term(3)));
@@ -209,7 +208,7 @@ async fn mysqld_is_open_while_its_member_leads() -> Result<()> {
     member.ring.set_leadership(Leadership::Serving(Term(3)));
     member.opens().await?;
 
-    // A restart: it boots closed, as under the supervisor, and is opened again.
+    // mysqld restarts: it boots closed, as under the supervisor, and is opened again.
     server.kill()?;
     server.add_arguments(["--super-read-only=ON"]);
     server.start()?;
@@ -227,8 +226,8 @@ async fn mysqld_is_open_while_its_member_leads() -> Result<()> {
     Ok(())
 }
 
-/// Regression: an observation in progress during the attachment counted as one after it, and fixed settings were not
-/// checked before the next second.
+/// Regression: an observation in progress during the attachment counted as one after the attachment, and fixed settings were not checked
+/// before the next second.
 #[tokio::test(flavor = "multi_thread")]
 async fn mysqld_is_opened_without_waiting_for_the_next_look() -> Result<()> {
     let server = launch(&[])?;
@@ -249,8 +248,8 @@ async fn mysqld_is_opened_without_waiting_for_the_next_look() -> Result<()> {
     member.stop().await
 }
 
-/// Regression: a primary with commits that would not wait also had the grace period in which commits wait through a member's
-/// restart.
+/// Regression: a primary whose commits would not wait also got the grace period, which is meant for commits that wait while a member
+/// restarts.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_starts_beside_an_unprotected_mysqld_closes_it_at_once() -> Result<()> {
     let patience = LIMIT * 3;
@@ -260,7 +259,7 @@ async fn a_member_that_starts_beside_an_unprotected_mysqld_closes_it_at_once() -
     member.opens().await?;
     member.protected().await?;
 
-    // A restart without changes in between: open all the time, whatever the member sees first.
+    // The member restarts without changes in between. The server stays open, whatever the member observes first.
     member.kill().await;
     let member = Member::start_patient(&server, requirements(), patience);
     member.protected().await?;
@@ -281,14 +280,15 @@ async fn a_member_that_starts_beside_an_unprotected_mysqld_closes_it_at_once() -
     member.closes("without the ring").await?;
     assert_eq!(read_only(&server)?, (true, true));
 
-    // It leads again, fixes the settings, and opens.
+    // The member leads again, fixes the settings, and opens the server.
     member.ring.set_leadership(Leadership::Serving(Term(3)));
     member.opens().await?;
     assert_eq!(read_only(&server)?, (false, false));
     member.stop().await
 }
 
-/// The queries before opening may take long. A server that follows by then no longer makes commits wait.
+/// The queries before opening may take long. If the server has begun to follow in the meantime, its commits no longer wait, so it must stay
+/// closed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leadership_that_ends_while_mysqld_is_being_opened_opens_nothing() -> Result<()> {
     let server = launch(&[])?;
@@ -302,7 +302,7 @@ async fn a_leadership_that_ends_while_mysqld_is_being_opened_opens_nothing() -> 
         port: None,
         pid_file: folder.path().join("pid"),
         error_log: folder.path().join("log"),
-        // Its option files are read, by the program itself.
+        // With this option, the member runs the program to read the options in force, which takes long here.
         extra_args: vec!["--defaults-file=any".to_owned()],
     };
     let scheduler = EventScheduler::new(folder.path(), EventsWanted::AsMysqld, Some(command))?;
@@ -342,7 +342,7 @@ async fn mysqld_is_closed_at_once_when_another_database_member_leads() -> Result
     let member = Member::start_patient(&server, requirements(), LIMIT * 3);
     member.ring.set_leadership(Leadership::Serving(TERM));
     member.opens().await?;
-    // A witness as interim leader is tolerated.
+    // A witness that leads for a short time closes nothing.
     member.ring.set_leadership(Leadership::Over);
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(read_only(&server)?, (false, false));
@@ -401,7 +401,7 @@ async fn drift_in_mysqld_is_closed_and_mended() -> Result<()> {
             || Ok(server.client().variable(name)? == back),
         )
         .await?;
-        // It was closed in the meantime: an open server was opened later.
+        // If the server was closed in the meantime, its last opening is newer.
         let reopened = || {
             let write_fence = member.write_fence.borrow();
             Ok(write_fence.state == WriteFenceState::Open && write_fence.since > opened)
@@ -412,7 +412,7 @@ async fn drift_in_mysqld_is_closed_and_mended() -> Result<()> {
     member.stop().await
 }
 
-/// Only mysqld can read such a file after a crash; it lets no commit through without the ring.
+/// Only mysqld can read an encrypted binlog file after a crash. Encryption does not let a commit complete without the ring.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_binlog_that_mysqld_is_told_to_encrypt_is_told_of_while_it_is() -> Result<()> {
     let folder = tempfile::tempdir()?;
@@ -525,7 +525,7 @@ async fn drift_in_mysqld_is_only_told_when_settings_are_not_managed() -> Result<
             .client()
             .sql(&format!("SET GLOBAL {name} = '{before}'").replace("'1'", "1"))?;
     }
-    // The operator follows the advice.
+    // The operator runs the recommended statement.
     let cache = requirements.max_cache_bytes();
     server.client().sql(&format!(
         "SET GLOBAL rpl_semi_sync_source_timeout = 1000000000000000000; SET GLOBAL max_binlog_cache_size = {cache}; \
@@ -564,7 +564,7 @@ async fn commits_that_hang_in_mysqld_do_not_hang_the_member() -> Result<()> {
 
     server.client().sql("SET GLOBAL sync_binlog = 0")?;
     member.unprotected(Check::SyncBinlog).await?;
-    // Closing waits for the commit, gives up, and reports it.
+    // The close waits for the commit, gives up, and reports that.
     let stuck = member
         .write_fence_is(|state| matches!(state, WriteFenceState::NotClosed { .. }))
         .await?;
@@ -585,7 +585,7 @@ async fn commits_that_hang_in_mysqld_do_not_hang_the_member() -> Result<()> {
         stuck_in.is_some() && stuck_in == looked_at,
         "{stuck_in:?} {looked_at:?}"
     );
-    // The watch continues in the meantime.
+    // The watcher continues in the meantime.
     let seen = member.reports.borrow().looked_at;
     eventually("it observes again", || {
         Ok(member.reports.borrow().looked_at > seen)
@@ -600,7 +600,7 @@ async fn commits_that_hang_in_mysqld_do_not_hang_the_member() -> Result<()> {
     ensure!(waits == Some(1), "{waits:?}");
     still_waits(&mut waiting).await?;
 
-    // The quorum is back: the commit finishes, it is closed, and opened when the drift is gone.
+    // The quorum is back: the commit completes, the server is closed, and it opens when the setting is corrected.
     member.ring.set_commits_at_once(true);
     finish(waiting).await?;
     member.closes("without the ring").await?;
@@ -612,7 +612,7 @@ async fn commits_that_hang_in_mysqld_do_not_hang_the_member() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn somebody_else_who_acknowledges_in_mysqld_is_found() -> Result<()> {
     let server = launch(&[])?;
-    // Immediately, and not with the next observation.
+    // The check between observations must find this, not the next observation.
     let (patience, next_look) = (Duration::from_millis(500), Duration::from_secs(40));
     let member = Member::start_looking(&server, requirements(), patience, next_look);
     member.ring.set_leadership(Leadership::Serving(TERM));
@@ -637,14 +637,14 @@ async fn somebody_else_who_acknowledges_in_mysqld_is_found() -> Result<()> {
     };
     tokio::time::timeout(LIMIT, member.reports.clone().wait_for(warned)).await??;
     member.stop().await?;
-    // mysqld notices at its next heartbeat that the foreign replica is gone.
+    // mysqld detects at its next heartbeat that the foreign replica is gone.
     let member = Member::start(&server, requirements());
     member.ring.set_leadership(Leadership::Serving(TERM));
     member.opens().await?;
     member.stop().await
 }
 
-/// Before a leadership transfer all writes are blocked, and waiting commits are acknowledged.
+/// Before a leadership transfer, all writes are blocked, and waiting commits are acknowledged.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_switchover_closes_it_for_writes_and_its_end_opens_it() -> Result<()> {
     let server = launch(&[])?;
@@ -660,7 +660,8 @@ async fn a_switchover_closes_it_for_writes_and_its_end_opens_it() -> Result<()> 
     member.stop().await
 }
 
-/// As before a ring: the running server is unaffected, and its next start would be open, with commits that do not wait for the ring.
+/// The values were persisted before the ring existed. The running server is unaffected, but its next start would be open, with commits that
+/// do not wait for the ring.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_persisted_against_the_ring_is_taken_out_of_a_mysqld_that_runs() -> Result<()> {
     let server = launch(&[])?;
@@ -698,7 +699,7 @@ async fn what_is_persisted_against_the_ring_is_taken_out_of_a_mysqld_that_runs()
     })
     .await?;
     member.opens().await?;
-    // A value that only affects the next start is no reason to close it.
+    // A value that only affects the next start does not close the server.
     let opened = member.write_fence.borrow().since;
     server.client().sql(
         "SET PERSIST super_read_only = OFF; SET PERSIST_ONLY rpl_semi_sync_source_enabled = OFF",
@@ -711,7 +712,7 @@ async fn what_is_persisted_against_the_ring_is_taken_out_of_a_mysqld_that_runs()
     member.stop().await
 }
 
-/// In mode `attach` another program starts it.
+/// In mode `attach`, another program starts mysqld.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_next_start_of_a_mysqld_is_persisted_to_be_closed_until_it_leaves_the_ring()
 -> Result<()> {
@@ -751,13 +752,13 @@ async fn the_next_start_of_a_mysqld_is_persisted_to_be_closed_until_it_leaves_th
     ensure!(!persisted_still.contains(of_start), "{persisted_still}");
     conversion::steps::release_primary(&connect(&server.socket())).await?;
     ensure!(persisted()?.is_empty(), "{}", persisted()?);
-    // A member that changes no settings refuses a primary whose next start would be open.
+    // A member that does not change settings refuses a primary whose next start would be open.
     let refused = obstacles().await?;
     ensure!(refused.contains(of_start), "{refused}");
     Ok(())
 }
 
-/// In mode `attach`, without persisted settings: clients commit before the member closes it.
+/// In mode `attach` without persisted settings, clients commit before the member closes the server.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_was_open_for_writes_is_told_with_what_the_ring_lacked() -> Result<()> {
     let folder = tempfile::tempdir()?;
@@ -794,7 +795,7 @@ async fn a_start_that_was_open_for_writes_is_told_with_what_the_ring_lacked() ->
     member.stop().await
 }
 
-/// As after `witness enable-raft` while a statement runs: it delays the close, and in the meantime all settings become right.
+/// After `witness enable-raft`, a running statement delays the close, and all settings become correct in the meantime.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mysqld_that_a_long_statement_keeps_open_becomes_one_whose_crash_is_trimmed() -> Result<()>
 {

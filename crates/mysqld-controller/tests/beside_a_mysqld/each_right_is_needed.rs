@@ -1,5 +1,5 @@
-//! The privileges of a member whose mysqld applies by its own threads: with all of them mysqld accepts the member's
-//! statements, and without any one it refuses some.
+//! The privileges of a member with native replica threads. With all of them, mysqld accepts the member's statements. Without any one of
+//! them, mysqld refuses some statement.
 
 use anyhow::Result;
 use mysqld_server::settings::{NATIVE_RIGHTS, Privilege, native_grants};
@@ -12,7 +12,7 @@ const REFUSALS: [&str; 2] = ["Access denied", "command denied"];
 /// A statement of the member that needs the privilege.
 fn statement(right: Privilege) -> &'static str {
     match right {
-        // It needs the same privilege as a dump.
+        // This statement needs the same privilege as a dump.
         Privilege::ReplicationSlave => "SHOW REPLICAS",
         Privilege::ReplicationClient => "SHOW BINARY LOG STATUS",
         Privilege::Reload => "FLUSH BINARY LOGS",
@@ -33,7 +33,7 @@ fn statement(right: Privilege) -> &'static str {
             "CHANGE REPLICATION SOURCE TO SOURCE_HOST = 'nowhere' FOR CHANNEL 'x'; RESET REPLICA ALL FOR CHANNEL 'x'"
         }
         Privilege::BinlogAdmin => "PURGE BINARY LOGS TO 'binlog.000001'",
-        // It fails at an address that is not in the list.
+        // This statement fails later, because the address is not in the list of donors.
         Privilege::CloneAdmin => "CLONE INSTANCE FROM 'x'@'127.0.0.1':1 IDENTIFIED BY 'y'",
         Privilege::SelectPerformanceSchema => "SELECT COUNT(*) FROM performance_schema.threads",
         Privilege::SelectMysql => "SELECT COUNT(*) FROM mysql.user",

@@ -1,5 +1,5 @@
-//! A mysqld that another program owns: started, stopped and killed through commands, identified by its
-//! working directory, and guarded like a child.
+//! A mysqld that another program owns. The member starts, stops and kills it with commands, identifies it by its working directory, and
+//! guards its starts like those of a child.
 
 use std::fs;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl StartGuard for Counted {
     }
 }
 
-/// Only its configuration file names its data directory, and a shell replaces systemd.
+/// Only mysqld's configuration file names its data directory, and a shell takes the place of systemd.
 fn external(home: &Home, super_read_only: &str) -> Result<SupervisorOptions> {
     let (mut options, commands) = with_commands(home, super_read_only)?;
     options.external = Some(Arc::new(commands));
@@ -92,15 +92,14 @@ async fn a_mysqld_that_something_else_owns_is_started_killed_adopted_and_stopped
     supervised
         .reaches(|state| matches!(state, SupervisorState::Running { pid, .. } if *pid != first))
         .await?;
-    // On a busy machine the start after a kill may fail once, for an unknown reason; it is retried, after the
-    // guard each time.
+    // On a busy machine, the start after a kill may fail once, for an unknown reason. It is retried, and the guard is called each time.
     let asked = guard.0.load(Ordering::Relaxed);
     ensure!(asked >= 2);
     home.connect().await?;
     let status = supervised.handle.status();
     ensure!(status.borrow().warning.is_none() && status.borrow().starts >= 2);
 
-    // A clean stop, and a start after the guard.
+    // A clean stop, and a start after the guard was called.
     let ended = || {
         Ok::<_, anyhow::Error>(
             fs::read_to_string(home.path("log.err"))?
@@ -183,7 +182,7 @@ async fn one_that_would_boot_open_by_what_is_persisted_is_not_started_so() -> Re
 
     persist(&home).await?;
     supervised.stop().await?;
-    // The operator's values stay, and are reported.
+    // The operator's values are kept and reported.
     options.may_take_out_persisted = false;
     let supervised = Supervised::start(options);
     let failed = supervised
@@ -199,7 +198,7 @@ async fn one_that_would_boot_open_by_what_is_persisted_is_not_started_so() -> Re
     supervised.stop().await
 }
 
-/// As systemd does with `Restart=`: its recovery commits unacknowledged transactions.
+/// systemd restarts mysqld with `Restart=`, and the recovery of that mysqld commits unacknowledged transactions.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mysqld_that_something_else_starts_again_is_killed_and_restarted_through_the_guard()
 -> Result<()> {

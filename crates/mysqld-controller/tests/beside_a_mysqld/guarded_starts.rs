@@ -1,5 +1,4 @@
-//! mysqld starts only after its guard has agreed; and a primary that is killed because its commits
-//! wait without success restarts without them.
+//! mysqld starts only after its guard has agreed. A primary that is killed because its commits wait in vain restarts without these commits.
 
 use std::fs;
 use std::sync::Arc;
@@ -73,7 +72,7 @@ async fn a_guard_is_asked_before_every_start_and_keeps_mysqld_down() -> Result<(
     supervised.stop().await
 }
 
-/// After a crash the wrapper would start another mysqld, and its recovery commits transactions without an ACK.
+/// After a crash, the wrapper would start another mysqld, whose recovery commits transactions without an ACK.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrapper_that_starts_mysqld_again_is_killed_and_signals_go_to_mysqld() -> Result<()> {
     let home = Home::with_data()?;

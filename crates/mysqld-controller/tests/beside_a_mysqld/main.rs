@@ -1,4 +1,4 @@
-//! Ingest, watch, controller and supervisor between a real mysqld and a ring in memory.
+//! Ingest, watcher, controller and supervisor between a real mysqld and a ring in memory.
 
 #![allow(clippy::unwrap_used, reason = "all of this is test")]
 

@@ -26,12 +26,12 @@ use uuid::Uuid;
 use crate::ring_in_memory::MemoryRing;
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
-/// Long enough for a commit that waits for no ACK.
+/// Long enough for a commit that waits for no ACK to complete.
 pub(crate) const A_WHILE: Duration = Duration::from_millis(300);
 
 pub(crate) const OUR_UUID: Uuid = Uuid::from_u128(0x4001);
 
-/// A server with a database and a table `d.t`, the semi-sync plugin loaded, and not enabled.
+/// Starts a server with a table `d.t` and the semi-sync plugin, which is loaded and not enabled.
 pub(crate) fn launch(arguments: &[&str]) -> Result<Mysqld> {
     let all = ["--plugin-load-add=semisync_source.so"]
         .iter()
@@ -98,7 +98,7 @@ impl Running {
         }
     }
 
-    /// The server may be the primary whenever this member leads.
+    /// Returns the readiness of a server that may be the primary whenever this member leads.
     pub(crate) fn readiness(&self) -> watch::Receiver<Readiness> {
         self.readiness.subscribe()
     }
@@ -119,7 +119,7 @@ impl Running {
         }
     }
 
-    /// Like a kill: the connection breaks without notice.
+    /// Ends ingest as a kill does: the connection breaks without notice.
     pub(crate) async fn kill(self) {
         self.task.abort();
         let _ = self.task.await;
@@ -147,7 +147,7 @@ pub(crate) fn controller_options(account: ConnectOptions) -> ControllerOptions {
     }
 }
 
-/// A controller that is not running yet.
+/// A controller that does not run yet.
 pub(crate) struct Controlled {
     pub(crate) controller: Controller<MemoryRing>,
     pub(crate) status: ControllerStatus,

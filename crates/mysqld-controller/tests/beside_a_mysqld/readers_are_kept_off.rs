@@ -1,5 +1,5 @@
-//! The read fence on a real mysqld: which sessions it closes, that waiting commits delay the close for writes and not
-//! this, and which `offline_mode` it reverts.
+//! The read fence on a real mysqld. Tests which sessions it closes, that waiting commits do not delay it, and which values of
+//! `offline_mode` it reverts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::ring_in_memory::{Leadership, MemoryRing};
 const TERM: Term = Term(2);
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The watch and the controller during one run of a member.
+/// The watcher and the controller of one run of a member.
 struct Life {
     status: watch::Receiver<ReadFenceStatus>,
     _handing_over: watch::Sender<bool>,
@@ -37,7 +37,7 @@ impl Life {
         watching.interval = Duration::from_millis(100);
         let (watcher, reports): (_, watch::Receiver<WatchReport>) =
             Watcher::new(watching, ingest.status.clone(), ingest.readiness());
-        // With only the documented privileges of a member.
+        // The member's account has only the documented privileges.
         let options = ControllerOptions {
             fence_after: GRACE,
             ..controller_options(account(server, "member"))
@@ -119,7 +119,7 @@ async fn readers_of_a_mysqld_that_is_cut_off_are_kept_off_although_commits_wait(
     assert!(offline(&server)?);
     still_waits(&mut waiting).await?;
 
-    // The quorum is back in the same leadership: the primary serves again.
+    // The quorum answers again in the same leadership, so the primary serves again.
     ring.set_leadership(Leadership::Serving(TERM));
     ring.set_commits_at_once(true);
     life.fenced(None).await?;
@@ -127,7 +127,7 @@ async fn readers_of_a_mysqld_that_is_cut_off_are_kept_off_although_commits_wait(
     let mut session = Connection::open(&reader(&server)).await?;
     session.query("SELECT 1").await?;
 
-    // A member that ends in the meantime leaves it, and its next run reverts it by mysqld's record of the owner.
+    // A member that ends leaves `offline_mode` on. Its next run reverts it, because mysqld has recorded who set it.
     ring.set_leadership(Leadership::Elsewhere(MemberId(4)));
     life.fenced(Some(ReadFenceReason::AnotherLeads(MemberId(4))))
         .await?;
@@ -137,7 +137,7 @@ async fn readers_of_a_mysqld_that_is_cut_off_are_kept_off_although_commits_wait(
     let life = Life::begin(&server, &ring, &ingest);
     eventually("it is let in again", || Ok(!offline(&server)?)).await?;
 
-    // An operator's setting stays, whatever member leads.
+    // An operator's setting is kept, whatever member leads.
     server.client().sql("SET GLOBAL offline_mode = ON")?;
     tokio::time::sleep(2 * GRACE).await;
     ring.set_leadership(Leadership::Silent(Term(3)));

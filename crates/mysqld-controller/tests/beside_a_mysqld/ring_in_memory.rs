@@ -1,4 +1,4 @@
-//! A ring of one log in memory that commits when the test requests it.
+//! A ring with one log in memory, which commits when the test requests it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@ pub(crate) struct MemoryRing {
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Leadership {
     Serving(Term),
-    /// It leads, but no quorum answers.
+    /// The member leads, but no quorum answers.
     Silent(Term),
     Over,
     /// Another database member leads.
@@ -34,9 +34,9 @@ struct State {
     log: RingLog,
     entries: Vec<AppEntry>,
     file: CurrentFile,
-    /// Tickets by index.
+    /// Tickets of entries that are not committed, by index.
     waiting: BTreeMap<u64, oneshot::Sender<Outcome>>,
-    /// Commits as soon as it is proposed.
+    /// If true, each entry is committed as soon as it is proposed.
     commits_at_once: bool,
 }
 
@@ -97,7 +97,7 @@ impl MemoryRing {
         }
     }
 
-    /// From now on, entries commit immediately, waiting ones included; or they wait for [`Self::commit`].
+    /// Sets whether entries commit immediately, including those that wait now, or wait for [`Self::commit_up_to`].
     pub(crate) fn set_commits_at_once(&self, at_once: bool) {
         self.state.lock().unwrap().commits_at_once = at_once;
         if at_once {
@@ -127,7 +127,7 @@ impl MemoryRing {
             .retain(|entry| gtid_of(entry).as_ref() != Some(gtid));
     }
 
-    /// Another member leads, whose log ends with the committed part.
+    /// Makes another member lead, whose log ends with the committed part.
     pub(crate) fn lose_uncommitted(&self) {
         self.set_leadership(Leadership::Elsewhere(MemberId(9)));
         let mut state = self.state.lock().unwrap();
@@ -139,7 +139,7 @@ impl MemoryRing {
         state.log.end = *self.committed.borrow();
     }
 
-    /// Adds transactions to the log that no primary sent.
+    /// Adds transactions to the log that came from no primary.
     pub(crate) fn invent(&self, gtids: &str) {
         let mut state = self.state.lock().unwrap();
         let more = gtids.parse().unwrap();
@@ -158,7 +158,7 @@ impl MemoryRing {
         self.state.lock().unwrap().entries.clone()
     }
 
-    /// The GTIDs of the log in its order.
+    /// Returns the GTIDs in the log, in its order.
     pub(crate) fn sequence(&self) -> Vec<Gtid> {
         self.entries().iter().filter_map(gtid_of).collect()
     }
@@ -208,7 +208,7 @@ fn identified(entry: &AppEntry) -> Option<(Gtid, i64)> {
     Some((event.gtid, event.clock.sequence_number))
 }
 
-/// A log without transactions: no server follows this ring.
+/// The log of a ring that no server follows: it has no transactions.
 pub(crate) struct NoLog;
 
 impl Source for NoLog {

@@ -1,4 +1,4 @@
-//! The watch counts each start of a real mysqld once, however young it is, and the next one separately.
+//! The watcher counts each start of a real mysqld once, however young the server is, and counts the next start separately.
 
 use anyhow::{Result, ensure};
 use mysqld_controller::watch::{Protection, WatchOptions, WatchReport, Watcher};
@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 use crate::primary::{LIMIT, Running, connect, ingest_options, launch, requirements};
 use crate::ring_in_memory::{Leadership, MemoryRing};
 
-/// The starts that the first observations see at a newly spawned mysqld. By its uptime in whole seconds alone, each
-/// second might count as another one.
+/// Returns the numbers of the starts that the first observations of a new mysqld report. By the uptime in whole seconds alone, each second
+/// might count as another start.
 async fn starts_seen(reports: &mut watch::Receiver<WatchReport>) -> Result<Vec<u64>> {
     let began = Instant::now();
     let mut seen = Vec::new();
@@ -32,7 +32,7 @@ async fn starts_seen(reports: &mut watch::Receiver<WatchReport>) -> Result<Vec<u
 async fn a_start_of_mysqld_is_one_start_from_its_first_second_on() -> Result<()> {
     let mut server = launch(&[])?;
     let ring = MemoryRing::new();
-    // Nothing attaches, so that each observation is a new connection.
+    // Ingest does not attach, so each observation uses a new connection.
     ring.set_leadership(Leadership::Elsewhere(MemberId(7)));
     let ingest = Running::start(&ring, ingest_options(&server));
     let options = WatchOptions::new(connect(&server.socket()), requirements());

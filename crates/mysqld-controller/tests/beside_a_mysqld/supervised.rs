@@ -1,4 +1,4 @@
-//! The supervisor and a real mysqld: initialised, started, killed, adopted, stopped.
+//! The supervisor with a real mysqld, which it initialises, starts, kills, adopts and stops.
 
 use std::fs;
 use std::path::Path;
@@ -22,20 +22,20 @@ use tokio::task::JoinHandle;
 use crate::primary::{A_WHILE, LIMIT, Running, eventually, requirements};
 use crate::ring_in_memory::{Leadership, MemoryRing};
 
-/// The files of a supervised mysqld. Processes that still run there when the test ends are killed.
+/// The files of a supervised mysqld. Processes that still use them when the test ends are killed.
 pub(crate) struct Home {
     folder: TempDir,
     user: &'static str,
 }
 
 impl Home {
-    /// Without a data directory.
+    /// Creates the files without a data directory.
     fn new() -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("sv-").tempdir()?;
         Ok(Self { folder, user: "w" })
     }
 
-    /// With an initialised data directory that has only root.
+    /// Creates the files with an initialised data directory, which has only the account root.
     pub(crate) fn with_data() -> Result<Self> {
         let mut home = Self::new()?;
         home.user = "root";
@@ -83,7 +83,7 @@ impl Home {
         options
     }
 
-    /// The password has quotes in it, for the statements that create the account.
+    /// Returns the member's account. Its password contains quotes, to test the statements that create the account.
     pub(crate) fn account(&self) -> ConnectOptions {
         let password = if self.user == "root" {
             ""
@@ -211,7 +211,7 @@ async fn variable(connection: &mut Connection, name: &str) -> Result<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mysqld_from_nothing_to_its_stop() -> Result<()> {
     let home = Home::new()?;
-    // An operator's options do not override those that the wait for the ring needs.
+    // An operator's options do not override those that the ring requires.
     let supervised = Supervised::start(home.options(&["--super-read-only=OFF", "--sync-binlog=0"]));
     supervised
         .reaches(|state| *state == SupervisorState::Initialising)
@@ -234,7 +234,7 @@ async fn a_mysqld_from_nothing_to_its_stop() -> Result<()> {
         .query("SHOW GLOBAL VARIABLES LIKE 'skip_replica_start'")
         .await?;
     assert_eq!(skips.first().and_then(|row| row.text_at(1)), Some("ON"));
-    // It applies every statement of an administrator.
+    // The member applies every statement of an administrator, so its account needs all privileges.
     let grants = connection.query("SHOW GRANTS").await?;
     let mut grants = grants.rows.iter().filter_map(|row| row.text_at(0));
     assert!(grants.any(|grant| grant.starts_with("GRANT PROXY ON ``@``")));
@@ -265,7 +265,7 @@ async fn a_mysqld_that_outlives_its_member_is_adopted() -> Result<()> {
     let home = Home::with_data()?;
     let before = Supervised::start(home.options(&[]));
     let (pid, _) = before.runs().await?;
-    // Killed while its mysqld still starts: there is no pid file yet.
+    // The member is killed while its mysqld still starts, before a pid file exists.
     before.task.abort();
     ensure!(before.task.await.is_err_and(|error| error.is_cancelled()));
 
@@ -273,7 +273,7 @@ async fn a_mysqld_that_outlives_its_member_is_adopted() -> Result<()> {
     assert_eq!(after.runs().await?, (pid, true));
     home.connect().await?;
     assert_eq!(after.handle.status().borrow().starts, 0);
-    // The death of an adopted one is noticed too.
+    // The supervisor also detects the end of an adopted mysqld.
     signal(pid, Signal::KILL)?;
     after.fails().await?;
     let (next, adopted) = after.runs().await?;
@@ -285,7 +285,7 @@ async fn a_mysqld_that_outlives_its_member_is_adopted() -> Result<()> {
     let last = Supervised::start(home.options(&[]));
     assert_eq!(last.runs().await?, (next, true));
     last.stop().await?;
-    // Its parent, this process, must notice too.
+    // This process is the parent, and must detect the end too.
     eventually("it is gone", || Ok(!lives(next))).await
 }
 
@@ -298,7 +298,7 @@ async fn a_mysqld_whose_commits_wait_is_killed_rather_than_asked() -> Result<()>
     supervised.runs().await?;
     let mut root = home.connect().await?;
     root.execute("SET GLOBAL read_only = OFF").await?;
-    // No member acknowledges.
+    // No member acknowledges the commit.
     let waiting = tokio::spawn(async move {
         let commit = root
             .query_within("CREATE DATABASE nobody_acknowledged", 2 * LIMIT)
@@ -394,7 +394,7 @@ async fn a_mysqld_that_does_not_start_is_explained() -> Result<()> {
     supervised.stop().await
 }
 
-/// After a kill while InnoDB's redo log was disabled. Its first error is the cause, and four follow it.
+/// mysqld was killed while InnoDB's redo log was disabled. The first error in its log is the cause, and four more follow.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mysqld_that_cannot_be_started_gets_a_new_data_directory() -> Result<()> {
     let home = Home::with_data()?;
@@ -449,7 +449,7 @@ async fn an_initialisation_of_mysqld_can_be_broken_off() -> Result<()> {
     Ok(())
 }
 
-/// Persisted before there was a ring, or while the member was away: mysqld prefers them to its command line.
+/// Values persisted before the ring existed, or while the member did not run. mysqld prefers them to its command line.
 pub(crate) const PERSIST: &str = "SET PERSIST super_read_only = OFF; SET PERSIST read_only = OFF; \
      SET PERSIST rpl_semi_sync_source_enabled = OFF; SET PERSIST sync_binlog = 0; SET PERSIST_ONLY skip_replica_start = OFF; \
      SET PERSIST max_connections = 77";
@@ -463,7 +463,7 @@ pub(crate) async fn persist(home: &Home) -> Result<()> {
     Ok(())
 }
 
-/// True if writes are blocked, commits wait, and other persisted values are in force.
+/// Checks that writes are blocked, commits wait, and other persisted values are in force.
 pub(crate) async fn boots_closed(home: &Home) -> Result<()> {
     let mut connection = home.connect().await?;
     for (name, value) in [
@@ -488,7 +488,7 @@ pub(crate) async fn boots_closed(home: &Home) -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_child_boots_closed_whatever_is_persisted() -> Result<()> {
     let home = Home::with_data()?;
-    // Without `--no-defaults`, which disables all persisted values.
+    // This option file replaces `--no-defaults`, which would disable all persisted values.
     fs::write(home.path("my.cnf"), "[mysqld]\n")?;
     let file = format!("--defaults-file={}", home.path("my.cnf").display());
     let supervised = Supervised::start(home.options(&[&file]));

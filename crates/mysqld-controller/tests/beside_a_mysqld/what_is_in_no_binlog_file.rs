@@ -1,4 +1,4 @@
-//! Transactions of a server that are in no binlog file: they are lost when its data are replaced.
+//! Transactions of a server that are in no binlog file, and are lost when the server's data are replaced.
 
 use anyhow::{Result, ensure};
 use binlog_format::gtid::GtidSet;
@@ -14,7 +14,7 @@ use crate::ring_in_memory::MemoryRing;
 const UNLOGGED: &str = "cccccccc-cccc-cccc-cccc-cccccccccccc:1";
 const DUMP: &str = "bbbbbbbb-bbbb-bbbb-bbbb-bbbbbbbbbbbb:1-5000";
 
-/// Location of all transactions of this server.
+/// Returns where all transactions of this server are.
 async fn all_of_it(connect: &ConnectOptions, before: BeforeALook) -> Result<ErrantFiles> {
     let place = log_place(connect, before).await?.unwrap();
     let executed = executed(connect).await?;
@@ -43,12 +43,12 @@ async fn what_a_dump_has_loaded_or_a_purge_removed_is_in_no_binlog_file() -> Res
     let sent = never_sent(&*ring, purged()?).await;
     ensure!(sent.as_ref().is_ok_and(GtidSet::is_empty), "{sent:?}");
 
-    // Written by mysqldump by default.
+    // mysqldump writes these statements by default.
     client.sql(&format!(
         "SET @@SESSION.SQL_LOG_BIN = 0; SET @@GLOBAL.GTID_PURGED = '+{DUMP}'; CREATE SCHEMA dumped"
     ))?;
     let dump: GtidSet = DUMP.parse()?;
-    // A transaction in the binlog reaches the ring in a moment.
+    // A transaction in the binlog reaches the ring, so it is not reported.
     client.sql("CREATE SCHEMA other")?;
     let sent = never_sent(&*ring, purged()?).await;
     ensure!(sent.as_ref().is_ok_and(|sent| *sent == dump), "{sent:?}");
@@ -62,7 +62,7 @@ async fn what_a_dump_has_loaded_or_a_purge_removed_is_in_no_binlog_file() -> Res
         ensure!(!held, "{found:?}");
     }
 
-    // A transaction with a given number that is kept out of the binlog appears there as an empty one.
+    // A transaction with a chosen GTID that is kept out of the binlog appears there as an empty transaction.
     client.sql(&format!(
         "SET SQL_LOG_BIN = 0; SET GTID_NEXT = '{UNLOGGED}'; CREATE SCHEMA unlogged; SET GTID_NEXT = AUTOMATIC"
     ))?;

@@ -1,5 +1,4 @@
-//! Facts about mysqld that the design depends on. If one of these fails with a later version, check
-//! the design before the test.
+//! Facts about mysqld that the design depends on. If a test fails with a later version, check the design before the test.
 
 use std::time::Duration;
 
@@ -30,7 +29,7 @@ async fn waiting_insert(server: &Mysqld, id: u32) -> Result<PendingSql> {
     Ok(waiting)
 }
 
-/// Why a waiting transaction is never reported as received, and is acknowledged when it arrives again.
+/// The reason for which the dump never reports a waiting transaction as received, and acknowledges it when it arrives again.
 #[tokio::test(flavor = "multi_thread")]
 async fn mysqld_does_not_release_what_a_replica_says_it_has() -> Result<()> {
     let server = source()?;
@@ -58,7 +57,7 @@ async fn mysqld_does_not_release_what_a_replica_says_it_has() -> Result<()> {
     still_waits(&mut waiting).await
 }
 
-/// Why sessions that operators kill while they wait need no handling.
+/// The reason for which sessions that operators kill while they wait need no handling.
 #[tokio::test(flavor = "multi_thread")]
 async fn killing_a_session_does_not_end_its_wait_in_mysqld() -> Result<()> {
     let server = source()?;
@@ -69,7 +68,7 @@ async fn killing_a_session_does_not_end_its_wait_in_mysqld() -> Result<()> {
     server.client().sql(&format!("KILL QUERY {session}"))?;
     still_waits(&mut waiting).await?;
     server.client().sql(&format!("KILL {session}"))?;
-    // The client gets a lost connection: the outcome is unknown, which is correct.
+    // The client gets a lost connection, which is correct, because the outcome is unknown.
     let told = waiting.finish(LIMIT).expect_err("an unacknowledged commit");
     assert!(told.to_string().contains("Lost connection"), "{told}");
     tokio::time::sleep(A_WHILE).await;
@@ -83,8 +82,8 @@ async fn killing_a_session_does_not_end_its_wait_in_mysqld() -> Result<()> {
     Ok(())
 }
 
-/// Why mysqld is only asked to stop when nothing waits, and killed otherwise: asked to stop, it reports
-/// to clients that their commits succeeded without an ACK.
+/// The reason for which mysqld is asked to stop only if no commit waits, and is killed otherwise. A stop reports to clients that their
+/// commits succeeded without an ACK.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mysqld_that_is_asked_to_stop_lets_waiting_commits_succeed() -> Result<()> {
     let mut server = source()?;
@@ -95,7 +94,7 @@ async fn a_mysqld_that_is_asked_to_stop_lets_waiting_commits_succeed() -> Result
     Ok(())
 }
 
-/// Why closing for writes has a time limit, and which statements may run while commits wait.
+/// The reason for which closing for writes has a time limit. Shows which statements run while commits wait.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_blocks_behind_waiting_commits_in_mysqld() -> Result<()> {
     let server = source()?;
@@ -113,7 +112,7 @@ async fn what_blocks_behind_waiting_commits_in_mysqld() -> Result<()> {
             panic!("{blocked}: {refused:?}")
         };
         assert_eq!(error.code, server_code::LOCK_WAIT_TIMEOUT);
-        // It changes nothing.
+        // The statement has changed nothing.
         assert_eq!(server.client().variable("read_only")?, "0");
     }
     for free in [
@@ -138,7 +137,7 @@ async fn what_blocks_behind_waiting_commits_in_mysqld() -> Result<()> {
     still_waits(&mut waiting).await
 }
 
-/// Why the write fence ignores an observation taken while it tried to close.
+/// The reason for which the write fence ignores an observation from the time in which it tried to close the server.
 #[tokio::test(flavor = "multi_thread")]
 async fn super_read_only_reads_on_before_it_is_in_force_in_mysqld() -> Result<()> {
     let server = source()?;
@@ -157,7 +156,7 @@ async fn super_read_only_reads_on_before_it_is_in_force_in_mysqld() -> Result<()
     still_waits(&mut waiting).await
 }
 
-/// Why a missing plugin needs `super_read_only` off for a moment.
+/// The reason for which installing a missing plugin needs `super_read_only` off for a moment.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_super_read_only_mysqld_refuses_to_install_a_plugin() -> Result<()> {
     let server = Mysqld::launch(&testkit::mysql_tree::MysqlTree::require())?;
@@ -171,7 +170,7 @@ async fn a_super_read_only_mysqld_refuses_to_install_a_plugin() -> Result<()> {
         panic!("{refused:?}")
     };
     assert_eq!(error.code, server_code::OPTION_PREVENTS_STATEMENT);
-    // `read_only` stays on, and does not interfere. Nothing of it is written to the binlog.
+    // `read_only` stays on, and does not prevent the installation. Nothing is written to the binlog.
     let executed = server.client().gtid_executed()?;
     connection
         .execute("SET GLOBAL super_read_only = OFF")
@@ -182,7 +181,7 @@ async fn a_super_read_only_mysqld_refuses_to_install_a_plugin() -> Result<()> {
     Ok(())
 }
 
-/// Another session may have been faster; that is no failure.
+/// Another session may install the plugin first, which is not an error.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mysqld_says_by_its_number_that_a_plugin_is_installed_already() -> Result<()> {
     let server = Mysqld::launch(&testkit::mysql_tree::MysqlTree::require())?;
@@ -197,7 +196,7 @@ async fn a_mysqld_says_by_its_number_that_a_plugin_is_installed_already() -> Res
     Ok(())
 }
 
-/// The faster query for a server that was observed before.
+/// Compares the faster query for a server that was observed before with the full list.
 #[tokio::test(flavor = "multi_thread")]
 async fn values_of_variables_are_those_that_a_list_shows() -> Result<()> {
     let server = source()?;
@@ -213,7 +212,7 @@ async fn values_of_variables_are_those_that_a_list_shows() -> Result<()> {
     let selected = observe_again(&mut connection, Some(&first)).await?;
     assert_ne!(first.variables, listed.variables);
     assert_eq!(selected.variables, listed.variables);
-    // The plugin is removed, and installed again.
+    // The plugin is removed and installed again.
     server
         .client()
         .sql("UNINSTALL PLUGIN rpl_semi_sync_source")?;
@@ -227,7 +226,7 @@ async fn values_of_variables_are_those_that_a_list_shows() -> Result<()> {
     Ok(())
 }
 
-/// Why a table in memory makes a restarted follower errant.
+/// The reason for which a MEMORY table makes a restarted follower errant.
 #[tokio::test(flavor = "multi_thread")]
 async fn mysqld_empties_a_table_in_memory_in_a_transaction_of_its_own() -> Result<()> {
     let mut server = launch(&[])?;
@@ -236,7 +235,7 @@ async fn mysqld_empties_a_table_in_memory_in_a_transaction_of_its_own() -> Resul
     server.restart()?;
     let uuid = server.client().variable("server_uuid")?;
     assert_eq!(server.client().gtid_executed()?, format!("{uuid}:1-5"));
-    // No setting prevents that.
+    // No setting prevents the transaction.
     server
         .client()
         .sql("SET GLOBAL super_read_only = ON; SET sql_log_bin = 0; SELECT COUNT(*) FROM d.m")?;

@@ -1,5 +1,4 @@
-//! A mysqld whose commits wait for a ring in memory, and which is killed and restarted after the
-//! guard of its starts.
+//! A mysqld whose commits wait for a ring in memory. It is killed, and restarted after its start guard was called.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,12 +29,12 @@ use crate::ring_in_memory::{Leadership, MemoryRing};
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 const TERM: Term = Term(1);
 
-/// See the module.
+/// The server, its ring and its member.
 pub(crate) struct CrashingServer {
     pub(crate) server: Mysqld,
     pub(crate) ring: Arc<MemoryRing>,
     pub(crate) member_dir: TempDir,
-    /// The guard's assumption about its binlog.
+    /// The binlog name that the guard assumes.
     pub(crate) log_bin: &'static str,
     ingest: Option<RunningIngest>,
 }
@@ -43,7 +42,7 @@ pub(crate) struct CrashingServer {
 struct RunningIngest {
     status: watch::Receiver<IngestStatus>,
     task: JoinHandle<()>,
-    /// Without it the ingest would end.
+    /// Kept because ingest would end without the sender.
     _readiness: watch::Sender<Readiness>,
 }
 
@@ -57,12 +56,12 @@ const ARGUMENTS: [&str; 9] = [
     "--innodb-redo-log-capacity=16M",
     "--max-binlog-cache-size=1G",
     "--binlog-error-action=ABORT_SERVER",
-    // This test needs no port that stays free over many restarts.
+    // Without a TCP port, because no port is certain to stay free over many restarts.
     "--skip-networking",
 ];
 
 impl CrashingServer {
-    /// A running server whose commits the ring commits immediately.
+    /// Starts a server. The ring commits its transactions immediately.
     pub(crate) async fn start() -> Result<Self> {
         Self::start_with(&[]).await
     }
@@ -83,13 +82,13 @@ impl CrashingServer {
         Ok(this)
     }
 
-    /// The guard of its starts.
+    /// Returns the guard of the server's starts.
     pub(crate) fn guard(&self) -> TailTrim<MemoryRing> {
         let data_dir = self.server.data_dir();
         guard_that_looks_in(self.log_bin, &self.ring, data_dir, self.member_dir.path())
     }
 
-    /// As a member does before it first opens a running server.
+    /// Prepares the binlog as a member does before it first opens a running server.
     pub(crate) async fn is_about_to_be_opened(&self) -> Result<()> {
         let options = trim_options(self.log_bin, self.server.data_dir(), self.member_dir.path());
         let connect = ConnectOptions::new(Endpoint::unix(self.server.socket()), "root", "");
@@ -97,14 +96,14 @@ impl CrashingServer {
         begun.map_err(anyhow::Error::msg)
     }
 
-    /// Starts it after the guard.
+    /// Calls the guard, and starts the server.
     pub(crate) async fn start_again(&mut self) -> Result<()> {
         let guarded = self.guard().before_start().await;
         guarded.map_err(anyhow::Error::msg)?;
         self.server.start()
     }
 
-    /// This member serves, and receives the server's transactions.
+    /// Makes this member serve, and attaches it to the server.
     pub(crate) async fn lead(&mut self) -> Result<()> {
         self.ring.set_leadership(Leadership::Serving(TERM));
         self.ring.set_commits_at_once(true);
@@ -129,7 +128,7 @@ impl CrashingServer {
         Ok(())
     }
 
-    /// The member ends: no more ACKs.
+    /// Ends the member, so that no further ACKs are sent.
     pub(crate) async fn member_ends(&mut self) {
         if let Some(ingest) = self.ingest.take() {
             ingest.task.abort();
@@ -137,7 +136,7 @@ impl CrashingServer {
         }
     }
 
-    /// SIGKILL; the ring continues elsewhere with its committed transactions only.
+    /// Kills the server. The ring continues elsewhere with its committed transactions only.
     pub(crate) async fn crash(&mut self) -> Result<()> {
         self.server.kill()?;
         self.member_ends().await;
@@ -145,7 +144,7 @@ impl CrashingServer {
         Ok(())
     }
 
-    /// The current binlog file.
+    /// Returns the current binlog file.
     pub(crate) fn last_file(&self) -> Result<PathBuf> {
         self.server.binlog_files()?.pop().context("no binlog")
     }
@@ -171,8 +170,8 @@ impl CrashingServer {
         }
     }
 
-    /// Its error log has no error, except that a client disconnected without notice, or was gone when mysqld reported the crash to
-    /// it; the crash may cut that line off.
+    /// Checks the server's error log for errors. Ignores lines about clients that disconnected without notice, or were gone when mysqld
+    /// reported the crash to them; the crash may cut such a line off.
     pub(crate) fn recovered_without_an_error(&self) -> Result<()> {
         let log = self.server.error_log();
         let bad: Vec<&str> = log
@@ -187,7 +186,7 @@ impl CrashingServer {
         Ok(())
     }
 
-    /// Its `gtid_executed` is exactly what the ring has.
+    /// Checks that `gtid_executed` of the server is exactly the ring's set.
     pub(crate) fn equals_the_ring(&self) -> Result<()> {
         let executed = self.server.client().gtid_executed()?;
         let ring = self.ring.gtids();
@@ -236,7 +235,7 @@ fn trim_options(log_bin: &str, data_dir: &Path, member_dir: &Path) -> TailTrimOp
     }
 }
 
-/// Offsets of a file's events, its end last; a torn event is left out.
+/// Returns the offsets of a file's events, followed by the file's end. Omits a torn event.
 pub(crate) fn event_borders(file: &Path) -> Result<Vec<(u64, EventType)>> {
     let bytes = fs::read(file)?;
     let mut at = MAGIC.len();
@@ -253,7 +252,7 @@ pub(crate) fn event_borders(file: &Path) -> Result<Vec<(u64, EventType)>> {
     Ok(borders)
 }
 
-/// Offsets of a file's transactions.
+/// Returns the offsets of a file's transactions.
 pub(crate) fn transaction_starts(file: &Path) -> Result<Vec<u64>> {
     let borders = event_borders(file)?;
     let starts = borders

@@ -1,4 +1,4 @@
-//! Every kind of transaction waits for its ACK, and the server is killed: cut at every point.
+//! A transaction of every kind waits for its ACK, the server is killed, and its file is cut at every point.
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::crashing_server::{CrashingServer, LIMIT, event_borders, transaction_s
 use crate::reference::Reference;
 use crate::statements::{BEFORE, KINDS, NO_OPS, OBJECTS};
 
-/// Starts one session for each kind, in turn, so that their order in the binlog is known.
+/// Starts one session for each kind, one after the other, so that their order in the binlog is known.
 async fn all_wait(server: &CrashingServer, kinds: &[(&str, &str)]) -> Result<Vec<PendingSql>> {
     let begun = transaction_starts(&server.last_file()?)?.len();
     let mut waiting = Vec::new();
@@ -27,7 +27,7 @@ async fn all_wait(server: &CrashingServer, kinds: &[(&str, &str)]) -> Result<Vec
     Ok(waiting)
 }
 
-/// Before and after the fsync, before the ACK: no waiting transaction remains afterwards, and its GTIDs are free.
+/// The crash is before or after the fsync, and before the ACK. Afterwards, no waiting transaction remains, and its GTIDs are free.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waited_for_its_ack_is_gone_after_a_crash_of_mysqld() -> Result<()> {
     let mut server = CrashingServer::start().await?;
@@ -69,7 +69,7 @@ async fn what_waited_for_its_ack_is_gone_after_a_crash_of_mysqld() -> Result<()>
         let file = OpenOptions::new().write(true).open(server.last_file()?)?;
         file.set_len(point)?;
         if done % 2 == 1 {
-            // The file had grown when the power was cut.
+            // The file had grown when the power failed, so zeros follow.
             file.set_len(point + ZEROS)?;
         }
         let at = || {
@@ -90,8 +90,8 @@ async fn what_waited_for_its_ack_is_gone_after_a_crash_of_mysqld() -> Result<()>
         points.len()
     );
 
-    // The same transactions once more, under the same GTIDs. Now the ring commits all of them, and
-    // the server is killed before it receives the ACKs.
+    // The same transactions again, under the same GTIDs. This time the ring commits all of them, and the server is killed before it
+    // receives the ACKs.
     server.lead().await?;
     server.ring.set_commits_at_once(false);
     let waiting = all_wait(&server, &KINDS).await?;
@@ -113,7 +113,7 @@ async fn what_waited_for_its_ack_is_gone_after_a_crash_of_mysqld() -> Result<()>
     server.recovered_without_an_error()
 }
 
-/// Applications run them at start. With a table of another engine it would be unclear whether a table was created or dropped.
+/// Applications run such statements at their start. If tables of other engines exist, it is unknown whether a table was created or dropped.
 #[tokio::test(flavor = "multi_thread")]
 async fn statements_that_changed_nothing_are_cut() -> Result<()> {
     let mut server = CrashingServer::start().await?;
@@ -135,7 +135,7 @@ async fn statements_that_changed_nothing_are_cut() -> Result<()> {
     server.recovered_without_an_error()
 }
 
-/// Proves the need for the trim.
+/// Shows that the trim is necessary.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_trim_mysqld_commits_what_nobody_acknowledged() -> Result<()> {
     let mut server = CrashingServer::start().await?;
@@ -163,7 +163,7 @@ async fn without_a_trim_mysqld_commits_what_nobody_acknowledged() -> Result<()> 
     Ok(())
 }
 
-/// A statement that holds its locks and has not been written yet.
+/// A statement holds its locks, and its transaction is not in the binlog yet.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_not_written_yet_needs_no_trim() -> Result<()> {
     let mut server = CrashingServer::start().await?;
@@ -183,20 +183,20 @@ async fn what_was_not_written_yet_needs_no_trim() -> Result<()> {
     Ok(())
 }
 
-/// If set to the first one: the file is cut at every point after it, which takes some minutes.
+/// Environment variable with the number of a cut point. The file is cut at that point and every later one, which takes some minutes.
 const EVERY_POINT: &str = "WITNESS_TRIM_EVERY_POINT";
-/// Written after every second of them.
+/// The number of zeros that are appended after every second cut.
 const ZEROS: u64 = 700;
-/// How many otherwise.
+/// The number of cuts if [`EVERY_POINT`] is not set.
 const SOME_POINTS: usize = 6;
 
-/// Every event border after the first cut transaction, and an offset within every event.
+/// Returns every event border after the first cut transaction, and offsets within every event.
 fn cut_points(crashed: &Snapshot, from: FileOffset) -> Result<Vec<u64>> {
     let borders = event_borders(&crashed.last_file)?;
     let mut points = Vec::new();
     let after = borders.iter().filter(|(at, _)| *at >= from.0);
     for (at, _) in after {
-        // Within the header, and within the body.
+        // An offset within the header, and one within the body.
         points.extend([*at, at + 11, at + 25]);
     }
     Ok(points)

@@ -1,5 +1,5 @@
-//! A server that is killed repeatedly while several sessions commit: right at an ACK, or with
-//! commits that wait for one.
+//! A server that is killed repeatedly while several sessions commit: at the moment of an ACK, or
+//! while commits wait for one.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ const FEW_KILLS: u64 = 4;
 const SESSIONS: u64 = 6;
 const TRANSACTIONS: u64 = 400;
 
-/// The same numbers for the same seed.
+/// A random number generator that returns the same numbers for the same seed.
 struct Dice(u64);
 
 impl Dice {
@@ -28,7 +28,7 @@ impl Dice {
     }
 }
 
-/// One session's workload: its own rows, shared rows, tables created and dropped, XA.
+/// Returns one session's workload: its own rows, shared rows, tables created and dropped, XA.
 fn script(session: u64, round: u64, dice: &mut Dice) -> String {
     let mut script = "USE d;\n".to_owned();
     for step in 0..TRANSACTIONS {
@@ -79,8 +79,8 @@ async fn committed(server: &CrashingServer, index: u64) -> Result<()> {
     Ok(())
 }
 
-/// A kill between XA PREPARE and XA COMMIT leaves a prepared transaction with locked rows: the next
-/// round's sessions would wait for them. Returns their number.
+/// Ends prepared XA transactions, and returns their number. A kill between XA PREPARE and XA COMMIT
+/// leaves a prepared transaction with locked rows, for which the next round's sessions would wait.
 fn settle_prepared(server: &CrashingServer) -> Result<usize> {
     let client = server.server.client();
     let prepared = client.sql("XA RECOVER")?.0;

@@ -1,4 +1,5 @@
-//! A server that has the ring's transactions and no others, by stock `mysqlbinlog` and `mysql`.
+//! A reference server with exactly the ring's transactions, applied by stock `mysqlbinlog` and
+//! `mysql`.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ use crate::ring_in_memory::MemoryRing;
 
 pub(crate) struct Reference {
     server: Mysqld,
-    /// How many of the ring's entries it has.
+    /// How many of the ring's entries the reference server has applied.
     has: usize,
     folder: TempDir,
 }
@@ -36,7 +37,8 @@ impl Reference {
         })
     }
 
-    /// Applies the ring's new commits, and compares everything.
+    /// Applies the ring's new commits to the reference server, and compares both servers
+    /// completely.
     pub(crate) fn equals(&mut self, ring: &MemoryRing, server: &Mysqld) -> Result<()> {
         self.catch_up(ring)?;
         let (ours, theirs) = (

@@ -1,6 +1,6 @@
 //! One transaction of every kind that a crash of mysqld can interrupt.
 
-/// Objects and rows created before.
+/// Statements that create the objects and rows for [`KINDS`].
 pub(crate) const BEFORE: &str = "
     CREATE DATABASE d; USE d;
     CREATE TABLE ins (id INT PRIMARY KEY, v LONGTEXT);
@@ -18,7 +18,7 @@ pub(crate) const BEFORE: &str = "
     XA START 'goes'; INSERT INTO xa VALUES ('goes'); XA END 'goes'; XA PREPARE 'goes';
     XA START 'stays'; INSERT INTO xa VALUES ('stays'); XA END 'stays'; XA PREPARE 'stays'";
 
-/// One transaction each, independent of the others.
+/// The kinds: one transaction each, independent of the others.
 pub(crate) const KINDS: [(&str, &str); 20] = [
     ("insert", "INSERT INTO d.ins VALUES (1, 'one')"),
     (
@@ -83,7 +83,7 @@ pub(crate) const OBJECTS: &str = "
     CREATE EVENT ev ON SCHEDULE EVERY 1 DAY DO SELECT 1;
     CREATE TRIGGER tr BEFORE INSERT ON ins FOR EACH ROW SET @a = 1";
 
-/// Statements that change nothing, of every kind to which mysqld assigns a GTID nevertheless, without an XID.
+/// Statements that change nothing. mysqld nevertheless assigns a GTID to them, without an XID.
 pub(crate) const NO_OPS: [(&str, &str); 23] = [
     (
         "create table",

@@ -1,4 +1,4 @@
-//! Without certainty that a transaction waited for the ring and can be undone, nothing is cut.
+//! Nothing is cut if it is uncertain that a transaction waited for the ring and can be undone.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,7 @@ use crate::ring_in_memory::{Leadership, MemoryRing};
 const NOT_ATOMIC: &str = "the statement is not atomic";
 const TABLE: &str = "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)";
 
-/// A server that crashed with one waiting transaction, after some that the ring has.
+/// Returns a server that crashed with one waiting transaction, after some transactions that the ring has.
 async fn crashed_with(waiting: &str) -> Result<CrashingServer> {
     crashed_behind(TABLE, waiting).await
 }
@@ -45,7 +45,7 @@ async fn refused(server: &CrashingServer, is: impl Fn(&TailTrimError) -> bool) -
     Ok(())
 }
 
-/// Whether the effect of a statement remains, for this reason.
+/// Whether the error is that the effect of a statement remains, for this reason.
 fn remains(error: &TailTrimError, because: &str) -> bool {
     let TailTrimError::Refused(Refusal::CannotBeUndone { reason, .. }) = error else {
         return false;
@@ -83,7 +83,7 @@ async fn left_alone(server: &mut CrashingServer) -> Result<()> {
     Ok(())
 }
 
-/// Its log is empty, so it has committed nothing of mysqld's binlog.
+/// The ring's log is empty, so the ring has committed no transaction of mysqld's binlog.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ring_that_has_never_taken_anything_cuts_nothing() -> Result<()> {
     let mut server = crashed_with("INSERT INTO d.t VALUES (1)").await?;
@@ -94,13 +94,13 @@ async fn a_ring_that_has_never_taken_anything_cuts_nothing() -> Result<()> {
     left_alone(&mut server).await
 }
 
-/// A ring around a server with existing transactions: those from before its first start by this member.
+/// A ring is created around a server with existing transactions. Those from before its first start by this member are not cut.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_there_before_the_member_is_not_cut() -> Result<()> {
     let mut server = crashed_with("INSERT INTO d.t VALUES (1)").await?;
     server.member_dir = tempfile::tempdir()?;
     left_alone(&mut server).await?;
-    // From then on its commits wait for the ring, so that the next one is cut.
+    // From now on, commits wait for the ring, so the next waiting transaction is cut.
     server.ring.invent(&server.server.client().gtid_executed()?);
     server.lead().await?;
     server.ring.set_commits_at_once(false);
@@ -123,7 +123,7 @@ async fn what_was_there_before_the_member_is_not_cut() -> Result<()> {
     Ok(())
 }
 
-/// A waiting commit is cut after a crash, the `crash`th one with a cut.
+/// Makes a commit wait, crashes the server, and checks that the transaction is cut. `crash` counts the crashes with a cut.
 async fn what_waits_is_cut(server: &mut CrashingServer, crash: usize) -> Result<()> {
     server.ring.set_commits_at_once(false);
     let pending = server
@@ -140,7 +140,7 @@ async fn what_waits_is_cut(server: &mut CrashingServer, crash: usize) -> Result<
     server.equals_the_ring()
 }
 
-/// As after `witness enable-raft`: the server runs when its member first acts on it.
+/// After `witness enable-raft`, the server already runs when its member first acts on it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waits_behind_the_first_opening_is_cut_and_what_was_before_stays() -> Result<()> {
     let mut server = CrashingServer::start().await?;
@@ -156,7 +156,7 @@ async fn what_waits_behind_the_first_opening_is_cut_and_what_was_before_stays() 
     what_waits_is_cut(&mut server, 1).await
 }
 
-/// As in the mode external without `mysql.log_bin`: the member expects a binlog of another name than the server's.
+/// In mode `external` without `mysql.log_bin`, the member may expect another name of the binlog than the server's.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waits_is_cut_also_where_the_member_looks_for_another_binlog() -> Result<()> {
     let mut server = CrashingServer::start().await?;
@@ -186,7 +186,7 @@ async fn what_was_written_after_a_start_by_hand_is_not_cut() -> Result<()> {
     left_alone(&mut server).await
 }
 
-/// Asked to stop, mysqld reports success to waiting clients: these transactions are committed.
+/// When asked to stop, mysqld reports success to waiting clients, so these transactions are committed.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_stop_in_good_order_let_through_is_not_cut_and_needs_no_ring() -> Result<()> {
     let mut server = CrashingServer::start().await?;
@@ -246,7 +246,7 @@ async fn what_recovery_does_not_undo_is_refused() -> Result<()> {
     .await
 }
 
-/// Recovery rolls these back in the data dictionary, and does not restore their files.
+/// Recovery rolls these statements back in the data dictionary, and does not restore their files.
 #[tokio::test(flavor = "multi_thread")]
 async fn statements_that_have_changed_files_are_refused() -> Result<()> {
     let because = "the statement has changed the files of its table";
@@ -269,7 +269,7 @@ async fn statements_that_have_changed_files_are_refused() -> Result<()> {
     Ok(())
 }
 
-/// With tables of other engines, the files do not show whether the statement changed one.
+/// If tables of other engines exist, the files do not show whether the statement changed one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_statement_that_may_have_changed_a_table_of_another_engine_is_refused() -> Result<()> {
     let before = format!("{TABLE}; CREATE TABLE d.m (id INT) ENGINE=MyISAM");
@@ -289,7 +289,7 @@ async fn a_file_that_contradicts_the_ring_is_refused() -> Result<()> {
     let committed = server.ring.gtids();
     let file = OpenOptions::new().write(true).open(server.last_file()?)?;
 
-    // The ring has the later one, and lacks the earlier one.
+    // The ring has the later transaction, and lacks the earlier one.
     let uuid = committed.split(':').next().unwrap_or_default();
     let other = MemoryRing::new();
     other.set_leadership(Leadership::Serving(raft_types::Term(1)));
@@ -308,7 +308,7 @@ async fn a_file_that_contradicts_the_ring_is_refused() -> Result<()> {
         "{found:?}"
     );
 
-    // One bit is flipped before the end.
+    // Flips one bit before the end of the file.
     let borders = event_borders(&server.last_file()?)?;
     let (inside, mut byte) = (borders[3].0 + 25, [0]);
     let bytes = fs::read(server.last_file()?)?;
@@ -329,7 +329,7 @@ async fn a_file_that_contradicts_the_ring_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// As a power cut leaves data that were not synced yet: in the first event, and in a later one.
+/// A power cut leaves such damage in data that were not synced yet: in the first event, or in a later one.
 #[tokio::test(flavor = "multi_thread")]
 async fn damage_in_what_nobody_acknowledged_goes_with_it() -> Result<()> {
     for behind_its_begin in [0, 2] {
@@ -350,7 +350,7 @@ async fn damage_in_what_nobody_acknowledged_goes_with_it() -> Result<()> {
     Ok(())
 }
 
-/// It was started without the guard: its recovered transaction is errant, and the waiting ones follow that.
+/// The server was started without the guard. Its recovered transaction is errant, and the waiting transactions follow that transaction.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_follows_an_errant_transaction_is_refused_and_so_is_a_server_that_runs() -> Result<()>
 {
@@ -385,7 +385,7 @@ async fn what_follows_an_errant_transaction_is_refused_and_so_is_a_server_that_r
     server.equals_the_ring()
 }
 
-/// A record by which the newest file was written after a start by the member.
+/// Returns a start record according to which the member's last start preceded the newest file.
 fn before_the_last(server: &CrashingServer) -> Result<String> {
     let files = server.server.binlog_files()?;
     let index = server.server.data_dir().join("binlog.index");
@@ -393,7 +393,7 @@ fn before_the_last(server: &CrashingServer) -> Result<String> {
     Ok(format!("{{\"index\": {index:?}, \"last_file\": {last:?}}}"))
 }
 
-/// It was released without the ring: the engine has it, and has prepared the following ones.
+/// A transaction was released without the ring. The engine has committed it, and has prepared the following transactions.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_that_mysqld_committed_without_the_ring_is_restored() -> Result<()> {
     let mut server = CrashingServer::start().await?;

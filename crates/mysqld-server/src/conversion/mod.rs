@@ -1,5 +1,5 @@
-//! The part of a conversion of plain MySQL replication that happens at a server: [`look()`] observes it, [`look_at_plain`] finds its
-//! place in plain replication, and [`steps`] holds the statements of the plans.
+//! The server's part of a conversion of plain MySQL replication. [`look()`] observes a server, [`look_at_plain`] determines its role in
+//! plain replication, and [`steps`] has the statements of the plans.
 
 mod server_probe;
 pub mod steps;

@@ -1,5 +1,5 @@
-//! A server's state before and during a conversion: its sources, its replicas, and obstacles to a ring. Sent over the network as JSON, so
-//! fields are only ever added.
+//! A server's state before and during a conversion: sources, replicas, and obstacles to a ring. Sent over the network as JSON, so new
+//! versions only add fields.
 
 use binlog_format::gtid::{GtidSet, ParseGtidError, parse_gtid_owned};
 use mysql_link::{ConnectOptions, Connection, LinkError, Row};
@@ -13,7 +13,7 @@ use crate::settings::{
     observe, preflight,
 };
 
-/// A channel of a server's own replication.
+/// A channel of a server's own replica threads.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicatesFrom {
     /// The channel's name; empty for the default one.
@@ -22,15 +22,15 @@ pub struct ReplicatesFrom {
     pub host: String,
     /// TCP port of the source.
     pub port: u16,
-    /// User name of its login at the source.
+    /// User name of the channel's login at the source.
     pub user: String,
-    /// The source's UUID, after the first connection.
+    /// The source's UUID; `None` before the first connection.
     pub uuid: Option<Uuid>,
     /// Whether the thread that receives transactions runs.
     pub receives: bool,
-    /// Whether the threads that apply them run.
+    /// Whether the threads that apply transactions run.
     pub applies: bool,
-    /// The last error of either.
+    /// The last error of the receiving or applying threads.
     pub error: String,
 }
 
@@ -45,33 +45,33 @@ pub struct ServerLook {
     pub port: u16,
     /// `gtid_executed` as text.
     pub executed: String,
-    /// `gtid_owned` as text, read before `gtid_executed`: a transaction in the binlog but not committed is in one of both.
+    /// `gtid_owned` as text, read before `gtid_executed`. A transaction in the binlog that is not committed yet is in one of the two sets.
     #[serde(default)]
     pub owned: String,
-    /// `gtid_purged` as text: transactions that it has and cannot send.
+    /// `gtid_purged` as text: transactions that the server has and cannot send.
     pub purged: String,
     /// Whether ordinary clients may write.
     pub writable: bool,
-    /// Whether it accepts connections with TLS.
+    /// Whether the server accepts connections with TLS.
     pub tls: bool,
     /// Whether commits wait for an ACK.
     pub waits_for_acks: bool,
-    /// How many commits wait for one at the moment.
+    /// How many commits wait for an ACK at the moment.
     pub waiting_commits: u64,
-    /// Whether it acknowledges received transactions.
+    /// Whether the server acknowledges received transactions.
     pub acknowledges: bool,
     /// UUIDs of the attached replicas that acknowledge.
     pub ackers: Vec<Uuid>,
-    /// The channels of its own replication.
+    /// The channels of the server's own replica threads.
     pub replicates_from: Vec<ReplicatesFrom>,
-    /// Options by which its replica threads skip transactions. It has the GTIDs of those all the same.
+    /// Options by which the server's replica threads skip transactions. The GTIDs of skipped transactions count as executed nevertheless.
     #[serde(default)]
     pub leaves_out: Vec<String>,
-    /// Problems that no member can fix, each with a remedy.
+    /// Problems that the member cannot fix, each with a remedy.
     pub obstacles: Vec<String>,
-    /// Settings that a member changes when it begins to manage it.
+    /// Settings that a member changes when it begins to manage the server.
     pub to_be_set: Vec<String>,
-    /// Persisted values that a member removes when it begins to manage it.
+    /// Persisted values that a member removes when it begins to manage the server.
     #[serde(default)]
     pub to_be_reset: Vec<String>,
 }
@@ -80,15 +80,15 @@ impl ServerLook {
     /// `gtid_executed`.
     ///
     /// # Errors
-    /// When it is no GTID set.
+    /// When the text is not a GTID set.
     pub fn executed(&self) -> Result<GtidSet, ParseGtidError> {
         self.executed.parse()
     }
 
-    /// `gtid_executed`, and transactions that are in its binlog or about to be.
+    /// Returns `gtid_executed`, and transactions that are in the binlog or are being written to it.
     ///
     /// # Errors
-    /// When one is no GTID set.
+    /// When one of the texts is not a GTID set.
     pub fn written(&self) -> Result<GtidSet, ParseGtidError> {
         Ok(self.executed()?.union(&parse_gtid_owned(&self.owned)?))
     }
@@ -96,19 +96,19 @@ impl ServerLook {
     /// `gtid_purged`.
     ///
     /// # Errors
-    /// When it is no GTID set.
+    /// When the text is not a GTID set.
     pub fn purged(&self) -> Result<GtidSet, ParseGtidError> {
         self.purged.parse()
     }
 
-    /// Whether it replicates from a server of this UUID, with all threads running.
+    /// Whether the server replicates from the server with this UUID, with all threads running.
     pub fn follows(&self, source: Option<Uuid>) -> bool {
         let of_source = |from: &&ReplicatesFrom| from.uuid.is_some() && from.uuid == source;
         let channel = self.replicates_from.iter().find(of_source);
         channel.is_some_and(|from| from.receives && from.applies)
     }
 
-    /// The errors of its channels.
+    /// The errors of the server's channels.
     pub fn replication_errors(&self) -> String {
         let errors = self.replicates_from.iter().map(|from| from.error.as_str());
         errors.collect()
@@ -118,7 +118,7 @@ impl ServerLook {
 /// Observes a server. Changes nothing.
 ///
 /// # Errors
-/// When it cannot be reached, or refuses a query that the member's account may run.
+/// When the server cannot be reached, or refuses a query that the member's account may run.
 pub async fn look(
     connect: &ConnectOptions,
     requirements: &Requirements,
@@ -171,7 +171,8 @@ pub async fn look(
     Ok(look)
 }
 
-/// Why the next start of a server would be open for writes, where no member starts it or changes its settings.
+/// Returns why the next start of the server would be open for writes. For a server that no member starts and whose settings no member
+/// changes.
 async fn open_start(
     connection: &mut Connection,
     observed: &Observed,
@@ -200,7 +201,7 @@ async fn tables_in_memory(connection: &mut Connection) -> Result<Vec<String>, Li
     Ok(tables.values().map(str::to_owned).collect())
 }
 
-/// In a ring, they prevent a restarted follower from taking over.
+/// Returns the obstacle: in a ring, MEMORY tables prevent a restarted follower from taking over.
 fn of_tables_in_memory(tables: &[String]) -> Option<String> {
     let some = some_of(tables)?;
     Some(format!(
@@ -210,7 +211,7 @@ fn of_tables_in_memory(tables: &[String]) -> Option<String> {
     ))
 }
 
-/// Rows in such an engine exist before their transaction commits, and reprovisioning does not copy them.
+/// Returns the obstacle: rows in other engines exist before their transaction commits, and reprovisioning does not copy them.
 fn of_other_engines(tables: &[String]) -> Option<String> {
     let some = some_of(tables)?;
     Some(format!(
@@ -220,7 +221,7 @@ fn of_other_engines(tables: &[String]) -> Option<String> {
     ))
 }
 
-/// One table, and whether there are others.
+/// Names one table, and reports whether others exist.
 fn some_of(tables: &[String]) -> Option<String> {
     match tables {
         [] => None,
@@ -230,14 +231,14 @@ fn some_of(tables: &[String]) -> Option<String> {
 }
 
 impl ServerLook {
-    /// Sorts the findings by who can fix them.
+    /// Sorts the findings by whether the member or the operator must fix them.
     fn judge(&mut self, observed: &Observed, requirements: &Requirements) {
         for finding in preflight(observed, requirements) {
             match (finding.severity, finding.check) {
                 (_, Check::Persisted) if requirements.manage_settings => {
                     self.to_be_reset.push(finding.found);
                 }
-                // Advice about these has no effect until the first crash, when a fix is too late.
+                // A crash makes this advice relevant, and then it is too late to fix the cause.
                 (_, Check::Persisted)
                 | (
                     Severity::Advice,
@@ -254,7 +255,7 @@ impl ServerLook {
     }
 }
 
-/// Whether the member's plan fixes it without a restart of the server.
+/// Whether the member's plan fixes this setting without a restart of the server.
 fn is_set_by_the_member(check: Check) -> bool {
     matches!(
         check,
@@ -273,7 +274,7 @@ fn is_set_by_the_member(check: Check) -> bool {
     )
 }
 
-/// The channels, and their filters.
+/// Queries the channels and their filters.
 async fn replicates_from(
     connection: &mut Connection,
 ) -> Result<(Vec<ReplicatesFrom>, Vec<String>), LinkError> {
@@ -286,7 +287,7 @@ async fn replicates_from(
             port: text("Source_Port").parse().unwrap_or(0),
             user: text("Source_User"),
             uuid: text("Source_UUID").parse().ok(),
-            // A reconnect is not a fault.
+            // A receiver that reconnects counts as running.
             receives: match text("Replica_IO_Running").as_str() {
                 "Yes" => true,
                 "Connecting" => text("Last_IO_Error").is_empty(),
@@ -300,7 +301,7 @@ async fn replicates_from(
     Ok((channels.rows.iter().map(channel).collect(), filters))
 }
 
-/// Filters of its channels, and server-wide ones, which a new channel would get.
+/// Returns the filters of the server's channels, and the server's filters, which a new channel would copy.
 async fn leaves_out(
     connection: &mut Connection,
     of_channels: Vec<String>,
@@ -315,7 +316,7 @@ async fn leaves_out(
     Ok(all)
 }
 
-/// The variables by which it acknowledges received transactions.
+/// Returns the names of the variables that make the server acknowledge received transactions.
 pub(super) async fn acknowledging(connection: &mut Connection) -> Result<Vec<String>, LinkError> {
     let enabled = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('rpl_semi_sync_replica_enabled', 'rpl_semi_sync_slave_enabled')";
     let enabled = connection.query(enabled).await?;
@@ -332,27 +333,27 @@ pub(crate) async fn takes_tls(connection: &mut Connection) -> Result<bool, LinkE
     Ok(enabled.value().is_some_and(is_yes))
 }
 
-// State of an unmanaged server for clients of plain replication. A cheap query, run every second.
+// The state of an unmanaged server for clients of plain replication. A cheap query, run every second.
 
-/// One observation.
+/// One observation of an unmanaged server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PlainServer {
-    /// Whether ordinary clients may write, and it replicates from no other server.
+    /// Whether ordinary clients may write and the server replicates from no other server.
     pub writable: bool,
     /// Whether `offline_mode` blocks ordinary accounts.
     pub offline: bool,
-    /// Whether it replicates through a channel whose threads all run.
+    /// Whether the server replicates through a channel whose threads all run.
     pub replicates: bool,
-    /// Its lag behind its source in seconds, as it reports it.
+    /// The reported lag behind the source, in seconds.
     pub lag_seconds: Option<u64>,
-    /// Why its channel does not run; empty where it reports no error.
+    /// Why the channel does not run; empty where the server reports no error.
     pub error: String,
 }
 
 /// Queries a server. Changes nothing.
 ///
 /// # Errors
-/// When it cannot be reached.
+/// When the server cannot be reached.
 pub async fn look_at_plain(connect: &ConnectOptions) -> Result<PlainServer, LinkError> {
     let mut connection = Connection::open_with_own_settings(connect).await?;
     let settings = connection
@@ -382,7 +383,7 @@ fn channel(row: &Row) -> Channel {
     }
 }
 
-/// The last error of either thread of a channel.
+/// The last error of the receiving or the applying thread of a channel.
 fn last_error(row: &Row) -> String {
     let errors = ["Last_IO_Error", "Last_SQL_Error"].into_iter();
     let mut errors = errors.filter_map(|column| row.text(column));

@@ -1,4 +1,4 @@
-//! The statements of a conversion, one function for each step. Each may be run again: completed parts are left unchanged.
+//! The statements of a conversion, one function for each step. Each step may be repeated: it leaves completed parts unchanged.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::settings::{
 
 /// How long killed sessions may take to end.
 const END_OF_SESSIONS: Duration = Duration::from_secs(10);
-/// How long its replica threads may take to stop or to start.
+/// How long the server's replica threads may take to stop or to start.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 
 /// Why a step was not done.
@@ -34,7 +34,7 @@ pub enum ConversionError {
     /// Semi-sync was not switched off.
     #[error("switching semi-sync off failed: {0}")]
     StopWaiting(#[from] StopWaitingError),
-    /// The server replicates through so many channels.
+    /// The server replicates through this number of channels; only one is supported.
     #[error(
         "giving it a source failed: it replicates through {0} channels; nothing was changed there"
     )]
@@ -76,18 +76,18 @@ pub async fn prepare(
     let plan = Plan::make(&observed, requirements, Phase::BeforeAttach);
     let applied = apply(&mut connection, &plan).await;
     applied.map_err(doing("setting it up"))?;
-    // Sessions older than the change to ROW keep their format.
+    // Sessions that began before the change to ROW keep their format.
     let ended = end_statement_logging(&mut connection, END_OF_SESSIONS).await;
     ended.map_err(doing("closing sessions from before binlog_format was ROW"))?;
     connection.close().await;
     Ok(())
 }
 
-/// Stops commits on the server from waiting for ACKs, before a ring manages it. Its replicas stop acknowledging next, and commits would
-/// wait for them. Lets waiting commits through, as the replicas' ACK would.
+/// Stops commits on the server from waiting for ACKs, before a ring manages the server. Its replicas stop acknowledging in the next step,
+/// and commits would then wait indefinitely. Acknowledges commits that wait now, as a replica would.
 ///
 /// # Errors
-/// When it cannot be set.
+/// When the variable cannot be set.
 pub async fn stop_waiting(
     connect: &ConnectOptions,
     requirements: &Requirements,
@@ -96,10 +96,10 @@ pub async fn stop_waiting(
     let_through.map_err(doing("switching semi-sync off"))
 }
 
-/// Stops commits on a future replica from waiting: transactions from its source would wait for an ACK.
+/// Stops commits on a future replica from waiting for ACKs, which the source's transactions would do there.
 ///
 /// # Errors
-/// [`StopWaitingError::CommitsWait`] while one does; when it cannot be set.
+/// [`StopWaitingError::CommitsWait`] while a commit waits; when the variable cannot be set.
 pub async fn wait_for_nobody(connect: &ConnectOptions) -> Result<(), ConversionError> {
     let mut connection = open(connect).await?;
     stop_waiting_for_acks(&mut connection).await?;
@@ -107,10 +107,10 @@ pub async fn wait_for_nobody(connect: &ConnectOptions) -> Result<(), ConversionE
     Ok(())
 }
 
-/// Makes the server stop acknowledging; it continues to replicate.
+/// Stops the server's ACKs to its source; the server continues to replicate.
 ///
 /// # Errors
-/// When it cannot be set, or its receiver does not restart.
+/// When the variable cannot be set, or the receiver does not restart.
 pub async fn stop_acknowledging(connect: &ConnectOptions) -> Result<(), ConversionError> {
     let mut connection = open(connect).await?;
     let names = acknowledging(&mut connection).await;
@@ -118,7 +118,7 @@ pub async fn stop_acknowledging(connect: &ConnectOptions) -> Result<(), Conversi
     let channels = channels(&mut connection).await?;
     let off = names.iter().map(|name| format!("SET GLOBAL {name} = OFF"));
     let mut statements: Vec<String> = off.collect();
-    // The receiver requests ACKs when it connects, so it has to reconnect. A server that has left its source has none.
+    // The receiver requests ACKs when it connects, so it must reconnect. A server that has left its source has no receiver.
     if !names.is_empty() && channels.first().is_some() {
         let again = ["STOP REPLICA IO_THREAD", "START REPLICA IO_THREAD"];
         statements.extend(again.map(str::to_owned));
@@ -131,10 +131,11 @@ pub async fn stop_acknowledging(connect: &ConnectOptions) -> Result<(), Conversi
     Ok(())
 }
 
-/// Stops the server's own replication and removes its source. Closes it for writes first: only its member writes to it from now on.
+/// Stops the server's own replication and removes its source. Closes the server for writes first: from now on, only its member writes to
+/// it.
 ///
 /// # Errors
-/// When it cannot be closed, or does not stop.
+/// When the server cannot be closed, or its threads do not stop.
 pub async fn leave_source(connect: &ConnectOptions) -> Result<(), ConversionError> {
     close(connect).await?;
     let mut connection = open(connect).await?;
@@ -154,7 +155,7 @@ async fn close(connect: &ConnectOptions) -> Result<(), ConversionError> {
     closed.map_err(doing("closing it for writes"))
 }
 
-/// Stops commits from waiting, as on a server of plain replication.
+/// Stops commits from waiting for ACKs, as on a server of plain replication.
 async fn plain(connect: &ConnectOptions) -> Result<Connection, ConversionError> {
     let mut connection = open(connect).await?;
     stop_waiting_for_acks(&mut connection).await?;
@@ -166,18 +167,19 @@ async fn plain(connect: &ConnectOptions) -> Result<Connection, ConversionError> 
 /// Turns the closed, unmanaged primary into a plain one: commits wait for no ACK, and clients may write.
 ///
 /// # Errors
-/// [`StopWaitingError::CommitsWait`] while one does; when it cannot be set.
+/// [`StopWaitingError::CommitsWait`] while a commit waits; when a variable cannot be set.
 pub async fn release_primary(connect: &ConnectOptions) -> Result<(), ConversionError> {
     plain(connect).await?.close().await;
     let opened = read_only::open(connect, &EventsAtOpening::default()).await;
     opened.map_err(doing("opening it for writes"))
 }
 
-/// Prepares a former follower for a source: closes it for writes, stops commits from waiting, and syncs its binlog again. Also drops the
-/// binlog files that name transactions without holding them. (Its commits wait for an ACK where it was started and does not follow yet.)
+/// Prepares a former follower for a source: closes it for writes, stops commits from waiting for ACKs, and sets `sync_binlog` again. Also
+/// drops the binlog files that name transactions without their content. (Commits wait for ACKs on a server that was started and has not
+/// begun to follow.)
 ///
 /// # Errors
-/// [`StopWaitingError::CommitsWait`] while one does; when it cannot be closed or set.
+/// [`StopWaitingError::CommitsWait`] while a commit waits; when the server cannot be closed or set.
 pub async fn release_follower(connect: &ConnectOptions) -> Result<(), ConversionError> {
     close(connect).await?;
     let mut connection = plain(connect).await?;
@@ -187,10 +189,10 @@ pub async fn release_follower(connect: &ConnectOptions) -> Result<(), Conversion
     Ok(())
 }
 
-/// Makes the server replicate from this source, through its present channel, and stay closed for writes.
+/// Makes the server replicate from this source through its present channel. The server stays closed for writes.
 ///
 /// # Errors
-/// When it has several channels, or a statement fails.
+/// When the server has several channels, or a statement fails.
 pub async fn follow_source(
     connect: &ConnectOptions,
     source: &ReplicationSource,
@@ -199,7 +201,7 @@ pub async fn follow_source(
     let channels = channels(&mut connection).await?;
     let names = channels.rows.iter();
     let names: Vec<&str> = names.filter_map(|row| row.text("Channel_Name")).collect();
-    // With a named channel, mysqld refuses a second one without a name (3079).
+    // If a named channel exists, mysqld refuses a second channel without a name (error 3079).
     let of_channel = match names[..] {
         [] | [""] => String::new(),
         [name] => format!(" FOR CHANNEL {}", literal(name)),

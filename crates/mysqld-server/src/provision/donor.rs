@@ -1,4 +1,4 @@
-//! The donor's part of a copy: it has the plugin, and creates an account for one copy. None of that is written to its binlog.
+//! The donor's part of a copy: installs the plugin, and creates an account for one copy. None of these changes is written to its binlog.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ use crate::conversion::takes_tls;
 use crate::provision::other_engines::other_engines;
 use crate::provision::{At, ProvisionError};
 
-/// Everything that a recipient needs for its copy.
+/// The data that a recipient needs for its copy.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloneOffer {
     /// The account for this one copy.
@@ -25,21 +25,21 @@ pub struct CloneOffer {
     pub port: u16,
     /// Version of the donor's mysqld.
     pub version: String,
-    /// The account of its member, which is copied with its data.
+    /// The account of the donor's member, which is copied with the data.
     pub member_account: String,
-    /// Its privileges in the form of SHOW GRANTS; empty from a member of an earlier program.
+    /// Privileges of that account in the form of SHOW GRANTS; empty from a member with an earlier version.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub member_grants: Vec<String>,
-    /// True if the data are encrypted, so that the copy is useless without a keyring.
+    /// True if the donor's data are encrypted, so that the copy is useless without a keyring.
     #[serde(default)]
     pub keyring_needed: bool,
-    /// Approximate size of its tables and indexes in bytes.
+    /// Approximate size of the donor's tables and indexes in bytes.
     pub bytes: u64,
 }
 
 impl CloneOffer {
-    /// Privileges that the copied account lacks for a member that applies the log itself: such a member needs those of every account
-    /// in the ring.
+    /// Returns the privileges that the copied account lacks for a member that applies the log itself. Such a member needs the privileges of
+    /// every account in the ring.
     pub fn lacks_for_rows(&self) -> Vec<&'static str> {
         match self.member_grants.as_slice() {
             [] => Vec::new(),
@@ -59,10 +59,10 @@ impl fmt::Debug for CloneOffer {
     }
 }
 
-/// Creates an account for a copy, and removes those of earlier copies of the same recipient. Refuses if the copy would lack rows.
+/// Creates an account for a copy, and removes the accounts of earlier copies by the same recipient. Refuses if the copy would lack rows.
 ///
 /// # Errors
-/// [`ProvisionError`]; a created account stays until the next offer.
+/// [`ProvisionError`]. A created account is kept until the next offer.
 pub async fn offer(
     connect: &ConnectOptions,
     recipient: MemberId,
@@ -79,13 +79,13 @@ pub async fn offer(
     let grants = connection.query("SHOW GRANTS").await;
     let grants = grants.at("what the member's account may")?;
     let account = CloneAccount::random(recipient);
-    // Long, and with characters of every kind that a server's policy may require.
+    // The password is long, and has characters of every kind that a server's policy may require.
     let password = format!("Aa1-{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
     let port = parsed(&mut connection, "SELECT @@GLOBAL.port", "the port").await?;
     let version = value(&mut connection, "SELECT VERSION()", "the version").await?;
     let bytes = tablespace_bytes(&mut connection).await?;
     let tls = takes_tls(&mut connection).await;
-    // With TLS available, the data are transferred only under TLS.
+    // If TLS is available, the copy must use TLS.
     let require = match tls.at("whether there is TLS")? {
         true => "SSL",
         false => "NONE",
@@ -126,7 +126,7 @@ pub async fn offer(
 /// Removes the account of a copy.
 ///
 /// # Errors
-/// [`ProvisionError`]; the account still exists.
+/// [`ProvisionError`]; the account may still exist.
 pub async fn withdraw(
     connect: &ConnectOptions,
     account: &CloneAccount,
@@ -144,13 +144,13 @@ pub async fn withdraw(
     Ok(())
 }
 
-/// Lets this session write to a closed server, and not to its binlog.
+/// Lets this session write to a closed server without writing to its binlog.
 async fn unlogged(connection: &mut Connection) -> Result<AdministratorsWrite, LinkError> {
     connection.execute("SET SESSION sql_log_bin = 0").await?;
     AdministratorsWrite::begin(connection).await
 }
 
-/// Drops the accounts of copies whose names match.
+/// Drops the accounts for copies whose names match the pattern.
 pub(super) async fn drop_accounts(
     connection: &mut Connection,
     pattern: &str,
@@ -166,8 +166,8 @@ pub(super) async fn drop_accounts(
     Ok(())
 }
 
-// The account that a donor creates for one copy. Only these accounts have names of this form, so that a name received
-// from another member can be used in a statement, and never removes a foreign account.
+// The account that a donor creates for one copy. Only such accounts have names of this form. So a name from another member is safe in a
+// statement, and its removal never affects another account.
 
 const PREFIX: &str = "witness_clone_";
 /// MySQL's limit for the name of an account, in characters.
@@ -179,15 +179,15 @@ const LONGEST: usize = 32;
 pub struct CloneAccount(String);
 
 impl CloneAccount {
-    /// A new, unused name for this recipient.
+    /// Creates a new, unused name for this recipient.
     pub fn random(recipient: MemberId) -> Self {
         let random = Uuid::new_v4().simple().to_string();
-        // Larger numbers only share the beginning of their names.
+        // Larger numbers share only the beginning of the name.
         let number = recipient.0 % 1_000_000;
         Self(format!("{PREFIX}{number}_{}", &random[..10]))
     }
 
-    /// The `LIKE` pattern for the names of all such accounts of one recipient, or of every one.
+    /// Returns the `LIKE` pattern for such accounts of one recipient, or of all recipients.
     pub(super) fn pattern(recipient: Option<MemberId>) -> String {
         let escaped = PREFIX.replace('_', "\\\\_");
         match recipient {
@@ -202,7 +202,7 @@ impl CloneAccount {
     }
 }
 
-/// The name of another account.
+/// The error for the name of any other account.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("`{0}` is no account of a provisioning")]
 pub struct NoCloneAccount(String);
@@ -246,7 +246,7 @@ pub(super) async fn install_plugin(connection: &mut Connection) -> Result<(), Li
         .execute("INSTALL PLUGIN clone SONAME 'mysql_clone.so'")
         .await;
     match installed {
-        // Another session was faster.
+        // Another session installed the plugin in between.
         Err(LinkError::Server(error)) if error.code == server_code::PLUGIN_EXISTS => Ok(()),
         other => other.map(drop),
     }
@@ -276,16 +276,16 @@ pub(super) async fn parsed<T: FromStr>(
     text.parse().map_err(|_| ProvisionError::Answer { what })
 }
 
-/// The size of tables and indexes. Tables are listed only to accounts that may read them, and a copy consists of InnoDB's files.
+/// Returns the size of tables and indexes in bytes. Uses InnoDB's files, because tables are listed only to accounts that may read them.
 pub(super) async fn tablespace_bytes(connection: &mut Connection) -> Result<u64, ProvisionError> {
     let query = "SELECT CAST(IFNULL(SUM(file_size), 0) AS UNSIGNED) FROM information_schema.innodb_tablespaces";
     parsed(connection, query, "the size of the data").await
 }
 
-// Encryption at rest: a copy of encrypted files needs a keyring, and MySQL detects a missing one only after removing all data of the
-// recipient.
+// Encryption at rest. A copy of encrypted files needs a keyring, and MySQL detects a missing keyring only after it has removed all data of
+// the recipient.
 
-/// Whether the server encrypts existing data or new writes: tablespaces, the redo log, or the undo log.
+/// Whether existing data or new writes are encrypted: tablespaces, the redo log, or the undo log.
 pub(super) async fn is_encrypted(connection: &mut Connection) -> Result<bool, LinkError> {
     asked(
         connection,

@@ -26,13 +26,13 @@ const LOOK: Duration = Duration::from_millis(200);
 pub struct LocalSource {
     /// Version of the server.
     pub version: String,
-    /// Its `server_uuid`.
+    /// The `server_uuid` of the server.
     pub server_uuid: Uuid,
     /// Approximate size of a copy in bytes: tablespaces, and the redo log written during the copy.
     pub bytes: u64,
-    /// True if anything is encrypted, so that reading it needs the server's keyring.
+    /// True if any data are encrypted, so that reading a copy needs the server's keyring.
     pub keyring_needed: bool,
-    /// Some tables of other engines than InnoDB: they are empty in a copy. Only those that the account may read are visible.
+    /// Some tables of other engines than InnoDB, whose rows a copy lacks. Only tables that the account may read are visible.
     pub other_engines: Vec<String>,
 }
 
@@ -45,7 +45,7 @@ pub async fn local_source(connect: &ConnectOptions) -> Result<LocalSource, Provi
     let version = value(&mut connection, "SELECT VERSION()", "the version").await?;
     let uuid = "SELECT @@GLOBAL.server_uuid";
     let server_uuid = parsed(&mut connection, uuid, "server_uuid").await?;
-    // The system tablespace, which is not among the others, and the redo log count as one: both may be as large as that.
+    // The list of tablespaces lacks the system tablespace. That tablespace and the redo log are each estimated as `redo` bytes.
     let tablespaces = tablespace_bytes(&mut connection).await?;
     let redo: u64 = parsed(
         &mut connection,
@@ -68,23 +68,23 @@ pub async fn local_source(connect: &ConnectOptions) -> Result<LocalSource, Provi
     })
 }
 
-/// The most that a copy which ends now can contain: `gtid_executed`, and transactions that an applier has committed
-/// and not entered there yet.
+/// Returns the largest set of transactions that a copy which ends now can contain: `gtid_executed`, and transactions that an applier has
+/// committed and not yet added to that variable.
 ///
 /// # Errors
 /// [`ProvisionError`].
 pub async fn executed_and_applied(connect: &ConnectOptions) -> Result<GtidSet, ProvisionError> {
     let mut connection = reach(connect).await?;
     let what = "what an applier has committed";
-    // An account without privileges on the table does not see it: mysqld's own threads apply there.
+    // An account without privileges on the checkpoint table does not see it. In that case mysqld's own threads apply the log.
     let there: u64 = parsed(
         &mut connection,
         "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'witness_applier' AND table_name = 'checkpoint'",
         what,
     )
     .await?;
-    // In this order: a GTID in the row and not yet in the variable may move to the variable a moment later. The lock
-    // waits for a commit in progress.
+    // The row is read before the variable, because a GTID may move from the row to the variable at any moment. The lock waits for a commit
+    // in progress.
     let row =
         "SELECT IFNULL(MAX(gtids), '') FROM witness_applier.checkpoint WHERE id = 1 FOR SHARE";
     let applied = match there {
@@ -96,7 +96,7 @@ pub async fn executed_and_applied(connect: &ConnectOptions) -> Result<GtidSet, P
     Ok(applied.union(&executed))
 }
 
-/// The GTIDs that a server has executed: every later copy contains them.
+/// Returns the GTIDs that a server has executed. Every later copy contains them.
 ///
 /// # Errors
 /// [`ProvisionError`].
@@ -111,7 +111,7 @@ async fn gtid_executed(connection: &mut Connection) -> Result<GtidSet, Provision
     parsed(connection, "SELECT @@GLOBAL.gtid_executed", "gtid_executed").await
 }
 
-/// Installs the clone plugin, where it is missing. Nothing of that is written to its binlog.
+/// Installs the clone plugin if it is missing. The change is not written to the binlog.
 ///
 /// # Errors
 /// [`ProvisionError`].
@@ -135,7 +135,7 @@ pub async fn ready_for_copies(connect: &ConnectOptions) -> Result<(), ProvisionE
 pub struct LocalCopy(Connection);
 
 impl LocalCopy {
-    /// Connects; nothing is copied yet.
+    /// Connects. Does not copy yet.
     ///
     /// # Errors
     /// [`ProvisionError`].
@@ -148,11 +148,11 @@ impl LocalCopy {
         self.0.id()
     }
 
-    /// Copies the data into a directory, which mysqld creates; it must not exist. On return, the copy is complete and
-    /// durable, as of a moment during the copy. mysqld continues it when this is dropped.
+    /// Copies the data into a directory, which must not exist and which mysqld creates. On return, the copy is complete and durable, as of
+    /// a moment during the copy. If this future is dropped, mysqld continues the copy.
     ///
     /// # Errors
-    /// [`ProvisionError`]; mysqld removes its partial copy, as far as it can.
+    /// [`ProvisionError`]; mysqld removes its partial copy as far as possible.
     pub async fn copy(mut self, into: &Path) -> Result<(), ProvisionError> {
         let into = into.to_string_lossy();
         let statement = format!("CLONE LOCAL DATA DIRECTORY = {}", literal(&into));
@@ -168,7 +168,7 @@ impl LocalCopy {
 pub struct CopyUnderWay {
     /// The connection id of the copying session.
     pub id: u32,
-    /// Target directory.
+    /// The target directory.
     pub into: PathBuf,
 }
 
@@ -184,7 +184,7 @@ pub async fn copy_under_way(
     if !has_plugin(&mut connection).await.at(what)? {
         return Ok(None);
     }
-    // The table keeps its entry from before a restart: only the session counts.
+    // After a restart the table still has its old entry, so only an entry with a living session counts.
     let copies = "SELECT s.pid, s.destination FROM performance_schema.clone_status s WHERE s.state = 'In Progress' \
          AND EXISTS (SELECT 1 FROM performance_schema.threads t WHERE t.processlist_id = s.pid)";
     let answer = connection.query(copies).await.at(what)?;
@@ -200,7 +200,7 @@ pub async fn copy_under_way(
 /// Ends a copy, and waits until no session writes to it.
 ///
 /// # Errors
-/// [`ProvisionError`]; it may continue.
+/// [`ProvisionError`]; the copy may continue.
 pub async fn end_copy(connect: &ConnectOptions, id: u32) -> Result<(), ProvisionError> {
     let what = "the copy cannot be ended";
     Connection::kill(connect, id).await.at(what)?;

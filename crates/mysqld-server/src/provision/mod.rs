@@ -1,7 +1,8 @@
-//! Gives a mysqld that can no longer follow a copy of another member's data, by MySQL's clone plugin. The *donor* creates an
-//! account for this one copy, under a unique name; the *recipient* has its data replaced and is restarted.
-//! That account is the proof: it is in the recipient's tables exactly while the copy is there. From before
-//! the first removal until that proof a [note](ProvisionNote) on disk blocks all other actions on the server.
+//! Replaces the data of a mysqld that can no longer follow with a copy of another member's data, by MySQL's clone plugin. The *donor*
+//! creates an account for this one copy, under a unique name. The *recipient*'s data are replaced, and its mysqld restarts.
+//!
+//! The account is the proof of a complete copy: it is in the recipient's tables if and only if the copy is complete. A
+//! [note](ProvisionNote) on disk blocks all other actions on the server from before the first removal until that proof.
 
 mod donor;
 mod local_copy;
@@ -41,7 +42,7 @@ pub enum ProvisionError {
         /// Name of the queried value.
         what: &'static str,
     },
-    /// The donor has tables, named here, that a copy would contain without their rows.
+    /// The donor has tables whose rows a copy would lack.
     #[error(
         "a copy would have no rows of tables of other engines than InnoDB, as {0}; ALTER TABLE … ENGINE = InnoDB at the primary, or drop them"
     )]
@@ -52,19 +53,19 @@ pub enum ProvisionError {
          another donor"
     )]
     NoKeyring,
-    /// Another session repeatedly closes the recipient for writes, which the copy needs open. Nothing was removed.
+    /// Another session repeatedly sets `super_read_only` on the recipient, which must be off for the copy. Nothing was removed.
     #[error(
         "another session sets super_read_only at this mysqld, under which no copy begins; find it, and run the command again"
     )]
     Closed,
-    /// Sessions of this mysqld wait for an ACK; a restart would let their commits through.
+    /// Commits wait for an ACK in this mysqld. A restart would complete them without an ACK.
     #[error(
         "commits wait for an ACK in this mysqld, and would be let through; wait until it was started again"
     )]
     CommitsWait,
 }
 
-/// Names the purpose of a statement that fails.
+/// Adds the purpose of a statement to its error.
 trait At<T> {
     fn at(self, what: &'static str) -> Result<T, ProvisionError>;
 }

@@ -1,5 +1,5 @@
-//! The note on disk of a mysqld that is being provisioned. While it exists the data may be incomplete: mysqld is started
-//! whatever its binlog contains, nothing is applied to it, and it does not become the primary.
+//! The note on disk about a mysqld that is being provisioned. While the note exists, the data may be incomplete: mysqld is started whatever
+//! its binlog contains, nothing is applied to it, and it does not become the primary.
 
 use std::io;
 use std::path::Path;
@@ -14,9 +14,9 @@ const FILE: &str = "mysqld-provision.json";
 /// The record of a copy in progress, in `mysqld-provision.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProvisionNote {
-    /// The name of the member whose data are copied; empty where an operator must choose it.
+    /// The name of the member whose data are copied; empty if an operator must choose the member.
     pub donor: String,
-    /// Its progress.
+    /// The progress of the copy.
     pub step: NoteStep,
 }
 
@@ -24,16 +24,16 @@ pub struct ProvisionNote {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum NoteStep {
-    /// mysqld, which was held down, may start for it. Nothing was removed yet.
+    /// mysqld was held down, and may start for the copy. Nothing was removed yet.
     Starting,
-    /// Its data are being replaced. The copy is complete when this account exists.
+    /// The data are being replaced. The copy is complete when this account exists.
     Copying {
         /// The donor's account for this copy.
         account: CloneAccount,
     },
     /// The copy is complete; the accounts copied with it are removed.
     Copied,
-    /// No copy is in progress. Its data are unknown, and it is not used before it has a copy.
+    /// No copy is in progress. The state of the data is unknown, and mysqld is not used before it has a copy.
     Needed {
         /// Why, as a message.
         why: String,
@@ -44,24 +44,24 @@ impl ProvisionNote {
     /// Loads the stored note.
     ///
     /// # Errors
-    /// When it exists and cannot be read.
+    /// When the note exists and cannot be read.
     pub fn load(member_dir: &Path) -> io::Result<Option<Self>> {
         let path = member_dir.join(FILE);
         durable_file::load(&path).map_err(durable_file::about(&path))
     }
 
-    /// Stores it, durably on return.
+    /// Stores the note. Durable on return.
     ///
     /// # Errors
-    /// What the disk reports; the previous note may still be there.
+    /// The I/O error; the previous note may still exist.
     pub fn store(&self, member_dir: &Path) -> io::Result<()> {
         durable_file::store(&member_dir.join(FILE), self)
     }
 
-    /// Removes it, durably on return. It may be missing.
+    /// Removes the note, if it exists. Durable on return.
     ///
     /// # Errors
-    /// What the disk reports; then it may still be there.
+    /// The I/O error; the note may still exist.
     pub fn remove(member_dir: &Path) -> io::Result<()> {
         durable_file::remove(&member_dir.join(FILE))
     }

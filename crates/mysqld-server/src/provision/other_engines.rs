@@ -1,4 +1,4 @@
-//! Tables whose rows a copy of a server lacks: `CLONE` copies InnoDB's files, and makes other tables empty.
+//! Tables whose rows a copy of a server lacks: `CLONE` copies InnoDB's files, and creates other tables empty.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,17 +7,17 @@ use std::path::Path;
 use mysql_link::{Connection, LinkError};
 use spilling_bytes::long_work;
 
-/// At most this many are named.
+/// At most this many tables are named.
 const NAMED: usize = 5;
-/// The system's own schemas.
+/// MySQL's own schemas.
 pub(crate) const OF_THE_SYSTEM: [&str; 4] =
     ["mysql", "sys", "information_schema", "performance_schema"];
-/// Files with rows of MyISAM, ARCHIVE and CSV.
+/// Extensions of files with rows of MyISAM, ARCHIVE and CSV.
 const WITH_ROWS: [&str; 3] = ["MYD", "ARZ", "CSV"];
 
-/// Some of the tables of other engines than InnoDB, from the server and its data directory. MySQL lists a table only to accounts that
-/// may read it, which excludes an account for a mysqld with replica threads of its own; a directory on another host is unavailable.
-/// Tables in memory do not count, since their rows end with the server anyway, and neither do tables without rows of their
+/// Returns some of the tables of other engines than InnoDB, from the server and from its data directory. Both are needed: MySQL lists a
+/// table only to accounts that may read it, which excludes the account of a member with native replica threads; and a directory on another
+/// host is unavailable. MEMORY tables are ignored, since their rows end with the server anyway, and so are tables without rows of their
 /// own. The queries open no table.
 pub(crate) async fn other_engines(connection: &mut Connection) -> Result<Vec<String>, LinkError> {
     let listed = connection
@@ -37,7 +37,7 @@ pub(crate) async fn other_engines(connection: &mut Connection) -> Result<Vec<Str
     Ok(tables.into_iter().take(NAMED).collect())
 }
 
-/// Tables with such files in this data directory, by their names there; none where it cannot be read.
+/// Returns the tables with such files in this data directory; none if the directory cannot be read.
 fn with_files(data_dir: &Path) -> BTreeSet<String> {
     let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten();
     let mut tables = BTreeSet::new();
@@ -51,7 +51,7 @@ fn with_files(data_dir: &Path) -> BTreeSet<String> {
             let has_rows = path.extension().and_then(|end| end.to_str());
             let has_rows = has_rows.is_some_and(|end| WITH_ROWS.contains(&end));
             if let (true, Some(table)) = (has_rows, path.file_stem()) {
-                // The rest of the name is the partition.
+                // The rest of the file name is the partition.
                 let table = table.to_string_lossy();
                 let table = table.split('#').next().unwrap_or_default();
                 tables.insert(format!("{name}.{table}"));

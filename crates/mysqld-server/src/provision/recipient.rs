@@ -1,4 +1,4 @@
-//! The recipient's part, while its role is on hold: data that would be lost, the copy, and the proof of its completion.
+//! The recipient's part, while its role is on hold: lists the data that will be lost, copies, and checks the proof of completion.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use crate::provision::{At, ProvisionError};
 use crate::sessions::end_clients;
 use crate::settings::{StopWaitingError, stop_waiting_for_acks};
 
-/// How often a copy is begun while other sessions close mysqld for writes.
+/// How often a copy is started again after another session has set `super_read_only`.
 const CLOSED_ONCE_MORE: u32 = 3;
 /// The longest that a copy may take.
 const LONGEST_COPY: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Its schemas with the approximate bytes of their tables and indexes. Slow on a server with very many tables.
+/// Returns the schemas with the approximate bytes of their tables and indexes. Slow on a server with very many tables.
 ///
 /// # Errors
 /// [`ProvisionError`].
@@ -44,13 +44,13 @@ pub async fn schema_sizes(connect: &ConnectOptions) -> Result<Vec<(String, u64)>
 /// Preparation before a check of the binlog files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BeforeALook {
-    /// Begin a new file, so that the existing ones are no longer written to.
+    /// Begin a new file, so that mysqld no longer writes to the existing ones.
     BeginAFile,
-    /// No change.
+    /// Change nothing.
     Nothing,
 }
 
-/// Location of a server's binlog files; `None` where it has none.
+/// Returns the location of a server's binlog files; `None` where it has no binlog.
 ///
 /// # Errors
 /// [`ProvisionError`].
@@ -74,13 +74,13 @@ pub async fn log_place(
     Ok(Some(place))
 }
 
-/// Prepares a server for its copy while the member applies nothing to it. Stops leftover replica threads of an earlier member
-/// process, installs the plugin, opens the server to administrators only, and removes waits for the ring. Removes accounts by which
-/// others could copy it, and ends sessions with table locks that would block the removal. Locks of
-/// [prepared transactions](super::prepared_transactions) remain.
+/// Prepares a server for its copy while the member applies nothing to it. Stops replica threads that an earlier member process left,
+/// installs the plugin, opens the server to administrators only, and stops commits from waiting for the ring. Removes accounts with which
+/// others could copy its data, and ends sessions with table locks, which would block the removal of data. Locks of [prepared
+/// transactions](super::prepared_transactions) remain.
 ///
 /// # Errors
-/// [`ProvisionError`]; the server may be partly prepared, and the next call completes that.
+/// [`ProvisionError`]; the server may be partly prepared, and the next call completes the preparation.
 pub async fn make_ready(
     connect: &ConnectOptions,
     host: &str,
@@ -101,7 +101,7 @@ pub async fn make_ready(
     }
     let made = async {
         drop_channel(&mut connection).await?;
-        // Accounts for copies of it would from now on copy incomplete data.
+        // These accounts could be used from now on to copy incomplete data.
         drop_accounts_of_copies(&mut connection).await?;
         end_clients(&mut connection, |user, _| user != connect.user).await?;
         install_plugin(&mut connection).await?;
@@ -114,8 +114,8 @@ pub async fn make_ready(
     Ok(())
 }
 
-/// Replaces the data by the donor's. mysqld restarts or ends afterwards, so a broken connection or
-/// error 3707 counts as success too: [`look`] reports the result.
+/// Replaces the data with the donor's. mysqld restarts or ends afterwards, so a broken connection or error 3707 also counts as success:
+/// [`look`] reports the result.
 ///
 /// # Errors
 /// [`ProvisionError`].
@@ -131,8 +131,8 @@ pub async fn copy(
         offer.port,
         literal(&offer.password)
     );
-    // The member's fence may have closed it again, by an order from before the hold. mysqld then refuses before it
-    // removes anything.
+    // The member's write fence may have closed the server again, if its statement began before the hold. mysqld then refuses the copy
+    // before it removes anything.
     for _ in 0..CLOSED_ONCE_MORE {
         let mut connection = reach(connect).await?;
         let copied = connection.query_within(&statement, LONGEST_COPY).await;
@@ -155,9 +155,9 @@ pub async fn copy(
 /// Progress of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CopyState {
-    /// mysqld does not answer; the text says why.
+    /// mysqld does not answer, for this reason.
     Down(String),
-    /// The data are the donor's.
+    /// The copy is complete: the data are the donor's.
     There,
     /// The copy is in progress.
     UnderWay {
@@ -168,7 +168,7 @@ pub enum CopyState {
         /// Approximate total in bytes.
         of: u64,
     },
-    /// All data are copied, and mysqld is about to restart or end: it reports this until it has ended.
+    /// All data are copied, and mysqld is about to restart or end. It reports this state until it has ended.
     Ending,
     /// No copy is in progress.
     Not {
@@ -179,7 +179,7 @@ pub enum CopyState {
     },
 }
 
-/// Checks the progress of the copy with this account.
+/// Checks the progress of the copy that uses this account.
 pub async fn look(connect: &ConnectOptions, account: &CloneAccount) -> CopyState {
     let looked = async {
         let mut connection = reach(connect).await?;
@@ -232,13 +232,13 @@ async fn state(
     Ok(judge(text(0), session, text(1), text(2), &stages))
 }
 
-/// The session that the server's tables describe.
+/// The state of the session that the server's clone tables describe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CopySession {
     Alive,
     /// A session of this process.
     Gone,
-    /// A session of an earlier process, or none: the tables keep their entries.
+    /// The session belongs to an earlier process, whose entries the tables keep; or no entry exists.
     BeforeTheStart,
 }
 
@@ -250,8 +250,8 @@ struct Stage {
     data: u64,
 }
 
-/// The meaning of the server's tables where the copy is not there, pure. mysqld reports "Completed" only after its restart: then it
-/// belongs to an earlier copy. Before, all files are synced, and the session ends a moment before mysqld.
+/// Evaluates the server's clone tables if the copy is not complete. Pure. mysqld reports "Completed" only after its restart, so that state
+/// belongs to an earlier copy. Before the restart, all files are synced, and the session ends shortly before mysqld.
 fn judge(
     state: &str,
     session: CopySession,
@@ -301,7 +301,7 @@ pub async fn finish(connect: &ConnectOptions) -> Result<(), ProvisionError> {
     Ok(())
 }
 
-/// On a server that only administrators can write to from here on; none of that is in its binlog.
+/// Drops all accounts for copies. Afterwards only administrators can write to the server. Nothing is written to its binlog.
 async fn drop_accounts_of_copies(connection: &mut Connection) -> Result<(), LinkError> {
     let open = "SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF";
     connection.execute(open).await?;
@@ -309,8 +309,8 @@ async fn drop_accounts_of_copies(connection: &mut Connection) -> Result<(), Link
     drop_accounts(connection, &CloneAccount::pattern(None)).await
 }
 
-// Prepared XA transactions of a server whose data are about to be removed: they outlive their sessions, and a restart. A copy first drops
-// each table, and waits for open transactions that have used it, for as long as `lock_wait_timeout`, a year by default.
+// Prepared XA transactions of a server whose data are about to be removed: they outlive their sessions and a restart. A copy first drops
+// each table, and waits for open transactions that have used it, up to `lock_wait_timeout`, a year by default.
 
 /// The server's prepared XA transactions, named in the form of `XA ROLLBACK`.
 ///
@@ -321,7 +321,7 @@ pub async fn prepared_transactions(
 ) -> Result<Vec<String>, ProvisionError> {
     let mut connection = reach(connect).await?;
     let prepared = match connection.query("XA RECOVER CONVERT XID").await {
-        // It needs XA_RECOVER_ADMIN, which an account with few rights may not have.
+        // The query needs XA_RECOVER_ADMIN, which a restricted account may not have.
         Err(LinkError::Server(error)) => {
             tracing::warn!(%error, "whether XA transactions are prepared is not known; where there are, the copy waits for them: end them with XA RECOVER CONVERT XID and XA ROLLBACK");
             Vec::new()
@@ -335,11 +335,10 @@ pub async fn prepared_transactions(
     Ok(prepared)
 }
 
-/// Rolls [prepared transactions](prepared_transactions) back, and writes none of that to the binlog: from then on the server lacks
-/// transactions that are in its `gtid_executed`, and must not be used before it has a copy.
-///
+/// Rolls [prepared transactions](prepared_transactions) back without writing to the binlog. From then on, the server lacks transactions
+/// that are in its `gtid_executed`, and must not be used before it has a copy.
 /// # Errors
-/// [`ProvisionError`]; some may be rolled back then.
+/// [`ProvisionError`]; some transactions may already be rolled back.
 pub async fn roll_back_prepared(
     connect: &ConnectOptions,
     prepared: &[String],
@@ -351,7 +350,7 @@ pub async fn roll_back_prepared(
             tracing::warn!(%xid, "a prepared XA transaction is rolled back: the data of this mysqld are replaced");
             let statement = format!("XA ROLLBACK {xid}");
             match connection.execute(&statement).await {
-                // It is logged, as where another session has ended it already.
+                // A failure is only logged. Another session may have ended the transaction.
                 Err(LinkError::Server(error)) => {
                     tracing::warn!(%error, statement, "not done before the data of this mysqld are replaced");
                 }
@@ -366,7 +365,7 @@ pub async fn roll_back_prepared(
     Ok(())
 }
 
-/// A row of `XA RECOVER CONVERT XID` in the form of `XA ROLLBACK`: two hexadecimal texts with given lengths, and a number.
+/// Converts a row of `XA RECOVER CONVERT XID` to the form of `XA ROLLBACK`: two hexadecimal texts with given lengths, and a number.
 fn name_of(row: &Row) -> Option<String> {
     let number = |place| row.text_at(place)?.parse::<usize>().ok();
     let (format, gtrid, bqual) = (number(0)?, number(1)?, number(2)?);
@@ -403,7 +402,7 @@ mod tests {
             of: 1000,
         };
         assert_eq!(judge("In Progress", Alive, "0", "", &copying), under_way);
-        // An entry from before a restart is outdated.
+        // An entry written before a restart is outdated.
         let lost = CopyState::Not {
             begun: true,
             error: None,
@@ -420,9 +419,9 @@ mod tests {
             let now = judge("In Progress", session, "0", "", &synced);
             assert_eq!(now, CopyState::Ending);
         }
-        // It was restarted since, and has no copy.
+        // mysqld was restarted since, and has no complete copy.
         assert_eq!(judge("In Progress", BeforeTheStart, "0", "", &synced), lost);
-        // An earlier copy completed, and this one has not begun.
+        // An earlier copy completed, and the present one has not begun.
         let earlier = CopyState::Not {
             begun: false,
             error: None,

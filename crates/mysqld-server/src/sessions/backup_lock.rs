@@ -1,6 +1,6 @@
 //! Locks of backups. Under `LOCK INSTANCE FOR BACKUP`, no binlog file can be dropped, and a follower that keeps its files cannot become the
-//! primary. Under `FLUSH TABLES WITH READ LOCK`, the server can be opened, but client writes block. A backup takes hours, and clients would
-//! wait as long.
+//! primary. Under `FLUSH TABLES WITH READ LOCK`, the server can be opened, but client writes block. A backup may take hours, and clients
+//! would wait that long.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use crate::sessions::{BlockingSession, OF_MEMBERS, holding, seen};
 const LETTING_GO: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Ordinary statements take both locks as well, in a mode that blocks no other session. A member closes mysqld with the second lock.
+/// Returns the sessions that hold a backup lock. Ordinary statements take both locks as well, in a mode that blocks no other session. The
+/// member itself takes the second lock when it closes mysqld.
 async fn holders(session: &mut Connection) -> Result<Vec<BlockingSession>, LinkError> {
     let which = format!(
         "(held.OBJECT_TYPE = 'BACKUP LOCK' OR held.OBJECT_TYPE = 'GLOBAL') AND held.LOCK_TYPE = 'SHARED' \
@@ -32,7 +33,7 @@ fn in_words(holder: &BlockingSession) -> String {
     format!("a backup holds {statement} (session {id} of {account})")
 }
 
-/// Describes a running backup, if one is visible. If backups are not visible, there is none.
+/// Describes a running backup. If backups are not visible, assumes that none runs.
 pub async fn backup_under_way(session: &mut Connection) -> Option<String> {
     let holders = holders(session).await.unwrap_or_default();
     holders.first().map(in_words)
@@ -44,12 +45,12 @@ pub enum BackupError {
     /// The server cannot be queried, or the backup's session cannot be killed.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// It may not be killed, or has not ended in time.
+    /// The backup's session may not be killed, or has not ended in time.
     #[error("{0}, and clients could not write here: end it")]
     UnderWay(String),
 }
 
-/// Ends backups, if they may be `killed`, before a server becomes the primary.
+/// Ends backups before a server becomes the primary. With `killed` false, an existing backup is an error.
 ///
 /// # Errors
 /// [`BackupError::UnderWay`] names the lock's holder.

@@ -1,16 +1,19 @@
-//! Sessions whose locks keep a follower from the end of the ring's log. An open reader transaction blocks DDL. `SELECT … FOR SHARE` and
-//! `LOCK TABLES … READ` block rows. `FLUSH TABLES WITH READ LOCK` blocks everything. While mysqld follows, they are named, and it lags.
-//! During a promotion every client waits for them, and they are killed at the operator's limit. Members' own sessions, which often wait for
-//! each other, are spared. One that has held the applier's own row for long is named, since it blocks all applying.
+//! Sessions whose locks keep a follower from applying the ring's log to its end. An open reader transaction blocks DDL.
+//! `SELECT … FOR SHARE` and `LOCK TABLES … READ` block rows. `FLUSH TABLES WITH READ LOCK` blocks everything. While mysqld follows, such
+//! sessions are reported, and mysqld lags. During a promotion all clients wait for these sessions, so they are killed at the operator's
+//! limit. Members' own sessions often wait for each other, and are not killed. A member's session is reported only if it has held the
+//! applier's checkpoint row for long, because that blocks all applying.
 //!
-//! A prepared XA transaction keeps all its session's locks, and after that session ends no session holds them. Its session wrote at this
-//! server while it was the primary. The next primary locks only the changed rows, and may write into a gap, or to rows that were only read.
-//! That write waits here for an XA end that follows it in the log. A mysqld start restores only the locks on changed rows, so a restart
-//! ends such a wait (decision 125). One prepared from the ring's log has no others: it is named, and waiters, as on tables without a
-//! primary key, wait for its end.
+//! A prepared XA transaction keeps the locks of its session, and these locks outlive the session. There are two cases:
 //!
-//! A session that owns a GTID of the log (`SET gtid_next`) without committing blocks that transaction without any lock. mysqld executes it
-//! in no other session, and does not let the applier publish it. The member treats it as a lock holder.
+//! * The transaction was prepared by a client while this server was the primary. The next primary locks only the changed rows, and may
+//!   write into a gap or to rows that were only read. Such a write blocks here until an XA end that comes later in the log. A start of
+//!   mysqld restores only the locks on changed rows, so a restart ends the wait (decision 125).
+//! * The transaction was prepared from the ring's log. It has only the locks on changed rows. It is reported, and waiters (for example on
+//!   tables without a primary key) wait for its end.
+//!
+//! A session that owns a GTID of the log (`SET gtid_next`) without committing blocks that transaction without any lock. mysqld executes the
+//! transaction in no other session, and does not let the applier publish it. The member treats such a session as a lock holder.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -28,35 +31,37 @@ use crate::STATEMENT_LIMIT;
 use crate::sessions::backup_lock::backup_under_way;
 use crate::sessions::{BlockingSession, COLUMNS, OF_MEMBERS, asked};
 
-/// Interval between two checks.
+/// Interval between two checks of the locks.
 const LOOK: Duration = Duration::from_secs(1);
 /// Pause after a slow check, as a multiple of its duration: a check takes CPU time and InnoDB's latches from the applier.
 const REST: u32 = 4;
-/// Shorter blocks are not named, and mysqld is checked only once it lags by this much.
+/// Holders are reported after this time, and locks are checked only while mysqld lags by at least this much.
 const NAMED: Duration = Duration::from_secs(2);
-/// A waiter for a row sometimes gives up and retries: its holder is remembered for this long.
+/// How long a holder is remembered: a waiter for a row sometimes gives up and retries.
 const FORGOTTEN: Duration = Duration::from_secs(3);
 /// Maximum pause between two appliers. A session that blocked the first is assumed to have blocked in the pause, too.
 const BETWEEN_APPLIERS: Duration = Duration::from_secs(15);
 
-/// Whether a server with this lag may be held up.
+/// Whether a server with this lag may be blocked by a lock.
 pub fn is_far(lag_ms: u64) -> bool {
     Duration::from_millis(lag_ms) >= NAMED
 }
 
-/// How long a session may hold the applier up.
+/// How long a session may block the applier.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Until it is killed during a promotion; `None`: never.
+    /// How long until the session is killed during a promotion; `None`: never.
     pub kill_after: Option<Duration>,
-    /// Until a transaction of a member's own session counts.
+    /// The age from which a transaction of a member's own session is reported.
     pub own_after: Duration,
 }
 
-/// Checks indefinitely: always for owners of GTIDs, since the applier may have applied such a transaction without publishing it. Checks
-/// locks only while mysqld is `lags` or `promoting`. Reports the holders as text; members' own sessions once their transaction is
-/// `own_after` old. `log` returns the transactions of the ring's log, if it is readable. Successive appliers share `holders`, since one
-/// waiting statement ends before the operator's limit.
+/// Checks indefinitely for sessions that block the applier. Owners of GTIDs are always checked, since the applier may have applied such a
+/// transaction without publishing it. Locks are checked only while mysqld `lags` or `promoting` is true. Sends the holders to `told`, as
+/// text; members' own sessions only when their transaction is `own_after` old. `log` returns the transactions of the ring's log, if it is
+/// readable.
+///
+/// Successive appliers share `holders`, because a waiting statement, and its applier, may end before the operator's limit.
 pub async fn watch(
     log: impl Fn() -> BoxFuture<'static, Option<GtidSet>>,
     connect: &ConnectOptions,
@@ -80,7 +85,7 @@ pub async fn watch(
         let now = Instant::now();
         let mut backup = None;
         pause = pause_after(now.duration_since(began));
-        // Checked again: another member may lead by now.
+        // Read again: another member may be the leader by now.
         let limit = limits.kill_after.filter(|_| *promoting.borrow());
         let overdue = {
             let mut holders = locked(holders);
@@ -89,7 +94,7 @@ pub async fn watch(
                     holders.note(found, now);
                     backup = running;
                 }
-                // mysqld may be down, or too slow: the recorded holders may still be there.
+                // mysqld may be down or too slow: the recorded holders may still exist.
                 Err(error) => {
                     tracing::debug!(%error, "sessions that hold the applier up cannot be listed")
                 }
@@ -101,7 +106,7 @@ pub async fn watch(
         };
         for holder in overdue.into_iter().flatten() {
             let why = "mysqld is to be the primary, and what the ring has waits for it";
-            // It is named as long as it exists.
+            // The holder is reported as long as it exists.
             let _ = holder.kill(&connect, why).await;
         }
         let held_up = HeldUp {
@@ -120,22 +125,23 @@ fn locked(holders: &Mutex<Holders>) -> MutexGuard<'_, Holders> {
     holders.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The holders that block the applier.
+/// The sessions and transactions that block the applier.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HeldUp {
     /// All holders, as text.
     pub by: Vec<String>,
-    /// True if a prepared XA transaction does, by locks that a mysqld start ends.
+    /// True if a prepared XA transaction blocks the applier by locks that a start of mysqld ends.
     pub by_prepared: bool,
     /// The backup that a promotion would abort.
     pub backup: Option<String>,
 }
 
-/// Lock waits: `waiting` and `holding` are threads, `holds` is the locked object, `held` the lock's status, `transaction` the holder of a
-/// row lock. Lists conflicting locks on tables and wider ones, and row locks. A plain reader conflicts only with exclusive locks.
+/// Lock waits. Columns: `waiting` and `holding` are threads, `holds` is the locked object, `held` the lock's status, and `transaction` the
+/// holder of a row lock. The rows are conflicting locks on tables and wider objects, and row locks. A plain reader conflicts only with
+/// exclusive locks.
 ///
-/// A transaction that has touched many partitions has many locks: InnoDB's waits come first, and only their locks are looked up. In the
-/// other order a check took mysqld half a minute (9.7.4, 1,024 partitions).
+/// A transaction that has touched many partitions has many locks. So the query starts with InnoDB's waits, and looks up only their locks.
+/// The other order took mysqld half a minute (9.7.4, 1,024 partitions).
 const WAITS: &str = "\
     (SELECT wanted.OWNER_THREAD_ID AS waiting, held.OWNER_THREAD_ID AS holding, \
     CONCAT_WS(' ', LOWER(held.OBJECT_TYPE), NULLIF(CONCAT_WS('.', held.OBJECT_SCHEMA, held.OBJECT_NAME), '')) AS holds, held.LOCK_STATUS AS held, \
@@ -150,14 +156,14 @@ const WAITS: &str = "\
     CONCAT('rows of ', held.OBJECT_SCHEMA, '.', held.OBJECT_NAME), held.LOCK_STATUS, waits.BLOCKING_ENGINE_TRANSACTION_ID \
     FROM performance_schema.data_lock_waits AS waits STRAIGHT_JOIN performance_schema.data_locks AS held \
     ON held.ENGINE_LOCK_ID = waits.BLOCKING_ENGINE_LOCK_ID AND held.ENGINE = waits.ENGINE) AS waits";
-/// Prepared transactions without a session. Those that InnoDB is still rolling back after a crash have none either.
+/// Prepared transactions without a session. The rollback of a transaction after a crash has no session either.
 const PREPARED: &str = "(SELECT trx_id FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = 0 AND trx_state = 'RUNNING')";
 const OF_REPLICATION: &str = "LIKE 'thread/sql/replica%'";
 const OF_REPLICATION_BEFORE: &str = "LIKE 'thread/sql/slave%'";
-/// Names the GTID that a session owns (`SET gtid_next`), instead of a lock.
+/// Replaces the name of a lock for a session that owns a GTID (`SET gtid_next`).
 const GTID: &str = "the GTID ";
 
-/// The sessions that hold the applier up, holders of locks only where `own_after` is given; and a running backup.
+/// Returns the sessions that block the applier, and a running backup. Lock holders are checked only if `own_after` is given.
 async fn look(
     log: &impl Fn() -> BoxFuture<'static, Option<GtidSet>>,
     connect: &ConnectOptions,
@@ -173,7 +179,7 @@ async fn look(
     Ok((found, backup))
 }
 
-/// The clients' sessions that own a GTID of the log. mysqld does not execute that transaction until they end.
+/// Returns the clients' sessions that own a GTID of the log. mysqld does not execute the transaction with that GTID until the session ends.
 async fn owners(
     log: &impl Fn() -> BoxFuture<'static, Option<GtidSet>>,
     session: &mut Connection,
@@ -207,8 +213,8 @@ async fn owners(
     Ok(owners.collect())
 }
 
-/// The holders of locks that members' sessions and replica threads wait for. Empty where mysqld does not list this session among the
-/// members' sessions: a holder could be one of those.
+/// Returns the holders of locks that members' sessions and replica threads wait for. Empty if mysqld does not list this session among the
+/// members' sessions, because a holder could then be a member's session.
 async fn lockers(
     session: &mut Connection,
     own_after: Duration,
@@ -231,8 +237,8 @@ async fn lockers(
          AND COALESCE(waits.transaction NOT IN {PREPARED}, TRUE) AND t.TYPE = 'FOREGROUND' AND t.PROCESSLIST_COMMAND <> 'Daemon' \
          AND t.NAME NOT {OF_REPLICATION} AND t.NAME NOT {OF_REPLICATION_BEFORE}"
     );
-    // The session that prepared it may run other statements since. A metadata lock shows only its owner. Members' sessions only change
-    // rows. A transaction that predates the mysqld start has no session and only row locks.
+    // The session that prepared the transaction may run other statements since. A metadata lock shows only its owner. Members' sessions
+    // change only rows. A transaction from before the start of mysqld has no session, and only row locks.
     let prepared = format!(
         "SELECT COALESCE(waits.holding, 0), waits.holds, COALESCE(waiter.PROCESSLIST_INFO, ''), \
          COALESCE(waits.holding, 0) = 0 OR COALESCE(t.PROCESSLIST_ID IN {OF_MEMBERS} OR t.NAME {OF_REPLICATION} \
@@ -255,7 +261,7 @@ async fn lockers(
     Ok(sessions.chain(prepared).collect())
 }
 
-/// The holder of a lock that the applier waits for.
+/// The holder of a lock or GTID that the applier waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum InTheWay {
     Session(BlockingSession),
@@ -266,7 +272,7 @@ enum InTheWay {
         holds: String,
         /// The statement that waits.
         waiting: String,
-        /// True if it has only the locks of the rows that it changed, which a mysqld start does not end.
+        /// True if the transaction has only the locks of the rows that it changed, which a start of mysqld does not end.
         of_rows: bool,
     },
 }
@@ -286,7 +292,7 @@ enum Who {
     Prepared(u64),
 }
 
-/// Sessions and transactions that hold the applier up, and for how long. Pure.
+/// The sessions and transactions that block the applier, with times. Pure.
 #[derive(Debug, Default)]
 pub struct Holders {
     seen: BTreeMap<Who, Holder>,
@@ -302,7 +308,7 @@ struct Holder {
 }
 
 impl Holders {
-    /// Another applier begins, after a pause without checks.
+    /// Notes that another applier begins, after a pause without checks.
     fn go_on(&mut self, now: Instant) {
         self.seen
             .retain(|_, holder| now.duration_since(holder.seen_at) < BETWEEN_APPLIERS);
@@ -326,7 +332,7 @@ impl Holders {
             .retain(|_, holder| now.duration_since(holder.seen_at) < FORGOTTEN);
     }
 
-    /// The holders to be named.
+    /// Returns the holders to report.
     fn held_up(&self, now: Instant) -> HeldUp {
         let named = self.seen.values().filter(|holder| holder.is_named(now));
         let is_prepared =
@@ -338,7 +344,7 @@ impl Holders {
         }
     }
 
-    /// Newly named holders, each only once.
+    /// Returns holders to report for the first time, each only once.
     fn not_told(&mut self, now: Instant) -> Vec<String> {
         let named = self
             .seen
@@ -351,7 +357,7 @@ impl Holders {
         told.collect()
     }
 
-    /// Sessions that have reached the limit, each only once.
+    /// Returns sessions that have reached the limit, each only once.
     fn overdue(&mut self, limit: Duration, now: Instant) -> Vec<BlockingSession> {
         let over = self.seen.values_mut().filter_map(|holder| {
             let is_over = holder.seen_at == now && now.duration_since(holder.since) >= limit;
@@ -438,8 +444,8 @@ mod tests {
 
     use super::*;
 
-    /// Regression: `data_locks` has rows for each partition that a transaction has touched. The query took half a minute, the member gave
-    /// it up, and mysqld ran it alongside the next ones.
+    /// Regression: `data_locks` has rows for each partition that a transaction has touched. The query took half a minute. The member
+    /// abandoned each query, and mysqld continued it alongside the next ones.
     #[tokio::test]
     async fn holders_of_many_partitions_are_found_within_the_limit_of_a_statement()
     -> anyhow::Result<()> {
@@ -505,7 +511,7 @@ mod tests {
         holders.note(alter(), at(0));
         assert!(holders.held_up(at(0)).by.is_empty() && holders.not_told(at(1)).is_empty());
         for seconds in 1..10 {
-            // It sometimes gives up waiting.
+            // The waiter sometimes gives up and retries.
             let found = if seconds % 3 == 1 { vec![] } else { alter() };
             holders.note(found, at(seconds));
             assert!(holders.overdue(limit, at(seconds)).is_empty());
@@ -552,7 +558,7 @@ mod tests {
         let at = |seconds| began + Duration::from_secs(seconds);
         let mut holders = Holders::default();
         holders.note(vec![in_the_way(7, "BINLOG '…'")], at(0));
-        // The checks in between were given up.
+        // The checks in between failed.
         assert_eq!(holders.held_up(at(12)).by.len(), 1);
         holders.note(vec![in_the_way(7, "BINLOG '…'")], at(20));
         let limit = Duration::from_secs(10);
@@ -581,7 +587,7 @@ mod tests {
         assert_eq!(holders.overdue(Duration::from_secs(3), at(3)), [owner]);
     }
 
-    /// A statement that waits for `FLUSH TABLES WITH READ LOCK` ends within its limit, and its applier with it.
+    /// Regression: the applier ends together with the statement that waits for `FLUSH TABLES WITH READ LOCK`, before the operator's limit.
     #[test]
     fn who_holds_one_applier_after_the_other_up_is_killed_at_the_limit() {
         let began = Instant::now();
@@ -593,14 +599,14 @@ mod tests {
             holders.note(waits(), at(seconds));
             assert!(holders.overdue(limit, at(seconds)).is_empty());
         }
-        // The next one begins after a pause, and waits a second later.
+        // The next applier begins after a pause, and waits a second later.
         holders.go_on(at(14));
         holders.note(waits(), at(15));
         assert_eq!(
             holders.overdue(limit, at(15)),
             [session(7, "UPDATE witness_applier.checkpoint")]
         );
-        // One that begins long after it is independent.
+        // An applier that begins after a longer pause starts with no holders.
         holders.go_on(at(40));
         holders.note(waits(), at(41));
         assert!(holders.overdue(limit, at(41)).is_empty());
@@ -622,7 +628,7 @@ mod tests {
         assert!(told.ends_with("It is the member's own, which no other session kills: if it does not end by itself, it does by KILL 7"), "{told}");
     }
 
-    /// No session could be killed, and ending it by hand would be errant.
+    /// No session could be killed, and ending the transaction by hand would be errant.
     #[test]
     fn what_xa_has_prepared_is_told_apart_once_it_is_in_the_way_for_long() {
         let began = Instant::now();

@@ -1,9 +1,9 @@
-//! Closes a primary for a planned switchover. `super_read_only` waits for writing statements and for `LOCK TABLES`, and new
-//! writes queue after it: so it is set when no statement has run for long. Statements still running at the operator's limit are killed.
+//! Closes a primary for a planned switchover. `super_read_only` waits for writing statements and for `LOCK TABLES`, and new writes queue
+//! after `super_read_only`. So it is set when no statement has run for long. Statements that still run at the operator's limit are killed.
 //!
-//! No acknowledged transaction is lost: a session is killed only before its commit begins, its transaction is rolled back, and
-//! its client gets an error. A commit that begins between check and kill continues without its client, as after any
-//! broken connection: closing waits for it, and the ring has it or it is cut, like every other.
+//! No acknowledged transaction is lost. A session is killed only before its commit begins; its transaction is rolled back, and its client
+//! gets an error. A commit that begins between check and kill continues without its client, as after any broken connection. Closing waits
+//! for that commit. The ring receives its transaction, or the transaction is cut later, like every other.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,21 +14,20 @@ use tokio::time::Instant;
 use crate::read_only::{self, ReadOnlyError};
 use crate::sessions::{BlockingSession, holding, seen};
 
-/// A statement that has run for less is left to end by itself: mysqld counts whole seconds.
+/// Seconds. A statement that has run for less is left to end normally. mysqld counts whole seconds.
 const LONG: u64 = 1;
-/// Between two checks of the running statements.
+/// The pause between two checks of the running statements.
 const LOOK: Duration = Duration::from_millis(200);
 /// How long a rollback may take after a kill. Whole seconds; new writes wait in the meantime.
 const ROLLBACK: Duration = Duration::from_secs(10);
 const HELD_UP: &str = "what holds a planned switchover up";
 
-/// Maximum duration of [`close`] with such a limit, not counting the server's answers.
+/// Maximum duration of [`close`] with this limit, not counting the server's answers.
 pub const fn longest(limit: Duration) -> Duration {
     limit.saturating_add(ROLLBACK)
 }
 
-/// Sessions that block the global lock. Committing sessions do not count: they finish shortly, or
-/// wait for the ring.
+/// Sessions that block the global lock. Committing sessions do not count: they finish within moments, or wait for the ring.
 const HOLDERS: &str = "held.OBJECT_TYPE = 'GLOBAL' AND held.LOCK_TYPE = 'INTENTION_EXCLUSIVE' \
      AND NOT EXISTS (SELECT 1 FROM performance_schema.metadata_locks AS committing \
          WHERE committing.OWNER_THREAD_ID = held.OWNER_THREAD_ID \
@@ -41,18 +40,18 @@ const fn is_long(holder: &BlockingSession) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Course {
     Close,
-    /// Let running statements continue, and new writes too.
+    /// Let running statements and new writes continue.
     Wait,
-    /// Close it, and kill the statements that block this.
+    /// Close the server, and kill the statements that block the close.
     Kill,
     /// Give up: nothing can be killed, or the switchover is cancelled.
     GiveUp,
 }
 
-/// `held_up`: the last attempt to close was blocked.
+/// Decides the next action. `held_up`: the last attempt to close was blocked. `over`: the limit has passed.
 fn course(holders: &[BlockingSession], held_up: bool, over: bool, wanted: bool) -> Course {
     if !wanted || held_up && holders.is_empty() {
-        // Commits block it, which only the ring ends.
+        // Waiting commits block the close, and only the ring completes them.
         return Course::GiveUp;
     }
     match (over, holders.iter().any(is_long)) {
@@ -63,8 +62,8 @@ fn course(holders: &[BlockingSession], held_up: bool, over: bool, wanted: bool) 
     }
 }
 
-/// Blocks all writes as soon as no statement blocks the close, and at the end of `limit` by killing those that do; tries once
-/// without a limit. Stops when `wanted` does.
+/// Blocks all writes as soon as no statement blocks the close. At the end of `limit`, kills the statements that block it. Without a limit,
+/// tries once. Stops when `wanted` becomes false.
 pub async fn close(
     options: &ConnectOptions,
     lock_wait: Duration,
@@ -97,7 +96,7 @@ pub async fn close(
     }
 }
 
-/// While the statement waits, no new holder appears: each killed session began before it.
+/// Closes the server while killing the statements that block the close. New holders cannot appear while the closing statement waits.
 async fn kill_and_close(options: &ConnectOptions) -> Result<(), ReadOnlyError> {
     let mut killed = BTreeSet::new();
     let killing = async {
@@ -110,7 +109,7 @@ async fn kill_and_close(options: &ConnectOptions) -> Result<(), ReadOnlyError> {
             for holder in seen(looked, HELD_UP) {
                 if is_long(&holder) && killed.insert(holder.id) {
                     let why = "its statement or its locked tables hold a planned switchover up";
-                    // A failed kill shows as a failed close.
+                    // A failed kill results in a failed close.
                     let _ = holder.kill(options, why).await;
                 }
             }
@@ -143,13 +142,13 @@ mod tests {
             };
             seconds.iter().map(holder).collect()
         };
-        // Seconds of the holders, whether the last attempt was blocked, whether the limit is over.
+        // Columns: seconds of the holders, whether the last attempt was blocked, whether the limit is over; the expected action.
         let table: [(&[u64], bool, bool, Course); 9] = [
             (&[], false, false, Close),
             (&[0], false, false, Close),
             (&[0, 4], false, false, Wait),
             (&[0], true, false, Close),
-            // Commits that wait for the ring block it: no session is killed for them.
+            // Commits that wait for the ring block the close: no session is killed for them.
             (&[], true, false, GiveUp),
             (&[], true, true, GiveUp),
             (&[], false, true, Close),

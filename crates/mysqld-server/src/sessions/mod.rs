@@ -1,5 +1,5 @@
-//! Finds and ends sessions at mysqld. Those with a lock that blocks the member are found in `performance_schema`: [`lock_holders`] of a
-//! follower, [`long_statements`] before a switchover, [`backup_lock`]. Without it, none are visible.
+//! Finds and ends sessions in mysqld. `performance_schema` shows the sessions whose locks block the member: [`lock_holders`] of a follower,
+//! [`long_statements`] before a switchover, and [`backup_lock`]. Without `performance_schema`, no such sessions are visible.
 
 pub mod backup_lock;
 pub mod lock_holders;
@@ -16,32 +16,32 @@ pub(crate) use crate::sessions::waiting_commits::let_commits_through;
 pub const OF_MEMBERS: &str = "(SELECT processlist_id FROM performance_schema.session_connect_attrs \
      WHERE attr_name = 'program_name' AND attr_value LIKE 'witness%' AND processlist_id IS NOT NULL)";
 
-/// Columns queried of a session that holds a lock, as [`asked`] reads them.
+/// Columns for a session that holds a lock, as [`asked`] reads them.
 pub(crate) const COLUMNS: &str =
     "t.PROCESSLIST_ID, t.PROCESSLIST_TIME, t.PROCESSLIST_USER, t.PROCESSLIST_HOST";
 
 /// A session with a blocking lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockingSession {
-    /// Its number in mysqld.
+    /// The session's connection id in mysqld.
     pub id: u32,
-    /// How long it has run its statement, or been idle. Whole seconds.
+    /// How long the session has run its statement, or been idle. Whole seconds.
     pub seconds: u64,
-    /// Its account: ``user`@`host``.
+    /// The session's account: ``user`@`host``.
     pub account: String,
-    /// The lock that it holds, as mysqld names it.
+    /// The lock that the session holds, as mysqld names it.
     pub holds: String,
-    /// The statement that waits for it, where queried.
+    /// The statement that waits for the lock, where queried.
     pub waiting: Option<String>,
-    /// True if it is a member's own, where queried.
+    /// True if the session is a member's own, where queried.
     pub of_member: bool,
 }
 
 impl BlockingSession {
-    /// Ends it, and logs why.
+    /// Kills the session, and logs why.
     ///
     /// # Errors
-    /// For example where its account has `SYSTEM_USER` and the member's has not.
+    /// When the session cannot be killed, for example because its account has `SYSTEM_USER` and the member's has not.
     pub async fn kill(&self, connect: &ConnectOptions, why: &str) -> Result<(), LinkError> {
         let (id, account, holds) = (self.id, &self.account, &self.holds);
         let killed = Connection::kill(connect, id).await;
@@ -57,7 +57,7 @@ impl BlockingSession {
     }
 }
 
-/// The clients' sessions that hold a metadata lock, `held`, and match the condition `which`.
+/// Returns the clients' sessions that hold the metadata lock `held` and match the condition `which`.
 ///
 /// # Errors
 /// mysqld cannot be queried.
@@ -70,8 +70,8 @@ async fn holding(session: &mut Connection, which: &str) -> Result<Vec<BlockingSe
     asked(session, &query).await
 }
 
-/// The sessions that a query returns, each once: [`COLUMNS`], the held lock, and optionally the waiting statement and whether they are a
-/// member's own.
+/// Runs a query and returns each session in the result once. Its columns are [`COLUMNS`], the held lock, and optionally the waiting
+/// statement and whether the session is a member's own.
 ///
 /// # Errors
 /// mysqld cannot be queried.
@@ -98,7 +98,7 @@ fn read(row: &Row) -> Option<BlockingSession> {
     })
 }
 
-/// None where the query fails: the blocked operation is then tried all the same.
+/// Returns the sessions. If the query failed, logs the error and returns none, so that the caller continues.
 pub(crate) fn seen(
     looked: Result<Vec<BlockingSession>, LinkError>,
     of: &str,
@@ -109,11 +109,11 @@ pub(crate) fn seen(
     })
 }
 
-/// Ends the sessions of clients that `selects` chooses by their account's user and their command. Threads of the server stay, and so does
+/// Ends the sessions of clients that `selects` chooses by the account's user and the command. Does not end the server's threads and
 /// `connection`.
 ///
 /// # Errors
-/// The connection fails. A session that may not be ended, as of an account with `SYSTEM_USER`, is logged.
+/// The connection fails. If a session may not be ended, for example because its account has `SYSTEM_USER`, that is only logged.
 pub(crate) async fn end_clients(
     connection: &mut Connection,
     selects: impl Fn(&str, &str) -> bool,
@@ -139,7 +139,7 @@ pub(crate) fn is_a_dump(command: &str) -> bool {
     command.starts_with("Binlog Dump")
 }
 
-/// Ends a session; one that is gone already is fine, and one that may not be ended is logged.
+/// Ends a session. A session that no longer exists is no error. A session that may not be ended is logged.
 ///
 /// # Errors
 /// The connection fails.
@@ -154,9 +154,9 @@ pub async fn kill(connection: &mut Connection, session: &str) -> Result<(), Link
     }
 }
 
-// Sessions that are kept for later. Beyond `max_connections` mysqld has one connection, for an account with CONNECTION_ADMIN.
+// Sessions that are kept open. Beyond `max_connections`, mysqld has one connection for accounts with CONNECTION_ADMIN.
 
-/// A session that leaves the connection beyond `max_connections` to more urgent callers; `None` where it would occupy it.
+/// Opens a session. Returns `None` if the session would occupy the connection beyond `max_connections`, which more urgent callers need.
 ///
 /// # Errors
 /// mysqld refuses logins, or does not answer.

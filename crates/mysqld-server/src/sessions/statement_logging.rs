@@ -1,5 +1,5 @@
-//! Sessions from before `binlog_format` was ROW: a session keeps the value that the server had when it began, and continues to log
-//! statements, whose effect may differ between servers.
+//! Sessions that began before `binlog_format` was ROW. A session keeps the value that the server had when the session began, and continues
+//! to log statements, whose effect may differ between servers.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use tokio::time::Instant;
 use crate::sessions::{OF_MEMBERS, kill};
 use crate::settings::unless_refused;
 
-/// Between two checks whether they have ended.
+/// The pause between two checks whether the sessions have ended.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Members' sessions write no statement. Replica threads log changes in the format that they receive; daemons log nothing. The query
-/// uses the primary keys of both tables: mysqld materialises each session's variables on access.
+/// Excludes members' sessions, which write no statement; replica threads, which log changes in the format that they receive; and daemons,
+/// which log nothing. The query uses the primary keys of both tables, because mysqld materialises each session's variables on access.
 const OLD: &str = "SELECT STRAIGHT_JOIN t.processlist_id AS id, t.processlist_user AS user \
      FROM performance_schema.threads t JOIN performance_schema.variables_by_thread v USING (thread_id) \
      WHERE t.processlist_id IS NOT NULL AND v.variable_name = 'binlog_format' AND v.variable_value <> 'ROW' \
@@ -28,7 +28,7 @@ pub enum StatementLoggingError {
     /// mysqld cannot be queried.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// These have not ended in time.
+    /// These sessions have not ended in time.
     #[error(
         "{} sessions log statements and not rows (binlog_format), because they began before that was ROW, and could not be closed \
          (KILL): {}",
@@ -41,8 +41,8 @@ pub enum StatementLoggingError {
 /// The number of a session that logs statements, and its user.
 type OldSession = (String, String);
 
-/// Ends the sessions that log statements, of any account. Once the server's own value is ROW no new ones begin, except for
-/// accounts that may set it for themselves.
+/// Ends the sessions that log statements, of any account. Once the server's own value is ROW, no such session begins, except for accounts
+/// that may set the variable for themselves.
 ///
 /// # Errors
 /// Some have not ended in time, or mysqld cannot be queried.
@@ -65,7 +65,7 @@ pub async fn end_statement_logging(
         if Instant::now() > until {
             return Err(StatementLoggingError::NotEnded(old));
         }
-        // Only once: a killed session rolls back, which may take time.
+        // Kill each session only once: it then rolls back, which may take time.
         if ended == 0 {
             for (id, _) in &old {
                 kill(connection, id).await?;
@@ -78,7 +78,7 @@ pub async fn end_statement_logging(
 
 async fn look(connection: &mut Connection) -> Result<Vec<OldSession>, LinkError> {
     let sessions = connection.query(format!("{OLD} {OF_MEMBERS}")).await;
-    // An account without the privilege gets no information.
+    // If the account lacks the privilege, the sessions are unknown.
     let Some(sessions) = unless_refused(sessions)? else {
         return Ok(Vec::new());
     };

@@ -1,12 +1,12 @@
-//! Lets commits that wait for an ACK through, and stops further ones from waiting.
+//! Completes commits that wait for an ACK, and stops further commits from waiting.
 //!
 //! ```text
 //!  one session:      SET GLOBAL rpl_semi_sync_source_enabled = OFF   waits for commits that wait (9.7.4)
 //!  another session:  a dump that acknowledges all that comes         lets them through
 //! ```
 //!
-//! Where no replica acknowledges, as after a restart of a primary whose replicas stopped acknowledging, both would wait indefinitely
-//! without the second.
+//! If no replica acknowledges, for example after a restart of a primary whose replicas stopped acknowledging, the first session and the
+//! commits would wait indefinitely without the second session.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -19,7 +19,7 @@ use raft_types::MAX_TRANSACTION_BYTES;
 
 use crate::settings::{Depth, Requirements, await_acks, checksum_named, observe, switch_off};
 
-/// Stops commits from waiting for ACKs. Acknowledges those that wait.
+/// Stops commits from waiting for ACKs, and acknowledges those that wait.
 ///
 /// # Errors
 /// When the server cannot be queried or set, or not in time.
@@ -34,7 +34,7 @@ pub(crate) async fn let_commits_through(
         connection.close().await;
         return Ok(());
     };
-    // One dump acknowledges here.
+    // One dump acknowledges, so one ACK must suffice.
     await_acks(&mut connection, names, 1).await?;
     let mut replica = Connection::open_with_own_settings(connect).await?;
     let id = replica.id();
@@ -46,7 +46,7 @@ pub(crate) async fn let_commits_through(
     let acknowledging = async {
         match acknowledge(replica, requirements, have, checksum).await {
             Ok(never) => match never {},
-            // Other replicas may acknowledge, or no commit waits.
+            // Other replicas may acknowledge, or no commit may wait.
             Err(why) => tracing::warn!("commits that wait cannot be acknowledged: {why}"),
         }
         std::future::pending::<Infallible>().await
@@ -56,12 +56,12 @@ pub(crate) async fn let_commits_through(
         switched = switch_off(&mut connection, &observed) => switched,
         never = acknowledging => match never {},
     };
-    // The server notices late that a dump's replica is gone, and would list it as an acknowledging one.
+    // The server detects late that the replica of a dump is gone, and would list that replica as acknowledging.
     if let Err(error) = Connection::kill(connect, id).await {
         tracing::warn!("the dump that acknowledged could not be ended: {error}");
     }
     if switched.is_err() {
-        // It would continue after the commits, and take effect when the ring already manages the server.
+        // The statement would otherwise continue after the commits, and take effect when the ring already manages the server.
         if let Err(error) = Connection::kill(connect, connection.id()).await {
             tracing::warn!("a statement that hangs could not be ended: {error}");
         }
@@ -78,7 +78,7 @@ async fn acknowledge(
     checksum: ChecksumAlgorithm,
 ) -> Result<Infallible, Box<dyn Error + Send + Sync>> {
     let options = DumpOptions {
-        // A registration would wait for a statement about accounts that waits.
+        // Registering would wait for a statement about accounts that itself waits for an ACK.
         register: false,
         ..DumpOptions::new(
             requirements.replica_server_id,

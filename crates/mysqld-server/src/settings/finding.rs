@@ -1,4 +1,4 @@
-//! A finding: a wrong setting or state, why it matters, its fix; and the bounds that the ring sets.
+//! A finding: a wrong setting or state, its consequence and its fix. Also the limits that the ring requires.
 
 use std::fmt;
 
@@ -42,9 +42,9 @@ pub enum Check {
     RedoFlush,
     /// `ALTER INSTANCE DISABLE INNODB REDO_LOG`: a crash then leaves a data directory that cannot be started.
     RedoLog,
-    /// `max_binlog_cache_size`: the largest transaction with transactional engines.
+    /// `max_binlog_cache_size`: the largest transaction on tables of transactional engines.
     TransactionCache,
-    /// `max_binlog_stmt_cache_size`: the largest with other engines.
+    /// `max_binlog_stmt_cache_size`: the largest transaction on tables of other engines.
     StatementCache,
     /// Whether the semi-sync source plugin is loaded.
     SemiSyncPlugin,
@@ -52,23 +52,23 @@ pub enum Check {
     SemiSyncEnabled,
     /// How long a commit waits before semi-sync gives up.
     SemiSyncTimeout,
-    /// How many ACKs it waits for.
+    /// How many ACKs a commit waits for.
     SemiSyncReplicaCount,
-    /// It waits while no replica is attached.
+    /// Whether a commit waits while no replica is attached.
     SemiSyncWaitNoReplica,
-    /// Where in the commit it waits.
+    /// At which point of the commit semi-sync waits.
     SemiSyncWaitPoint,
-    /// It has turned itself off.
+    /// Semi-sync has turned itself off.
     SemiSyncStatus,
     /// Whether a foreign replica's ACK would count.
     ForeignAcker,
-    /// The privileges of our account.
+    /// The privileges of the member's account.
     Grants,
     /// Which other accounts may shut the server down.
     ShutdownPrivilege,
-    /// Whether the password of our account expires.
+    /// Whether the password of the member's account expires.
     AccountExpires,
-    /// `log_bin`: the server's binlog is where the member reads it after a crash.
+    /// `log_bin`: whether the server's binlog is where the member reads it after a crash.
     BinlogPlace,
     /// A persisted value that overrides the member's settings at the next start.
     Persisted,
@@ -112,7 +112,7 @@ impl fmt::Display for Fix {
     }
 }
 
-/// Words need quotes in `SET`; numbers and switches must not have them.
+/// Adds quotes to words, as `SET` requires. Numbers and switches must not have quotes.
 pub(crate) fn quoted(value: &str) -> String {
     if ["ON", "OFF"].contains(&value) || value.bytes().all(|byte| byte.is_ascii_digit()) {
         value.to_owned()
@@ -124,7 +124,7 @@ pub(crate) fn quoted(value: &str) -> String {
 /// A wrong setting or state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The setting or state that it is about.
+    /// The setting or state with the problem.
     pub check: Check,
     /// Whether it prevents the attachment, makes the primary unprotected, or is informational.
     pub severity: Severity,
@@ -142,26 +142,26 @@ impl fmt::Display for Finding {
     }
 }
 
-// Requirements of the ring on a primary that differ between rings.
+// The ring's requirements on a primary that differ between rings.
 
-/// The largest `max_binlog_cache_size` with which every transaction fits into the ring, in bytes. MySQL checks the limit before it
-/// writes an event to the cache, so the last event, of up to 1 GiB ([`MAX_EVENT_BYTES`]), is added to it. The rest is for
-/// the GTID event and the cache's buffer.
+/// The largest `max_binlog_cache_size` in bytes with which every transaction fits into the ring. MySQL checks the limit before it writes an
+/// event to the cache, so the last event, of up to 1 GiB ([`MAX_EVENT_BYTES`]), is added to this size. The remainder is for the GTID event
+/// and the cache's buffer.
 pub const LARGEST_CACHE: u64 = (1 << 30) - (1 << 20);
 const _: () =
     assert!(LARGEST_CACHE + (MAX_EVENT_BYTES as u64) + (512 << 10) < MAX_TRANSACTION_BYTES);
-/// MySQL rounds the setting down to a multiple of this.
+/// MySQL rounds `max_binlog_cache_size` down to a multiple of this.
 const CACHE_STEP: u64 = 4096;
 
-/// A timeout of ten years and more counts as none.
+/// A timeout of ten years or more counts as infinite.
 const INFINITE_MS: u64 = 10 * 365 * 24 * 3600 * 1000;
-/// The timeout that is set: larger than any clock will reach, and still no overflow inside mysqld.
+/// The timeout that the member sets: never reached, and without an overflow in mysqld.
 pub(crate) const TIMEOUT_MS: u64 = 1_000_000_000_000_000_000;
 
-/// How many ACKs a commit waits for while the member is attached, each from another server id: the member sends both. An ACK names
-/// no account, so with one ACK any semi-sync replica would release commits.
+/// How many ACKs a commit waits for while the member is attached. The member sends both, from two server ids. An ACK names no account, so
+/// with one required ACK any semi-sync replica could release commits.
 pub const MEMBER_ACKS: u32 = 2;
-/// The same while no member is attached: more than any replicas send.
+/// How many ACKs a commit waits for while no member is attached: more than any set of replicas sends.
 pub const UNREACHABLE_ACKS: u32 = 1000;
 
 /// Whether commits with this number of ACKs wait for the member.
@@ -170,43 +170,43 @@ pub fn keeps_replicas_from_releasing(acks: &str) -> bool {
     acks.parse().is_ok_and(|acks| accepted.contains(&acks))
 }
 
-/// Whether a semi-sync timeout is as good as none.
+/// Whether a semi-sync timeout counts as infinite.
 pub fn is_effectively_infinite(milliseconds: u64) -> bool {
     milliseconds >= INFINITE_MS
 }
 
-/// The bit in which the ids of the member's second dump differ from those of the first. Ids of members are spaced by their numbers,
-/// and so never reach it.
+/// The bit in which the server id and UUID of the member's second dump differ from those of the first. The ids of members are numbered too
+/// low to reach this bit.
 const SECOND: u32 = 1 << 28;
 
 /// Requirements on the mysqld of this member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requirements {
-    /// The largest transaction that the primary should accept, in bytes of binlog, without its last event. The ring accepts up to
-    /// [`MAX_TRANSACTION_BYTES`], also from a session with an older, larger limit.
+    /// The largest transaction that the primary should accept, in bytes of binlog without the last event. The ring accepts transactions of
+    /// up to [`MAX_TRANSACTION_BYTES`], since a session may still have an older, larger limit.
     pub max_transaction_bytes: u64,
     /// The server id under which the member attaches.
     pub replica_server_id: u32,
     /// The server UUID under which the member attaches.
     pub replica_uuid: Uuid,
-    /// Whether the member changes settings where possible, and installs a missing semi-sync plugin, which needs `super_read_only` off for a
-    /// moment. If not, it only reports.
+    /// Whether the member changes settings where possible and installs a missing semi-sync plugin. The installation needs `super_read_only`
+    /// off for a moment. If false, the member only reports.
     pub manage_settings: bool,
-    /// Accepts a server of a version or product that is not fully tested.
+    /// Whether a server of a version or product that is not fully tested is accepted.
     pub accept_unproven: bool,
-    /// Whether another program starts the server (`mysql.mode = "attach"`): settings for its next start are persisted in it.
+    /// Whether another program starts the server (`mysql.mode = "attach"`). Settings for the next start are then persisted in the server.
     pub starts_elsewhere: bool,
-    /// Where the member reads the server's binlog after a crash; `None` where its configuration does not determine that.
+    /// Where the member reads the server's binlog after a crash; `None` if the member's configuration does not determine the location.
     pub binlog: Option<BinlogPlace>,
-    /// Whether mysqld's own replica threads follow the ring, for which the account needs no more than [`NATIVE_RIGHTS`].
+    /// Whether mysqld's own replica threads follow the ring. The account then needs only [`NATIVE_RIGHTS`].
     ///
     /// [`NATIVE_RIGHTS`]: crate::settings::NATIVE_RIGHTS
     pub native: bool,
 }
 
 impl Requirements {
-    /// The defaults for a replica of this identity: settings are managed, a missing plugin is installed, and the server must be
-    /// fully tested.
+    /// The defaults for a replica with this identity: settings are managed, a missing plugin is installed, and the server must be fully
+    /// tested.
     pub fn new(replica_server_id: u32, replica_uuid: Uuid) -> Self {
         Self {
             max_transaction_bytes: LARGEST_CACHE,
@@ -227,14 +227,14 @@ impl Requirements {
         (id, Uuid::from_u128(uuid))
     }
 
-    /// Whether a semi-sync replica is one of the member's two.
+    /// Whether a semi-sync replica is one of the member's two dumps.
     pub fn is_ours(&self, replica: &SemiSyncReplica) -> bool {
         let ours = [self.replica_uuid, self.second_replica().1];
         replica.uuid.is_some_and(|uuid| ours.contains(&uuid))
     }
 
-    /// The `max_binlog_cache_size` for the primary, in bytes: a transaction within it does not exceed
-    /// the operator's limit, and fits into the ring.
+    /// The `max_binlog_cache_size` for the primary, in bytes. Transactions within this size do not exceed the operator's limit, and fit
+    /// into the ring.
     pub fn max_cache_bytes(&self) -> u64 {
         let largest = self.max_transaction_bytes;
         (largest - largest % CACHE_STEP).min(LARGEST_CACHE)

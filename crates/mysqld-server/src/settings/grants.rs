@@ -6,41 +6,41 @@ use std::fmt;
 /// A privilege that the member needs, on `*.*` unless noted otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Privilege {
-    /// To attach as a replica.
+    /// Needed to attach as a replica.
     ReplicationSlave,
-    /// To read the binlog's status.
+    /// Needed to read the binlog's status.
     ReplicationClient,
-    /// To set global variables, `super_read_only` among them.
+    /// Needed to set global variables, `super_read_only` among them.
     SystemVariablesAdmin,
-    /// To log in when all connections are taken, and to end sessions.
+    /// Needed to log in when all connections are taken, and to end sessions.
     ConnectionAdmin,
-    /// To see foreign semi-sync replicas; on `performance_schema.*`.
+    /// Needed to see foreign semi-sync replicas; on `performance_schema.*`.
     SelectPerformanceSchema,
-    /// To install the plugins for semi-sync and for copies; on `mysql.plugin`.
+    /// Needed to install the plugins for semi-sync and for copies; on `mysql.plugin`.
     InsertMysqlPlugin,
-    /// To let mysqld's replica threads follow the ring.
+    /// Needed to let mysqld's replica threads follow the ring.
     ReplicationSlaveAdmin,
-    /// To begin a new binlog file.
+    /// Needed to begin a new binlog file.
     Reload,
-    /// To remove binlog files.
+    /// Needed to remove binlog files.
     BinlogAdmin,
-    /// To see all sessions, and the size of the data.
+    /// Needed to see all sessions, and the size of the data.
     Process,
-    /// To keep the event scheduler off through restarts.
+    /// Needed to keep the event scheduler off through restarts.
     PersistRoVariablesAdmin,
-    /// To enable replicated events.
+    /// Needed to enable replicated events.
     Event,
-    /// The same for events of other accounts.
+    /// Needed to enable replicated events whose definers are other accounts.
     SetAnyDefiner,
-    /// To copy another member's data.
+    /// Needed to copy another member's data.
     CloneAdmin,
-    /// To create an account for a copy of this server's data.
+    /// Needed to create an account for a copy of this server's data.
     CreateUser,
-    /// To grant that account its privileges; with the grant option.
+    /// Needed to grant an account for a copy its privileges; with the grant option.
     BackupAdmin,
-    /// To find such accounts, and those that may shut mysqld down; on `mysql.*`.
+    /// Needed to find accounts for copies, and accounts that may shut mysqld down; on `mysql.*`.
     SelectMysql,
-    /// To apply `GRANT PROXY` and `REVOKE PROXY` for any account; with the grant option. No other privilege includes it.
+    /// Needed to apply `GRANT PROXY` and `REVOKE PROXY` for any account; with the grant option. No other privilege includes it.
     Proxy,
 }
 
@@ -72,8 +72,8 @@ pub const NATIVE_RIGHTS: [Privilege; 17] = [
     InsertMysqlPlugin,
 ];
 
-/// The statements that grant an account all privileges of a member that applies the log itself, which may contain any
-/// statement of an administrator. `account` is quoted already.
+/// The statements that grant an account all privileges of a member that applies the log itself. Such a log may contain any statement of an
+/// administrator. `account` is already quoted.
 pub fn rows_grants(account: &str) -> Vec<String> {
     vec![
         format!("GRANT ALL PRIVILEGES ON *.* TO {account} WITH GRANT OPTION"),
@@ -81,14 +81,14 @@ pub fn rows_grants(account: &str) -> Vec<String> {
     ]
 }
 
-/// The statements that grant an account all of [`NATIVE_RIGHTS`]. `account` is quoted already.
+/// The statements that grant an account all of [`NATIVE_RIGHTS`]. `account` is already quoted.
 pub fn native_grants(account: &str) -> Vec<String> {
     let everywhere: Vec<&str> = NATIVE_RIGHTS
         .into_iter()
         .filter(|right| right.clause().1 == "*.*" && !matches!(right, BackupAdmin | SetAnyDefiner))
         .map(|right| right.clause().0)
         .collect();
-    // Before 8.2 it has another name.
+    // Before 8.2 the privilege has another name.
     let definer = SetAnyDefiner.clause().0;
     let everywhere = everywhere.join(", ");
     let mut statements = vec![format!(
@@ -102,7 +102,7 @@ pub fn native_grants(account: &str) -> Vec<String> {
 }
 
 impl Privilege {
-    /// Its name in `GRANT`, and the object that it is granted on.
+    /// Returns the privilege's name in `GRANT`, and the object that it is granted on.
     fn clause(self) -> (&'static str, &'static str) {
         match self {
             ReplicationSlave => ("REPLICATION SLAVE", "*.*"),
@@ -126,7 +126,7 @@ impl Privilege {
         }
     }
 
-    /// What fails without it.
+    /// Returns what fails without the privilege.
     pub(crate) fn without(self) -> &'static str {
         match self {
             ReplicationSlave => "the member cannot attach as a replica",
@@ -161,7 +161,7 @@ impl Privilege {
         }
     }
 
-    /// The statement that grants it to an account, which is quoted already.
+    /// Returns the statement that grants the privilege to an account, which is already quoted.
     pub fn grant(self, account: &str) -> String {
         let option = match self.is_given_on() {
             true => " WITH GRANT OPTION",
@@ -174,7 +174,7 @@ impl Privilege {
         matches!(self, BackupAdmin | Proxy)
     }
 
-    /// Older or wider privileges that include it.
+    /// Older or wider privileges that include this one.
     fn included_in(self) -> &'static [&'static str] {
         match self {
             ReplicationClient
@@ -200,7 +200,7 @@ impl fmt::Display for Privilege {
 pub struct Grants {
     /// `user`@`host` as the server names it.
     pub(super) account: String,
-    /// (schema or `*`, privilege), upper case; and whether it may grant that to others.
+    /// Keys: (schema or `*`, privilege), in upper case. Value: whether the account may grant the privilege to others.
     held: BTreeMap<(String, String), bool>,
 }
 
@@ -247,8 +247,8 @@ impl Grants {
         names.any(|name| schemas.clone().any(|schema| holds(schema, name)))
     }
 
-    /// Whether `SET GLOBAL` proceeds while a statement about accounts waits for its ACK: for SUPER mysqld does not read
-    /// the list of dynamic privileges, which that statement has locked (8.0.40: `check_priv` in `sql/set_var.cc`).
+    /// Whether `SET GLOBAL` proceeds while a statement about accounts waits for its ACK. For SUPER, mysqld does not read the list of
+    /// dynamic privileges, which that statement has locked (8.0.40: `check_priv` in `sql/set_var.cc`).
     pub fn sets_variables_at_any_time(&self) -> bool {
         ["SUPER", "ALL PRIVILEGES", "ALL"].iter().any(|name| {
             self.held
@@ -287,7 +287,7 @@ mod tests {
         let parse = |lines: &[&str]| Grants::parse("w@%", lines.iter().copied());
         let all = "GRANT ALL PRIVILEGES ON *.* TO `w`@`%` WITH GRANT OPTION";
         assert!(!parse(&[all]).has(Proxy));
-        // Those of one account, and non-grantable ones.
+        // A PROXY privilege for one account only, and one without the grant option.
         for less in [
             "GRANT PROXY ON `a`@`b` TO `w`@`%` WITH GRANT OPTION",
             "GRANT PROXY ON ``@`` TO `w`@`%`",
@@ -305,7 +305,7 @@ mod tests {
         let account = "'w'@'%'";
         let lines = native_grants(account);
         let lines = lines.iter().map(|line| {
-            // As the server lists it.
+            // The grant as the server lists it.
             line.replace(" /*!80200 ,", ",").replace(" */", "")
         });
         let lines: Vec<String> = lines.collect();

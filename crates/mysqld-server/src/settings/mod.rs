@@ -1,6 +1,5 @@
-//! The settings with which a mysqld's commits wait for the ring: observed, judged, and set.
-//! [`preflight()`] judges and [`Plan`] contains the SQL that fixes findings, both pure; [`observe`] and
-//! [`apply`] communicate with the server.
+//! The settings of mysqld that make commits wait for the ring. [`preflight()`] checks them and [`Plan`] has the SQL that fixes findings,
+//! both pure; [`observe`] and [`apply`] communicate with the server.
 
 mod finding;
 mod grants;

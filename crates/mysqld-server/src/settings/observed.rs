@@ -1,4 +1,4 @@
-//! Observations of a server: names and values as the server reports them, read by purpose, in both generations of names.
+//! Observations of a server: names and values as the server reports them. Accessors hide the two generations of names.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub enum Depth {
 pub struct SemiSyncReplica {
     /// The server's connection id.
     pub connection_id: u64,
-    /// Its server UUID, if it announced one.
+    /// The client's server UUID, if announced.
     pub uuid: Option<Uuid>,
 }
 
@@ -33,7 +33,7 @@ const LOWER_CASE_TABLE_NAMES: &str = "lower_case_table_names";
 /// The status variable for whether InnoDB writes its redo log (8.0.21 and later).
 pub(crate) const REDO_LOG: &str = "innodb_redo_log_enabled";
 
-/// Settings that must be equal at all servers of a ring: a DDL statement is replicated to the others as text only.
+/// Settings that must be equal on all servers of a ring, because a DDL statement is replicated as text only.
 pub(crate) const DDL_SETTINGS: [&str; 10] = [
     "default_storage_engine",
     "explicit_defaults_for_timestamp",
@@ -56,24 +56,24 @@ pub struct Observed {
     pub variables: BTreeMap<String, String>,
     /// Global status counters by lower-case name.
     pub status: BTreeMap<String, String>,
-    /// Attached semi-sync replicas; `None` when that could not be queried.
+    /// Attached semi-sync replicas; `None` if they could not be queried.
     pub semi_sync_replicas: Option<Vec<SemiSyncReplica>>,
-    /// The privileges of our account; `None` unless queried.
+    /// The privileges of the member's account; `None` unless queried.
     pub grants: Option<Grants>,
     /// Other accounts and roles that may run `SHUTDOWN` and `RESTART`; `None` unless queried.
     pub may_shut_down: Option<Vec<String>>,
     /// `binlog-do-db` and `binlog-ignore-db`; empty when there are none, `None` unless queried.
     pub binlog_filters: Option<Vec<String>>,
-    /// After how many days the password of our account expires; `None` where it does not, or the account may not query it.
+    /// After how many days the password of the member's account expires; `None` if it does not expire or cannot be queried.
     pub account_expires: Option<u64>,
-    /// The index of its binlog, where that differs from the one that the member reads.
+    /// The index of the server's binlog, if it differs from the index that the member reads.
     pub binlog_elsewhere: Option<PathBuf>,
     /// Persisted values that contradict the member's start settings, by variable; `None` unless queried.
     pub persisted: Option<BTreeMap<String, String>>,
 }
 
 impl Observed {
-    /// Compares the place of its binlog with the one that the member reads.
+    /// Compares the location of the server's binlog with the location that the member reads.
     pub fn compare_place(&mut self, expected: Option<&BinlogPlace>) {
         let index = self
             .variable("log_bin_index")
@@ -89,7 +89,7 @@ impl Observed {
         self.variables.get(name).map(String::as_str)
     }
 
-    /// The same of a variable that is a number.
+    /// The numeric value of a global variable.
     pub(super) fn number(&self, name: &str) -> Option<u64> {
         self.variable(name)?.parse().ok()
     }
@@ -104,17 +104,18 @@ impl Observed {
         self.variable(name).is_some_and(says_on)
     }
 
-    /// The names of the semi-sync plugin that is loaded, if one is.
+    /// The names of the loaded semi-sync plugin; `None` if none is loaded.
     pub fn semi_sync(&self) -> Option<SemiSyncNames> {
         [SemiSyncNames::Source, SemiSyncNames::Master]
             .into_iter()
             .find(|names| self.variables.contains_key(&names.enabled()))
     }
 
-    /// Settings that, in addition to its text, determine the effect of a DDL statement and are not in the log. By lower-case name.
+    /// Returns the settings that, together with its text, determine the effect of a DDL statement and are not in the log. Keys are
+    /// lower-case names.
     pub fn ddl_settings(&self) -> BTreeMap<String, String> {
         let seen = DDL_SETTINGS.iter().filter_map(|name| {
-            // A listing of variables shows a switch as a word, and a query as a number.
+            // `SHOW VARIABLES` shows a switch as a word, and `SELECT` shows it as a number.
             let value = match (*name, self.variable(name)?) {
                 (LOWER_CASE_TABLE_NAMES, number) => number,
                 (_, "1") => "ON",
@@ -126,8 +127,8 @@ impl Observed {
         seen.collect()
     }
 
-    /// Whether no account may write, not even administrators. Also true while another session's `SET` of it
-    /// still waits for its locks.
+    /// Whether no account may write, not even administrators. Also true while another session's `SET` of the variable still waits for its
+    /// locks.
     pub fn is_super_read_only(&self) -> bool {
         self.is_on("super_read_only")
     }
@@ -137,7 +138,7 @@ impl Observed {
         !self.is_super_read_only() && !self.is_on("read_only")
     }
 
-    /// Sessions that wait for an ACK at the moment.
+    /// How many sessions wait for an ACK at the moment.
     pub fn waiting_sessions(&self) -> u64 {
         let count = self
             .semi_sync()
@@ -158,7 +159,7 @@ impl Observed {
     }
 }
 
-/// The algorithm that the server's `binlog_checksum` names.
+/// Parses a value of `binlog_checksum`.
 pub fn checksum_named(variable: Option<&str>) -> ChecksumAlgorithm {
     match variable {
         Some("NONE") => ChecksumAlgorithm::None,
@@ -171,8 +172,8 @@ pub fn says_on(value: &str) -> bool {
     value.eq_ignore_ascii_case("ON") || value == "1"
 }
 
-// The two generations of semi-sync names: source and replica from 8.0.26 on, master and slave before
-// (and later too, where the old plugin is still loaded).
+// The two generations of semi-sync names: source and replica from 8.0.26 on, master and slave before (and later, if the old plugin is still
+// loaded).
 
 /// The names of one generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,7 +185,7 @@ pub enum SemiSyncNames {
 }
 
 impl SemiSyncNames {
-    /// The generation to install on a server that has none loaded.
+    /// The generation to install on a server without a loaded plugin.
     pub fn of_version(version: ServerVersion) -> Self {
         if version >= ServerVersion::SOURCE_REPLICA_NAMES {
             Self::Source
@@ -209,7 +210,7 @@ impl SemiSyncNames {
         }
     }
 
-    /// The statement that installs it.
+    /// The statement that installs the source's plugin.
     pub(super) fn install(self) -> String {
         let (plugin, library) = (self.plugin(), self.library());
         format!("INSTALL PLUGIN {plugin} SONAME '{library}'")
@@ -220,12 +221,12 @@ impl SemiSyncNames {
         self.variable("enabled")
     }
 
-    /// Milliseconds after which it stops waiting.
+    /// Name of the variable for how long a commit waits before semi-sync turns itself off, in milliseconds.
     pub fn timeout(self) -> String {
         self.variable("timeout")
     }
 
-    /// How many ACKs each commit waits for.
+    /// Name of the variable for how many ACKs each commit waits for.
     pub fn replica_count(self) -> String {
         match self {
             Self::Source => self.variable("wait_for_replica_count"),
@@ -233,7 +234,7 @@ impl SemiSyncNames {
         }
     }
 
-    /// Whether it waits without replicas.
+    /// Name of the variable for whether commits wait without replicas.
     pub fn wait_no_replica(self) -> String {
         match self {
             Self::Source => self.variable("wait_no_replica"),
@@ -241,22 +242,22 @@ impl SemiSyncNames {
         }
     }
 
-    /// Where in the commit it waits.
+    /// Name of the variable for the point of the commit at which semi-sync waits.
     pub fn wait_point(self) -> String {
         self.variable("wait_point")
     }
 
-    /// The status counter for whether it currently waits at all.
+    /// Name of the status counter for whether semi-sync currently waits at all.
     pub fn status(self) -> String {
         self.variable("status")
     }
 
-    /// The status counter of attached semi-sync replicas.
+    /// Name of the status counter of attached semi-sync replicas.
     pub fn clients(self) -> String {
         self.variable("clients")
     }
 
-    /// The status counter of sessions that wait for an ACK.
+    /// Name of the status counter of sessions that wait for an ACK.
     pub fn wait_sessions(self) -> String {
         self.variable("wait_sessions")
     }

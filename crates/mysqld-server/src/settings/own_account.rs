@@ -1,6 +1,6 @@
-//! Whether a member can still log in to its mysqld. A dump of all databases replaces the accounts, at every member; mysqld uses
-//! its loaded ones until its next start or FLUSH PRIVILEGES, and existing sessions continue even after that. So a new session
-//! periodically checks the login, the loaded privileges of its account, and the grant tables. It also checks the account's session
+//! Checks whether a member can still log in to its mysqld. If a dump of all databases is loaded, it replaces the accounts on every member.
+//! mysqld uses the loaded accounts until its next start or FLUSH PRIVILEGES, and existing sessions continue even after that. So a new
+//! session periodically checks the login, the loaded privileges of its account, and the grant tables. It also checks the account's session
 //! limit, since a member with the primary opens more sessions than a follower.
 
 use std::collections::BTreeSet;
@@ -15,14 +15,14 @@ use crate::settings::probe::{grants, unless_refused};
 
 /// The account is locked.
 const ACCOUNT_LOCKED: u16 = 3118;
-/// Concurrent sessions of a member, except those that apply the log: observers of mysqld, and those that a promotion adds.
+/// Concurrent sessions of a member, without those that apply the log. Includes the sessions that a promotion adds.
 const SESSIONS: u64 = 12;
 const OWN: &str = "CONCAT(user, '@', host) = CURRENT_USER()";
 
 /// Result of a login.
 #[derive(Debug)]
 pub enum Login {
-    /// It succeeded.
+    /// The login succeeded.
     In(Account),
     /// The login was refused, with the server's message.
     Refused(String),
@@ -35,9 +35,9 @@ pub enum Login {
 pub struct Account {
     /// The privileges that mysqld has loaded.
     loaded: Grants,
-    /// The privileges that the next start loads; none where the account may not read them.
+    /// The privileges that mysqld loads at its next start; `None` if the account may not read them.
     stored: Option<Stored>,
-    /// Its limit of concurrent sessions; none where only the server's limit applies.
+    /// The account's limit of concurrent sessions; `None` if only the server's limit applies.
     sessions: Option<u64>,
 }
 
@@ -46,14 +46,14 @@ pub struct Account {
 enum Stored {
     Nothing,
     OtherPassword,
-    /// Its rights; none where some come from a role.
+    /// The account's rights; `None` if some come from a role.
     Rights(Option<Grants>),
 }
 
-/// Logs in, and checks. A refused login is no error.
+/// Logs in and runs the checks. A refused login is not an error.
 ///
 /// # Errors
-/// The result is unknown: mysqld is unreachable, or does not answer, as while a statement about accounts waits.
+/// The result is unknown: mysqld is unreachable, or does not answer, for example while a statement about accounts waits for its ACK.
 pub async fn log_in(connect: &ConnectOptions) -> Result<Login, LinkError> {
     let connect = connect
         .clone()
@@ -73,7 +73,7 @@ pub async fn log_in(connect: &ConnectOptions) -> Result<Login, LinkError> {
         }
         Err(error) => return Err(error),
     };
-    // The account's own limit, or else the server's.
+    // The account's own limit, or the server's if the account has none.
     let sessions = connection
         .query("SELECT @@SESSION.max_user_connections")
         .await?;
@@ -99,7 +99,7 @@ async fn stored(connection: &mut Connection) -> Result<Option<Stored>, LinkError
         return Ok(Some(Stored::Nothing));
     };
     let [digits, password] = [0, 2].map(|column| row.text_at(column).unwrap_or_default());
-    // There is none where another plugin authenticates the account, as by the socket.
+    // The hash is empty if another plugin authenticates the account, for example by the socket.
     if !digits.is_empty()
         && let Some(loaded) = loaded_password(connection).await?
         && !loaded.contains(digits)
@@ -118,8 +118,8 @@ async fn stored(connection: &mut Connection) -> Result<Option<Stored>, LinkError
     Ok(Some(Stored::Rights(Some(rights))))
 }
 
-/// The `CREATE USER` statement as mysqld has loaded it; none before 8.0.17. Its password hash is hexadecimal, or quoted if every byte
-/// is printable. All `mysql_native_password` hashes are printable, and one in 400 others.
+/// Returns the `CREATE USER` statement of the loaded account; `None` before 8.0.17. Its password hash is hexadecimal, or quoted if every
+/// byte is printable. All `mysql_native_password` hashes are printable, and one in 400 others.
 async fn loaded_password(connection: &mut Connection) -> Result<Option<String>, LinkError> {
     let in_digits = connection
         .execute("SET SESSION print_identified_with_as_hex = ON")
@@ -132,12 +132,12 @@ async fn loaded_password(connection: &mut Connection) -> Result<Option<String>, 
     Ok(made.value().map(str::to_owned))
 }
 
-/// Without escape characters and the characters that they escape. Two hashes cannot differ in these alone.
+/// Removes escape characters and the characters that they escape. Two hashes that differ only in these are impossible.
 fn unescaped(literal: &str) -> String {
     literal.replace(['\\', '\'', '"'], "")
 }
 
-/// The account's entries in the grant tables that a member needs, as lines of `SHOW GRANTS`.
+/// Returns the query for the account's entries in the grant tables that a member needs, as lines of `SHOW GRANTS`.
 fn stored_grants() -> String {
     let everywhere = [
         ("Select_priv", "SELECT"),
@@ -170,22 +170,23 @@ fn stored_grants() -> String {
 const BY_A_DUMP: &str = "A dump with --all-databases that was loaded at the primary replaces the accounts at every member. Sessions from \
      before go on, and the member cannot do its work after the next restart or failover.";
 
-/// A member's knowledge of its account. Pure.
+/// The state of a member's account over time. Pure.
 #[derive(Debug)]
 pub struct OwnAccount {
     native: bool,
-    /// How many concurrent sessions it needs.
+    /// How many concurrent sessions the member needs.
     sessions: u64,
-    /// Its name as reported by the server; none before the first login.
+    /// The account's name as reported by the server; `None` before the first login.
     name: Option<String>,
-    /// Required privileges that it once had: those that it never had were reported when it attached.
+    /// Required privileges that the account had at some time. A privilege that it never had was reported when the member attached.
     had: BTreeSet<Privilege>,
 }
 
 const UNTIL: &str = "mysqld goes by what it has loaded until its next start or FLUSH PRIVILEGES";
 
 impl OwnAccount {
-    /// For a member that applies the log over so many connections; none where mysqld applies by its own replica threads.
+    /// Creates the state for a member that applies the log over `apply_workers` connections. With `native`, mysqld's own replica threads
+    /// apply.
     pub fn new(native: bool, apply_workers: usize) -> Self {
         Self {
             native,
@@ -195,7 +196,7 @@ impl OwnAccount {
         }
     }
 
-    /// The operator's warning after a login. An account that could never log in is reported elsewhere.
+    /// Returns the warning for the operator after a login. An account that could never log in is reported elsewhere.
     pub fn see(&mut self, login: Login) -> Option<String> {
         if let Login::In(account) = &login {
             self.name = Some(quoted_account(&account.loaded.account));
@@ -229,7 +230,7 @@ impl OwnAccount {
         ))
     }
 
-    /// What it lacks, or will lack, and the statements that repair it.
+    /// Returns the privileges that the account lacks or will lack, and the statements that repair the account.
     fn lost(&mut self, account: &Account, name: &str) -> Option<(String, Vec<String>)> {
         let needed = NATIVE_RIGHTS.into_iter();
         let needed = needed.chain((!self.native).then_some(Privilege::Proxy));
@@ -263,7 +264,8 @@ impl OwnAccount {
         (!lost.is_empty()).then(|| (fault, grants.collect()))
     }
 
-    /// Remaining entries are removed first: mysqld creates no account that still has a row in one of the tables.
+    /// Returns the statements that create the account again. They first remove remaining entries: mysqld creates no account that still has
+    /// a row in one of the tables.
     fn made_again(&self, name: &str) -> Vec<String> {
         let rights = match self.native {
             true => native_grants(name),

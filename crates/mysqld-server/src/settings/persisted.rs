@@ -1,6 +1,6 @@
-//! Persisted values (`SET PERSIST`, `mysqld-auto.cnf`), which override mysqld's command line and its option files: those that
-//! would boot it open for writes, or let commits through without the ring. Judged here, pure. [`reset`] removes them from a running
-//! server, and the supervisor from one that is about to start.
+//! Persisted values (`SET PERSIST`, `mysqld-auto.cnf`) override mysqld's command line and option files. Some would boot mysqld open for
+//! writes, or complete commits without the ring. This module finds such values (pure). [`reset`] removes them from a running server, and
+//! the supervisor removes them from a server before its start.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::settings::observed::{SemiSyncNames, says_on};
 /// Persisted values by the lower-case name of their variable.
 pub(crate) type PersistedValues = BTreeMap<String, String>;
 
-/// Whether this value contradicts the member's command line.
+/// Whether this persisted value contradicts the member's command line.
 pub(crate) fn contradicts(name: &str, value: &str) -> bool {
     let is = |wanted: &str| value.eq_ignore_ascii_case(wanted);
     let number = value.parse::<u64>().ok();
@@ -44,16 +44,16 @@ pub(crate) fn contradicts(name: &str, value: &str) -> bool {
     }
 }
 
-/// The statement that removes a persisted value from a running server, and leaves the current value.
+/// Returns the statement that removes a persisted value from a running server and leaves the current value.
 pub fn reset_statement(name: &str) -> String {
     format!("RESET PERSIST IF EXISTS {name}")
 }
 
-/// Why such a value must be removed.
+/// Why a contradicting value must be removed.
 pub const WHY: &str = "mysqld takes a persisted value before its command line and its option files, so that its next start \
      would be open for writes, or let commits complete without the ring";
 
-/// Contradicting values of a running server; `None` where the account may not read them.
+/// Returns the contradicting values of a running server; `None` if the account may not read them.
 ///
 /// # Errors
 /// When the connection fails.
@@ -67,7 +67,8 @@ pub async fn contradicting(
     Ok(values)
 }
 
-/// Persisted values of a server that the member does not start: its next start is closed for writes, and its commits wait.
+/// The values that are persisted in a server that the member does not start. With them, the next start is closed for writes, and commits
+/// wait.
 fn begins_with(names: SemiSyncNames) -> [(String, String); 7] {
     [
         ("read_only".to_owned(), "ON".to_owned()),
@@ -80,10 +81,10 @@ fn begins_with(names: SemiSyncNames) -> [(String, String); 7] {
     ]
 }
 
-/// Persists the settings for a server's next start, where none are persisted; returns whether it persisted any.
+/// Persists the settings for a server's next start, unless they are already persisted. Returns whether any was persisted.
 ///
 /// # Errors
-/// When the server refuses that, or the connection fails.
+/// When the server refuses to persist a value, or the connection fails.
 pub async fn persist_start(
     connection: &mut Connection,
     names: SemiSyncNames,
@@ -102,7 +103,7 @@ pub async fn persist_start(
     Ok(done)
 }
 
-/// The statements that persist the settings for a server's next start, without those already persisted.
+/// Returns the statements that persist the settings for a server's next start, without those already persisted.
 ///
 /// # Errors
 /// The connection fails.
@@ -121,7 +122,7 @@ pub(crate) async fn not_persisted(
 /// Removes the values of [`persist_start`] from a server that leaves the ring.
 ///
 /// # Errors
-/// When the server refuses that, or the connection fails.
+/// When the server refuses to remove a value, or the connection fails.
 pub(crate) async fn reset_start(
     connection: &mut Connection,
     names: SemiSyncNames,
@@ -151,7 +152,7 @@ async fn persisted(connection: &mut Connection) -> Result<Option<PersistedValues
 /// Removes one persisted value.
 ///
 /// # Errors
-/// When the server refuses that, or the connection fails.
+/// When the server refuses to remove the value, or the connection fails.
 pub async fn reset(connection: &mut Connection, name: &str) -> Result<(), LinkError> {
     connection.execute(&reset_statement(name)).await.map(drop)
 }

@@ -1,5 +1,5 @@
-//! The statements that give a server the required settings, pure. `SET GLOBAL` is lost when mysqld restarts, so
-//! the plan is made and run at every attach. (`SET PERSIST` would outlive the ring.)
+//! The statements that give a server the required settings. Pure. `SET GLOBAL` is lost when mysqld restarts, so the plan is made and run at
+//! every attach. (`SET PERSIST` would outlive the ring.)
 
 use crate::settings::finding::{Check, Requirements, TIMEOUT_MS, quoted};
 use crate::settings::observed::{Observed, SemiSyncNames};
@@ -12,9 +12,9 @@ pub const FORCE_REDO_LOG: &str = "SET GLOBAL innodb_flush_log_at_trx_commit = 1"
 /// When the statements of a plan may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Before the member's dump runs: everything but the waiting itself.
+    /// Before the member's dump runs: all statements except those that make commits wait.
     BeforeAttach,
-    /// While it runs: commits may wait now, because the member can acknowledge.
+    /// While the member's dump runs: commits may wait now, because the member can acknowledge.
     Attached,
 }
 
@@ -23,9 +23,9 @@ pub enum Phase {
 pub enum Statement {
     /// A `SET GLOBAL`, which may run at any moment of its phase.
     Set(String),
-    /// `INSTALL PLUGIN`, which `super_read_only` forbids: it must be off for that moment (`read_only` stays).
+    /// `INSTALL PLUGIN`, which `super_read_only` forbids: the variable must be off for that moment (`read_only` stays ON).
     InstallPlugin(String),
-    /// Close the sessions that log statements: they have the `binlog_format` from before it was set.
+    /// Close the sessions that log statements: they began before `binlog_format` was set.
     EndStatementLogging,
 }
 
@@ -37,7 +37,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan for all fixes that need no restart. Empty when settings are not ours to manage.
+    /// Creates the plan for all fixes that need no restart. Empty if the member does not manage settings.
     pub fn make(observed: &Observed, requirements: &Requirements, phase: Phase) -> Self {
         if !requirements.manage_settings {
             return Self::default();
@@ -49,7 +49,7 @@ impl Plan {
         let names = loaded.unwrap_or_else(|| SemiSyncNames::of_version(observed.version));
         if loaded.is_none() {
             if phase == Phase::Attached {
-                // A dump that began without the plugin is not a semi-sync one: it must restart.
+                // A dump that began without the plugin is not semi-sync, so the dump must restart.
                 return Self::default();
             }
             statements.push(Statement::InstallPlugin(names.install()));
@@ -71,7 +71,7 @@ impl Plan {
             (Check::SemiSyncWaitNoReplica, &names.wait_no_replica(), "ON"),
             (Check::SemiSyncWaitPoint, &names.wait_point(), "AFTER_SYNC"),
         ] {
-            // A newly installed plugin has its own defaults: all of them are set.
+            // A newly installed plugin has default settings, so all its variables are set.
             let of_semi_sync = name.starts_with(names.plugin());
             if wrong(check) || (of_semi_sync && loaded.is_none()) {
                 let value = quoted(value);
@@ -88,8 +88,8 @@ impl Plan {
         Self { statements }
     }
 
-    /// The plan for a follower. Its applied rows are in InnoDB alone, while a new binlog file names every
-    /// executed GTID, and the system writes that at any time: without a forced redo log, GTIDs could outlive their rows.
+    /// Creates the plan for a follower. Its applied rows are in InnoDB alone, while a new binlog file names every executed GTID, and mysqld
+    /// writes that file at any time. Without a forced redo log, GTIDs could outlive their rows.
     pub fn of_a_follower(observed: &Observed, requirements: &Requirements) -> Self {
         let forced = observed.variable(REDO_FLUSH).is_none_or(|now| now == "1");
         let statements = match requirements.manage_settings && !forced {
@@ -99,7 +99,7 @@ impl Plan {
         Self { statements }
     }
 
-    /// Its remainder after another plan.
+    /// Returns the statements of this plan that are not in `done`.
     #[must_use]
     pub fn after(mut self, done: &Self) -> Self {
         self.statements

@@ -1,4 +1,4 @@
-//! The judgement, pure: from an observation to its findings.
+//! Checks an observation for findings. Pure.
 
 use mysql_link::VersionSupport;
 
@@ -10,7 +10,7 @@ use crate::settings::grants::{NATIVE_RIGHTS, Privilege};
 use crate::settings::observed::{Observed, REDO_LOG, SemiSyncNames, says_on};
 use crate::settings::persisted;
 
-/// All findings, the worst first. Unobserved settings are not judged.
+/// Returns all findings, the worst first. Settings that were not observed are not checked.
 pub fn preflight(observed: &Observed, requirements: &Requirements) -> Vec<Finding> {
     let mut findings = Findings {
         observed,
@@ -35,13 +35,13 @@ pub fn preflight(observed: &Observed, requirements: &Requirements) -> Vec<Findin
     list
 }
 
-/// Findings while they are collected.
+/// Collects findings.
 struct Findings<'a> {
     observed: &'a Observed,
     list: Vec<Finding>,
 }
 
-/// Privileges of every member.
+/// The privileges that every member needs.
 const NEEDED: [Privilege; 5] = [
     Privilege::ReplicationSlave,
     Privilege::SystemVariablesAdmin,
@@ -182,7 +182,7 @@ impl Findings<'_> {
         }
     }
 
-    /// Nothing depends on it before the first crash.
+    /// The location matters only after the first crash.
     fn binlog_place(&mut self, requirements: &Requirements) {
         let (Some(found), Some(expected)) = (&self.observed.binlog_elsewhere, &requirements.binlog)
         else {
@@ -232,7 +232,7 @@ impl Findings<'_> {
         }
     }
 
-    /// The member sets them before its replica threads begin.
+    /// The member sets these variables before its replica threads begin.
     fn commit_order(&mut self, requirements: &Requirements) {
         let observed = self.observed;
         let replica = [
@@ -313,7 +313,7 @@ impl Findings<'_> {
                 Fix::sql(privilege.grant(&account)),
             );
         }
-        // An account that may not create accounts fails at other statements about them first.
+        // An account that may not create accounts already fails at other statements about them.
         if !requirements.native
             && grants.has(Privilege::CreateUser)
             && !grants.has(Privilege::Proxy)
@@ -364,7 +364,7 @@ impl Findings<'_> {
         );
     }
 
-    /// The running server is unaffected, so a primary is protected until it restarts.
+    /// Persisted values do not change the running server, so a primary stays protected until it restarts.
     fn persisted(&mut self) {
         for (name, value) in self.observed.persisted.iter().flatten() {
             self.add(
@@ -377,7 +377,7 @@ impl Findings<'_> {
         }
     }
 
-    // The semi-sync part of the judgement: whether commits wait at all, for which replica, and for how long.
+    // Checks semi-sync: whether commits wait at all, for which replica, and for how long.
 
     fn no_semi_sync(&mut self) {
         let names = SemiSyncNames::of_version(self.observed.version);
@@ -471,7 +471,7 @@ impl Findings<'_> {
                 ));
             }
         } else {
-            // Without their identities, only their number counts.
+            // If the identities of replicas are unknown, only their number counts.
             let clients = self.observed.status(&names.clients());
             let clients = clients.and_then(|count| count.parse::<u64>().ok());
             let more = clients.filter(|count| *count > u64::from(MEMBER_ACKS));
@@ -492,7 +492,7 @@ impl Findings<'_> {
         }
     }
 
-    // What is collected, and the check that most of the findings use.
+    // Collecting findings, and the check that most findings use.
 
     fn add(
         &mut self,
@@ -511,13 +511,13 @@ impl Findings<'_> {
         });
     }
 
-    /// A variable that must have one value, which an administrator can set.
+    /// Checks a variable that must have one value, which an administrator can set.
     fn expect(&mut self, check: Check, severity: Severity, name: &str, expected: &str, why: &str) {
         let fix = Fix::sql(format!("SET PERSIST {name} = {}", quoted(expected)));
         self.expect_or(check, severity, name, expected, why, fix);
     }
 
-    /// The same with another fix. A variable that the server lacks (or has dropped) is not judged.
+    /// Checks a variable as [`Findings::expect`] does, with another fix. A variable that the server does not have is not checked.
     fn expect_or(
         &mut self,
         check: Check,

@@ -1,4 +1,4 @@
-//! Observes a server, and runs plans on it. Every statement is bounded by the connection's time limit.
+//! Observes a server, and runs plans on it. Each statement has the connection's time limit.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -54,7 +54,7 @@ const DUMPS: &str = "SELECT t.processlist_id AS id, MAX(IF(u.variable_name IN ('
      GROUP BY t.processlist_id \
      HAVING SUM(u.variable_name IN ('rpl_semi_sync_replica', 'rpl_semi_sync_slave')) > 0";
 
-/// How long killed sessions may take to end, where clients wait for the primary.
+/// How long killed sessions may take to end while clients wait for the primary.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 const SEMI_SYNC: [SemiSyncNames; 2] = [SemiSyncNames::Source, SemiSyncNames::Master];
@@ -68,8 +68,8 @@ pub async fn observe(connection: &mut Connection, depth: Depth) -> Result<Observ
     look(connection, depth, variables).await
 }
 
-/// Observes a server that may have been observed `before`, as [`observe`] with [`Depth::Watch`] does. mysqld lists all of its
-/// variables to show some, which takes ten times as long as selecting their values.
+/// Observes a server again, as [`observe`] with [`Depth::Watch`] does. `before` is the previous observation, if one exists. To show some
+/// variables, mysqld lists all, which takes ten times as long as selecting the values of known variables.
 ///
 /// # Errors
 /// As [`observe`].
@@ -77,7 +77,7 @@ pub async fn observe_again(
     connection: &mut Connection,
     before: Option<&Observed>,
 ) -> Result<Observed, LinkError> {
-    // A plugin may have been loaded since then, with its variables.
+    // A plugin that was loaded in between adds variables.
     let before = before.filter(|before| before.semi_sync().is_some());
     let values = match before {
         Some(before) => values(connection, &before.variables).await?,
@@ -90,7 +90,7 @@ pub async fn observe_again(
     look(connection, Depth::Watch, variables).await
 }
 
-/// Those of the variables that the server has.
+/// Returns those of [`VARIABLES`] that the server has.
 async fn variables(connection: &mut Connection) -> Result<BTreeMap<String, String>, LinkError> {
     let of_semi_sync = SEMI_SYNC.iter().flat_map(|names| {
         [
@@ -109,7 +109,7 @@ async fn variables(connection: &mut Connection) -> Result<BTreeMap<String, Strin
     ))
 }
 
-/// The same variables now; `None` where the server no longer has one of them.
+/// Returns the present values of the variables; `None` if the server no longer has one of them.
 async fn values(
     connection: &mut Connection,
     before: &BTreeMap<String, String>,
@@ -133,7 +133,7 @@ async fn values(
     Ok(Some(before.iter().enumerate().map(now).collect()))
 }
 
-/// A selected value in the format of `SHOW`: selected switches are 1 or 0.
+/// Converts a selected value to the format of `SHOW`: a selected switch is 1 or 0.
 fn as_shown<'a>(shown_before: &str, selected: &'a str) -> &'a str {
     match (shown_before, selected) {
         ("ON" | "OFF", "1") => "ON",
@@ -205,7 +205,7 @@ async fn semi_sync_replicas(
         })
     };
     let replicas: Vec<_> = result.rows.iter().filter_map(replica).collect();
-    // With performance_schema disabled its tables are empty, which is no evidence.
+    // If performance_schema is disabled, its tables are empty; then the replicas are unknown.
     Ok(Some(replicas).filter(|replicas| !replicas.is_empty()))
 }
 
@@ -216,7 +216,7 @@ pub(super) async fn grants(connection: &mut Connection) -> Result<Grants, LinkEr
     Ok(Grants::parse(&account, lines.values()))
 }
 
-/// After how many days the password of our account expires. Passwords of other plugins than these do not.
+/// Returns after how many days the password of the member's account expires. Passwords of plugins other than these do not expire.
 async fn account_expires(connection: &mut Connection) -> Result<Option<u64>, LinkError> {
     let lifetime = "SELECT IFNULL(password_lifetime, @@GLOBAL.default_password_lifetime) FROM mysql.user \
          WHERE CONCAT(user, '@', host) = CURRENT_USER() \
@@ -228,7 +228,7 @@ async fn account_expires(connection: &mut Connection) -> Result<Option<u64>, Lin
     Ok(days.filter(|days| *days > 0))
 }
 
-/// Accounts and roles with the privilege SHUTDOWN, except our own and mysqld's, which allow no login.
+/// Returns accounts and roles with the privilege SHUTDOWN, except the member's own and mysqld's reserved accounts, which allow no login.
 async fn may_shut_down(connection: &mut Connection, own: &str) -> Result<Vec<String>, LinkError> {
     let grantees = "SELECT grantee FROM information_schema.user_privileges WHERE privilege_type = 'SHUTDOWN' \
          AND grantee NOT LIKE '''mysql.%' ORDER BY grantee";
@@ -237,14 +237,14 @@ async fn may_shut_down(connection: &mut Connection, own: &str) -> Result<Vec<Str
     Ok(others.map(str::to_owned).collect())
 }
 
-/// `binlog-do-db` and `binlog-ignore-db` of the server; `None` where the account lacks the privilege. Takes
-/// the lock of the binlog, which blocks everything while mysqld wants to begin a new file and
-/// commits wait for their ACK: so it is never queried on the path that acknowledges them.
+/// Returns `binlog-do-db` and `binlog-ignore-db` of the server; `None` where the account lacks the privilege. The query takes the lock of
+/// the binlog. While mysqld wants to begin a new file and commits wait for their ACK, that lock blocks everything. So the code path that
+/// acknowledges commits never runs this query.
 ///
 /// # Errors
 /// When the connection fails, or the lock is not acquired within the time limit.
 pub async fn binlog_filters(connection: &mut Connection) -> Result<Option<Vec<String>>, LinkError> {
-    // 8.2 renamed it, 8.4 dropped the older name.
+    // 8.2 renamed the statement, 8.4 dropped the old name.
     for statement in ["SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"] {
         match connection.query(statement).await {
             Ok(result) => {
@@ -263,9 +263,9 @@ pub async fn binlog_filters(connection: &mut Connection) -> Result<Option<Vec<St
     Ok(None)
 }
 
-/// How long the server's clock has been running, to the microsecond, at the moment of the query; it begins with the
-/// server, before it accepts connections. `None` where the account lacks the privilege, or performance_schema is disabled. It counts
-/// picoseconds in 64 bits, and is wrong after 213 days.
+/// Returns how long the server's clock has been running, in microseconds. The clock starts with the server, before it accepts connections.
+/// `None` where the account lacks the privilege, or performance_schema is disabled. The clock counts picoseconds in 64 bits, and is wrong
+/// after 213 days.
 ///
 /// # Errors
 /// When the connection fails.
@@ -295,31 +295,31 @@ pub async fn semi_sync_clients(connection: &mut Connection) -> Result<u64, LinkE
     Ok(counts.rows.iter().filter_map(count).sum())
 }
 
-/// Sessions in commit, the longest running first. With a stalled disk all of them are, and some are enough. A statement may
-/// commit many times (table statistics, a procedure that writes without the binlog): its commits are counted.
+/// Sessions in commit, the longest running first. With a stalled disk all sessions are in commit, so 20 are enough. A statement may commit
+/// many times (table statistics, a procedure that writes without the binlog), so the commits of each session are counted.
 const COMMITTING: &str = "SELECT t.processlist_id AS id, t.processlist_time AS seconds, \
      (SELECT s.variable_value FROM performance_schema.status_by_thread AS s \
      WHERE s.thread_id = t.thread_id AND s.variable_name = 'Handler_commit') AS ended FROM performance_schema.threads AS t \
      WHERE processlist_state = 'waiting for handler commit' ORDER BY processlist_time DESC LIMIT 20";
 
-/// Takes no lock that a commit holds while it writes: it answers also when no commit ends (tested with a frozen disk).
+/// Takes no lock that a commit holds while it writes, so it also answers when no commit ends (tested with a frozen disk).
 const COMMITTED: &str = "SELECT @@GLOBAL.gtid_executed AS executed, (SELECT SUM(sum_number_of_bytes_write) \
      FROM performance_schema.file_summary_by_event_name WHERE event_name IN \
      ('wait/io/file/sql/binlog', 'wait/io/file/sql/binlog_cache', 'wait/io/file/sql/binlog_index')) AS bytes";
 
-/// Statements refused for lack of space: a disk (1021), a write (1026), an engine's error from the system (1030), a
-/// table's file (1114).
+/// Statements that failed for lack of space, by error: a full disk (1021), a failed write (1026), a system error in an engine (1030), a
+/// full table file (1114).
 const REFUSED: &str = "SELECT SUM(sum_error_raised) AS refused FROM performance_schema.events_errors_summary_global_by_error \
      WHERE error_number IN (1021, 1026, 1030, 1114)";
 
 /// A session in commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Committing {
-    /// Its number.
+    /// The session's connection id.
     pub session: u64,
-    /// For how long its statement has run.
+    /// How long the session's statement has run.
     pub ran: Duration,
-    /// How many commits of this session have ended, where the server reports it.
+    /// How many commits of this session have ended; `None` if the server does not report it.
     pub ended: Option<u64>,
 }
 
@@ -334,12 +334,12 @@ pub struct CommitLook {
     pub binlog_bytes: u64,
     /// The sessions in commit.
     pub committing: Vec<Committing>,
-    /// If its data directory has no room: statements refused for lack of space since that start.
+    /// How many statements failed for lack of space since that start; queried only if the data directory has no room.
     pub refused: Option<u64>,
 }
 
 impl CommitLook {
-    /// True if nothing was written in between.
+    /// True if nothing was written between the two observations.
     pub fn is_like(&self, later: &Self) -> bool {
         self.start == later.start
             && self.executed == later.executed
@@ -347,8 +347,8 @@ impl CommitLook {
     }
 }
 
-/// Commit progress of the server; `None` where the account lacks the privilege. Without `performance_schema` no session appears
-/// in commit or as refused. Refusals are queried only at a server without room.
+/// Queries the commit progress of the server; `None` where the account lacks the privilege. Without `performance_schema`, no session in
+/// commit and no failed statement is visible. Failed statements are queried only on a server without room.
 pub async fn commits(
     connection: &mut Connection,
     start: u64,
@@ -390,7 +390,7 @@ pub async fn commits(
     Ok(Some(look))
 }
 
-/// `None` where the account lacks the privilege.
+/// Converts a missing privilege to `None`.
 pub(crate) fn unless_refused(
     result: Result<QueryResult, LinkError>,
 ) -> Result<Option<QueryResult>, LinkError> {
@@ -426,7 +426,7 @@ pub async fn apply(connection: &mut Connection, plan: &Plan) -> Result<(), Apply
     for statement in &plan.statements {
         match statement {
             Statement::Set(sql) => run(connection, sql).await?,
-            // If these sessions cannot be closed, the ring is better off with this primary than with none.
+            // If these sessions cannot be closed, a primary with them is still better for the ring than no primary.
             Statement::EndStatementLogging => {
                 if let Err(why) = end_statement_logging(connection, PATIENCE).await {
                     tracing::warn!("servers may come to differ: {why}");
@@ -452,7 +452,7 @@ fn failed(sql: &str, source: LinkError) -> ApplyError {
 
 async fn run(connection: &mut Connection, sql: &str) -> Result<(), ApplyError> {
     match connection.execute(sql).await {
-        // Another session was faster.
+        // Another session installed the plugin in between.
         Err(LinkError::Server(error)) if error.code == server_code::PLUGIN_EXISTS => Ok(()),
         outcome => outcome.map(drop).map_err(|error| failed(sql, error)),
     }
@@ -463,7 +463,7 @@ async fn run(connection: &mut Connection, sql: &str) -> Result<(), ApplyError> {
 /// Why commits may still wait.
 #[derive(Debug, Error)]
 pub enum StopWaitingError {
-    /// Some do at the moment, and would be let through without an ACK. Nothing was changed.
+    /// Commits wait at the moment, and would complete without an ACK. Nothing was changed.
     #[error(
         "{0} commits wait for an ACK, and would be let through. Where no member leads, bring a quorum of the ring back, and try again; where another member leads, kill mysqld (kill -9) and start it again, if the member does not: it recovers what the ring has"
     )]
@@ -485,10 +485,10 @@ pub async fn stop_waiting_for_acks(connection: &mut Connection) -> Result<(), St
     }
 }
 
-/// Stops commits from waiting for ACKs. While one waits, the statement waits for its ACK as well (9.7.4).
+/// Stops commits from waiting for ACKs. While a commit waits, this statement also waits for the ACK (9.7.4).
 ///
 /// # Errors
-/// When it cannot be set, or not in time.
+/// When the variable cannot be set, or not in time.
 pub(crate) async fn switch_off(
     connection: &mut Connection,
     observed: &Observed,
@@ -500,11 +500,11 @@ pub(crate) async fn switch_off(
     Ok(())
 }
 
-/// Makes each commit wait for so many ACKs, already waiting ones included. Operators do not set this, not even with
-/// `manage_settings = false`: it changes with each attachment.
+/// Makes each commit wait for this number of ACKs, including commits that wait already. The member sets this even with
+/// `manage_settings = false`, because the number changes with each attachment.
 ///
 /// # Errors
-/// When it cannot be set, or not in time.
+/// When the variable cannot be set, or not in time.
 pub async fn await_acks(
     connection: &mut Connection,
     names: SemiSyncNames,
@@ -517,11 +517,11 @@ pub async fn await_acks(
 /// The default semi-sync timeout.
 const TIMEOUT_MS: u64 = 10_000;
 
-/// Restores a semi-sync timeout where a ring has left one without end: otherwise, if an operator enables semi-sync later with a
-/// plain replica that is away, commits would wait indefinitely. Nothing waits at the moment.
+/// Restores the default semi-sync timeout if a ring has left an infinite one. Otherwise, if an operator later enables semi-sync and the
+/// plain replica is away, commits would wait indefinitely. Call this while no commit waits.
 ///
 /// # Errors
-/// When it cannot be queried or set.
+/// When the timeout cannot be queried or set.
 pub(crate) async fn wait_as_a_plain_source(connection: &mut Connection) -> Result<(), LinkError> {
     let observed = observe(connection, Depth::Watch).await?;
     let Some(names) = observed.semi_sync() else {

@@ -1,4 +1,4 @@
-//! The command line of mysqld and its data directory. Options that the wait for the ring depends on come last, and so take effect.
+//! The command line of mysqld and its data directory. The options that the ring requires come last, so they take effect.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -17,24 +17,23 @@ use crate::supervisor::decision::DataDir;
 /// How mysqld is started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerCommand {
-    /// The program, after its wrapper if it has one.
+    /// The program, preceded by a wrapper if there is one.
     pub command: Vec<String>,
     /// `--datadir` of mysqld.
     pub data_dir: PathBuf,
     /// `--socket` of mysqld.
     pub socket: PathBuf,
-    /// Its TCP port; `None` leaves that to its own configuration.
+    /// The TCP port of mysqld; `None` leaves the port to mysqld's own configuration.
     pub port: Option<u16>,
     /// `--pid-file` of mysqld.
     pub pid_file: PathBuf,
-    /// Its error log. (mysqld appends `.err` to a name without an extension: then
-    /// [`ServerCommand::error_log_file`] has it too.)
+    /// The error log. If the name has no extension, mysqld appends `.err`, and so does [`ServerCommand::error_log_file`].
     pub error_log: PathBuf,
     /// `mysql.extra_args` of the configuration, after the other arguments.
     pub extra_args: Vec<String>,
 }
 
-/// Options that mysqld accepts only as its first ones.
+/// Options that mysqld accepts only at the start of its command line.
 const FIRST: [&str; 5] = [
     "--no-defaults",
     "--defaults-file=",
@@ -57,7 +56,7 @@ impl ServerCommand {
         }
     }
 
-    /// Program and arguments that initialise the data directory; `init_file` holds statements to run in it.
+    /// Program and arguments that initialise the data directory. `init_file` has statements that mysqld executes then.
     pub(crate) fn initialise_words(&self, init_file: Option<&str>) -> Vec<String> {
         let mut words = self.beginning();
         words.extend(self.rest_of_extra_args());
@@ -123,9 +122,9 @@ impl ServerCommand {
             option(names.wait_no_replica(), "ON"),
             option(names.wait_point(), "AFTER_SYNC"),
             skip_start.to_owned(),
-            // Its own writes from earlier leaderships may return to it through its replica threads.
+            // The server's own writes from earlier leaderships may return through its replica threads.
             "--replicate-same-server-id".to_owned(),
-            // Until the primary is opened.
+            // OFF until the primary is opened.
             "--event-scheduler=OFF".to_owned(),
             "--read-only=ON".to_owned(),
             "--super-read-only=ON".to_owned(),
@@ -140,16 +139,16 @@ fn is_first(argument: &str) -> bool {
     FIRST.iter().any(|first| argument.starts_with(first))
 }
 
-// The data directory: its content, and its initialisation. A marker file exists in it from before
-// the initialisation until after its end, so that an unfinished directory is known as ours, and wiped.
+// The data directory: its content and its initialisation. A marker file in it exists from before the initialisation until after its end. So
+// an unfinished directory is recognised as the member's own, and may be wiped.
 
 /// mysqld ignores files whose names begin with a dot when it checks whether a directory is empty.
 const MARKER: &str = ".witness-initialising";
 
-/// The content of a directory.
+/// Returns the content of a directory.
 ///
 /// # Errors
-/// When it cannot be listed.
+/// When the directory cannot be listed.
 pub(super) fn look(path: &Path) -> io::Result<DataDir> {
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
@@ -173,10 +172,11 @@ fn is_ignored(name: &std::ffi::OsStr) -> bool {
     name == "lost+found" || name.as_encoded_bytes().starts_with(b".")
 }
 
-/// Renames a data directory within its parent, and creates an empty one in its place with the same permissions. Returns the new name.
+/// Renames a data directory within its parent, and creates an empty directory with the same permissions in its place. Returns the new name
+/// of the old directory.
 ///
 /// # Errors
-/// What the file system reports, as for a mount point or a parent directory without write permission.
+/// The file system's error, for example for a mount point or a parent directory without write permission.
 pub(super) fn set_aside(path: &Path) -> io::Result<PathBuf> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let mut name = path.as_os_str().to_owned();
@@ -195,7 +195,7 @@ pub(super) fn set_aside(path: &Path) -> io::Result<PathBuf> {
 /// Marks a directory as being initialised, and removes files left by an earlier attempt.
 ///
 /// # Errors
-/// When that fails, or it has files that are not from such an attempt.
+/// When the removal fails, or the directory has files that are not from such an attempt.
 pub(super) fn prepare(path: &Path) -> io::Result<()> {
     match look(path)? {
         DataDir::Ready => {
@@ -224,17 +224,17 @@ pub(super) fn prepare(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes the marker: the directory is ready.
+/// Removes the marker, so the directory counts as initialised.
 ///
 /// # Errors
-/// When that fails.
+/// When the marker cannot be removed.
 pub(super) fn finish(path: &Path) -> io::Result<()> {
     fs::remove_file(path.join(MARKER))?;
     File::open(path)?.sync_all()
 }
 
-/// Writes the statements that create the member's account, readable only by the owner; `None` where the
-/// account exists in any fresh server.
+/// Writes a file with the statements that create the member's account, readable only by its owner. Returns `None` if the account is one
+/// that any fresh server has.
 ///
 /// # Errors
 /// When the file cannot be written.
@@ -261,14 +261,15 @@ pub(super) fn write_account(
 /// The privileges of the member's account in a new server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccountRights {
-    /// All: it applies every statement of the ring's log, which may be any statement of an administrator, GRANT included.
+    /// All privileges. The member applies every statement of the ring's log, which may be any statement of an administrator, including
+    /// GRANT.
     All,
-    /// The member's own needs only; mysqld's own threads apply.
+    /// Only the privileges for the member's own actions; mysqld's own threads apply.
     Native,
 }
 
 fn account_statements(user: &str, password: &str, rights: AccountRights) -> String {
-    // `log_bin` among the arguments turns the binlog on here, too, and the ring does not have these transactions.
+    // `log_bin` among the arguments also enables the binlog during the initialisation, and the ring does not have these transactions.
     let mut statements = "SET SESSION sql_log_bin = 0;\n".to_owned();
     for host in ["localhost", "127.0.0.1", "::1"] {
         let account = format!("{}@'{host}'", literal(user));

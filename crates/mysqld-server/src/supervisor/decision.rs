@@ -1,33 +1,33 @@
-//! The pure decision about the process: start, adopt, stop. `plan::kill` of the crate `mysqld-controller` decides when a running one
-//! is killed for the ring (`restart`).
+//! The pure decision about the process: start, adopt, stop. `plan::kill` in the crate `mysqld-controller` decides when a running mysqld is
+//! killed for the ring (`restart`).
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long the ring has after an unrequested shutdown is detected. mysqld gives waiting sessions ten seconds; detection may be
-/// late.
+/// How much time the ring has after a shutdown that the member did not request is detected. mysqld gives waiting sessions ten seconds, and
+/// the detection may be late.
 pub const UNASKED_STOP: Duration = Duration::from_secs(2);
 
-/// How long mysqld may take to stop once asked.
+/// How long mysqld may take to stop after the request.
 pub(super) const STOP_LIMIT: Duration = Duration::from_secs(120);
 
 /// A process id of the operating system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessId(pub i32);
 
-/// The process that runs on the data directory.
+/// The process that uses the data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// No mysqld runs on it.
+    /// No mysqld uses the data directory.
     Nothing,
-    /// A mysqld known to this supervisor.
+    /// A mysqld that this supervisor knows.
     Known(ProcessId),
     /// A mysqld that this member started before its own restart.
     Unknown(ProcessId),
     /// A leftover process that initialises the data directory.
     Initialiser(ProcessId),
-    /// A mysqld that another program has started since: the start guard was not asked.
+    /// A mysqld that another program has started since then, without the start guard.
     Unguarded(ProcessId),
 }
 
@@ -38,7 +38,7 @@ pub enum DataDir {
     Ready,
     /// Empty or missing.
     Empty,
-    /// An initialisation of ours that did not finish.
+    /// An unfinished initialisation by this member.
     HalfInitialised,
 }
 
@@ -47,16 +47,16 @@ pub enum DataDir {
 pub enum Wanted {
     /// A running mysqld, restarted when it ends.
     Running,
-    /// No mysqld; one that runs is drained and stopped.
+    /// No mysqld: a running one is drained and stopped.
     Stopped,
-    /// This supervisor ends, and mysqld keeps running.
+    /// The supervisor ends, and mysqld keeps running.
     LeftAlone,
 }
 
-/// How to end a mysqld that is then restarted.
+/// How to end a mysqld before it is restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Restart {
-    /// Immediately: its waiting commits are not let through.
+    /// Immediately, so that waiting commits do not complete without an ACK.
     Kill,
     /// Cleanly, as in a stop.
     Stop,
@@ -67,33 +67,33 @@ pub enum Restart {
 pub struct Stopping {
     /// When the stop began.
     pub since: Instant,
-    /// Whether no commit waits and none can begin to.
+    /// Whether no commit waits, and no later commit can wait.
     pub drained: bool,
-    /// Since when it no longer listens although its commits wait for the ring: another party has requested its shutdown, and in some
-    /// seconds it reports to waiting clients that their commits succeeded.
+    /// Since when mysqld no longer listens although its commits wait for the ring. In that case another program has requested a shutdown,
+    /// and within seconds mysqld reports to waiting clients that their commits succeeded.
     pub ends_unasked: Option<Instant>,
-    /// When mysqld was asked to stop.
+    /// When the member requested the stop.
     pub asked: Option<Instant>,
 }
 
-/// Everything that the decision depends on.
+/// The inputs of the decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Situation {
     /// The process that runs on the data directory, if one does.
     pub found: Found,
-    /// What is in the data directory.
+    /// The content of the data directory.
     pub data_dir: DataDir,
     /// The goal of the supervisor.
     pub wanted: Wanted,
-    /// Whether to end the running one and start another, and how.
+    /// Whether to restart the running mysqld, and how.
     pub restart: Option<Restart>,
     /// Whether an empty data directory may be initialised.
     pub may_initialise: bool,
-    /// True until a new data directory is initialised in place of this one.
+    /// True while a new data directory must be initialised in place of this one.
     pub new_data: bool,
-    /// After failures: no attempt before this.
+    /// The earliest time of the next attempt after a failure.
     pub not_before: Option<Instant>,
-    /// Progress of the stop, if one is in progress.
+    /// Progress of the stop, if a stop was begun.
     pub stopping: Option<Stopping>,
     /// How long commits may take to drain.
     pub drain_limit: Duration,
@@ -106,25 +106,25 @@ pub enum Action {
     Start,
     /// Rename the data directory, so that a new one can be initialised in its place.
     SetDataAside,
-    /// Initialise the data directory, after wiping files of an earlier attempt.
+    /// Initialise the data directory, after wiping the files of an unfinished attempt.
     Initialise,
     /// Refuse: the data directory is empty and may not be initialised.
     RefuseEmpty,
     /// Take control of a mysqld that this supervisor did not start.
     Adopt(ProcessId),
-    /// Close it for writes and let commits finish.
+    /// Close mysqld for writes, and let its commits complete.
     Drain(ProcessId),
-    /// Ask it to stop cleanly.
+    /// Request a clean stop.
     Ask(ProcessId),
-    /// Kill it; the next check finds it gone.
+    /// Kill mysqld. The next check finds that it has ended.
     Kill(ProcessId),
     /// No action until something changes.
     Wait,
-    /// The goal is reached: the supervisor ends.
+    /// The goal is reached; the supervisor ends.
     End,
 }
 
-/// The supervisor's decision: the next action for what runs and what is wanted.
+/// Returns the supervisor's next action.
 pub fn decide(situation: &Situation, now: Instant) -> Action {
     match situation.wanted {
         Wanted::LeftAlone => Action::End,
@@ -141,8 +141,8 @@ fn keep_running(situation: &Situation, now: Instant) -> Action {
         (Found::Known(_) | Found::Unknown(_), Some(Restart::Stop)) => return stop(situation, now),
         (Found::Known(_), None) => return Action::Wait,
         (Found::Unknown(pid), None) => return Action::Adopt(pid),
-        // The first belongs to an attempt with an unknown outcome. The second one's recovery commits transactions that were not
-        // acknowledged.
+        // The initialiser belongs to an attempt with an unknown outcome. The recovery of an unguarded mysqld commits transactions that were
+        // not acknowledged.
         (Found::Initialiser(pid) | Found::Unguarded(pid), _) => return Action::Kill(pid),
         (Found::Nothing, _) => {}
     }
@@ -174,13 +174,13 @@ fn stop(situation: &Situation, now: Instant) -> Action {
         Some(asked) if passed(asked, STOP_LIMIT) => Action::Kill(pid),
         Some(_) => Action::Wait,
         None if stopping.drained => Action::Ask(pid),
-        // Asked to stop, it would report waiting commits as successful.
+        // If mysqld were asked to stop, it would report waiting commits as successful.
         None if unasked || passed(stopping.since, situation.drain_limit) => Action::Kill(pid),
         None => Action::Drain(pid),
     }
 }
 
-// Waits between failed attempts: each twice as long as the one before, up to a limit.
+// Waits between failed attempts. Each is twice as long as the previous one, up to a limit.
 
 /// Growing waits between attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -191,7 +191,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// From the first wait to the longest one.
+    /// Creates waits from `first` to `longest`.
     pub fn new(first: Duration, longest: Duration) -> Self {
         Self {
             first,
@@ -200,15 +200,15 @@ impl Backoff {
         }
     }
 
-    /// The wait after one more failure.
+    /// Counts one more failure, and returns the wait after it.
     pub fn fail(&mut self) -> Duration {
         let wait = self.next;
         self.next = self.next.saturating_mul(2).min(self.longest);
         wait
     }
 
-    /// The attempt had begun and ended after `lasted`. It counts as a success only if it outlasted the longest wait: repeated immediate
-    /// failures back off like failed starts.
+    /// Records that an attempt began and ended after `lasted`. It counts as a success only if it lasted longer than the longest wait. So
+    /// repeated immediate failures back off like failed starts.
     pub fn ended_after(&mut self, lasted: Duration) {
         if lasted >= self.longest {
             self.next = self.first.min(self.longest);
@@ -313,7 +313,7 @@ mod tests {
         let now = Instant::now();
         let table = [
             (Found::Nothing, DataDir::Ready, Action::SetDataAside),
-            // After a crash of the member between the two.
+            // A crash of the member after the rename and before the initialisation.
             (Found::Nothing, DataDir::Empty, Action::Initialise),
             (Found::Nothing, DataDir::HalfInitialised, Action::Initialise),
             (Found::Known(PID), DataDir::Ready, Action::Wait),
@@ -338,7 +338,7 @@ mod tests {
             restart: Some(Restart::Kill),
             ..situation(now)
         };
-        // Asked to stop, it would let its waiting commits through.
+        // A clean stop would complete the waiting commits.
         assert_eq!(decide(&restart(Found::Known(PID)), now), Action::Kill(PID));
         assert_eq!(
             decide(&restart(Found::Unknown(PID)), now),

@@ -1,6 +1,5 @@
-//! A mysqld that another program owns, such as systemd: commands start and stop it, and it is
-//! identified by its working directory or its pid file. Its own configuration must boot it
-//! `super_read_only`; that is checked after each start.
+//! A mysqld that another program owns, for example systemd. Commands start and stop it, and its working directory or its pid file
+//! identifies it. Its own configuration must boot it `super_read_only`, which is checked after each start.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,21 +11,21 @@ use crate::supervisor::decision::{Found, ProcessId};
 use crate::supervisor::launch::{SupervisorError, output_of};
 use crate::supervisor::process::{self, Identity, Mark};
 
-/// The owner of the server: it starts and stops it, and identifies its process.
+/// The owner of mysqld: starts and stops mysqld, and identifies its process.
 pub trait ExternalServer: Send + Sync + fmt::Debug {
-    /// Starts it, and returns once it is started.
+    /// Starts mysqld. Returns when the start is complete.
     ///
     /// # Errors
     /// [`SupervisorError`].
     fn start(&self) -> BoxFuture<'_, Result<(), SupervisorError>>;
 
-    /// Asks it to stop, for `limit` at most.
+    /// Requests a clean stop, and waits for at most `limit`.
     ///
     /// # Errors
     /// [`SupervisorError`].
     fn stop(&self, limit: Duration) -> BoxFuture<'_, Result<(), SupervisorError>>;
 
-    /// Kills it, so that none of its waiting commits is let through.
+    /// Kills mysqld, so that its waiting commits do not complete without an ACK.
     ///
     /// # Errors
     /// [`SupervisorError`].
@@ -35,7 +34,7 @@ pub trait ExternalServer: Send + Sync + fmt::Debug {
     /// How long a start may take, recovery included.
     fn start_limit(&self) -> Duration;
 
-    /// The process that serves the data directory; among the system's processes, unless its owner has others.
+    /// Finds the process that uses the data directory. The default searches the system's processes.
     fn find(&self, mark: &Mark) -> Found {
         process::find(mark)
     }
@@ -45,27 +44,27 @@ pub trait ExternalServer: Send + Sync + fmt::Debug {
         Identity::of(id)
     }
 
-    /// True if a process that served the data directory still does.
+    /// True if a process that used the data directory still does.
     fn serves(&self, id: ProcessId, mark: &Mark) -> bool {
         process::serves(id, mark)
     }
 
-    /// Waits until a process has ended; indefinitely where that is not reported.
+    /// Waits until a process has ended; indefinitely if the end is not reported.
     fn ended(&self, id: ProcessId) -> BoxFuture<'_, ()> {
         Box::pin(process::ended(id))
     }
 }
 
-/// A server that commands start and stop.
+/// A mysqld that is started and stopped by commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExternalCommands {
-    /// Program and arguments that start it, and return once it is started.
+    /// Program and arguments that start mysqld and return when the start is complete.
     pub start: Vec<String>,
-    /// The same to ask it to stop.
+    /// Program and arguments that request a clean stop.
     pub stop: Vec<String>,
-    /// The same to kill it, so that none of its waiting commits is let through.
+    /// Program and arguments that kill mysqld, so that its waiting commits do not complete without an ACK.
     pub kill: Vec<String>,
-    /// How long the first and the last of them may take.
+    /// How long the start and the kill command may take.
     pub limit: Duration,
 }
 
@@ -90,14 +89,14 @@ impl ExternalServer for ExternalCommands {
 /// Why a server booted open for writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BootedOpen {
-    /// By its configuration, or by default.
+    /// Because of its configuration, or by default.
     AsConfigured,
-    /// By a persisted value, which overrides its configuration and its command line.
+    /// Because of a persisted value, which overrides configuration and command line.
     AsPersisted,
 }
 
 impl BootedOpen {
-    /// The message about it.
+    /// The message for the operator.
     pub(super) fn words(self) -> String {
         let advice = match self {
             Self::AsConfigured => "add super_read_only = ON to its configuration",
@@ -111,8 +110,8 @@ impl BootedOpen {
     }
 }
 
-/// Waits until the server that was just started answers, and returns why it booted open for writes, if it did.
-/// One that a statement has opened since does not count.
+/// Waits until the server that was just started answers. Returns why it booted open for writes, or `None` if it did not. A server that a
+/// statement has opened since then does not count.
 pub(super) async fn booted_open(account: &ConnectOptions) -> Option<BootedOpen> {
     loop {
         match look(account).await {
@@ -129,7 +128,8 @@ async fn look(account: &ConnectOptions) -> Result<Option<BootedOpen>, LinkError>
     Ok(open)
 }
 
-/// Whether the present start of a server booted open for writes, as long as no statement has changed that.
+/// Returns why the present start of the server booted open for writes. `None` if it booted closed, or a statement has changed the setting
+/// since.
 ///
 /// # Errors
 /// The server does not answer.

@@ -1,5 +1,4 @@
-//! Starting programs: the server, its initialisation, and the version query; and the error log's
-//! lines when that fails.
+//! Starts programs: the server, its initialisation, and the version query. Collects the error log's lines after a failed start.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -22,34 +21,34 @@ pub enum SupervisorError {
     /// A command line is empty.
     #[error("no command is configured")]
     NoCommand,
-    /// The operating system reports this.
+    /// The operating system reports this error.
     #[error("{0}")]
     Io(#[from] io::Error),
     /// A command cannot be run.
     #[error("`{0}`: {1}")]
     NotRun(String, io::Error),
-    /// A command takes too long.
+    /// A command does not end within its limit.
     #[error("`{0}` does not end within {1:?}")]
     TooLong(String, Duration),
-    /// A command fails, with this standard error.
+    /// A command fails; the last field is its standard error.
     #[error("`{0}` ends with {1}: {2}")]
     CommandFailed(String, ExitStatus, String),
-    /// mysqld does not report its version in this output.
+    /// The output of mysqld has no version.
     #[error("`{0}` tells no version: {1}")]
     NoVersion(String, String),
-    /// An initialisation was no longer wanted.
+    /// The initialisation is no longer wanted, and was killed.
     #[error("it was no longer wanted, and was killed")]
     Unwanted,
-    /// An initialisation took longer than this.
+    /// The initialisation took longer than this limit, and was killed.
     #[error("it did not end within {0:?}, and was killed")]
     Killed(Duration),
     /// mysqld ended.
     #[error("mysqld ended ({0})")]
     Ended(ExitStatus),
-    /// mysqld ended before it had a process id.
+    /// mysqld ended before its process id could be read.
     #[error("it ended immediately")]
     EndedAtOnce,
-    /// An external mysqld does not run after its start.
+    /// After the start command, no external mysqld runs.
     #[error(
         "the start command succeeded, but no mysqld runs in the data directory; set mysql.pid_file if the member may not read the \
          working directory of mysqld"
@@ -58,7 +57,7 @@ pub enum SupervisorError {
     /// The data directory cannot be read.
     #[error("the data directory {} cannot be read: {}", .0.display(), .1)]
     DataDir(PathBuf, io::Error),
-    /// The files of persisted values cannot be read or replaced.
+    /// The files with persisted values cannot be read or replaced.
     #[error("what is persisted in its data directory cannot be made ready for a start: {0}")]
     PersistedFile(io::Error),
     /// Persisted values contradict the member's command line.
@@ -86,13 +85,12 @@ impl ServerCommand {
         version.ok_or_else(|| SupervisorError::NoVersion(words.join(" "), text))
     }
 
-    /// The options that the server starts with, including those of its option files; later ones
-    /// take effect.
+    /// Returns the options that the server starts with, including those of its option files. Later options override earlier ones.
     ///
     /// # Errors
-    /// When it does not print the options of its option files.
+    /// When mysqld does not print the options of its option files.
     pub(crate) async fn options_in_force(&self) -> Result<Vec<String>, SupervisorError> {
-        // It reads no option files.
+        // With this option, mysqld reads no option files.
         if self.first_args().all(|arg| arg == "--no-defaults") {
             return Ok(self.extra_args.clone());
         }
@@ -100,14 +98,14 @@ impl ServerCommand {
         words.extend(self.first_args().cloned());
         words.push("--print-defaults".to_owned());
         let text = output_of(&words, ANSWER_LIMIT).await?;
-        // A line of explanation, then the options. Blanks within them do not matter here.
+        // The first line is an explanation, and the options follow. Whitespace within options does not matter here.
         let options = text.lines().skip(1).flat_map(str::split_whitespace);
         let mut options: Vec<String> = options.map(str::to_owned).collect();
         options.extend(self.extra_args.iter().cloned());
         Ok(options)
     }
 
-    /// In a process group of its own, so that a Ctrl-C at the member's terminal does not reach it.
+    /// Starts the server in a separate process group, so that a Ctrl-C at the member's terminal does not reach it.
     pub(super) fn spawn(&self, words: &[String]) -> Result<Child, SupervisorError> {
         let (program, arguments) = words.split_first().ok_or(SupervisorError::NoCommand)?;
         let log = OpenOptions::new()
@@ -116,7 +114,7 @@ impl ServerCommand {
             .open(self.error_log_file())?;
         let child = Command::new(program)
             .args(arguments)
-            // The service manager waits for the member's notification.
+            // The service manager expects this notification from the member, not from mysqld.
             .env_remove("NOTIFY_SOCKET")
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -126,7 +124,7 @@ impl ServerCommand {
         Ok(child?)
     }
 
-    /// Runs a program to its end; kills it when that takes too long or is no longer wanted.
+    /// Runs a program to its end. Kills the program if it takes too long or is no longer wanted.
     pub(super) async fn run_bounded(
         &self,
         words: &[String],
@@ -148,7 +146,7 @@ impl ServerCommand {
         fs::metadata(self.error_log_file()).map_or(0, |log| log.len())
     }
 
-    /// The last errors in the error log, for a message; its first `before` bytes are of earlier runs.
+    /// Returns the last errors in the error log, for a message. The first `before` bytes belong to earlier runs.
     pub(super) fn last_errors(&self, before: u64) -> String {
         let file = self.error_log_file();
         let log = end_of(&file, before).unwrap_or_default();
@@ -160,13 +158,13 @@ impl ServerCommand {
     }
 }
 
-/// The lines of an error log that show why a server did not start: its first error, which is mostly the cause, then the last ones in
-/// reverse order.
+/// Returns the lines of an error log that show why a server did not start: the first error, which is usually the cause, then the last
+/// errors in reverse order.
 fn errors_in(log: &str) -> Vec<&str> {
     const SHOWN: usize = 3;
     let lines = || {
         let lines = log.lines().rev().map(str::trim);
-        // The last line of every failed start, whatever the reason.
+        // The last line of every failed start, whatever the cause.
         lines.filter(|line| !line.is_empty() && !line.ends_with("Aborting"))
     };
     let errors: Vec<_> = lines().filter(|line| line.contains("[ERROR]")).collect();
@@ -174,12 +172,12 @@ fn errors_in(log: &str) -> Vec<&str> {
         let last = later.iter().take(SHOWN - 1);
         return std::iter::once(first).chain(last).copied().collect();
     }
-    // Lines written before the log is opened, and by libraries, have another format.
+    // Lines from before the log is opened, and from libraries, have another format.
     let told = lines().filter(|line| !line.contains("[Note]") && !line.contains("[System]"));
     told.take(SHOWN).collect()
 }
 
-/// Output of a program that ends by itself; an error when it fails, or does not end within `limit`.
+/// Returns the output of a program. An error if the program fails, or does not end within `limit`.
 pub(super) async fn output_of(
     words: &[String],
     limit: Duration,
@@ -207,7 +205,8 @@ pub(super) async fn output_of(
     ))
 }
 
-/// The last 64 KiB of a file after its first `before` bytes; of a shorter (rotated) file, all of it.
+/// Returns the last 64 KiB of a file after its first `before` bytes. If the file is shorter than that (rotated), reads it from the
+/// beginning.
 fn end_of(path: &Path, before: u64) -> io::Result<Vec<u8>> {
     const SHOWN: u64 = 64 << 10;
     let mut file = File::open(path)?;
@@ -223,7 +222,7 @@ fn end_of(path: &Path, before: u64) -> io::Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// Regression: the message named errors of an earlier run, fixed long before.
+    /// Regression: the message named errors of an earlier run, which had been fixed.
     #[test]
     fn what_an_earlier_run_said_is_left_out() {
         let folder = tempfile::tempdir().unwrap();
@@ -248,7 +247,7 @@ mod tests {
         assert_eq!(errors_in(&log(error)), [error]);
         assert_eq!(errors_in(&log(&format!("{plain}\n{error}"))), [error]);
         assert_eq!(errors_in(&log(plain)), [plain]);
-        // After a kill while InnoDB's redo log was disabled, the first one is the cause.
+        // After a kill while InnoDB's redo log was disabled, the first error is the cause.
         let errors = ["1", "2", "3", "4"].map(|which| format!("{error} {which}"));
         let shown = [&errors[0], &errors[3], &errors[2]];
         assert_eq!(errors_in(&log(&errors.join("\n"))), shown);

@@ -1,10 +1,9 @@
-//! The member's mysqld as a process: started, watched, restarted, stopped; found again by a member
-//! that was killed and restarted. The pure `decision` chooses the action.
+//! The member's mysqld as a process: starts, watches, restarts and stops it. A restarted member finds the process again. The pure
+//! `decision` chooses the action.
 //!
-//! mysqld boots `super_read_only`, and the write fence opens it. It is asked to stop (SIGTERM) only when
-//! no commit waits for an ACK, because during a shutdown mysqld reports to waiting clients that
-//! their commits succeeded; when some still wait at the deadline, it is killed. Before each start the
-//! guard is asked; while it refuses, mysqld stays down.
+//! mysqld boots `super_read_only`, and the write fence opens it. mysqld is asked to stop (SIGTERM) only when no commit waits for an ACK,
+//! because a shutdown reports to waiting clients that their commits succeeded. If commits still wait at the deadline, mysqld is killed. The
+//! start guard decides before each start; while it refuses, mysqld stays down.
 
 mod command_line;
 mod decision;

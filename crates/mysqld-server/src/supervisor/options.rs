@@ -1,5 +1,4 @@
-//! How mysqld is run, with the time limits of every step; the interface of a supervisor; and the
-//! guard of the moment before a start.
+//! The options and time limits for running mysqld, the interface of a supervisor, and the start guard's interface.
 
 use std::fs;
 use std::sync::Arc;
@@ -22,26 +21,26 @@ use crate::supervisor::process::{self, Mark};
 pub struct SupervisorOptions {
     /// Program, arguments and files of mysqld.
     pub server: ServerCommand,
-    /// How it is started and stopped when another program owns it: then of the command line only the places
-    /// of its data, its binlog and its pid file matter.
+    /// How mysqld is started and stopped if another program owns it. Of the command line, only the locations of data, binlog and pid file
+    /// matter then.
     pub external: Option<Arc<dyn ExternalServer>>,
-    /// The member's account. It is created when the data directory is initialised.
+    /// The member's account, created when the data directory is initialised.
     pub account: ConnectOptions,
     /// The privileges of that account.
     pub rights: AccountRights,
-    /// Whether persisted values that contradict the member's command line may be removed from `mysqld-auto.cnf` before a start. If
-    /// not, such a server is not started.
+    /// Whether contradicting persisted values may be removed from `mysqld-auto.cnf` before a start. If false, a server with such values is
+    /// not started.
     pub may_take_out_persisted: bool,
     /// True if an empty data directory is initialised.
     pub may_initialise: bool,
     /// How long commits may take to drain before a stop.
     pub drain_limit: Duration,
-    /// The first and the longest wait before mysqld is started again after it died.
+    /// The shortest and the longest wait before mysqld is restarted after it died.
     pub retry: (Duration, Duration),
 }
 
 impl SupervisorOptions {
-    /// The defaults: ten seconds to drain.
+    /// The defaults, with ten seconds to drain.
     pub fn new(server: ServerCommand, account: ConnectOptions) -> Self {
         Self {
             server,
@@ -55,7 +54,7 @@ impl SupervisorOptions {
         }
     }
 
-    /// The process that serves the data directory.
+    /// Finds the process that uses the data directory.
     pub(super) fn find(&self) -> Found {
         let mark = self.mark();
         match &self.external {
@@ -64,7 +63,7 @@ impl SupervisorOptions {
         }
     }
 
-    /// True if a process that served the data directory still does.
+    /// True if a process that used the data directory still does.
     pub(super) fn serves(&self, id: ProcessId) -> bool {
         let mark = self.mark();
         match &self.external {
@@ -73,7 +72,7 @@ impl SupervisorOptions {
         }
     }
 
-    /// How the server is identified among the system's processes.
+    /// What identifies the server among the system's processes.
     pub(super) fn mark(&self) -> Mark {
         let works_in = || fs::canonicalize(&self.server.data_dir).ok();
         Mark {
@@ -83,7 +82,7 @@ impl SupervisorOptions {
         }
     }
 
-    /// Kills the server, if there is one.
+    /// Kills the server if it runs.
     ///
     /// # Errors
     /// [`SupervisorError`].
@@ -91,61 +90,61 @@ impl SupervisorOptions {
         if let Some(external) = &self.external {
             return external.kill().await;
         }
-        // A wrapper would start another one.
+        // A wrapper that survived would start another mysqld.
         Ok(process::kill_all(&self.mark())?)
     }
 }
 
-// The supervisor's reports, and its commands.
+// The supervisor's reports and commands.
 
 /// The supervisor's current activity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SupervisorState {
-    /// No check yet.
+    /// No check was made yet.
     Beginning,
     /// The data directory is being initialised.
     Initialising,
-    /// mysqld runs. The watch reports whether it answers.
+    /// mysqld runs. The watch, another task, reports whether mysqld answers.
     Running {
         /// Process id of mysqld.
         pid: ProcessId,
-        /// Whether it ran before this supervisor did.
+        /// Whether mysqld ran before this supervisor started.
         adopted: bool,
     },
     /// mysqld died or did not start; another attempt follows.
     Failed {
-        /// Why, and what to check.
+        /// The cause, and what to check.
         cause: String,
     },
     /// mysqld is down, and must not start yet.
     Held {
-        /// What it waits for, or the manual steps needed.
+        /// What the start waits for, or the manual steps needed.
         cause: String,
     },
-    /// Before a stop: commits complete.
+    /// Commits complete before a stop.
     Draining {
         /// What the drain waits for, as a message.
         cause: String,
     },
     /// mysqld was asked to stop.
     Stopping {
-        /// Process id of mysqld.
+        /// The member has requested a clean stop of mysqld.
         pid: ProcessId,
     },
-    /// No mysqld runs, or it is left alone; the supervisor has ended.
+    /// The supervisor has ended: mysqld was stopped, or keeps running without it.
     Ended,
 }
 
-/// The state and its age.
+/// The supervisor's state, its age, and counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SupervisorStatus {
     /// The supervisor's current activity.
     pub state: SupervisorState,
     /// Since when the state is unchanged.
     pub since: Instant,
-    /// How often it has started mysqld.
+    /// How often the supervisor has started mysqld.
     pub starts: u64,
-    /// A problem in how the last one was started, and its fix. It does not prevent operation.
+    /// A problem of the last start, and its fix. It does not prevent operation.
     pub warning: Option<String>,
 }
 
@@ -153,11 +152,11 @@ pub struct SupervisorStatus {
 #[derive(Debug)]
 pub struct SupervisorHandle {
     pub(super) wanted: watch::Sender<Wanted>,
-    /// Number of restart requests, and the kind of the last one.
+    /// Number of restart requests, and the kind of the last request.
     pub(super) restart: watch::Sender<(u64, Restart)>,
     /// True until a new data directory is initialised for mysqld.
     pub(super) new_data: watch::Sender<bool>,
-    /// Whether this supervisor can initialise one.
+    /// Whether this supervisor can initialise a data directory.
     pub(super) initialises: bool,
     pub(super) status: watch::Receiver<SupervisorStatus>,
 }
@@ -168,14 +167,14 @@ impl SupervisorHandle {
         self.status.clone()
     }
 
-    /// Stops mysqld and waits until it is gone. Ingest must continue in the meantime, because commits that
-    /// wait for their ACK may complete; stop the controller before, because it opens the server.
+    /// Stops mysqld and waits until it has ended. Ingest must continue in the meantime, because commits that wait for their ACK may
+    /// complete. Stop the controller before this call, because the controller opens the server.
     pub async fn stop(&self) {
         self.wanted.send_replace(Wanted::Stopped);
         self.ended().await;
     }
 
-    /// Kills mysqld and restarts it. Unlike a stop, this does not let through commits that wait for an ACK.
+    /// Kills mysqld and restarts it. Unlike a stop, this does not complete commits that wait for an ACK.
     pub fn kill_and_restart(&self) {
         self.start_anew(Restart::Kill);
     }
@@ -187,11 +186,11 @@ impl SupervisorHandle {
         });
     }
 
-    /// Stops mysqld cleanly, restarts it, and waits until another process runs. Ingest must continue in the meantime, and the
-    /// server must not be opened.
+    /// Stops mysqld cleanly, restarts it, and waits until another process runs. Ingest must continue in the meantime, and the server must
+    /// not be opened.
     ///
     /// # Errors
-    /// It does not start, or the supervisor has ended.
+    /// mysqld does not start, or the supervisor has ended.
     pub async fn restart(&self) -> Result<(), SupervisorError> {
         let mut status = self.status.clone();
         let (starts, begun) = (status.borrow().starts, Instant::now());
@@ -210,8 +209,8 @@ impl SupervisorHandle {
         }
     }
 
-    /// Requests a new data directory in place of one on which mysqld cannot start; the old one is renamed and kept.
-    /// Returns whether the supervisor can: it cannot where other programs start mysqld.
+    /// Requests a new data directory in place of one on which mysqld cannot start. The old directory is renamed and kept. Returns false if
+    /// other programs start mysqld, because the supervisor then cannot do that.
     pub fn initialise_new_data(&self) -> bool {
         if self.initialises {
             self.new_data.send_replace(true);
@@ -227,44 +226,44 @@ impl SupervisorHandle {
 
     async fn ended(&self) {
         let mut status = self.status.clone();
-        // An error means that the task is gone.
+        // An error means that the supervisor's task has ended.
         let _ = status
             .wait_for(|status| status.state == SupervisorState::Ended)
             .await;
     }
 }
 
-// The guard of the moment before a start.
+// The guard that decides before each start.
 
-/// Why a guard refuses: each guard has its own reasons.
+/// Why a guard refuses. Each guard has its own reasons.
 pub type GuardError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Asked before each start of mysqld, the first one too, while none runs on the data directory.
+/// Decides before each start of mysqld, including the first. No mysqld uses the data directory at that moment.
 pub trait StartGuard: Send + Sync + 'static {
-    /// Its activity, for the status.
+    /// The guard's current activity, for the status.
     fn what(&self) -> &str;
 
-    /// Prepares for a start. Bounded, and cancel safe: after a drop, another call may follow immediately. Calls
-    /// also follow after a refusal.
+    /// Prepares for a start. Has a time limit. If the future is dropped, another call may follow immediately. More calls also follow after
+    /// a refusal.
     ///
     /// # Errors
     /// Why mysqld must not start now.
     fn before_start(&self) -> BoxFuture<'_, Result<(), GuardError>>;
 
-    /// Queries a mysqld that starts, or was started before this supervisor. Returns once it has answered.
+    /// Checks a mysqld that is starting, or was started before this supervisor. Returns after mysqld has answered.
     ///
     /// # Errors
-    /// Why it must be killed and restarted.
+    /// Why mysqld must be killed and restarted.
     fn after_start<'a>(&'a self, _: &'a ConnectOptions) -> BoxFuture<'a, Result<(), GuardError>> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Whether mysqld may start again without the guard, as after a copy of another server's data.
+    /// Whether mysqld may restart without the guard, as it does after a copy of another server's data.
     fn may_start_itself(&self) -> bool {
         false
     }
 
-    /// Called before a running mysqld is asked to stop. Bounded.
+    /// Called before a running mysqld is asked to stop. Has a time limit.
     fn before_stop(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }

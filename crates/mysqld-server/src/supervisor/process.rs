@@ -1,6 +1,5 @@
-//! Processes of the system: which one serves a data directory, whether one lives, and
-//! signals to it. The command line identifies a process, so that a reused process id is
-//! never signalled.
+//! Processes of the system: which process uses a data directory, whether it lives, and signals. The command line identifies a process, so
+//! that a reused process id is never signalled.
 
 use std::fs;
 use std::io;
@@ -16,16 +15,16 @@ use crate::supervisor::command_line::INITIALISE;
 use crate::supervisor::decision::{Found, ProcessId};
 
 const PROC: &str = "/proc";
-/// The program is within this many words of a command line.
+/// A wrapper and its options precede mysqld with at most this many words of the command line.
 const MOST_WRAPPING: usize = 5;
 
-/// What identifies a process that serves a data directory.
+/// What identifies a process that uses a data directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
-    /// This is in its command line.
+    /// An argument in the process's command line.
     pub(super) argument: String,
-    /// Or it is a mysqld with this working directory, its data directory. If the working directory is unreadable,
-    /// the pid file identifies it.
+    /// Alternatively, the working directory of a mysqld, which is its data directory. If the working directory is unreadable, the pid file
+    /// identifies the process.
     pub(super) works_in: Option<PathBuf>,
     pub(super) pid_file: PathBuf,
 }
@@ -43,17 +42,17 @@ impl Mark {
     }
 }
 
-/// Finds the process that serves the data directory.
+/// Finds the process that uses the data directory.
 pub(super) fn find(mark: &Mark) -> Found {
     let candidates: Vec<Process> = all().filter(|process| mark.fits(process)).collect();
     if candidates.is_empty() && !Path::new(PROC).join("self").exists() {
-        // If the system has no process files, only the pid file remains.
+        // Without `/proc`, only the pid file is available.
         return match pid_in(&mark.pid_file) {
             Some(id) if lives(id) => Found::Unknown(id),
             _ => Found::Nothing,
         };
     }
-    // A wrapper has the same arguments as its program: the innermost one is the server.
+    // A wrapper has the same arguments as its program. The innermost process is the server.
     let is_parent = |process: &Process| {
         candidates
             .iter()
@@ -70,15 +69,14 @@ fn pid_in(pid_file: &Path) -> Option<ProcessId> {
     pid_of(&fs::read_to_string(pid_file).ok()?)
 }
 
-/// The process named in a pid file. A negative number would mean a process group, or all processes.
+/// Parses the process id in a pid file. Refuses negative numbers, which would signal a process group or all processes.
 pub(crate) fn pid_of(text: &str) -> Option<ProcessId> {
     let number = text.trim().parse().ok();
     number.filter(|number| *number > 0).map(ProcessId)
 }
 
-/// True if a process that served the data directory still does. An ending process does until its last
-/// thread ends: it has lost its command line by then, perhaps in the middle of a read, but still has its files and the
-/// locks on them.
+/// True if a process that used the data directory still does. An ending process does until its last thread ends. It has already lost its
+/// command line, perhaps in the middle of a read, but still has its files and the locks on them.
 pub(super) fn serves(id: ProcessId, mark: &Mark) -> bool {
     if !Path::new(PROC).join("self").exists() {
         return lives(id);
@@ -91,8 +89,8 @@ fn stat_of(id: ProcessId) -> Option<String> {
     fs::read_to_string(format!("{PROC}/{}/stat", id.0)).ok()
 }
 
-/// Waits until a process has ended, whoever started it; indefinitely where the system does not report that. A pidfd becomes readable then,
-/// as a pipe would.
+/// Waits until a process has ended, whatever its parent; indefinitely if the system does not report that. The wait uses a pidfd, which
+/// becomes readable at that moment.
 pub(super) async fn ended(id: ProcessId) {
     let pid = Pid::from_raw(id.0).ok_or(Errno::INVAL);
     let process = match pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty())) {
@@ -112,21 +110,21 @@ fn lives(id: ProcessId) -> bool {
 /// A process and its start time, in kernel ticks: process ids are reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
-    /// Its process id.
+    /// The process id.
     pub id: ProcessId,
-    /// Start time; `None` where the system does not report it.
+    /// The start time; `None` if the system does not report it.
     pub began: Option<u64>,
 }
 
 impl Identity {
-    /// That of a process now.
+    /// Returns the identity of a living process.
     pub fn of(id: ProcessId) -> Self {
         let began = id.started();
         Self { id, began }
     }
 }
 
-/// The process that serves the data directory: this one, or a child of it, as with a wrapper.
+/// Returns the process that uses the data directory: this process, or a child if this process is a wrapper.
 pub(super) fn innermost(mut id: ProcessId, mark: &Mark) -> ProcessId {
     let child_of = |id: ProcessId| {
         let children = format!("{PROC}/{0}/task/{0}/children", id.0);
@@ -142,7 +140,7 @@ pub(super) fn innermost(mut id: ProcessId, mark: &Mark) -> ProcessId {
     id
 }
 
-/// Kills all processes that serve the data directory, wrappers among them.
+/// Kills all processes that use the data directory, including wrappers.
 pub(super) fn kill_all(mark: &Mark) -> io::Result<()> {
     for process in all().filter(|process| mark.fits(process)) {
         match kill(process.id) {
@@ -153,13 +151,13 @@ pub(super) fn kill_all(mark: &Mark) -> io::Result<()> {
     Ok(())
 }
 
-/// Kills a process that leads a group, and its group.
+/// Kills a process that leads a group, together with the group.
 pub(super) fn kill_group(leader: ProcessId) -> io::Result<()> {
     let pid = Pid::from_raw(leader.0).ok_or(io::ErrorKind::InvalidInput)?;
     Ok(kill_process_group(pid, Signal::KILL)?)
 }
 
-/// Asks a process to end.
+/// Sends SIGTERM to a process.
 pub(super) fn ask(id: ProcessId) -> io::Result<()> {
     signal(id, Signal::TERM)
 }
@@ -174,7 +172,7 @@ fn signal(id: ProcessId, signal: Signal) -> io::Result<()> {
 }
 
 impl ProcessId {
-    /// When the process started, in clock ticks since the boot. With the number it names one process: numbers are reused.
+    /// When the process started, in clock ticks since boot. Process ids are reused, so only both numbers together identify a process.
     pub fn started(self) -> Option<u64> {
         started_in(&stat_of(self)?)
     }
@@ -199,7 +197,7 @@ fn all() -> impl Iterator<Item = Process> {
 }
 
 impl Process {
-    /// A living process; a zombie no longer has arguments.
+    /// Reads a living process. A zombie no longer has arguments.
     fn read(id: ProcessId) -> Option<Self> {
         let arguments = fs::read(format!("{PROC}/{}/cmdline", id.0)).ok()?;
         (!arguments.is_empty()).then(|| Self {
@@ -209,12 +207,12 @@ impl Process {
         })
     }
 
-    /// Its working directory, where that is readable.
+    /// The process's working directory, if readable.
     fn works_in(&self) -> Option<PathBuf> {
         fs::read_link(format!("{PROC}/{}/cwd", self.id.0)).ok()
     }
 
-    /// A system wrapper may precede the program.
+    /// A system wrapper may precede mysqld on the command line.
     fn is_mysqld(&self) -> bool {
         let names = self.arguments.split(|byte| *byte == 0).map(|word| {
             let start = word.iter().rposition(|byte| *byte == b'/');
@@ -231,8 +229,7 @@ impl Process {
     }
 }
 
-/// A field of a `stat` file, counted from the one after the program's name, which is in parentheses and may
-/// contain anything.
+/// Returns a field of a `stat` file. Fields are counted after the program's name, which is in parentheses and may contain anything.
 fn field(stat: &str, number: usize) -> Option<&str> {
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_whitespace().nth(number)
@@ -242,8 +239,8 @@ pub(crate) fn parent_of(stat: &str) -> Option<ProcessId> {
     field(stat, 1)?.parse().ok().map(ProcessId)
 }
 
-/// True if a process is ending by the kernel's flag (`PF_EXITING`) but not gone: its first thread has not
-/// ended, or another one exists. The list of its threads is no evidence, since reading it may break off while they end.
+/// True if a process is ending, by the kernel's flag `PF_EXITING`, and has not ended: its first thread has not ended, or another thread
+/// exists. The list of its threads is not reliable, since a read of the list may stop early while threads end.
 pub(crate) fn is_ending_in(stat: &str) -> bool {
     const EXITING: u32 = 0x4;
     let number = |place| field(stat, place)?.parse::<u32>().ok();
@@ -296,7 +293,8 @@ mod tests {
         assert!(!is_ending_in("7 (mysqld) Z 1 7"));
     }
 
-    /// A process with many threads and much memory, killed repeatedly: it serves while one of its threads lives.
+    /// Kills a process with many threads and much memory repeatedly. It must count as using the data directory while one of its threads
+    /// lives.
     #[test]
     fn a_process_that_is_killed_serves_until_its_last_thread_has_ended() {
         let program = std::env::current_exe().unwrap();

@@ -1,4 +1,4 @@
-//! Starting mysqld: asks the guard, runs the command, and checks how it booted.
+//! Starts mysqld: calls the guard, runs the command, and checks how mysqld booted.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -19,15 +19,15 @@ use crate::supervisor::launch::SupervisorError;
 use crate::supervisor::options::SupervisorState;
 use crate::supervisor::supervisor_task::{Server, Supervisor, child_id};
 
-/// From a check that found nothing to its confirmation.
+/// The pause between a check that found no process and a second check that confirms it.
 const SECOND_LOOK: Duration = Duration::from_millis(50);
-/// How long a child is asked whether it booted open: its command line ensures that it did not.
+/// How long a child process is queried whether it booted open. Its command line should have prevented that.
 const CHILD_LIMIT: Duration = Duration::from_secs(60);
 
 impl Supervisor {
     pub(super) async fn start(&mut self) {
-        // A starting program shows no arguments for a moment: check twice before starting
-        // a second server on one data directory.
+        // A starting program shows no arguments for a moment. So check twice before starting, to avoid a second server on the data
+        // directory.
         tokio::time::sleep(SECOND_LOOK).await;
         if self.found() != Found::Nothing {
             return;
@@ -53,7 +53,7 @@ impl Supervisor {
         }
     }
 
-    /// Asks the guard, at regular intervals: what it waits for may happen at any moment.
+    /// Calls the guard. If it refuses, a later attempt follows, because its condition may be met at any moment.
     async fn may_start(&mut self) -> bool {
         let Some(guard) = self.guard.clone() else {
             return true;
@@ -89,14 +89,14 @@ impl Supervisor {
                 .await
                 .is_err()
             {
-                // The handle is gone: the goal cannot change.
+                // The handle was dropped, so the goal cannot change.
                 std::future::pending().await
             }
         }
     }
 
-    /// Values persisted while the member was away override every command line: with them, mysqld would boot open for writes, or
-    /// commit without the ring.
+    /// Checks for values that were persisted while the member did not run. They override every command line, and mysqld would boot open for
+    /// writes or commit without the ring.
     async fn without_contradictions(&self) -> Result<(), SupervisorError> {
         let data_dir = self.options.server.data_dir.clone();
         let may = self.options.may_take_out_persisted;
@@ -115,7 +115,7 @@ impl Supervisor {
 
     async fn try_start(&mut self) -> Result<Server, SupervisorError> {
         self.without_contradictions().await?;
-        // A start command may return before its mysqld is visible: that one has passed the guard.
+        // A start command may return before its mysqld is visible; that mysqld has passed the guard.
         self.guarded = None;
         if let Some(external) = &self.options.external {
             external.start().await?;
@@ -138,7 +138,7 @@ impl Supervisor {
         Ok(Server::new(id, Some(child)))
     }
 
-    /// Lets the guard query the started server, and kills it where it must restart.
+    /// Lets the guard check the started server, and kills the server if the guard requires a restart.
     pub(super) fn check_start(&self) {
         let Some(guard) = self.guard.clone() else {
             return;
@@ -154,7 +154,8 @@ impl Supervisor {
         });
     }
 
-    /// A child's command line decides that, unless a persisted value was set in between; the configuration of an external one may not.
+    /// Checks whether the server booted open for writes. A child's command line prevents that, except for a value persisted in between. The
+    /// configuration of an external server may allow it.
     fn look_how_it_booted(&self) {
         let external = self.options.external.as_ref();
         let limit = external.map_or(CHILD_LIMIT, |external| external.start_limit());
@@ -174,15 +175,15 @@ impl Supervisor {
     }
 }
 
-// Removes values that contradict the member's command line from the `mysqld-auto.cnf` of a server about to start, because mysqld
-// prefers that file. All other values stay, and so do the file's owner and permissions.
+// Before a start, removes values that contradict the member's command line from `mysqld-auto.cnf`, because mysqld prefers that file. All
+// other values stay, and so do the file's owner and permissions.
 
 const FILE: &str = "mysqld-auto.cnf";
-/// mysqld writes this first, and reads it instead of the other where both exist.
+/// mysqld writes this file first, and prefers it if both files exist.
 const BACKUP: &str = "mysqld-auto.cnf.backup";
 
-/// Persisted values in a data directory that contradict the member's command line. With `take_out` they are gone on return,
-/// also after a crash. No mysqld may run on it.
+/// Returns persisted values in a data directory that contradict the member's command line. With `take_out`, removes them durably. No mysqld
+/// may use the directory.
 ///
 /// # Errors
 /// When a file cannot be read or replaced.
@@ -196,7 +197,7 @@ pub(super) fn contradicting(data_dir: &Path, take_out: bool) -> io::Result<Persi
         };
         let mut document: Value = match serde_json::from_slice(&text) {
             Ok(document) => document,
-            // mysqld reads the other file then.
+            // If the backup is invalid, mysqld reads the other file.
             Err(_) if name == BACKUP => continue,
             Err(error) => return Err(io::Error::other(format!("{}: {error}", path.display()))),
         };
@@ -210,7 +211,7 @@ pub(super) fn contradicting(data_dir: &Path, take_out: bool) -> io::Result<Persi
     Ok(all)
 }
 
-/// The file has sections of variables, which differ between versions. A variable is an object with a `Value`.
+/// Removes contradicting values. The file has sections of variables, which differ between versions. A variable is an object with a `Value`.
 fn remove_contradictions(document: &mut Value, found: &mut PersistedValues) {
     let Value::Object(fields) = document else {
         return;
@@ -231,7 +232,7 @@ fn remove_contradictions(document: &mut Value, found: &mut PersistedValues) {
     }
 }
 
-/// As [`durable_file::replace`], for a file that another account must be able to read.
+/// Replaces a file as [`durable_file::replace`] does, with the owner and permissions of the old file.
 fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let before = fs::metadata(path)?;
     durable_file::replace_prepared(path, content, |file| {

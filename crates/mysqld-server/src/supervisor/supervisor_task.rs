@@ -28,34 +28,34 @@ use crate::supervisor::{command_line, process};
 /// Runs a mysqld.
 pub struct Supervisor {
     pub(super) options: SupervisorOptions,
-    /// Asked before each start.
+    /// The guard that decides before each start.
     pub guard: Option<Arc<dyn StartGuard>>,
-    /// Whether its commits wait for the ring, where mysqld can no longer be queried.
+    /// Whether commits of mysqld wait for the ring, for a moment when mysqld cannot be queried.
     pub commits_wait: Option<Box<dyn Fn() -> bool + Send + Sync>>,
     pub(super) wanted: watch::Receiver<Wanted>,
-    /// Number and kind of restart requests, and how many were executed.
+    /// Number and kind of restart requests, and the number of executed requests.
     pub(super) restart: (watch::Receiver<(u64, Restart)>, u64),
     /// True until a new data directory is initialised for mysqld.
     pub(super) new_data: watch::Sender<bool>,
     pub(super) status: watch::Sender<SupervisorStatus>,
     pub(super) server: Option<Server>,
-    /// The last mysqld that passed the guard, or ran before this supervisor did.
+    /// The last mysqld that passed the guard, or that ran before this supervisor did.
     pub(super) guarded: Option<Identity>,
-    /// What started a mysqld without the guard, and the fix.
+    /// The message about a mysqld that was started without the guard, with the fix.
     pub(super) unguarded: Option<String>,
     pub(super) version: Option<ServerVersion>,
     pub(super) backoff: Backoff,
     pub(super) not_before: Option<Instant>,
     pub(super) stopping: Option<Stopping>,
     pub(super) killed: Option<ProcessId>,
-    /// Size of its error log before the last start, in bytes.
+    /// Size of mysqld's error log before the last start, in bytes.
     pub(super) log_before: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) id: ProcessId,
-    /// If it is a child of this process.
+    /// The child process, if this process started mysqld.
     pub(super) child: Option<Child>,
     pub(super) since: Instant,
 }
@@ -72,19 +72,19 @@ pub(super) fn child_id(child: &Child) -> Option<ProcessId> {
     Some(ProcessId(id))
 }
 
-/// Between two checks of a start or a stop in progress, and for a mysqld that another program starts.
+/// The pause between two checks while mysqld starts or stops, and for a mysqld that another program starts.
 const POLL: Duration = Duration::from_millis(100);
-/// Between two checks of a mysqld that runs. The system reports its end.
+/// The pause between two checks of a running mysqld. The system reports its end earlier.
 const STEADY_POLL: Duration = Duration::from_secs(1);
 /// How long an initialisation may take.
 const INITIALISE_LIMIT: Duration = Duration::from_secs(300);
-/// A wrapper has started its program after this time.
+/// How long a wrapper may take to start its program.
 const STARTED: Duration = Duration::from_secs(10);
-/// Its files may be there for this much longer than a process.
+/// An ended process may remain visible for this long.
 const JUST_ENDED: Duration = Duration::from_millis(5);
 
 impl Supervisor {
-    /// A supervisor that is not running yet.
+    /// Creates a supervisor that does not run yet.
     pub fn new(options: SupervisorOptions) -> (Self, SupervisorHandle) {
         let (wanted, wanted_receiver) = watch::channel(Wanted::Running);
         let (restart, restart_receiver) = watch::channel((0, Restart::Kill));
@@ -126,7 +126,7 @@ impl Supervisor {
         (supervisor, handle)
     }
 
-    /// Runs until it has stopped mysqld or received the command to leave it alone. Dropping it leaves mysqld alone too.
+    /// Runs until mysqld is stopped or must be left running. If this future is dropped, mysqld keeps running.
     pub async fn run(mut self) {
         loop {
             let action = match self.situation() {
@@ -189,7 +189,7 @@ impl Supervisor {
         })
     }
 
-    /// The running process; notices the end of an earlier one.
+    /// Returns the running process. Also detects the end of the previous one.
     pub(super) fn found(&mut self) -> Found {
         self.follow_wrapper();
         let Some(server) = &mut self.server else {
@@ -219,7 +219,7 @@ impl Supervisor {
         self.find()
     }
 
-    /// The process that serves the data directory, where this supervisor has started none.
+    /// Finds the process that uses the data directory if this supervisor has started none.
     fn find(&mut self) -> Found {
         let found = self.options.find();
         let (Found::Unknown(id), Some(guarded)) = (found, self.guarded) else {
@@ -253,8 +253,8 @@ impl Supervisor {
         }
     }
 
-    /// Signals go to mysqld, and not to its wrapper. If the mysqld has ended, the wrapper would start another one, whose
-    /// recovery commits unacknowledged transactions: the wrapper is killed before.
+    /// Finds mysqld below its wrapper, because signals must reach mysqld. If mysqld has ended, the wrapper is killed first: it would start
+    /// another mysqld, whose recovery commits unacknowledged transactions.
     fn follow_wrapper(&mut self) {
         let Some(server) = &mut self.server else {
             return;
@@ -282,7 +282,7 @@ impl Supervisor {
         }
     }
 
-    /// For a message; the error log of an external server is not known here.
+    /// Returns the last errors, for a message. The error log of an external server is not known here.
     fn last_errors(&self) -> String {
         match self.options.external {
             Some(_) => "; see its error log".to_owned(),
@@ -325,7 +325,7 @@ impl Supervisor {
             () = child_ends => {}
             () = process_ends => {}
             changed = self.wanted.changed() => if changed.is_err() {
-                // The handle is gone: no request can follow.
+                // The handle was dropped, so no request can follow.
                 tokio::time::sleep(POLL).await;
             },
             // An error means that no request can follow.
@@ -347,7 +347,7 @@ impl Supervisor {
         let old = data_dir.clone();
         match long_work::on_disk(move || command_line::set_aside(&old)).await {
             Ok(kept) => {
-                // The failed starts were those of other data: a copy ends with a restart, which would wait as long.
+                // The failed starts were those of the old data. A copy ends with a restart, which would have to wait as long.
                 self.backoff = Backoff::new(self.options.retry.0, self.options.retry.1);
                 warn!(
                     data_dir = %data_dir.display(),
@@ -391,7 +391,7 @@ impl Supervisor {
         self.log_before = server.error_log_len();
         let ended = server.run_bounded(&words, INITIALISE_LIMIT, unwanted);
         let ended = ended.await;
-        // It holds a password.
+        // The file contains a password.
         if has_account {
             fs::remove_file(&statements)?;
         }
@@ -421,7 +421,7 @@ impl Supervisor {
                 stopping.drained = true;
                 return;
             }
-            // It does not listen. It is starting, or it is stopping while sessions still wait for their ACK. A server that has just
+            // mysqld does not listen. It is starting, or it is stopping while sessions still wait for their ACK. A server that has just
             // begun to start has no connections.
             Ok(Err(LinkError::Unreachable { .. })) if !commits_wait => {
                 stopping.drained = true;
@@ -448,7 +448,7 @@ impl Supervisor {
         if let Some(guard) = self.guard.clone() {
             guard.before_stop().await;
         }
-        // It would wait ten seconds for them to end by themselves.
+        // mysqld would wait ten seconds for sessions to end.
         close_sessions(&self.options.account).await;
         let asked = match &self.options.external {
             Some(external) => external.stop(STOP_LIMIT).await,
@@ -464,13 +464,13 @@ impl Supervisor {
 
     async fn kill(&mut self, id: ProcessId) {
         self.go(SupervisorState::Stopping { pid: id });
-        // Repeated while its disk stalls, logged once.
+        // The kill is repeated while the server's disk stalls, and logged once.
         if self.killed.replace(id) != Some(id) {
             warn!(pid = id.0, "mysqld is killed");
         }
         let server = self.server.as_ref();
         let wrapper = server.and_then(|server| child_id(server.child.as_ref()?));
-        // A command may not find it yet: its pid file is written late.
+        // The kill command may not find the process yet, because mysqld writes its pid file late.
         let identity = self.identity(id);
         let unguarded = server.is_none() && self.guarded.is_some_and(|known| known != identity);
         let killed = match (&self.options.external, wrapper) {
@@ -515,13 +515,13 @@ impl Supervisor {
     }
 }
 
-// Before mysqld is asked to stop: close it for writes, and let waiting commits get their ACK.
+// Before mysqld is asked to stop: closes it for writes, and waits until commits have their ACK.
 
-/// Time limit for closing the sessions: a stop works without it.
+/// Time limit for closing the sessions. The stop also works without closing them.
 const CLOSING_LIMIT: Duration = Duration::from_secs(2);
 
-/// Closes the sessions of all clients, administrators too, on a server that is closed for writes and is about to stop. Dumps stay:
-/// the server sends their remaining events while it stops.
+/// Closes the sessions of all clients, including administrators, on a server that is closed for writes and is about to stop. Dumps stay
+/// open: the server sends their remaining events while it stops.
 async fn close_sessions(account: &ConnectOptions) {
     let closed = async {
         let mut connection = Connection::open_with_own_settings(account).await?;
@@ -538,10 +538,10 @@ async fn close_sessions(account: &ConnectOptions) {
     }
 }
 
-/// Closes the server, and checks whether a commit waits: `None` where none does, and none can begin to; otherwise the cause.
+/// Closes the server. Returns `None` if no commit waits and none can begin to wait; otherwise the cause.
 async fn drain(account: &ConnectOptions) -> Result<Option<String>, LinkError> {
-    // Also where it reads ON already: it does so from the moment at which a `SET` begins, and takes
-    // effect only when that has succeeded.
+    // Also sets the variable if it already reads ON. It does so as soon as a `SET` begins, but takes effect only when that `SET` has
+    // succeeded.
     if let Err(error) = read_only::close(account, Duration::from_secs(1)).await {
         return match error {
             ReadOnlyError::Link(error @ LinkError::Unreachable { .. }) => Err(error),

@@ -1,5 +1,5 @@
-//! Cuts a crashed primary's binlog as decided by `plan`, in steps that may be interrupted: the server's file is unchanged until the
-//! last one, and a repetition produces the same files with the same names.
+//! Cuts a crashed primary's binlog as `plan` decides, in steps that may be interrupted. The server's file is unchanged until the last step,
+//! and a repetition produces the same files with the same names.
 //!
 //! ```text
 //! copy the tail ─► name it ─► write its document ─► name that ─► sync the directory ─► cut ─► sync
@@ -23,17 +23,17 @@ use crate::durable_file::{self, about};
 use crate::tail_trim::last_file::{Beginning, LastFile};
 use crate::tail_trim::plan::FileOffset;
 
-/// The steps of a cut, in the order in which they are made durable.
+/// The steps of a cut, in the order in which they become durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// The cut-off bytes, after the header of their file, durable under a temporary name.
+    /// Copies the cut-off bytes, after their file's header, to a temporary file. Durable.
     CopyTail,
     NameTail,
-    /// The document, durable under a temporary name.
+    /// Writes the document to a temporary file. Durable.
     WriteDocument,
     NameDocument,
     SyncDirectory,
-    /// The server's file ends at the cut, durably.
+    /// Truncates the server's file at the cut. Durable.
     Cut,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Carrier {
 }
 
 impl Carrier {
-    /// A cut of `from` at `at`. Reads the tail, to name it after its content: a tail never takes the name of another one.
+    /// Prepares a cut of `from` at `at`. Reads the tail, because its checksum is part of its name: so different tails get different names.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -88,7 +88,7 @@ impl Carrier {
     /// Performs one step, after all earlier ones.
     ///
     /// # Errors
-    /// What the disk reports.
+    /// The I/O error.
     pub(super) fn perform(&self, step: Step) -> io::Result<()> {
         let tail = self.directory.join(&self.tail.kept_as);
         let document = self.directory.join(self.tail.document());
@@ -102,7 +102,7 @@ impl Carrier {
             }
             Step::NameDocument => fs::rename(temporary(&document), document),
             Step::SyncDirectory => {
-                // Every directory of the path may be new.
+                // Every directory of the path may be new, so each is synced.
                 for directory in self.directory.ancestors().take(3) {
                     File::open(directory)?.sync_all()?;
                 }
@@ -126,7 +126,7 @@ impl Carrier {
         let mut out = new_file(to)?;
         let mut description = [0; MAGIC.len() + HEADER_LEN];
         from.read_exact(&mut description)?;
-        // The kept file is closed: no server writes to it. The checksum never covers the flag.
+        // No server writes to the kept file, so the in-use flag is cleared. The checksum does not cover that flag.
         let flags = description.len() - 2;
         description[flags] &= !(EventFlags::BINLOG_IN_USE.0 as u8);
         out.write_all(&description)?;
@@ -146,7 +146,7 @@ fn copy_exactly(from: &mut File, to: &mut File, bytes: u64) -> io::Result<()> {
     }
 }
 
-/// Readable by its account only: it contains rows.
+/// Creates a file that only the member's account can read, because it will contain rows.
 fn new_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
@@ -157,7 +157,7 @@ fn temporary(path: &Path) -> PathBuf {
     path.with_added_extension("new")
 }
 
-/// Length and CRC32 of the rest of a file.
+/// Returns the length and the CRC32 of the rest of a file.
 fn checksum(mut file: File) -> io::Result<(u64, u32)> {
     let mut hasher = crc32fast::Hasher::new();
     let mut buffer = vec![0; 1 << 20];
@@ -172,8 +172,8 @@ fn checksum(mut file: File) -> io::Result<(u64, u32)> {
     }
 }
 
-/// Takes InnoDB's lock against a second server on its data, until this process closes the file, in any place where it has
-/// opened it. `None` where InnoDB has its data elsewhere.
+/// Takes InnoDB's lock against a second server on the data. The lock ends when this process closes any of its handles to the file. `None`
+/// if InnoDB's data are elsewhere.
 ///
 /// # Errors
 /// When a mysqld runs on the data, or the file cannot be opened for writing.
@@ -192,8 +192,8 @@ pub fn lock_data(data_dir: &Path) -> io::Result<Option<File>> {
     }
 }
 
-// Binlog files with transactions that the ring lacks: found by their headers alone, and kept whole next to the cut-off
-// tails, before their server's data are replaced.
+// Binlog files with transactions that the ring lacks. They are found by their headers alone. Before the server's data are replaced, whole
+// copies are kept next to the cut-off tails.
 
 const REASON: &str = "the ring had not committed it when the data of mysqld were replaced";
 
@@ -201,24 +201,24 @@ const REASON: &str = "the ring had not committed it when the data of mysqld were
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrantFile {
     path: PathBuf,
-    /// Offset of its first transaction.
+    /// Offset of the file's first transaction.
     at: FileOffset,
-    /// The errant transactions in it.
+    /// The errant transactions in the file.
     pub gtids: GtidSet,
 }
 
-/// Location of a server's errant transactions.
+/// Where a server's errant transactions are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ErrantFiles {
-    /// The files that contain some of them.
+    /// The files that contain errant transactions.
     pub files: Vec<ErrantFile>,
-    /// Those that are in no file: purged with theirs, never written to one, or loaded by a `SET GTID_PURGED`. Only the server's
-    /// tables have their changes.
+    /// Errant transactions that are in no file. They were purged with their file, never written to one, or set by `SET GTID_PURGED`. Their
+    /// changes are only in the server's tables.
     pub in_no_file: GtidSet,
 }
 
 impl ErrantFiles {
-    /// For a server without a binlog.
+    /// All errant transactions of a server without a binlog are in no file.
     pub fn without_a_binlog(errant: &GtidSet) -> Self {
         Self {
             files: Vec::new(),
@@ -227,11 +227,11 @@ impl ErrantFiles {
     }
 }
 
-/// The files of a server that contain some of `errant`, and the part of it in no file. `executed` is all that the
-/// server has.
+/// Returns the server's files that contain transactions of `errant`, and the part of `errant` that is in no file. `executed` is the set of
+/// all transactions of the server.
 ///
 /// # Errors
-/// When a file cannot be read, is encrypted or damaged.
+/// When a file cannot be read, or is encrypted or damaged.
 pub fn errant_files(
     place: &BinlogPlace,
     executed: &GtidSet,
@@ -241,7 +241,7 @@ pub fn errant_files(
     for path in place.files()? {
         let header = LastFile::open(&path).and_then(|mut file| match file.beginning()? {
             Beginning::Header(header) => Ok(Some(header)),
-            // It contains no transaction.
+            // A torn file contains no transaction.
             Beginning::Torn => Ok(None),
             Beginning::Encrypted => Err(io::Error::other("it is encrypted")),
             Beginning::Damaged(at, reason) => {
@@ -274,8 +274,8 @@ pub fn errant_files(
     Ok(ErrantFiles { files, in_no_file })
 }
 
-/// The most that each file may contain, from the previous GTIDs of each, pure. Its events show what it does contain: a transaction
-/// executed without the binlog while the file was the last one counts here too.
+/// Returns an upper limit for the transactions in each file, from the previous GTIDs of all files. Pure. It includes transactions that were
+/// executed without the binlog while the file was the last one; only the file's events show its actual content.
 fn may_hold(previous: Vec<GtidSet>, executed: &GtidSet) -> Vec<GtidSet> {
     let next = previous.iter().skip(1).chain([executed]);
     let held = previous.iter().zip(next);
@@ -284,68 +284,67 @@ fn may_hold(previous: Vec<GtidSet>, executed: &GtidSet) -> Vec<GtidSet> {
 }
 
 impl ErrantFile {
-    /// Keeps a copy, durably on return. Idempotent.
+    /// Stores a copy of the file. Durable on return. Idempotent.
     ///
     /// # Errors
-    /// What the disk reports.
+    /// The I/O error.
     pub fn keep(&self, member_dir: &Path) -> io::Result<TrimmedTail> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.unwrap_or_default().as_secs();
         let gtids = self.gtids.to_string().replace('\n', "");
         let mut carrier = Carrier::new(member_dir, &self.path, self.at, self.at, gtids, now)?;
         carrier.tail.reason = REASON.to_owned();
-        // The server's file is unchanged.
+        // The server's file is not cut.
         let mut steps = STEPS.iter().filter(|step| **step != Step::Cut);
         steps.try_for_each(|step| carrier.perform(*step))?;
         Ok(carrier.tail)
     }
 }
 
-// A kept tail of a server's binlog: a file that stock `mysqlbinlog` reads, and
-// a document that describes it. Only an operator removes them.
+// A kept tail of a server's binlog: a file that `mysqlbinlog` can read, and a document that describes it. Only an operator removes them.
 
 /// The document of a kept tail.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrimmedTail {
-    /// Why it was cut off.
+    /// Why the tail was cut off.
     pub reason: String,
-    /// When, in seconds since the epoch.
+    /// When the tail was cut off, in seconds since the epoch.
     pub at: u64,
-    /// The server's file that it was cut off from.
+    /// The server's file that contained the tail.
     pub from: PathBuf,
-    /// Where in that file it began.
+    /// The offset of the tail in that file.
     pub offset: FileOffset,
-    /// How many bytes were cut off.
+    /// The size of the tail in bytes.
     pub bytes: u64,
-    /// Its transactions, in MySQL's text form. The ring had not committed them.
+    /// The transactions in the tail, in MySQL's text form. The ring had not committed them.
     pub gtids: String,
-    /// The file with it, next to this document, after the header of the original file.
+    /// The name of the kept file, in the directory of this document. The file starts with the header of the original file.
     pub kept_as: String,
 }
 
 const SUFFIX: &str = ".json";
 
 impl TrimmedTail {
-    /// Directory of the kept tails of a member's mysqld.
+    /// The directory of the tails that were cut off from a member's mysqld.
     pub fn directory(member_dir: &Path) -> PathBuf {
         member_dir.join("trimmed").join("mysqld")
     }
 
-    /// The number of its transactions.
+    /// The number of transactions in the tail.
     pub fn transactions(&self) -> u64 {
         let gtids = self.gtids.parse::<GtidSet>();
         u64::try_from(gtids.map_or(0, |gtids| gtids.count())).unwrap_or(u64::MAX)
     }
 
-    /// The name of its document.
+    /// The name of the tail's document.
     pub(super) fn document(&self) -> String {
         format!("{}{SUFFIX}", self.kept_as)
     }
 
-    /// The kept tails below a member's data directory, the oldest first.
+    /// Lists the kept tails below a member's data directory, the oldest first.
     ///
     /// # Errors
-    /// What the disk reports, and unreadable documents.
+    /// I/O errors, and unreadable documents.
     pub fn list(member_dir: &Path) -> io::Result<Vec<Self>> {
         let directory = Self::directory(member_dir);
         let entries = match fs::read_dir(&directory) {
@@ -371,7 +370,7 @@ mod tests {
     const HEADER: FileOffset = FileOffset(40);
     const AT: FileOffset = FileOffset(300);
 
-    /// A server's file, in use.
+    /// Returns the content of a server's file that is in use.
     fn file() -> Vec<u8> {
         let mut bytes: Vec<u8> = (0..1000).map(|at| (at % 251) as u8).collect();
         bytes[MAGIC.len() + HEADER_LEN - 2] |= 1;
@@ -424,7 +423,7 @@ mod tests {
                 let first = carrier(home, 1);
                 let (done, next) = STEPS.split_at(broken);
                 done.iter().for_each(|step| first.perform(*step).unwrap());
-                // The next step's file exists in part.
+                // The file of the next step exists in part.
                 let document = TrimmedTail::directory(home).join(first.tail.document());
                 let tail = TrimmedTail::directory(home).join(&first.tail.kept_as);
                 match next.first() {
@@ -437,7 +436,7 @@ mod tests {
                     }
                     _ => {}
                 }
-                // The cut is the last step: no step is left after it.
+                // The cut is the last step, so no later step can be interrupted.
                 if broken < STEPS.len() {
                     assert_eq!(fs::read(home.join("binlog.000007")).unwrap(), file());
                     let again = carrier(home, 2);
@@ -490,7 +489,7 @@ mod errant_files_tests {
         );
     }
 
-    /// A server with one file after these transactions, which contains none.
+    /// A server with one empty file whose header lists `previous` as the earlier transactions.
     fn an_empty_file_behind(previous: &GtidSet) -> (tempfile::TempDir, BinlogPlace) {
         let server = tempfile::tempdir().unwrap();
         let before = PreviousGtids {
@@ -516,7 +515,7 @@ mod errant_files_tests {
         assert_eq!(found, ErrantFiles::without_a_binlog(&errant));
     }
 
-    /// The previous GTIDs of a later file do not name it either.
+    /// The previous GTIDs of a later file do not contain these transactions either.
     #[test]
     fn what_a_dump_has_named_as_purged_is_in_no_file() {
         let dump: GtidSet = "bbbbbbbb-bbbb-bbbb-bbbb-bbbbbbbbbbbb:1-5000"

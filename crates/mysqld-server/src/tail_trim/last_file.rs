@@ -1,4 +1,4 @@
-//! Reads a server's last binlog file, front to back, one event at a time.
+//! Reads a server's last binlog file from front to back, one event at a time.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -26,33 +26,33 @@ const READ_BYTES: usize = 1 << 20;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Beginning {
     Header(FileHeader),
-    /// Shorter than that: it contains no transaction.
+    /// The file is shorter than its header, so it contains no transaction.
     Torn,
     Encrypted,
-    /// Not a binlog file, or overwritten.
+    /// The file is not a binlog file, or was overwritten.
     Damaged(FileOffset, String),
 }
 
 /// The header of a binlog file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FileHeader {
-    /// Whether its server did not close it.
+    /// Whether the server did not close the file.
     pub(super) in_use: bool,
-    /// True if it is the first that its server wrote after a start.
+    /// True if the file is the first one that the server wrote after a start.
     pub(super) after_a_start: bool,
     /// The GTIDs in earlier files.
     pub(super) previous: GtidSet,
-    /// The version of its server; the oldest where the header does not name one.
+    /// The version of the server; the oldest version if the header names none.
     version: ServerVersion,
-    /// The checksum algorithm of its events.
+    /// The checksum algorithm of the file's events.
     checksum: ChecksumAlgorithm,
     /// Where the header ends and the first transaction may begin.
     pub(super) end: FileOffset,
 }
 
-/// The byte of an encrypted file with the in-use flag of its format description; `None` for another file, or one that ends
-/// before it. The key stream at an offset of a file is constant while the file exists, so a change of the flag is visible
-/// without the key.
+/// Returns the byte of an encrypted file that contains the in-use flag of its format description. `None` if the file is not encrypted, or
+/// ends before that byte. The key stream at an offset is constant while the file exists, so a change of the flag is visible without the
+/// key.
 pub(super) fn encrypted_flags(path: &Path) -> io::Result<Option<u8>> {
     let mut file = File::open(path)?;
     let at = ENCRYPTED_HEADER + MAGIC.len() as u64 + FLAGS;
@@ -70,7 +70,7 @@ pub(super) fn encrypted_flags(path: &Path) -> io::Result<Option<u8>> {
     Ok(Some(flags[0]))
 }
 
-/// A file that is read.
+/// A file during reading.
 pub(super) struct LastFile<R = File> {
     name: String,
     input: BufReader<R>,
@@ -78,10 +78,10 @@ pub(super) struct LastFile<R = File> {
     at: FileOffset,
 }
 
-/// The content at an offset.
+/// The next content of the file.
 enum Next {
     Event(FileOffset, RawEvent),
-    /// The end, or a write that the crash interrupted.
+    /// The end of the file, or a write that the crash interrupted.
     End,
     Damaged(FileOffset, String),
 }
@@ -95,7 +95,7 @@ impl LastFile {
 }
 
 impl<R: Read + Seek> LastFile<R> {
-    /// A file of this name and size; `input` is at its beginning.
+    /// Creates a reader for a file with this name and size. `input` is at the beginning of the file.
     pub(super) fn of(name: String, input: R, size: u64) -> Self {
         Self {
             name,
@@ -158,8 +158,8 @@ impl<R: Read + Seek> LastFile<R> {
         }))
     }
 
-    /// Reads everything after the header, and plans the cut. `own` is the server's UUID. `other_engines`: its data directory
-    /// has, or had at its start, tables of another engine than InnoDB. At most `limit` bytes of a transaction are decompressed.
+    /// Reads everything after the header, and plans the cut. `own` is the server's UUID. `other_engines` is true if its data directory has,
+    /// or had at its start, tables of another engine than InnoDB. At most `limit` bytes of a transaction are decompressed.
     pub(super) fn plan(
         mut self,
         header: &FileHeader,
@@ -174,7 +174,7 @@ impl<R: Read + Seek> LastFile<R> {
         };
         let mut planner = Planner::new(committed, &header.previous, own);
         let mut open: Option<OpenTransaction> = None;
-        // For a transaction that is cut off.
+        // The check of the current transaction, if it will be cut off.
         let mut check: Option<UndoCheck> = None;
         let ending = loop {
             let (at, event) = match self.next(header.checksum)? {
@@ -182,7 +182,7 @@ impl<R: Read + Seek> LastFile<R> {
                 Next::End => break Ending::WholeOrTorn,
                 Next::Damaged(at, reason) => break self.damaged(at, reason, open),
             };
-            // Its checksum, if it has one, is verified already.
+            // The event's checksum, if it has one, is already verified.
             let read = event.verified(header.checksum);
             match event.event_type() {
                 EventType::Gtid | EventType::GtidTagged => {
@@ -219,7 +219,7 @@ impl<R: Read + Seek> LastFile<R> {
         Ok(planner.finish(ending))
     }
 
-    /// The transactions that begin after the header.
+    /// Returns the transactions that begin after the header.
     pub(super) fn gtids(&mut self, header: &FileHeader) -> io::Result<GtidSet> {
         let damaged = |at: FileOffset, reason: &str| {
             io::Error::other(format!("it is damaged at {at}: {reason}"))
@@ -250,7 +250,7 @@ impl<R: Read + Seek> LastFile<R> {
         }
     }
 
-    /// The next event, complete; its checksum is verified only to distinguish a torn end from damage.
+    /// Reads the next complete event. Verifies its checksum only to distinguish a torn end from damage.
     fn next(&mut self, checksum: ChecksumAlgorithm) -> io::Result<Next> {
         let at = self.at;
         let left = self.size.saturating_sub(at.0);
@@ -284,8 +284,8 @@ impl<R: Read + Seek> LastFile<R> {
         }
     }
 
-    /// A write interrupted by a power cut may be there in part, with zeros where the file had
-    /// grown. Any other bytes after it mean that it was complete.
+    /// Distinguishes a torn end from damage. A write that a power cut interrupted may exist in part, with zeros where the file had grown.
+    /// If any other bytes follow, the write was complete, so this is damage.
     fn end_or_damage(
         &mut self,
         at: FileOffset,
@@ -306,7 +306,7 @@ impl<R: Read + Seek> LastFile<R> {
     }
 }
 
-// The current transaction of a file: where it began, and whether it has ended.
+// The current transaction of a file: its beginning, and whether it has ended.
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OpenTransaction {
@@ -327,7 +327,7 @@ impl OpenTransaction {
         }
     }
 
-    /// Processes the next event, without its checksum.
+    /// Processes the next event, which has no checksum.
     pub(super) fn take(&mut self, event: EventRef<'_>) {
         match event.event_type() {
             EventType::Xid | EventType::XaPrepare | EventType::TransactionPayload => {

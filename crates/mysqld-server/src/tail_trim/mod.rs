@@ -1,8 +1,9 @@
-//! Rejoin by tail trim. A stock mysqld commits in recovery every transaction of its last binlog file,
-//! acknowledged or not. So before each of its starts the ring is asked what it has committed, and the
-//! file is cut at the first transaction that it lacks; the storage engines then roll it back. The
-//! tail is kept in the member's data directory. Transactions that the engines had committed nevertheless are restored. The pure `plan`
-//! decides; without proof of correctness, nothing is cut.
+//! Rejoin by tail trim. In recovery, a stock mysqld commits every transaction of its last binlog file, acknowledged or not. So before each
+//! start, the member asks the ring which transactions are committed, and cuts the file at the first transaction that the ring lacks. The
+//! storage engines then roll that transaction and all later ones back. The member's data directory keeps the tail. Transactions that the
+//! engines had committed nevertheless are restored.
+//!
+//! The pure `plan` decides. Without proof that a cut is correct, nothing is cut.
 
 mod cut;
 #[cfg(feature = "fuzzing")]

@@ -1,4 +1,4 @@
-//! What to do with a crashed server's last binlog file, pure. Transactions are given in the file's order.
+//! Decides what to do with a crashed server's last binlog file. Pure. Transactions are passed in the file's order.
 //!
 //! ```text
 //! header | committed in the ring … | not committed … | torn
@@ -36,23 +36,23 @@ pub enum Plan {
         /// The transactions in the part that is cut off.
         gtids: GtidSet,
     },
-    /// Neither: mysqld must not start.
+    /// mysqld must not start, and nothing is cut.
     Refuse(Refusal),
 }
 
-/// Why the binlog is unchanged.
+/// Why the binlog is left unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
-    /// There is no binlog, or its last file has no complete header: it contains no transaction.
+    /// No binlog exists, or its last file has no complete header, so it contains no transaction.
     NoTransactions,
-    /// Its options name no existing binlog: it has never written one, or they are not its options.
+    /// The server's options name no existing binlog. Either the server has never written one, or these are not its options.
     NoIndex,
-    /// The ring has no transactions of any mysqld, so those of this one do not wait for it.
+    /// The ring has no transactions of any mysqld, so commits of this server did not wait for the ring.
     RingIsEmpty,
     /// The server closed its last file cleanly: all its transactions are committed in the engines.
     ClosedInOrder,
-    /// This member has no record of the start after which the file was written, or another start
-    /// followed. It is unknown whether its commits waited for the ring.
+    /// This member has no record of the start that preceded the file, or another start followed. It is unknown whether commits in the file
+    /// waited for the ring.
     NotOurStart,
     /// The ring has committed all transactions in the file.
     AllCommitted,
@@ -73,10 +73,10 @@ impl fmt::Display for Keep {
     }
 }
 
-/// Why mysqld must not start before an operator has acted.
+/// Why mysqld must not start before an operator acts.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// Transactions in earlier files, which recovery does not undo.
+    /// Earlier files contain errant transactions, which recovery does not undo.
     #[error(
         "the binlog has transactions in closed files that the ring has not committed ({gtids}): they are errant, and \
          cannot be undone; reprovision this mysqld: `witness reprovision MEMBER --from`"
@@ -85,18 +85,18 @@ pub enum Refusal {
         /// The errant transactions.
         gtids: GtidSet,
     },
-    /// The order of commits contradicts waiting for the ring.
+    /// The order of commits shows that they did not wait for the ring.
     #[error(
         "transaction {committed} is committed and follows {uncommitted}, which is not: on this server commits did not wait \
          for the ring; reprovision it: `witness reprovision MEMBER --from`"
     )]
     CommittedBehindUncommitted {
-        /// The transaction that the ring has.
+        /// The later transaction, which the ring has.
         committed: Gtid,
-        /// The first transaction that it lacks.
+        /// The first transaction that the ring lacks.
         uncommitted: Gtid,
     },
-    /// A change that cutting the binlog does not undo.
+    /// A change that a cut of the binlog does not undo.
     #[error(
         "{gtid} is not committed in the ring and cannot be undone: {reason}; reprovision this mysqld: \
          `witness reprovision MEMBER --from`"
@@ -104,10 +104,10 @@ pub enum Refusal {
     CannotBeUndone {
         /// The transaction that cannot be undone.
         gtid: Gtid,
-        /// The change in it that a cut does not undo.
+        /// The change that a cut does not undo.
         reason: NotUndone,
     },
-    /// The last file is encrypted and was in use, so that only mysqld can read it.
+    /// The last file is encrypted and was in use, so only mysqld can read it.
     #[error(
         "{file} is encrypted and was not closed cleanly, so it is unknown which of its transactions are committed. \
          Reprovision this member (`witness reprovision MEMBER --from`), and set binlog_encryption=OFF to avoid this after \
@@ -125,7 +125,7 @@ pub enum Refusal {
         /// Offset of the transaction in the file.
         at: FileOffset,
     },
-    /// Damage other than the torn end of a crash.
+    /// The file has damage other than the torn end of a crash.
     #[error(
         "{file} is damaged at {at} ({reason}), before its end; examine it with mysqlbinlog, or reprovision this \
          mysqld: `witness reprovision MEMBER --from`"
@@ -140,25 +140,25 @@ pub enum Refusal {
     },
 }
 
-/// How the reading of a file ended.
+/// How reading the file ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// With complete events, or in the middle of a write that the crash interrupted.
+    /// Reading ended after complete events, or in a write that the crash interrupted.
     WholeOrTorn,
-    /// With damage, and bytes after it. A power cut leaves that in data that were not synced yet.
-    /// Recovery does not verify checksums, so the damage must be removed.
+    /// Reading ended at damage that is followed by more bytes. A power cut leaves such damage in data that were not synced yet. Recovery
+    /// does not verify checksums, so the damage must be removed.
     Damaged {
-        /// Offset of the transaction with the damage, or of the damaged event outside transactions.
+        /// Offset of the damaged transaction, or of the damaged event outside transactions.
         at: FileOffset,
         within: Option<Gtid>,
-        /// Applies if a transaction that the ring has from this server is damaged or follows the damage.
+        /// The result if a transaction that the ring has from this server is damaged or follows the damage.
         refusal: Refusal,
     },
-    /// With a refusal that applies whatever follows.
+    /// Reading ended with a refusal that holds whatever follows in the file.
     Refused(Refusal),
 }
 
-/// The GTIDs that a server assigned itself.
+/// Returns the GTIDs that a server assigned itself.
 pub fn of_source(gtids: &GtidSet, server: SourceId) -> GtidSet {
     let mut own = GtidSet::new();
     for (source, tag, interval) in gtids.intervals() {
@@ -169,13 +169,13 @@ pub fn of_source(gtids: &GtidSet, server: SourceId) -> GtidSet {
     own
 }
 
-/// Folds the transactions of the last file into a plan.
+/// Computes the plan from the transactions of the last file.
 #[derive(Debug)]
 pub(super) struct Planner<'a> {
     committed: &'a GtidSet,
     /// The GTIDs of earlier files that the ring lacks.
     errant: GtidSet,
-    /// Transactions that the ring has from this server and that were not found yet; none where the server's UUID is unknown.
+    /// Transactions that the ring has from this server and that were not found yet; `None` if the server's UUID is unknown.
     not_found: Option<GtidSet>,
     own: Option<SourceId>,
     cut: Option<(FileOffset, Gtid)>,
@@ -184,8 +184,7 @@ pub(super) struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    /// `committed` has the ring's committed transactions, `previous` those in earlier files, `own` the
-    /// server's UUID.
+    /// `committed` are the ring's committed transactions, `previous` those in earlier files, and `own` is the server's UUID.
     pub(super) fn new(committed: &'a GtidSet, previous: &GtidSet, own: Option<SourceId>) -> Self {
         Self {
             own,
@@ -198,7 +197,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The next transaction begins here. Returns whether it is cut off: then its events matter.
+    /// Records that the next transaction begins. Returns true if the transaction is cut off, so that its events must be checked.
     pub(super) fn begins(&mut self, gtid: Gtid, at: FileOffset) -> bool {
         if let Some(not_found) = &mut self.not_found {
             not_found.remove(&gtid);
@@ -221,7 +220,7 @@ impl<'a> Planner<'a> {
         self.refusal.get_or_insert(refusal);
     }
 
-    /// The plan, once the file was read to this ending.
+    /// Returns the plan after the file was read to this ending.
     pub(super) fn finish(mut self, ending: Ending) -> Plan {
         let mut place = self.cut.map(|(at, _)| at);
         match ending {
@@ -248,8 +247,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// True if all transactions that the ring has from this server were found before the damaged one. Those that
-    /// the ring has from others arrive again, unless the engines have them with their GTIDs.
+    /// True if all transactions that the ring has from this server were found before the damaged one. The server receives transactions of
+    /// other servers again, unless its engines have them with their GTIDs.
     fn is_all_in_front(&self, damaged: Option<Gtid>) -> bool {
         let found = self.not_found.as_ref().is_some_and(GtidSet::is_empty);
         let of_own = |gtid: Gtid| Some(gtid.source) == self.own && self.committed.contains(&gtid);
@@ -295,7 +294,7 @@ mod tests {
         let table = [
             ("A:1-5", "A:1-3", vec!["A:4", "A:5"], all.clone()),
             ("A:1-5", "A:1-5", vec![], all.clone()),
-            // The ring may have more: the last ones, torn here, or those of another server.
+            // The ring may have more transactions: the last ones, torn here, or those of another server.
             ("A:1-9", "A:1-3", vec!["A:4"], all),
             (
                 "A:1-4",
@@ -304,7 +303,7 @@ mod tests {
                 cut(1100, "A:5-6"),
             ),
             ("A:1-3", "A:1-3", vec!["A:4"], cut(1000, "A:4")),
-            // Tags, and numbers assigned out of order.
+            // GTIDs with tags, and numbers assigned out of order.
             (
                 "A:1-4:tag:1",
                 "A:1-3",
@@ -325,7 +324,7 @@ mod tests {
             plan("A:1-2", "A:1-3", &["A:4"], Ending::WholeOrTorn),
             Plan::Refuse(errant)
         );
-        // With nothing to cut, recovery makes no new change.
+        // If nothing is cut, recovery makes no new change.
         assert_eq!(
             plan("A:1-2:4", "A:1-3", &["A:4"], Ending::WholeOrTorn),
             Plan::Keep(Keep::AllCommitted)
@@ -379,12 +378,12 @@ mod tests {
         let foreign = format!("{other}:1");
         let refused = Plan::Refuse(refusal.clone());
         let table = [
-            // Between two transactions.
+            // The damage is between two transactions.
             ("A:1-5", vec!["A:4", "A:5"], None, cut(1250, "")),
             ("A:1-4", vec!["A:4", "A:5"], None, cut(1100, "A:5")),
             ("A:1-6", vec!["A:4", "A:5"], None, refused.clone()),
             ("A:1-3:5", vec!["A:4"], None, refused.clone()),
-            // In the last one.
+            // The damage is in the last transaction.
             ("A:1-4", vec!["A:4", "A:5"], Some("A:5"), cut(1100, "A:5")),
             ("A:1-5", vec!["A:4", "A:5"], Some("A:5"), refused),
             (

@@ -1,6 +1,6 @@
-//! Transactions that were cut off although mysqld's engines had committed them: something released them without the ring.
-//! mysqld then starts with rows whose transactions are in no binlog file. They are found after the start, and restored before the
-//! next one, so that the ring receives them, or reports them as errant.
+//! Restores transactions that were cut off although mysqld's engines had committed them, because they were released without the ring.
+//! mysqld then starts with rows whose transactions are in no binlog file. These transactions are found after the start and restored before
+//! the next start. Then the ring receives them, or reports them as errant.
 //!
 //! ```text
 //! note the cut ─► cut ─► start ─► its GTIDs in gtid_purged? ─no─► drop the note
@@ -27,14 +27,14 @@ use crate::tail_trim::last_file::{Beginning, LastFile};
 use crate::tail_trim::plan::Plan;
 
 const FILE: &str = "mysqld-cut.json";
-/// Between two attempts to query a starting mysqld.
+/// The pause between two attempts to query a starting mysqld.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 
-/// The last cut, until the check of mysqld's following start.
+/// The last cut, stored until the following start of mysqld was checked.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct CutNote {
     tail: TrimmedTail,
-    /// Transactions of the tail that the engines had committed.
+    /// Transactions of the tail that the engines had committed; `None` before the check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     committed: Option<String>,
 }
@@ -49,7 +49,7 @@ impl CutNote {
         durable_file::load(&member_dir.join(FILE))
     }
 
-    /// Stores it, durably on return.
+    /// Stores the note. Durable on return.
     pub(super) fn store(&self, member_dir: &Path) -> io::Result<()> {
         durable_file::store(&member_dir.join(FILE), self)
     }
@@ -59,7 +59,7 @@ impl CutNote {
     }
 }
 
-/// Why a mysqld that starts must be killed and restarted.
+/// Why a starting mysqld must be killed and restarted.
 #[derive(Debug, Error)]
 pub enum CheckStartError {
     /// The note of a cut cannot be read or stored.
@@ -73,8 +73,8 @@ pub enum CheckStartError {
     Committed(String),
 }
 
-/// Queries a starting mysqld for transactions of the last cut that it has nevertheless. They are noted, and the returned error
-/// requires that mysqld is killed and restarted, which restores them.
+/// Checks whether a starting mysqld has transactions of the last cut. If so, records them and returns an error: mysqld must be killed and
+/// restarted, and the restart restores the transactions.
 ///
 /// # Errors
 /// [`CheckStartError`].
@@ -92,7 +92,7 @@ pub async fn check_start(
             Err(_) => tokio::time::sleep(ASK_EVERY).await,
         }
     };
-    // A GTID that was free after the cut, and was assigned again, is in a file.
+    // If a GTID was free after the cut and was assigned again, its new transaction is in a file, so it is not in `gtid_purged`.
     let cut: GtidSet = note.tail.gtids.parse().unwrap_or_default();
     let committed = purged.intersection(&cut);
     if committed.is_empty() {
@@ -115,7 +115,7 @@ async fn purged(account: &ConnectOptions) -> Result<GtidSet, LinkError> {
 /// Restores transactions of the last cut that the engines have, if any. May be repeated after a crash.
 ///
 /// # Errors
-/// When a later file has transactions, and what the disk reports.
+/// When a later file has transactions; and I/O errors.
 pub fn restore(place: &BinlogPlace, member_dir: &Path) -> io::Result<Option<String>> {
     let Some(note) = CutNote::load(member_dir)? else {
         return Ok(None);
@@ -156,7 +156,7 @@ fn refused(file: &Path, gtids: &str, why: &str) -> io::Error {
     ))
 }
 
-/// Appends the transactions up to the last one that was committed: engines commit in the order of the binlog.
+/// Appends the transactions up to the last one that was committed, because engines commit in the order of the binlog.
 fn append(tail: &TrimmedTail, member_dir: &Path, committed: &str) -> io::Result<()> {
     let path = TrimmedTail::directory(member_dir).join(&tail.kept_as);
     let refused = |why: &str| refused(&tail.from, committed, why);
@@ -166,7 +166,7 @@ fn append(tail: &TrimmedTail, member_dir: &Path, committed: &str) -> io::Result<
     };
     let committed_set: GtidSet = committed.parse().map_err(io::Error::other)?;
     let stays = committed_set.union(&header.previous);
-    // Each restored statement was judged when it was cut off.
+    // The statements were already checked when they were cut off.
     let end = match kept.plan(&header, &stays, None, false, MAX_TRANSACTION_BYTES)? {
         Plan::Cut { at, .. } => at.0,
         Plan::Keep(_) => header.end.0 + tail.bytes,
@@ -185,7 +185,7 @@ fn append(tail: &TrimmedTail, member_dir: &Path, committed: &str) -> io::Result<
     to.sync_all()
 }
 
-/// Removes the index's last lines in place: mysqld must be able to write it.
+/// Removes the last lines of the index in place, so that mysqld can still write the file.
 fn shorten_index(index: &Path, later: &[PathBuf]) -> io::Result<()> {
     let text = fs::read_to_string(index)?;
     let lines: Vec<&str> = text.split_inclusive('\n').collect();

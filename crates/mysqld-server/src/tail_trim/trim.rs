@@ -1,4 +1,4 @@
-//! Work on the disk around a start: survey mysqld's last binlog file, cut it, and record that a start follows.
+//! The steps on disk before a start: survey mysqld's last binlog file, cut it, and record the start.
 
 use std::fs::DirEntry;
 use std::io;
@@ -20,19 +20,19 @@ use crate::tail_trim::last_file::{Beginning, LastFile, encrypted_flags};
 use crate::tail_trim::plan::{Keep, Plan, Refusal};
 use crate::tail_trim::restore::CutNote;
 
-/// Options of the guard.
+/// Options of the tail trim.
 #[derive(Debug, Clone)]
 pub struct TailTrimOptions {
-    /// The member's data directory: cut tails are kept in its `trimmed/mysqld/`.
+    /// The member's data directory. Tails are kept in its `trimmed/mysqld/`.
     pub member_dir: PathBuf,
-    /// How mysqld is run, which determines the place of its binlog.
+    /// The command that runs mysqld; it determines the location of the binlog.
     pub server: ServerCommand,
     /// How long one attempt waits for the ring's answer.
     pub ring_limit: Duration,
 }
 
 impl TailTrimOptions {
-    /// The defaults: five seconds for the ring.
+    /// The defaults: one attempt waits five seconds for the ring.
     pub fn new(member_dir: PathBuf, server: ServerCommand) -> Self {
         Self {
             member_dir,
@@ -41,10 +41,10 @@ impl TailTrimOptions {
         }
     }
 
-    /// The place of the server's binlog; `None` where it has none.
+    /// Returns the location of the server's binlog; `None` if it has no binlog.
     ///
     /// # Errors
-    /// When it does not print the options of its option files.
+    /// When mysqld does not print the options of its option files.
     pub async fn place(&self) -> Result<Option<BinlogPlace>, SupervisorError> {
         let words = self.server.options_in_force().await?;
         let host = rustix::system::uname();
@@ -54,22 +54,22 @@ impl TailTrimOptions {
     }
 }
 
-/// What has become of the last file.
+/// The result for the last file.
 #[derive(Debug)]
 pub enum Trimmed {
-    /// It stays as it is.
+    /// The file is unchanged.
     Kept(Keep),
-    /// This was cut off.
+    /// The tail that was cut off.
     Cut(TrimmedTail),
-    /// It must not start.
+    /// mysqld must not start.
     Refused(Refusal),
 }
 
-/// The place of the server's last writes: the one it reported when it was prepared for a crash, if its options name a place
-/// without files.
+/// Returns the location of the server's last writes. If its options name a location without files, returns the location recorded when the
+/// server was prepared for a crash.
 ///
 /// # Errors
-/// What the disk reports.
+/// The I/O error.
 pub fn last_written(place: &BinlogPlace, member_dir: &Path) -> io::Result<BinlogPlace> {
     let record = StartRecord::load(member_dir)?;
     let recorded = record.filter(|record| !place.index().exists() && record.index.exists());
@@ -85,10 +85,10 @@ pub fn last_written(place: &BinlogPlace, member_dir: &Path) -> io::Result<Binlog
     Ok(BinlogPlace::of_index(data_dir, &record.index))
 }
 
-/// Checks whether there may be something to cut: only then, and where it returns `None`, the ring must be asked.
+/// Checks whether anything may have to be cut. Returns `None` if so, and then the ring must be asked; otherwise returns the result.
 ///
 /// # Errors
-/// What the disk reports.
+/// The I/O error.
 pub fn survey(place: &BinlogPlace, member_dir: &Path) -> io::Result<Option<Trimmed>> {
     let files = place.files()?;
     let Some(path) = files.last() else {
@@ -118,10 +118,10 @@ pub fn survey(place: &BinlogPlace, member_dir: &Path) -> io::Result<Option<Trimm
     }))
 }
 
-/// Trims the last file, after a survey has shown that the ring must be asked.
+/// Trims the last file, after [`survey`] has returned `None`.
 ///
 /// # Errors
-/// What the disk reports.
+/// The I/O error.
 pub fn trim_last(
     place: &BinlogPlace,
     member_dir: &Path,
@@ -163,16 +163,16 @@ pub fn trim_last(
 /// Records that a start follows.
 ///
 /// # Errors
-/// What the disk reports.
+/// The I/O error.
 pub fn record_start(place: &BinlogPlace, member_dir: &Path) -> io::Result<()> {
     StartRecord::of(place, place.files()?.pop()).store(member_dir)
 }
 
-/// The state of its file in use, before a running mysqld is asked to stop. Recorded too late, the file is closed already,
-/// and a clean close can then never be recognised.
+/// Records the encrypted file in use, before a running mysqld is asked to stop. If the record is made too late, the file is already closed,
+/// and a clean close can never be recognised.
 ///
 /// # Errors
-/// What the disk reports.
+/// The I/O error.
 pub fn record_in_use(place: &BinlogPlace, member_dir: &Path) -> io::Result<()> {
     let (Some(mut record), Some(file)) = (StartRecord::load(member_dir)?, place.files()?.pop())
     else {
@@ -185,8 +185,8 @@ pub fn record_in_use(place: &BinlogPlace, member_dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether clients' schemas may have tables of another engine than InnoDB: each of these has an `.sdi` file, whatever files its
-/// engine keeps its rows in. An unreadable directory may have one.
+/// Whether clients' schemas may have tables of another engine than InnoDB. Each such table has an `.sdi` file, whatever other files its
+/// engine uses. An unreadable directory may contain one.
 fn may_have_other_engines(data_dir: &Path) -> bool {
     let of_the_system = |schema: &DirEntry| {
         let name = schema.file_name();
@@ -212,12 +212,12 @@ fn may_have_other_engines(data_dir: &Path) -> bool {
     })
 }
 
-/// The server's UUID, as far as it can be read.
+/// Returns the server's UUID, if it can be read.
 fn server_uuid(data_dir: &Path) -> Option<SourceId> {
     server_uuid_in(&std::fs::read_to_string(data_dir.join("auto.cnf")).ok()?)
 }
 
-/// The UUID in the server's file for it.
+/// Parses the server's file with its UUID, `auto.cnf`.
 pub(super) fn server_uuid_in(text: &str) -> Option<SourceId> {
     let uuid = text
         .lines()
@@ -226,10 +226,10 @@ pub(super) fn server_uuid_in(text: &str) -> Option<SourceId> {
     uuid.parse().ok().map(SourceId)
 }
 
-/// The record for after the rotation; `None` where the file may already be cut.
+/// Returns the record to store after the next rotation of the binlog; `None` if the present file may already be cut.
 ///
 /// # Errors
-/// What the disk reports.
+/// The I/O error.
 pub fn record_after_rotation(
     place: &BinlogPlace,
     member_dir: &Path,
@@ -242,10 +242,9 @@ pub fn record_after_rotation(
     Ok(last.map(|last| StartRecord::of(place, Some(last))))
 }
 
-// Starts of mysqld recorded by this member. Only in a file written after such a start,
-// and after no other, did every commit wait for the ring: earlier transactions of an existing server,
-// and those of one started by hand, did not. A server's first file after a start is marked
-// as such.
+// The member's record of starts of mysqld. Every commit in a file waited for the ring only if the file was written after a recorded start
+// and no other start followed. Earlier transactions of an existing server, and those of a server started by hand, did not wait. A server's
+// first file after a start is marked as such.
 
 const FILE: &str = "mysqld-start.json";
 
@@ -254,12 +253,12 @@ const FILE: &str = "mysqld-start.json";
 pub struct StartRecord {
     /// The server's binlog index.
     pub index: PathBuf,
-    /// The last file that it listed.
+    /// The last file that the index listed.
     pub last_file: Option<PathBuf>,
-    /// Its encrypted last file before it was asked to stop.
+    /// The encrypted last file before mysqld was asked to stop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encrypted: Option<EncryptedInUse>,
-    /// Whether its data directory had tables of another engine than InnoDB; missing in a record of an earlier version.
+    /// Whether the server's data directory had tables of another engine than InnoDB. Missing in a record of an earlier version.
     #[serde(default = "unknown")]
     pub other_engines: bool,
 }
@@ -271,14 +270,14 @@ fn unknown() -> bool {
 /// An encrypted file while its server ran.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EncryptedInUse {
-    /// Its path.
+    /// The file's path.
     pub file: PathBuf,
-    /// The byte that has the in-use flag.
+    /// The byte with the in-use flag.
     pub flags: u8,
 }
 
 impl EncryptedInUse {
-    /// True if the server has closed the file since: then it has cleared the flag, and no other bit of that byte.
+    /// True if the server has closed the file since then: it has cleared the flag, and no other bit of that byte.
     pub(super) fn was_closed(&self, file: &Path, flags: Option<u8>) -> bool {
         let cleared = self.flags ^ (EventFlags::BINLOG_IN_USE.0 as u8);
         self.file == file && flags == Some(cleared)
@@ -298,21 +297,21 @@ impl StartRecord {
     /// Loads the stored record.
     ///
     /// # Errors
-    /// When it exists and cannot be read.
+    /// When the record exists and cannot be read.
     pub(super) fn load(member_dir: &Path) -> io::Result<Option<Self>> {
         durable_file::load(&member_dir.join(FILE))
     }
 
-    /// Stores it, durably on return.
+    /// Stores the record. Durable on return.
     ///
     /// # Errors
-    /// What the disk reports; the previous record may still be there.
+    /// The I/O error; the previous record may still exist.
     pub fn store(&self, member_dir: &Path) -> io::Result<()> {
         durable_file::store(&member_dir.join(FILE), self)
     }
 }
 
-/// True if the last of the files was written after the recorded start, and no other start followed.
+/// True if the last file was written after the recorded start, and no other start followed.
 ///
 /// # Errors
 /// When a file cannot be read.
@@ -336,7 +335,7 @@ pub(super) fn is_ours(
     Ok(starts <= 1 && !since.is_empty())
 }
 
-/// The files since the recorded start, pure; `None` where that is unknown.
+/// Returns the files since the recorded start; `None` if they are unknown. Pure.
 fn since<'a>(
     record: &StartRecord,
     place: &BinlogPlace,
@@ -351,7 +350,7 @@ fn since<'a>(
     if let Some(at) = files.iter().position(|file| file == last) {
         return files.get(at + 1..);
     }
-    // It was purged since; or the numbers began again.
+    // The recorded file was purged since, or the numbers began again.
     let purged = number(files.first()?)? > number(last)?;
     purged.then_some(files)
 }
@@ -364,7 +363,7 @@ fn number(file: &Path) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Bytes of a 9.7.4 with `component_keyring_file`, before and after a clean stop.
+    /// Bytes of a file of a 9.7.4 with `component_keyring_file`, before and after a clean stop.
     #[test]
     fn an_encrypted_file_is_closed_in_order_when_its_flag_has_changed() {
         let (server, member) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -391,7 +390,7 @@ mod tests {
         assert!(!closed(), "it crashed while it was asked to stop");
         write(0x3a, 733);
         assert!(closed());
-        // No other change of the byte proves that.
+        // Any other change of the byte does not prove a clean stop.
         write(0x39, 733);
         assert!(!closed());
         write(0x3a, 733);
@@ -421,9 +420,9 @@ mod history_tests {
             (None, &[1, 2], Some(&[1, 2])),
             (Some(2), &[1, 2, 3, 4], Some(&[3, 4])),
             (Some(2), &[1, 2], Some(&[])),
-            // Purged.
+            // The recorded file was purged.
             (Some(2), &[4, 5], Some(&[4, 5])),
-            // Renumbered.
+            // The files were renumbered.
             (Some(7), &[1, 2], None),
             (Some(7), &[], None),
         ];
@@ -440,7 +439,7 @@ mod history_tests {
             let elsewhere = BinlogPlace::of_options(["--log-bin=o"], Path::new("/d"), "h").unwrap();
             assert_eq!(since(&record, &elsewhere, &listed), None);
         }
-        // Another basename under the same index: its first file has the recorded number, and does not follow that file.
+        // Another basename under the same index: its first file has the recorded number, and does not follow the recorded file.
         let record = StartRecord {
             index: place.index().to_owned(),
             last_file: Some("/d/other.000001".into()),
@@ -474,7 +473,7 @@ mod history_tests {
             (&["first_file", "rows", "first_file"], false),
             (&["rows"], true),
             (&["first_file", "torn"], true),
-            // An unreadable file is judged by its flags.
+            // A file with an unreadable header is checked by its flags.
             (&["encrypted"], true),
         ];
         for (names, expected) in table {

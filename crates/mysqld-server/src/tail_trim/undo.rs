@@ -1,7 +1,8 @@
-//! Decides, event by event, whether a cut of the binlog removes a transaction completely. Pure. The engines' recovery rolls back prepared
-//! transactions that the binlog does not name: those that end with an XID, XA transactions, and DDL with an event that has an
-//! XID. Every other statement was complete before mysqld wrote it to the binlog, and some of those with an XID have changed files by
-//! then. `docs/mysqld-facts.md` lists the statements.
+//! Decides, event by event, whether a cut of the binlog removes a transaction completely. Pure.
+//!
+//! The engines' recovery rolls back prepared transactions that the binlog does not name: transactions that end with an XID, XA
+//! transactions, and DDL whose event has an XID. Every other statement was complete before mysqld wrote it to the binlog. Some statements
+//! with an XID have also changed files by then. `docs/mysqld-facts.md` lists the statements.
 
 use binlog_format::DecodeError;
 use binlog_format::event::{EventFlags, EventRef, EventType};
@@ -11,26 +12,26 @@ use binlog_format::events::{
 use mysql_link::ServerVersion;
 use thiserror::Error;
 
-/// Facts of the server that decide where a statement's event does not.
+/// Properties of the server, needed if a statement's event does not suffice for the decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ServerFacts {
     /// The version that wrote the file.
     pub(super) version: ServerVersion,
-    /// Its data directory has, or had at its last start, tables of another engine than InnoDB.
+    /// Whether the data directory has, or had at its last start, tables of another engine than InnoDB.
     pub(super) other_engines: bool,
 }
 
-/// The first version whose recovery removes the folder of a schema that was not committed.
+/// The first version whose recovery removes the directory of a schema that was not committed.
 const ATOMIC_SCHEMAS: ServerVersion = ServerVersion::new(9, 1, 0);
 
 /// The effect of a statement that remains after its event was cut off and recovery has run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Effect {
-    /// Nothing: recovery rolls it back.
+    /// None: recovery rolls the statement back.
     RolledBack,
-    /// Nothing: it changes no data.
+    /// None: the statement changes no data.
     None,
-    /// Perhaps something, for this reason.
+    /// An effect may remain, for this reason.
     Stays(&'static str),
 }
 
@@ -47,7 +48,7 @@ pub enum NotUndone {
     /// Rows of tables without transactions.
     #[error("it changes tables of an engine without transactions")]
     WithoutTransactions,
-    /// For this reason, the effect of this statement remains.
+    /// The effect of this statement remains, for this reason.
     #[error("{0}: {1}")]
     Statement(&'static str, String),
     /// An event that cannot be decoded.
@@ -62,7 +63,7 @@ pub enum NotUndone {
 #[derive(Debug)]
 pub(super) struct UndoCheck {
     server: ServerFacts,
-    /// After BEGIN or XA START.
+    /// True after BEGIN or XA START.
     inside: bool,
     changes: bool,
 }
@@ -76,8 +77,8 @@ impl UndoCheck {
         }
     }
 
-    /// Processes the next event, without its checksum; the error names what recovery does not undo. At most
-    /// `limit` bytes are decompressed.
+    /// Processes the next event, which has no checksum. The error names the change that recovery does not undo. At most `limit` bytes are
+    /// decompressed.
     pub(super) fn take(&mut self, event: EventRef<'_>, limit: u64) -> Result<(), NotUndone> {
         match event.event_type() {
             EventType::Query => self.statement(event),
@@ -125,16 +126,16 @@ impl UndoCheck {
     }
 }
 
-/// A statement that is a transaction by itself.
+/// A statement that is a whole transaction.
 struct Alone<'a> {
     text: &'a [u8],
-    /// Its event has the XID of an atomic DDL statement.
+    /// True if its event has the XID of an atomic DDL statement.
     has_xid: bool,
-    /// Its event is marked as dependent on its session.
+    /// True if its event is marked as dependent on its session.
     thread_specific: bool,
 }
 
-/// Objects that are rows of the data dictionary and nothing else: if a statement changes one, its event has an XID.
+/// Objects that consist only of rows of the data dictionary. If a statement changes such an object, its event has an XID.
 const ROWS_ALONE: [&str; 8] = [
     "DATABASE",
     "SCHEMA",
@@ -146,7 +147,7 @@ const ROWS_ALONE: [&str; 8] = [
     "VIEW",
 ];
 
-/// True if a transaction that is this one statement changes no data, as far as its event shows.
+/// True if a transaction of this single statement changes no data, as far as its event shows.
 pub fn changes_no_data(event: EventRef<'_>, query: &Query<'_>) -> bool {
     let server = ServerFacts {
         version: ATOMIC_SCHEMAS,
@@ -184,17 +185,17 @@ impl<'a> Alone<'a> {
                 () => Effect::RolledBack,
             };
         }
-        // The log tables of the schema `mysql` are CSV everywhere.
+        // The log tables of the schema `mysql` are CSV on every server.
         let log_table = ["general_log", "slow_log"]
             .iter()
             .any(|name| has(self.text, name));
         let of_innodb = !server.other_engines && !log_table;
         let nothing = match () {
-            // Its transaction is prepared again.
+            // Recovery prepares the XA transaction again.
             () if verb(&["XA"]) => return Effect::RolledBack,
             () if verb(&["CREATE"]) => changes_nothing(words, of_innodb),
-            // A table of another engine may have been dropped. The event of such a DROP does not depend on its session, unless the
-            // same routine has used CONNECTION_ID() or a temporary table.
+            // The statement may have dropped a table of another engine. The event of such a DROP is not marked as dependent on its session,
+            // unless the same routine has used CONNECTION_ID() or a temporary table.
             () if verb(&["DROP"]) => changes_nothing(words, of_innodb && self.thread_specific),
             () if verb(&["ALTER"]) => self.alters_nothing(words, of_innodb),
             () => verb(&["FLUSH", "ANALYZE", "OPTIMIZE", "REPAIR"]),
@@ -205,15 +206,15 @@ impl<'a> Alone<'a> {
         }
     }
 
-    /// ALTER TABLE … DISCARD and IMPORT … TABLESPACE, and ALTER TABLESPACE … ENCRYPTION. The words are searched as bytes: a comment
-    /// may have them too, and then a copy is required without need.
+    /// True for ALTER TABLE … DISCARD and IMPORT … TABLESPACE, and for ALTER TABLESPACE … ENCRYPTION. The search does not parse the
+    /// statement: a comment with these words also matches, and then requires an unnecessary copy.
     fn changes_files(&self) -> bool {
         let change = ["DISCARD", "IMPORT", "ENCRYPTION"];
         has(self.text, "TABLESPACE") && change.iter().any(|word| has(self.text, word))
     }
 
-    /// ALTER INSTANCE, and ALTER TABLE that leaves its table as it is: if it does not, its event has an XID, except for a table of
-    /// another engine, or one that was of another engine and was converted.
+    /// True for ALTER INSTANCE, and for ALTER TABLE that leaves its table unchanged. If ALTER TABLE changes an InnoDB table, its event has
+    /// an XID. It has none for a table of another engine, or a table that was converted from another engine.
     fn alters_nothing(&self, mut words: Words<'_>, of_innodb: bool) -> bool {
         let kind = words.next().unwrap_or_default();
         let kept = || of_innodb && !has(self.text, "ENGINE");
@@ -221,15 +222,15 @@ impl<'a> Alone<'a> {
     }
 }
 
-/// CREATE … IF NOT EXISTS of an existing object, and DROP … IF EXISTS of a missing one; temporary tables, which end with
-/// mysqld. `of_tables`: true if that is known of tables. `words` follow CREATE or DROP.
+/// True for CREATE … IF NOT EXISTS of an existing object, for DROP … IF EXISTS of a missing object, and for temporary tables, which end
+/// with mysqld. `of_tables` is true if that is known for tables. `words` follow CREATE or DROP.
 fn changes_nothing(words: Words<'_>, of_tables: bool) -> bool {
-    /// Before the kind: OR REPLACE, DEFINER = name @ host, SQL SECURITY DEFINER and the like.
+    /// The most words before the kind: OR REPLACE, DEFINER = name @ host, SQL SECURITY DEFINER and similar.
     const MOST: usize = 20;
     let mut kind: &[u8] = &[];
     for word in words.take(MOST) {
         match () {
-            // Elsewhere it may be a name.
+            // At any later position, the word may be a name.
             () if kind.is_empty() && is(word, &["TEMPORARY"]) => return true,
             () if !is(word, &["IF"]) => kind = word,
             () if is(kind, &["TABLE", "TABLES"]) => return of_tables,
@@ -245,13 +246,13 @@ fn is(word: &[u8], known: &[&str]) -> bool {
         .any(|known| word.eq_ignore_ascii_case(known.as_bytes()))
 }
 
-/// Whether the word occurs in the text. In every character set of a client, ASCII words are these bytes.
+/// Whether the word occurs in the text. ASCII words have these bytes in every character set of a client.
 fn has(text: &[u8], word: &str) -> bool {
     text.windows(word.len())
         .any(|part| part.eq_ignore_ascii_case(word.as_bytes()))
 }
 
-/// The words of a statement from its beginning, without comments; each symbol is a word, and so is each quoted name. It ends before
+/// The words of a statement from its beginning, without comments. Each symbol and each quoted name is one word. The iterator ends before
 /// the first part that it cannot parse.
 struct Words<'a>(&'a [u8]);
 
@@ -280,7 +281,7 @@ impl<'a> Iterator for Words<'a> {
 }
 
 impl Words<'_> {
-    /// Blanks and comments; for executable comments (`/*!40005 … */`) only the marks.
+    /// Skips blanks and comments; of executable comments (`/*!40005 … */`) only the marks.
     fn skip_comments(&mut self) -> Option<()> {
         loop {
             let text = self.0.trim_ascii_start();
@@ -415,7 +416,7 @@ mod tests {
         ..SERVER
     };
 
-    /// Texts as written by mysqld 9.7.4.
+    /// Statements in the form that mysqld 9.7.4 writes.
     #[test]
     fn statements_that_changed_nothing_are_not_in_the_way_of_a_cut() {
         for text in [
@@ -462,7 +463,7 @@ mod tests {
         for text in [
             "CREATE TABLE d.m (id INT) ENGINE=MyISAM",
             "CREATE TABLE d.m (temporary INT) ENGINE=MyISAM",
-            // Of a table of MyISAM: the event of a missing one depends on its session.
+            // A table of MyISAM. The event of a DROP of a missing table depends on its session.
             "DROP TABLE IF EXISTS `d`.`my` /* generated by server */",
             "ALTER TABLE d.my ENGINE=InnoDB",
             "ALTER TABLE d.my /*!40101 engine = InnoDB */",

@@ -1,4 +1,4 @@
-//! Throw-away certificates: a CA, a server's for `localhost`, a client's, and a CA that signed neither.
+//! Temporary certificates: a CA, a server's for `localhost`, a client's, and another CA that signed none of them.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use anyhow::Result;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tempfile::TempDir;
 
-/// Files that last as long as this.
+/// The certificate files, which are deleted with this value.
 pub(crate) struct Certificates {
     folder: TempDir,
 }

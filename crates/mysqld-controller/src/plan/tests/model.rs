@@ -1,8 +1,8 @@
-//! Concurrent executors carry out the decisions on a model of mysqld, in any order and in steps. Between steps anything may happen;
-//! the leadership changes and mysqld restarts.
+//! A model of mysqld on which concurrent executors carry out the decisions, in any order and in steps. Between steps, the leadership may
+//! change and mysqld may restart.
 //!
-//! Invariant: no client can commit while no member acknowledges commits. Once the ring is quiet, mysqld is in its final state: open
-//! at a leader, following elsewhere.
+//! Invariant: no client can commit while no member acknowledges commits. Once the ring is quiet, mysqld reaches its final state: open on a
+//! leader, following elsewhere.
 
 use std::time::Duration;
 
@@ -20,21 +20,21 @@ use crate::ring::Leading;
 use crate::status::{Readiness, WriteFenceState};
 use crate::watch::{Protection, ReadOnly};
 
-/// An actor's step, or an event.
+/// A step of an actor, or an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
     /// The controller observes, decides, and passes the orders on.
     Decides,
-    /// The write fence carries out its order.
+    /// The write fence carries out its action.
     Writes,
-    /// Its statement waits for commits, and fails.
+    /// The write fence's statement waits for commits, and fails.
     WritesFail,
     /// The action on the log is carried out.
     Applies,
     Applier,
     Ingest,
     Watch,
-    /// The applier has applied everything that it has.
+    /// The applier has applied all transactions that it received.
     CatchesUp,
     Serves,
     AnotherLeads,
@@ -44,7 +44,7 @@ enum Turn {
     MysqldStartsAnew,
 }
 
-/// Between two events every actor has a few turns.
+/// Generates turns. Between two events, every actor usually has a few turns.
 fn turns() -> impl Strategy<Value = Turn> {
     prop_oneof![
         8 => Just(Turn::Decides),
@@ -69,13 +69,13 @@ fn turns() -> impl Strategy<Value = Turn> {
 struct Mysqld {
     start: Incarnation,
     read_only: ReadOnly,
-    /// Commits wait for the ring.
+    /// True if commits wait for the ring.
     waits: bool,
-    /// It lacks part of the ring's log.
+    /// True if the server lacks part of the ring's log.
     lacks: bool,
 }
 
-/// An order of the write fence in progress.
+/// An action of the write fence in progress.
 #[derive(Debug, Clone, Copy)]
 enum Writing {
     Prepares(Term, Incarnation),
@@ -84,7 +84,7 @@ enum Writing {
     Closes(ServerView),
 }
 
-/// An order about the log in progress.
+/// An action on the log in progress.
 #[derive(Debug, Clone, Copy)]
 struct Applying {
     action: ApplyAction,
@@ -93,7 +93,7 @@ struct Applying {
     broken_off: bool,
 }
 
-/// State of a started applier.
+/// Progress of a started applier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ApplierStep {
     Asks,
@@ -109,9 +109,9 @@ struct World {
     term: u64,
     leading: Leading,
     mysqld: Mysqld,
-    /// The watch's last report, and its time.
+    /// The watcher's last report, and its time.
     report: Option<(Mysqld, u64)>,
-    /// The leadership in which ingest is attached, and since when; and the one in which it may attach.
+    /// The leadership in which ingest is attached, and since when; and the leadership in which ingest may attach.
     attached: Option<(Term, u64)>,
     may_attach_in: Option<Term>,
     writing: Option<Writing>,
@@ -180,7 +180,7 @@ impl World {
             Turn::OthersCommit => {
                 self.mysqld.lacks |= matches!(self.leading, Leading::Elsewhere(_));
             }
-            // Its statement takes less time than a start.
+            // The opening statement takes less time than a start of mysqld.
             Turn::MysqldStartsAnew if matches!(self.writing, Some(Writing::Opens(..))) => {}
             Turn::MysqldStartsAnew => self.start_anew(),
         }
@@ -229,7 +229,7 @@ impl World {
             leading: self.leading,
             server,
             protection: self.protection(),
-            // As `is_attached_and_looked_at`.
+            // Uses the same rule as `is_attached_and_looked_at`.
             attached: self.attached.is_some_and(|(term, since)| {
                 self.leading == Leading::Serving(term) && looked_at >= since
             }),
@@ -346,7 +346,7 @@ impl World {
             ApplyAction::Finish(term) if !broken_off => {
                 let applies = matches!(self.applier, Some((.., ApplierStep::Applies)));
                 match self.applier {
-                    // It keeps waiting.
+                    // The action keeps waiting.
                     Some(_) if !applies || self.mysqld.lacks => return,
                     Some(_) => {
                         self.end_applier();
@@ -401,7 +401,7 @@ impl World {
             return self.end_applier();
         }
         let next = match step {
-            // The ring reports what is committed once a leader serves.
+            // The ring reports which transactions are committed once a leader serves.
             ApplierStep::Asks if matches!(self.leading, Leading::No(_)) => ApplierStep::Asks,
             ApplierStep::Asks => ApplierStep::Begins,
             ApplierStep::Begins => {
@@ -412,7 +412,7 @@ impl World {
                 self.mysqld.read_only = ReadOnly::Clients;
                 ApplierStep::Applies
             }
-            // It cannot continue at a server that was closed to all accounts in the meantime.
+            // The applier cannot continue on a server that was closed to all accounts in the meantime.
             ApplierStep::Applies if self.mysqld.read_only == ReadOnly::Everybody => {
                 return self.end_applier();
             }
@@ -421,7 +421,7 @@ impl World {
         self.applier = Some((on, for_term, next));
     }
 
-    /// A leadership in which it may attach stays valid, whatever is found later.
+    /// Ingest may attach in any leadership in which the readiness once allowed it, whatever is found later.
     fn ingest(&mut self) {
         let Leading::Serving(term) = self.leading else {
             self.attached = None;
@@ -438,7 +438,7 @@ impl World {
         }
     }
 
-    /// Each actor in turn, while the ring is quiet.
+    /// Gives each actor its turn while the ring is quiet.
     fn settle(&mut self) {
         for _ in 0..40 {
             for turn in [
@@ -464,7 +464,7 @@ fn closed() -> WriteFenceState {
     }
 }
 
-/// Regressions, found by the test below or by review.
+/// Regressions that the test below or a review found.
 #[test]
 fn courses_that_went_wrong_once() {
     use Turn::{AnotherLeads, Applier, Applies, Decides, Ingest, Serves, Watch, Writes};
@@ -481,7 +481,7 @@ fn courses_that_went_wrong_once() {
             &opens,
         ]
         .concat(),
-        // The opening statement is in flight.
+        // The opening statement is being executed.
         [
             &may_open[..],
             &opens[..3],
@@ -490,7 +490,7 @@ fn courses_that_went_wrong_once() {
             &opens,
         ]
         .concat(),
-        // It follows briefly, and neither ingest nor the watch has noticed when the leadership is back.
+        // The server follows for a short time, and neither ingest nor the watcher has observed that when the leadership returns.
         [
             &may_open[..],
             &[AnotherLeads],

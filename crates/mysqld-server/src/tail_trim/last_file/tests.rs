@@ -1,4 +1,4 @@
-//! Files written by a real mysqld, cut and damaged at every byte.
+//! Tests with files that a real mysqld wrote, cut and damaged at every byte.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use binlog_format::gtid::Gtid;
 use super::*;
 use crate::tail_trim::plan::Keep;
 
-/// With and without checksums, with tags, compressed, with XA and DDL, still in use, empty.
+/// Files with and without checksums, with tags, compressed, with XA and DDL, still in use, empty.
 const FILES: [&str; 9] = [
     "rows",
     "tagged",
@@ -26,7 +26,7 @@ fn golden(name: &str) -> Vec<u8> {
     fs::read(folder.join(name).with_extension("binlog")).unwrap()
 }
 
-/// A file of these bytes, and its beginning.
+/// Writes a file with these bytes, and parses its beginning.
 fn open(bytes: &[u8]) -> (tempfile::NamedTempFile, Beginning) {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), bytes).unwrap();
@@ -51,7 +51,7 @@ fn golden_server(gtids: &GtidSet) -> Option<SourceId> {
     gtids.intervals().next().map(|(source, ..)| source)
 }
 
-/// Its header's end, and its transactions with their offsets.
+/// Returns the end of the file's header, and its transactions with their offsets.
 fn contents(bytes: &[u8]) -> (FileOffset, Vec<(FileOffset, Gtid)>) {
     let (file, beginning) = open(bytes);
     let Beginning::Header(header) = beginning else {
@@ -90,7 +90,7 @@ fn a_cut_is_where_the_first_begins_that_the_ring_lacks() {
                 } => {
                     assert_eq!((cut, gone), (*at, gtids), "{name} {kept}");
                 }
-                // These files have statements of engines without transactions, too.
+                // These files also have statements of engines without transactions.
                 Plan::Refuse(Refusal::CannotBeUndone { gtid, .. }) => {
                     assert!(gtids.contains(&gtid), "{name} {kept}");
                 }
@@ -107,7 +107,7 @@ fn a_file_that_ends_anywhere_is_cut_where_it_would_be_anyway() {
         let (header_end, transactions) = contents(&bytes);
         let committed: GtidSet = transactions[..1].iter().map(|(_, gtid)| *gtid).collect();
         let first_lost = transactions[1].0;
-        // No event size is a multiple of this number.
+        // No event has a size that is a multiple of 7.
         for length in (0..bytes.len()).step_by(7) {
             let (_, beginning) = open(&bytes[..length]);
             if (length as u64) < header_end.0 {
@@ -120,7 +120,7 @@ fn a_file_that_ends_anywhere_is_cut_where_it_would_be_anyway() {
                 match plan(file, &committed) {
                     Plan::Keep(Keep::AllCommitted) => {}
                     Plan::Cut { at, .. } => assert_eq!(at, first_lost, "{name} {length}"),
-                    // As they do without a crash.
+                    // The same refusal occurs without a crash.
                     Plan::Refuse(Refusal::CannotBeUndone { .. }) => {}
                     other => panic!("{name} {length}: {other:?}"),
                 }
@@ -139,7 +139,7 @@ fn a_damaged_file_is_refused_unless_only_its_end_is() {
         damaged[at] ^= 1;
         match plan(&damaged, &all) {
             Plan::Refuse(Refusal::Damaged { .. }) => {}
-            // Its last event, as a crash may leave it: or a length that leads beyond the end.
+            // The damage is in the last event, as after a crash, or it is a length that leads beyond the end of the file.
             Plan::Keep(Keep::AllCommitted) => {}
             other => panic!("{at}: {other:?}"),
         }
@@ -150,9 +150,9 @@ fn a_damaged_file_is_refused_unless_only_its_end_is() {
         if at as u64 >= begins.0 {
             match plan(&damaged, &but_the_last) {
                 Plan::Cut { at, .. } => assert_eq!(at, begins),
-                // Its GTID event has another length, beyond the end.
+                // The damaged GTID event has a length that leads beyond the end of the file.
                 Plan::Keep(Keep::AllCommitted) => {}
-                // After its last event: it is one of an engine without transactions.
+                // The damage follows the last event of a transaction of an engine without transactions.
                 Plan::Refuse(Refusal::CannotBeUndone { .. }) => {}
                 other => panic!("{at}: {other:?}"),
             }
@@ -189,10 +189,10 @@ fn without_checksums_what_a_gtid_event_says_is_looked_at() {
         Plan::Refuse(Refusal::WithoutGtid { at: found, .. }) => assert_eq!(found, at),
         other => panic!("{other:?}"),
     }
-    // After its flags and its source: an invalid transaction number.
+    // Damages the transaction number, which follows the flags and the source.
     let mut unreadable = bytes.clone();
     unreadable[event + HEADER_LEN + 17..][..8].fill(0xff);
-    // And one that is shorter than its own header.
+    // Makes the event shorter than its own header.
     let mut short = bytes;
     short[event + 9..][..4].copy_from_slice(&5_u32.to_le_bytes());
     for damaged in [unreadable, short] {
@@ -235,7 +235,7 @@ fn damage_behind_a_statement_that_is_a_transaction_is_not_in_it() {
     assert_eq!(plan(&bytes, &[has].into_iter().collect()), cut);
 }
 
-/// A write to MyISAM that exceeds the statement cache is logged like this: a GTID, and an incident for the lost events.
+/// mysqld logs a write to MyISAM that exceeds the statement cache like this: a GTID, and an incident for the lost events.
 #[test]
 fn what_an_incident_stands_for_is_not_undone() {
     let bytes = golden("no_checksum");
@@ -275,7 +275,7 @@ fn what_a_header_says() {
 
 #[test]
 fn the_flags_of_an_encrypted_file_are_one_byte_behind_its_header() {
-    // 512 bytes of the encryption's header, then the magic, and 17 bytes of the first event's header.
+    // 512 bytes of the encryption's header, then the magic number, and 17 bytes of the first event's header.
     let mut bytes = vec![0; 533];
     bytes[..4].copy_from_slice(&[0xfd, b'b', b'i', b'n']);
     let flags = |bytes: &[u8]| {
