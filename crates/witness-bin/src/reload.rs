@@ -1,5 +1,5 @@
-//! Reloads the configuration of a running member: on SIGHUP, on `POST /reload` and on `witness reload`. All of it is read and
-//! checked before any value takes effect, so a bad file changes nothing.
+//! Reloads the configuration of a running member: on SIGHUP, on `POST /reload` and on `witness reload`. The whole configuration
+//! is read and checked before any value takes effect, so a bad file changes nothing.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -36,7 +36,7 @@ impl Reload for Reloading {
             ));
         };
         let needs_restart = self.started_with.needs_restart(&config);
-        // Until a restart, the other members reach this one at the address it was started with.
+        // Until this member restarts, the other members reach it at the address in the configuration that it was started with.
         let started_as = &self.started_with.member.own;
         config.member.own.clone_from(started_as);
         // While a change of the members' own TLS waits for a restart, HTTP keeps its credentials, too.
@@ -70,7 +70,7 @@ impl Reload for Reloading {
             access.renew(credentials);
             expiries.renew(&config.member);
         }
-        // It fails where the process has kept an earlier log.
+        // The reload fails if an earlier start in the same process has installed the log's filter, as in tests.
         let _ = self.log.reload(filter);
         for warning in &reloaded.warnings {
             tracing::warn!("{warning}");
