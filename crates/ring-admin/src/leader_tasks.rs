@@ -604,7 +604,7 @@ mod tests {
         assert_eq!(without(&[]), NextTask::Transfer(MemberId(2)));
         // If no database member with a vote answers, the leadership is transferred to a witness with a vote.
         assert_eq!(without(&[2]), NextTask::Transfer(MemberId(1)));
-        // The first member to answer may have no vote.
+        // Members without a vote do not get the leadership, even if only they answer.
         let NextTask::Wait(why) = without(&[1, 2]) else {
             panic!("{:?}", without(&[1, 2]));
         };

@@ -781,7 +781,7 @@ mod plan_tests {
         let mut knows = sent.to_vec();
         knows[2].settled = Some(knows[2].membership.clone());
         assert_eq!(unseen_of(&knows), None);
-        // A member that does not report what is committed proves nothing.
+        // If no member reports a committed membership, nothing is proven.
         let silent = sent.clone().map(|one| MemberEvidence {
             settled: None,
             ..one
@@ -888,7 +888,7 @@ mod plan_tests {
             told(3, (2, 95), OpId::new(2, 99)),
         ];
         assert_eq!(plan_repair(&there), Err(RepairRefusal::NotLost));
-        // The same holds for members whose own logs may lack their ends, if all answer.
+        // The quorum is not lost either if the other members' logs may lack their ends, but all members answer.
         let in_doubt = |id, end| MemberEvidence {
             doubted_tail: true,
             ..told(id, end, OpId::new(2, 100))
@@ -911,7 +911,7 @@ mod plan_tests {
             plan.term_at(clock).0
         };
         let now = 1_795_290_000_000_000;
-        // For two members that have seen the same terms, the second repair's term is later.
+        // If two members have the same term, the term of the second repair is later.
         assert_eq!(term(1002, at(now)), now);
         assert_eq!(term(1002, at(now + 700)), now + 700);
         // A clock that starts at boot also gives different terms.

@@ -18,7 +18,7 @@ pub(crate) struct Reloading {
     /// The configuration at the start of the member.
     pub(crate) started_with: Config,
     pub(crate) member: Box<dyn Fn(Renewed) + Send + Sync>,
-    /// `None` where HTTP is not served.
+    /// The replaceable parts of HTTP; `None` if HTTP is not served.
     pub(crate) http: Option<(Access, Expiries)>,
     pub(crate) log: LogFilter,
     pub(crate) turn: Mutex<()>,
@@ -39,7 +39,7 @@ impl Reload for Reloading {
         // Until this member restarts, the other members reach it at the address in the configuration that it was started with.
         let started_as = &self.started_with.member.own;
         config.member.own.clone_from(started_as);
-        // While a change of the members' own TLS waits for a restart, HTTP keeps its credentials, too.
+        // If TLS between members is turned on or off, that waits for a restart. Until then, HTTP keeps its certificate, too.
         let tls = |config: &Config| config.member.tls.is_some();
         if tls(&config) != tls(&self.started_with)
             && let (Some(http), Some(started)) = (&mut config.http, &self.started_with.http)

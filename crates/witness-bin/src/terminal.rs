@@ -1,5 +1,5 @@
-//! A command's results for its caller: an exit code with a message, and text or JSON on standard output. Writing never panics: a closed
-//! pipe ends the command quietly.
+//! The results of a command for its caller: an exit code with a message, and text or JSON on standard output. Writing never panics: if the
+//! reader closes the pipe, the command ends without a message.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -34,7 +34,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// A failure with this code, and advice.
+    /// Creates a failure with this code, a message and advice.
     pub fn because(self, what: impl fmt::Display, advice: impl fmt::Display) -> Failure {
         Failure {
             exit: self,
@@ -71,17 +71,17 @@ pub struct Failure {
     pub exit: Exit,
     /// What happened, in one sentence.
     pub what: String,
-    /// What to do about it; empty when `what` already says so.
+    /// What the operator can do; empty if `what` already includes it.
     pub advice: String,
 }
 
 impl Failure {
-    /// A failure without advice, with [`Exit::Error`].
+    /// Creates a failure with [`Exit::Error`] and without advice.
     pub fn error(what: impl fmt::Display) -> Self {
         Exit::Error.because(what, "")
     }
 
-    /// A failure that prints nothing more: the command has already printed everything on standard output.
+    /// Creates a failure without a message: the command has already printed everything on standard output.
     pub fn silent(exit: Exit) -> Self {
         exit.because("", "")
     }
@@ -100,7 +100,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// A closed pipe (`| head`) is the reader's choice and not an error.
+/// A closed pipe (as with `| head`) is not an error.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {

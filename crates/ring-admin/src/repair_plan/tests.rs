@@ -328,7 +328,7 @@ fn there_are_plans_that_promise_that_nothing_is_lost() {
     assert!(world.check() > 0);
 }
 
-/// A schedule that disproves the rule "all of one set answer".
+/// This schedule disproves a simpler rule: that nothing is lost if all members of one voter set answer.
 #[test]
 fn an_unseen_set_that_committed_alone_is_not_promised() {
     let (a, b) = (0b00_0111, 0b11_1000);

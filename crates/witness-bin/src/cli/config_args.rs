@@ -199,7 +199,7 @@ fn environment() -> Vec<(String, String)> {
     texts.collect()
 }
 
-/// "one mistake", "3 mistakes".
+/// Returns a number of mistakes as text, such as "one mistake" or "3 mistakes".
 pub(crate) fn counted(errors: usize) -> String {
     match errors {
         1 => "one mistake".into(),

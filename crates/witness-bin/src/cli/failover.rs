@@ -1,5 +1,5 @@
-//! `witness switchover`, `witness pause`, `witness resume` and `witness mock-election`: which member leads, and whether another one may
-//! take over.
+//! `witness switchover`, `witness pause`, `witness resume` and `witness mock-election`: change the leader, pause and resume failover, and
+//! check whether a member would be elected.
 
 use std::time::Duration;
 

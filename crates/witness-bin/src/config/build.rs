@@ -25,7 +25,7 @@ pub struct Config {
     pub http: Option<HttpSettings>,
     /// Form and level of the process's own log.
     pub logging: LoggingSettings,
-    /// The values that it was built from.
+    /// The values from which this configuration was built.
     pub(super) sections: Arc<Sections>,
 }
 
@@ -116,7 +116,7 @@ fn client_addresses(
     })
 }
 
-/// The widest permissions for files of secrets: the owner writes, the group reads.
+/// The widest permissions for files with secrets: the owner may write, the group may read.
 const WIDEST_MODE: u32 = 0o640;
 
 /// Reports every file and directory that cannot be used on this host. `witness config check`, a start and a reload all run this
@@ -168,7 +168,7 @@ pub(super) fn check_credentials(config: &Config, problems: &mut Problems) {
     }
 }
 
-/// The permissions of a readable regular file. Opening anything else, such as a FIFO, might block.
+/// Returns the permissions of a readable regular file. Other files are not opened: opening a FIFO, for example, might block.
 fn readable(path: &Path) -> Result<u32, Mistake> {
     let metadata = std::fs::metadata(path);
     let opened = metadata.and_then(|metadata| match metadata.is_file() {

@@ -19,15 +19,15 @@ pub(crate) struct Key {
     /// Dotted name, as in `raft.heartbeat`.
     pub(crate) path: &'static str,
     pub(crate) kind: Kind,
-    /// The value when no source gives one, as TOML; `None`: the configuration is invalid without it.
+    /// The default as TOML, if no source gives a value. `None`: the configuration is invalid without a value.
     pub(crate) default: Option<&'static str>,
     /// The TOML value in the example configuration. If it is empty, the example shows the default in a comment.
     pub(crate) example: &'static str,
-    /// Its meaning, for the documentation.
+    /// The meaning of the key, for the documentation.
     pub(crate) meaning: &'static str,
     /// Whether the value is a secret: such a key has no flag, which a process list would show, and is never printed.
     pub(crate) secret: bool,
-    /// Whether a reload applies it to a running member; all other keys need a restart.
+    /// Whether a reload applies a new value to a running member. All other keys need a restart.
     pub(crate) reloaded: bool,
     /// Whether the example configuration sets the key although it has a default: a database member with peers on other hosts needs the key.
     pub(crate) shown: bool,
@@ -46,7 +46,7 @@ impl Key {
         shown: false,
     };
 
-    /// Its meaning, and whether a reload applies it.
+    /// Returns the meaning of the key, and whether a reload applies a new value.
     pub(crate) fn explanation(&self) -> String {
         match self.reloaded {
             true => format!("{} Taken by a reload.", self.meaning),
@@ -54,13 +54,13 @@ impl Key {
         }
     }
 
-    /// Its section; empty for a top-level key.
+    /// Returns the name of the key's section; empty for a top-level key.
     pub(crate) fn section(&self) -> &'static str {
         let parts = self.path.rsplit_once('.');
         parts.map_or("", |(section, _)| section)
     }
 
-    /// Its name inside its section.
+    /// Returns the name of the key inside its section.
     pub(crate) fn name(&self) -> &'static str {
         let parts = self.path.rsplit_once('.');
         parts.map_or(self.path, |(_, name)| name)
@@ -70,14 +70,14 @@ impl Key {
 /// One section of the configuration.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Section {
-    /// Its name and a dot; empty for the keys at the top level.
+    /// The name of the section with a dot; empty for the keys at the top level.
     pub(crate) prefix: &'static str,
     pub(crate) meaning: &'static str,
     pub(crate) keys: &'static [Key],
 }
 
 impl Section {
-    /// Its name; empty for the keys at the top level.
+    /// Returns the name of the section; empty for the keys at the top level.
     pub(crate) fn name(&self) -> &'static str {
         self.prefix.trim_end_matches('.')
     }
@@ -99,7 +99,7 @@ pub(crate) struct Setting<T> {
     key: &'static Key,
     value: T,
     usable: bool,
-    /// Whether a source gives it.
+    /// Whether a source gives the value.
     pub(crate) given_by_source: bool,
     /// Where to report a problem with this key: at its value; if no source gives a value, at `set`.
     pub(crate) at: Place,
@@ -121,17 +121,17 @@ impl<T: Default + PartialEq + Serialize> Setting<T> {
         self.key.path
     }
 
-    /// The value, unless it is missing or wrong.
+    /// Returns the value; `None` if it is missing or wrong.
     pub(crate) fn usable(&self) -> Option<&T> {
         self.usable.then_some(&self.value)
     }
 
-    /// The value, unless it is empty, zero, missing or wrong.
+    /// Returns the value; `None` if it is empty, zero, missing or wrong.
     pub(crate) fn given(&self) -> Option<&T> {
         Some(&self.value).filter(|value| **value != T::default())
     }
 
-    /// True for an empty value or zero; false for a missing or wrong one.
+    /// Returns true for an empty value or zero, and false for a missing or wrong value.
     pub(crate) fn is_empty(&self) -> bool {
         self.usable && self.given().is_none()
     }
@@ -151,7 +151,7 @@ impl<T: Default + PartialEq + Serialize> Setting<T> {
         (!self.key.reloaded && self.value != newer.value).then_some(self.key.path)
     }
 
-    /// The same setting without its type.
+    /// Returns this setting without its type.
     pub(crate) fn entry(&self) -> Entry<'_> {
         let json = json!(self.value);
         Entry {
@@ -163,7 +163,7 @@ impl<T: Default + PartialEq + Serialize> Setting<T> {
 }
 
 impl Setting<String> {
-    /// The path of a file or directory; `None` when it is empty.
+    /// Returns the value as the path of a file or directory; `None` if it is empty.
     pub(crate) fn file(&self) -> Option<PathBuf> {
         self.given().map(PathBuf::from)
     }
@@ -191,7 +191,7 @@ pub(crate) fn check_pair(
 pub(crate) struct Entry<'a> {
     pub(crate) key: &'static Key,
     pub(crate) at: &'a Place,
-    /// Its text; empty for a value of another type.
+    /// The value as text; empty if the value is of another type.
     pub(crate) text: String,
 }
 
@@ -206,7 +206,7 @@ pub(crate) struct Given<'a> {
 }
 
 impl Given<'_> {
-    /// The value of a key; reports a missing or wrong one.
+    /// Returns the value of a key, and reports a missing or wrong value.
     pub(crate) fn read<T: Default + DeserializeOwned>(
         &self,
         key: &'static Key,

@@ -187,7 +187,7 @@ fn node<'a>(value: Spanned<DeValue<'a>>, locate: Locate<'_>) -> Node<'a> {
     }
 }
 
-/// The values of a table by their keys; reports unknown keys.
+/// Returns the values of a table with their keys, and reports unknown keys.
 fn known_keys<'a>(
     table: DeTable<'a>,
     section: &Section,

@@ -26,7 +26,7 @@ pub enum Place {
     },
     /// A flag of the command line.
     Flag {
-        /// Its name with the leading dashes.
+        /// The flag's name with its leading dashes.
         flag: String,
     },
     /// The built-in default.
@@ -72,7 +72,7 @@ impl Display for Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// The member does not start with it.
+    /// The member does not start with this configuration.
     Error,
     /// The member starts, but the operator probably meant another value.
     Warning,
@@ -81,7 +81,7 @@ pub enum Severity {
 /// A mistake, or a doubtful value, in a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// Whether it prevents a start.
+    /// Whether the problem prevents a start.
     pub severity: Severity,
     /// The file, variable or flag that the value came from.
     pub place: Place,
@@ -89,7 +89,7 @@ pub struct Problem {
     pub key: String,
     /// What is wrong, in one clause.
     pub message: String,
-    /// What to do about it.
+    /// How to correct the problem.
     pub advice: String,
 }
 

@@ -277,7 +277,7 @@ pub(crate) fn bytes_of(text: &str) -> Result<u64, Mistake> {
     bytes(text, 0, u64::MAX)
 }
 
-/// Parses a name, which may be part of a file's name.
+/// Parses a name on the command line. It may become a part of a file's name.
 pub(crate) fn name_of(text: &str) -> Result<String, Mistake> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if text.is_empty() {

@@ -61,7 +61,7 @@ pub async fn serve(listener: TcpListener, access: Access, pages: Router, stop: C
     while connections.join_next().await.is_some() {}
 }
 
-/// Answers the requests on one connection.
+/// Serves the requests on one connection until the connection closes, or `stop` is cancelled.
 pub(super) async fn answer(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     pages: Router,

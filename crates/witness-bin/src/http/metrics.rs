@@ -435,7 +435,7 @@ fn write_consumers(writer: &mut MetricWriter<'_>, view: &MemberView) -> fmt::Res
     }
 }
 
-/// An address without its port.
+/// Returns the host of an address, without the port.
 fn host(address: &str) -> &str {
     let (host, _) = address.rsplit_once(':').unwrap_or((address, ""));
     host.trim_start_matches('[').trim_end_matches(']')
@@ -443,7 +443,7 @@ fn host(address: &str) -> &str {
 
 // Metrics of replication routes by member, and the leader's view of the other members.
 
-/// Writes the routes: entries sent, saved and relayed. Nothing before the member joins the ring.
+/// Writes the metrics of the routes: entries that were sent, saved and relayed. Writes nothing before the member joins the ring.
 fn write_routes(writer: &mut MetricWriter<'_>, view: &MemberView) -> fmt::Result {
     let Some(routes) = &view.replication_routes else {
         return Ok(());
@@ -513,7 +513,7 @@ fn sent(
     }
 }
 
-/// Writes the progress of each peer and each region; nothing on a member that does not lead.
+/// Writes the progress of each peer and each region, if this member leads.
 fn write_peers(writer: &mut MetricWriter<'_>, view: &MemberView) -> fmt::Result {
     let (peers, regions) = (view.peers.iter(), view.regions.iter());
     metrics! { writer;

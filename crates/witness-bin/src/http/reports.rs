@@ -128,7 +128,7 @@ fn member(of: &MemberReport, report: &RingReport, reached: &ClientAddresses) -> 
         // The address at which the other members reach it.
         "address": of.address,
         "lag": of.lag_entries,
-        // Its mysqld's lag behind the ring's commits.
+        // How far the member's mysqld is behind the ring's commits.
         "lag_ms": mysql.and_then(|mysql| mysql.lag_ms),
     })
 }

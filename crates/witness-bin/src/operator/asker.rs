@@ -294,7 +294,7 @@ impl RingReport {
     /// Combines the answers of all members, and keeps their order.
     pub fn new(ring: &str, mut asked: Vec<MemberReport>) -> Self {
         let views = || asked.iter().filter_map(|asked| asked.view.as_ref());
-        // If two members claim to lead, the one with the later term is right.
+        // If two members report that they lead, the report with the later term counts.
         let serving = views().filter(|view| view.serving);
         let serving = serving.max_by_key(|view| view.term);
         let leader = serving.map(|view| view.member.id);
@@ -427,7 +427,7 @@ fn strangers(asked: &[MemberReport]) -> Vec<MemberEntry> {
 
 // The path of log entries to the members, hop by hop, along the routes that a leader chose.
 
-/// One member sends entries to another.
+/// One part of a route: a member that sends entries, and the member that receives them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Hop {
     /// The leader, or a proxy.

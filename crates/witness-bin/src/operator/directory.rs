@@ -34,7 +34,7 @@ impl Directory {
         self.0.values()
     }
 
-    /// A member by its number.
+    /// Returns a member by its number.
     pub fn get(&self, id: MemberId) -> Option<&MemberEntry> {
         self.0.get(&id)
     }
@@ -66,7 +66,7 @@ impl Directory {
         }
     }
 
-    /// A member's refusal as a failure of the command, with the members' names.
+    /// Converts a member's refusal to a failure of the command, and adds the members' names to the message.
     pub fn failure(&self, refusal: &Refusal) -> Failure {
         let (what, advice) = (&refusal.what, &refusal.advice);
         exit_of(refusal.kind).because(self.with_names(what), self.with_names(advice))

@@ -250,7 +250,7 @@ struct ArchivedFile {
     transactions: u64,
     first_op_id: Option<String>,
     last_op_id: Option<String>,
-    /// UTC time of its first and last commits.
+    /// Times (UTC) of the first and the last commit in the file.
     first_time: Option<String>,
     last_time: Option<String>,
 }

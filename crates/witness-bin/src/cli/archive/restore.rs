@@ -236,7 +236,7 @@ struct Report {
     base: String,
     log_files: usize,
     bytes_to_read: u64,
-    /// `gtid_executed` at the point.
+    /// `gtid_executed` at the point to which the data are restored.
     gtids: String,
     /// Commit time of the last restored transaction.
     last_commit: Option<String>,

@@ -199,7 +199,7 @@ pub(super) struct ReadEvent {
 }
 
 impl ReadEvent {
-    /// The transaction that ends with this event.
+    /// Returns the transaction that ends with this event, if any.
     pub(super) fn transaction(&self) -> Option<&FramedTransaction> {
         self.transaction.as_ref().map(|(_, framed)| framed)
     }
@@ -210,7 +210,7 @@ impl ReadEvent {
         Some(EntryLine::of_mysqld(log_name, *begin, self.end, framed))
     }
 
-    /// The line for this event.
+    /// Returns the line for this event.
     pub(super) fn event_line(&self, log_name: &str) -> EventLine {
         let verified = self.event.verified(self.checksum);
         let event = verified.unwrap_or_else(|_| self.event.canonical());

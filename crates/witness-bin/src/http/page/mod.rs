@@ -245,7 +245,7 @@ fn member(of: &MemberReport, report: &RingReport, counted: &BTreeSet<MemberId>) 
         "region": of.region,
         "kind": of.kind,
         "address": of.address,
-        // Whether it may vote, and whether commits count its answer now.
+        // Whether the member may vote, and whether it counts in the quorum now.
         "votes": of.votes,
         "in_quorum": counted.contains(&of.id),
         "vote": vote(of, report, counted),
