@@ -68,7 +68,7 @@ impl Member {
 }
 
 /// The least delay before recorded events are written, so that a failover is complete. A history entry is a membership. If an elected
-/// witness appended it at once, the transfer of the leadership would have to wait for its commit.
+/// witness appended it immediately, the transfer of the leadership would have to wait for its commit.
 const SETTLED: Duration = Duration::from_secs(3);
 
 /// Adds recorded events to the log while the member runs.

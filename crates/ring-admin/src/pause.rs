@@ -1,5 +1,5 @@
-//! Pausing and resuming failover. The membership stores a pause in the record of the member whose mysqld is the primary. During a pause,
-//! the ring still elects leaders, so that it can record commits and accept orders. But a leader other than that member only maintains the
+//! Pausing and resuming failover. The membership stores a pause in the record of the member with the primary mysqld. During a pause, the
+//! ring still elects leaders, so that it can record commits and accept orders. But a leader other than that member only maintains the
 //! ring ([`RingView::pins_another_primary_than`]): its mysqld stays closed, and it transfers the leadership back as soon as that member
 //! can be the primary. Only the leader ends an expired pause.
 

@@ -140,7 +140,7 @@ impl Returning {
         }
         if let Some((found, doubt)) = &self.put_back {
             tracing::error!("of this member: {found}");
-            // The doubt must be recorded before entries are accepted: later, received entries cannot be told from earlier ones.
+            // The doubt must be recorded before entries are accepted: later, received entries cannot be distinguished from earlier ones.
             log.note_doubt(*doubt).await?;
         }
         let rejoin = self.judge();
@@ -353,7 +353,7 @@ mod tests {
         }
     }
 
-    /// Returns the standing of a member whose last vote was in the term of its log's end.
+    /// Returns the standing of a member that has last voted in the term of its log's end.
     fn at_the_end(end: OpId) -> Standing {
         Standing {
             term: end.term,

@@ -854,7 +854,7 @@ mod plan_tests {
     }
 
     /// Regression test: the survivor of a repair lost power between the repair's term and its entry, or was permanently lost after the
-    /// entry. Members that had received that term did not vote any more, but the operator was advised to wait for the election.
+    /// entry. Members that had received that term no longer voted, but the operator was advised to wait for the election.
     #[test]
     fn a_ring_that_waits_for_entries_of_no_member_can_be_repaired() {
         let told = |id, end, needed| MemberEvidence {

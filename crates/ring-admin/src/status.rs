@@ -87,7 +87,7 @@ fn prospects(view: &RingView, peer: &RingMember) -> (bool, String) {
     if !view.answers(peer) {
         return (false, "it does not answer; bring it back".to_owned());
     }
-    // A member whose log is not longer than the candidate's log votes for the candidate. The leader counts as failed.
+    // A member votes for the candidate if its own log is not longer. The leader counts as failed.
     for set in &view.voter_sets {
         let required = majority_of(set.len());
         let (mut granting, mut ahead, mut silent) = (0, Vec::new(), Vec::new());

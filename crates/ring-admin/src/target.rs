@@ -78,8 +78,8 @@ impl Member {
 /// 7. the higher priority
 /// 8. the mysqld that lacks fewer transactions, the smaller lag of the log, the lower number
 ///
-/// If no member is better, a member is chosen whose mysqld could not be the primary, or has an unknown state. A leader without a primary is
-/// better than no leader, because pending commits can still complete.
+/// If there is no better member, the target may have a mysqld that could not be the primary, or that is in an unknown state. A leader
+/// without a primary is better than no leader, because pending commits can still complete.
 ///
 /// # Errors
 /// The obstacle of the best candidate.

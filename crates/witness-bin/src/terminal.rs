@@ -158,8 +158,8 @@ impl Table {
         }
     }
 
-    /// A table with one row for each JSON document. A column shows the field whose name is its title in lower case. If the names differ,
-    /// the field follows the title after a colon, as in `Behind:lag_ms`.
+    /// A table with one row for each JSON document. A column shows the field with its title as the name, in lower case. For a different
+    /// field, the name follows the title after a colon, as in `Behind:lag_ms`.
     pub(crate) fn of(columns: &'static str, documents: &impl Serialize) -> Self {
         let columns = columns.split(' ');
         let columns = columns.map(|column| match column.split_once(':') {

@@ -1,6 +1,6 @@
-//! Tests the no-loss proof with a simulated ring of six members in two regions, whose state is fully known. Elections, replication and
-//! changes of the membership follow the engine's rules, in any order. After each schedule, a plan is made for every subset of answering
-//! members. If the plan promises no loss, the survivor must have all committed entries.
+//! Tests the no-loss proof with a simulated ring of six members in two regions. Elections, replication and changes of the membership follow
+//! the engine's rules, in any order. The test knows the whole state of the ring. After each schedule, a plan is made for every subset of
+//! answering members. If the plan promises no loss, the survivor must have all committed entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! A member whose data directory was restored to an earlier state detects that from the other members' answers. It does not vote until it
-//! has received its entries again.
+//! A member detects from the other members' answers that its data directory was restored to an earlier state. It does not vote until it has
+//! received its entries again.
 
 use std::time::Duration;
 

@@ -90,7 +90,7 @@ struct Leader {
     factory: LogProbe,
 }
 
-/// A log whose entries cannot be read, so that the leader sends none ahead and adds none to a request.
+/// A log with unreadable entries, so that the leader sends none ahead and adds none to a request.
 struct Unreadable(MemoryDisk);
 
 impl OwnLog for Unreadable {

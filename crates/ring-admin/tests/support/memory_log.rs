@@ -143,7 +143,7 @@ impl MemoryDisk {
         self.content().doubt = Some(doubt);
     }
 
-    /// Whether a doubt about the log's end is recorded.
+    /// Returns true while a doubt about the log's end is recorded.
     #[allow(dead_code, reason = "not every user has damaged logs")]
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.content().doubt.is_some()

@@ -46,7 +46,7 @@ pub(crate) struct Ring {
     pub(crate) floors: BTreeMap<MemberId, AppliedFloor>,
     /// The formats of members that run another version.
     pub(crate) speaks: BTreeMap<MemberId, FormatRange>,
-    /// The member whose tasks panic when they call another member.
+    /// The member with tasks that panic when they call another member.
     pub(crate) calls_panic: Option<MemberId>,
 }
 

@@ -66,7 +66,7 @@ pub(crate) fn run(args: &RunArgs) -> Attempt {
     let runtime = runtime.enable_all().build()?;
     runtime.block_on(async {
         let mut stop = StopSignals::new()?;
-        // After this call, a SIGHUP does not end the process any more.
+        // After this call, a SIGHUP no longer ends the process.
         let hangups = signal(SignalKind::hangup())?;
         let histograms = Histograms::default();
         let observer = Arc::new(histograms.clone());
@@ -108,9 +108,9 @@ pub(crate) fn run(args: &RunArgs) -> Attempt {
     })
 }
 
-/// Re-executes this program in the same process with `MIMALLOC_PURGE_DELAY=0`, so that the allocator returns freed memory at once (decision
-/// 99). If the environment already sets this variable, nothing is done. The allocator reads the variable before `main`; to set the delay
-/// later, `unsafe` calls would be needed. If the re-execution fails, the process continues, and uses more memory.
+/// Re-executes this program in the same process with `MIMALLOC_PURGE_DELAY=0`, so that the allocator returns freed memory immediately
+/// (decision 99). If the environment already sets this variable, nothing is done. The allocator reads the variable before `main`; to set
+/// the delay later, `unsafe` calls would be needed. If the re-execution fails, the process continues, and uses more memory.
 fn start_again_keeping_no_freed_memory() {
     const KEPT_FOR_MS: &str = "MIMALLOC_PURGE_DELAY";
     if env::var_os(KEPT_FOR_MS).is_some() {
@@ -246,7 +246,7 @@ const OWN_STATE: &str = "only a copy that was made while this member was stopped
      the newest file, the index or `meta`: otherwise remove the member (`witness members remove`), and add it \
      again under a new number with an empty data directory, which gets the log of the others; `witness log verify DATA_DIR` names every damaged place";
 
-/// Whether an error is caused by a full disk or an exceeded quota.
+/// Returns true for an error that a full disk or an exceeded quota has caused.
 fn wants_room(error: &MemberError) -> bool {
     let first: &(dyn std::error::Error + 'static) = error;
     let mut causes = std::iter::successors(Some(first), |error| error.source());

@@ -25,11 +25,11 @@ pub(crate) struct Key {
     pub(crate) example: &'static str,
     /// The meaning of the key, for the documentation.
     pub(crate) meaning: &'static str,
-    /// Whether the value is a secret: such a key has no flag, which a process list would show, and is never printed.
+    /// True for a secret: such a key has no flag, which a process list would show, and is never printed.
     pub(crate) secret: bool,
     /// Whether a reload applies a new value to a running member. All other keys need a restart.
     pub(crate) reloaded: bool,
-    /// Whether the example configuration sets the key although it has a default: a database member with peers on other hosts needs the key.
+    /// True if the example configuration sets the key although it has a default: a database member with peers on other hosts needs it.
     pub(crate) shown: bool,
 }
 

@@ -321,7 +321,7 @@ impl EmbeddedMember {
 
 impl Drop for EmbeddedMember {
     fn drop(&mut self) {
-        // The member's files are not used any more, so an error does not matter.
+        // The member's files are no longer used, so an error does not matter.
         let _ = self.crash();
     }
 }

@@ -52,7 +52,7 @@ pub struct OrderApi {
 
 type Answered = Result<Response, Denied>;
 
-/// The executor of orders, for a handler whose request has the token. Any other request is rejected before its body is read.
+/// The executor of orders, for the handler of a request with the token. Any other request is rejected before its body is read.
 pub(super) struct Allowed(OrderApi);
 
 impl<S> FromRequestParts<S> for Allowed

@@ -200,7 +200,7 @@ pub struct RingReport {
     pub leader: Option<MemberId>,
     /// The state of the quorum. If commits wait: since when, why, and what to do.
     pub quorum: QuorumView,
-    /// Whether the state of the quorum is unknown: the client reached no member, or could not resolve the host names of too many members.
+    /// True if the state of the quorum is unknown: the client reached no member, or could not resolve the host names of too many members.
     pub quorum_unknown: bool,
     /// How many more voters may fail, in the worst case, before commits wait; `None` without a leader.
     pub tolerates: Option<usize>,
@@ -220,7 +220,7 @@ pub struct MemberReport {
     pub entry: MemberEntry,
     /// True if the member is in the client's configuration.
     pub configured: bool,
-    /// Whether the member is in the ring; `None` if no answer shows it.
+    /// True if the member is in the ring; `None` if no answer shows it.
     pub in_ring: Option<bool>,
     /// How many entries the member's log is behind the leader's log.
     pub lag_entries: Option<u64>,
@@ -275,8 +275,8 @@ impl RingReport {
         self.member(self.leader?)?.view.as_ref()
     }
 
-    /// Returns the database members whose mysqld is held, has failed or is unreachable, if no mysqld of the ring runs. Otherwise the list
-    /// is empty.
+    /// Returns the database members with a mysqld that is held, has failed or is unreachable, if no mysqld of the ring runs. Otherwise the
+    /// list is empty.
     pub(crate) fn databases_down(&self) -> Vec<&str> {
         use MysqldState::{Failed, Held, Running, Unreachable};
         let members = self.members.iter();

@@ -233,7 +233,7 @@ fn differences(before: &Facts, now: &Facts) -> Vec<Change> {
 
 /// Changes of the members, the voter sets and the policy.
 fn ring_changes(before: &Facts, now: &Facts) -> Vec<Change> {
-    // A member that joins its ring receives the whole list of members at once. These members are not reported as added.
+    // A member that joins its ring receives the whole list of members immediately. These members are not reported as added.
     if before.view.members.is_empty() {
         return Vec::new();
     }

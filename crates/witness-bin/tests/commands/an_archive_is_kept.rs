@@ -28,7 +28,7 @@ struct Archive {
 }
 
 impl Archive {
-    /// Creates an archive of [`FILES`] files. The member that wrote it does not run any more.
+    /// Creates an archive of [`FILES`] files. The member that wrote it no longer runs.
     fn made() -> Self {
         let scratch = Scratch::new();
         let run = |line: &str| witness(&scratch).args(line.split(' ')).run();

@@ -763,7 +763,7 @@ mod tests {
         assert!(is_due(Some(5), None, 5));
         assert!(!is_due(Some(5), day, 86_404));
         assert!(is_due(Some(5), day, 86_405));
-        // The newest backup is from a host whose clock is ahead.
+        // The clock of the host of the newest backup is ahead.
         assert!(!is_due(Some(50), day, 5));
     }
 

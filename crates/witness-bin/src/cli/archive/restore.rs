@@ -170,7 +170,7 @@ pub(super) async fn restore(args: &RestoreArgs, format: Format) -> Attempt {
     };
     let (restored, stages, seconds) = until_a_signal(&archive, &plan, &what, format).await;
     let restored = restored?;
-    // The restore is complete. The work directory is not needed any more: its log files are also in the archive.
+    // The restore is complete. The work directory is no longer needed: its log files are also in the archive.
     if let Err(error) = std::fs::remove_dir_all(&what.work_dir) {
         tracing::warn!(%error, "{} is no longer needed, and cannot be removed", what.work_dir.display());
     }

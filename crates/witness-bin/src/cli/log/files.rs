@@ -27,7 +27,7 @@ struct FileLine {
     /// Times in UTC of the first and the last entry with a time.
     first_time: Option<String>,
     last_time: Option<String>,
-    /// Whether the file is complete: its last entry closes it.
+    /// True if the file is complete: its last entry closes it.
     closed: bool,
     /// The GTIDs of the transactions in this file.
     gtid_set: String,

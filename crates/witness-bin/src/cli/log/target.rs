@@ -97,7 +97,7 @@ pub(super) fn open(path: &Path) -> Attempt<LogDirectory> {
     opened.map_err(failure)
 }
 
-/// Returns the failure of a command whose log cannot be read.
+/// Returns the failure of a command that cannot read its log.
 pub(super) fn failure(error: DirectoryError) -> Failure {
     if matches!(error, DirectoryError::MysqldsBinlog(_)) {
         return Exit::Error.because(
@@ -228,9 +228,9 @@ pub(super) struct MysqldsFile {
     pub(super) size: u64,
     /// The number of bytes that have been read and are valid.
     pub(super) offset: u64,
-    /// Whether this is the last file.
+    /// True for the last file.
     is_last: bool,
-    /// Whether the server has not closed the file: the server still writes to it, or has crashed.
+    /// True if the server has not closed the file: it still writes to the file, or has crashed.
     pub(super) in_use: bool,
     framer: TransactionFramer,
     checksum: ChecksumAlgorithm,

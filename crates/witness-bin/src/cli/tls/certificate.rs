@@ -80,7 +80,7 @@ impl Certificate {
         }
     }
 
-    /// Whether the certificate is signed with the key of this CA.
+    /// Returns true if the key of this CA has signed the certificate.
     pub(crate) fn is_signed_by(&self, authority: &Self) -> bool {
         let own = X509Certificate::from_der(&self.der);
         let other = X509Certificate::from_der(&authority.der);

@@ -381,7 +381,7 @@ section! {
 /// Section `[logging]` of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggingSettings {
-    /// Whether log lines are JSON objects instead of text.
+    /// True for log lines as JSON objects, false for text.
     pub json: bool,
     /// A filter of tracing-subscriber, such as `info,transport=debug`.
     pub level: String,
