@@ -1,5 +1,5 @@
-//! The administration of a ring by one of its members: its membership and rules, and the parts of the member that the requests of operators
-//! and the leader tasks need to change them.
+//! The administration of a ring by one of its members: changes of the ring's membership and rules, and the parts of the member that
+//! operators' requests and the leader tasks need for these changes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -25,7 +25,7 @@ use crate::mysqld::{self, Database, Writer};
 /// The task that a leader performs for its ring.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaderTask {
-    /// It changes the voter sets.
+    /// The leader changes the voter sets.
     MovingQuorum {
         /// The target voter sets of this step.
         next: VoterSets,
@@ -34,37 +34,37 @@ pub enum LeaderTask {
     },
     /// The leader, a witness, transfers the leadership to this database member.
     Transferring(MemberId),
-    /// A task is due but blocked, for the reason in the text. Until then a witness continues to lead without serving clients.
+    /// A task is due, but blocked for the reason in the text. While it is blocked, a witness continues to lead, but serves no clients.
     Waiting(String),
 }
 
-/// What the tasks of one member share to administer the ring.
+/// The state that one member's tasks for the administration of the ring share.
 pub(crate) struct Administration {
     pub(crate) node: Arc<RaftNode>,
-    /// The rules of this member's file, which apply where the log has none.
+    /// The rules in this member's configuration file, which apply if the log has none.
     configured: RingRules,
     /// Held by a task that changes the members, the quorum or the leader, from its decision to the end of the change.
     pub(crate) reconfiguration_lock: AsyncMutex<()>,
-    /// Unset for a member without one.
+    /// The member's writer; unset for a member without a writer.
     pub(crate) writer: OnceLock<Arc<dyn Writer>>,
     pub(crate) local: Arc<LocalState>,
     /// The current task of this leader; `None` if it has none, or does not lead.
     pub(crate) leader_task: watch::Sender<Option<LeaderTask>>,
 }
 
-/// What this member knows and stores for the administration, apart from the log.
+/// The data of this member for the administration of the ring, apart from the log.
 pub(crate) struct LocalState {
-    /// Unset for a member without one.
+    /// The member's mysqld; unset for a member without a mysqld.
     pub(crate) database: OnceLock<Arc<dyn Database>>,
     /// Events that wait for the ring's history.
     pub(crate) notes: Notes,
     /// The program that runs here.
     pub(crate) program: Program,
-    /// The data directory, which stores the reached formats; unset for a member without one.
+    /// The identity file of the data directory, which stores the highest format; unset for a member without a data directory.
     pub(crate) book: OnceLock<Arc<IdentityBook>>,
-    /// The others' latest program reports.
+    /// The latest reports of other members about their programs.
     pub(crate) programs: Mutex<Programs>,
-    /// Why this member accepts no entries, as text, until it accepts some.
+    /// Why this member refused the last entries, as text; `None` after it has accepted entries.
     pub(crate) refused: Mutex<Option<String>>,
 }
 
@@ -80,12 +80,13 @@ impl LocalState {
         }
     }
 
-    /// The version of the member's own mysqld, if known.
+    /// Returns the version of the member's own mysqld, if known.
     pub(crate) fn database_version(&self) -> Option<String> {
         self.database.get()?.version()
     }
 
-    /// Whether this program can use a log in this format; an earlier one than it supports is no obstacle to a start.
+    /// Checks that this program can use a log in this format. A format older than the supported ones is accepted: it does not prevent a
+    /// start.
     fn check_supported(&self, found: FormatVersion) -> Result<(), FormatMismatch> {
         let speaks = self.program.formats;
         match found > speaks.newest() {
@@ -94,7 +95,8 @@ impl LocalState {
         }
     }
 
-    /// Ensures, before any data of this format are written, that a program without support for it refuses the data directory.
+    /// Records this format in the data directory before any data of the format is written. A program that does not support the format then
+    /// refuses the directory.
     pub(crate) fn reach(&self, format: FormatVersion) -> Result<(), FormatError> {
         self.check_supported(format)?;
         let raised = self.book.get().map_or(Ok(()), |book| book.raise(format));
@@ -125,7 +127,7 @@ impl Administrator for LocalState {
         let reached = formats.max().map_or(Ok(()), |highest| self.reach(highest));
         match &reached {
             Err(why) => self.entries_refused(&why.to_string()),
-            // Requests without entries are answered all the same.
+            // A request without entries is accepted in any case, so it does not clear the reason of a refusal.
             Ok(()) if request.entries.is_empty() => {}
             Ok(()) => *lock(&self.refused) = None,
         }
@@ -167,19 +169,19 @@ impl Administration {
         }
     }
 
-    /// Takes the reconfiguration lock; `None` if another task holds it for longer than a lease.
+    /// Acquires the reconfiguration lock; returns `None` if another task holds it for longer than a lease.
     pub(crate) async fn lock(&self) -> Option<MutexGuard<'_, ()>> {
         let lock = self.reconfiguration_lock.lock();
         let patience = self.node.timers().lease;
         tokio::time::timeout(patience, lock).await.ok()
     }
 
-    /// An entry of the ring's history with the current time; `by` is empty without an order.
+    /// Creates an entry for the ring's history with the current time. `by` is empty if no operator ordered the change.
     pub(crate) fn entry_now(&self, by: &str, event: HistoryEvent) -> HistoryEntry {
         history::entry_now(self.node.role().term, by, event)
     }
 
-    /// What a promotion would cost the mysqld of a voting database member, possibly this one; `None` without a report.
+    /// Queries a voting database member, which may be this one, for the state of its mysqld before a promotion; `None` without an answer.
     pub(crate) async fn database_state(&self, of: MemberId) -> Option<DatabaseState> {
         if of == self.node.id() {
             return self.local.database_state(None).await;
@@ -195,14 +197,14 @@ impl Administration {
         }
     }
 
-    /// The rules in force.
+    /// Returns the rules in force.
     pub(crate) fn rules(&self) -> RingRules {
         let role = self.node.role();
         let records = role.membership.membership().nodes();
         policy::in_force(records.map(|(_, record)| record), &self.configured)
     }
 
-    /// The members of a membership that follows that of `role`, before any change to them.
+    /// Returns the members for the next membership, before any change to them. `role` has the current membership.
     pub(crate) fn members_to_be(&self, role: &RoleSnapshot) -> BTreeMap<MemberId, MemberRecord> {
         let mut members = role.members();
         policy::carry_on(&mut members, &self.configured);
@@ -210,7 +212,7 @@ impl Administration {
         members
     }
 
-    /// Changes only the voter sets, in the present leadership. The caller holds the reconfiguration lock.
+    /// Changes only the voter sets, in the current term of this leader. The caller holds the reconfiguration lock.
     pub(crate) async fn move_quorum(&self, sets: VoterSets) -> Result<(), MoveError> {
         let role = self.node.role();
         let members = self.members_to_be(&role);
@@ -219,7 +221,7 @@ impl Administration {
         Ok(())
     }
 
-    /// Changes only the members' records, in the present leadership, and adds entries to the ring's history. The caller holds the
+    /// Changes only the members' records, in the current term of this leader, and adds entries to the ring's history. The caller holds the
     /// reconfiguration lock.
     pub(crate) async fn change_records(
         &self,

@@ -1,5 +1,5 @@
-//! Admission of calls between members. Every call names its caller and its addressee,
-//! down to the data directories; each kind of mistake has its own refusal with a message for an operator.
+//! Admission of calls between members. Every call identifies its caller and the member that it is meant for,
+//! each with its data directory. Each kind of mistake has its own refusal, with a message for an operator.
 
 use raft_types::{FormatRange, FormatVersion, Incarnation, MemberId, MemberRecord, RingId};
 use thiserror::Error;
@@ -9,9 +9,9 @@ use crate::identity::Identity;
 /// One end of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Party {
-    /// Its number in the ring.
+    /// The member's number in the ring.
     pub member: MemberId,
-    /// Identity of its data directory: a member that lost its data returns with another one.
+    /// The identity of the member's data directory. It changes if the member loses its data.
     pub incarnation: Incarnation,
 }
 
@@ -20,11 +20,11 @@ pub struct Party {
 pub struct Envelope {
     /// The ring that the caller belongs to; a member of another ring refuses the call.
     pub ring: RingId,
-    /// The caller, so that one with a data directory that was replaced is refused.
+    /// The caller, with its data directory: if the directory was replaced, the call is refused.
     pub from: Party,
-    /// The member that it means to call.
+    /// The member that the call is meant for.
     pub to: Party,
-    /// The format of the call. The envelope looks the same in all of them.
+    /// The format of the call. The envelope itself is the same in all formats.
     pub format: FormatVersion,
     /// The formats that the caller supports; for messages only.
     pub speaks: FormatRange,
@@ -67,7 +67,7 @@ pub enum AdmissionRefusal {
         /// The member that was called in its place.
         own: MemberId,
     },
-    /// This member's data directory is not the one that the caller's membership names.
+    /// The caller's membership has another data directory for this member.
     #[error(
         "the ring knows member {own} with data directory {known}, but this one is {ours}: it was wiped or replaced; a member that lost its data must return under a new number"
     )]
@@ -76,22 +76,22 @@ pub enum AdmissionRefusal {
         own: MemberId,
         /// The directory that the caller's membership names.
         known: Incarnation,
-        /// The directory that is here.
+        /// The directory that this member uses.
         ours: Incarnation,
     },
-    /// The caller's data directory is not the one that the membership names.
+    /// This member's membership has another data directory for the caller.
     #[error(
         "member {caller} calls with data directory {theirs}, but the ring knows it with {known}: it was wiped or replaced; a member that lost its data must return under a new number"
     )]
     WipedCaller {
         /// The member that calls.
         caller: MemberId,
-        /// The directory that it names.
+        /// The directory that the caller uses.
         theirs: Incarnation,
-        /// The directory that the membership names.
+        /// The directory in this member's membership.
         known: Incarnation,
     },
-    /// Two processes run under this number.
+    /// The caller has this member's number, so two processes use the same number.
     #[error(
         "a caller claims to be member {0}, which is this member; two processes use the same number: give one of them another"
     )]
@@ -110,12 +110,12 @@ pub enum AdmissionRefusal {
         theirs: FormatRange,
         /// The member that was called and refuses.
         own: MemberId,
-        /// The formats that it supports.
+        /// The formats that the called member supports.
         ours: FormatRange,
     },
 }
 
-/// Which of the two must run which version.
+/// Returns the advice for a format that this member does not support: which member must run a later or an earlier version.
 fn way(caller: MemberId, format: FormatVersion, own: MemberId, ours: FormatRange) -> String {
     match format > ours.newest() {
         true => format!("install a later version of witness at member {own}"),
@@ -127,7 +127,7 @@ fn way(caller: MemberId, format: FormatVersion, own: MemberId, ours: FormatRange
 }
 
 impl AdmissionRefusal {
-    /// A short name for programs; stable between versions.
+    /// Returns a short name for programs, which never changes between versions.
     pub fn code(&self) -> &'static str {
         match self {
             Self::NoRing { .. } => "no-ring",
@@ -141,8 +141,8 @@ impl AdmissionRefusal {
     }
 }
 
-/// Checks a call to a member whose program supports `ours`. `known` finds a member in this member's own membership, which may be older
-/// than the caller's: an unknown caller may have joined since, and is admitted.
+/// Checks a call to a member. `ours` are the formats that its program supports, and `known` finds a member in its membership. This
+/// membership may be older than the caller's, so an unknown caller is admitted: it may have joined since.
 ///
 /// # Errors
 /// The first mismatch.

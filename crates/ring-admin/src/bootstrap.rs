@@ -1,4 +1,4 @@
-//! Bootstrap of a ring: the decision for fresh data directories ([`plan_bootstrap`]), and the first entry of the log.
+//! Bootstrap of a ring: the decision whether the members may form a ring ([`plan_bootstrap`]), and the first entry of the log.
 
 use std::collections::BTreeMap;
 
@@ -12,26 +12,26 @@ use crate::history;
 use crate::identity::{Identity, RingState};
 use crate::member::Member;
 
-// The bootstrap decision. One member has queried the identity of all configured members. The decision is whether they can form a ring, with
-// which id and first membership. All of them must be fresh: members with a past could vote twice.
+// The bootstrap decision. One member has queried the identities of all configured members. The decision is whether they can form a ring,
+// and which id and first membership the ring gets. All data directories must be fresh: a member that has voted before could vote twice.
 
 /// A member's answer to the identity query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Introduction {
-    /// Its number, data directory and ring.
+    /// The member's number, data directory and ring.
     pub identity: Identity,
-    /// True if its log has no entry and it has never voted. `None` while it is opening its log.
+    /// True if the member's log has no entry and the member has never voted. `None` while the member is opening its log.
     pub log_is_empty: Option<bool>,
-    /// The formats that its program supports.
+    /// The formats that the member's program supports.
     pub speaks: FormatRange,
 }
 
 /// A ring that can be bootstrapped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BootstrapPlan {
-    /// A fresh id, or that of an interrupted bootstrap.
+    /// The ring's id: a new one, or the id of an interrupted bootstrap.
     pub ring: RingId,
-    /// Its first membership, with the data directories.
+    /// The ring's first membership, with the members' data directories.
     pub members: BTreeMap<MemberId, MemberRecord>,
 }
 
@@ -41,7 +41,7 @@ pub enum BootstrapRefusal {
     /// The bootstrap member is not in its own list.
     #[error("member {0} is not among the configured members; add it to the list")]
     NotConfigured(MemberId),
-    /// The bootstrap member's directory has a ring.
+    /// The bootstrap member's data directory already belongs to a ring.
     #[error("member {member} belongs to ring {ring} already; start it without bootstrapping it")]
     OwnRing {
         /// The member that was started with `--bootstrap`.
@@ -65,7 +65,7 @@ pub enum BootstrapRefusal {
     /// A member did not answer.
     #[error("member {0} did not say who it is; start it, then try again")]
     Missing(MemberId),
-    /// Another member answers at that address.
+    /// Another member answers at the address of a configured member.
     #[error("at the address of member {configured} member {found} answers; check the addresses")]
     OtherMember {
         /// The member that the configuration names at the address.
@@ -73,7 +73,7 @@ pub enum BootstrapRefusal {
         /// The member that answered there.
         found: MemberId,
     },
-    /// A member belongs to a ring.
+    /// A member already belongs to a ring.
     #[error("member {member} belongs to ring {ring} already; a member is in one ring for good")]
     BelongsAlready {
         /// The configured member with a data directory that is not empty.
@@ -92,14 +92,14 @@ pub enum BootstrapRefusal {
         "member {0} has entries in its log; only members that were in no ring before can form one"
     )]
     HasEntries(MemberId),
-    /// A member does not support the ring's first format: the bootstrap member's oldest.
+    /// A member does not support the ring's first format, which is the oldest format that the bootstrap member supports.
     #[error(
         "member {member} speaks the formats {speaks}, and the ring would begin with {begins}; install the same version of witness on all members"
     )]
     Format {
-        /// The member that does not support it.
+        /// The member that does not support the ring's first format.
         member: MemberId,
-        /// The formats that it supports.
+        /// The formats that this member supports.
         speaks: FormatRange,
         /// The ring's first format.
         begins: FormatVersion,
@@ -113,8 +113,8 @@ impl BootstrapRefusal {
     }
 }
 
-/// Decides whether `own` may bootstrap a ring from the `configured` members with these introductions. A resumed bootstrap keeps its
-/// ring id; otherwise the id is `new_ring`.
+/// Decides whether the member with the identity `own` may bootstrap a ring of the `configured` members, from their answers. A resumed
+/// bootstrap keeps its ring id. Otherwise the id is `new_ring`.
 ///
 /// # Errors
 /// The first obstacle.
@@ -184,7 +184,7 @@ fn check_fresh(
             return Err(BootstrapRefusal::OtherBootstrap(id));
         }
         RingState::Bootstrapping { .. } => {}
-        // It joined in an earlier attempt of the same bootstrap member.
+        // The member joined in an earlier attempt of the same bootstrap member.
         RingState::Belongs { ring } if begun == Some(ring) => {}
         RingState::Belongs { ring } => {
             return Err(BootstrapRefusal::BelongsAlready { member: id, ring });
@@ -218,16 +218,16 @@ fn all_differ<T: Ord>(
 /// Why a ring was not initialised.
 #[derive(Debug, Error)]
 pub enum BootstrapError {
-    /// The log has entries, or the member voted.
+    /// The log has entries, or the member has voted.
     #[error("this member has a log already; a ring is initialised once, on an empty one")]
     NotPristine,
-    /// This member is not in the list.
+    /// This member is not in the list of the ring's members.
     #[error("member {0} is not among the members to begin with")]
     NotInList(MemberId),
     /// The bootstrapping member does not vote.
     #[error("member {0} does not vote, so it cannot create the ring; bootstrap a member that does")]
     DoesNotVote(MemberId),
-    /// The bootstrapping member is in no quorum under the policy: no member that is in one would ever learn of the ring.
+    /// Under the policy, the bootstrapping member is in no quorum. So no member of a quorum would ever receive the ring's first entry.
     #[error(
         "with policy {policy}, member {member} is in no quorum, so it cannot create the ring; bootstrap a voting member of those regions"
     )]
@@ -246,11 +246,11 @@ pub enum BootstrapError {
 }
 
 impl Member {
-    /// Initialises the ring: all its members, and the voter sets of the policy with the leader in this member's
-    /// region. Once in a ring's life, on one member; repeated if that stopped before the entry was on its disk.
+    /// Initialises the ring with all its members, and the voter sets that the policy gives for a leader in this
+    /// member's region. Only one member does this, once in a ring's life. If it stops before the entry is durable, the call is repeated.
     ///
     /// # Errors
-    /// [`BootstrapError`]; the log is unchanged then.
+    /// [`BootstrapError`]. In that case the log is unchanged.
     pub async fn bootstrap(
         &self,
         mut members: BTreeMap<MemberId, MemberRecord>,
@@ -270,7 +270,7 @@ impl Member {
         }
         let term = node.first_term().await?;
         let term = term.ok_or(BootstrapError::NotPristine)?;
-        // The sets contain only listed members, and none is empty.
+        // `Membership::new` below cannot fail: the sets contain only listed members, and no set is empty.
         policy::write(&mut members, rules);
         formats::write(&mut members, self.config().program.formats.oldest());
         let event = HistoryEvent::Bootstrapped {

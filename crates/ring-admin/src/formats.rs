@@ -1,8 +1,8 @@
-//! The ring's format: the newest one that its members may use. It is stored in the membership, in every member's record, so it is the same
-//! on every member and reaches joining members with the log. A membership without it has the first format. The leader raises it when every
-//! member has reported support for the next one; it is never lowered. Code that needs a newer format than the first checks only [`of`].
-//! A data directory records a format before any data of it are written, and entries of unsupported formats are refused
-//! (`administration::LocalState`).
+//! The ring's format: the newest format that its members may use. The membership stores it in every member's record, so it is the same on
+//! all members, and joining members receive it with the log. A membership without this key has the first format. The leader raises the
+//! format when every member has reported support for the next format. It is never lowered. Code that needs a newer format than the first
+//! checks only [`of`]. A data directory records a format before any data of that format is written, and a member refuses entries of
+//! unsupported formats (`administration::LocalState`).
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use consensus::{Program, RingView};
 use raft_types::{FormatVersion, MemberId, MemberRecord, StoredMembership};
 use serde_json::Value;
 
-/// The members' latest program reports; members that did not answer are not included.
+/// The members' latest reports about their programs. Members that did not answer are not included.
 pub(crate) type Programs = BTreeMap<MemberId, Program>;
 
 /// A member's format state, for its status.
@@ -18,7 +18,8 @@ pub(crate) type Programs = BTreeMap<MemberId, Program>;
 pub struct FormatStatus {
     /// The ring's format according to this member's log.
     pub ring: FormatVersion,
-    /// The others' latest program reports to this member, if it leads. It queries only while it supports a newer format than the ring's.
+    /// The latest reports of other members about their programs. A leader queries them only while it supports a newer format than the
+    /// ring's.
     pub others: BTreeMap<MemberId, Program>,
     /// Why this member accepts no entries, as text, if the ring's format is the reason.
     pub refused: Option<String>,
@@ -27,7 +28,7 @@ pub struct FormatStatus {
 /// Key of the format in the records.
 const NAME: &str = "format";
 
-/// The ring's format according to its members' records. An unreadable format is from a later version, and outside every range.
+/// Returns the ring's format according to the members' records. An unreadable format is from a later version: no range includes it.
 pub(crate) fn of<'a>(records: impl IntoIterator<Item = &'a MemberRecord>) -> FormatVersion {
     let reports = records
         .into_iter()
@@ -39,7 +40,7 @@ pub(crate) fn of<'a>(records: impl IntoIterator<Item = &'a MemberRecord>) -> For
         .unwrap_or(FormatVersion::FIRST)
 }
 
-/// The format of a logged membership.
+/// Returns the format in a logged membership.
 pub(crate) fn of_membership(membership: &StoredMembership) -> FormatVersion {
     of(membership.nodes().map(|(_, record)| record))
 }
@@ -50,7 +51,7 @@ pub(crate) fn carry_on(members: &mut BTreeMap<MemberId, MemberRecord>) {
     write(members, format);
 }
 
-/// Writes the format into all records. The first format is omitted, as by programs without this key.
+/// Writes the format into all records. The first format is omitted, because older programs do not write this key.
 pub(crate) fn write(members: &mut BTreeMap<MemberId, MemberRecord>, format: FormatVersion) {
     if format == FormatVersion::FIRST {
         return;
@@ -60,7 +61,7 @@ pub(crate) fn write(members: &mut BTreeMap<MemberId, MemberRecord>, format: Form
     }
 }
 
-/// The format to which this leader should raise the ring's, by the members' program reports.
+/// Returns the format to which this leader should raise the ring's format, if all members have reported support for it.
 pub(crate) fn to_raise(view: &RingView, reports: &Programs) -> Option<FormatVersion> {
     let next = of(view.members.iter().map(|member| &member.record)).next();
     let speaks = |id| {
@@ -100,7 +101,7 @@ mod tests {
         let table: [(&[&str], Option<u32>); 6] = [
             (&["1-2", "1-2", "1-2"], Some(2)),
             (&["1-2", "1-3", "2-3"], Some(2)),
-            // Members without a vote or an answer must support it, too.
+            // All members must report support, including members without a vote. A member without a report prevents the change.
             (&["1-2", "1-2", "1"], None),
             (&["1-2", "1-2"], None),
             (&["1", "1", "1"], None),

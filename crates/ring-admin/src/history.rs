@@ -1,8 +1,8 @@
-//! The ring's history in its log: leaders, operator orders, truncations and repairs. It is stored in the membership, in one member's
-//! record. So it is the same on every member, survives a log purge, and reaches joining members with the log. Only the newest entries are
+//! The ring's history in its log: leaders, operator orders, truncations and repairs. The membership stores it in one member's record. So it
+//! is the same on every member, survives a log purge, and joining members receive it with the log. Only the newest [`KEPT`] entries are
 //! kept.
 //!
-//! A member keeps an event that it has recorded until its log has it ([`Notes`]).
+//! A member keeps each event that it has recorded until the event is in its log ([`Notes`]).
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -13,36 +13,36 @@ use raft_types::{MemberId, MemberRecord, Term, lock};
 use serde_json::Value;
 use tokio::sync::Notify;
 
-/// The number of kept entries: every membership carries them.
+/// The number of kept entries. It is small, because every membership contains them.
 pub(crate) const KEPT: usize = 64;
 
-/// The most bytes of free text in an entry: the initiator and the reason.
+/// The most bytes of each free text in an entry, such as the initiator or the reason.
 const MOST_TEXT_BYTES: usize = 200;
 
-/// Key of the history in its record.
+/// The key of the history in the record that contains it.
 const NAME: &str = "history";
 
-/// The logged events, oldest first.
+/// Returns the logged events, oldest first.
 pub(crate) fn read<'a>(records: impl IntoIterator<Item = &'a MemberRecord>) -> Vec<HistoryEntry> {
     let told = words(records).into_iter();
     told.filter_map(|entry| serde_json::from_value(entry).ok())
         .collect()
 }
 
-/// A record without the ring's history.
+/// Returns a record without the ring's history.
 pub fn without(mut record: MemberRecord) -> MemberRecord {
     record.extras.remove(NAME);
     record
 }
 
-/// Merges entries into the history without duplicates, ordered by term, then by the recording clock. Entries of two members may reach the
-/// log out of order. The result is stored in one record, regardless of the previous carrier.
+/// Merges entries into the history without duplicates, and sorts them by term and then by the recording member's clock: entries of two
+/// members may reach the log out of order. The result is stored in the first record, whichever record had the history before.
 pub(crate) fn append(members: &mut BTreeMap<MemberId, MemberRecord>, entries: &[HistoryEntry]) {
     let told = words(members.values());
     put(members, told, entries);
 }
 
-/// The same, if the carrier may have been removed: `told` is what it carried.
+/// Merges entries into the history `told`, like [`append`]. For a change that may have removed the record with the history.
 pub(crate) fn put(
     members: &mut BTreeMap<MemberId, MemberRecord>,
     mut told: Vec<Value>,
@@ -67,14 +67,14 @@ pub(crate) fn put(
     }
 }
 
-/// The raw entries of the history record, as written.
+/// Returns the JSON values of the history's entries, as they are stored.
 pub(crate) fn words<'a>(records: impl IntoIterator<Item = &'a MemberRecord>) -> Vec<Value> {
     let mut records = records.into_iter();
     let carried = records.find_map(|record| record.extras.get(NAME)?.as_array());
     carried.cloned().unwrap_or_default()
 }
 
-/// The entry with its texts truncated to the log's limit.
+/// Returns the entry with its texts truncated to [`MOST_TEXT_BYTES`].
 pub(crate) fn shortened(mut entry: HistoryEntry) -> HistoryEntry {
     let text = match &mut entry.event {
         HistoryEvent::GaveAway { why, .. } | HistoryEvent::Unscheduled { why } => Some(why),
@@ -93,7 +93,7 @@ pub(crate) fn shortened(mut entry: HistoryEntry) -> HistoryEntry {
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     waiting: Mutex<Vec<HistoryEntry>>,
-    /// An entry was added. One task waits.
+    /// Notified when an entry was added. Only one task waits for it.
     pub(crate) noted: Notify,
 }
 
@@ -112,7 +112,8 @@ impl Notes {
         self.noted.notify_one();
     }
 
-    /// The pending entries, without logged ones and those older than all kept ones: the log would drop them again.
+    /// Returns the pending entries. First removes entries that are in the log, and entries that are older than a full history in the log,
+    /// which would drop them again.
     pub(crate) fn not_in(&self, logged: &[HistoryEntry]) -> Vec<HistoryEntry> {
         let oldest = logged.first().filter(|_| logged.len() >= KEPT);
         let mut waiting = lock(&self.waiting);
@@ -125,7 +126,7 @@ impl Notes {
     }
 }
 
-/// An entry with the current time.
+/// Creates an entry with the current time.
 pub(crate) fn entry_now(term: Term, by: &str, event: HistoryEvent) -> HistoryEntry {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     shortened(HistoryEntry {
@@ -197,7 +198,7 @@ mod tests {
         }
         let told = read(through_json(&ring).values());
         let order: Vec<_> = told.iter().map(|one| (one.term.0, one.at_ms)).collect();
-        // Clocks of two members may differ; terms never decrease.
+        // The clocks of two members may differ, so the term, which never decreases, is compared first.
         assert_eq!(order, [(3, 40), (4, 20), (4, 30), (1003, 10)]);
     }
 
@@ -292,7 +293,7 @@ mod tests {
         assert_eq!(read(through_json(&ring).values()), entries);
     }
 
-    /// Regression: the leader rewrote such an event each time, in an unchanged membership.
+    /// Regression test: the leader wrote an event that was too old again and again, each time in an unchanged membership.
     #[test]
     fn events_older_than_the_log_are_dropped() {
         let of = |term, at_ms| HistoryEntry {

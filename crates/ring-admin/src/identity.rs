@@ -1,5 +1,5 @@
-//! The identity of a data directory: its member and its ring. It is written before any answer that depends on it, and a directory
-//! permanently belongs to one ring.
+//! The identity of a data directory: its member and its ring. The identity is durable before the member gives any answer that depends on
+//! it. A directory belongs to one ring permanently.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,12 +17,12 @@ pub struct Identity {
     pub member: MemberId,
     /// Generated when the directory was first used.
     pub incarnation: Incarnation,
-    /// Its ring.
+    /// The state of the directory's ring.
     pub ring: RingState,
 }
 
 impl Identity {
-    /// A new directory for this member.
+    /// Creates the identity of a new directory for this member.
     pub fn fresh(member: MemberId) -> Self {
         Self {
             member,
@@ -36,24 +36,24 @@ impl Identity {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum RingState {
-    /// It belongs to no ring: never bootstrapped, and not yet called by a bootstrapping member.
+    /// The directory belongs to no ring: it was never bootstrapped, and no bootstrapping member has called it.
     #[default]
     Fresh,
-    /// This member is bootstrapping the ring. It resumes after a restart.
+    /// This member is bootstrapping the ring. It resumes the bootstrap after a restart.
     #[serde(rename = "founding")] // the name in identity files
     Bootstrapping {
         /// The ring being bootstrapped.
         ring: RingId,
     },
-    /// It permanently belongs to this ring.
+    /// The directory permanently belongs to this ring.
     Belongs {
-        /// The ring of the calls that this directory answers; it never changes.
+        /// The ring, which never changes. Only calls of this ring are answered.
         ring: RingId,
     },
 }
 
 impl RingState {
-    /// The ring, including one being bootstrapped.
+    /// Returns the ring, also while it is being bootstrapped.
     pub fn ring(&self) -> Option<RingId> {
         match self {
             Self::Fresh => None,
@@ -67,11 +67,11 @@ pub trait IdentityFile: Send + Sync + 'static {
     /// Replaces the whole file.
     ///
     /// # Errors
-    /// The new content may not survive a power cut; the file then holds the old or the new content.
+    /// When the new content may not be durable. After a power cut, the file has the old or the new content.
     fn write(&self, pages: &IdentityPages) -> io::Result<()>;
 }
 
-/// The identity in memory and its file; memory is never ahead of the file.
+/// The identity in memory and its file. A change is written to the file before it is visible in memory.
 pub struct IdentityBook {
     pages: Mutex<IdentityPages>,
     file: Box<dyn IdentityFile>,
@@ -87,18 +87,18 @@ pub struct IdentityBook {
 pub struct IdentityPages {
     /// The member, its data directory and its ring.
     pub identity: Identity,
-    /// The start of its ring's log.
+    /// The start of the ring's log.
     pub origin: LogOrigin,
     /// The highest format used in the directory.
     pub reached: FormatVersion,
-    /// True if the directory has had a log, with votes and entries that it answered for. Also false if unknown.
+    /// True if the directory has had a log, with votes and entries that the member has acknowledged. False also if that is unknown.
     pub log_begun: bool,
 }
 
 /// Why a data directory does not change its ring.
 #[derive(Debug, Error)]
 pub enum IdentityError {
-    /// It belongs to another ring.
+    /// The directory belongs to another ring.
     #[error(
         "member {member} belongs to ring {ours}, not to {theirs}; a data directory never changes its ring: give the member an empty one"
     )]
@@ -107,17 +107,17 @@ pub enum IdentityError {
         member: MemberId,
         /// The ring in the identity file.
         ours: RingId,
-        /// The ring that it was asked to join.
+        /// The ring that the member was asked to join.
         theirs: RingId,
     },
-    /// It is bootstrapping its own ring.
+    /// The member is bootstrapping its own ring.
     #[error(
         "member {member} is creating a ring of its own ({ours}); bootstrap only one member, and start this one with an empty data directory"
     )]
     Bootstrapping {
         /// The member that was started with `--bootstrap`.
         member: MemberId,
-        /// The ring that it bootstraps.
+        /// The ring that the member bootstraps.
         ours: RingId,
     },
     /// The file could not be written.
@@ -126,7 +126,7 @@ pub enum IdentityError {
 }
 
 impl IdentityBook {
-    /// The identity read from the file that `file` writes, for a directory in the first format.
+    /// Creates a book for an identity that was read from the file that `file` writes. The directory's format is the first one.
     pub fn new(identity: Identity, origin: LogOrigin, file: Box<dyn IdentityFile>) -> Self {
         let reached = FormatVersion::FIRST;
         Self {
@@ -152,7 +152,7 @@ impl IdentityBook {
         log_begun: bool,
     ) -> Self {
         self.speaks = speaks;
-        // Valid until the log is open.
+        // Until the log is open, the directory's highest format is assumed for the ring.
         self.ring_format = AtomicU32::new(reached.0);
         let pages = self.pages.get_mut();
         let pages = pages.unwrap_or_else(PoisonError::into_inner);
@@ -160,13 +160,13 @@ impl IdentityBook {
         self
     }
 
-    /// True if the directory has had a log: if it now has none, the log was lost. Also false if unknown.
+    /// Returns true if the directory has had a log. If it has none now, the log was lost. Returns false also if that is unknown.
     pub fn log_begun(&self) -> bool {
         lock(&self.pages).log_begun
     }
 
-    /// Records that the directory has a log, before any answer that only the log remembers. The log must be durable first: a directory with
-    /// this record that never had a log is unusable. Durable on return.
+    /// Records that the directory has a log. Must be called before the member gives an answer that only the log stores, and after the log
+    /// is durable: a directory with this record and without a log is unusable. Durable on return.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -174,18 +174,18 @@ impl IdentityBook {
         self.write(&mut lock(&self.pages), |pages| pages.log_begun = true)
     }
 
-    /// The formats that the program supports.
+    /// Returns the formats that the program supports.
     pub fn speaks(&self) -> FormatRange {
         self.speaks
     }
 
-    /// The newest format of any data that may have been written in the directory.
+    /// Returns the newest format of any data that may have been written in the directory.
     pub fn reached(&self) -> FormatVersion {
         lock(&self.pages).reached
     }
 
-    /// Records that a program must support this format, before any data of the format is written in the directory. Durable on return; never
-    /// lowered.
+    /// Records that a program must support this format to use the directory. Must be called before any data of the format is written there.
+    /// A lower format than the recorded one changes nothing. Durable on return.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -200,23 +200,23 @@ impl IdentityBook {
         self.ring_format.store(format.0, Ordering::Relaxed);
     }
 
-    /// The format of calls to other members: the ring's, or the nearest one that the program supports.
+    /// Returns the format of calls to other members: the ring's format, or the nearest format that the program supports.
     pub fn calls_in(&self) -> FormatVersion {
         let ring = FormatVersion(self.ring_format.load(Ordering::Relaxed));
         self.speaks.nearest(ring)
     }
 
-    /// The start of its ring's log; the very first transaction if it has no ring.
+    /// Returns the start of the ring's log. Without a ring, it is the very first transaction.
     pub fn origin(&self) -> LogOrigin {
         lock(&self.pages).origin.clone()
     }
 
-    /// The ring, as a channel to wait for it.
+    /// Returns a channel with the state of the directory's ring, for tasks that wait for a ring.
     pub fn ring(&self) -> watch::Receiver<RingState> {
         self.ring.subscribe()
     }
 
-    /// A copy of the current identity.
+    /// Returns the current identity.
     pub fn identity(&self) -> Identity {
         lock(&self.pages).identity
     }
@@ -243,7 +243,7 @@ impl IdentityBook {
         })
     }
 
-    /// Begins to bootstrap a ring whose log begins at `origin`, or resumes the same one without a change.
+    /// Begins to bootstrap a ring whose log begins at `origin`. If the same ring is already being bootstrapped, nothing is changed.
     ///
     /// # Errors
     /// [`IdentityError`] if the directory belongs to another ring or the file cannot be written.
@@ -272,7 +272,7 @@ impl IdentityBook {
         })
     }
 
-    /// The origin is set with the first ring, and never changes afterwards.
+    /// Changes the state of the ring. The origin is set together with the first ring, and never changes afterwards.
     fn change(
         &self,
         origin: Option<&LogOrigin>,
@@ -292,7 +292,7 @@ impl IdentityBook {
         Ok(())
     }
 
-    /// Writes the changed pages to the file, then keeps them in memory. Without a change nothing is written.
+    /// Writes changed pages to the file, and then stores them in memory. If nothing has changed, nothing is written.
     fn write(
         &self,
         pages: &mut IdentityPages,
@@ -316,21 +316,21 @@ impl std::fmt::Debug for IdentityBook {
     }
 }
 
-// The start of a ring's log: after the transactions that the servers had before bootstrap. All members receive the same origin with the
-// ring, because the first file's header contains it, and that file is byte-identical everywhere.
+// The start of a ring's log: it follows the transactions that the servers had executed before the bootstrap. All members receive the same
+// origin, because it is in the header of the first log file, which is byte-identical on all members.
 
-/// The transactions that a ring's log presupposes, as a MySQL GTID set. Empty if the log has all of them.
+/// The transactions that were executed before a ring's log begins, as a MySQL GTID set. Empty if the log has all transactions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LogOrigin(String);
 
 impl LogOrigin {
-    /// A log that begins after the transactions of this GTID set.
+    /// Creates the origin of a log that begins after the transactions of this GTID set.
     pub fn after(gtids: impl Into<String>) -> Self {
         Self(gtids.into())
     }
 
-    /// The GTID set as text; empty if the log begins with the ring's first transaction.
+    /// Returns the GTID set as text. It is empty if the log begins with the ring's first transaction.
     pub fn gtids(&self) -> &str {
         &self.0
     }
@@ -391,9 +391,9 @@ mod tests {
         book.adopt(RingId::random(), &origin()).unwrap();
         let written = disk.content.lock().unwrap().clone().unwrap();
         assert_eq!(written.reached, two);
-        // Calls use the ring's format, not the directory's.
+        // Calls use the ring's format, not the directory's highest format.
         assert_eq!(book.calls_in(), FormatVersion::FIRST);
-        // Before the log is open, no other format is known.
+        // Before the log is open, only the directory's highest format is known.
         let again = IdentityBook::new(book.identity(), origin(), Box::new(disk.clone()));
         assert_eq!(again.speaking(range, two, false).calls_in(), two);
         for (ring, expected) in [(2, 2), (3, 2), (1, 1)] {
@@ -422,7 +422,7 @@ mod tests {
             .to_string();
         assert!(refusal.contains("member 2 belongs to ring"), "{refusal}");
         assert_eq!(book.identity().ring, RingState::Belongs { ring });
-        // Its log's origin stays as well.
+        // The origin of the ring's log does not change either.
         book.adopt(ring, &LogOrigin::default()).unwrap();
         assert_eq!(book.origin(), origin());
     }

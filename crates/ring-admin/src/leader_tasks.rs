@@ -1,6 +1,6 @@
-//! The leader's maintenance tasks. It moves the quorum to where the policy requires. A witness transfers the leadership to a database
-//! member after moving the quorum there. The decision is a pure function of one view of the ring; the task performs one step at a time and
-//! decides again.
+//! The leader's maintenance tasks. A leader moves the quorum to the members that the policy requires. A witness that leads moves the quorum
+//! to the region of a database member, and then transfers the leadership to this member. The decision is a pure function of one view of
+//! the ring. The task performs one step, and then decides again.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::promotion::{self, PromotionCause};
 use crate::scheduled_switchover::{self, ScheduledSwitchover, SwitchoverPhase};
 use crate::target;
 
-/// The decision about one view of the ring.
+/// The task that follows from one view of the ring.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NextTask {
     /// No task is due, or this member does not lead.
@@ -32,26 +32,26 @@ pub(crate) enum NextTask {
         next: VoterSets,
         target: Option<MemberId>,
     },
-    /// The last step of a move: send its entry, then transfer the leadership without waiting for the commit.
+    /// The last step of a quorum move: send its entry, then transfer the leadership without waiting for the commit.
     MoveAndTransfer { next: VoterSets, to: MemberId },
     /// Transfer the leadership to this member.
     Transfer(MemberId),
-    /// This member did not take over last time: check whether it would be elected.
+    /// An earlier transfer to this member failed: check with a mock election whether it would be elected now.
     MockElection(MemberId),
-    /// The pause has expired.
+    /// The pause of failover has expired: end it.
     EndPause,
-    /// The time of a scheduled switchover has come.
+    /// A scheduled switchover is due: execute it.
     Switchover(ScheduledSwitchover),
-    /// A scheduled switchover is complete or has expired.
+    /// A scheduled switchover is complete or has expired: remove it.
     EndSwitchover(ScheduledSwitchover),
     /// No other task is due, and every member supports the next format: raise the ring's format.
     RaiseFormat(FormatVersion),
-    /// No task can be performed now.
+    /// A task is due, but blocked for the reason in the text.
     Wait(String),
 }
 
-/// The leader's next task, from its view and the reports of the databases and members. Transfer targets in `failed` come last, and only
-/// some of them are tried.
+/// Decides the leader's next task, from its view and the reports of the databases and programs. Members in `failed`, to which a transfer
+/// has failed, are chosen last. They may also have to wait, or to win a mock election first.
 pub(crate) fn decide(
     view: &RingView,
     rules: &RingRules,
@@ -68,7 +68,7 @@ pub(crate) fn decide(
     }
 }
 
-/// The next task that concerns the leader or the quorum.
+/// Decides the next task that concerns the leader or the quorum.
 fn decide_quorum(
     view: &RingView,
     rules: &RingRules,
@@ -93,7 +93,7 @@ fn decide_quorum(
     }
     let home = &own.record.region;
     let settle = |idle: NextTask| match plan(rules, view, home) {
-        // It leads for the reachable voters.
+        // An interim leader does not move the quorum: it leads until a voter has the end of the log.
         _ if view.is_interim => idle,
         QuorumPlan::Settled => idle,
         QuorumPlan::Step(next) => NextTask::Move { next, target: None },
@@ -104,7 +104,7 @@ fn decide_quorum(
             idle => idle,
         },
     };
-    // While another member's place is reserved, a database member maintains the ring as a witness does.
+    // During a pause that reserves the primary's place for another member, a database member transfers the leadership as a witness does.
     if !gives_away(view) {
         return settle(NextTask::Stay);
     }
@@ -137,14 +137,14 @@ fn decide_quorum(
             next,
             target: Some(target),
         },
-        // A target in a blocked region is not chosen.
+        // `Blocked` cannot occur: no target in a blocked region is chosen.
         QuorumPlan::Settled | QuorumPlan::Blocked(_) => transfer(),
     }
 }
 
-/// Whether this step leaves a single set in force that contains `target`. The target can then be elected by that set, and commit the entry,
-/// as soon as it has the entry. This follows the algorithm's rules: a member with the entry counts the entry's voters, committed or not,
-/// and any member they elect has the entry. It saves one round trip for the entry's acknowledgement.
+/// Whether this step leaves one set in force, which contains `target`. Then the target needs only the entry of the step to be elected by
+/// that set, and to commit the entry. Raft permits this: a member uses the newest membership in its log, even if it is not committed. Any
+/// member that these voters elect has the entry. This saves the round trip for the entry's acknowledgement.
 fn is_last_step(view: &RingView, next: &VoterSets, target: MemberId) -> bool {
     let elects = |set| view.voter_sets.contains(set) && set.contains(&target);
     next.len() == 1
@@ -152,7 +152,8 @@ fn is_last_step(view: &RingView, next: &VoterSets, target: MemberId) -> bool {
         && view.member(target).is_some_and(|peer| view.is_near(peer))
 }
 
-/// Whether this leader transfers the leadership to a database member, or to a voter, as soon as it can.
+/// Whether this leader should transfer the leadership as soon as possible: a witness, an interim leader, or a leader during a pause that
+/// reserves the primary's place for another member.
 fn gives_away(view: &RingView) -> bool {
     let own = view.member(view.own);
     view.leads
@@ -163,7 +164,7 @@ fn gives_away(view: &RingView) -> bool {
         })
 }
 
-/// The databases' reports in this leadership and their time. A waiting leader does not query the databases without a pause.
+/// The databases' reports in this term, and the times of the queries. The times limit how often a waiting leader queries the databases.
 #[derive(Debug, Default)]
 struct DatabaseReports {
     first_asked: Option<Instant>,
@@ -172,15 +173,14 @@ struct DatabaseReports {
     states: watch::Sender<DatabaseStates>,
 }
 
-/// Time that others have to answer after the first one, before it is chosen. It covers members at the same distance that the operator may
-/// have preferred.
+/// How long the leader waits for further members after the first one has reported. Without this wait, the first member to report would be
+/// chosen before members at the same distance, which the operator may prefer.
 const ALONG: Duration = Duration::from_millis(5);
 
 impl DatabaseReports {
-    /// Queries the databases again if their reports are old. The first answers are awaited: before the first heartbeats are answered, a new
-    /// leader has no evidence that members are alive. It also waits for the heartbeat answers of all members that reported, so that the
-    /// first one is not chosen for being first. Later, known reports count until the answers come: each query would otherwise cost a quorum
-    /// move one round trip.
+    /// Queries the databases if the last query is older than half a heartbeat. A new leader waits for the first reports, and for the
+    /// heartbeat answers of the members that reported: before that, it has no evidence that members are alive. Later, it does not wait: the
+    /// earlier reports are used until new ones arrive. Otherwise each query would delay a quorum move by one round trip.
     async fn renew(&mut self, admin: &Administration) {
         let view = admin.node.ring_view();
         if !gives_away(&view) {
@@ -238,7 +238,7 @@ pub(crate) async fn run(admin: Arc<Administration>, mut leadership: watch::Recei
     }
 }
 
-/// Runs the tasks of one leadership until it ends.
+/// Runs the tasks of one leader term until it ends.
 async fn lead(admin: &Administration, leadership: &mut watch::Receiver<Leadership>) {
     let (node, timers) = (&admin.node, admin.node.timers());
     let mut progress = node.engine().data_metrics();
@@ -248,7 +248,7 @@ async fn lead(admin: &Administration, leadership: &mut watch::Receiver<Leadershi
     let mut states = databases.states.subscribe();
     while leadership.borrow_and_update().leading_term().is_some() {
         databases.renew(admin).await;
-        // A promotion or membership change is in progress: its result is checked after it ends.
+        // While a promotion or a membership change is in progress, this waits. The decision then uses the result.
         let reconfiguration_lock = admin.reconfiguration_lock.lock().await;
         let rules = admin.rules();
         let next = decide_now(admin, &rules, &failed, &states.borrow_and_update());
@@ -259,7 +259,7 @@ async fn lead(admin: &Administration, leadership: &mut watch::Receiver<Leadershi
                 tokio::select! {
                     _ = leadership.changed() => {}
                     _ = roles.changed() => {}
-                    // A new member has caught up, or a voter has returned.
+                    // No event reports that a new member has caught up or a voter answers again, so the view is checked regularly.
                     () = tokio::time::sleep(check_interval(&rules, timers.heartbeat)) => {}
                 }
                 continue;
@@ -334,7 +334,7 @@ async fn lead(admin: &Administration, leadership: &mut watch::Receiver<Leadershi
     }
 }
 
-/// The next task at this moment. Members in `failed` did not take over in this leadership, and come last.
+/// Decides the next task from the current state. A transfer to the members in `failed` has failed in this term, so they are chosen last.
 fn decide_now(
     admin: &Administration,
     rules: &RingRules,
@@ -358,19 +358,19 @@ fn decide_now(
     )
 }
 
-/// Why a leader's task was not completed, which is only shown; the next decision tries again.
+/// Why a leader's task was not completed. The reason is only shown to operators; the next decision tries again.
 type TaskFailure = Box<dyn Error + Send + Sync>;
 
 /// Interval between checks while no task is due and no event arrives.
 fn check_interval(rules: &RingRules, heartbeat: Duration) -> Duration {
     match rules.policy.follows_answers() {
-        // The time between a region's silence and the end of the lease is short.
+        // The interval must be short: after a region stops answering, the quorum must change before the lease ends.
         true => heartbeat / 16,
         false => heartbeat,
     }
 }
 
-/// Carries out a scheduled switchover unless its target reports that its mysqld is not fit.
+/// Executes a scheduled switchover, unless the target reports that its mysqld cannot be the primary.
 async fn switch_over(
     admin: &Administration,
     scheduled: &ScheduledSwitchover,
@@ -403,13 +403,13 @@ async fn move_and_transfer(
     let is_in_the_log = |role: &RoleSnapshot| role.voter_sets() == next.as_slice();
     tokio::select! {
         moved = admin.move_quorum(next.clone()) => moved?,
-        // Committed or not yet.
+        // The entry is in the log, and may not be committed yet.
         _ = admin.node.role_when(is_in_the_log) => {}
     }
     transfer(admin, to, 1).await
 }
 
-/// Transfers a witness's leadership to `to`, which may lack this many entries that are in flight.
+/// Transfers the leadership to `to`, which may lack `in_flight` entries that have been sent to it.
 async fn transfer(admin: &Administration, to: MemberId, in_flight: u64) -> Result<(), TaskFailure> {
     admin.node.wait_for_log(to, in_flight).await?;
     let LedTerm { leader, term } = admin.node.transfer(to).await?;
@@ -570,7 +570,7 @@ mod tests {
         let ring = Ring::new("a: 1d 2w 3d | b: 4d 5w 6w").with_sets(&[&[1, 2, 3]]);
         let paused_ring = paused(&ring, 1, None);
         assert_eq!(next_task(&paused_ring), NextTask::Stay);
-        // Another database member, which would otherwise keep the leadership, and a witness both transfer it back.
+        // Both a witness and another database member transfer the leadership back. Without a pause, the database member would keep it.
         for leader in [2, 3] {
             let back = paused_ring.clone().led_by(leader);
             assert_eq!(next_task(&back), NextTask::Transfer(MemberId(1)));
@@ -584,7 +584,7 @@ mod tests {
                 "{why}"
             );
         }
-        // From another region, the quorum moves with the leadership.
+        // If the leader is in another region, the quorum moves together with the leadership.
         let elsewhere = paused_ring.led_by(4).with_sets(&[&[4, 5, 6]]);
         let target = Some(MemberId(1));
         let next = sets(&[&[4, 5, 6], &[1, 2, 3]]);
@@ -602,14 +602,14 @@ mod tests {
             })
         };
         assert_eq!(without(&[]), NextTask::Transfer(MemberId(2)));
-        // A witness continues the move if no reachable database member votes.
+        // If no database member with a vote answers, the leadership is transferred to a witness with a vote.
         assert_eq!(without(&[2]), NextTask::Transfer(MemberId(1)));
-        // The first member to answer may have no vote.
+        // Members without a vote do not get the leadership, even if only they answer.
         let NextTask::Wait(why) = without(&[1, 2]) else {
             panic!("{:?}", without(&[1, 2]));
         };
         assert!(why.contains("no voter"), "{why}");
-        // Another leader outside of the quorum moves it to its own region.
+        // A leader outside of the quorum moves the quorum to its own region.
         let outside = ring.led_by(3);
         assert!(matches!(next_task(&outside), NextTask::Move { .. }));
     }

@@ -1,8 +1,8 @@
 //! The administration of a ring by one of its members, above the member's Raft (crate `consensus`): bootstrap, members, rules, the leader's
 //! tasks, promotions, pauses and scheduled switchovers, the ring's history and format, and the repair of a lost quorum.
 //!
-//! [`Member`] is the entry point. Decisions are pure and separate from the acting tasks. Every change of the membership is one entry
-//! through `RaftNode::append_membership`; bootstrap and the repair of a lost quorum are the only exceptions.
+//! [`Member`] is the entry point. Decisions are pure functions; tasks execute them. `RaftNode::append_membership` appends every change of
+//! the membership as one entry. Bootstrap and the repair of a lost quorum are the only exceptions.
 
 mod administration;
 mod admission;
@@ -55,7 +55,7 @@ pub use crate::status::{Explanation, MemberStatus, Prospects, explain};
 pub use crate::target::NoTarget;
 pub use crate::updates::{Amendment, RecordChange, RulesChange};
 
-/// Members' decisions on others' answers, as pure functions that a model of the ring shares.
+/// Pure functions with which a member judges the answers of other members. A model of the ring uses them, too.
 pub mod rules {
     pub use crate::rejoin::{ahead, judge};
 }
@@ -64,6 +64,6 @@ pub mod rules {
 #[path = "../../consensus/src/ring_view/tests.rs"]
 mod test_ring;
 
-// For the file of the test rings, which both crates include.
+// `test_ring`, a file of the crate `consensus`, needs these names at the root of the crate.
 #[cfg(test)]
 use consensus::{RingMember, RingView};

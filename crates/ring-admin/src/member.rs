@@ -1,5 +1,5 @@
-//! A handle on one running member of a ring: its Raft, and the administration of the ring by it. The requests of operators are in the modules
-//! of what they change.
+//! A handle on one running member of a ring: its Raft, and the administration of the ring. The methods for operators' requests are in the
+//! modules of the data that they change.
 
 use std::io;
 use std::ops::Deref;
@@ -15,14 +15,14 @@ use crate::history;
 use crate::identity::IdentityBook;
 use crate::mysqld::{Database, Writer};
 
-/// A handle on one running member; clones share it. It is the member's [`RaftMember`] with the administration of the ring.
+/// A handle on one running member: its [`RaftMember`], with the administration of the ring. Clones share the member.
 #[derive(Clone)]
 pub struct Member(Arc<RunningMember>);
 
 struct RunningMember {
     raft: RaftMember,
     admin: Arc<Administration>,
-    /// Aborted with the last handle.
+    /// The administration's tasks, which are aborted when the last handle is dropped.
     _tasks: JoinSet<()>,
 }
 
@@ -40,11 +40,11 @@ impl Member {
         &self.0.admin
     }
 
-    /// From now on the ring's formats are stored in this data directory before data in them is written there.
-    /// Calls to other members use the ring's format. Called once, directly after the start.
+    /// Sets the identity file of the member's data directory. Called once, directly after the start. After this call, a
+    /// format is recorded there before data of that format is written, and calls to other members use the ring's format.
     ///
     /// # Errors
-    /// The directory cannot be written.
+    /// When the file cannot be written.
     pub fn keep_formats_in(&self, book: &Arc<IdentityBook>) -> io::Result<()> {
         let local = &self.0.admin.local;
         // A member has one data directory for its lifetime.
@@ -53,8 +53,8 @@ impl Member {
         book.raise(self.ring_format())
     }
 
-    /// The ring's format by this member's log: the newest one that may be used. Code that needs a newer format than the
-    /// first checks this.
+    /// Returns the ring's format according to this member's log: the newest format that may be used. Code that needs a
+    /// newer format than the first must check it.
     pub fn ring_format(&self) -> FormatVersion {
         formats::of_membership(&self.node().role().membership)
     }
@@ -65,32 +65,32 @@ impl Member {
         let _ = self.0.admin.writer.set(writer);
     }
 
-    /// Sets the source for what a promotion of this member would cost its mysqld. Called once.
+    /// Sets the member's mysqld, which reports its state before a promotion. Called once.
     pub fn set_database(&self, database: Arc<dyn Database>) {
         // A member has one mysqld for its lifetime.
         let _ = self.0.admin.local.database.set(database);
     }
 
-    /// Asks a database member, which may be this one, what a promotion of it would cost. Nothing without an answer.
+    /// Queries a database member, which may be this one, for the state of its mysqld before a promotion; `None` without an answer.
     pub async fn database_state(&self, of: MemberId) -> Option<DatabaseState> {
         self.0.admin.database_state(of).await
     }
 
-    /// The last events of the ring, oldest first, by this member's log.
+    /// Returns the last events of the ring in this member's log, oldest first.
     pub fn history(&self) -> Vec<HistoryEntry> {
         let role = self.node().role();
         let records = role.membership.membership().nodes();
         history::read(records.map(|(_, record)| record))
     }
 
-    /// Records an event for the ring's history. It is appended when there is a leader, after pending client
-    /// entries, and is lost if this process ends before.
+    /// Records an event for the ring's history. The event is appended to the log when there is a leader, after pending
+    /// entries of clients. If this process ends earlier, the event is lost.
     pub fn note(&self, by: &str, event: HistoryEvent) {
         let entry = self.0.admin.entry_now(by, event);
         self.0.admin.local.notes.take(vec![entry]);
     }
 
-    /// A member as named in the log.
+    /// Returns a member with its name in the log.
     pub fn named(&self, id: MemberId) -> Option<Named> {
         let role = self.node().role();
         let record = role.membership.get_node(&id)?;

@@ -1,8 +1,8 @@
-//! The tasks of every member for the administration of its ring: it hands the events that it has recorded to the ring's history, and as the
-//! leader it asks for the members' programs.
+//! The tasks of every member for the administration of its ring: it adds the events that it has recorded to the ring's history. As the
+//! leader, it also queries the other members for their programs.
 //!
-//! A leader writes all pending events in one entry; a follower sends them to the leader. Clients never wait for this, and it yields to all
-//! work that clients wait for.
+//! A leader writes all pending events in one entry; a follower sends them to the leader. Clients never wait for these tasks, which yield to
+//! all work that clients wait for.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -25,11 +25,11 @@ use crate::leader_tasks;
 use crate::member::Member;
 
 impl Member {
-    /// Starts a member over its log. `floor` is the end up to which the log is known to be committed; `starts` is
-    /// the same log as a sequence of files with which another member's log may begin.
+    /// Starts a member with its log. The log is known to be committed up to `floor`. `starts` is the same log as a
+    /// sequence of files; another member's log may begin with one of them.
     ///
     /// # Errors
-    /// [`StartError`] when the configuration cannot work, or the log cannot be read, or is of a later version.
+    /// [`StartError`] if the configuration is invalid, or the log cannot be read or is of a later version.
     pub async fn start(
         config: MemberConfig,
         log: impl RaftLogStorage<TypeConfig>,
@@ -43,7 +43,7 @@ impl Member {
         Ok(Self::over(raft.await?, local))
     }
 
-    /// Starts the tasks that administer the ring; none can be missing.
+    /// Starts all tasks that administer the ring.
     fn over(raft: RaftMember, local: Arc<LocalState>) -> Self {
         let admin = Arc::new(Administration::new(&raft, local));
         let leading = leader_tasks::run(admin.clone(), raft.leadership());
@@ -54,7 +54,7 @@ impl Member {
         Self::new(raft, admin, tasks)
     }
 
-    /// Hands recorded events to the leader as far as possible within `patience`: for a member that is about to stop.
+    /// Sends recorded events to the leader, as far as that is possible within `patience`. For a member that is about to stop.
     pub async fn hand_notes_on(&self, patience: Duration) {
         let handed = hand_on(self.admin(), patience);
         match tokio::time::timeout(patience, handed).await {
@@ -67,17 +67,17 @@ impl Member {
     }
 }
 
-/// A failover is over by then. An elected witness transfers the leadership as fast as it can. A history entry is a membership, and the
-/// transfer would wait for it.
+/// The least delay before recorded events are written, so that a failover is complete. A history entry is a membership. If an elected
+/// witness appended it immediately, the transfer of the leadership would have to wait for its commit.
 const SETTLED: Duration = Duration::from_secs(3);
 
-/// Writes recorded events into the log while the member runs.
+/// Adds recorded events to the log while the member runs.
 async fn write_down(admin: Arc<Administration>) {
     let lease = admin.node.timers().lease;
     loop {
         admin.local.notes.noted.notified().await;
         loop {
-            // A returning member first learns the leader.
+            // During this wait, a member that rejoins its ring also finds the leader.
             tokio::time::sleep((lease * 2).max(SETTLED)).await;
             match hand_on(&admin, lease).await {
                 Ok(true) => break,
@@ -88,7 +88,7 @@ async fn write_down(admin: Arc<Administration>) {
     }
 }
 
-/// Writes pending events, or sends them to the leader. True when the log has all of them; an error is only logged.
+/// Appends pending events as the leader, or sends them to the leader. Returns true when the log has all events. An error is only logged.
 async fn hand_on(
     admin: &Administration,
     patience: Duration,
@@ -116,7 +116,7 @@ async fn hand_on(
     }
 }
 
-/// Asks the members for their programs whenever this one serves as the leader and supports a newer format than the ring's.
+/// Queries the other members for their programs while this member serves as the leader and supports a newer format than the ring's.
 async fn ask_for_programs(admin: Arc<Administration>) {
     let (node, local) = (&admin.node, &admin.local);
     let newest = local.program.formats.newest();
@@ -135,7 +135,7 @@ async fn ask_for_programs(admin: Arc<Administration>) {
     }
 }
 
-/// Asks all others concurrently.
+/// Queries all other members concurrently.
 async fn programs(node: &RaftNode, role: &RoleSnapshot) -> Programs {
     let asked = role.others(node.id()).map(async |(id, record)| {
         let question = Question::Greeting(Greeting::default());

@@ -1,5 +1,5 @@
-//! Members are added and removed one at a time. A new one joins without a vote and receives the log. The leader tasks give it a vote after
-//! it has caught up and its turn comes. A removal must leave every quorum a majority.
+//! Adds and removes members, one at a time. A new member joins without a vote and receives the log. The leader tasks give it a vote after
+//! it has caught up, when its region is in the quorum. After a removal, every voter set must still have a majority that answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ pub(crate) type Reconfigured<T = ()> = Result<T, ReconfigurationError>;
 /// Why the members, the rules, the pause of failover or the scheduled switchover were not changed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ReconfigurationError {
-    /// Only the leader changes the members.
+    /// This member is not the leader, which alone changes the members.
     #[error("this member does not lead{}", match .leader {
         Some(leader) => format!("; ask member {leader}"),
         None => "; nobody does at the moment".to_owned(),
@@ -77,7 +77,7 @@ pub enum ReconfigurationError {
         "member {0} is the only database member that may vote: without it nobody can be the primary; add another one first"
     )]
     LastDatabase(MemberId),
-    /// Voter sets that are in force, or will be, would lose their majority.
+    /// Voter sets that are or will be in force would lose their majority.
     #[error("without member {member}, {why}{}", or_remove(.why))]
     LeavesNoMajority {
         /// The member to be removed.
@@ -94,10 +94,10 @@ pub enum ReconfigurationError {
     /// The name is empty.
     #[error("a name must not be empty")]
     NoName,
-    /// An expectation or a preference names a region without members, probably a typing error.
+    /// An expectation or a preference names a region without members, which is probably a typing error.
     #[error("no member of the ring runs in region {0}")]
     NoSuchRegion(Region),
-    /// The leader would not be a voter.
+    /// After the change, the leader would not be a voter.
     #[error(
         "member {0}, which leads, would be outside of the quorum; promote a database member in one of the regions first"
     )]
@@ -124,7 +124,7 @@ pub enum ReconfigurationError {
     /// Failover is not paused, or the pause has expired.
     #[error("failover is not paused")]
     NotPaused,
-    /// A pause's texts are too long for an entry that every later membership carries.
+    /// A text of a pause is too long. Every later membership contains these texts.
     #[error("{what} has {bytes} bytes; write {} at most", Pause::MOST_TEXT_BYTES)]
     TooLong {
         /// The name of the text.
@@ -132,7 +132,7 @@ pub enum ReconfigurationError {
         /// Its length in bytes.
         bytes: usize,
     },
-    /// Another change of the members, the quorum or the leader is in progress: a member is removed only between two moves.
+    /// Another change of the members, the quorum or the leader is in progress. Only one change is made at a time.
     #[error(
         "another change of the quorum, the members or the leader is under way; wait for its end"
     )]
@@ -193,7 +193,7 @@ pub(crate) fn check_remove(view: &RingView, id: MemberId, rules: &RingRules) -> 
     if can_be_primary(&leaving) && primaries.all(|one| one.id == id) {
         return Err(ReconfigurationError::LastDatabase(id));
     }
-    // A member that does not answer contributes nothing; without it every majority is easier to reach.
+    // A member that does not answer contributes nothing to a majority. Its removal only makes majorities easier to reach.
     if !view.answers(leaving) {
         return Ok(());
     }
@@ -203,9 +203,9 @@ pub(crate) fn check_remove(view: &RingView, id: MemberId, rules: &RingRules) -> 
     }
 }
 
-/// The new obstacle to commits without this member, if any. It checks every set that contains the member, after its removal: the sets in
-/// force, and those that the policy leads to, step by step. If the quorum moves with the leader, it also checks the voters of the member's
-/// region, which are needed immediately after the leader moves there.
+/// Returns the obstacle to commits that the removal of this member would cause, if any. The check covers every set with the member, after
+/// its removal: the sets in force, and the sets of each step to the quorum that the policy requires. If the quorum moves with the leader,
+/// the check also covers the voters of the member's region: commits need them as soon as the leader moves there.
 fn majority_lost(view: &RingView, leaving: &RingMember, rules: &RingRules) -> Option<MoveObstacle> {
     let left = RingView {
         voter_sets: without(&view.voter_sets, leaving.id),
@@ -216,7 +216,7 @@ fn majority_lost(view: &RingView, leaving: &RingMember, rules: &RingRules) -> Op
         ..view.clone()
     };
     let counts = view.is_near(leaving);
-    // A lagging member is only missed for its answers.
+    // If the member to be removed lags itself, its removal is not the reason for a lag of the remaining members.
     let is_missed = |why: &MoveObstacle| counts || !matches!(why, MoveObstacle::Lagging { .. });
     let in_force = left.voter_sets.iter();
     let new = in_force.filter(|set| !view.voter_sets.contains(set));
@@ -239,13 +239,13 @@ fn majority_lost(view: &RingView, leaving: &RingMember, rules: &RingRules) -> Op
         let there = voters.filter(|other| other.record.region == leaving.record.region);
         there.map(|other| other.id).collect()
     };
-    // A region that is not in force may be given up as a whole, and may lag while it is not needed.
+    // If the region's voters are not in force, all of them may be removed, and the remaining ones may lag. They must only answer.
     let lost = (!region.is_empty()).then(|| obstacle(&left, &region));
     lost.flatten()
         .filter(|why| matches!(why, MoveObstacle::Silent { .. }))
 }
 
-/// The obstacle at which the quorum's move towards the policy would stop.
+/// Returns the obstacle at which the quorum's move to the sets that the policy requires would stop.
 fn stuck_at(rules: &RingRules, view: &RingView, home: &Region) -> Option<MoveObstacle> {
     let mut view = view.clone();
     // Each step adds a member, or enters or leaves a joint quorum.
@@ -272,7 +272,7 @@ fn without(sets: &VoterSets, id: MemberId) -> VoterSets {
 }
 
 impl Member {
-    /// Whether the ring could add this member. Changes nothing.
+    /// Checks whether the ring could add this member. Changes nothing.
     ///
     /// # Errors
     /// The [`ReconfigurationError`] that [`Member::add_member`] would return.
@@ -280,7 +280,7 @@ impl Member {
         check_add(&self.node().ring_view(), id, record)
     }
 
-    /// Whether a new member that supports these formats could take part in the ring. Changes nothing.
+    /// Checks whether a new member that supports these formats could take part in the ring. Changes nothing.
     ///
     /// # Errors
     /// [`ReconfigurationError::Format`].
@@ -288,17 +288,17 @@ impl Member {
         Ok(speaks.check(self.ring_format())?)
     }
 
-    /// Checks for the refusals of [`Member::remove_member`], and changes nothing.
+    /// Checks whether the ring could remove this member. Changes nothing.
     ///
     /// # Errors
-    /// [`ReconfigurationError`], as that would return it.
+    /// The [`ReconfigurationError`] that [`Member::remove_member`] would return.
     pub fn check_removal(&self, id: MemberId) -> Reconfigured {
         let admin = self.admin();
         check_remove(&leading_view(admin)?, id, &admin.rules())
     }
 
-    /// Adds a member. It receives the log, and its vote when it is caught up and its region's turn comes. `speaks` are the formats
-    /// of its program. A member with unknown formats is added too, and does not take part in what it cannot read.
+    /// Adds a member. It receives the log, and gets its vote after it has caught up, when its region is in the quorum. `speaks` are the
+    /// formats of its program. If they are unknown, the member is added, too; it refuses entries that it does not support.
     ///
     /// # Errors
     /// [`ReconfigurationError`].
@@ -311,7 +311,7 @@ impl Member {
     ) -> Reconfigured<OpId> {
         change(self.admin(), by, |view, members| {
             check_add(view, id, &record)?;
-            // Checked against the membership that it is added to: the format may have risen since the member was asked.
+            // The format is checked with the membership to which the member is added: it may have risen since the member was queried.
             if let Some(speaks) = speaks {
                 speaks.check(formats::of(members.values()))?;
             }
@@ -341,7 +341,7 @@ impl Member {
     }
 }
 
-/// The ring view of a leader that serves clients.
+/// Returns the ring view of a leader that serves clients.
 pub(crate) fn leading_view(admin: &Administration) -> Reconfigured<RingView> {
     let view = admin.node.ring_view();
     if !view.leads {
@@ -352,8 +352,8 @@ pub(crate) fn leading_view(admin: &Administration) -> Reconfigured<RingView> {
     Ok(view)
 }
 
-/// Changes the members by one entry according to `decide`, on a leader that serves clients, while no other change is in progress. The same
-/// entry records the event and its initiator in the ring's history.
+/// Changes the members with one entry, as `decide` determines. This member must be a leader that serves clients, and no other change may be
+/// in progress. The same entry records the event and its initiator in the ring's history.
 pub(crate) async fn change(
     admin: &Administration,
     by: &str,
@@ -375,14 +375,14 @@ pub(crate) async fn change(
     Ok(admin.node.append_membership(&role, sets, members).await?)
 }
 
-// Numbers of removed members, which are never reused. Data about a member is keyed by its number in places outside of this crate, such as
-// the engine. A message of the removed member may also still be in flight. Every member's record carries these numbers. So every leader has
-// them, even if its log begins after the removal, and the removal of a member loses none.
+// Numbers of removed members are never reused. The engine and other code use the number as the key for data about a member, and a message
+// of the removed member may still be in flight. Every member's record contains all retired numbers. So every leader has them, even if its
+// log begins after the removal, and the removal of a member does not lose any.
 
-/// Key of these numbers in the records.
+/// The key of the retired numbers in the records.
 const NAME: &str = "retired";
 
-/// All retired numbers in these records.
+/// Returns all retired numbers in these records.
 pub(crate) fn of<'a>(records: impl IntoIterator<Item = &'a MemberRecord>) -> BTreeSet<MemberId> {
     let lists = records
         .into_iter()
@@ -472,7 +472,7 @@ mod tests {
         );
     }
 
-    /// The refusal to remove `id`; empty if it may be removed.
+    /// Returns the refusal to remove `id` as text; empty if it may be removed.
     fn remove(ring: &Ring, policy: &QuorumPolicy, id: u64) -> String {
         let rules = RingRules::from(policy.clone());
         let checked = check_remove(&ring.view(), MemberId(id), &rules);
@@ -548,14 +548,14 @@ mod tests {
             ),
             (five_answer, Majority, 9, ""),
             (three_each(all).silent(&[3, 6, 9]), Majority, 2, ""),
-            // The sets that the policy leads to also need a majority, even in another region.
+            // The sets that the policy requires also need a majority, even with voters in another region.
             (
                 three_each(&[&[1, 2, 3]]).silent(&[3, 6, 8, 9]),
                 Majority,
                 5,
                 "only 4 of the 8 voters that the ring would have answer and 5 are needed",
             ),
-            // It had no majority before, so the removal makes nothing worse.
+            // The set had no majority before, so the removal makes nothing worse.
             (
                 three_each(&[&[1, 2, 3]]).silent(&[3, 4, 6, 8, 9]),
                 Majority,
@@ -616,7 +616,7 @@ mod retired_numbers_tests {
         let mut members: BTreeMap<MemberId, MemberRecord> = [1, 2, 5].map(record).into();
         assert_eq!(of(members.values()), ids(&[]));
         retire(&mut members, MemberId(5));
-        // The joining member does not carry them yet, and all others leave.
+        // The record of the joining member does not contain the retired numbers yet, and all other members are removed.
         members.extend([record(7)]);
         retire(&mut members, MemberId(2));
         retire(&mut members, MemberId(1));

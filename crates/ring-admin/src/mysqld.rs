@@ -1,6 +1,6 @@
-//! The members' mysqlds in a leadership transfer. The leader's own stops accepting writes before a planned one, so that the next leader
-//! loses none. All members report before it whether their mysqld could be the primary, and how much it lacks. They are queried concurrently
-//! for a short time, so that one decision covers all of them.
+//! The members' mysqlds in a leadership transfer. Before a planned transfer, the leader's mysqld stops accepting writes, so that no write
+//! is lost. The database members report whether their mysqlds could be the primary, and how many transactions they lack. They are queried
+//! concurrently with a short timeout, so that one decision can compare all of them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,22 +11,22 @@ use raft_types::{MemberId, MemberKind};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// What keeps a writer from a pause.
+/// Why a writer could not be paused.
 pub type NotPaused = Box<dyn std::error::Error + Send + Sync>;
 
 /// The part of a member that writes to its log.
 pub trait Writer: Send + Sync + 'static {
-    /// Stops accepting writes, and waits until the accepted ones are committed or refused. Called in a leadership that serves clients.
+    /// Stops accepting writes, and waits until the accepted writes are committed or refused. Called on a leader that serves clients.
     ///
     /// # Errors
-    /// Writes are still in progress after a while; the leadership is kept then.
+    /// When writes are still in progress after the writer's time limit. The leader then keeps the leadership.
     fn pause(&self) -> BoxFuture<'_, Result<(), NotPaused>>;
 
     /// Accepts writes again, if this member leads.
     fn resume(&self);
 }
 
-/// A pause of the writer, if the member has one, that ends when it is dropped, whatever the state of the leadership.
+/// A pause of the member's writer, if it has one. The pause ends when this guard is dropped, also if the member no longer leads.
 pub(crate) struct Paused<'a>(Option<&'a dyn Writer>);
 
 impl<'a> Paused<'a> {
@@ -49,27 +49,28 @@ impl Drop for Paused<'_> {
 
 /// The mysqld of a member.
 pub trait Database: Send + Sync + 'static {
-    /// The cost of a promotion now, after a primary of this version, if known. Bounded: the caller waits a few hundred milliseconds.
+    /// Returns whether this mysqld could be promoted now, and how many transactions it lacks. `primary` is the version of the present
+    /// primary, if known. Must return quickly: the caller waits a few hundred milliseconds.
     fn state(&self, primary: Option<String>) -> BoxFuture<'_, DatabaseState>;
 
-    /// Its version, if known.
+    /// Returns the version of this mysqld, if known.
     fn version(&self) -> Option<String>;
 }
 
-/// A mysqld that lacks more transactions than this keeps clients waiting for about a second.
+/// After its promotion, a mysqld that lacks more transactions than this delays clients by about a second or more.
 pub const SOON_THERE: u64 = 500;
 
-/// The reports; members that did not answer are not included.
+/// The reports of the members' mysqlds. Members that did not answer are not included.
 pub(crate) type DatabaseStates = BTreeMap<MemberId, DatabaseState>;
 
 /// The rank of a candidate; lower is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fitness {
-    /// It could be the primary.
+    /// The mysqld could be the primary.
     Fit,
-    /// No report, or not in time.
+    /// The member has not reported in time.
     Unknown,
-    /// It reports that it could not be the primary.
+    /// The mysqld could not be the primary, as the member reports.
     Unfit,
 }
 
@@ -83,20 +84,20 @@ impl Fitness {
     }
 }
 
-/// The other database members that vote.
+/// Returns the other database members that vote.
 pub(crate) fn candidates(view: &RingView) -> impl Iterator<Item = &RingMember> {
     view.members.iter().filter(|peer| {
         peer.record.kind == MemberKind::Database && peer.record.votes && peer.id != view.own
     })
 }
 
-/// Queries in progress, each with its timeout. Later answers still count. Members that have not answered a heartbeat of this leadership may
-/// have failed, and get less time: a choice due to their failure must not wait for them.
+/// Queries in progress, each with the time to wait for it. Later answers are recorded, too. A member that has not answered a heartbeat of
+/// this leader may have failed, so the wait for it is shorter: its failure may be the reason for the choice.
 pub(crate) struct Asking(Vec<(Duration, JoinHandle<()>)>);
 
 impl Asking {
-    /// Queries the voting database members; `primary` is the version of this member's own mysqld. A witness has none. Reports go into
-    /// `reports`; the earlier report of a member that does not answer is removed.
+    /// Queries the voting database members. `primary` is the version of this member's own mysqld; `None` for a witness. Answers are stored
+    /// in `reports`. If a member does not answer, its earlier report is removed.
     pub(crate) fn begin(
         node: &RaftNode,
         primary: Option<String>,
@@ -114,7 +115,7 @@ impl Asking {
                 let answer = calls.ask(id, &record, question, patience(true, heartbeat));
                 let now = match answer.await {
                     Ok(Answer::Database(state)) => Some(state),
-                    // An earlier version, no mysqld, or too slow: its state is unknown.
+                    // The state is unknown: the member has an earlier version or no mysqld, or is too slow.
                     Ok(_) | Err(_) => None,
                 };
                 reports.send_if_modified(|reports| {
@@ -137,13 +138,13 @@ impl Asking {
     }
 }
 
-/// Timeout for the member that an operator named. Its mysqld gets a third of that.
+/// Timeout for the query of a member that an operator named. The member itself waits a third of this time for its mysqld.
 pub(crate) const NAMED: Duration = Duration::from_secs(1);
 
 /// The longest wait for an answer before the choice.
 const LONGEST: Duration = Duration::from_millis(500);
 
-/// Timeout for one member, which may or may not have answered a heartbeat of this leadership.
+/// Returns the time to wait for one member. `answers`: the member has answered a heartbeat of this leader.
 fn patience(answers: bool, heartbeat: Duration) -> Duration {
     match answers {
         true => heartbeat.min(LONGEST),
@@ -155,7 +156,7 @@ fn patience(answers: bool, heartbeat: Duration) -> Duration {
 mod tests {
     use super::*;
 
-    /// Source: docs/roles.md. A witness elected after the death of a database member does not wait long for that member.
+    /// Source: docs/roles.md. A witness that is elected after the failure of a database member waits only briefly for that member.
     #[test]
     fn a_silent_member_costs_a_fifth_of_a_heartbeat() {
         let millis = Duration::from_millis;

@@ -1,7 +1,7 @@
-//! Pausing and resuming failover. A pause is stored in the membership, in the record of the member with the primary mysqld. The ring
-//! continues to elect leaders, so that it can track commits and accept orders. But any other leader only maintains the ring
-//! ([`RingView::pins_another_primary_than`]): its mysqld stays closed, and it transfers the leadership back once the paused primary is fit.
-//! Only the leader ends an expired pause.
+//! Pausing and resuming failover. The membership stores a pause in the record of the member with the primary mysqld. During a pause, the
+//! ring still elects leaders, so that it can record commits and accept orders. But a leader other than that member only maintains the
+//! ring ([`RingView::pins_another_primary_than`]): its mysqld stays closed, and it transfers the leadership back as soon as that member
+//! can be the primary. Only the leader ends an expired pause.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -19,20 +19,20 @@ pub struct PauseRequest {
     /// Duration in seconds; `None`: until resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_seconds: Option<u64>,
-    /// The operator named by the command, for `witness status`.
+    /// The operator who gave the order, for `witness status`.
     pub by: String,
     /// Free text for other operators, shown by `witness status`; may be empty.
     #[serde(default)]
     pub reason: String,
 }
 
-/// The current time by this machine's clock.
+/// Returns the current time on this machine's clock.
 pub(crate) fn now() -> UnixSeconds {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     UnixSeconds(since.unwrap_or_default().as_secs())
 }
 
-/// The pause that results from a request and the current pause.
+/// Returns the pause that results from a request and the current pause.
 fn pause_to_be(
     view: &RingView,
     request: &PauseRequest,
@@ -66,8 +66,8 @@ fn pause_to_be(
 }
 
 impl Member {
-    /// Pauses failover, or changes the terms of the current pause: no member becomes the primary by itself, except the primary
-    /// at the start of the pause. Committed when this returns.
+    /// Pauses failover, or changes the duration and the reason of the current pause. During a pause, no member becomes the
+    /// primary without an order, except the primary at its start. The change is committed when this returns.
     ///
     /// # Errors
     /// [`ReconfigurationError`].
@@ -80,7 +80,7 @@ impl Member {
         Ok((paused, op_id))
     }
 
-    /// Ends the pause of failover and returns it. Committed when this returns.
+    /// Ends the pause of failover, and returns that pause. The change is committed when this returns.
     ///
     /// # Errors
     /// [`ReconfigurationError`].
@@ -104,8 +104,8 @@ pub(crate) async fn keep_for(
     write(admin, Some(&RingPause { primary, pause }), "").await
 }
 
-/// Makes this the only pause in the membership, in the current leadership; `by` is empty without an order. The caller holds the
-/// reconfiguration lock.
+/// Replaces the pause in the membership with `paused`, or removes it, as the leader in the current term. `by` is empty without an order.
+/// The caller holds the reconfiguration lock.
 pub(crate) async fn write(
     admin: &Administration,
     paused: Option<&RingPause>,
@@ -165,7 +165,7 @@ mod tests {
         let first = pause_to_be(&ring.view(), &request(Some(60), "work"), NOW).unwrap();
         assert_eq!(first.primary, MemberId(1));
         assert_eq!(first.pause.until, Some(UnixSeconds(1_060)));
-        // Whichever member leads in the meantime, the place stays; only the terms change.
+        // A second request changes only the end and the reason. The place stays reserved for the same member, whichever member leads.
         let paused = ring.with(1, |peer| {
             peer.record.pause = Some(Box::new(first.pause.clone()))
         });

@@ -1,5 +1,5 @@
-//! A planned promotion: the leader transfers the leadership to a chosen member, in its own region or another. Each phase has a deadline and
-//! a way back. Until the transfer, the old leader continues to lead, and its leader tasks move the quorum back after a failure.
+//! A planned promotion: the leader transfers the leadership to a chosen member, in its own region or another. Each phase has a deadline,
+//! and can be undone. Until the transfer, the old leader continues to lead. If a phase fails, its leader tasks move the quorum back.
 
 use std::time::Duration;
 
@@ -25,22 +25,23 @@ use crate::pause;
 pub enum PromotionPhase {
     /// Checks that the target could lead and its region could commit. No state changes.
     Check,
-    /// Checks that its voters would elect it. No state changes.
+    /// Checks that the target's voters would elect it. No state changes.
     MockElection,
-    /// The target's region joins the quorum, then the old one leaves it; the old leader still leads. Commits are slower in the meantime.
+    /// The target's region joins the quorum, and then the old region leaves it. The old leader still leads. Commits are slower during this
+    /// phase.
     MoveQuorum,
     /// The target catches up with the entries in flight.
     CatchUp,
-    /// The old leader's mysqld stops accepting writes, and pending ones are committed.
+    /// The old leader's mysqld stops accepting writes, and pending writes are committed.
     Drain,
-    /// The old leader stops proposing; the target is elected. From here, only another election can undo the promotion.
+    /// The old leader stops proposing entries, and the target is elected. After this phase, only another election can undo the promotion.
     Transfer,
     /// The new leader commits an entry of its own.
     Release,
 }
 
 impl PromotionPhase {
-    /// The phase's display name.
+    /// Returns the display name of the phase.
     pub fn name(self) -> &'static str {
         match self {
             Self::Check => "check",
@@ -59,8 +60,8 @@ impl PromotionPhase {
 pub(crate) enum PromotionCause {
     /// An operator ordered it: the pause then reserves the primary's place for the target.
     Ordered,
-    /// A leader yields on its own. Refused while a pause reserves the place for a member other than the target. This is checked after
-    /// taking the reconfiguration lock: the pause may be newer than the choice of the target.
+    /// The leader itself decided to yield. Refused if a pause reserves the primary's place for a member other than the target. The check is
+    /// made under the reconfiguration lock, because the pause may be newer than the choice of the target.
     Automatic,
 }
 
@@ -78,7 +79,7 @@ pub struct PromotionProgress {
 pub struct Promoted {
     /// The new leader: the target.
     pub leader: MemberId,
-    /// The term in which it was elected.
+    /// The term in which the target was elected.
     pub term: Term,
     /// Each phase and its duration.
     pub phases: Vec<(PromotionPhase, Duration)>,
@@ -90,26 +91,26 @@ pub enum PromotionError {
     /// A check before the first step failed; no state was changed.
     #[error(transparent)]
     Refused(#[from] PromotionRefusal),
-    /// The quorum could not be moved. The old leader still leads, in the region to which the quorum is taken back.
+    /// The quorum could not be moved. The old leader still leads, and moves the quorum back to the named region.
     #[error("the quorum could not be moved: {0}; the leader stays and takes it back to region {1}")]
     Move(MoveError, Region),
-    /// Writes could not be stopped, for the reason in the text. The old leader still leads, in the region to which the quorum is taken back.
+    /// Writes could not be stopped, for the reason in the text. The old leader still leads, and moves the quorum back to the named region.
     #[error(
         "the primary's writes could not be stopped: {0}; the leader stays and takes the quorum back to region {1}"
     )]
     Drain(String, Region),
-    /// The target lags. The old leader still leads, in the region to which the quorum is taken back.
+    /// The target lags. The old leader still leads, and moves the quorum back to the named region.
     #[error(
         "after the quorum had moved: {0}; the leader stays and takes the quorum back to region {1}"
     )]
     TargetLags(TransferRefusal, Region),
-    /// The reason for the promotion passed before the old leader's writes were stopped. It still leads, in the region to which the quorum
-    /// is taken back.
+    /// The promotion was no longer needed before writes were stopped. The old leader still leads, and moves the quorum back to the named
+    /// region.
     #[error(
         "the reason for the promotion has passed; the leader stays and takes the quorum back to region {0}"
     )]
     NotNeeded(Region),
-    /// Another member than the target won the election.
+    /// A member other than the target won the election.
     #[error(
         "member {leader} was elected instead of member {target}, in term {term}; look at the target, then try again"
     )]
@@ -118,10 +119,10 @@ pub enum PromotionError {
         target: MemberId,
         /// The member that leads instead.
         leader: MemberId,
-        /// The term in which it was elected.
+        /// The term in which this member was elected.
         term: Term,
     },
-    /// No member leads yet, or the target has not committed any entry.
+    /// The outcome is unknown: no member leads yet, or the target has not committed an entry in time.
     #[error("the outcome is unknown: {0}; check with `witness status`")]
     Unknown(String),
 }
@@ -146,7 +147,7 @@ pub enum PromotionRefusal {
         /// The obstacle.
         why: MoveObstacle,
     },
-    /// Its voters would not elect it.
+    /// The target's voters would not elect it.
     #[error("{0}")]
     MockElectionLost(Box<MockElection>),
     /// The mock election could not be held.
@@ -155,7 +156,7 @@ pub enum PromotionRefusal {
     /// No member can take over the leadership.
     #[error("no member can take over the leadership: {0}")]
     NoTarget(String),
-    /// It was not ordered, and a pause reserves the primary's place for this member.
+    /// No operator ordered the promotion, and a pause reserves the primary's place for this member.
     #[error("failover is paused, and member {0} stays the primary; `witness resume` ends that")]
     Paused(MemberId),
     /// Another change of the members, the quorum or the leader is in progress.
@@ -165,7 +166,7 @@ pub enum PromotionRefusal {
     Busy,
 }
 
-/// The voter sets with `to` as the leader, if they are currently possible.
+/// Checks whether `to` could take over the leadership, and returns the voter sets with `to` as the leader.
 pub(crate) fn check(
     view: &RingView,
     to: MemberId,
@@ -197,7 +198,7 @@ pub(crate) fn check(
         QuorumPlan::Settled => view.voter_sets.clone(),
         QuorumPlan::Step(next) => next,
     };
-    // After a joint step, only the target's sets, a part of the step's, remain.
+    // After a step to a joint quorum, the next step leaves only the sets that contain the target.
     let with_target: VoterSets = match rules.policy {
         QuorumPolicy::SingleRegionDynamic => sets
             .iter()
@@ -242,9 +243,9 @@ pub(crate) async fn mock_election(
 }
 
 impl Member {
-    /// Promotes a database member of this or another region on an operator's order, and waits for the end. `progress` shows
-    /// the current step. The promotion continues when this call is dropped. While failover is paused, the primary's place
-    /// is the target's from then on.
+    /// Promotes a database member of this or another region on an operator's order, and waits for the end. `progress` has
+    /// the current phase. If this future is dropped, the promotion continues. If failover is paused, the pause then reserves
+    /// the primary's place for the target.
     ///
     /// # Errors
     /// [`PromotionError`]; it describes the resulting state of the ring.
@@ -257,8 +258,8 @@ impl Member {
             .await
     }
 
-    /// The same for a reason of this member's own, which may pass. It is aborted if it is no longer `needed` when
-    /// clients would first notice it, and refused while failover is paused.
+    /// Promotes a database member because this leader itself decided to yield. The promotion is aborted if it is no longer
+    /// `needed` before clients are affected. It is refused while a pause reserves the primary's place for another member.
     ///
     /// # Errors
     /// [`PromotionError`]; it describes the resulting state of the ring.
@@ -301,13 +302,13 @@ impl Member {
     /// Asks a member whether its voters would elect it now. Changes nothing.
     ///
     /// # Errors
-    /// [`PromotionRefusal`] when it could not lead anyway, or could not be asked.
+    /// [`PromotionRefusal`] if the member could not lead in any case, or does not answer.
     pub async fn mock_election(&self, to: MemberId) -> Result<MockElection, PromotionRefusal> {
         mock_election(self.admin(), to).await
     }
 }
 
-/// Records the phases.
+/// Records the current phase and the durations of the completed phases.
 struct Clock<'a> {
     progress: &'a watch::Sender<PromotionProgress>,
     began: Instant,
@@ -330,8 +331,8 @@ impl Clock<'_> {
     }
 }
 
-/// Carries out a promotion phase by phase, and moves the quorum back if a phase before the transfer fails. `needed` is checked when clients
-/// are about to be affected, not before: the quorum move may have taken a while.
+/// Executes a promotion phase by phase. If a phase before the transfer fails, the quorum is moved back. `needed` is checked just before
+/// clients are affected, because the quorum move may take long.
 pub(crate) async fn promote(
     admin: &Administration,
     to: MemberId,
@@ -397,7 +398,7 @@ pub(crate) async fn promote(
     let drained = Paused::begin(admin.writer.get().map(|writer| &**writer)).await;
     let _drained = drained.map_err(|why| PromotionError::Drain(why.to_string(), home.clone()))?;
     if let Some(paused) = &paused {
-        // Any later leader transfers the leadership to the target.
+        // If the promotion fails after this, any later leader transfers the leadership to the target.
         pause::keep_for(admin, paused, to).await.map_err(stays)?;
     }
     let term = match drained_transfer(admin, to, home, &mut clock).await {
@@ -416,7 +417,7 @@ pub(crate) async fn promote(
     released(admin, to, term, clock).await
 }
 
-/// Transfers the leadership to `to` once it has all drained entries; none are added in the meantime.
+/// Transfers the leadership to `to` after it has received all entries of the drained writes. No entries are added during this wait.
 async fn drained_transfer(
     admin: &Administration,
     to: MemberId,
@@ -441,7 +442,8 @@ async fn drained_transfer(
     }
 }
 
-/// If this leader leads a paused ring while the place is reserved for another member, makes this member the primary.
+/// Makes the leader the primary during a pause that reserves the primary's place for another member. This handles an ordered promotion to
+/// the member that already leads.
 async fn take_the_place(
     admin: &Administration,
     paused: &RingPause,
@@ -467,7 +469,7 @@ async fn take_the_place(
     })
 }
 
-/// Waits until the new leader has committed an entry of its own.
+/// Waits until the new leader has committed an entry of its own term.
 async fn released(
     admin: &Administration,
     to: MemberId,
@@ -490,8 +492,8 @@ async fn released(
     }
 }
 
-/// Waits, a lease at most, until the target has all entries that the log had at the start of the wait. Then the rest will not take it
-/// longer, and the writes can be stopped.
+/// Waits until the target has all entries that the log had at the start of the wait, for at most one lease. The rest will then take no
+/// longer than a lease either, so the writes can be stopped.
 async fn wait_until_caught_up(admin: &Administration, to: MemberId) -> Result<(), TransferRefusal> {
     let lease = admin.node.timers().lease;
     let until = Instant::now() + lease;

@@ -1,7 +1,8 @@
-//! A member that rejoins its ring. Before its Raft starts, it asks the others whether the ring continues from its log. If an operator
-//! repaired a lost quorum in the meantime, the member truncates its log to the last common entry ([`Rejoin`]). It does not campaign before
-//! it has the answers: two members that were given up must not elect each other. It votes only for members that have the reported committed
-//! entries it lacks (`vote_gate`), even if it can no longer reach the reporters.
+//! A member that rejoins its ring. Before its Raft starts, it asks the other members whether the ring continues from its log. If an
+//! operator repaired a lost quorum while it was away, the member truncates its log to the last common entry ([`Rejoin`]). It does not
+//! campaign before it has the answers: two members that the repair gave up must not elect each other. If the answers report committed
+//! entries that it lacks, it votes only for members with these entries (`vote_gate`), even if it can no longer reach the members that
+//! answered.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,33 +20,34 @@ use tokio::time::Instant;
 
 use crate::member::Member;
 
-/// How long a starting member waits for the others' answers.
+/// How long a starting member waits for the answers of the other members.
 const FIRST_ANSWERS: Duration = Duration::from_secs(1);
-/// How often a member that must not campaign yet repeats the question to members that did not answer.
+/// Interval at which a member that must not campaign yet queries the members that did not answer.
 const ASK_AGAIN: Duration = Duration::from_millis(250);
-/// How long an answer about log agreement is valid. The answers of one round are hardly older. A quorum can be repaired after an older
-/// answer, while this member was away, by an operator with contact to the members that had answered.
+/// How long an answer about log agreement is valid, which is about the duration of one round of queries. After an older answer, an operator
+/// may have repaired the quorum with the members that answered, without this member.
 const FRESH: Duration = Duration::from_secs(1);
-/// How long it waits for all of them. After a power cut in which one of them died, the ring is down for this long.
+/// How long a member waits for the answers of all other members before it campaigns. If all members lost power and one of them does not
+/// come back, the ring is down for this long.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The action of a member before its Raft may start.
+/// The action that a member must take before its Raft may start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rejoin {
     /// No action: no answer contradicts its log.
     AsItIs,
-    /// Truncate the log: the ring continued after this entry without the later ones.
+    /// Truncate the log: the ring continued after entry `to`, without this member's later entries.
     CutBack {
         /// The last entry that the ring kept; `None` if it kept none.
         to: Option<OpId>,
-        /// The end of the answering member's log.
+        /// The end of the log of the member that gave this answer.
         ring_last: OpId,
     },
 }
 
-/// Evaluates the answers. Two logs with different committed entries have different histories: an operator repaired the quorum in between,
-/// and the later term continues. A log whose term only a repair can reach counts as committed. Its member may have restarted since without
-/// its commit index, and can commit only with the members that must truncate their logs.
+/// Evaluates the answers of other members. If two logs have different committed entries, an operator repaired the quorum, and the log with
+/// the later term continues. If only a repair can have reached the term of a log, all of that log counts as committed: its member may have
+/// restarted and lost its commit index. It can commit again only with the members that must truncate their logs.
 pub fn judge(own: &Recollection, answers: impl IntoIterator<Item = Agreement>) -> Rejoin {
     let after = |op_id: Option<OpId>, common: Option<OpId>| {
         op_id.map(|op_id| op_id.index) > common.map(|common| common.index)
@@ -53,7 +55,7 @@ pub fn judge(own: &Recollection, answers: impl IntoIterator<Item = Agreement>) -
     let leap = leap_from(own.last());
     let contradictions = answers.into_iter().filter_map(|answer| {
         let ring_last = answer.last?;
-        // Omitted or purged runs may be common; only proven differences count.
+        // Parts of a log that an answer omits or that are purged may be common. Only a proven difference counts.
         let all_runs = own.runs.first().is_none_or(|run| run.first == 0);
         let comparable = answer.common.is_some() || all_runs && answer.purged.is_none();
         let contradicts = comparable
@@ -75,16 +77,16 @@ pub struct Returning {
     others: BTreeMap<MemberId, MemberRecord>,
     calls: Arc<dyn MemberCalls>,
     answers: BTreeMap<MemberId, TimedAgreement>,
-    /// The member to ask again.
+    /// A member to query again, even if its answer is recent.
     again: Option<MemberId>,
-    /// Evidence that its data directory was restored, and the resulting doubt.
+    /// Evidence that this member's data directory was restored to an earlier state, and the resulting doubt about the end of its log.
     put_back: Option<(PutBack, DoubtedTail)>,
 }
 
-/// Another member's answer.
+/// Another member's answer about the agreement of the two logs.
 struct TimedAgreement {
     agreement: Agreement,
-    /// The time of the question, and the earliest time of the answer.
+    /// The time of the query. The answer was given at this time or later.
     asked: Instant,
 }
 
@@ -95,7 +97,7 @@ impl TimedAgreement {
 }
 
 impl Returning {
-    /// Creates it for a member with a log that has this recollection and this membership in force.
+    /// Creates the state for a rejoining member. `own` describes its log, and `membership` is the membership in force in that log.
     pub fn new(
         member: MemberId,
         own: Recollection,
@@ -114,19 +116,19 @@ impl Returning {
         }
     }
 
-    /// The same member after its log was truncated to this recollection. Received answers stay: their senders may be unreachable when it
-    /// takes part.
+    /// Returns the state after the log was truncated to `own`. The received answers remain: the members that gave them may be unreachable
+    /// later.
     #[must_use]
     pub fn cut_back(self, own: Recollection) -> Self {
         Self { own, ..self }
     }
 
-    /// The action required before its Raft starts, according to the members that answer within a second.
+    /// Returns the action that is required before this member's Raft starts, according to the members that answer within a second.
     ///
-    /// A log that is to be truncated is in doubt from here on: its member acknowledged entries that it will not have.
+    /// If the log is to be truncated, the doubt about its end is recorded first: the member has acknowledged entries that it will lose.
     ///
     /// # Errors
-    /// The log cannot record the doubt.
+    /// When the log cannot record the doubt.
     pub async fn before_the_start(&mut self, log: &dyn FileStarts) -> io::Result<Rejoin> {
         self.ask(FIRST_ANSWERS).await;
         if let Some(standing) = log.standing() {
@@ -138,13 +140,14 @@ impl Returning {
         }
         if let Some((found, doubt)) = &self.put_back {
             tracing::error!("of this member: {found}");
-            // Record the doubt before accepting entries: received entries are indistinguishable from original ones.
+            // The doubt must be recorded before entries are accepted: later, received entries cannot be distinguished from earlier ones.
             log.note_doubt(*doubt).await?;
         }
         let rejoin = self.judge();
         if let (Rejoin::CutBack { .. }, Some(standing)) = (&rejoin, log.standing()) {
-            // Stored before the cut: other members may have recorded the entries that are cut. Where the operator did not reach this member,
-            // the term of the repair can be less than a leap above its own, and the cut would look like a restored data directory.
+            // The doubt is recorded before the truncation. Otherwise the truncation could look like a restored data directory: other
+            // members may have recorded the truncated entries, and the term of the repair may be less than a leap above this member's
+            // term. That is possible if the operator did not reach this member.
             let term = standing.term;
             let put_back = false;
             log.note_doubt(DoubtedTail { term, put_back }).await?;
@@ -152,7 +155,7 @@ impl Returning {
         Ok(rejoin)
     }
 
-    /// Evidence, found before its Raft starts, that the data directory was restored to an earlier state.
+    /// Returns the evidence, found before this member's Raft started, that its data directory was restored to an earlier state.
     pub fn put_back(&self) -> Option<PutBack> {
         self.put_back.map(|(found, _)| found)
     }
@@ -175,7 +178,8 @@ impl Returning {
         }
     }
 
-    /// Returns whether it may campaign afterwards.
+    /// Queries the other members until this member may campaign. Returns false if it must not campaign, because the quorum was repaired
+    /// without it.
     async fn ask_until_known(&mut self, member: &RaftMember) -> bool {
         let until = Instant::now() + PATIENCE;
         let mut leadership = member.leadership();
@@ -219,8 +223,8 @@ impl Returning {
         }
     }
 
-    /// True if the leader of this term has reported its commits since its election. If not, it is asked again: an earlier report may
-    /// precede the repair.
+    /// Returns whether the leader of this term has reported a commit of its term. If not, the leader is queried again: an earlier report
+    /// may precede the repair. A leader that joined while this member was away cannot be queried, and counts as having reported.
     fn was_told_by(&mut self, leader: MemberId, term: Term) -> bool {
         let committed = self
             .answers
@@ -231,14 +235,14 @@ impl Returning {
         is_told || !self.others.contains_key(&leader)
     }
 
-    /// Keeps the member from electing members that lack the others' committed entries.
+    /// Prevents this member from voting for members that lack the committed entries in the answers.
     fn heed(&self, member: &RaftMember) {
         if let Some(committed) = ahead(&self.own, self.agreements()) {
             member.elect_from(committed);
         }
     }
 
-    /// Asks the members that have not answered, or not recently.
+    /// Queries the members without a recent answer.
     async fn ask(&mut self, deadline: Duration) {
         let left = self.others.iter().filter(|(id, _)| {
             let fresh = self.answers.get(id).is_some_and(TimedAgreement::is_fresh);
@@ -272,8 +276,9 @@ impl Returning {
     }
 }
 
-/// The last entry that others have committed, if this log does not reach it. A member that just started does not have its commit index. In
-/// a log whose term only a repair can reach, all entries count: an operator ordered the ring to continue from there.
+/// Returns the last entry that other members have committed, if this member's log does not reach it. If only a repair can have reached the
+/// term of another log, all of its entries count as committed: an operator ordered the ring to continue from that log, and its member may
+/// have restarted and lost its commit index.
 pub fn ahead<'a>(
     own: &Recollection,
     answers: impl IntoIterator<Item = &'a Agreement>,
@@ -298,7 +303,7 @@ mod tests {
 
     use super::*;
 
-    /// A log with this end, or without a recollection, that stores the doubt.
+    /// A log that ends at `end`, and that records the doubt about its end.
     #[derive(Default)]
     struct Log {
         end: Option<OpId>,
@@ -348,7 +353,7 @@ mod tests {
         }
     }
 
-    /// A member that last voted in the term of its log's end.
+    /// Returns the standing of a member that has last voted in the term of its log's end.
     fn at_the_end(end: OpId) -> Standing {
         Standing {
             term: end.term,
@@ -356,7 +361,7 @@ mod tests {
         }
     }
 
-    /// Other members that give this agreement.
+    /// Calls to members that all give the agreement that the function returns.
     struct Say<F>(F);
 
     impl<F: Fn() -> Agreement + Send + Sync + 'static> MemberCalls for Say<F> {
@@ -380,7 +385,7 @@ mod tests {
         }
     }
 
-    /// Member 1 of a ring with member 2, which gives this answer.
+    /// Returns member 1 of a ring of two. Member 2 gives the answer of `says`.
     fn returning(
         own: Recollection,
         says: impl Fn() -> Agreement + Send + Sync + 'static,
@@ -395,7 +400,7 @@ mod tests {
         }
     }
 
-    /// Agrees until its quorum is repaired.
+    /// Returns the answers of a member that agrees until `moment`, at which its quorum is repaired.
     fn repaired_at(moment: Instant) -> impl Fn() -> Agreement {
         move || {
             let id = match Instant::now() < moment {
@@ -440,7 +445,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn old_agreements_are_asked_for_again_before_a_campaign() {
         let run = |term, first, last| TermRun { term, first, last };
-        // The survivor of the first repair.
+        // The log of the survivor of the first repair.
         let own = Recollection {
             runs: vec![run(3, 0, 22), run(9, 23, 25)],
             committed: Some(OpId::new(9, 25)),
@@ -504,12 +509,12 @@ mod tests {
         assert!(returning.was_told_by(leader, Term(3)));
         tokio::time::advance(Duration::from_millis(600)).await;
         let later = Term(3 + TERM_LEAP);
-        // A fresh answer is not requested again, unless the leader has a later term.
+        // A member with a fresh answer is not queried again, unless it is the leader and has not reported a commit of its term.
         returning.ask(ASK_AGAIN).await;
         assert!(!returning.was_told_by(leader, later));
         returning.ask(ASK_AGAIN).await;
         assert!(returning.was_told_by(leader, later));
-        // A member that joined while this one was away is unknown here, so it cannot be asked.
+        // A member that joined while this member was away is unknown here, so it cannot be queried.
         assert!(returning.was_told_by(MemberId(9), later));
     }
 
@@ -539,7 +544,7 @@ mod tests {
             ..answer(3, 22)
         };
         assert_eq!(ahead(&own, [&restarted(leapt)]), Some(OpId::new(leapt, 26)));
-        // The entries may never be committed: many elections without an entry are no repair.
+        // Many elections raise the term, but are not a repair, so the entries of this log may never be committed.
         for term in [4, 3 + 1_000_000] {
             assert_eq!(ahead(&own, [&restarted(term)]), None);
         }
@@ -568,7 +573,7 @@ mod tests {
             ring_last: OpId::new(LEAPT, 250),
         };
         assert_eq!(judge(&own, [repaired.clone()]), cut);
-        // The survivor restarted, and has not recorded that its repair is committed.
+        // The survivor has restarted, and its commit index does not include its repair.
         let restarted = Agreement {
             committed: Some(OpId::new(1, 175)),
             ..repaired.clone()
@@ -585,23 +590,23 @@ mod tests {
                 purged: None,
                 remembered: None,
             },
-            // An ordinary later leader: all committed entries are common.
+            // A later leader after an ordinary election: all committed entries are common.
             Agreement {
                 common: Some(OpId::new(1, 195)),
                 ..repaired.clone()
             },
-            // A later leader that has not committed any entry after the common one.
+            // A later leader that has not committed an entry after the last common entry.
             Agreement {
                 last: Some(OpId::new(2, 250)),
                 committed: Some(OpId::new(1, 180)),
                 ..repaired.clone()
             },
-            // The other member is the one that was given up.
+            // The repair gave up the other member, not this one.
             Agreement {
                 last: Some(OpId::new(1, 300)),
                 ..repaired.clone()
             },
-            // It has purged the comparable entries.
+            // The other member has purged the entries that could be compared.
             Agreement {
                 common: None,
                 purged: Some(OpId::new(LEAPT, 230)),
@@ -615,7 +620,7 @@ mod tests {
             runs: vec![run(1, 5, 200)],
             ..own.clone()
         };
-        // If an entry is known to be common, earlier purged entries do not matter.
+        // If the answer has a common entry, purged entries before that entry do not matter.
         let purged = Agreement {
             purged: Some(OpId::new(1, 170)),
             ..repaired.clone()

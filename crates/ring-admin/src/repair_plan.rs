@@ -1,5 +1,5 @@
 //! Plans the repair of a quorum that is permanently lost. From the evidence of the reachable members, the plan selects the survivor and
-//! states the possible loss. The planner has no side effects. An operator reads the plan and orders the repair; it is never automatic.
+//! states the possible loss. The planner is pure. An operator reads the plan and orders the repair; a repair is never automatic.
 //!
 //! # When nothing is lost
 //!
@@ -7,25 +7,26 @@
 //! the longest log among the answering members, the survivor's, holds all acknowledged entries:
 //!
 //! 1. *If every quorum contains an answering member, no acknowledged entry is missed.* A member keeps every entry that it acknowledged to
-//!    the committing leader. All later leaders have it. So a log that ends at or after the end of that member's log has it too.
-//! 2. *A membership is followed by another only after it is committed* (`membership_step`). The survivor's log names the last membership
-//!    that is certainly committed, and perhaps one after it. An entry that no answering member has seen was committed under that membership
-//!    or a later one. A membership must be committed under its own voter sets before another follows. If neither the last one nor its
+//!    the leader that committed the entry. All later leaders have the entry. So a log that ends at or after the end of that member's log
+//!    has the entry, too.
+//! 2. *A membership is followed by another only after it is committed* (`membership_step`). The survivor's log has the last membership that
+//!    is certainly committed, and perhaps one after it. An entry that no answering member has was committed under that membership or a
+//!    later one. Each membership must be committed under its own voter sets before another follows. If neither the last membership nor its
 //!    permitted direct successors ([`unseen_quorum`]) can commit without the answering members, there is no second successor.
 //!
-//! Only a member with a complete log counts as answering. A member that cut off bytes it may have acknowledged (`doubted_tail`) does not
-//! keep what fact 1 requires. Its answer proves nothing, as if it were missing. Its log may still be the longest, because it is a part of a
-//! leader's log.
+//! Only a member with a complete log counts as answering. A member that truncated bytes that it may have acknowledged (`doubted_tail`) may
+//! have lost the entries of fact 1. So its answer proves nothing, as if the member were missing. Its log may still be the longest, because
+//! it is a part of a leader's log.
 //!
-//! The proof covers the last two memberships of the survivor's log, or only the last if a member has recorded it as committed. It does not
-//! depend on which step a leader intended: the step rules hold for operators and leader tasks alike.
+//! The proof covers the last two memberships of the survivor's log, or only the last one if a member has recorded it as committed. The
+//! proof does not depend on the step that a leader intended: the step rules hold for operators and for leader tasks.
 //!
 //! # A ring that continued past every available log
 //!
-//! A member that has learned how far the ring continued votes for no log that ends earlier (`vote_gate`). If no answering member has such a
-//! log, it elects none, possibly permanently. This happens when the survivor of an earlier repair died or lost power between the repair's
-//! term and its entry. Other members had already learned that term. The plan treats such a member as one that does not elect. The entries
-//! after the available logs may be lost.
+//! If a member has recorded how far the ring continued, it does not vote for a log that ends earlier (`vote_gate`). If no answering member
+//! has a long enough log, that member votes for none, possibly forever. This happens if the survivor of an earlier repair failed between
+//! the repair's term and its entry, after other members had received that term. The plan treats such members as members that do not vote.
+//! The entries after the available logs may be lost.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,23 +52,23 @@ use crate::status::list;
 pub struct MemberEvidence {
     /// The answering member.
     pub member: MemberId,
-    /// The latest term it has seen.
+    /// The member's term.
     pub term: Term,
-    /// The end of its log.
+    /// The end of the member's log.
     pub log_end: Option<OpId>,
-    /// The last entry that it has recorded as committed.
+    /// The last entry that the member has recorded as committed.
     pub committed: Option<OpId>,
-    /// The membership that is in force in its log.
+    /// The membership in force in the member's log.
     pub membership: StoredMembership,
-    /// The last membership in its log that is certainly committed: the one in force, or the one before it. `None` if it could not tell.
+    /// The last membership in the member's log that is certainly committed: the one in force, or the one before it. `None` if unknown.
     #[serde(default)]
     pub settled: Option<StoredMembership>,
-    /// The leader that it follows: one with a quorum, or one that could not be asked. See `has_quorum`.
+    /// The leader that the member follows, if that leader has a quorum or does not answer the member. See `has_quorum`.
     pub leader: Option<MemberId>,
-    /// The end of its log may lack acknowledged entries.
+    /// True if the member's log may lack acknowledged entries at its end.
     #[serde(default)]
     pub doubted_tail: bool,
-    /// The entry that the ring is known to have reached and its log lacks. It votes for no log that ends earlier.
+    /// The last entry that the ring is known to have reached, if the member's log lacks it. The member votes for no log that ends earlier.
     #[serde(default)]
     pub elects_from: Option<OpId>,
 }
@@ -77,32 +78,32 @@ pub struct MemberEvidence {
 pub struct PossibleLoss {
     /// Entries after this one may have been acknowledged, and would be lost.
     pub after: Option<OpId>,
-    /// Voter sets in force, or possible successors, that could commit without the answering members. Empty if only [`RepairPlan::gone_on`]
-    /// indicates a loss.
+    /// Voter sets that could have committed entries without the answering members: sets in force, or possible successors. Empty if only
+    /// [`RepairPlan::gone_on`] indicates a loss.
     pub unseen: VoterSets,
 }
 
 /// A plan to repair a quorum.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RepairPlan {
-    /// The survivor. It is briefly the only voter; then its leader tasks restore the policy.
+    /// The member from which the ring continues. It is briefly the only voter; then its leader tasks restore the policy.
     pub survivor: MemberId,
-    /// The end of its log, after which the repair is written. If it has changed, the repair is not carried out.
+    /// The end of the survivor's log, after which the repair is written. If the end has changed, the repair is refused.
     pub log_end: Option<OpId>,
-    /// The lowest term of the repair, later than any observed term. The survivor's clock determines the actual one
+    /// The lowest term of the repair, later than any observed term. The survivor's clock determines the actual term
     /// ([`RepairPlan::term_at`]).
     pub term: Term,
     /// The voter sets that are lost.
     pub lost: VoterSets,
-    /// Voters that did not answer. They must not return unless they can reach the survivor.
+    /// Voters that did not answer. They may be started again only where they can reach the survivor.
     pub missing: BTreeSet<MemberId>,
     /// Answering members whose damaged logs may have lost acknowledged entries: they count as missing.
     #[serde(default)]
     pub in_doubt: BTreeSet<MemberId>,
-    /// The entry that the ring reached according to an answering member, if no answering member's log goes that far.
+    /// The entry that the ring reached according to an answering member, if no answering member's log reaches it.
     #[serde(default)]
     pub gone_on: Option<OpId>,
-    /// Answering members that recorded entries as committed that the survivor lacks. Restart them so that they truncate their logs.
+    /// Answering members that recorded entries as committed which the survivor lacks. They must be restarted, to truncate their logs.
     pub to_restart: BTreeSet<MemberId>,
     /// Answering members with logs that the repair does not use.
     #[serde(default)]
@@ -124,11 +125,11 @@ pub struct UnusedLog {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhyUnused {
-    /// It has no membership: the data directory is new, or was emptied.
+    /// The log has no membership: the data directory is new, or was emptied.
     Empty,
-    /// It ends before the survivor's.
+    /// The log ends before the survivor's log.
     Shorter,
-    /// It ends where the survivor's ends.
+    /// The log ends at the same entry as the survivor's log.
     SameEnd,
 }
 
@@ -138,7 +139,7 @@ pub enum RepairRefusal {
     /// No member with a log answers.
     #[error("no member with a log answers; start at least one, or check the addresses")]
     NoEvidence,
-    /// A leader has a quorum, or does not report that it has none.
+    /// A leader has a quorum, or does not answer whether it has one.
     #[error(
         "member {leader} leads, as member {witness} reports: it has a quorum, or does not answer member {witness}; there is nothing to repair"
     )]
@@ -148,7 +149,7 @@ pub enum RepairRefusal {
         /// The member that reports it.
         witness: MemberId,
     },
-    /// A majority of every voter set answers, through the longest log or a member that they would elect: an election is enough.
+    /// The quorum is not lost: the answering members can elect a leader, so an election is enough.
     #[error(
         "the quorum is not lost: a majority of every voter set answers; wait for the election, and look at `witness status --explain`"
     )]
@@ -167,10 +168,10 @@ pub enum RepairRefusal {
         in_doubt: BTreeSet<MemberId>,
         /// The entry that the ring reached according to an answering member, if no answering member has it.
         gone_on: Option<OpId>,
-        /// The last entry of the survivor's log: later entries may be lost.
+        /// The last entry of the survivor's log. Later entries may be lost.
         after: Option<OpId>,
     },
-    /// The operator accepted a loss other than the possible one.
+    /// The operator accepted another loss than the plan states.
     #[error("entries after {} may be lost, not those after {}; look at the plan again", end(.threatens), end(.accepted))]
     OtherLoss {
         /// The entry after which acknowledged transactions may be lost.
@@ -186,14 +187,15 @@ pub enum RepairRefusal {
         "the log or the vote of member {0} has changed since the plan was made; make a new one"
     )]
     Changed(MemberId),
-    /// A member that did not answer when the plan was made answers now.
+    /// A member that did not answer when the plan was made now answers.
     #[error(
         "member {} did not answer when the plan was made, and answers now: it may have what the plan gives up, or elect a leader \
          of its own; make the plan again, or stop it for good first",
         list(.0)
     )]
     Back(BTreeSet<MemberId>),
-    /// The survivor was stopped between the others' answers and its own repair, and another member may have been repaired since.
+    /// The survivor's process was suspended between the other members' answers and its own repair. Another member may have been repaired in
+    /// that time.
     #[error(
         "this member was stopped for {} ms before its repair: another one may have been repaired since; make a new plan",
         .0.as_millis()
@@ -226,25 +228,25 @@ fn may_have_more(
     all.join("; ")
 }
 
-/// Clock times after this one (the year 2255, in microseconds) are ignored, so that every JSON reader represents terms exactly.
+/// Clock times after this one (in microseconds, the year 2255) are ignored, so that every JSON parser represents terms exactly.
 const LATEST_CLOCK: u64 = 1 << 53;
-/// The part of a clock that is still used when it is earlier than the terms: 2^40 microseconds, twelve days.
+/// If a clock is earlier than the terms, its time modulo this value is added to the lowest term: 2^40 microseconds, twelve days.
 const PART_OF_CLOCK: u64 = 1 << 40;
 
 impl RepairPlan {
-    /// The term of a repair that is carried out at this time by the survivor's clock: that time in microseconds.
+    /// Returns the term of a repair that is executed when the survivor's clock shows this time: the time in microseconds.
     ///
-    /// Two repairs may be made independently, when the second is made while the survivor of the first is down. Entries are identified by
-    /// term and index alone. With one term for both, the ring would have two histories that no member can distinguish. With the time as the
+    /// A second repair may be made independently of the first, while the first survivor is down. Entries are identified only by term and
+    /// index. If both repairs had the same term, the ring would have two histories that no member can distinguish. With the time as the
     /// term,
     ///
-    /// * the terms differ, except when two clocks show the same microsecond, and
-    /// * the second term is later than the first and than all terms that followed from it: at most one election per microsecond. A member
-    ///   that returns from the first repair therefore sees that the ring continued without it.
+    /// * the terms differ, except if two clocks show the same microsecond, and
+    /// * the second term is later than the first, and later than all terms that followed the first, because there is at most one election
+    ///   per microsecond. So a member that returns from the first repair detects that the ring continued without it.
     ///
-    /// **A wrong clock** breaks only the second property. If the second survivor's clock lags the first one's by more than the time between
-    /// the repairs, the first history is the later one. If a clock is earlier than the observed terms (set back, or an earlier repair's
-    /// clock was ahead), the lowest term is used. A part of the clock is added, so that the terms still differ.
+    /// **A wrong clock** breaks only the second property. If the second survivor's clock is behind the first survivor's clock by more than
+    /// the time between the repairs, the first history has the later term. If a clock is earlier than the observed terms (it was set back,
+    /// or an earlier repair's clock was ahead), the lowest term is used. A part of the clock's time is added, so that the terms differ.
     #[must_use]
     pub fn term_at(&self, clock: SystemTime) -> Term {
         let least = self.term.0;
@@ -261,9 +263,9 @@ impl RepairPlan {
 /// Makes the plan from the evidence.
 ///
 /// # Errors
-/// [`RepairRefusal`] when no repair is needed, or no member can carry it out.
+/// [`RepairRefusal`] if no repair is needed, or no member can execute it.
 pub fn plan_repair(evidence: &[MemberEvidence]) -> Result<RepairPlan, RepairRefusal> {
-    // A member that answers without reporting itself as leader has no quorum in any term up to its own, whatever others report.
+    // If a member answers and does not report itself as the leader, it has no quorum in any term up to its own, whatever others report.
     let does_not_lead = |leader: MemberId, reporter: &MemberEvidence| {
         let of_itself = evidence.iter().find(|one| one.member == leader);
         of_itself.is_some_and(|one| one.leader != Some(leader) && one.term >= reporter.term)
@@ -275,8 +277,8 @@ pub fn plan_repair(evidence: &[MemberEvidence]) -> Result<RepairPlan, RepairRefu
     if let Some((leader, witness)) = led {
         return Err(RepairRefusal::Led { leader, witness });
     }
-    // The longest log in Raft's order: no log without all committed entries exceeds one that has them.
-    // A member without a log may have lost one: it is no evidence of what it acknowledged.
+    // The survivor has the longest log in Raft's order: a log that lacks a committed entry is never longer than one that has all of them.
+    // A member without a log may have lost its log, so it gives no evidence of the entries that it acknowledged.
     let with_log = || evidence.iter().filter(|one| !one.sets().is_empty());
     let survivor = with_log().max_by_key(|one| {
         let votes = one.sets().iter().any(|set| set.contains(&one.member));
@@ -294,18 +296,18 @@ pub fn plan_repair(evidence: &[MemberEvidence]) -> Result<RepairPlan, RepairRefu
     let sound = with_log().filter(|one| !one.doubted_tail);
     let sound: BTreeSet<MemberId> = sound.map(|one| one.member).collect();
     let sets = survivor.sets().to_vec();
-    // If all members answer, those in doubt get the missing entries from the others, and vote. Otherwise they may wait indefinitely
-    // (`doubted_tail`).
+    // If all members answer, members in doubt receive the missing entries from the others, and then vote. Otherwise they may wait forever
+    // for members that do not answer (`doubted_tail`).
     let electing = match members_of(&survivor.membership).is_subset(&answering) {
         true => &answering,
         false => &sound,
     };
-    // The longest log wins if any log can win.
+    // If any log can win an election, the longest log can. Members that require an even longer log do not vote for it.
     let gone_on = with_log().filter(|one| one.elects_from > survivor.log_end);
     let out_of_reach: BTreeSet<MemberId> = gone_on.clone().map(|one| one.member).collect();
     let gone_on = gone_on.filter_map(|one| one.elects_from).max();
     let electing = electing - &out_of_reach;
-    // An earlier repair has given up logs that end so far back.
+    // An earlier repair has given up logs that end a leap of terms before the survivor's log.
     let given_up = |one: &MemberEvidence| {
         let end = survivor.log_end;
         end.is_some_and(|end| end.term >= leap_from(one.log_end))
@@ -360,8 +362,8 @@ pub fn plan_repair(evidence: &[MemberEvidence]) -> Result<RepairPlan, RepairRefu
     })
 }
 
-/// Whether these voters elect the candidate, which counts votes by the membership of its own log. That may differ from the survivor's. A
-/// membership that only its leader has is unknown to the others, which elect one of themselves without it.
+/// Whether these voters would elect the candidate. The candidate counts votes by the membership in its own log, which may differ from the
+/// membership in the survivor's log: if only the last leader has a new membership, the other members can elect a leader without it.
 fn is_elected_by(candidate: &MemberEvidence, voters: &[&MemberEvidence]) -> bool {
     let grants = |voter: &&MemberEvidence| {
         let needed = voter.log_end.max(voter.elects_from);
@@ -371,7 +373,7 @@ fn is_elected_by(candidate: &MemberEvidence, voters: &[&MemberEvidence]) -> bool
     granted.contains(&candidate.member) && have_majorities(candidate.sets(), &granted)
 }
 
-/// Voter sets that may have committed entries that the survivor lacks. Empty: no such entry can exist.
+/// Returns voter sets that may have committed entries which the survivor lacks; `None` if there can be no such entry.
 fn unseen(
     survivor: &MemberEvidence,
     evidence: &[MemberEvidence],
@@ -383,7 +385,7 @@ fn unseen(
         unseen_quorum(sets, &members_of(membership), sound)
     };
     let found = unseen_after(last);
-    // A commit that one member has recorded counts, even if the survivor has not learned of it.
+    // The last membership is committed if any member has recorded that, even if the survivor has not.
     let is_settled = evidence.iter().any(|one| {
         let settled = one.settled.as_ref();
         settled.is_some_and(|settled| settled.log_id() == last.log_id())
@@ -391,9 +393,9 @@ fn unseen(
     if found.is_some() || is_settled {
         return found;
     }
-    // The last membership may never have been in force elsewhere: another may have followed the one before it.
+    // The last membership may not be committed. Then another membership may have followed the membership before it on other members.
     match &survivor.settled {
-        // No entry is committed before the first membership.
+        // There is no earlier membership: no entry can be committed before the first one.
         Some(before) if before.membership().get_joint_config().is_empty() => None,
         Some(before) => unseen_after(before),
         None => Some(survivor.sets().to_vec()),
@@ -427,7 +429,7 @@ pub fn accept(plan: &RepairPlan, accepted: Option<OpId>) -> Result<(), RepairRef
 }
 
 impl Member {
-    /// What this member can report when a quorum may be lost permanently.
+    /// Returns this member's evidence for the repair of a quorum.
     pub async fn evidence(&self) -> MemberEvidence {
         let (node, own) = (self.node(), self.id());
         let serves = node.leadership().serving_term().map(|_| own);
@@ -436,14 +438,14 @@ impl Member {
             (None, Some(leader)) => has_quorum(node, leader).await.then_some(leader),
             _ => serves,
         };
-        // Both are read before the log's end: a membership that is committed in between does not shorten the log.
+        // These values are read before the log's end: a membership that is committed in between does not shorten the log.
         let doubted_tail = node.doubts_its_log();
         let elects_from = node.elects_from();
-        // The engine confirms this: a membership is followed by another only after it is committed.
+        // The last membership that is certainly committed. The engine appends a membership only after the one before it is committed.
         let settled = node
             .engine()
             .with_raft_state(|state| (**state.membership_state.committed()).clone());
-        // A stopped engine cannot answer; its log is evidence all the same.
+        // A stopped engine cannot answer. The log is evidence without it.
         let settled = settled.await.ok();
         let (role, progress) = (node.role(), node.progress());
         MemberEvidence {
@@ -459,12 +461,12 @@ impl Member {
         }
     }
 
-    /// Carries out the repair of a lost quorum, of which this member is the survivor: it continues alone, and its leader tasks
-    /// restore the policy. `accepted` names the last entry after which a loss is accepted. `clock` is the time on this
-    /// machine, from which the repair gets its term.
+    /// Executes the repair of a lost quorum with this member as the survivor: it continues as the only voter, and its leader
+    /// tasks then restore the policy. The operator accepts the loss of entries after `accepted`. `clock` is the time on this
+    /// machine, which determines the term of the repair.
     ///
     /// # Errors
-    /// [`RepairRefusal`]; nothing is changed then.
+    /// [`RepairRefusal`]. In that case nothing is changed.
     pub async fn repair_quorum(
         &self,
         plan: &RepairPlan,
@@ -478,7 +480,7 @@ impl Member {
             return Err(RepairRefusal::Led { leader, witness });
         }
         let node = self.node();
-        // It campaigns next, and does not know the leader yet if it was just started.
+        // A member that was just started may not have received a leader's message yet, so it campaigns only after its promise has ended.
         node.promise_is_over().await;
         let view = node.ring_view();
         let asked = Instant::now();
@@ -493,11 +495,11 @@ impl Member {
     }
 }
 
-/// The longest wait for a leader to answer whether it has a quorum. The operator's command waits longer for the evidence.
+/// The longest wait for a leader to answer whether it has a quorum. It must be shorter than the command's wait for the evidence.
 const LONGEST_ASKING: Duration = Duration::from_secs(1);
 
-/// Whether a leader that sends heartbeats may have a quorum. A leader that lost it continues to send heartbeats to the members it reaches.
-/// One that does not answer at all may have a quorum elsewhere.
+/// Whether a leader that sends heartbeats may have a quorum. A leader that lost its quorum still sends heartbeats to the members that it
+/// reaches. A leader that does not answer at all may have a quorum of other members.
 async fn has_quorum(node: &RaftNode, leader: MemberId) -> bool {
     let view = node.ring_view();
     let Some(peer) = view.member(leader) else {
@@ -505,16 +507,16 @@ async fn has_quorum(node: &RaftNode, leader: MemberId) -> bool {
     };
     let patience = node.timers().heartbeat.min(LONGEST_ASKING);
     let ask = |question| node.calls().ask(leader, &peer.record, question, patience);
-    // Only a leader with a quorum answers the first question; the second is answered in any role.
+    // Only a leader with a quorum answers `Committed`. A member in any role answers the greeting.
     let serves = ask(Question::Committed);
     let answers = ask(Question::Greeting(Greeting::default()));
     let (serves, answers) = join(serves, answers).await;
     serves.is_ok() || answers.is_err()
 }
 
-/// Refuses a plan that is out of date because a member that it gives up answers again, or because another member was repaired. Reading a
-/// plan takes time, and two machines that restart in that time would form a second ring. Each has `patience` to answer: one heartbeat,
-/// which exceeds the slowest round trip.
+/// Refuses a plan that is out of date: a missing member answers again, or another member was repaired. An operator takes time to read a
+/// plan, and members that restart in that time could form a second ring. Each member has `patience` to answer: one heartbeat, which is
+/// longer than the slowest round trip.
 async fn still_applies(
     calls: &dyn MemberCalls,
     view: &RingView,
@@ -545,8 +547,9 @@ async fn still_applies(
     }
 }
 
-/// Carries the plan out on its survivor, whose clock shows this time: it becomes the only voter and leads. The others' answers must be
-/// younger than a lease: the process may have been stopped since, and the operator may have repaired another member.
+/// Executes the plan on its survivor, which becomes the only voter and leads. `clock` is the time on the survivor's clock. The answers of
+/// the other members, requested at `answered`, must not be older than a heartbeat and a lease. If they are, this process was suspended, and
+/// the operator may have repaired another member in that time.
 async fn carry_out(
     node: &RaftNode,
     plan: &RepairPlan,
@@ -605,7 +608,7 @@ mod plan_tests {
         ids.iter().copied().map(MemberId).collect()
     }
 
-    /// Evidence of a member of a ring of nine, in which 1, 4 and 7 are database members.
+    /// Returns the evidence of a member in a ring of nine, with the database members 1, 4 and 7.
     fn member(id: u64, log_end: (u64, u64), sets: &[&[u64]]) -> MemberEvidence {
         let members: BTreeMap<MemberId, MemberRecord> = (1..=9)
             .map(|id| {
@@ -639,7 +642,7 @@ mod plan_tests {
         }
     }
 
-    /// The same, with the membership in force not yet committed; `sets` are the last that are certainly committed.
+    /// Changes a member's evidence: the membership in force is not committed yet, and `sets` are the last certainly committed voter sets.
     fn on_its_way(mut one: MemberEvidence, sets: &[&[u64]]) -> MemberEvidence {
         one.settled = member(one.member.0, (2, 90), sets).settled;
         let membership = one.membership.membership().clone();
@@ -689,20 +692,20 @@ mod plan_tests {
 
     #[test]
     fn others_elect_one_of_themselves_without_a_membership_that_they_do_not_have() {
-        // 1 led and moved the quorum to 4, which does not answer; no other member has the move.
+        // Member 1 led and moved the quorum to member 4, which does not answer. No other member has that membership.
         let moved: &[&[u64]] = &[&[1, 2, 3], &[4]];
         let leader = on_its_way(member(1, (4, 131), moved), A);
         let others = [member(2, (4, 125), A), member(3, (4, 124), A)];
         let all = [leader.clone(), others[0].clone(), others[1].clone()];
         assert_eq!(plan_repair(&all), Err(RepairRefusal::NotLost));
-        // No member votes for 2.
+        // Member 3 requires a longer log than that of member 2, so no member votes for 2.
         let mut told = all.clone();
         told[2].elects_from = Some(OpId::new(4, 130));
         assert_eq!(plan_repair(&told).unwrap().survivor, MemberId(1));
-        // Also not if 2 itself has the membership: 3 alone is no majority.
+        // If member 2 has the new membership, it also cannot win.
         let heard = [leader.clone(), on_its_way(member(2, (4, 130), moved), A)];
         assert_eq!(plan_repair(&heard).unwrap().survivor, MemberId(1));
-        // After a repair, those entries are the ones it gave up.
+        // If member 1's log has the term of a repair, that repair has given up the entries of the others.
         let repaired = [
             on_its_way(member(1, (4 + TERM_LEAP, 131), moved), A),
             others[0].clone(),
@@ -719,7 +722,7 @@ mod plan_tests {
             member(5, (2, 100), A),
         ];
         assert_eq!(plan_repair(&evidence).unwrap().survivor, MemberId(4));
-        // Among logs of equal length, a database member's precedes a voter's, regardless of their numbers.
+        // Among logs of equal length, the log of a database member is preferred to that of a voter, regardless of their numbers.
         let database = [member(6, (2, 100), A), member(7, (2, 100), A)];
         assert_eq!(plan_repair(&database).unwrap().survivor, MemberId(7));
         let voters: &[&[u64]] = &[&[6, 8, 9]];
@@ -741,8 +744,8 @@ mod plan_tests {
 
     #[test]
     fn one_set_of_a_joint_quorum_may_have_committed_alone() {
-        // A promotion to region b failed after {4 5 6}; 3 to 6 have last seen {4 5 6} {1 2 3}. Then {1 2 3} was committed on 1 and 2, which
-        // acknowledged writes for hours and died.
+        // A promotion to region b failed after {4 5 6}. The last membership that members 3 to 6 have is {4 5 6} {1 2 3}. Then {1 2 3} was
+        // committed on 1 and 2, which acknowledged writes for hours before they failed.
         let evidence = [
             member(3, (2, 90), A_AND_B),
             member(4, (2, 100), A_AND_B),
@@ -757,20 +760,20 @@ mod plan_tests {
 
     #[test]
     fn nothing_is_lost_if_every_possible_membership_needs_an_answering_member() {
-        // Three of the four are needed, so one that answers is among them; all of {4 5 6} answer.
+        // A commit needs three of the set of four, so at least one of them answers. All of {4 5 6} answer.
         let sets: &[&[u64]] = &[&[1, 2, 3, 7], &[4, 5, 6]];
         let evidence = [3, 4, 5, 6, 7].map(|id| member(id, (2, 100), sets));
         let plan = plan_repair(&evidence).unwrap();
         assert_eq!(plan.loss, None);
         assert_eq!(accept(&plan, None), Ok(()));
-        // Alone, the four may have removed a member.
+        // If the set of four is the only one, these voters may have removed a member.
         let alone = evidence.map(|one| member(one.member.0, (2, 100), &[&[1, 2, 3, 7]]));
         assert_eq!(unseen_of(&alone), Some(vec![set(&[1, 2, 7])]));
     }
 
     #[test]
     fn a_membership_on_its_way_may_not_have_been_the_one_that_followed() {
-        // {4 5} {1 2 3} was not yet committed after {4 5} when 5 died. 5 may have led next and removed 4 instead.
+        // {4 5} {1 2 3} followed {4 5}, and was not committed yet when member 5 failed. Instead, 5 may have led next and removed 4.
         let joint: &[&[u64]] = &[&[4, 5], &[1, 2, 3]];
         let sent = [1, 2, 3, 4].map(|id| on_its_way(member(id, (2, 100), joint), &[&[4, 5]]));
         assert_eq!(unseen_of(&sent), Some(vec![set(&[5])]));
@@ -778,13 +781,13 @@ mod plan_tests {
         let mut knows = sent.to_vec();
         knows[2].settled = Some(knows[2].membership.clone());
         assert_eq!(unseen_of(&knows), None);
-        // A member that does not report what is committed proves nothing.
+        // If no member reports a committed membership, nothing is proven.
         let silent = sent.clone().map(|one| MemberEvidence {
             settled: None,
             ..one
         });
         assert!(unseen_of(&silent).is_some());
-        // No entry can be lost before the first membership.
+        // There is no membership before this one, so no entry can be lost.
         let first = sent.map(|one| MemberEvidence {
             settled: Some(StoredMembership::default()),
             ..one
@@ -797,7 +800,7 @@ mod plan_tests {
         let sets: &[&[u64]] = &[&[1, 2, 3, 7], &[4, 5, 6]];
         let mut evidence = [3, 4, 5, 6, 7].map(|id| member(id, (2, 100), sets));
         assert_eq!(unseen_of(&evidence), None);
-        // 7 was wiped and is queried under its old number.
+        // Member 7's data directory was emptied, and the member answers under its old number.
         evidence[4].membership = StoredMembership::default();
         evidence[4].log_end = None;
         assert_eq!(unseen_of(&evidence), Some(vec![set(&[1, 2, 3, 7])]));
@@ -808,7 +811,7 @@ mod plan_tests {
         let sets: &[&[u64]] = &[&[1, 2, 3, 7], &[4, 5, 6]];
         let mut evidence = [3, 4, 5, 6, 7].map(|id| member(id, (2, 100), sets));
         assert_eq!(unseen_of(&evidence), None);
-        // 1, 2 and 7 may have committed more; 7 has lost it.
+        // Members 1, 2 and 7 may have committed more entries, which 7 has lost.
         evidence[4].doubted_tail = true;
         assert_eq!(unseen_of(&evidence), Some(vec![set(&[1, 2, 3, 7])]));
         let plan = plan_repair(&evidence).unwrap();
@@ -821,7 +824,7 @@ mod plan_tests {
             refusal.contains("member 1, 2 may have more, and does not answer; the end of the log of member 7 was damaged"),
             "{refusal}"
         );
-        // It may have the longest log; entries that others may have had are equally in doubt.
+        // Member 7 may have the longest log. Later entries of other members are still in doubt.
         evidence[4].log_end = Some(OpId::new(2, 101));
         let plan = plan_repair(&evidence).unwrap();
         assert_eq!(plan.survivor, MemberId(7));
@@ -834,7 +837,7 @@ mod plan_tests {
             doubted_tail: true,
             ..member(id, end, A)
         };
-        // The others of the nine do not answer, so 2 waits for them, and 3 for 2.
+        // The other seven members do not answer, so member 2 waits for them, and 3 waits for 2.
         let waiting = [doubtful(2, (2, 90)), member(3, (2, 100), A)];
         let plan = plan_repair(&waiting).unwrap();
         assert_eq!(plan.loss.unwrap().unseen, vec![set(&[1, 2, 3])]);
@@ -850,8 +853,8 @@ mod plan_tests {
         assert_eq!(plan_repair(&all), Err(RepairRefusal::NotLost));
     }
 
-    /// Regression: the survivor of a repair lost power between the repair's term and its entry, or was permanently lost after it. Members
-    /// that had seen that term no longer voted, and the operator was advised to wait for the election.
+    /// Regression test: the survivor of a repair lost power between the repair's term and its entry, or was permanently lost after the
+    /// entry. Members that had received that term no longer voted, but the operator was advised to wait for the election.
     #[test]
     fn a_ring_that_waits_for_entries_of_no_member_can_be_repaired() {
         let told = |id, end, needed| MemberEvidence {
@@ -872,7 +875,7 @@ mod plan_tests {
         let gone_on = format!("everything that was acknowledged: the ring has gone on to {leapt}");
         assert!(refusal.contains(&gone_on), "{refusal}");
         assert_eq!(accept(&plan, Some(OpId::new(2, 100))), Ok(()));
-        // Two votes for the third are enough, as is a log that has the awaited entries.
+        // The quorum is not lost if two members can elect the third, or if one log has the awaited entries.
         let one_waits = [
             member(1, (2, 100), A),
             told(2, (2, 90), leapt),
@@ -885,7 +888,7 @@ mod plan_tests {
             told(3, (2, 95), OpId::new(2, 99)),
         ];
         assert_eq!(plan_repair(&there), Err(RepairRefusal::NotLost));
-        // The same holds for members whose own logs may lack their ends, if all answer.
+        // The quorum is not lost either if the other members' logs may lack their ends, but all members answer.
         let in_doubt = |id, end| MemberEvidence {
             doubted_tail: true,
             ..told(id, end, OpId::new(2, 100))
@@ -908,16 +911,16 @@ mod plan_tests {
             plan.term_at(clock).0
         };
         let now = 1_795_290_000_000_000;
-        // For two members that have seen the same terms, the second repair's term is later.
+        // If two members have the same term, the term of the second repair is later.
         assert_eq!(term(1002, at(now)), now);
         assert_eq!(term(1002, at(now + 700)), now + 700);
-        // A clock that starts at boot distinguishes them as well.
+        // A clock that starts at boot also gives different terms.
         assert_eq!(term(1002, at(300_000_000)), 300_000_000);
-        // A clock earlier than the observed terms: the term is later than those, and different each time.
+        // If a clock is earlier than the observed terms, the result is later than these terms, and different each time.
         let (once, again) = (term(now + 1000, at(now - 7)), term(now + 1000, at(now - 6)));
         assert!(now + 1000 < once && once < again, "{once}, {again}");
         assert!(term(now, at(now)) > now);
-        // No clock, or an implausible one.
+        // An implausible time is ignored.
         assert_eq!(term(1002, UNIX_EPOCH - Duration::from_secs(1)), 1002);
         assert_eq!(term(1002, at(LATEST_CLOCK)), 1002);
         assert_eq!(term(u64::MAX, at(now)), u64::MAX, "and no overflow");
@@ -935,13 +938,13 @@ mod plan_tests {
             plan_repair(std::slice::from_ref(&led)),
             Err(RepairRefusal::Led { leader, witness })
         );
-        // It answers for itself and has no quorum.
+        // The reported leader itself answers that it has no quorum.
         let mut alone = [led, member(1, (2, 100), A)];
         assert!(!matches!(
             plan_repair(&alone),
             Err(RepairRefusal::Led { .. })
         ));
-        // Unless it has been elected since it answered.
+        // If the reporter has a later term, the leader may have been elected after its own answer.
         alone[0].term = Term(9);
         assert!(matches!(
             plan_repair(&alone),
@@ -949,7 +952,7 @@ mod plan_tests {
         ));
     }
 
-    /// Members that answer, by the term of their vote.
+    /// The members that answer, each with the term of its vote.
     struct Answering(BTreeMap<u64, u64>);
 
     impl MemberCalls for Answering {
@@ -988,7 +991,8 @@ mod plan_tests {
         }
     }
 
-    /// Regression: an operator repaired another member while this one's process was stopped, and it carried its order out afterwards.
+    /// Regression test: an operator repaired another member while this member's process was suspended. After that, this member executed its
+    /// own order.
     #[tokio::test]
     async fn a_plan_is_refused_once_another_member_was_repaired() {
         let view = Ring::new("a: 1d 2w 3w | b: 4d 5w 6w").view();

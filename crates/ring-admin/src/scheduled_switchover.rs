@@ -1,5 +1,5 @@
-//! A switchover that an operator scheduled for a time. It is stored in the membership, in the record of its target, so the leader at that
-//! time carries it out. It is retried for a while from its time on, then abandoned; the ring's history records the outcome.
+//! A switchover that an operator scheduled for a time. The membership stores it in the record of its target, so the leader at that time
+//! executes it. It is retried for [`TRIED_FOR`], and then abandoned. The ring's history records the outcome.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,18 +16,18 @@ use crate::pause;
 /// A scheduled switchover.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScheduledSwitchover {
-    /// The target.
+    /// The member that is to lead.
     pub to: MemberId,
-    /// The earliest time, by the clock of the leader at that time.
+    /// The earliest time of the switchover, on the clock of the leader at that time.
     pub at: UnixSeconds,
-    /// The initiator.
+    /// The operator who scheduled it.
     pub by: String,
 }
 
-/// Key of the switchover in the target's record.
+/// The key of the switchover in the target's record.
 const NAME: &str = "switchover";
 
-/// The stored value; the record's owner is the target.
+/// The value in a member's record. This member is the target.
 #[derive(Serialize, Deserialize)]
 struct Mark {
     at: UnixSeconds,
@@ -35,22 +35,22 @@ struct Mark {
     by: String,
 }
 
-/// How long it is retried after its time.
+/// How long a switchover is retried after its scheduled time.
 pub(crate) const TRIED_FOR: Duration = Duration::from_secs(60);
 
 /// The state of a scheduled switchover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SwitchoverPhase {
-    /// Not yet.
+    /// The scheduled time is in the future.
     ToCome,
-    /// Now.
+    /// The switchover must be executed now.
     Due,
-    /// It has expired, or its target leads: it is to be removed.
+    /// The switchover has expired, or its target leads. It must be removed.
     Over,
 }
 
 impl ScheduledSwitchover {
-    /// The scheduled switchover of a ring, if any.
+    /// Returns the scheduled switchover of a ring, if any.
     pub fn of(view: &RingView) -> Option<Self> {
         let marked = |id: MemberId, record: &MemberRecord| {
             let mark: Mark = serde_json::from_value(record.extras.get(NAME)?.clone()).ok()?;
@@ -61,7 +61,7 @@ impl ScheduledSwitchover {
         members.find_map(|peer| marked(peer.id, &peer.record))
     }
 
-    /// The action required from the leader of this view.
+    /// Returns the state of the switchover, as the leader of this view sees it.
     pub(crate) fn turn(&self, view: &RingView, now: UnixSeconds) -> SwitchoverPhase {
         match () {
             () if now < self.at => SwitchoverPhase::ToCome,
@@ -85,7 +85,7 @@ fn mark(members: &mut BTreeMap<MemberId, MemberRecord>, scheduled: Option<&Sched
     }
 }
 
-/// Checks that it can be scheduled.
+/// Checks that a switchover to `to` can be scheduled for the time `at`.
 fn check(view: &RingView, to: MemberId, at: UnixSeconds, now: UnixSeconds) -> Reconfigured<Named> {
     let target = view
         .member(to)
@@ -100,7 +100,8 @@ fn check(view: &RingView, to: MemberId, at: UnixSeconds, now: UnixSeconds) -> Re
 }
 
 impl Member {
-    /// Schedules a switchover to a database member; replaces one that may be scheduled. Committed when this returns.
+    /// Schedules a switchover to a database member. If another switchover is scheduled, it is replaced. The change is committed when this
+    /// returns.
     ///
     /// # Errors
     /// [`ReconfigurationError`].
@@ -115,7 +116,7 @@ impl Member {
         .await
     }
 
-    /// Cancels the scheduled switchover and returns it. Committed when this returns.
+    /// Cancels the scheduled switchover, and returns it. The change is committed when this returns.
     ///
     /// # Errors
     /// [`ReconfigurationError`].
@@ -135,7 +136,8 @@ impl Member {
     }
 }
 
-/// Removes a due switchover; `why` is the text if it was abandoned. The caller holds the reconfiguration lock.
+/// Removes a switchover that is complete or was abandoned. `why` is the reason if it was abandoned. The caller holds the reconfiguration
+/// lock.
 pub(crate) async fn take_out(
     admin: &Administration,
     why: Option<String>,

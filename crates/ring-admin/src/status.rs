@@ -1,5 +1,5 @@
-//! Explanations of the ring's state: for each member why it can or cannot win an election now, and what a commit
-//! waits for. Pure; from the leader's view, since only the leader has the others' progress.
+//! Explanations of the ring's state: for each member why it can or cannot win an election now, and which acknowledgements
+//! a commit waits for. Pure. They are made from the leader's view, because only the leader has the progress of the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,18 +19,18 @@ use crate::member::Member;
 pub struct Prospects {
     /// The member that would be the candidate.
     pub member: MemberId,
-    /// Whether it could be elected if the leader failed now.
+    /// Whether the member could be elected if the leader failed now.
     pub could_win: bool,
-    /// Why it could or could not.
+    /// Why the member could or could not be elected.
     pub because: String,
 }
 
 /// The reason for the quorum's state, as text for an operator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
-    /// What a commit waits for.
+    /// Which acknowledgements a commit waits for.
     pub commit: String,
-    /// The leader's intended change of the quorum, and its obstacle; nothing when all is as it should be.
+    /// The change of the quorum that the leader intends, and its obstacle, if any; `None` if the quorum is as the policy requires.
     pub quorum: Option<String>,
     /// The prospects of every member.
     pub members: Vec<Prospects>,
@@ -87,7 +87,7 @@ fn prospects(view: &RingView, peer: &RingMember) -> (bool, String) {
     if !view.answers(peer) {
         return (false, "it does not answer; bring it back".to_owned());
     }
-    // Members that lag the candidate elect it; the leader itself counts as gone.
+    // A member votes for the candidate if its own log is not longer. The leader counts as failed.
     for set in &view.voter_sets {
         let required = majority_of(set.len());
         let (mut granting, mut ahead, mut silent) = (0, Vec::new(), Vec::new());
@@ -168,53 +168,53 @@ pub(crate) fn list<'a>(members: impl IntoIterator<Item = &'a MemberId>) -> Strin
     names.collect::<Vec<_>>().join(", ")
 }
 
-// All that an operator may ask a member about its Raft, as owned values.
+// The status of a member's Raft for operators, as owned values.
 
-/// One member's Raft at one moment.
+/// The status of one member's Raft at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberStatus {
-    /// Id of the ring that it belongs to.
+    /// The id of the member's ring.
     pub ring: RingId,
-    /// Number of this member.
+    /// The number of this member.
     pub member: MemberId,
-    /// The role in which other parts may rely on it.
+    /// The member's role, and whether it serves clients.
     pub leadership: Leadership,
-    /// The term in which it is.
+    /// The member's term.
     pub term: Term,
-    /// Up to where its log is known to be committed.
+    /// The last entry that the member has recorded as committed.
     pub committed: Option<OpId>,
-    /// The last entry that this member has purged; nothing while its log is whole.
+    /// The last entry that the member has purged; `None` if it has purged none.
     pub purged: Option<OpId>,
-    /// The ring as it sees it; only a leader has the others' progress.
+    /// The member's view of the ring. Only a leader's view has the progress of the other members.
     pub ring_view: RingView,
     /// The pause of failover in force, if any.
     pub pause: Option<RingPause>,
-    /// The members that decide a commit, and the region preference, by this member's log.
+    /// The rules of the quorum and the region preference in this member's log.
     pub rules: RingRules,
-    /// The quorum region by region; empty where this member does not lead.
+    /// The state of the quorum in each region; empty if this member does not lead.
     pub regions: Vec<RegionQuorum>,
-    /// The reasons for the ring's state; on the leader only.
+    /// The reasons for the ring's state; `None` if this member does not lead.
     pub explanation: Option<Explanation>,
-    /// Whether the quorum answers; on the leader only.
+    /// Which voters answer; `None` if this member does not lead.
     pub quorum: Option<QuorumHealth>,
     /// Bytes of proposals that are not committed yet.
     pub proposals_bytes: u64,
-    /// The leader's current action to move the quorum and the leadership to where they should be.
+    /// The leader's current task to move the quorum or the leadership as the policy requires.
     pub leader_task: Option<LeaderTask>,
-    /// Why it neither votes nor campaigns, if so.
+    /// Why the member does not vote or campaign; `None` if it takes part in elections.
     pub stays_out_of_elections: Option<String>,
-    /// The members whose data directories were restored to an earlier state, as far as reported to this one, itself included.
+    /// The members whose data directories were restored to an earlier state, as far as this member knows. May include this member.
     pub put_back: BTreeMap<MemberId, PutBack>,
     /// The timers in use.
     pub timers: Timers,
     /// The running program, and the ring's format.
     pub formats: FormatStatus,
-    /// Why the engine stopped, if it did.
+    /// Why the engine has stopped; `None` if it runs.
     pub fault: Option<Fault>,
 }
 
 impl Member {
-    /// All that an operator may ask about this member's Raft.
+    /// Returns the status of this member's Raft, for operators.
     pub fn status(&self) -> MemberStatus {
         let admin = self.admin();
         let node = &admin.node;

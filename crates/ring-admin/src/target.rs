@@ -1,4 +1,4 @@
-//! Selection of a transfer target: a pure decision about one view of the ring and the state of its mysqlds.
+//! Selects the target of a leadership transfer: a pure decision from one view of the ring and the state of its mysqlds.
 
 use consensus::quorum::{MoveObstacle, QuorumPlan, QuorumPolicy, RingRules, plan};
 use consensus::{DatabaseState, Named, RingMember, RingView, Standings};
@@ -10,19 +10,19 @@ use tokio::time::Instant;
 use crate::member::Member;
 use crate::mysqld::{self, Asking, DatabaseStates, Fitness, SOON_THERE};
 
-/// Why no member can be given the leadership.
+/// Why the leadership cannot be transferred to any member.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum NoTarget {
-    /// The database member that is nearest to it does not answer.
+    /// The best candidate among the database members does not answer.
     #[error("database member {} ({}) does not answer; bring it back", .0.id, .0.name)]
     Silent(Named),
-    /// It lacks so many entries of the log.
+    /// The best candidate lacks this many entries of the log.
     #[error("database member {} ({}) is {} entries behind; it is catching up", .0.id, .0.name, .1)]
     Lagging(Named, u64),
-    /// The quorum cannot be moved to its region, because of this obstacle.
+    /// The quorum cannot be moved to the candidate's region, because of this obstacle.
     #[error("database member {} ({}) could not commit: {}", .0.id, .0.name, .1)]
     CannotCommit(Named, MoveObstacle),
-    /// The ring's policy gives it no vote.
+    /// The ring's policy gives the candidate no vote.
     #[error(
         "database member {} ({}) is outside the quorum that the policy {} wants", .0.id, .0.name, .1
     )]
@@ -47,8 +47,8 @@ pub enum NoTarget {
 }
 
 impl Member {
-    /// The member that should get the leadership if this one transfers it, and its mysqld's state. All candidates are asked
-    /// first, concurrently.
+    /// Returns the member to which this leader should transfer the leadership, and the state of its mysqld. First queries all
+    /// candidates concurrently.
     ///
     /// # Errors
     /// Why no member can lead.
@@ -66,17 +66,23 @@ impl Member {
     }
 }
 
-/// Chooses the target: a voting database member that answers, has caught up, and can commit in its region. Members in `failed` come last.
-/// Before them come those whose mysqld could not be the primary, then priority 0, then those that currently have no vote. So a quorum move
-/// in progress does not turn back for a member that answered a moment later. Next come the leader's own region, then the operator's order
-/// of regions. Within a region: a mysqld that would not keep clients waiting, the higher priority, the mysqld that lacks less, the smaller
-/// log lag, the lower number.
+/// Chooses the target: a voting database member that answers, has caught up, and can commit in its region. Of two such members, the first
+/// difference in this list decides which one is preferred:
 ///
-/// An unfit member, or one without a report, is chosen if there is no other. A leadership without a primary is better than none, because
-/// pending commits can still complete.
+/// 1. a member that is not in `failed`
+/// 2. a mysqld that could be the primary, then an unknown state, then a mysqld that could not
+/// 3. a priority other than 0
+/// 4. a vote in the quorum in force, so that a quorum move in progress is not reversed for a member that answers a moment later
+/// 5. the leader's own region, then the operator's order of regions
+/// 6. a mysqld that would not delay clients
+/// 7. the higher priority
+/// 8. the mysqld that lacks fewer transactions, the smaller lag of the log, the lower number
+///
+/// If there is no better member, the target may have a mysqld that could not be the primary, or that is in an unknown state. A leader
+/// without a primary is better than no leader, because pending commits can still complete.
 ///
 /// # Errors
-/// The obstacle of the nearest candidate.
+/// The obstacle of the best candidate.
 pub(crate) fn choose(
     view: &RingView,
     rules: &RingRules,
@@ -114,11 +120,12 @@ pub(crate) fn choose(
     }
 }
 
-/// Chooses the target of an interim leader: a voter that answers and has caught up. Members in `failed` come last, then those whose place a
-/// pause reserves for another member, then witnesses, which transfer the leadership again. Fitness and priority decide among the rest.
+/// Chooses the target of an interim leader: a voter that answers and has caught up. It prefers members that are not in `failed`, then
+/// members that a pause does not exclude from being the primary, then database members: a witness would transfer the leadership again.
+/// After that, the state of the mysqld and the priority decide.
 ///
 /// # Errors
-/// There is none.
+/// [`NoTarget::NoVoter`] if there is no such voter.
 pub(crate) fn choose_voter(
     view: &RingView,
     failed: &Standings,
@@ -140,7 +147,7 @@ pub(crate) fn choose_voter(
     target.map(|target| target.id).ok_or(NoTarget::NoVoter)
 }
 
-/// The reason why a database member cannot lead now.
+/// Returns the reason why a database member cannot lead now; `None` if it can.
 fn obstacle(view: &RingView, rules: &RingRules, peer: &RingMember) -> Option<NoTarget> {
     let member = Named::of(peer.id, &peer.record);
     if !view.answers(peer) {
@@ -202,7 +209,8 @@ mod tests {
         }
     }
 
-    /// Observed: the mysqld of member 2 had been killed seconds before and lacked 1,663 transactions; the one of 3 had caught up.
+    /// Observed in a test: the mysqld of member 2 had been killed seconds before, and lacked 1,663 transactions. The mysqld of member 3 had
+    /// caught up.
     #[test]
     fn the_state_of_each_mysqld_is_part_of_the_choice() {
         let five = Ring::new("a: 1d 2d 3d 4w 5w").with_sets(&[&[1, 2, 3, 4, 5]]);
@@ -286,7 +294,7 @@ mod tests {
         }
     }
 
-    /// Member 2, a witness of region a, leads; the database members are 1 in a, 4 in b, 7 and 8 in c.
+    /// Returns a ring that member 2, a witness in region a, leads. The database members are 1 in a, 4 in b, 7 and 8 in c.
     fn ring() -> Ring {
         Ring::new("a: 1d 2w 3w | b: 4d 5w 6w | c: 7d 8d 9w")
             .led_by(2)
@@ -322,7 +330,7 @@ mod tests {
         };
         let without_1 = ring().silent(&[1]);
         let joint: &[&[u64]] = &[&[1, 2, 3], &[4, 5, 6]];
-        // A member of its own region that has returned still has a vote in the joint step.
+        // If member 1, in the leader's own region, answers again, it still has a vote during the joint step.
         for (sets, when_1_is_back) in [(joint, 1), (&[&[4, 5, 6]], 4)] {
             let to_b = without_1.clone().with_sets(sets);
             assert_eq!(chosen(&to_b, &rules, &[]), Ok(4));

@@ -1,5 +1,6 @@
-//! Changes to members' records and the ring's rules at runtime. Each change is one entry that changes no voter set. The leader tasks then
-//! move the quorum to match, in intersecting steps, and never to a set that could not commit. So no change can create two disjoint quorums.
+//! Changes to members' records and to the ring's rules at runtime. Each change is one entry, which does not change a voter set. The leader
+//! tasks then move the quorum as the new rules require. Each step intersects with the one before, and no step leads to a set that could not
+//! commit. So no change can create two disjoint quorums.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +16,7 @@ use crate::administration::Administration;
 use crate::member::Member;
 use crate::members::{self, ReconfigurationError, Reconfigured};
 
-/// An operator's change to a member's record; omitted values stay.
+/// An operator's change to a member's record. Omitted values do not change.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RecordChange {
@@ -25,10 +26,10 @@ pub struct RecordChange {
     /// The new region.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub region: Option<Region>,
-    /// Whether it may count in a quorum.
+    /// Whether the member may count in a quorum.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub votes: Option<bool>,
-    /// Its priority as the primary.
+    /// The member's priority as the primary.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<u32>,
     /// The address for the other members.
@@ -36,7 +37,7 @@ pub struct RecordChange {
     pub address: Option<String>,
 }
 
-/// An operator's change to the rules; omitted values stay.
+/// An operator's change to the rules. Omitted values do not change.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RulesChange {
@@ -56,17 +57,17 @@ pub struct RulesChange {
 pub struct Amendment<T> {
     /// The record or rules before the change.
     pub before: T,
-    /// The record or rules after it.
+    /// The record or rules after the change.
     pub after: T,
     /// The voter sets in force.
     pub sets: VoterSets,
-    /// The target voter sets; the leader tasks move there step by step.
+    /// The voter sets that the change requires. The leader tasks move the quorum there step by step.
     pub wanted: VoterSets,
-    /// The entry, if the change was applied.
+    /// The log entry with the change, if it was applied.
     pub entry: Option<OpId>,
 }
 
-/// The result of a record change.
+/// Returns the result of a change to a record, or why it is refused.
 fn amended_record(
     view: &RingView,
     rules: &RingRules,
@@ -118,7 +119,7 @@ fn amended_record(
     })
 }
 
-/// The result of a rules change.
+/// Returns the result of a change to the rules, or why it is refused.
 fn amended_rules(
     view: &RingView,
     before: &RingRules,
@@ -167,7 +168,8 @@ fn amended_rules(
     })
 }
 
-/// Refuses a change that would leave the quorum blocked where it is, unless it already is.
+/// Refuses a change after which the quorum could not move to the required sets. If the same obstacle blocks the quorum already, the change
+/// is accepted.
 fn check_quorum(
     view: &RingView,
     rules: &RingRules,
@@ -187,12 +189,12 @@ fn home_of(view: &RingView) -> Region {
     own.map(|own| own.record.region.clone()).unwrap_or_default()
 }
 
-/// The voter sets that the rules require in this ring; those in force if the rules cannot be followed.
+/// Returns the voter sets that the rules require in this ring. If the rules cannot be satisfied, returns the sets in force.
 fn wanted(view: &RingView, rules: &RingRules) -> VoterSets {
     wanted_sets(rules, view, &home_of(view)).unwrap_or_else(|_| view.voter_sets.clone())
 }
 
-/// Replaces the value with a clone if one is given.
+/// Replaces the value with a clone of `given`, if that is `Some`.
 fn replace<T: Clone>(value: &mut T, given: Option<&T>) {
     if let Some(given) = given {
         value.clone_from(given);
@@ -222,8 +224,8 @@ impl Member {
         if dry_run {
             return Ok(done);
         }
-        // The engine keeps its clients for as long as it leads. They follow the newest record under which any task has called the
-        // member.
+        // While this member leads, the engine keeps its client for the changed member. That client uses the newest record with which any
+        // task has called the member. So this call makes it use the new record.
         let (node, record) = (self.node().clone(), done.after.clone());
         tokio::spawn(async move {
             let question = Question::Greeting(Greeting::default());
@@ -254,7 +256,7 @@ impl Member {
     }
 }
 
-/// Appends the change that `decide` plans and `apply` makes; with `dry_run`, only returns it.
+/// Appends a change to the log: `decide` plans it, and `apply` makes it. With `dry_run`, only returns the plan.
 async fn amend<T>(
     admin: &Administration,
     by: &str,

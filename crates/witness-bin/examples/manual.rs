@@ -1,5 +1,5 @@
-//! Writes manual pages and shell completions, made from the command line's own definition, into a folder:
-//! `cargo run -p witness-bin --example manual -- FOLDER`. Packages are built with them.
+//! Writes manual pages and shell completions for the packages into a folder, from the definition of the command line:
+//! `cargo run -p witness-bin --example manual -- FOLDER`.
 
 use std::io;
 use std::path::PathBuf;

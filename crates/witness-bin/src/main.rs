@@ -23,14 +23,15 @@ mod tests {
     const MEBIBYTE: usize = 1 << 20;
     const FREED_BY_EACH: usize = 6 * MEBIBYTE;
 
-    /// A quarter of the freed memory. With the system's allocator, all of it is left.
+    /// A quarter of the freed memory. The system's allocator would keep all of the freed memory.
     const MOST_LEFT: usize = THREADS * FREED_BY_EACH / 4;
 
     fn piece(bytes: usize) -> Vec<u8> {
         hint::black_box(vec![1; bytes])
     }
 
-    /// All threads hold much memory at the same time, free it, and then allocate a payload now and then. None of them ends.
+    /// All threads hold 6 MiB at the same time and free it. Then each thread keeps running: it allocates and frees 100 KiB every
+    /// millisecond.
     #[test]
     fn memory_freed_by_threads_returns_to_the_system() {
         let taken = || private_memory(process::id()).unwrap() as usize;

@@ -13,7 +13,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
-/// Adds metrics to a registry, one a line: name, metric. Its help is its comment.
+/// Adds metrics to a registry, one on each line: name and metric. The doc comment above a metric is its help text.
 macro_rules! register {
     ($registry:expr; $($(#[doc = $help:literal])+ $name:literal = $metric:expr;)*) => {
         $($crate::openmetrics::add(&mut $registry, $name, concat!($($help),+).trim_ascii_start(), $metric);)*
@@ -22,7 +22,7 @@ macro_rules! register {
 
 pub(crate) use register;
 
-/// Adds a metric; a unit ends its name.
+/// Adds a metric. If its name ends in `_seconds` or `_bytes`, that suffix becomes its unit.
 pub(crate) fn add(registry: &mut Registry, name: &str, help: &str, metric: impl Metric) {
     match name.rsplit_once('_') {
         Some((name, "seconds")) => registry.register_with_unit(name, help, Unit::Seconds, metric),
@@ -34,7 +34,7 @@ pub(crate) fn add(registry: &mut Registry, name: &str, help: &str, metric: impl 
 /// The content type that Prometheus requests and reads.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The answer to a scrape.
+/// Writes the response to a scrape: the metrics of the registry and of this process.
 pub(crate) fn page(registry: &Registry) -> Response {
     let mut text = String::new();
     let written = encode_registry(&mut text, registry)
@@ -46,7 +46,7 @@ pub(crate) fn page(registry: &Registry) -> Response {
     }
 }
 
-/// The process metrics of Prometheus' own client libraries, under their names and without our labels.
+/// Returns the process metrics that Prometheus' own client libraries export, under the same names and without our labels.
 ///
 /// # Errors
 /// When `/proc` cannot be read.
@@ -108,10 +108,11 @@ impl<F: Figure> Figure for Option<F> {
     }
 }
 
-/// Writer for the metrics of one scrape. Names omit the registry's prefix and `_total`; a unit ends them.
+/// Writes the metrics of one scrape. The names given to its methods omit the registry's prefix and `_total`. If a name ends in `_seconds`
+/// or `_bytes`, that suffix becomes the unit.
 pub(crate) struct MetricWriter<'e>(DescriptorEncoder<'e>);
 
-/// Writes a table of metrics, one a line: kind, name, value. Its help is its comment.
+/// Writes metrics, one on each line: kind, name and value. The doc comment above a metric is its help text.
 macro_rules! metrics {
     ($writer:expr; $($(#[doc = $help:literal])+ $kind:ident $name:literal = $value:expr;)*) => {{
         $($writer.$kind($name, concat!($($help),+).trim_ascii_start(), $value)?;)*
@@ -165,7 +166,7 @@ impl<'e> MetricWriter<'e> {
             .encode_info(labels)
     }
 
-    /// Writes a gauge with labels; omitted without a value.
+    /// Writes a gauge with labels; writes nothing if there are no values.
     pub(crate) fn gauges<L: EncodeLabelSet>(
         &mut self,
         name: &str,
@@ -176,7 +177,7 @@ impl<'e> MetricWriter<'e> {
         self.family(name, help, MetricType::Gauge, values, write)
     }
 
-    /// Writes a counter with labels; omitted without a value.
+    /// Writes a counter with labels; writes nothing if there are no values.
     pub(crate) fn counters<L: EncodeLabelSet>(
         &mut self,
         name: &str,

@@ -1,5 +1,5 @@
-//! Reloads the configuration of a running member: on SIGHUP, on `POST /reload` and on `witness reload`. All of it is read and
-//! checked before any value takes effect, so a bad file changes nothing.
+//! Reloads the configuration of a running member: on SIGHUP, on `POST /reload` and on `witness reload`. The whole configuration
+//! is read and checked before any value takes effect, so a bad file changes nothing.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -18,7 +18,7 @@ pub(crate) struct Reloading {
     /// The configuration at the start of the member.
     pub(crate) started_with: Config,
     pub(crate) member: Box<dyn Fn(Renewed) + Send + Sync>,
-    /// `None` where HTTP is not served.
+    /// The replaceable parts of HTTP; `None` if HTTP is not served.
     pub(crate) http: Option<(Access, Expiries)>,
     pub(crate) log: LogFilter,
     pub(crate) turn: Mutex<()>,
@@ -36,10 +36,10 @@ impl Reload for Reloading {
             ));
         };
         let needs_restart = self.started_with.needs_restart(&config);
-        // Until a restart, the other members reach this one at the address it was started with.
+        // Until this member restarts, the other members reach it at the address in the configuration that it was started with.
         let started_as = &self.started_with.member.own;
         config.member.own.clone_from(started_as);
-        // While a change of the members' own TLS waits for a restart, HTTP keeps its credentials, too.
+        // If TLS between members is turned on or off, that waits for a restart. Until then, HTTP keeps its certificate, too.
         let tls = |config: &Config| config.member.tls.is_some();
         if tls(&config) != tls(&self.started_with)
             && let (Some(http), Some(started)) = (&mut config.http, &self.started_with.http)
@@ -70,7 +70,7 @@ impl Reload for Reloading {
             access.renew(credentials);
             expiries.renew(&config.member);
         }
-        // It fails where the process has kept an earlier log.
+        // The reload fails if an earlier start in the same process has installed the log's filter, as in tests.
         let _ = self.log.reload(filter);
         for warning in &reloaded.warnings {
             tracing::warn!("{warning}");

@@ -1,5 +1,5 @@
-//! A command's results for its caller: an exit code with a message, and text or JSON on standard output. Writing never panics: a closed
-//! pipe ends the command quietly.
+//! The results of a command for its caller: an exit code with a message, and text or JSON on standard output. Writing never panics: if the
+//! reader closes the pipe, the command ends without a message.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -34,7 +34,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// A failure with this code, and advice.
+    /// Creates a failure with this code, a message and advice.
     pub fn because(self, what: impl fmt::Display, advice: impl fmt::Display) -> Failure {
         Failure {
             exit: self,
@@ -46,7 +46,7 @@ impl Exit {
     /// Ends a command with this code and without a message if a condition does not hold.
     ///
     /// # Errors
-    /// A silent failure with this code, unless `ok`.
+    /// If `ok` is false: a failure with this code, which prints nothing.
     pub fn unless(self, ok: bool) -> Attempt {
         match ok {
             true => Ok(()),
@@ -71,17 +71,17 @@ pub struct Failure {
     pub exit: Exit,
     /// What happened, in one sentence.
     pub what: String,
-    /// What to do about it; empty when `what` already says so.
+    /// What the operator can do; empty if `what` already includes it.
     pub advice: String,
 }
 
 impl Failure {
-    /// A failure without advice, with [`Exit::Error`].
+    /// Creates a failure with [`Exit::Error`] and without advice.
     pub fn error(what: impl fmt::Display) -> Self {
         Exit::Error.because(what, "")
     }
 
-    /// A failure that prints nothing more: the command has already printed everything on standard output.
+    /// Creates a failure without a message: the command has already printed everything on standard output.
     pub fn silent(exit: Exit) -> Self {
         exit.because("", "")
     }
@@ -100,7 +100,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// A closed pipe (`| head`) is the reader's choice and not an error.
+/// A closed pipe (as with `| head`) is not an error.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
@@ -128,7 +128,7 @@ pub(crate) fn bytes_bar() -> ProgressBar {
     bar("{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}")
 }
 
-/// A progress bar of this form on standard error. It hides itself elsewhere than on a terminal.
+/// A progress bar of this form on standard error. The bar is hidden if standard error is not a terminal.
 pub(crate) fn bar(template: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     shape(&bar, template);
@@ -158,7 +158,8 @@ impl Table {
         }
     }
 
-    /// The fields of documents. A column shows the field of its title in lower case, or the one after a colon, as in `Behind:lag_ms`.
+    /// A table with one row for each JSON document. A column shows the field with its title as the name, in lower case. For a different
+    /// field, the name follows the title after a colon, as in `Behind:lag_ms`.
     pub(crate) fn of(columns: &'static str, documents: &impl Serialize) -> Self {
         let columns = columns.split(' ');
         let columns = columns.map(|column| match column.split_once(':') {
@@ -183,7 +184,7 @@ impl Table {
 
     /// The lines: titles first, numbers aligned to the right.
     pub fn lines(&self) -> Vec<String> {
-        // An address can begin with a digit, too.
+        // An address such as `10.0.0.1:7400` begins with a digit but is not a number.
         let number =
             |cell: &str| cell.starts_with(|c: char| c.is_ascii_digit()) && !cell.contains(':');
         let columns = self.titles.iter().enumerate().map(|(column, title)| {
@@ -209,7 +210,7 @@ impl Table {
     }
 }
 
-/// Every line with its end.
+/// Writes every line with a line feed at its end.
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&lines("", self.lines()))
@@ -223,12 +224,12 @@ pub(crate) fn merge(json: &mut Value, other: &impl Serialize) {
     }
 }
 
-/// The word of a value in JSON.
+/// Returns the JSON form of a value, such as a variant of an enum, as text without quotes.
 pub(crate) fn word(value: &impl Serialize) -> String {
     shown(&json!(value))
 }
 
-/// The cell of a JSON value.
+/// Returns the text for a JSON value in a cell of a table.
 fn shown(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
@@ -239,12 +240,12 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// The cell of a value; "-" without one.
+/// Returns the text for an optional value in a cell of a table; "-" for `None`.
 pub(crate) fn cell(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
-/// The cell of a condition.
+/// Returns "yes" or "no", for a cell of a table.
 pub(crate) fn yes_no(yes: bool) -> String {
     if yes { "yes" } else { "no" }.to_owned()
 }
@@ -252,7 +253,7 @@ pub(crate) fn yes_no(yes: bool) -> String {
 /// Prints JSON or the text, as `format` selects.
 ///
 /// # Errors
-/// When standard output cannot be written; silent when the pipe is closed.
+/// When standard output cannot be written. If its reader has closed the pipe, the failure prints nothing.
 pub fn print<T: fmt::Display>(
     format: Format,
     json: &impl Serialize,
@@ -267,7 +268,7 @@ pub fn print<T: fmt::Display>(
 /// Prints one JSON document, indented.
 ///
 /// # Errors
-/// When standard output cannot be written; silent when the pipe is closed.
+/// When standard output cannot be written. If its reader has closed the pipe, the failure prints nothing.
 pub fn print_json(json: &impl Serialize) -> Attempt {
     let text = serde_json::to_string_pretty(json).map_err(Failure::error)?;
     print_text(&format!("{text}\n"))
@@ -276,7 +277,7 @@ pub fn print_json(json: &impl Serialize) -> Attempt {
 /// Prints one JSON object on one line.
 ///
 /// # Errors
-/// When standard output cannot be written; silent when the pipe is closed.
+/// When standard output cannot be written. If its reader has closed the pipe, the failure prints nothing.
 pub fn print_json_line(json: &impl Serialize) -> Attempt {
     let text = serde_json::to_string(json).map_err(Failure::error)?;
     print_text(&format!("{text}\n"))
@@ -285,7 +286,7 @@ pub fn print_json_line(json: &impl Serialize) -> Attempt {
 /// Prints text unchanged.
 ///
 /// # Errors
-/// When standard output cannot be written; silent when the pipe is closed.
+/// When standard output cannot be written. If its reader has closed the pipe, the failure prints nothing.
 pub fn print_text(text: &str) -> Attempt {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;

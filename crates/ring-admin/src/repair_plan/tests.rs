@@ -1,6 +1,6 @@
-//! Tests the no-loss proof against a fully observed ring of six members in two regions. Logs, elections, replication and memberships follow
-//! the engine's rules, in any order. After each schedule, every subset of the members is taken as the answering one. If the plan promises
-//! no loss, the survivor must have all committed entries.
+//! Tests the no-loss proof with a simulated ring of six members in two regions. Elections, replication and changes of the membership follow
+//! the engine's rules, in any order. The test knows the whole state of the ring. After each schedule, a plan is made for every subset of
+//! answering members. If the plan promises no loss, the survivor must have all committed entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,14 +24,14 @@ struct Node {
     term: u64,
     leads: bool,
     log: Vec<Entry>,
-    /// The number of entries it has recorded as committed.
+    /// The number of entries that this member has recorded as committed.
     committed: usize,
-    /// If it leads: the number of entries that each member has acknowledged.
+    /// On a leader: the number of entries that each member has acknowledged.
     acknowledged: BTreeMap<MemberId, usize>,
 }
 
 impl Node {
-    /// The positions of its last two memberships.
+    /// Returns the positions of the last two memberships in the log.
     fn memberships(&self) -> (usize, Option<usize>) {
         let mut found = (0..self.log.len())
             .rev()
@@ -52,17 +52,17 @@ impl Node {
 
 #[derive(Debug, Clone)]
 enum Turn {
-    /// This member campaigns, and these members receive the request.
+    /// A member (first field) campaigns. The members in the bits of the second field receive its requests.
     Campaign(usize, u8),
     /// The leader accepts a transaction.
     Write(usize),
-    /// The leader sends this member that many more entries.
+    /// A leader (first field) sends a member (second field) up to this many further entries (third field).
     Send(usize, usize, usize),
-    /// The leader appends these voter sets, if the engine permits it.
+    /// The leader appends these voter sets, if the engine permits the step.
     Change(usize, Vec<u8>),
 }
 
-/// Decodes members from bits.
+/// Decodes a set of members from bits.
 fn ids(bits: u8) -> BTreeSet<MemberId> {
     (0..MEMBERS)
         .filter(|at| bits & (1 << at) != 0)
@@ -76,7 +76,7 @@ fn at(id: MemberId) -> usize {
 
 struct World {
     nodes: Vec<Node>,
-    /// The acknowledged entries, in order.
+    /// The acknowledged entries, in the order of the log.
     acknowledged: Vec<Entry>,
 }
 
@@ -241,7 +241,7 @@ impl World {
         ids(answering).into_iter().map(one).collect()
     }
 
-    /// Plans with every subset of the members; returns how many plans promised no loss.
+    /// Makes a plan for every subset of the members, and checks it. Returns the number of plans that promised no loss.
     fn check(&self) -> usize {
         let mut promised = 0;
         for answering in 1..1u8 << MEMBERS {
@@ -273,7 +273,7 @@ fn is_quorum(sets: &VoterSets, members: &BTreeSet<MemberId>) -> bool {
         .all(|set| set.intersection(members).count() >= majority_of(set.len()))
 }
 
-/// Regions of three, single members that are added and removed, and intermediate sets.
+/// Voter sets for changes: regions of three members, sets with single members added or removed, and intermediate sets.
 const SETS: [&[u8]; 16] = [
     &[0b00_0111],
     &[0b11_1000],
@@ -294,7 +294,7 @@ const SETS: [&[u8]; 16] = [
 ];
 
 fn a_turn() -> impl Strategy<Value = Turn> {
-    // Few members lead, so that schedules make progress.
+    // Two members lead in most schedules, so that the schedules make progress.
     let leader = || prop_oneof![4 => 0..2usize, 1 => 3..4usize, 1 => 0..MEMBERS];
     prop_oneof![
         2 => (leader(), 0u8..64).prop_map(|(actor, reached)| Turn::Campaign(actor, reached)),
@@ -323,12 +323,12 @@ proptest! {
 
 #[test]
 fn there_are_plans_that_promise_that_nothing_is_lost() {
-    // Half of the four are lost, so no three of them agree, and all of the other set answer.
+    // For example, two members of the set of four are lost, so that set cannot commit, and both members of the other set answer.
     let world = World::new(&[0b00_1111, 0b11_0000]);
     assert!(world.check() > 0);
 }
 
-/// A schedule that disproves the rule "all of one set answer".
+/// This schedule disproves a simpler rule: that nothing is lost if all members of one voter set answer.
 #[test]
 fn an_unseen_set_that_committed_alone_is_not_promised() {
     let (a, b) = (0b00_0111, 0b11_1000);
@@ -338,7 +338,7 @@ fn an_unseen_set_that_committed_alone_is_not_promised() {
     turns.extend(to_all(3));
     turns.push(Turn::Change(3, vec![b, a]));
     turns.extend(to_all(3));
-    // Member 1 leads, and moves the quorum back; only 2 receives it.
+    // Member 1 leads, and moves the quorum back to region a. Only member 2 receives that entry.
     turns.push(Turn::Campaign(0, 0b11_1111));
     turns.extend(to_all(0));
     turns.push(Turn::Change(0, vec![a]));

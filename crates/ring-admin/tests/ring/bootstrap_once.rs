@@ -1,4 +1,4 @@
-//! A ring is bootstrapped once, from voters with empty logs.
+//! A ring is bootstrapped only once, from voters with empty logs.
 
 use std::collections::BTreeSet;
 
@@ -51,7 +51,7 @@ async fn only_a_listed_voter_bootstraps_a_ring() {
     assert!(first.inbound().is_pristine().await.unwrap());
 }
 
-/// Its vote is on the disk, but not yet the first entry.
+/// The bootstrap was interrupted after the vote was durable, and before the first entry was.
 #[tokio::test]
 async fn an_interrupted_bootstrap_is_completed() {
     let ring = Ring::started(&[Database; 3]).await;
@@ -61,7 +61,7 @@ async fn an_interrupted_bootstrap_is_completed() {
 
     first.bootstrap(ring.records.clone()).await.unwrap();
     ring.commit("first").await;
-    // Its writer may have had the first entry of the previous term.
+    // The bootstrap uses a new term: the interrupted one may have written the first entry in the previous term.
     assert_eq!(first.history()[0].term, Term(2));
     let again = first.bootstrap(ring.records.clone()).await;
     assert!(

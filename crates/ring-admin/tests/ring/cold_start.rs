@@ -1,4 +1,4 @@
-//! A ring whose members were all down elects a leader, and has all acknowledged entries.
+//! After all members were down, the ring elects a leader, and has all acknowledged entries.
 
 use raft_types::MemberKind::{Database, Witness};
 

@@ -1,4 +1,4 @@
-//! Proposals are pipelined, and are logged in the order of their calls.
+//! Proposals are pipelined, and are appended to the log in the order of their calls.
 
 use consensus::{Outcome, Refusal, Term};
 use raft_types::MemberKind::Database;
@@ -67,7 +67,8 @@ async fn only_the_leader_of_that_term_takes_a_proposal() {
     }
 }
 
-/// Without a quorum the engine refuses entries, and accepts them again in the same leadership once a quorum answers.
+/// Without a quorum, the engine refuses entries. When a quorum answers again, it accepts entries in the same term. A proposal after a
+/// refused one must be refused, too.
 #[tokio::test]
 async fn nothing_is_accepted_after_a_refused_entry() {
     let ring = Ring::of(&[Database; 3]).await;
@@ -79,7 +80,7 @@ async fn nothing_is_accepted_after_a_refused_entry() {
         let proposed = proposed.propose_behind(transaction(text), term, &sequence);
         proposed.await.unwrap()
     };
-    // No member receives messages, so that none is elected in the meantime.
+    // No member receives messages, so no other leader is elected.
     for id in ring.ids() {
         ring.board.isolate(id, ring.ids());
     }
@@ -102,7 +103,7 @@ async fn nothing_is_accepted_after_a_refused_entry() {
     );
     let outcome = within("a commit", before.outcome()).await;
     assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
-    // A new proposal is accepted.
+    // A proposal outside of that sequence is accepted.
     let alone = ring.commit("again").await;
     ring.board.heal();
     ring.committed_everywhere(alone).await;

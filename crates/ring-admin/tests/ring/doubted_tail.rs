@@ -1,4 +1,5 @@
-//! A member whose log may have lost its end takes part in no election until the leader, or all others, have reported their ends.
+//! A member whose log may have lost its end takes part in no election until the leader, or all other members, have reported the ends of
+//! their logs.
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ async fn the_leaders_word_ends_the_doubt_and_that_of_one_follower_does_not() {
     ring.crash(doubts).await;
     ring.disks[&doubts].set_doubt(DoubtedTail::of_term(term.0));
 
-    // The other follower's log is equally long, but later entries may have been acknowledged.
+    // The other follower's log has the same length, but this proves nothing: later entries may have been acknowledged.
     ring.board.cut(doubts, leader);
     ring.board.cut(leader, doubts);
     ring.start(doubts).await;
@@ -68,11 +69,11 @@ async fn an_answer_has_the_log_s_end_who_leads_and_the_last_membership() {
     }
 }
 
-/// So many that the leader's engine must search for the last common entry, instead of sending from the beginning.
+/// So many entries that the leader's engine searches for the last common entry instead of sending the log from its beginning.
 const ENTRIES: u64 = 200;
 
-/// Regression: the leader kept its record of the acknowledgement from before the loss. It never resent the lost entries, and one more death
-/// stopped the ring permanently.
+/// Regression test: the leader kept the follower's acknowledgements from before the loss. So it never resent the lost entries, and the
+/// failure of one more member stopped the ring permanently.
 #[tokio::test(start_paused = true)]
 async fn lost_acknowledged_entries_are_sent_again_by_the_same_leader() {
     let mut ring = Ring::of(&[Database; 3]).await;
@@ -99,14 +100,14 @@ async fn lost_acknowledged_entries_are_sent_again_by_the_same_leader() {
         ring.disks[&loses].transactions(),
         ring.disks[&leader].transactions()
     );
-    // It counts in elections again.
+    // The member takes part in elections again: without the third member, its vote is needed.
     ring.crash(third).await;
     let last = ring.commit("without the third").await;
     ring.committed_everywhere(last).await;
 }
 
-/// Regression: the leader's entries reached the member without a vote, but not the other voter, which had a full disk; then the leader lost
-/// their end. It elected no member without them, and no voter had them: the ring stalled permanently.
+/// Regression test: the leader's last entries reached the member without a vote, but not the other voter, which had a full disk. Then the
+/// leader lost these entries. It voted for no member that lacks them, and no voter had them, so the ring stalled permanently.
 #[tokio::test(start_paused = true)]
 async fn a_member_without_a_vote_leads_until_a_voter_has_what_it_alone_has() {
     let mut ring = Ring::over("a: 1d 2d | b: 3d", QuorumPolicy::SingleRegionDynamic).await;
@@ -137,7 +138,7 @@ async fn a_member_without_a_vote_leads_until_a_voter_has_what_it_alone_has() {
     let stood_in = ring.member(has_all).clone();
     let leads = leadership_is(&stood_in, |now| now.leading_term().is_some()).await;
     assert!(leads.leading_term() > Some(term));
-    // It is no primary in the meantime.
+    // During its interim leadership, the member does not become the primary.
     let primacy = stood_in.primacy_now().leadership;
     assert_eq!(primacy.leading_term(), None);
 

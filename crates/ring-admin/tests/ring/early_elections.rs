@@ -1,4 +1,5 @@
-//! A new leader is elected immediately after the leader's process exits; a live leader stays, whatever a single member observes.
+//! A new leader is elected immediately after the leader's process exits. A running leader keeps the leadership, whatever a single member
+//! observes.
 
 use std::time::Duration;
 
@@ -10,22 +11,22 @@ use tokio::time::Instant;
 
 use crate::support::ring::{Ring, TIMERS, leadership_is, within};
 
-/// No member campaigns for missing heartbeats within any of these tests.
+/// Timers so long that no member campaigns because of missing heartbeats during these tests.
 const SLOW: Timers = Timers::from_heartbeat(Duration::from_secs(10));
 
-/// Long before a lease expires, even on a busy machine.
+/// A time limit that is far shorter than a lease, but long enough for a loaded machine.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 async fn slow_ring(regions: &str, policy: QuorumPolicy) -> Ring {
     let mut ring = Ring::laid_out(regions, policy);
-    // The first election has no leader to wait for.
+    // The first election does not have to wait for the lease of an earlier leader.
     ring.timers = SLOW;
     ring.start_all().await;
     ring.bootstrap().await;
     ring
 }
 
-/// Kills the leader: another one serves in a later term, long before a lease expires.
+/// Kills the leader, and checks that another member serves in a later term, long before a lease expires.
 async fn a_killed_leader_is_followed(ring: &mut Ring, which: &str) {
     let last = ring.commit("before").await;
     ring.committed_everywhere(last).await;
@@ -72,7 +73,8 @@ async fn across_a_distance_every_voter_looks_for_itself() {
     a_killed_leader_is_followed(&mut ring, "across").await;
 }
 
-/// Neither sign alone is enough, nor both at one member or at a minority.
+/// The two signs of a leader's exit are broken connections and refused new ones. One sign alone is not enough for an election. Both signs
+/// at a minority of the members are not enough either.
 #[tokio::test]
 async fn a_leader_that_lives_stays() {
     let ring = Ring::of(&[Database, Database, Database, Witness, Witness]).await;
@@ -96,7 +98,8 @@ async fn a_leader_that_lives_stays() {
     stays("everybody's connections broke").await;
     ring.board.refuse(others[0], leader);
     stays("its address refuses one member").await;
-    // A firewall that answers in the leader's name, first to one member, then to two; they receive no messages from the leader.
+    // Simulates a firewall that refuses connections in the leader's name, first for one member, then for two. These members receive no
+    // messages from the leader.
     for lied_to in &others[..2] {
         ring.board.refuse(*lied_to, leader);
         ring.board.close(leader, *lied_to);
@@ -108,7 +111,7 @@ async fn a_leader_that_lives_stays() {
     ring.commit("after").await;
 }
 
-/// The cost if all members are deceived: an election, and no loss.
+/// If all members have wrong signs of the leader's exit, the only effect is an election. No entry is lost.
 #[tokio::test]
 async fn when_everybody_has_both_signs_of_a_leader_that_lives_nothing_is_lost() {
     let ring = slow_ring("a: 1d 2d 3d", QuorumPolicy::Majority).await;

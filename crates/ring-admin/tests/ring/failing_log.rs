@@ -1,4 +1,4 @@
-//! A log storage failure stops the member, and notifies all waiting callers.
+//! A failure of the log's storage stops the member, and all waiting callers get an error.
 
 use consensus::{Fault, Leadership, Outcome, Unknown};
 use raft_types::MemberKind::Database;
@@ -42,7 +42,8 @@ async fn a_failed_disk_ends_the_member_and_not_the_ring() {
     }
 }
 
-/// No other member detects the panic of a member's task: the member would continue to lead or vote without it.
+/// A member must stop if one of its tasks panics. Otherwise it would continue to lead or vote without the task, and no other member would
+/// detect the failure.
 #[tokio::test]
 async fn a_task_that_panics_ends_the_member_and_not_the_ring() {
     let mut ring = Ring::of(&[Database; 3]).await;
@@ -60,7 +61,7 @@ async fn a_task_that_panics_ends_the_member_and_not_the_ring() {
     ring.committed_everywhere(committed).await;
 }
 
-/// The same with a task that every member has.
+/// A panic stops the member also if the task is one that every member runs.
 #[tokio::test]
 async fn a_member_whose_own_task_panics_stops() {
     let mut ring = Ring::of(&[Database; 3]).await;

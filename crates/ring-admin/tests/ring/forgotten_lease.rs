@@ -1,4 +1,4 @@
-//! A voter that restarts within a lease that it granted still honours it.
+//! A voter that restarts during a lease that it has granted still honours this lease.
 
 use raft_types::MemberId;
 use raft_types::MemberKind::Database;
@@ -13,12 +13,12 @@ async fn a_restarted_voter_keeps_the_lease_of_its_leader() {
     let (leader, term) = ring.serving().await;
     let others: Vec<MemberId> = ring.ids().into_iter().filter(|id| *id != leader).collect();
     let (voter, rival) = (others[0], others[1]);
-    // The rival has long received no message, so it has granted no lease; the voter answers heartbeats.
+    // The rival has received no message for two leases, so it is bound by no lease. The voter answers heartbeats.
     ring.board.isolate(rival, ring.ids());
     tokio::time::sleep(TIMERS.lease * 2).await;
     assert_eq!(ring.serving().await, (leader, term));
 
-    // At the same moment the leader is isolated, the rival returns, and the voter restarts.
+    // At the same moment, the leader is isolated, the rival is reachable again, and the voter restarts.
     ring.crash(voter).await;
     ring.board.heal();
     ring.board.isolate(leader, ring.ids());

@@ -1,4 +1,4 @@
-//! Members of two versions in one ring: the ring's format rises when the last of them is upgraded, and not before.
+//! Members of two versions in one ring: the ring's format rises only after the last member is upgraded.
 
 use std::time::Duration;
 
@@ -76,14 +76,14 @@ fn greetings_with_new_fields_are_valid_for_old_programs() {
     assert_eq!(before, Question::Greeting(Greeting::default()));
 }
 
-/// Replaces a member's program with another version.
+/// Restarts a member with a program that supports these formats.
 async fn install(ring: &mut Ring, id: MemberId, formats: &str) {
     ring.crash(id).await;
     ring.speaks.insert(id, formats.parse().unwrap());
     ring.start(id).await;
 }
 
-/// Long enough for a leader to query all members twice and to act.
+/// Waits long enough for a leader to query all members twice, and to raise the format.
 async fn a_while() {
     tokio::time::sleep(TIMERS.lease * 8).await;
 }
@@ -112,7 +112,7 @@ fn rises(ring: &Ring, at: MemberId) -> Vec<FormatVersion> {
     raised.collect()
 }
 
-/// A ring of three, all upgraded.
+/// Returns a ring of three members that are all upgraded.
 async fn upgraded() -> Ring {
     let mut ring = Ring::started(&[]).await;
     for (id, kind) in [(1, Database), (2, Database), (3, Witness)] {
@@ -160,7 +160,7 @@ async fn a_member_can_be_downgraded_before_the_last_upgrade() {
     ring.committed_everywhere(last).await;
     a_while().await;
     assert_all_at(&ring, FIRST);
-    // A member that does not answer may have any version.
+    // While a member does not answer, the format does not rise: the member may run any version.
     ring.crash(two).await;
     a_while().await;
     assert_all_at(&ring, FIRST);
@@ -175,7 +175,7 @@ async fn the_leader_reports_the_members_programs_below_its_format() {
     for id in [1, 2].map(MemberId) {
         install(&mut ring, id, "1-2").await;
     }
-    // The last one must not lead: it queries no member.
+    // The member with the old version must not lead: it would not query the programs of the others.
     let (leader, _) = ring.serving().await;
     if leader == MemberId(3) {
         ring.member(leader)
@@ -228,14 +228,14 @@ async fn a_member_of_the_earlier_version_refuses_entries_of_the_new_format() {
         "{words}"
     );
 
-    // It was queried before the rise, and is added after it.
+    // The new member was queried before the format rose, and is added after that.
     let newcomer = MemberId(4);
     let newcomers_record = record(newcomer, "home", Witness);
     let speaks = Some("1".parse().unwrap());
     let late = leading.add_member(newcomer, newcomers_record.clone(), speaks, "anna");
     assert_eq!(late.await.unwrap_err().to_string(), words);
 
-    // After it is added anyway, it refuses entries that it cannot read.
+    // If the member is added with unknown formats, it refuses entries that it does not support.
     ring.records.insert(newcomer, newcomers_record.clone());
     ring.disks.insert(newcomer, MemoryDisk::default());
     ring.start(newcomer).await;

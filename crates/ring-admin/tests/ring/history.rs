@@ -1,4 +1,4 @@
-//! Members' recorded events reach the ring's log under any leader, and stay there.
+//! Events that members record are added to the ring's log under any leader, and are never lost from it.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use ring_admin::ScheduledSwitchover;
 
 use crate::support::ring::{Ring, TIMERS, within};
 
-/// The truncated transactions in each member's log, in log order.
+/// Returns the numbers of trimmed transactions in a member's history, in their order.
 fn trims(ring: &Ring, id: MemberId) -> Vec<u64> {
     let trimmed = |entry: HistoryEntry| match entry.event {
         HistoryEvent::Trimmed { transactions, .. } => Some(transactions),
@@ -52,7 +52,7 @@ async fn events_of_a_follower_survive_the_death_of_the_leader() {
     ring.member(follower).note("", trimmed(follower, 1));
     everybody_tells(&ring, &[1]).await;
 
-    // The leader receives the event, and dies before it has written it.
+    // The leader receives the event, and crashes before it has appended the event.
     ring.member(follower).note("", trimmed(follower, 2));
     tokio::time::sleep(TIMERS.lease * 2 + TIMERS.heartbeat).await;
     ring.crash(leader).await;
@@ -101,7 +101,7 @@ async fn a_scheduled_switchover_is_carried_out_by_the_leader_of_that_time() {
         .schedule_switchover(&scheduled(others[1]))
         .await
         .unwrap();
-    // Event times use the wall clock; the ring's virtual time advances faster.
+    // The scheduled time is on the wall clock. The ring's virtual time advances faster, so the loop also waits in real time.
     ring.crash(leader).await;
     within("the scheduled switchover", async {
         loop {

@@ -1,4 +1,4 @@
-//! A member whose log accepts no entries learns the commit index from heartbeats, and reports how long it has lacked the entries.
+//! A member whose log accepts no entries receives the commit index with heartbeats, and reports how long it has lacked committed entries.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,7 +61,7 @@ async fn a_member_with_a_full_disk_reports_its_lag() {
     assert!(lacks(&ring).unwrap() >= Duration::from_millis(500));
     assert_eq!(ring.member(full).committed().borrow().unwrap(), last);
 
-    // After a start it receives the commit index, but not since when it has been valid.
+    // After a restart, the member receives the commit index, but not when these entries were committed.
     ring.crash(full).await;
     ring.start(full).await;
     ring.member(full).take_in_by(disk.clone());

@@ -1,5 +1,5 @@
-//! CheckQuorum: a leader without its quorum stops serving before another one can start. Its proposals become unknown, and its uncommitted
-//! entries are gone after its return.
+//! CheckQuorum: a leader without a quorum stops serving before another leader can start to serve. The outcome of its proposals is unknown,
+//! and its uncommitted entries are truncated after it rejoins.
 
 use std::time::{Duration, Instant};
 
@@ -59,7 +59,7 @@ async fn the_old_leader_stops_serving_before_the_new_one_begins() {
         "{cause}"
     );
 
-    // Their outcome is still unknown.
+    // The isolated leader has not resolved these proposals yet.
     assert!(
         tickets
             .iter_mut()
@@ -92,7 +92,7 @@ async fn commits_wait_for_a_quorum_and_then_finish() {
         ring.crash(*follower).await;
     }
     let member = ring.member(leader).clone();
-    // Accepted while the lease holds, refused afterwards.
+    // During the lease, a proposal is accepted. After it, a proposal is refused.
     let mut waiting = member.propose(transaction("waits"), term).await.unwrap();
     leadership_is(&member, |now| now.serving_term().is_none()).await;
     // The engine also counts answers to entries, so its own lease may end up to one lease later.
@@ -108,6 +108,6 @@ async fn commits_wait_for_a_quorum_and_then_finish() {
         .await
         .unwrap();
     assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
-    // The same leadership continues: no other member was elected in the meantime.
+    // The leader continues in the same term: no other member was elected.
     assert_eq!(ring.serving().await, (leader, term));
 }

@@ -1,4 +1,4 @@
-//! Rings of three members in one process, over memory logs and a switchboard that can cut lines.
+//! Tests with rings of several members in one process. Their logs are in memory, and a switchboard can cut the connections between them.
 
 #![allow(clippy::unwrap_used, reason = "these are tests, their helpers too")]
 

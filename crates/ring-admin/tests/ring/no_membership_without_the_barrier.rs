@@ -1,11 +1,11 @@
-//! The engine's `change_membership`, and functions built on it, let a leader change the voters before it has committed an entry of its own
-//! term. Two leaders then committed separately. So this crate never calls it: memberships go through `append_membership` with its
-//! preconditions.
+//! With the engine's `change_membership`, and functions built on it, a leader can change the voters before it has committed an entry of its
+//! own term. Then two leaders can commit independently. So no code may call these functions: memberships must be appended with
+//! `append_membership`, which checks its preconditions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Calls that bypass the barrier.
+/// Calls that bypass these preconditions.
 const FORBIDDEN: [&str; 3] = [".change_membership(", ".add_learner(", "ChangeMembers::"];
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {

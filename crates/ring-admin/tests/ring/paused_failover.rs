@@ -1,4 +1,4 @@
-//! During a failover pause any leader reserves the primary's place, and no other member takes it automatically.
+//! During a pause of failover, every leader reserves the primary's place, and no other member becomes the primary without an order.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn request(for_seconds: Option<u64>) -> PauseRequest {
     }
 }
 
-/// Two database members and a witness; the first member leads.
+/// Returns a ring of two database members and a witness, which the first member leads.
 async fn ring() -> Ring {
     let ring = Ring::of(&[Database, Database, Witness]).await;
     within("the first member leads", async {
@@ -39,7 +39,7 @@ async fn ring() -> Ring {
     ring
 }
 
-/// The members that report that they may be the primary.
+/// Returns the members that report that they may be the primary.
 fn primaries(ring: &Ring) -> Vec<MemberId> {
     let primacy = |id: &MemberId| ring.member(*id).primacy_now().leadership;
     let serves = |id: &MemberId| primacy(id).serving_term().is_some();
@@ -75,7 +75,7 @@ async fn a_paused_ring_elects_a_leader_and_no_primary_until_the_old_one_is_back(
     ring.crash(FIRST).await;
     let (leader, _) = ring.serving().await;
     nobody_becomes_primary(&ring).await;
-    // The leader's other work continues: the others learn the commit index, and the pause is reported.
+    // The leader continues its other work: entries are committed, and the pause is reported.
     assert_eq!(ring.member(leader).status().pause, Some(paused.clone()));
     ring.commit("two").await;
 
@@ -109,7 +109,7 @@ async fn a_promotion_moves_the_reserved_place_under_any_leader() {
     let progress = watch::Sender::default();
     ring.member(FIRST).promote(OTHER, progress).await.unwrap();
     becomes_primary(&ring, OTHER).await;
-    // Now this member's place is reserved.
+    // The primary's place is now reserved for this member.
     ring.crash(OTHER).await;
     nobody_becomes_primary(&ring).await;
     within("the leader is promoted", async {
@@ -118,7 +118,7 @@ async fn a_promotion_moves_the_reserved_place_under_any_leader() {
             let progress = watch::Sender::default();
             match ring.member(leader).promote(FIRST, progress).await {
                 Ok(promoted) => break assert_eq!(promoted.leader, FIRST),
-                // A witness leads, and has no heartbeat answers yet.
+                // A new leader may have no heartbeat answers yet, so the promotion is tried again.
                 Err(_) => tokio::time::sleep(TIMERS.heartbeat).await,
             }
         }
@@ -140,7 +140,7 @@ async fn the_primary_does_not_give_its_place_away_when_it_stops() {
     assert!(why.contains("member 1 stays the primary"), "{why}");
 }
 
-/// A mysqld whose first pause fails: a commit hangs until released, for too long.
+/// A writer whose first pause fails: it waits for a hanging commit until the test releases it, and then returns an error.
 struct HangsOnce(Mutex<Option<oneshot::Receiver<()>>>);
 
 impl Writer for HangsOnce {
@@ -160,14 +160,15 @@ impl Writer for HangsOnce {
     fn resume(&self) {}
 }
 
-/// Regression: seed 789135939607 of `mysqld-operations`. The pause was committed while the leader, which was stopping, waited for the lock.
+/// Regression test for seed 789135939607 of `mysqld-operations`: a pause was committed while a stopping leader waited for the
+/// reconfiguration lock.
 #[tokio::test(start_paused = true)]
 async fn a_pause_that_is_ordered_while_the_leader_stops_keeps_its_place() {
     let ring = ring().await;
     let first = ring.member(FIRST).clone();
     let (tell, hangs) = oneshot::channel();
     first.set_writer(Arc::new(HangsOnce(Mutex::new(Some(hangs)))));
-    // The lock makes them all wait, in this order.
+    // The promotion holds the lock. The pause and the transfer wait for it, in this order.
     let progress = watch::Sender::<PromotionProgress>::default();
     let mut seen = progress.subscribe();
     let member = first.clone();
@@ -178,7 +179,7 @@ async fn a_pause_that_is_ordered_while_the_leader_stops_keeps_its_place() {
     let pausing = tokio::spawn(async move { member.pause(&request(None)).await });
     let member = first.clone();
     let leaving = tokio::spawn(async move { member.give_leadership_away().await });
-    // Long enough to choose the target, and shorter than any timeout of the waiting tasks.
+    // Long enough for the stopping leader to choose its target, and shorter than any timeout of the waiting tasks.
     tokio::time::sleep(TIMERS.lease / 2).await;
     tell.send(()).unwrap();
 
@@ -197,7 +198,8 @@ async fn a_pause_that_is_ordered_while_the_leader_stops_keeps_its_place() {
     becomes_primary(&ring, FIRST).await;
 }
 
-/// The automatic demotion of a leader with a broken mysqld also chooses its target before the lock.
+/// The automatic demotion of a leader with a broken mysqld must not move the reserved place. It also chooses its target before it acquires
+/// the lock.
 #[tokio::test(start_paused = true)]
 async fn only_orders_move_the_reserved_place() {
     let ring = ring().await;
@@ -245,7 +247,7 @@ async fn a_primary_that_is_cut_off_stays_the_only_one() {
     becomes_primary(&ring, FIRST).await;
 }
 
-/// The location of the primary is not polled: every change while a member follows is reported to its mysqld.
+/// Members do not poll where the primary is: every change is reported to the mysqld of a follower.
 #[tokio::test(start_paused = true)]
 async fn the_primacy_of_each_database_member_follows_the_pause() {
     let ring = ring().await;

@@ -1,4 +1,4 @@
-//! A member that was isolated for long does not disturb the ring when it returns.
+//! A member that was isolated for several leases does not disturb the ring when it is reachable again.
 
 use raft_types::MemberKind::Database;
 
@@ -10,7 +10,7 @@ async fn the_term_stays_when_a_lost_member_returns() {
     let (leader, term) = ring.serving().await;
     let lost = ring.ids().into_iter().find(|id| *id != leader).unwrap();
     ring.board.isolate(lost, ring.ids());
-    // Long enough for several campaigns of its own.
+    // Long enough for several campaigns of the isolated member.
     tokio::time::sleep(TIMERS.lease * 5).await;
     let committed = ring.commit("committed").await;
     assert_eq!(ring.member(lost).status().term, term);

@@ -1,4 +1,4 @@
-//! Uncommitted proposals stay within their bound; a proposal beyond it waits.
+//! The size of uncommitted proposals is bounded. A proposal beyond the bound waits.
 
 use bytes::Bytes;
 use consensus::{Bounds, Outcome, ProposeError};

@@ -1,5 +1,5 @@
-//! The log is purged on order, never beyond the applied entries. A member that needs purged entries restarts its log with a later file, and
-//! has everything from there on.
+//! The log is purged on order, and never beyond the applied entries. A member that needs purged entries restarts its log with a later file,
+//! and receives all entries from that file on.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use raft_types::{
 
 use crate::support::ring::{Ring, transaction, within};
 
-/// Commits entries until the leader has purged all but the last few; returns the last purged one.
+/// Commits entries until the leader has purged all but the last five, and returns the last purged entry.
 async fn purged(ring: &Ring, leader: MemberId) -> OpId {
     let mut last = OpId::default();
     for number in 0..20 {
@@ -24,7 +24,7 @@ async fn purged(ring: &Ring, leader: MemberId) -> OpId {
     let member = ring.member(leader);
     within("the purge", async {
         loop {
-            // Entries being sent are kept; retry.
+            // Entries that are being sent are not purged, so this is tried again.
             member.purge(upto).await.unwrap();
             if member.status().purged == Some(upto) {
                 return upto;
@@ -35,7 +35,7 @@ async fn purged(ring: &Ring, leader: MemberId) -> OpId {
     .await
 }
 
-/// Waits until a member's log equals the leader's after `floor`.
+/// Waits until a member's log equals the leader's log after `floor`.
 async fn has_the_rest(ring: &Ring, id: MemberId, leader: MemberId, floor: OpId) {
     let last = ring.commit("the last one").await;
     within("the rest of the log", async {
@@ -84,7 +84,7 @@ async fn a_member_that_was_away_gets_the_log_from_a_later_file_on() {
     ring.start(absent).await;
     has_the_rest(&ring, absent, leader, floor).await;
 
-    // It continues from there after a crash, with the ring's membership.
+    // After a crash, the member continues from the later start, with the ring's membership.
     ring.crash(absent).await;
     ring.start(absent).await;
     has_the_rest(&ring, absent, leader, floor).await;
@@ -112,7 +112,7 @@ async fn an_uncommitted_tail_is_dropped_with_the_old_log() {
     ring.board.isolate(old, ring.ids());
     for number in 0..10 {
         let lost = transaction(&format!("not replicated {number}"));
-        // The outcome is not awaited: the ring continues without this member.
+        // The outcome is not awaited: this member is isolated, so the entry is never committed.
         drop(ring.member(old).propose(lost, term).await.unwrap());
     }
     let tail = ring.disks[&old].all().len();
@@ -182,7 +182,7 @@ async fn a_follower_asks_the_leader_for_the_purge_floor() {
     let held = within("an answer", floor(hour)).await.unwrap();
     assert!(held.upto < Some(last), "{held:?}");
     assert_eq!(held.needed_by, Some(NeededBy::Member(absent)));
-    // A longer absence delays no purge; the majority of its region has everything.
+    // If the member is absent for longer than the limit, it does not delay a purge: the majority of its region has all entries.
     within("the floor", async {
         while floor(Duration::from_millis(100)).await.unwrap().upto < Some(last) {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -190,7 +190,7 @@ async fn a_follower_asks_the_leader_for_the_purge_floor() {
     })
     .await;
 
-    // Without a leader there is no answer, so no purge.
+    // Without a leader, there is no answer, so nothing may be purged.
     ring.crash(leader).await;
     within("no leader", async {
         while ring.member(asking).purge_floor(hour).await.is_ok() {
@@ -200,7 +200,7 @@ async fn a_follower_asks_the_leader_for_the_purge_floor() {
     .await;
 }
 
-/// Member 1 of three, the only one with a log: the membership, then a blank entry of each of these terms.
+/// Returns a ring of three in which only member 1 runs and has a log: the membership, then one blank entry of each of these terms.
 async fn alone_with(terms: impl IntoIterator<Item = u64>) -> (Ring, Vec<Entry>) {
     let mut ring = Ring::laid_out("a: 1d 2d 3d", QuorumPolicy::Majority);
     let id = MemberId(1);
@@ -229,7 +229,8 @@ fn offer(before: OpId) -> FileStart {
     }
 }
 
-/// An offer of a later start crosses the entries in flight: the leader made it before it learned that they had arrived.
+/// A leader offers a later start for a member's log before it learns that the member has received the entries. Such an offer must change
+/// nothing.
 #[tokio::test]
 async fn an_offer_that_crossed_the_entries_changes_nothing() {
     let (ring, entries) = alone_with([3; 9]).await;
@@ -241,15 +242,15 @@ async fn an_offer_that_crossed_the_entries_changes_nothing() {
     assert_eq!(ring.disks[&id].all(), entries);
     assert_eq!(ring.member(id).status().purged, None);
 
-    // An offer that the entries did not overtake is accepted.
+    // An offer of a start after the log's end is accepted.
     let later = OpId::new(3, 12);
     inbound.install(vote, offer(later)).await.unwrap();
     assert_eq!(ring.disks[&id].all(), []);
     assert_eq!(ring.member(id).status().purged, Some(later));
 }
 
-/// A leader was elected twice and wrote only to itself. The ring's log continues with entries of an earlier term, which are now purged. The
-/// engine considers a later start impossible after entries of a later term.
+/// A leader was elected twice, and wrote entries only to its own log. The ring's log continued with entries of an earlier term, which are
+/// now purged. The engine alone would refuse the later start, because the member's log has entries of later terms.
 #[tokio::test]
 async fn a_tail_of_later_terms_is_dropped_with_the_old_log() {
     let (ring, _) = alone_with([3, 3, 3, 8, 9]).await;

@@ -1,4 +1,5 @@
-//! A member with a data directory restored to an earlier state learns that from the others, and elects none until it has its entries again.
+//! A member detects from the other members' answers that its data directory was restored to an earlier state. It does not vote until it has
+//! received its entries again.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use ring_admin::Member;
 
 use crate::support::ring::{Ring, TIMERS, within};
 
-/// Long enough for two rounds of handshakes.
+/// Waits long enough for two rounds of handshakes.
 async fn they_have_greeted() {
     tokio::time::sleep(TIMERS.heartbeat * 25).await;
 }
@@ -22,15 +23,15 @@ async fn takes_part_again(member: &Member) {
     .await;
 }
 
-/// The leader, and the others.
+/// Returns the leader and the two other members.
 async fn parts(ring: &Ring) -> (MemberId, MemberId, MemberId) {
     let (leader, _) = ring.serving().await;
     let others: Vec<_> = ring.ids().into_iter().filter(|id| *id != leader).collect();
     (leader, others[0], others[1])
 }
 
-/// Entries after the snapshot are acknowledged by the leader and `back`, while `late` is cut off from the leader only. Then the leader
-/// dies, and the directory of `back` is restored. It has not restarted yet.
+/// Takes a snapshot of member `back`. Then the leader and `back` acknowledge entries, while `late` cannot reach the leader. Then the leader
+/// crashes, and the directory of `back`, which is stopped, is restored to the snapshot. Returns the leader, `back` and `late`.
 async fn acknowledged_and_put_back(ring: &mut Ring) -> (MemberId, MemberId, MemberId) {
     let first = ring.commit("first").await;
     ring.committed_everywhere(first).await;
@@ -105,7 +106,7 @@ async fn a_leader_tells_it_and_a_member_that_has_caught_up_votes_again() {
     }
     ring.committed_everywhere(last).await;
     ring.crash(back).await;
-    // Only the leader has it, and no handshake has happened since.
+    // The third member restarts, so that only the leader has the record of `back`. No handshake follows before `back` is restored.
     ring.crash(third).await;
     ring.start(third).await;
     ring.disks[&back].put_back(snapshot);
@@ -117,7 +118,7 @@ async fn a_leader_tells_it_and_a_member_that_has_caught_up_votes_again() {
     assert!(found.had.end >= Some(last));
     assert!(!ring.disks[&back].is_in_doubt());
 
-    // It counts again, and starts like any other member.
+    // After that, the vote of `back` counts again, and it starts like any other member.
     ring.crash(leader).await;
     let last = ring.commit("with its vote").await;
     ring.committed_everywhere(last).await;

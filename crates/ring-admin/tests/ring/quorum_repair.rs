@@ -1,4 +1,4 @@
-//! A permanently lost quorum is repaired by an operator's order, and returning members cannot continue with given-up entries.
+//! An operator's order repairs a permanently lost quorum. Members that rejoin later cannot continue with entries that the repair gave up.
 
 use std::time::{Duration, SystemTime};
 
@@ -19,7 +19,7 @@ async fn evidence(ring: &Ring) -> Vec<MemberEvidence> {
     futures::future::join_all(members.map(ring_admin::Member::evidence)).await
 }
 
-/// Waits until no leader is known and a repair is possible.
+/// Waits until no leader is known and a repair is possible, and returns its plan.
 async fn plan(ring: &Ring) -> RepairPlan {
     within("a plan", async {
         loop {
@@ -35,7 +35,7 @@ async fn plan(ring: &Ring) -> RepairPlan {
     .await
 }
 
-/// Ends with the quorum in region b.
+/// Executes the plan, and waits until the quorum is in region b and its database member leads.
 async fn repair(ring: &Ring, plan: &RepairPlan) -> OpId {
     let survivor = ring.member(plan.survivor);
     let accepted = plan.loss.as_ref().and_then(|loss| loss.after);
@@ -119,7 +119,7 @@ async fn a_ring_continues_after_the_loss_of_two_of_three() {
     let log = ring.disks[&MemberId(4)].transactions();
     assert_eq!(log[..acknowledged.len()], acknowledged);
 
-    // The two return, and are members again.
+    // The two missing members start again, and take part in the ring.
     ring.start(MemberId(1)).await;
     ring.start(MemberId(2)).await;
     let last = ring.commit("with all of them").await;
@@ -127,7 +127,8 @@ async fn a_ring_continues_after_the_loss_of_two_of_three() {
     assert_eq!(ring.serving().await.0, MemberId(4));
 }
 
-/// Regression: the leader that lost its quorum continues to send heartbeats, so each member that it reaches reported a leader.
+/// Regression test: a leader that has lost its quorum still sends heartbeats. So each member that it reached reported a leader, and no
+/// repair was possible.
 #[tokio::test]
 async fn a_leader_without_a_quorum_survives_with_its_longer_log() {
     let mut ring = Ring::over(REGIONS, QuorumPolicy::SingleRegionDynamic).await;
@@ -184,7 +185,7 @@ async fn a_plan_is_refused_once_a_missing_member_is_back() {
         .repair_quorum(&plan, accepted, SystemTime::now(), "anna")
         .await;
     assert_eq!(refused, Err(RepairRefusal::Back([MemberId(2)].into())));
-    // Nothing was changed, and no entries were given up.
+    // Nothing has changed, and no entry is lost.
     ring.commit("with the two of region a that are there").await;
     assert!(ring.serving().await.1 < plan.term);
 }
@@ -199,7 +200,7 @@ async fn a_plan_is_refused_once_its_survivor_has_moved_on() {
     let survivor = ring.member(plan.survivor);
     let accepted = plan.loss.as_ref().and_then(|loss| loss.after);
     let end = plan.log_end.unwrap();
-    // As if the last entry had arrived after the plan, or a vote in a later term.
+    // Simulates a last entry that arrived after the plan was made, and then a vote in a later term after the plan.
     let made_before_an_entry = RepairPlan {
         log_end: Some(OpId::new(end.term, end.index - 1)),
         ..plan.clone()
@@ -226,14 +227,14 @@ async fn a_member_with_given_up_entries_stops() {
     let mut ring = Ring::over(REGIONS, QuorumPolicy::SingleRegionDynamic).await;
     let shared = ring.commit("everybody has it").await;
     ring.committed_everywhere(shared).await;
-    // From now on only region a receives messages.
+    // Region b receives no more messages.
     for id in [4, 5, 6].map(MemberId) {
         ring.board.isolate(id, [1, 2, 3].map(MemberId));
     }
     for number in 0..20 {
         ring.commit(&format!("only in region a {number}")).await;
     }
-    // Region a is given up, although member 3 is alive; the ring continues from region b, which has less.
+    // The operator gives up region a, although member 3 runs. The ring continues from region b, which lacks the last entries.
     ring.crash(MemberId(1)).await;
     ring.crash(MemberId(2)).await;
     let survivors: Vec<MemberEvidence> = within("silence", async {
@@ -261,7 +262,8 @@ async fn a_member_with_given_up_entries_stops() {
     assert!(matches!(fault, Fault::Contradicted { .. }), "{fault}");
 }
 
-/// Members that were given up may learn of the repair, and lose contact before they have its entry: alone they are as many as before.
+/// Members that a repair has given up may receive its term, and be isolated before they receive its entry. They must not elect one of
+/// themselves, although they are as many as before the repair.
 #[tokio::test]
 async fn members_aware_of_a_repair_elect_no_log_without_it() {
     let mut ring = Ring::over(REGIONS, QuorumPolicy::SingleRegionDynamic).await;
@@ -270,7 +272,7 @@ async fn members_aware_of_a_repair_elect_no_log_without_it() {
     let given_up = ring.member(MemberId(3));
     assert_eq!(given_up.evidence().await.elects_from, None);
     let inbound = given_up.inbound();
-    // The survivor campaigns in a term that only a repair reaches; its log is shorter than this one, so it gets no vote here.
+    // The survivor campaigns in a term that only a repair can reach. Its log is shorter than member 3's log, so it gets no vote.
     let leap = last.term + (1 << 24);
     let heard = VoteRequest::new(Vote::new(leap, MemberId(4)), None);
     let answer = inbound.vote(heard).await.unwrap();
@@ -280,7 +282,7 @@ async fn members_aware_of_a_repair_elect_no_log_without_it() {
         needed.is_some_and(|needed| needed.term >= leap),
         "{needed:?}"
     );
-    // Once there is no leader, another given-up member campaigns, with all entries committed before the repair.
+    // When no leader is known, another member that was given up campaigns. It has all entries that were committed before the repair.
     for other in ring.ids() {
         if other != MemberId(3) {
             ring.board.isolate(MemberId(3), [other]);
@@ -296,7 +298,7 @@ async fn members_aware_of_a_repair_elect_no_log_without_it() {
     let asked = VoteRequest::new(Vote::new(leap + 7, MemberId(2)), own_end);
     let answer = inbound.vote(asked.clone()).await.unwrap();
     assert!(!answer.vote_granted, "{answer:?}");
-    // Regression: a restart without contact lost this record.
+    // Regression test: the member lost this record if it restarted while it was isolated.
     ring.crash(MemberId(3)).await;
     ring.start(MemberId(3)).await;
     let restarted = ring.member(MemberId(3));
@@ -305,8 +307,8 @@ async fn members_aware_of_a_repair_elect_no_log_without_it() {
     assert!(!answer.vote_granted, "{answer:?}");
 }
 
-/// The limit of decision 130: openraft accepts no second membership entry while one is uncommitted, so a lost region is not replaced. A
-/// repair resolves that without loss.
+/// A limit that decision 130 describes: openraft accepts no membership entry while another is uncommitted. So a region that is lost at that
+/// moment cannot be replaced. A repair of the quorum solves this without a loss.
 #[tokio::test]
 async fn a_region_lost_under_an_uncommitted_membership_needs_a_repair() {
     let named = ["a", "b", "c"].map(|name| Region(name.to_owned()));

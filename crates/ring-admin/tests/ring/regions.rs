@@ -1,4 +1,4 @@
-//! A ring over regions: the places of commits, the moves of the leadership and of the quorum, and refused orders.
+//! Rings in several regions: which members commits need, how the leadership and the quorum move, and which orders are refused.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn voter_sets(ring: &Ring, of: MemberId) -> VoterSets {
     ring.member(of).status().ring_view.voter_sets
 }
 
-/// Waits until a member of `region` serves with the quorum there.
+/// Waits until this member serves as the leader with these voter sets.
 async fn settled(ring: &Ring, leader: u64, expected: &[&[u64]]) {
     let (leader, expected) = (MemberId(leader), sets(expected));
     within("the leader with its quorum", async {
@@ -83,8 +83,8 @@ async fn commits_are_decided_in_the_region_of_the_leader() {
     ring.committed_everywhere(last).await;
 }
 
-/// Regression: only the leader's host loses region b. The leader continued to send heartbeats to region a, whose members therefore elected
-/// no leader that both regions reach.
+/// Regression test: only the leader's host cannot reach region b. The leader continued to send heartbeats to region a, so the members of
+/// region a did not elect a leader that both regions reach.
 #[tokio::test]
 async fn a_leader_that_loses_one_region_lets_the_others_elect_another_leader() {
     let both: BTreeSet<Region> = ["a", "b"].map(|name| Region(name.to_owned())).into();
@@ -110,7 +110,7 @@ async fn a_leader_that_loses_one_region_lets_the_others_elect_another_leader() {
     }
 }
 
-/// Regression: a path that drops large packets still carries heartbeats, so its leader stayed, and no entry was committed.
+/// Regression test: a network path dropped large packets but not heartbeats. So the leader kept the leadership, and no entry was committed.
 #[tokio::test]
 async fn a_leader_without_reachable_followers_is_replaced() {
     let ring = Ring::over("a: 1d 2d 3w", QuorumPolicy::Majority).await;
@@ -166,7 +166,7 @@ async fn a_promotion_moves_the_quorum() {
     );
     settled(&ring, 4, &[&[4, 5, 6]]).await;
     ring.commit("after").await;
-    // And back again.
+    // A second promotion moves the leadership back.
     near(&ring, MemberId(4), &[1, 2, 3, 7, 8, 9]).await;
     promote(&ring, 4, 1).await.unwrap();
     settled(&ring, 1, &[&[1, 2, 3]]).await;
@@ -236,7 +236,7 @@ async fn a_promotion_whose_reason_has_passed_is_broken_off_before_clients_notice
     let leader = ring.member(MemberId(1));
     let progress = watch::Sender::<PromotionProgress>::default();
     let seen = progress.subscribe();
-    // The quorum has moved by then; it returns.
+    // When the promotion is aborted, the quorum has already moved. It moves back.
     let promoted = leader.promote_while(MemberId(4), progress, || false).await;
     let broken_off = promoted.unwrap_err();
     assert!(
@@ -267,7 +267,7 @@ async fn a_mock_election_asks_the_voters_and_changes_nothing() {
     assert_eq!(election.sets, sets(&[&[4, 5, 6]]));
     assert_eq!(election.votes.len(), 3);
 
-    // The target does not reach its voters, which answer the leader: only a mock election detects that.
+    // The target cannot reach its voters, but they answer the leader. Only a mock election detects this.
     for id in [5, 6].map(MemberId) {
         ring.board.cut(MemberId(4), id);
     }
@@ -309,7 +309,7 @@ async fn a_new_leader_half_way_between_two_regions_ends_the_move() {
     let mut ring = dynamic().await;
     settled(&ring, 1, &[&[1, 2, 3]]).await;
     near(&ring, MemberId(1), &[4, 5, 6]).await;
-    // The leader dies during a promotion, in any phase.
+    // The leader crashes during the quorum move of a promotion.
     let member = ring.member(MemberId(1)).clone();
     let progress = watch::Sender::new(PromotionProgress::default());
     let mut seen = progress.subscribe();

@@ -1,4 +1,4 @@
-//! Members that were all down campaign when all have returned, or after waiting long enough for the missing ones.
+//! After all members were down, they campaign when all of them are back, or after they have waited for the missing members.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use raft_types::MemberKind::Database;
 
 use crate::support::ring::{Ring, within};
 
-/// How long they wait for the others.
+/// How long a member waits for the other members before it campaigns.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 async fn with_all_down() -> Ring {
@@ -36,7 +36,7 @@ async fn members_that_all_agree_do_not_wait() {
     assert!(back.elapsed() < PATIENCE / 2, "{:?}", back.elapsed());
 }
 
-/// Members that were waiting when the last one returned.
+/// Two members are waiting when the last one comes back.
 #[tokio::test(start_paused = true)]
 async fn a_waiting_member_campaigns_once_all_agree() {
     let mut ring = with_all_down().await;
@@ -51,7 +51,7 @@ async fn a_waiting_member_campaigns_once_all_agree() {
     assert!(back.elapsed() < PATIENCE / 2, "{:?}", back.elapsed());
 }
 
-/// The third may have seen a repair.
+/// Two members wait for the third, because it may know of a repair. The wait is limited.
 #[tokio::test(start_paused = true)]
 async fn two_of_three_wait_for_the_third_and_not_for_ever() {
     let mut ring = with_all_down().await;

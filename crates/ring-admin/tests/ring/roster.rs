@@ -1,4 +1,4 @@
-//! Members are added and removed at runtime.
+//! Members are added and removed while the ring runs.
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ async fn a_member_joins_gets_its_vote_and_leaves_again() {
         ring.crash(gone).await;
         ring.records.remove(&gone);
     }
-    // Its number is not reused, whichever member receives the order.
+    // The number of a removed member is refused, whichever member gets the order.
     let wiped = record(newcomer, "a", MemberKind::Witness);
     let used = member
         .add_member(newcomer, wiped.clone(), None, "anna")
@@ -119,7 +119,7 @@ async fn a_member_is_not_let_go_with_the_majority() {
     ring.commit("with two of two").await;
 }
 
-/// The engine answers an appended membership before it publishes it: the next change must not be based on the previous membership.
+/// The engine answers the append of a membership before it publishes that membership. The next change must nevertheless be based on it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_is_based_on_the_previous_one() {
     let ring = Ring::over("a: 1d 2w 3w", QuorumPolicy::SingleRegionDynamic).await;

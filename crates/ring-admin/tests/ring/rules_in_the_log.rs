@@ -1,4 +1,4 @@
-//! The quorum rules are stored and changed in the log.
+//! The rules of the quorum are stored in the log, and changed there.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ fn some_regions() -> QuorumPolicy {
     }
 }
 
-/// The clock is paused during work, so that a busy machine does not delay the leader.
+/// The virtual clock does not advance while tasks run, so a loaded machine does not delay the leader.
 #[tokio::test(start_paused = true)]
 async fn a_policy_set_at_runtime_moves_the_quorum() {
     let mut ring = Ring::over(REGIONS, QuorumPolicy::SingleRegionDynamic).await;
@@ -66,7 +66,7 @@ async fn a_policy_set_at_runtime_moves_the_quorum() {
     for (id, member) in &ring.members {
         assert_eq!(member.status().rules.policy, some_regions(), "member {id}");
     }
-    // A region fails: another one replaces it, and waiting entries are committed.
+    // A region fails. Another region replaces it, and waiting entries are committed.
     for id in [4, 5, 6] {
         ring.crash(MemberId(id)).await;
     }
@@ -79,7 +79,7 @@ async fn a_differing_file_moves_nothing() {
     let mut ring = Ring::over("a: 1d 2w 3w | b: 4d 5w 6w", QuorumPolicy::Majority).await;
     let last = ring.commit("before").await;
     ring.committed_everywhere(last).await;
-    // Every member's file is changed, and each restarts.
+    // The configuration file of every member is changed, and every member restarts.
     ring.rules = QuorumPolicy::SingleRegionDynamic.into();
     for id in 1..=6 {
         ring.crash(MemberId(id)).await;

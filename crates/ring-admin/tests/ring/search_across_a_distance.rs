@@ -1,6 +1,6 @@
-//! A leader crashes, and a witness of its region moves the quorum to a region with a round trip time of 60 ms. For that it needs the
-//! matching points of that region's members. The number of round trips is measured in the runtime's virtual time, which is paused during
-//! work.
+//! A leader crashes, and a witness in its region moves the quorum to a region with a round-trip time of 60 ms. For that, it must find the
+//! last matching entry of each member's log in that region. The tests measure the number of round trips in the runtime's virtual time,
+//! which does not advance while tasks run.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -23,7 +23,7 @@ const REGIONS: &str = "a: 1d 2w 3w | b: 4d 5w 6w";
 const HOME: [u64; 3] = [1, 2, 3];
 const FAR: [u64; 3] = [4, 5, 6];
 const ROUND_TRIP: Duration = Duration::from_millis(60);
-/// The last term of the logs below.
+/// The last term in the logs of these tests.
 const LAST_TERM: u64 = 3;
 
 fn membership(ring: &Ring) -> Membership {
@@ -34,7 +34,7 @@ fn membership(ring: &Ring) -> Membership {
     Membership::new(sets, ring.records.clone()).unwrap()
 }
 
-/// The first entry, which bootstraps the ring, then transactions of these terms up to these indexes.
+/// Returns a log: the first entry, which bootstraps the ring, then transactions in runs of a term and its last index.
 fn log(ring: &Ring, runs: &[(u64, u64)]) -> Vec<Entry> {
     let mut entries = vec![Entry {
         log_id: OpId::new(0, 0).into(),
@@ -53,13 +53,13 @@ fn log(ring: &Ring, runs: &[(u64, u64)]) -> Vec<Entry> {
     entries
 }
 
-/// A ring whose members already have logs; region b's differs from region a's.
+/// Returns a ring whose members already have logs: `home` in region a, `far` in region b.
 async fn ring(home: &[(u64, u64)], far: &[(u64, u64)], searches_locally: bool) -> Ring {
     let ring = prepared(home, far, searches_locally);
     running(ring).await
 }
 
-/// A ring after some operation: all have the same log, and all but its last entries are applied.
+/// Returns a ring whose members all have the same log, and have applied all but its last ten entries.
 async fn worked_in(log: &[(u64, u64)], searches_locally: bool) -> Ring {
     let ring = prepared(log, log, searches_locally);
     running(with_applied(ring, log)).await
@@ -115,19 +115,19 @@ fn with_logs(
 async fn running(mut ring: Ring) -> Ring {
     for id in 2..=6 {
         ring.start(MemberId(id)).await;
-        // Two members that campaign at the same moment would repeat that while the clock is paused.
+        // The members must not start at the same moment: with a paused clock, they would campaign at the same moment again and again.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     ring
 }
 
-/// Times of the steps since the witness leads.
+/// The times of the steps of a failover, since the election of the witness.
 #[derive(Debug)]
 struct Failover {
     joint: Duration,
     moved: Duration,
     served: Duration,
-    /// Requests with entries to a member of region b until the joint step was committed: the most to any one.
+    /// The most requests with entries that any member of region b got before the joint step was committed.
     requests: u64,
 }
 
@@ -142,7 +142,7 @@ async fn led(member: &Member) -> MemberId {
     member.id()
 }
 
-/// One member's commits and the times at which it learned of them.
+/// The commits that one member has recorded, with their times.
 #[derive(Clone, Default)]
 struct Marks(Arc<Mutex<Vec<(u64, Duration, u64)>>>);
 
@@ -184,7 +184,7 @@ async fn failover(ring: &Ring) -> Failover {
     let target = ring.member(MemberId(4));
     leadership_is(target, |now| matches!(now, Leadership::Serving { .. })).await;
     let served = begun.elapsed();
-    // The witness learns the last commits after the transfer.
+    // The witness receives the last commits after the transfer.
     tokio::time::sleep(ROUND_TRIP * 4).await;
     keeping.abort();
     let entries = ring.disks[&MemberId(4)].all();
@@ -204,7 +204,7 @@ async fn failover(ring: &Ring) -> Failover {
     }
 }
 
-/// Afterwards: no entry of the home region's log is lost, and all logs are equal.
+/// Checks after a failover that no entry of the home region's log is lost, and that all logs are equal.
 async fn nothing_is_lost(ring: &mut Ring, home: &[(u64, u64)]) {
     ring.start(MemberId(1)).await;
     let last = ring.commit("after").await;
@@ -244,7 +244,7 @@ async fn the_engine_alone_takes_more_the_longer_the_log_is() {
     }
 }
 
-/// If each commit needs both regions, only the search precedes a leader's first commit.
+/// Measures the round trips until a leader's first commit. Each commit needs both regions, so the leader must only search before it.
 async fn first_commit(log: &[(u64, u64)], searches_locally: bool) -> f64 {
     let regions = ["a", "b"].map(|name| Region(name.to_owned()));
     let ring = Ring::laid_out(REGIONS, QuorumPolicy::Regions(regions.into()));
@@ -257,7 +257,7 @@ async fn first_commit(log: &[(u64, u64)], searches_locally: bool) -> f64 {
         let outcome =
             |now: &Leadership| now.serving_term().is_some() || now.leading_term().is_none();
         let now = leadership_is(ring.member(leader), outcome).await;
-        // Six members that wake up concurrently may elect leaders in turn.
+        // Members that start at about the same time may elect several leaders one after another.
         if now.serving_term().is_some() {
             return begun.elapsed().as_secs_f64() / ROUND_TRIP.as_secs_f64();
         }
@@ -295,7 +295,7 @@ async fn lagging_or_diverged_members_cost_no_more() {
 #[tokio::test(start_paused = true)]
 async fn purged_logs_are_searched_too() {
     let home = [(1, 2_000), (LAST_TERM, 5_000)];
-    // The leader's purge, the followers' purge, and the last matching entry.
+    // The last purged entry in region a, that in region b, and the last matching entry.
     for (own, theirs, upto) in [(3_000, 0, 5_000), (0, 3_000, 4_990), (4_500, 4_500, 4_600)] {
         let far = [(1, 2_000), (LAST_TERM, upto)];
         let mut ring = prepared(&home, &far, true);
@@ -329,7 +329,7 @@ async fn a_log_that_is_purged_during_the_search_is_found_all_the_same() {
             _ = led(one) => one,
             _ = led(other) => other,
         };
-        // A few more entries each millisecond, while the search requests are in flight.
+        // Each millisecond, 100 more entries are purged, while the search requests are in flight.
         let mut purged = 0;
         for upto in (1_000..4_990).step_by(100) {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -347,7 +347,7 @@ async fn a_log_that_is_purged_during_the_search_is_found_all_the_same() {
     nothing_is_lost(&mut ring, &home).await;
 }
 
-/// Prints the table of `docs/performance.md`; in real time, so that work counts as well.
+/// Prints the table of `docs/performance.md`. It is measured in real time, which includes the time for computing.
 #[tokio::test]
 #[ignore = "a measurement: run it alone, with --ignored --nocapture"]
 async fn measured_failover_across_regions() {

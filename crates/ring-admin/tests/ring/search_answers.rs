@@ -1,5 +1,5 @@
-//! The requests of a searching leader's clients and their own answers, one by one, against a scripted far end. The rules themselves have
-//! unit tests without a network.
+//! Tests each request of a leader's clients while they search for the last matching entry, and the answers that the clients give locally.
+//! The test scripts the follower's answers. The rules have separate unit tests without a network.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::support::memory_log::MemoryDisk;
 use crate::support::scripted_network::{Lane as Carried, Script};
 
 const TIMERS: Timers = Timers::from_heartbeat(Duration::from_millis(100));
-/// As set by the timers: three fifths of the lease of 160 ms.
+/// How long a client may answer locally after an exchange: three fifths of the lease of 160 ms.
 const WINDOW: Duration = Duration::from_millis(96);
 const FOLLOWER: MemberId = MemberId(2);
 
@@ -34,7 +34,7 @@ fn vote() -> Vote {
     Vote::new_committed(3, MemberId(1))
 }
 
-/// 0 to 99 of term 1, then term 3.
+/// Returns the id of an entry: indexes 0 to 99 are of term 1, later ones of term 3.
 fn id(index: u64) -> LogId {
     OpId::new(if index < 100 { 1 } else { 3 }, index).into()
 }
@@ -46,7 +46,7 @@ fn entry(index: u64) -> Entry {
     }
 }
 
-/// A request for the entries of a range, or for none.
+/// Returns a request with the entries of a range, which may be empty.
 fn request(entries: std::ops::Range<u64>) -> AppendEntriesRequest<TypeConfig> {
     AppendEntriesRequest {
         vote: vote(),
@@ -56,7 +56,7 @@ fn request(entries: std::ops::Range<u64>) -> AppendEntriesRequest<TypeConfig> {
     }
 }
 
-/// The report of a follower whose log matches the leader's at this index, or diverges.
+/// Returns the report of a follower whose log matches the leader's log up to `upto`.
 fn report(upto: u64) -> Option<LogReport> {
     let run = |term, first, last| TermRun { term, first, last };
     Some(LogReport {
@@ -78,19 +78,19 @@ fn matching(index: u64) -> RpcResult<Answered> {
     })
 }
 
-/// The answer to the query that precedes entries sent ahead.
+/// Returns the answer to the query that precedes entries sent ahead.
 fn told(report: Option<LogReport>) -> RpcResult<Answered> {
     let result = Ok(None);
     Ok(Answered { result, report })
 }
 
-/// A leader's factory over a log of 0 to 110. No entries are sent ahead unless the far end has answers for them.
+/// A leader with a log of the entries 0 to 110, and the factory of its clients.
 struct Leader {
     script: Script,
     factory: LogProbe,
 }
 
-/// A log with entries that cannot be read yet: none can be sent ahead or added to a request.
+/// A log with unreadable entries, so that the leader sends none ahead and adds none to a request.
 struct Unreadable(MemoryDisk);
 
 impl OwnLog for Unreadable {
@@ -121,7 +121,7 @@ impl Leader {
         Self { script, factory }
     }
 
-    /// A leader that answers locally and sends only the requested entries.
+    /// Returns a leader whose clients answer locally, and send only the entries that the engine requests.
     fn plain() -> Self {
         Self::over(Arc::new(Unreadable(disk())))
     }
@@ -135,7 +135,7 @@ impl Leader {
         self.on(Lane::Entries)
     }
 
-    /// A client after one exchange with a follower whose log matches up to here.
+    /// Returns a client after one exchange with a follower whose log matches up to `upto`.
     async fn knowing(&mut self, upto: u64) -> Client {
         let mut client = self.client();
         self.script.answers(conflict(49, report(upto)));
@@ -147,7 +147,7 @@ impl Leader {
         client
     }
 
-    /// The sent entries, as ranges.
+    /// Returns the ranges of entries that were sent since the last call.
     fn sent(&self) -> Vec<(u64, u64)> {
         let sent = self
             .script
@@ -161,12 +161,12 @@ impl Leader {
     }
 }
 
-/// Lets pending work proceed until it waits.
+/// Lets other tasks run until all of them wait.
 async fn a_moment() {
     tokio::time::sleep(Duration::from_micros(1)).await;
 }
 
-/// The answers to one stream of requests, until it ends or the far end is silent.
+/// Sends a stream of requests, and returns the answers until the stream ends or no answer arrives.
 async fn ask(
     client: &mut Client,
     requests: impl IntoIterator<Item = AppendEntriesRequest<TypeConfig>, IntoIter: Send + 'static>,
@@ -212,7 +212,7 @@ async fn one_exchange_answers_every_step_and_leaves_the_last_one() {
 async fn an_answer_in_part_ends_its_stream() {
     let mut leader = Leader::plain();
     let mut client = leader.knowing(70).await;
-    // A continued stream would leave a gap after the part.
+    // If the stream continued after the partial answer, the log would have a gap.
     let answers = ask(&mut client, [request(66..74), request(74..80)]).await;
     assert_eq!(answers, [Ok(Ok(Some(id(70))))]);
     assert_eq!(leader.sent(), []);
@@ -224,7 +224,7 @@ async fn a_stream_that_sent_something_answers_nothing_itself() {
     let mut client = leader.knowing(70).await;
     leader.script.answers(matching(78));
     let answers = ask(&mut client, [request(71..79), request(60..68)]).await;
-    // The second one waits for the far end, in order.
+    // The second request is not answered locally: it waits for the follower's answer, in order.
     assert_eq!(answers, [Ok(Ok(Some(id(78))))]);
     let sent = leader.script.sent();
     let wanted: Vec<_> = sent.iter().map(|(_, asked)| asked.wants_report).collect();
@@ -238,7 +238,7 @@ async fn an_answer_is_known_before_it_is_handed_on() {
     leader.script.answers(matching(78));
     ask(&mut client, [request(71..79)]).await;
     leader.sent();
-    // From the report alone this would be a conflict at an entry that the engine considers equal.
+    // If only the report counted, the client would answer with a conflict at an entry that the follower has acknowledged.
     let answers = ask(&mut client, [request(79..87)]).await;
     assert_eq!(answers, []);
     assert_eq!(leader.sent(), [(79, 86)]);
@@ -265,8 +265,8 @@ async fn no_answer_is_given_after_the_window() {
     assert_eq!(ask(&mut client, step()).await, [Ok(Ok(Some(id(47))))]);
     assert_eq!(leader.sent(), []);
     tokio::time::sleep(Duration::from_millis(1)).await;
-    // The follower may have voted for another member by the time that the engine would count from here. So a silent member stays silent,
-    // and no read is granted.
+    // After the window, no local answer may be given: the engine would count it for the lease, and the follower may have voted for another
+    // member by then.
     assert_eq!(ask(&mut client, step()).await, []);
     assert_eq!(leader.sent(), [(40, 47)]);
 }
@@ -328,7 +328,7 @@ async fn a_snapshot_makes_it_forget_and_is_not_contradicted() {
     sender.begin(vote(), Some(start), option).await.unwrap();
     assert_eq!(ask(&mut client, [request(40..48)]).await, []);
     assert_eq!(leader.sent(), [(40, 47)]);
-    // An exchange that a follower answered with its earlier log.
+    // The follower has answered this exchange with its log from before the new start.
     leader.script.answers(conflict(49, report(70)));
     ask(&mut client, [request(50..58)]).await;
     leader.sent();
@@ -340,7 +340,7 @@ async fn a_snapshot_makes_it_forget_and_is_not_contradicted() {
 async fn a_widened_request_is_answered_as_asked() {
     let leader = Leader::over(Arc::new(disk()));
     let mut client = leader.client();
-    // Entries sent ahead are refused.
+    // The follower refuses the entries that were sent ahead.
     leader.script.answers(told(report(20)));
     leader.script.answers(conflict(46, None));
     let answers = ask(&mut client, [request(0..8)]).await;
@@ -355,7 +355,7 @@ async fn a_widened_request_is_answered_as_asked() {
         "no more than the engine sent"
     );
     assert_eq!(leader.sent(), [(21, 110)]);
-    // The rest of the search, and the start of the following stream.
+    // The rest of the search is answered locally, and so is the start of the stream after it.
     for (from, upto) in [(60, 68), (103, 111)] {
         let answers = ask(&mut client, [request(from..upto)]).await;
         assert_eq!(answers, [Ok(Ok(Some(id(upto - 1))))]);
@@ -363,7 +363,7 @@ async fn a_widened_request_is_answered_as_asked() {
     assert_eq!(leader.sent(), []);
 }
 
-/// Entries may take several round trips to arrive, a query only one.
+/// A query needs one round trip, but entries may need several.
 #[tokio::test(start_paused = true)]
 async fn the_matching_point_is_known_before_the_entries_sent_ahead_arrive() {
     let leader = Leader::over(Arc::new(disk()));
@@ -386,7 +386,8 @@ async fn the_matching_point_is_known_before_the_entries_sent_ahead_arrive() {
     );
 }
 
-/// A new connection's first flight; more would delay the next appended entries.
+/// The entries sent ahead are limited to the first flight of a new connection: more of them would delay entries that are appended next. At
+/// least one entry is sent.
 #[tokio::test(start_paused = true)]
 async fn entries_sent_ahead_fit_the_first_flight_except_a_single_one() {
     for (bytes, first) in [(1_000, 102), (20_000, 110)] {
@@ -416,7 +417,7 @@ async fn entries_appended_in_the_meantime_are_sent_ahead_too() {
     let option = RPCOption::new(TIMERS.heartbeat);
     let requests = stream::iter([Asked::new(request(50..58), false)]).boxed();
     let mut answers = client.stream(requests, option).await.unwrap();
-    // Nothing is known yet, and the search step waits.
+    // The follower's log is unknown yet, so the search step waits.
     let silent = tokio::time::timeout(Duration::from_millis(5), answers.next()).await;
     assert!(silent.is_err());
     drop(answers);
@@ -424,7 +425,7 @@ async fn entries_appended_in_the_meantime_are_sent_ahead_too() {
     own.preload(vote(), [entry(111)]);
     leader.script.answers(told(None));
     leader.script.answers(matching(111));
-    // The script's far end answers in order: the first answer is lost here, so a new leadership's client starts over.
+    // The script gives its answers in order, and the first one is lost here. So the test continues with a client of a new term.
     let mut client = leader.client();
     let later = Vote::new_committed(4, MemberId(1));
     own.preload(later, []);

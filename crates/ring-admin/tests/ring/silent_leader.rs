@@ -1,4 +1,4 @@
-//! A member that no longer receives its leader's messages stops naming it, although no other member can be elected.
+//! A member that no longer receives its leader's messages stops reporting that leader, even if no other member can be elected.
 
 use consensus::Leadership;
 use raft_types::MemberKind::Database;

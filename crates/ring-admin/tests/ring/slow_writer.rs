@@ -1,5 +1,5 @@
-//! A leader with its real log on a slow disk: requests wait in front of the engine. In its loop they would delay heartbeats. If its disk
-//! cannot read entries that a follower lacks, only that follower waits.
+//! A leader with a real log on a slow disk. Requests wait before they reach the engine: in the engine's loop, they would delay heartbeats.
+//! If the disk cannot read entries that a follower lacks, only that follower waits.
 
 use std::io;
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::support::ring::{Ring, TIMERS, within};
 const OWN: MemberId = MemberId(1);
 /// How long the disk takes for a sync.
 const SLOW: Duration = Duration::from_secs(4);
-/// Longer than a busy machine delays a leader's messages, and far shorter than the disk takes.
+/// The longest time without a leader's message. A loaded machine delays messages less, and the disk takes far longer.
 const SILENT: Duration = Duration::from_millis(2_000);
 
 /// The faults of a disk.
@@ -29,7 +29,7 @@ const SILENT: Duration = Duration::from_millis(2_000);
 struct Trouble {
     /// How long a sync takes.
     millis: Arc<AtomicU64>,
-    /// All reads fail.
+    /// Whether all reads fail.
     unreadable: Arc<AtomicBool>,
 }
 
@@ -111,7 +111,7 @@ fn transaction(number: u64, bytes: usize) -> AppEntry {
     AppEntry::Transaction(TransactionPayload::seal(transaction_events(number, bytes)))
 }
 
-/// Member 1 over a real log with a small queue; the others never campaign.
+/// Returns a ring in which member 1 has a real log with a small queue. The other members never campaign.
 async fn ring_with_a_real_log(trouble: &Trouble) -> (Ring, LogHandle) {
     let policy = consensus::quorum::QuorumPolicy::Majority;
     let mut ring = Ring::laid_out("home: 1d 2w 3w", policy);
@@ -154,7 +154,7 @@ async fn ring_with_a_real_log(trouble: &Trouble) -> (Ring, LogHandle) {
     let member = Member::start(config, store, network, calls, floor, starts).await;
     let member = member.unwrap();
     member.take_in_by(Arc::new(log.clone()));
-    // No member queries it for a report: it leads.
+    // The empty disk is only for reports, which no member requests from the leader.
     ring.board
         .connect(OWN, member.inbound(), MemoryDisk::default());
     ring.members.insert(OWN, member);
@@ -162,8 +162,8 @@ async fn ring_with_a_real_log(trouble: &Trouble) -> (Ring, LogHandle) {
     (ring, log)
 }
 
-/// Regression: the others commit a large transaction long before the leader's own disk has it, and the next one follows. While the engine
-/// waited for room in its disk's queue, it sent no heartbeat.
+/// Regression test: the other members commit a large transaction long before the leader's own disk has written it, and the next transaction
+/// follows. While the engine waited for room in the disk's queue, it sent no heartbeats.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heartbeats_continue_while_the_leaders_disk_writes() {
     let trouble = Trouble::default();
@@ -207,7 +207,7 @@ async fn heartbeats_continue_while_the_leaders_disk_writes() {
     assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
 }
 
-/// Regression: the engine, and the leader with it, stopped at the first failed read of entries that one follower lacks.
+/// Regression test: the leader's engine stopped at the first failed read of entries that one follower lacks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_the_lagging_follower_waits_for_the_leaders_slow_reads() {
     let trouble = Trouble::default();

@@ -1,4 +1,4 @@
-//! Members with different timers, as in a rolling change: a leader serves no longer than its voters promise to elect no other.
+//! Members with different timers, as during a rolling change: a leader serves no longer than its voters promise not to elect another one.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const LONG: Timers = Timers {
 const LEADER: MemberId = MemberId(1);
 const VOTERS: [MemberId; 2] = [MemberId(2), MemberId(3)];
 
-/// A ring of three in which the first member leads and the others have these timers.
+/// Returns a ring of three that the first member leads. The other two members have these timers.
 async fn ring(voters: Timers) -> Ring {
     let mut ring = Ring::laid_out("a: 1d 2d 3d", QuorumPolicy::Majority);
     ring.timers = LONG;
@@ -31,7 +31,7 @@ async fn ring(voters: Timers) -> Ring {
     ring
 }
 
-/// Waits until a voter serves; the first leader, which receives no answers, must have stopped.
+/// Waits until a voter serves. By then, the first leader, which receives no answers, must have stopped serving.
 async fn serves_after_the_leader(ring: &Ring) {
     let serves = |id: MemberId| ring.member(id).leadership_now().serving_term();
     within("another leader", async {
@@ -64,7 +64,7 @@ async fn voters_that_are_restarted_with_a_shorter_lease_are_counted_on_for_that(
         let last = ring.commit("after the restart of a voter").await;
         ring.committed_everywhere(last).await;
     }
-    // The longer promise of their previous processes has expired.
+    // After this wait, the longer promises of the voters' previous processes have expired.
     tokio::time::sleep(LONG.lease).await;
     assert_eq!(ring.serving().await.0, LEADER);
     ring.board.isolate(LEADER, VOTERS);

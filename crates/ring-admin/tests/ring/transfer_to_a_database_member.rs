@@ -1,4 +1,4 @@
-//! Any leader transfers the leadership to a database member that has its log; a witness that cannot reports the reason.
+//! Every witness that leads transfers the leadership to a database member that has its log. If it cannot, it reports the reason.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,8 +64,8 @@ async fn a_witness_without_a_target_leads_and_reports_why() {
     }
 }
 
-/// The target of a transfer waits about one heartbeat for missing entries. The other witness then assumes that the leadership was
-/// transferred: it would be elected, transfer it in turn, and so on.
+/// The target of a transfer waits only about one heartbeat for entries that it lacks. If the witness transferred the leadership too early,
+/// the other witness would be elected, would transfer the leadership too early as well, and so on.
 #[tokio::test(start_paused = true)]
 async fn a_witness_hands_over_when_the_heir_has_its_log_and_not_before() {
     let mut ring = Ring::of(&[Witness, Witness, Database]).await;
@@ -110,8 +110,8 @@ impl Writer for LastCommit {
     fn resume(&self) {}
 }
 
-/// A database member leads, and another one's disk takes this long for an entry from now on. The other database members soon campaign if a
-/// transferred leadership is not taken over.
+/// Returns a ring that the first database member leads. From then on, the disk of the target takes this long to write an entry. If the
+/// target does not take over a transferred leadership, the other database members campaign.
 async fn ring_with_a_slow_heir(flush_time: Duration) -> Ring {
     let ring = Ring::of(&[Database; 5]).await;
     let last = ring.commit("one").await;
@@ -123,7 +123,7 @@ async fn ring_with_a_slow_heir(flush_time: Duration) -> Ring {
     ring
 }
 
-/// Observed: "member 2 was elected instead of member 3", and no primary for more than a second.
+/// Observed: the message "member 2 was elected instead of member 3", and no primary for more than a second.
 #[tokio::test(start_paused = true)]
 async fn an_old_primary_hands_over_when_the_heir_has_its_log_and_not_before() {
     let ring = ring_with_a_slow_heir(TIMERS.lease * 49 / 50).await;
@@ -156,7 +156,7 @@ async fn the_primary_stays_if_the_targets_disk_is_too_slow() {
     ring.commit("as before").await;
 }
 
-/// A stopping leader retries repeatedly, and clients must not wait for each attempt.
+/// A stopping leader tries the transfer again and again. Clients must not have to wait during each attempt.
 #[tokio::test(start_paused = true)]
 async fn writes_are_not_stopped_for_an_heir_that_does_not_keep_up() {
     let ring = ring_with_a_slow_heir(TIMERS.lease * 10).await;
@@ -173,7 +173,7 @@ async fn writes_are_not_stopped_for_an_heir_that_does_not_keep_up() {
     assert_eq!(next.index, last.index + 1, "nothing was drained");
 }
 
-/// A mysqld that lacks this many transactions, or is unfit.
+/// A mysqld that reports this number of missing transactions, or the reason why it cannot be the primary.
 struct Says(Result<u64, &'static str>);
 
 impl Mysqld for Says {

@@ -1,4 +1,4 @@
-//! The leadership is transferred to a named member; if that one cannot take over, the ring recovers.
+//! The leadership is transferred to a named member. If this member cannot take over, the ring recovers.
 
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ async fn a_target_that_vanishes_leaves_the_leadership_to_another() {
     ring.commit("before").await;
     let (leader, _) = ring.serving().await;
     let to = ring.ids().into_iter().find(|id| *id != leader).unwrap();
-    // Its last answer is recent enough for the check, but it receives no more messages.
+    // The target's last answer is recent enough for the check, but the target receives no more messages.
     ring.board.isolate(to, ring.ids());
     let member = ring.member(leader);
     let transfer = within("the transfer", member.transfer_leader(to)).await;
@@ -110,8 +110,8 @@ async fn voters_that_do_not_campaign_by_themselves_are_asked_to() {
     ring.committed_everywhere(last).await;
 }
 
-/// The only database member no longer finds these members, but they still receive its answers. Waits until one of them leads, has
-/// transferred the leadership to it without success, and knows that a retry would fail, too.
+/// From now on, the only database member cannot call these witnesses, but it still answers their calls. Waits until one of them leads, has
+/// failed to transfer the leadership to the database member, and has found that a retry would fail, too.
 async fn led_without_the_database(ring: &Ring, lost: &[MemberId]) -> MemberId {
     for witness in lost {
         ring.board.lose(DATABASE, *witness);
@@ -134,7 +134,7 @@ async fn led_without_the_database(ring: &Ring, lost: &[MemberId]) -> MemberId {
 
 const DATABASE: MemberId = MemberId(1);
 
-/// That member continues to lead, accepts changes, and transfers the leadership once the path is repaired.
+/// Checks that this witness continues to lead, accepts changes, and transfers the leadership after the network is repaired.
 async fn leads_on_until_the_way_is_mended(ring: &Ring, witness: MemberId) {
     let (leader, term) = ring.serving().await;
     assert_eq!(leader, witness);
@@ -157,7 +157,8 @@ async fn leads_on_until_the_way_is_mended(ring: &Ring, witness: MemberId) {
     ring.commit("after").await;
 }
 
-/// The target reaches the next term, and cannot ask the one member whose vote it lacks: the old leader, the only other member.
+/// The target campaigns in the next term, but needs the vote of the old leader, which is the only other running member. The target cannot
+/// call it.
 #[tokio::test(start_paused = true)]
 async fn an_old_leader_leads_again_where_its_target_does_not_find_it() {
     let mut ring = Ring::of(&[Database, Witness, Witness]).await;

@@ -1,5 +1,5 @@
-//! openraft's log storage in memory. A log's disk outlives the log, so that a member can crash and restart; it can be slow, and it can
-//! fail.
+//! openraft's log storage in memory. The disk of a log outlives the log, so that a member can crash and restart. A disk can be slow and
+//! can fail.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -18,11 +18,11 @@ use raft_types::{
 };
 use tokio::sync::watch;
 
-/// The state that outlives a member.
+/// A log's disk: the state that remains after a crash of its member.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MemoryDisk(Arc<Mutex<Content>>);
 
-/// The content of an unpurged disk.
+/// A copy of the content of a disk without purged entries.
 pub(crate) struct Snapshot {
     vote: Option<Vote>,
     entries: Vec<Entry>,
@@ -69,7 +69,7 @@ impl Content {
         self.durable = self.durable.min(from.checked_sub(1));
     }
 
-    /// The membership in force at an entry.
+    /// Returns the membership in force at an entry.
     fn membership_at(&self, index: u64) -> StoredMembership {
         let in_log = self.entries.range(..=index).rev();
         let in_log = in_log.filter_map(|(_, entry)| match &entry.payload {
@@ -109,12 +109,12 @@ impl Content {
 }
 
 impl MemoryDisk {
-    /// A log over this disk.
+    /// Opens a log on this disk.
     pub(crate) fn open(&self) -> MemoryLog {
         MemoryLog(self.clone())
     }
 
-    /// A copy of its current content.
+    /// Returns a copy of the current content.
     #[allow(dead_code, reason = "not every user puts disks back")]
     pub(crate) fn snapshot(&self) -> Snapshot {
         let content = self.content();
@@ -137,13 +137,13 @@ impl MemoryDisk {
         }
     }
 
-    /// Sets the doubt about the log's end that a member starting on it must assume.
+    /// Records a doubt about the log's end, which the member finds at its next start.
     #[allow(dead_code, reason = "not every user has damaged logs")]
     pub(crate) fn set_doubt(&self, doubt: DoubtedTail) {
         self.content().doubt = Some(doubt);
     }
 
-    /// Whether the doubt remains.
+    /// Returns true while a doubt about the log's end is recorded.
     #[allow(dead_code, reason = "not every user has damaged logs")]
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.content().doubt.is_some()
@@ -160,7 +160,7 @@ impl MemoryDisk {
         }
     }
 
-    /// Makes entries take this long to become durable.
+    /// Sets the time until an appended entry becomes durable.
     pub(crate) fn set_flush_time(&self, flush_time: Duration) {
         self.content().flush_time = flush_time;
     }
@@ -171,7 +171,7 @@ impl MemoryDisk {
         self.content().purge(upto, membership);
     }
 
-    /// Removes the end of a stopped member's log: acknowledged entries that are lost.
+    /// Removes the end of a stopped member's log, to simulate the loss of acknowledged entries.
     #[allow(dead_code, reason = "not every user has damaged logs")]
     pub(crate) fn lose_from(&self, index: u64) {
         self.content().truncate(index);
@@ -183,12 +183,12 @@ impl MemoryDisk {
         self.content().broken = true;
     }
 
-    /// All entries.
+    /// Returns all entries.
     pub(crate) fn all(&self) -> Vec<Entry> {
         self.content().entries.values().cloned().collect()
     }
 
-    /// The transactions in the log, in order.
+    /// Returns the transactions in the log, in their order.
     pub(crate) fn transactions(&self) -> Vec<bytes::Bytes> {
         let payloads = self.all().into_iter().map(|entry| entry.payload);
         payloads
@@ -201,7 +201,7 @@ impl MemoryDisk {
             .collect()
     }
 
-    /// The last purged entry, from which a member starts.
+    /// Returns the last purged entry, after which a starting member's log begins, and the membership in force there.
     #[allow(dead_code, reason = "not every user starts members again")]
     pub(crate) fn purged(&self) -> (Option<LogId>, StoredMembership) {
         let content = self.content();
@@ -241,7 +241,7 @@ impl OwnLog for MemoryDisk {
     }
 }
 
-/// The log as a sequence of files; one begins after every entry.
+/// The log as a sequence of files. A file begins after every entry.
 impl FileStarts for MemoryDisk {
     fn first_start(&self, from: Option<OpId>) -> FileStartAnswer<'_, Option<FileStart>> {
         let content = self.content();
@@ -315,7 +315,7 @@ impl FileStarts for MemoryDisk {
     }
 }
 
-/// A log over a [`MemoryDisk`], and its reader.
+/// A log on a [`MemoryDisk`], and its reader.
 #[derive(Debug, Clone)]
 pub(crate) struct MemoryLog(MemoryDisk);
 

@@ -1,4 +1,4 @@
-//! A ring of members in one process, over memory logs and a switchboard.
+//! A ring of members in one process, with logs in memory and a switchboard as the network.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use ring_admin::{Member, Rejoin, Returning};
 use super::memory_log::MemoryDisk;
 use super::switchboard::Switchboard;
 
-/// Short enough for tests, long enough for a busy machine.
+/// Timers that are short enough for tests, and long enough for a loaded machine.
 pub(crate) const TIMERS: Timers = Timers {
     heartbeat: Duration::from_millis(100),
     lease: Duration::from_millis(500),
 };
 
-/// Longer than any of these rings needs for any operation.
+/// Time limit of each wait, longer than any operation needs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A ring; members are numbered from 1.
@@ -40,18 +40,18 @@ pub(crate) struct Ring {
     pub(crate) bounds: Bounds,
     pub(crate) rules: RingRules,
     pub(crate) timers: Timers,
-    /// Whether started members answer the engine's search locally, as in a real ring.
+    /// Whether a leader's clients answer the engine's search locally, as in a real ring.
     pub(crate) searches_locally: bool,
-    /// The starting points of members with existing logs that lack their beginning.
+    /// For members with logs that were prepared by the test: the end of the applied entries.
     pub(crate) floors: BTreeMap<MemberId, AppliedFloor>,
-    /// The formats of members with another version.
+    /// The formats of members that run another version.
     pub(crate) speaks: BTreeMap<MemberId, FormatRange>,
-    /// The member with tasks that panic when they call another one.
+    /// The member with tasks that panic when they call another member.
     pub(crate) calls_panic: Option<MemberId>,
 }
 
 impl Ring {
-    /// Started members of these kinds, without a ring.
+    /// Starts members of these kinds, without a bootstrap.
     pub(crate) async fn started(kinds: &[MemberKind]) -> Self {
         Self::started_with(kinds, Bounds::default()).await
     }
@@ -64,7 +64,7 @@ impl Ring {
         ring
     }
 
-    /// A ring over regions, bootstrapped by its first member; the text as for [`Self::laid_out`].
+    /// Starts a ring in several regions, which its first member bootstraps. The text has the form of [`Self::laid_out`].
     pub(crate) async fn over(regions: &str, policy: QuorumPolicy) -> Self {
         let mut ring = Self::laid_out(regions, policy);
         ring.start_all().await;
@@ -72,8 +72,8 @@ impl Ring {
         ring
     }
 
-    /// Members over regions with empty disks, not started. The text is like `a: 1d 2w 3w | b: 4d 5w 6n`: `d` is a database member, `w` a
-    /// witness, `n` a witness without a vote.
+    /// Prepares members in regions with empty disks, and does not start them. The text has the form `a: 1d 2w 3w | b: 4d 5w 6n`: `d` is a
+    /// database member, `w` a witness, `n` a witness without a vote.
     pub(crate) fn laid_out(regions: &str, policy: QuorumPolicy) -> Self {
         let mut records = BTreeMap::new();
         for region in regions.split('|') {
@@ -131,7 +131,7 @@ impl Ring {
         }
     }
 
-    /// A ring of these kinds, bootstrapped by its first member.
+    /// Starts a ring of members of these kinds, which its first member bootstraps.
     pub(crate) async fn of(kinds: &[MemberKind]) -> Self {
         let ring = Self::started(kinds).await;
         ring.bootstrap().await;
@@ -156,7 +156,7 @@ impl Ring {
         self.try_start(id).await.unwrap();
     }
 
-    /// Starts a member on its disk like the program does: it asks the others first.
+    /// Starts a member on its disk as the program does: the member first asks the others about its log.
     pub(crate) async fn come_back(&mut self, id: MemberId) {
         let disk = self.disks[&id].clone();
         let membership =
@@ -174,7 +174,7 @@ impl Ring {
         tokio::spawn(returning.campaign_when_known(member));
     }
 
-    /// The same, if the member may refuse to start.
+    /// Starts a member on its disk; returns the error if the member does not start.
     pub(crate) async fn try_start(&mut self, id: MemberId) -> Result<(), StartError> {
         let this = Program::this();
         let program = Program {
@@ -216,7 +216,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Stops a member without notifying the others.
+    /// Stops a member without notifying the other members.
     pub(crate) async fn crash(&mut self, id: MemberId) {
         self.board.disconnect(id);
         let member = self.members.remove(&id).unwrap();
@@ -230,7 +230,7 @@ impl Ring {
         member.shutdown().await;
     }
 
-    /// Waits until a member serves; returns it and its term.
+    /// Waits until a member serves as the leader, and returns this member and its term.
     pub(crate) async fn serving(&self) -> (MemberId, Term) {
         within("a serving leader", async {
             loop {
@@ -246,7 +246,7 @@ impl Ring {
         .await
     }
 
-    /// Proposes a transaction to the serving member until it is committed.
+    /// Proposes a transaction to the serving leader, again and again until it is committed.
     pub(crate) async fn commit(&self, text: &str) -> OpId {
         within("a commit", async {
             loop {
@@ -260,7 +260,7 @@ impl Ring {
         .await
     }
 
-    /// Waits until every running member has learned that `op_id` is committed.
+    /// Waits until every running member has recorded that `op_id` is committed.
     pub(crate) async fn committed_everywhere(&self, op_id: OpId) {
         for member in self.members.values() {
             let mut committed = member.committed();
@@ -270,7 +270,7 @@ impl Ring {
     }
 }
 
-/// Any call to another member panics.
+/// Calls to other members, each of which panics.
 struct Panics;
 
 impl MemberCalls for Panics {
@@ -289,7 +289,7 @@ impl MemberCalls for Panics {
     }
 }
 
-/// A future that must end in time.
+/// Waits for a future, and panics if it does not end within [`PATIENCE`].
 pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, future).await {
         Ok(value) => value,
@@ -297,7 +297,7 @@ pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T 
     }
 }
 
-/// Waits for a member's leadership to match.
+/// Waits until a member's leadership has the wanted state, and returns it.
 pub(crate) async fn leadership_is(
     member: &Member,
     wanted: impl FnMut(&Leadership) -> bool,

@@ -1,5 +1,5 @@
-//! A network with the test as its far end: it records requests, and gives the scripted answers. Without an answer a call waits indefinitely,
-//! as if the packets were dropped.
+//! A network in which the test plays the other member: it records requests, and returns scripted answers. If the script has no answer, a
+//! call waits forever, as if its packets were dropped.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -12,7 +12,7 @@ use futures::stream::BoxStream;
 use openraft::raft::SnapshotResponse;
 use testkit::network::{Call, Carrier, Link, Reply};
 
-/// The engine's client that sent a request.
+/// The kind of the engine's client that has sent a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {
     Entries,
@@ -35,7 +35,7 @@ impl Script {
         self.lines().answers.push_back(answer);
     }
 
-    /// The requests sent since the last call.
+    /// Returns the requests that were sent since the last call.
     pub(crate) fn sent(&self) -> Vec<(Lane, Asked)> {
         std::mem::take(&mut self.lines().sent)
     }

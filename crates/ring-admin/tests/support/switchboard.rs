@@ -1,5 +1,5 @@
-//! A network inside one process: calls go directly from one member to another, unless the line between them is cut. A call on a cut line is
-//! not refused, but runs into its deadline. A line can be long: then each call takes its time, and requests are pipelined.
+//! A network inside one process: a call is passed directly to the other member, unless the line between the members is cut. A call on a cut
+//! line fails at its deadline. A line can have a delay; then requests are pipelined.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::memory_log::MemoryDisk;
 
-/// Number of requests or answers that a line carries concurrently.
+/// The number of requests or answers that can be in flight on a line.
 const PIPELINE: usize = 64;
 
 /// All lines between all members.
@@ -27,30 +27,30 @@ pub(crate) struct Switchboard(Arc<Mutex<Lines>>);
 #[derive(Default)]
 struct Lines {
     members: BTreeMap<MemberId, (Inbound, MemoryDisk)>,
-    /// Directed: the caller does not reach the callee.
+    /// Directed lines on which the caller cannot reach the callee.
     cut: BTreeSet<Link>,
-    /// One-way delay; missing lines have none.
+    /// The one-way delays of lines; zero for missing lines.
     distances: BTreeMap<Link, Duration>,
-    /// Sent requests with entries.
+    /// The number of requests with entries that were sent on each line.
     requests: BTreeMap<Link, u64>,
     campaigns_asked: Vec<MemberId>,
-    /// Directed: the caller does not find the callee, but answers its calls.
+    /// Directed lines on which the caller cannot call the callee, but still answers calls of the callee.
     lost: BTreeSet<Link>,
-    /// Directed: heartbeats pass, entries do not.
+    /// Directed lines that pass heartbeats, but not entries.
     without_entries: BTreeSet<Link>,
     /// Notified when a line is added to `without_entries`.
     entries_lost: Arc<Notify>,
-    /// Directed: the callee's address refuses the caller, whether or not a process listens there.
+    /// Directed lines on which the callee's address refuses new connections, even if a process listens there.
     refused: BTreeSet<Link>,
 }
 
 impl Switchboard {
-    /// A member's end of its lines.
+    /// Returns a member's connection to the network.
     pub(crate) fn port(&self, own: MemberId) -> Port<Self> {
         Port::new(own, self.clone())
     }
 
-    /// Connects a member; its reports are read from the disk.
+    /// Connects a member. Its reports about its log are read from the disk.
     pub(crate) fn connect(&self, id: MemberId, inbound: Inbound, disk: MemoryDisk) {
         self.lines().members.insert(id, (inbound, disk));
     }
@@ -65,7 +65,7 @@ impl Switchboard {
         self.lines().distances.extend(both);
     }
 
-    /// Number of requests with entries from one member to another.
+    /// Returns the number of requests with entries from one member to another.
     pub(crate) fn requests(&self, from: MemberId, to: MemberId) -> u64 {
         let link = Link { from, to };
         self.lines().requests.get(&link).copied().unwrap_or(0)
@@ -76,7 +76,7 @@ impl Switchboard {
         self.lines().members.remove(&id);
     }
 
-    /// Disconnects a member, like the exit of its process: its machine closes its connections and refuses new ones.
+    /// Disconnects a member as after the exit of its process: its host closes the connections, and refuses new ones.
     pub(crate) fn hang_up(&self, id: MemberId) {
         self.disconnect(id);
         let others: Vec<MemberId> = self.lines().members.keys().copied().collect();
@@ -100,7 +100,7 @@ impl Switchboard {
         });
     }
 
-    /// From now on the address of `to` refuses new connections from `from`, although a process listens there.
+    /// Makes the address of `to` refuse new connections from `from`, although a process listens there.
     pub(crate) fn refuse(&self, from: MemberId, to: MemberId) {
         self.lines().refused.insert(Link { from, to });
     }
@@ -113,17 +113,17 @@ impl Switchboard {
         }
     }
 
-    /// Cuts one direction.
+    /// Cuts the line in one direction.
     pub(crate) fn cut(&self, from: MemberId, to: MemberId) {
         self.lines().cut.insert(Link { from, to });
     }
 
-    /// One member no longer finds another, as with a wrong address, but answers its calls.
+    /// Prevents calls of `from` to `to`, as with a wrong address. Member `from` still answers the calls of `to`.
     pub(crate) fn lose(&self, from: MemberId, to: MemberId) {
         self.lines().lost.insert(Link { from, to });
     }
 
-    /// Drops large packets from one member to another.
+    /// Drops requests with entries from one member to another, like a path that drops large packets.
     pub(crate) fn lose_entries(&self, from: MemberId, to: MemberId) {
         let mut lines = self.lines();
         lines.without_entries.insert(Link { from, to });
@@ -137,7 +137,7 @@ impl Switchboard {
         self.lines().without_entries.clear();
     }
 
-    /// The members that were asked to campaign.
+    /// Returns the members that were asked to campaign.
     pub(crate) fn campaigns_asked(&self) -> Vec<MemberId> {
         self.lines().campaigns_asked.clone()
     }
@@ -162,14 +162,14 @@ impl Switchboard {
         }
     }
 
-    /// The current far end; `None` if the line is cut.
+    /// Returns the member at the other end of a line, if it runs; the outer `None` if the line is cut.
     fn far_end(&self, link: Link) -> Option<Option<(Inbound, MemoryDisk)>> {
         let lines = self.lines();
         let open = !lines.cut.contains(&link) && !lines.lost.contains(&link);
         open.then(|| lines.members.get(&link.to).cloned())
     }
 
-    /// The requests as they arrive at the far end, each after its delay.
+    /// Returns the requests as they arrive at the other end of a line, each after the line's delay.
     fn requests_arriving(
         self,
         link: Link,
@@ -197,7 +197,7 @@ impl Switchboard {
     }
 }
 
-/// The member at the far end, or the reason for its absence: for a cut line, at the deadline.
+/// Returns the member at the other end of a line, or why it is not reached. If the line is cut, this waits until the deadline.
 async fn reached<T>(far_end: Option<Option<T>>, deadline: Duration) -> Result<T, &'static str> {
     match far_end {
         Some(end) => end.ok_or("the member is down"),

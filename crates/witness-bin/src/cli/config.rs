@@ -1,5 +1,5 @@
-//! `witness config`: writes an initial configuration, checks one, and prints the reference of its keys. `witness reload`: makes members
-//! reload their own configurations.
+//! `witness config`: prints an initial configuration, checks a configuration, and prints the reference of all keys. `witness reload`: makes
+//! members reload their own configurations.
 
 use std::net::ToSocketAddrs;
 
@@ -28,7 +28,7 @@ pub(crate) enum ConfigCommand {
 /// Runs `witness config`.
 ///
 /// # Errors
-/// Exit 1 when the file cannot be read, 2 when it has mistakes.
+/// Exit 1 if the file cannot be read, 2 if the configuration has mistakes.
 pub(crate) fn run(command: &ConfigCommand, format: Format) -> Attempt {
     match command {
         ConfigCommand::Init => print_text(&example()),
@@ -48,13 +48,14 @@ fn check(config: &ConfigArgs, format: Format) -> Attempt {
     if let Some(alone) = config.as_ref().and_then(alone) {
         problems.warning(&place, "members.address", alone.what, alone.advice);
     }
-    // A start does not check this: it would fail when a certificate has expired overnight.
+    // Like a reload, this command checks whether other members would accept the certificate. A start omits this check, so that a member
+    // with an expired certificate still starts.
     let certificate = config.as_ref().map(|read| read.member.check_certificate());
     if let Some(Err(error)) = certificate {
         problems.error(&place, "tls.certificate_file", error.to_string(), "");
         config = None;
     }
-    // Whether a member would start with it, and the others accept its certificate.
+    // The configuration is valid if a member would start with it and the other members would accept its certificate.
     let valid = config.is_some();
     let json = json!({ "valid": valid, "problems": problems });
     print(format, &json, || {
@@ -74,7 +75,8 @@ fn check(config: &ConfigArgs, format: Format) -> Attempt {
     Exit::Usage.unless(valid)
 }
 
-/// Resolves this member's address on this host, as the member does when it begins to listen.
+/// Reports a member that other hosts could not reach, because this host resolves its listen address to a loopback address. The member
+/// resolves its address in the same way when it begins to listen.
 fn heard_here_alone(settings: &Settings) -> Option<HeardHereAlone> {
     let mut found = settings.listens_at_its_address()?.to_socket_addrs().ok()?;
     settings.heard_here_alone(found.next()?.ip())
@@ -93,10 +95,10 @@ pub(crate) struct ReloadArgs {
     order: OrderArgs,
 }
 
-/// Runs `witness reload`. A refusing member does not prevent the reload of the others.
+/// Runs `witness reload`. If one member refuses, the others reload nevertheless.
 ///
 /// # Errors
-/// That of the first member that did not reload: exit 4 when it refused, 3 when it does not answer, 5 when its result is unknown.
+/// The error of the first member that did not reload: exit 4 if it refused, 3 if it does not answer, 5 if the result is unknown.
 pub(crate) fn reload(args: &ReloadArgs, format: Format) -> Attempt {
     args.order.session(format, async |ring| {
         let places: Vec<&MemberEntry> = match &args.named[..] {

@@ -11,7 +11,7 @@ use crate::config::sections::{MEMBERS, keys};
 use crate::config::{Config, FileCheck, Problems, Sources, read_tls, read_with};
 use crate::terminal::{Attempt, Exit};
 
-/// Default paths of the file.
+/// The paths at which a configuration file is searched if `--config` names none.
 const USUAL_FILES: [&str; 2] = ["witness.toml", "/etc/witness/witness.toml"];
 
 const KEYS_ARE_FLAGS: &str = "Every key of the configuration except passwords is also a flag, as in --tls-ca-file FILE for `tls.ca_file`; \
@@ -24,7 +24,7 @@ pub struct ConfigArgs {
     flags: Vec<(String, String)>,
 }
 
-/// The dotted names that are flags, with their meanings.
+/// Returns the dotted names of the keys that are also flags, with their meanings.
 fn flags() -> impl Iterator<Item = (&'static str, &'static str)> {
     let keys = keys().filter(|key| !key.secret);
     let keys = keys.map(|key| (key.path, key.meaning));
@@ -71,7 +71,7 @@ impl FromArgMatches for ConfigArgs {
 }
 
 impl ConfigArgs {
-    /// That file and no flags.
+    /// Creates arguments with this file and no flags.
     pub(crate) fn of_file(file: Option<PathBuf>) -> Self {
         Self {
             file,
@@ -79,7 +79,7 @@ impl ConfigArgs {
         }
     }
 
-    /// Arguments for a command of this program that reads the same configuration.
+    /// Returns the command line for a command of this program that reads the same configuration.
     pub(crate) fn arguments(&self, command: &str) -> Vec<OsString> {
         let mut arguments = vec![OsString::from(command)];
         if let Some(file) = &self.file {
@@ -91,15 +91,15 @@ impl ConfigArgs {
         arguments
     }
 
-    /// Whether it can be read again: a pipe cannot (`--config <(…)`).
+    /// Whether the configuration file can be read a second time. A pipe cannot (`--config <(…)`).
     pub(crate) fn can_be_read_again(&self) -> bool {
         self.file.as_ref().is_none_or(|file| file.is_file())
     }
 
-    /// The configured data directory.
+    /// Returns the configured data directory.
     ///
     /// # Errors
-    /// When there is no configuration, or it has mistakes.
+    /// When there is no configuration, or the configuration has mistakes.
     pub(crate) fn data_dir(&self) -> Attempt<PathBuf> {
         if self.sources()?.file.is_none() {
             return Err(Exit::Usage.because(
@@ -110,7 +110,7 @@ impl ConfigArgs {
         Ok(self.member()?.data_dir)
     }
 
-    /// The current three sources.
+    /// Reads the three sources of the configuration: the file, the environment and the flags.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -126,10 +126,10 @@ impl ConfigArgs {
         }
     }
 
-    /// TLS from variables and flags, without a file.
+    /// Reads the settings for TLS from variables and flags, without a file.
     ///
     /// # Errors
-    /// Exit 2 when they do not fit together.
+    /// Exit 2 if the settings are incomplete or contradict each other.
     pub(crate) fn tls_without_file(&self) -> Attempt<Option<TlsSettings>> {
         read_tls(&self.sources_with(None)).map_err(|problems| {
             Exit::Usage.because(
@@ -139,10 +139,10 @@ impl ConfigArgs {
         })
     }
 
-    /// The member's settings.
+    /// Reads and checks the configuration, and returns the settings of the member.
     ///
     /// # Errors
-    /// As [`Self::load`].
+    /// The same errors as of [`Self::load`].
     pub(crate) fn member(&self) -> Attempt<Settings> {
         Ok(self.load(FileCheck::Readable)?.0.member)
     }
@@ -150,7 +150,7 @@ impl ConfigArgs {
     /// Reads and checks the configuration.
     ///
     /// # Errors
-    /// A file that cannot be read, or findings that prevent a start, each on its own line.
+    /// Exit 1 if the file cannot be read; exit 2 with all mistakes that prevent a start, one on each line.
     pub(crate) fn load(&self, files: FileCheck) -> Attempt<(Config, Problems)> {
         let sources = self.sources()?;
         let (config, problems) = read_with(&sources, files);
@@ -192,14 +192,14 @@ impl ConfigArgs {
 const NO_FILE: &str = "name a file with --config, or write one: witness config init > witness.toml; commands to a ring that runs \
                        take addresses of its members instead (--endpoints)";
 
-/// Variables whose name and value are text; no other variable could set a key.
+/// Returns the environment variables with a name and a value in UTF-8. Other variables cannot set a key.
 fn environment() -> Vec<(String, String)> {
     let texts = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     texts.collect()
 }
 
-/// "one mistake", "3 mistakes".
+/// Returns a number of mistakes as text, such as "one mistake" or "3 mistakes".
 pub(crate) fn counted(errors: usize) -> String {
     match errors {
         1 => "one mistake".into(),

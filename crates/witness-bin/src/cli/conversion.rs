@@ -1,5 +1,6 @@
-//! `witness enable-raft` takes a running primary and its replicas into a ring; `witness disable-raft` restores plain MySQL replication,
-//! without moving the primary. Arguments, output, and calls to the members; the conversion itself is `member::conversion`.
+//! `witness enable-raft` takes a running primary and its replicas into a ring. `witness disable-raft` restores plain MySQL replication.
+//! Both keep the primary. This module has the arguments, the output, and the calls to the members; `member::conversion` does the
+//! conversion.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -145,10 +146,10 @@ pub(crate) fn disable(args: &DisableArgs, format: Format) -> Attempt {
 }
 
 impl RunArgs {
-    /// The run for the database member of this configuration, from now on.
+    /// Prepares the conversion for the database member of this configuration. Its timeout begins now.
     ///
     /// # Errors
-    /// Exit 2 when it is a witness, or an argument cannot be read.
+    /// Exit 2 if the member is a witness, or an argument or a file that it names is invalid.
     fn conversion<'a>(
         &self,
         direction: Direction,
@@ -184,10 +185,10 @@ impl RunArgs {
 }
 
 impl StockArgs {
-    /// The given replicas; missing parts of the account come from `usual`.
+    /// Returns the replicas on the command line. If no user or password is given for them, that of `usual` is used.
     ///
     /// # Errors
-    /// Exit 2 when an address or the password's file cannot be read.
+    /// Exit 2 if an address is invalid, or the file of the password cannot be read.
     fn read(&self, usual: &ConnectOptions, settings: &Settings) -> Attempt<Vec<StockReplica>> {
         let password = match &self.stock_password_file {
             None => usual.password.clone(),
@@ -220,7 +221,7 @@ impl StockArgs {
     }
 }
 
-/// The password in the first line of a file.
+/// Reads the password in the first line of a file.
 fn password_in(file: &Path) -> Attempt<Secret> {
     let read = PasswordSource::File(file.to_owned()).read();
     read.map(Secret::new)
@@ -234,14 +235,14 @@ fn host_and_port(text: &str) -> Attempt<(String, u16)> {
     Ok((host.to_owned(), port))
 }
 
-// Output of both commands: plan, obstacles, question, each step with its duration, and result.
+// The output of both commands: the plan, the obstacles, the question before the first step, the duration of each step, and the result.
 
 impl RunArgs {
-    /// Shows a plan and has it executed, as far as requested. `question` is asked before the first step; `end` is the final message, with
-    /// the effects on clients.
+    /// Shows the plan of a conversion and, unless this is a dry run, executes it. `question` is the question before the first step. `end`
+    /// returns the final message; its argument is a sentence about the time in which clients could not write.
     ///
     /// # Errors
-    /// Exit 4 when there is an obstacle or the operator does not confirm, and those of the steps.
+    /// Exit 4 if there is an obstacle or the operator does not confirm; the errors of the steps.
     async fn go(
         &self,
         conversion: &Conversion<'_>,
@@ -263,7 +264,7 @@ impl RunArgs {
         self.consent.to(question)?;
         let report = |step: &Step, seconds: f64| {
             if format == Format::Table {
-                // Closing this stream must not leave later steps undone.
+                // Later steps must be executed even if the caller has closed standard error.
                 let _ = writeln!(
                     std::io::stderr().lock(),
                     "{:<60} {:>10}",
@@ -281,10 +282,10 @@ impl RunArgs {
     }
 }
 
-/// Prints a plan, or its obstacles.
+/// Prints a plan with its obstacles and remarks. JSON is printed only if there are obstacles.
 ///
 /// # Errors
-/// Exit 4 with the obstacles.
+/// Exit 4 if there are obstacles.
 fn show(direction: Direction, course: &Course<'_>, format: Format) -> Attempt {
     let mut text = String::new();
     for Planned { step, done } in &course.steps {
@@ -319,7 +320,8 @@ fn show(direction: Direction, course: &Course<'_>, format: Format) -> Attempt {
     ))
 }
 
-/// Output with `--output json`: the steps, including completed ones; the obstacles; and how long clients could not write, if measured.
+/// Returns the output for `--output json`: the steps, including completed steps; the obstacles; and how long clients could not write, if
+/// that was measured.
 fn document(course: &Course<'_>, all_done: bool, write_pause: Option<f64>) -> Value {
     let steps = course.steps.iter();
     let plan = steps.map(
@@ -344,8 +346,10 @@ pub(super) struct AskedMembers {
 }
 
 impl AskedMembers {
+    /// Creates a client for the members of this configuration.
+    ///
     /// # Errors
-    /// Exit 2 when the configured files for TLS cannot be used.
+    /// Exit 2 if the configured files for TLS cannot be used.
     pub(super) fn of(settings: &Settings) -> Attempt<Self> {
         let asker = Asker::new(settings);
         let asker = asker.map_err(|error| Exit::Usage.because(error, ""))?;

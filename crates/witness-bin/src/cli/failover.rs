@@ -1,5 +1,5 @@
-//! `witness switchover`, `witness pause`, `witness resume` and `witness mock-election`: which member leads, and whether another one may
-//! take over.
+//! `witness switchover`, `witness pause`, `witness resume` and `witness mock-election`: change the leader, pause and resume failover, and
+//! check whether a member would be elected.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub(crate) struct SwitchoverArgs {
 /// Runs `witness switchover`.
 ///
 /// # Errors
-/// Exit 3 without a leader, 4 when it is refused, 5 when its result is unknown, 1 when another member leads.
+/// Exit 3 without a leader, 4 if the command is refused, 5 if the result is unknown, 1 when another member leads.
 pub(crate) fn switchover(args: &SwitchoverArgs, format: Format) -> Attempt {
     args.order.session(format, async |ring| {
         let (directory, dry_run, force) = (&ring.directory, args.change.dry_run, args.force);
@@ -130,7 +130,7 @@ pub(crate) struct PauseArgs {
     order: OrderArgs,
 }
 
-/// Shows a pause that began or ended, with the log entry that has the change; `text` takes the name of the primary.
+/// Prints a pause that began or ended, with the log entry that contains the change. `text` returns the text for the name of the primary.
 fn show_pause(
     answer: CommandResult,
     directory: &Directory,
@@ -160,7 +160,7 @@ fn show_pause(
 /// Runs `witness pause`.
 ///
 /// # Errors
-/// Exit 3 without a leader, 4 when it is refused, 5 when its result is unknown.
+/// Exit 3 without a leader, 4 if the command is refused, 5 if the result is unknown.
 pub(crate) fn pause(args: &PauseArgs, format: Format) -> Attempt {
     let for_seconds = args.length.map(|length| length.as_secs());
     if for_seconds == Some(0) {
@@ -189,7 +189,7 @@ pub(crate) fn pause(args: &PauseArgs, format: Format) -> Attempt {
 /// Runs `witness resume`.
 ///
 /// # Errors
-/// Exit 3 without a leader, 4 when it is not paused, 5 when its result is unknown.
+/// Exit 3 without a leader, 4 if failover is not paused, 5 if the result is unknown.
 pub(crate) fn resume(args: &OrderArgs, format: Format) -> Attempt {
     args.session(format, async |ring| {
         let answer = ring.order(OperatorCommand::Resume).await?;
@@ -212,7 +212,7 @@ pub(crate) struct MockElectionArgs {
 /// Runs `witness mock-election`.
 ///
 /// # Errors
-/// Exit 4 when it would not be elected, or did not answer; 3 without a leader.
+/// Exit 4 if the member would not be elected, or did not answer; 3 without a leader.
 pub(crate) fn mock_election(args: &MockElectionArgs, format: Format) -> Attempt {
     args.order.session(format, async |ring| {
         let to = ring.directory.find(&args.member)?.id;

@@ -1,4 +1,4 @@
-//! `witness history`: the ring's history from its log and its members' data directories.
+//! `witness history`: prints the ring's history, which the members read from the ring's log and from their data directories.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ struct Row<'a> {
     entry: &'a HistoryEntry,
     /// The time as text.
     time: String,
-    /// The interruption that ended, and its duration.
+    /// The interruption that ended with this entry, with its duration.
     #[serde(skip_serializing_if = "Option::is_none")]
     ended: Option<Ended>,
     /// The event as text.
@@ -42,7 +42,7 @@ struct Row<'a> {
 /// Exit 3 when no member answers.
 pub(crate) fn run(args: &HistoryArgs, format: Format) -> Attempt {
     let entries = args.order.session(format, async |ring| {
-        // Each member has the ring's log, and its own observations.
+        // All members are queried: each has the ring's log, but only its own observations.
         let members = ring.report.members.iter();
         let answering = members.filter_map(|member| {
             let view = member.view.as_ref()?;
@@ -90,7 +90,7 @@ fn rows(entries: &[HistoryEntry]) -> Vec<Row<'_>> {
     rows.collect()
 }
 
-/// The event, and the interruption that it ended.
+/// Describes an event, and the interruption that ended with it.
 fn what(entries: &[HistoryEntry], entry: &HistoryEntry, ended: Option<&Ended>) -> String {
     let sentence = sentence(entries, entry);
     match ended {
@@ -121,10 +121,10 @@ fn page(entries: &[HistoryEntry]) -> String {
     format!("{table}{}", gap.unwrap_or_default())
 }
 
-// Interruptions in a ring's history: merges the members' histories and matches each end with its begin. Pure.
+// Interruptions in a ring's history: merges the members' histories, and matches the end of each interruption with its beginning. Pure.
 
-/// Merges histories: each entry once, ordered by term and then by the members' clocks. When several members saw one loss,
-/// the first recorded begin and the first recorded end count.
+/// Merges histories: each entry once, ordered by term and then by the members' clocks. If several members observed the same
+/// loss, only its first recorded beginning and its first recorded end remain.
 pub(crate) fn merged(histories: Vec<Vec<HistoryEntry>>) -> Vec<HistoryEntry> {
     let mut all: Vec<HistoryEntry> = Vec::new();
     for history in histories {
@@ -153,7 +153,7 @@ pub(crate) struct Ended {
     /// Milliseconds since 1970.
     pub(crate) began_ms: u64,
     pub(crate) lasted_ms: u64,
-    /// Why it began; empty if unknown.
+    /// The cause of the interruption; empty if unknown.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) cause: String,
 }
@@ -167,14 +167,14 @@ impl Ended {
         }
     }
 
-    /// Its duration; under a minute with tenths of a second.
+    /// Returns the duration as text; if it is shorter than a minute, with tenths of a second.
     pub(crate) fn time(&self) -> String {
         precise(self.lasted_ms)
     }
 }
 
-/// For each entry of a merged history, the interruption that ended with it. Only the primary's mysqld interrupts writes: later
-/// entries of another member about its own mysqld are no interruptions.
+/// Returns, for each entry of a merged history, the interruption that ended with it. Writes are interrupted only if the mysqld of
+/// the primary stops. If another member reports that its own mysqld takes no writes, that is not an interruption.
 pub(crate) fn ended(entries: &[HistoryEntry]) -> Vec<Option<Ended>> {
     let mut primary: Option<MemberId> = None;
     let mut stopped: Option<(u64, String)> = None;
@@ -191,7 +191,7 @@ pub(crate) fn ended(entries: &[HistoryEntry]) -> Vec<Option<Ended>> {
             let before = primary.replace(member.id);
             let (began, cause) = match (stopped.take(), before) {
                 (Some(stopped), _) => stopped,
-                // The previous primary has recorded no end, and cannot be asked.
+                // The previous primary has not recorded when writes stopped, so the new leader's measurement is used.
                 (None, Some(before)) if before != member.id => {
                     let leaderless = leaderless_ms(entries, entry, member.id)?;
                     let began = entry.at_ms.saturating_sub(leaderless);
@@ -222,7 +222,7 @@ pub(crate) fn ended(entries: &[HistoryEntry]) -> Vec<Option<Ended>> {
     entries.iter().map(&mut step).collect()
 }
 
-/// The time from the previous leader's last heartbeat until clients could write, as the new leader recorded it.
+/// Returns the time from the previous leader's last heartbeat until clients could write, as the new leader recorded it.
 fn leaderless_ms(entries: &[HistoryEntry], end: &HistoryEntry, member: MemberId) -> Option<u64> {
     entries.iter().find_map(|entry| match &entry.event {
         HistoryEvent::Led {
@@ -234,7 +234,7 @@ fn leaderless_ms(entries: &[HistoryEntry], end: &HistoryEntry, member: MemberId)
     })
 }
 
-/// The longest time without writes, and the moment at which it ended.
+/// Returns the longest time without writes, and when it ended, in milliseconds since 1970.
 pub(crate) fn longest_gap(entries: &[HistoryEntry]) -> Option<(u64, Ended)> {
     let writes = |entry: &HistoryEntry| matches!(entry.event, HistoryEvent::WritesResumed { .. });
     let gaps = entries.iter().zip(ended(entries));
@@ -366,7 +366,7 @@ Time                  Term  By         What
             stopped(2, 60_000, 1, "the member's process ended"),
             led(3, 300_000, 2, 100),
             resumed(3, 300_100, 2),
-            // Too late: another member is the primary.
+            // Ignored: when this member reports it, another member is already the primary.
             stopped(4, 300_200, 1, "it lost the leadership"),
             stopped(4, 400_000, 2, "its mysqld does not take writes"),
             resumed(4, 400_300, 2),

@@ -1,4 +1,5 @@
-//! `witness members`: lists every member in the ring's log with its progress; adds, changes and removes members one at a time.
+//! `witness members`: lists all members with their records in the ring's log and their progress; adds, changes and removes one member at a
+//! time.
 
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ pub(crate) enum MembersCommand {
 /// Runs `witness members …`.
 ///
 /// # Errors
-/// Those of each subcommand.
+/// The errors of the subcommand.
 pub(crate) fn run(command: &MembersCommand, format: Format) -> Attempt {
     match command {
         MembersCommand::List(query) => list(query, format),
@@ -61,7 +62,7 @@ fn document(report: &RingReport) -> Value {
         // The ring's log takes precedence, if known.
         let logged = roster.iter().find(|logged| logged.id == member.id);
         let entry = logged.map_or_else(|| member.entry.clone(), MemberEntry::from);
-        // Only a leader knows how far the others are.
+        // Only the leader's view has the progress of the other members.
         let peer = peers.iter().find(|peer| peer.id == member.id);
         let behind = peer.and_then(|peer| peer.behind_entries);
         let role = member.view.as_ref().map(|view| view.role.to_string());
@@ -72,7 +73,7 @@ fn document(report: &RingReport) -> Value {
             "kind": entry.kind,
             "votes": entry.votes,
             "priority": logged.map(|logged| logged.record.priority),
-            // Whether it counts in the quorum now; none if unknown.
+            // Whether the member counts in the quorum now; null if unknown.
             "in_quorum": logged.map(|logged| logged.voter),
             "role": role.as_deref().unwrap_or("unreachable"),
             "behind_entries": if Some(member.id) == report.leader { Some(0) } else { behind },
@@ -116,7 +117,7 @@ pub(crate) struct RemoveArgs {
 /// Runs `witness members remove`.
 ///
 /// # Errors
-/// Exit 3 without a leader, 4 when it is refused, 5 when its result is unknown.
+/// Exit 3 without a leader, 4 if the command is refused, 5 if the result is unknown.
 pub(crate) fn remove(args: &RemoveArgs, format: Format) -> Attempt {
     args.order.session(format, async |ring| {
         let place = ring.directory.find(&args.member)?;
@@ -177,7 +178,7 @@ pub(crate) struct UpdateArgs {
 /// Runs `witness members update`.
 ///
 /// # Errors
-/// Exit 3 without a leader, 4 when it is refused, 5 when its result is unknown.
+/// Exit 3 without a leader, 4 if the command is refused, 5 if the result is unknown.
 pub(crate) fn update(args: &UpdateArgs, format: Format) -> Attempt {
     let change = RecordChange {
         name: args.name.clone(),
@@ -312,27 +313,27 @@ enum Kind {
     Database,
 }
 
-/// Progress of a new member.
+/// The state of a new member at the end of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum State {
-    /// The command did not wait for it.
+    /// The command did not wait until the member had the log.
     Added,
-    /// It has the log, and counts in the quorum.
+    /// The member has the log, and counts in the quorum.
     Votes,
-    /// It has the log; the quorum is in another region, or it does not vote.
+    /// The member has the log, but does not count in the quorum: it has no vote, or the quorum is in another region.
     CaughtUp,
 }
 
-/// How often the leader's lag of it is queried.
+/// Interval between queries of the new member's lag.
 const LAG_POLL: Duration = Duration::from_millis(200);
-/// Lag in entries that counts as caught up, since the ring continues to write.
+/// A member with at most this lag, in entries, counts as caught up. The lag is rarely zero, because the ring continues to write.
 const NEAR: u64 = 64;
 
 /// Runs `witness members add`.
 ///
 /// # Errors
-/// Exit 3 without a leader, 4 when it is refused, 5 when its end is not known or it has not caught up in time.
+/// Exit 3 without a leader, 4 if the command is refused, 5 if the result is unknown or the member has not caught up in time.
 pub(crate) fn add(args: &AddArgs, format: Format) -> Attempt {
     args.order.session(format, async |ring| {
         if !args.new_region {
@@ -372,7 +373,7 @@ pub(crate) fn add(args: &AddArgs, format: Format) -> Attempt {
             true => State::Added,
             false => caught_up(args, &ring, votes, until, format).await?,
         };
-        // Additional voters that may fail with it, in the worst case, before commits wait; null if unknown.
+        // `tolerates` is how many more voters may fail, in the worst case, before commits wait, with the new member; null if unknown.
         let json = json!({
             "member": id,
             "name": args.name,
@@ -392,7 +393,7 @@ pub(crate) fn add(args: &AddArgs, format: Format) -> Attempt {
     })
 }
 
-/// Queries the new member's identity; it must be new, or partly added already.
+/// Queries the new member, and returns its incarnation. The member must be new, or left from an earlier attempt to add it.
 async fn introduced(args: &AddArgs, session: &Session) -> Attempt<Incarnation> {
     let identified = async { session.asker.client(&args.address)?.identify().await };
     let introduction = identified.await.map_err(|error| {
@@ -407,7 +408,7 @@ async fn introduced(args: &AddArgs, session: &Session) -> Attempt<Incarnation> {
     Ok(introduction.identity.incarnation)
 }
 
-/// Whether the member at the address can be added under that number.
+/// Checks that the member at the address can be added under the given number.
 fn fit(args: &AddArgs, introduction: &Introduction, ring: Option<RingId>) -> Attempt {
     const EMPTY: &str = "give it an empty `data_dir`, and start it again";
     let (identity, address) = (&introduction.identity, &args.address);
@@ -423,7 +424,7 @@ fn fit(args: &AddArgs, introduction: &Introduction, ring: Option<RingId>) -> Att
             (format!("the member at {address} has a log already"), EMPTY)
         }
         RingState::Fresh => return Ok(()),
-        // An earlier attempt gave it the ring and then stopped.
+        // An earlier attempt stopped after the member had received the ring's id.
         RingState::Belongs { ring: theirs } if Some(theirs) == ring => return Ok(()),
         RingState::Belongs { ring } => (
             format!("the member at {address} belongs to ring {ring}"),
@@ -437,7 +438,7 @@ fn fit(args: &AddArgs, introduction: &Introduction, ring: Option<RingId>) -> Att
     Err(Exit::Refused.because(what, advice))
 }
 
-/// Waits until the new member has the log, and its vote if due now.
+/// Waits until the new member has the log, and counts in the quorum if it should.
 async fn caught_up(
     args: &AddArgs,
     session: &Session,
@@ -479,11 +480,11 @@ async fn caught_up(
     }
 }
 
-/// The new member's lag in the leader's view, and its final state, once it is reached.
+/// Returns the new member's lag in the leader's view, and its final state when it has reached one.
 fn seen(report: &RingReport, id: MemberId, votes: bool) -> Option<(u64, Option<State>)> {
     let leader = report.leader_view()?;
     let peer = leader.peers.iter().find(|peer| peer.id == id)?;
-    // Before its first answer its progress is only a guess.
+    // Until the member has answered, the leader's figure for its progress is only a guess.
     peer.answered_seconds?;
     let lag = peer.behind_entries?;
     let mut regions = leader.regions.iter();
@@ -508,7 +509,7 @@ impl State {
     }
 }
 
-/// The ring's failure tolerance with it, each fact on a line.
+/// Returns the ring's failure tolerance with the new member, and the warnings, one on each line.
 fn lines(tolerates: Option<usize>, warnings: &[String]) -> String {
     let tolerates = tolerates.map(text::ring::more_failures);
     let tolerates = tolerates.map(|more| format!("\nThe ring tolerates {more} with it"));

@@ -101,7 +101,7 @@ enum Command {
     Version,
 }
 
-/// The whole command line, for manual pages and shell completions.
+/// Returns the definition of the command line, for manual pages and shell completions.
 pub fn command() -> clap::Command {
     Arguments::command()
 }
@@ -111,7 +111,8 @@ pub fn main() -> ExitCode {
     let arguments = match parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            // Help and version are results, everything else is a usage error; a closed pipe is no error.
+            // clap returns the help and the version as errors that print to standard output; they end the command successfully. A failure
+            // to print, such as a closed pipe, is ignored.
             let _ = error.print();
             return match error.use_stderr() {
                 true => Exit::Usage.into(),
@@ -156,8 +157,8 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Parses the command line in its own thread: the commands' definitions briefly take megabytes in many small pieces. On the main thread
-/// they would fragment the member's long-lived memory; the allocator returns a finished thread's memory.
+/// Parses the command line in a separate thread. The definition of the commands briefly takes megabytes in many small allocations. On the
+/// main thread, they would fragment the memory of a long-running member. The allocator returns the memory of a finished thread.
 fn parse() -> Result<Arguments, clap::Error> {
     let parsing = std::thread::spawn(Arguments::try_parse);
     match parsing.join() {
@@ -166,7 +167,7 @@ fn parse() -> Result<Arguments, clap::Error> {
     }
 }
 
-/// `witness version`.
+/// Runs `witness version`.
 fn version(format: Format) -> Attempt {
     let version = env!("CARGO_PKG_VERSION");
     let json = serde_json::json!({ "version": version });

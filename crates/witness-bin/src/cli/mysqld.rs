@@ -1,6 +1,6 @@
-//! `witness reprovision` replaces the data of a member's mysqld that cannot follow the ring with a clone of another member's, and first
-//! shows what would be lost. `witness replace-statement` executes another statement instead of one at which a follower is stopped because
-//! no server can execute it.
+//! `witness reprovision` replaces the data of a mysqld that cannot follow the ring with a clone of another member's data. It first shows
+//! the data that would be lost. `witness replace-statement` is for a follower that has stopped at a statement that no server can execute:
+//! it executes another statement instead.
 
 use std::time::Duration;
 
@@ -38,13 +38,13 @@ pub(crate) struct ReprovisionArgs {
 }
 
 const BEFORE_FORCE: &str = "nothing was changed; dump the schemas that they changed first (mysqldump, from this mysqld), then add --force";
-/// Time limit of the member's checks before the question.
+/// Time limit for the member's checks, after which the operator is asked for confirmation.
 const PLAN_LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs `witness reprovision`.
 ///
 /// # Errors
-/// Exit 3 when the ring cannot report its committed set, 4 when it is refused, 5 when its result is unknown, 1 when the copy was
+/// Exit 3 if the ring cannot report its committed GTIDs, 4 if the command is refused, 5 if the result is unknown, 1 if the copy was
 /// interrupted or mysqld does not follow afterwards.
 pub(crate) fn reprovision(args: &ReprovisionArgs, format: Format) -> Attempt {
     let named = match &args.member {
@@ -112,7 +112,7 @@ fn does_not_follow(name: &str, state: &str) -> Failure {
     )
 }
 
-/// The idle follower with the smallest lag; without a follower, the primary.
+/// Chooses the donor: the follower with the smallest lag; without a follower, the primary.
 fn best_donor(report: &RingReport, recipient: MemberId) -> Attempt<MemberId> {
     let others = report
         .members
@@ -132,7 +132,7 @@ fn best_donor(report: &RingReport, recipient: MemberId) -> Attempt<MemberId> {
     })
 }
 
-/// The losses as text.
+/// Describes the data that the mysqld would lose.
 fn losses(name: &str, plan: &ProvisionPlan) -> String {
     let mut out = format!(
         "The mysqld of `{name}` gets a copy of the data of `{}`, and loses everything that it has:\n",
@@ -199,7 +199,7 @@ pub(crate) struct ReplaceStatementArgs {
 /// Runs `witness replace-statement`.
 ///
 /// # Errors
-/// Exit 4 when the follower is not stopped at this transaction, 1 when mysqld refuses the statement or does not follow after it, 5 when its
+/// Exit 4 if the follower has not stopped at this transaction, 1 if mysqld rejects the statement or does not follow afterwards, 5 if the
 /// result is unknown.
 pub(crate) fn replace_statement(args: &ReplaceStatementArgs, format: Format) -> Attempt {
     let (gtid, statement) = (args.gtid.as_str(), args.statement.as_str());

@@ -1,6 +1,6 @@
-//! `witness bootstrap` and `witness health`, for the member of this host. Bootstrap makes a running, waiting member create the ring, where
-//! a service manager starts members and `witness run --bootstrap` is unsuitable. Health queries the member over HTTP, for containers whose
-//! image has no HTTP client.
+//! `witness bootstrap` and `witness health`, for the member of this host. `bootstrap` makes a running member create the ring. It is for
+//! hosts on which a service manager starts the member, so that `witness run --bootstrap` cannot be used. `health` queries the member over
+//! HTTP, for container images without an HTTP client.
 
 use std::fmt::Display;
 use std::io;
@@ -34,8 +34,8 @@ pub(crate) struct BootstrapArgs {
 /// Runs `witness bootstrap`.
 ///
 /// # Errors
-/// Exit 3 when the member does not answer, or the ring exists and gets no leader in time, 4 when not all members are new or reachable, 5
-/// when the ring is not created in time.
+/// Exit 3 if the member does not answer, or the ring exists but gets no leader in time; 4 if a member is not new or not reachable; 5 if
+/// the ring is not created in time.
 pub(crate) fn bootstrap(args: &BootstrapArgs, format: Format) -> Attempt {
     let settings = args.config.member()?;
     let ring = settings.ring_name.as_str();
@@ -55,7 +55,7 @@ pub(crate) fn bootstrap(args: &BootstrapArgs, format: Format) -> Attempt {
         let CommandResult::Bootstrapped(ring_id) = result else {
             return Err(another_answer(&result));
         };
-        // A script after this command needs a ring that commits.
+        // The command waits for a leader, because the next command of a script needs a ring that commits.
         if session.leader(until).await.is_none() {
             return Err(Exit::NoQuorum.because(
                 format!("ring `{ring}` exists, and no member leads yet"),
@@ -68,7 +68,7 @@ pub(crate) fn bootstrap(args: &BootstrapArgs, format: Format) -> Attempt {
     })
 }
 
-/// The queries answered by a status code.
+/// The health checks that the member answers over HTTP.
 const QUESTIONS: [&str; 7] = [
     "liveness",
     "readiness",
@@ -92,7 +92,7 @@ pub(crate) struct HealthArgs {
     config: ConfigArgs,
 }
 
-/// The deciding parts of the answer.
+/// The parts of the member's answer that this command uses.
 #[derive(Debug, Deserialize)]
 struct Answer {
     ok: bool,
@@ -102,7 +102,7 @@ struct Answer {
 /// Runs `witness health`.
 ///
 /// # Errors
-/// Exit 1 when it does not answer, or answers no; 2 when the configuration has no HTTP address.
+/// Exit 1 if the member does not answer, or its answer is no; 2 if the configuration has no HTTP address.
 pub(crate) fn health(args: &HealthArgs, format: Format) -> Attempt {
     let (config, _) = args.config.load(FileCheck::Readable)?;
     let Some(http) = &config.http else {
@@ -127,11 +127,12 @@ fn ask(http: &HttpSettings, question: &str, limit: Duration) -> Attempt<Answer> 
         Some(_) => "https",
         None => "http",
     };
-    // As an orchestrator's probes: the call stays on this host, sends no secret, and the certificate is for the address that others use.
+    // The certificate is not verified, as in an orchestrator's probes: it is for the address that other hosts use. The call stays on this
+    // host, and sends no secret.
     let tls = TlsConfig::builder()
         .disable_verification(true)
         .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()));
-    // Ignores a proxy in the environment.
+    // A proxy in the environment is ignored.
     let config = Agent::config_builder()
         .tls_config(tls.build())
         .timeout_global(Some(limit))
@@ -144,7 +145,7 @@ fn ask(http: &HttpSettings, question: &str, limit: Duration) -> Attempt<Answer> 
     serde_json::from_str(&text).map_err(|_| no_answer(&"that is no member"))
 }
 
-/// Address of a listener for calls from this host: a wildcard address cannot be called.
+/// Returns the address at which this host can call a listener. A wildcard address is replaced with the loopback address.
 fn reachable(listen: &str) -> io::Result<SocketAddr> {
     let first = listen.to_socket_addrs()?.next();
     let mut address = first.ok_or_else(|| io::Error::other("it names no address"))?;

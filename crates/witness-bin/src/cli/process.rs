@@ -1,5 +1,4 @@
-//! The process of a long command: its log, the signals with which an operator or a service manager ends it, and the messages to the service
-//! manager.
+//! The process of a long-running command: its log, the signals that stop it, and the messages to the service manager.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::ffi::OsStr;
@@ -21,12 +20,12 @@ use tracing_subscriber::{EnvFilter, Registry, reload};
 use crate::config::LoggingSettings;
 use crate::terminal::{Attempt, Exit};
 
-/// Crates with redundant messages: this program reports the engine's warnings itself. The engine's module `raft` logs an error when a
-/// caller has disconnected, as callers with a deadline do, and returns its failures as well. hyper's warnings only report slow HTTP
-/// clients. A filter that names these crates overrides this.
+/// The log levels of libraries with redundant messages. A configured filter that names these crates overrides this filter. This program
+/// itself reports openraft's warnings. openraft's module `raft` logs an error when a caller disconnects, which callers with a deadline
+/// normally do; it also returns its failures. hyper's warnings only report slow HTTP clients.
 const QUIET: &str = "openraft=error,openraft::raft=off,sled=warn,h2=warn,hyper=error,tower=warn";
 
-/// The filter of the started log, which can be replaced.
+/// A handle with which the filter of the started log can be replaced.
 pub(crate) type LogFilter = reload::Handle<EnvFilter, Registry>;
 
 /// Parses a configured filter.
@@ -43,7 +42,7 @@ pub(crate) fn filter_of(level: &str) -> Attempt<EnvFilter> {
     })
 }
 
-/// Logs all panics from now on, on one line if no backtrace is requested.
+/// Installs a hook that logs all panics, on one line if no backtrace is requested.
 pub(crate) fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let backtrace = Backtrace::capture();
@@ -68,12 +67,12 @@ pub(crate) fn start_log(settings: &LoggingSettings) -> Attempt<LogFilter> {
         false => lines.with_ansi(colours).boxed(),
     };
     let log = tracing_subscriber::registry().with(filter).with(lines);
-    // A second start in one process keeps the first log.
+    // If this process has started a log before, that log remains.
     drop(log.try_init());
     Ok(handle)
 }
 
-/// SIGTERM and SIGINT.
+/// The signals that stop a command: SIGTERM and SIGINT.
 pub(crate) struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
@@ -87,7 +86,7 @@ impl StopSignals {
         })
     }
 
-    /// The name of the next signal.
+    /// Waits for the next signal, and returns its name.
     pub(crate) async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
@@ -95,8 +94,8 @@ impl StopSignals {
         }
     }
 
-    /// On the first signal, passes its name to `tell`, then cancels the work. The second signal ends the program immediately: only
-    /// for work that may end at any time.
+    /// On the first signal, passes its name to `tell` and cancels the work. The second signal ends the program immediately. So this is
+    /// only for work that may end at any time.
     pub(crate) async fn cancel(mut self, what: CancellationToken, tell: impl FnOnce(&str)) {
         tell(self.next().await);
         what.cancel();
@@ -105,15 +104,15 @@ impl StopSignals {
     }
 }
 
-/// Socket of the service manager, if it wants notifications.
+/// The variable with the path of the service manager's socket for notifications.
 const SOCKET: &str = "NOTIFY_SOCKET";
-/// Silence in microseconds after which it considers the process hung, if set.
+/// The variable with the watchdog's time: after this silence, in microseconds, the service manager considers the process hung.
 const WATCHDOG: &str = "WATCHDOG_USEC";
-/// Its directories for files that a reboot removes, if any.
+/// The variable with the service's directories for files that a reboot removes.
 const RUNTIME_DIRECTORY: &str = "RUNTIME_DIRECTORY";
 
-/// The service manager (systemd, `Type=notify`), which is notified of start, liveness and stop. A hung member cannot exclude readers from
-/// its mysqld; the service manager kills both after `WatchdogSec` of silence.
+/// The service manager (systemd, `Type=notify`), which is notified of the start, liveness and stop of this process. A hung member cannot
+/// close its mysqld to readers, so the service manager kills both after `WatchdogSec` without a message.
 #[derive(Default)]
 pub(super) struct ServiceManager {
     socket: Option<UnixDatagram>,
@@ -121,17 +120,17 @@ pub(super) struct ServiceManager {
 }
 
 impl ServiceManager {
-    /// The service manager in the environment, if any.
+    /// Connects to the service manager that the environment names. Without one, messages are dropped.
     ///
     /// # Errors
-    /// When its socket cannot be used: it would consider the start failed.
+    /// When the socket cannot be used: without a message, the service manager would consider the start failed.
     pub(super) fn of_environment() -> io::Result<Self> {
         let named = std::env::var_os(SOCKET).filter(|name| !name.is_empty());
         let Some(name) = named else {
             return Ok(Self::default());
         };
         let socket = UnixDatagram::unbound()?;
-        // Does not wait for a manager that does not read.
+        // A send must not block if the service manager does not read.
         socket.set_nonblocking(true)?;
         connect(&socket, &name)?;
         let micros = std::env::var(WATCHDOG).ok();
@@ -141,7 +140,7 @@ impl ServiceManager {
         })
     }
 
-    /// The first of its directories for files that a reboot removes.
+    /// Returns the service's first directory for files that a reboot removes, if the service manager provides one.
     pub(super) fn runtime_dir(&self) -> Option<PathBuf> {
         self.socket.as_ref()?;
         let named = std::env::var_os(RUNTIME_DIRECTORY)?;
@@ -149,20 +148,20 @@ impl ServiceManager {
         (!first.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(first)))
     }
 
-    /// Reports liveness as long as tasks are scheduled and the member's state can be read.
+    /// Reports liveness to the service manager. The messages end if tasks are not scheduled, or the member's view cannot be read.
     pub(super) async fn keep_alive(&self, member: Arc<dyn ViewSource>) -> std::convert::Infallible {
         let Some(interval) = self.watchdog else {
             return std::future::pending().await;
         };
         loop {
-            // A member with a permanently held lock never returns its view.
+            // If a lock of the member is held forever, this call blocks, and the watchdog acts.
             let _ = member.view();
             self.notify("WATCHDOG=1");
             tokio::time::sleep(interval / 3).await;
         }
     }
 
-    /// Sends one of its messages.
+    /// Sends a message to the service manager, if there is one.
     pub(super) fn notify(&self, message: &str) {
         let Some(socket) = &self.socket else { return };
         if let Err(error) = socket.send(message.as_bytes()) {

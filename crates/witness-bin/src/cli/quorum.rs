@@ -1,5 +1,5 @@
-//! `witness quorum`: voters, reachable voters and blockers of commits in each region; changes of the rules, and the repair of a permanently
-//! lost quorum.
+//! `witness quorum`: shows the voters of each region, which of them answer, and which one delays commits; changes the rules of the quorum;
+//! repairs a permanently lost quorum.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -41,7 +41,7 @@ pub(crate) enum QuorumCommand {
 /// Runs `witness quorum …`.
 ///
 /// # Errors
-/// Those of each subcommand.
+/// The errors of the subcommand.
 pub(crate) fn run(command: &QuorumCommand, format: Format) -> Attempt {
     match command {
         QuorumCommand::Show(query) => show(query, format),
@@ -53,7 +53,7 @@ pub(crate) fn run(command: &QuorumCommand, format: Format) -> Attempt {
 /// Runs `witness quorum show`.
 ///
 /// # Errors
-/// Exit 3 when no member answers, or none leads with a quorum.
+/// Exit 3 if no member answers, or no member leads with a quorum.
 fn show(query: &QueryArgs, format: Format) -> Attempt {
     let (report, directory) = query.answers()?;
     let (json, page) = shown(&report, &directory);
@@ -61,11 +61,11 @@ fn show(query: &QueryArgs, format: Format) -> Attempt {
     Exit::NoQuorum.unless(report.quorum.ok)
 }
 
-/// The document, and the page.
+/// Returns the output as JSON and as text.
 fn shown(report: &RingReport, directory: &Directory) -> (Value, String) {
     let latest = latest(&report.members);
     let leader = report.leader_view();
-    // As seen by the leader; without a leader, from the answers of all members.
+    // The leader's view; without a leader, the view of the member with the longest log.
     let seen = leader.or(latest);
     let regions = match (leader, latest) {
         (Some(leader), _) => leader.regions.clone(),
@@ -128,7 +128,7 @@ fn shown(report: &RingReport, directory: &Directory) -> (Value, String) {
     (json, format!("{table}\n{}\n", lines.join("\n")))
 }
 
-/// Without a leader: the members that just answered, and the end of each log.
+/// Returns the state of each region of a ring without a leader, from the members that answered and the ends of their logs.
 fn from_outside(report: &RingReport, latest: &MemberView) -> Vec<RegionQuorum> {
     let view_of = |id: MemberId| report.member(id)?.view.as_ref();
     let members = latest.members.iter().map(|logged| RingMember {
@@ -153,7 +153,7 @@ fn from_outside(report: &RingReport, latest: &MemberView) -> Vec<RegionQuorum> {
     region_quorums(&view)
 }
 
-// `witness quorum set`: changes the rules of the quorum, in the ring's log.
+// `witness quorum set`: changes the rules of the quorum in the ring's log.
 
 /// Arguments of `witness quorum set`.
 #[derive(Debug, clap::Args)]
@@ -245,7 +245,7 @@ impl SetArgs {
 /// Runs `witness quorum set`.
 ///
 /// # Errors
-/// Exit 3 without a leader, 4 when it is refused, 5 when its result is unknown.
+/// Exit 3 without a leader, 4 if the command is refused, 5 if the result is unknown.
 fn set(args: &SetArgs, format: Format) -> Attempt {
     let change = args.rules_change()?;
     args.order.session(format, async |ring| {
@@ -302,8 +302,8 @@ fn sets(sets: &[BTreeSet<MemberId>]) -> String {
     sets.iter().map(set).collect::<Vec<_>>().join(" and ")
 }
 
-// `witness quorum fix`: the repair of a permanently lost quorum. Queries every member for evidence, also without a leader, shows it and
-// the plan, and executes the plan only on request.
+// `witness quorum fix`: repairs a permanently lost quorum. It queries every member for evidence, also without a leader, and shows the
+// evidence and the plan. With `--apply`, it executes the plan.
 
 /// Arguments of `witness quorum fix`.
 #[derive(Debug, clap::Args)]
@@ -323,14 +323,14 @@ pub(crate) struct FixArgs {
     order: OrderArgs,
 }
 
-/// Time limit for the evidence of one member.
+/// Time limit for all members to return their evidence.
 const EVIDENCE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs `witness quorum fix`.
 ///
 /// # Errors
-/// Exit 4 when there is nothing to repair, when a possible loss was not accepted, and when the plan has changed since it was shown; 3 when
-/// no member answers, 5 when its result is unknown.
+/// Exit 4 if there is nothing to repair, a possible loss was not accepted, or the plan has changed since it was shown; 3 if no member
+/// answers, 5 if the result is unknown.
 fn fix(args: &FixArgs, format: Format) -> Attempt {
     args.order.session(format, async |ring| {
         let directory = &ring.directory;
@@ -341,7 +341,8 @@ fn fix(args: &FixArgs, format: Format) -> Attempt {
         }
         let plan = planned.map_err(|refusal| directory.failure(&refusal.into()))?;
         let plan_id = identity(&plan);
-        // Why it was not, or would not be, executed; the log entry with the repair, and the leader afterwards.
+        // `refusal` is why the plan was not or would not be executed. `applied` is the log entry with the repair, and `leader` the leader
+        // after it.
         let json = |refusal: Option<&str>, applied: Option<OpId>, leader: Option<MemberId>| {
             json!({
                 "evidence": evidence,
@@ -378,7 +379,7 @@ fn fix(args: &FixArgs, format: Format) -> Attempt {
     })
 }
 
-/// Queries every known member concurrently.
+/// Queries every known member for its evidence, all concurrently.
 async fn gather(ring: &Session) -> Vec<Evidence> {
     let until = Instant::now() + EVIDENCE_PATIENCE;
     let asked = ring.directory.places().map(async |place| {
@@ -405,7 +406,7 @@ fn plan_of(evidence: &[Evidence]) -> Result<RepairPlan, RepairRefusal> {
     plan_repair(&given.collect::<Vec<_>>())
 }
 
-/// Checks the options that the plan needs.
+/// Checks that the options on the command line fit the plan, and accept its possible loss.
 fn may_apply(args: &FixArgs, plan: &RepairPlan, directory: &Directory) -> Attempt {
     let id = identity(plan);
     if let Some(shown) = args.plan.as_ref().filter(|shown| **shown != id) {
@@ -417,9 +418,9 @@ fn may_apply(args: &FixArgs, plan: &RepairPlan, directory: &Directory) -> Attemp
     accept_repair(plan, args.accept_loss).map_err(|refusal| directory.failure(&refusal.into()))
 }
 
-/// A plan's identity: its actions, members and evidence.
+/// Returns the identity of a plan: a checksum of its actions, members and evidence.
 fn identity(plan: &RepairPlan) -> String {
-    // Plain values, which always have a JSON form.
+    // A plan has only plain values, which can always be serialized.
     let json = serde_json::to_vec(plan).unwrap_or_default();
     format!("{:08x}", crc32c::crc32c(&json))
 }
@@ -432,7 +433,7 @@ fn dry_run(args: &FixArgs, plan_id: &str) -> String {
     )
 }
 
-/// Asks the operator without a time limit, then queries all members again: the plan must be unchanged.
+/// Asks the operator for confirmation, without a time limit. Then it queries all members again, and checks that the plan is unchanged.
 async fn confirmed(args: &FixArgs, ring: &Session, plan: &RepairPlan) -> Attempt {
     let directory = &ring.directory;
     args.consent.to(&format!(
@@ -486,13 +487,13 @@ fn end(plan: &RepairPlan, entry: OpId, leader: Option<MemberId>, directory: &Dir
     text + &lines("", steps(plan, directory))
 }
 
-/// Members' names as a list.
+/// Returns the names of members, separated by commas.
 fn names<'a>(ids: impl IntoIterator<Item = &'a MemberId>, directory: &Directory) -> String {
     let names = ids.into_iter().map(|id| directory.name(*id));
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// The operator's tasks after a repair.
+/// Returns the tasks of the operator after a repair.
 fn steps(plan: &RepairPlan, directory: &Directory) -> Vec<String> {
     let mut steps = Vec::new();
     if !plan.to_restart.is_empty() {
@@ -511,7 +512,7 @@ fn steps(plan: &RepairPlan, directory: &Directory) -> Vec<String> {
     steps
 }
 
-/// One member's evidence about a possibly permanent loss of quorum, or why there is none.
+/// One member's evidence for the repair of the quorum, or why there is none.
 #[derive(Debug, Serialize)]
 struct Evidence {
     id: MemberId,
@@ -533,7 +534,7 @@ impl Evidence {
     }
 }
 
-/// The evidence as a table, and the plan below, if there is one.
+/// Returns the evidence as a table, followed by the plan, if there is one.
 fn evidence_page(
     evidence: &[Evidence],
     plan: Option<&RepairPlan>,

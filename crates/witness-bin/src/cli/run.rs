@@ -1,4 +1,5 @@
-//! `witness run`: one member, until it is stopped or fails. `witness guard`: the process that it starts to guard its mysqld.
+//! `witness run`: runs one member until it is stopped or fails. `witness guard`: the process that a database member starts to guard its
+//! mysqld.
 
 use std::env;
 use std::future::ready;
@@ -57,15 +58,15 @@ pub(crate) fn run(args: &RunArgs) -> Attempt {
     let manager = ServiceManager::of_environment()?;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     if config.member.own.kind == MemberKind::Witness {
-        // A witness passes entries to its disk and answers. It does not need a thread per core of a large machine, since each thread has
-        // its own stack and memory pool.
+        // A witness only writes entries to its disk and acknowledges them, so two threads are enough. More threads would only take memory:
+        // each thread has its own stack and memory pool.
         let cores = std::thread::available_parallelism();
         runtime.worker_threads(cores.map_or(1, |cores| cores.get().min(2)));
     }
     let runtime = runtime.enable_all().build()?;
     runtime.block_on(async {
         let mut stop = StopSignals::new()?;
-        // From here on a SIGHUP no longer ends the process.
+        // After this call, a SIGHUP no longer ends the process.
         let hangups = signal(SignalKind::hangup())?;
         let histograms = Histograms::default();
         let observer = Arc::new(histograms.clone());
@@ -96,7 +97,7 @@ pub(crate) fn run(args: &RunArgs) -> Attempt {
             data_dir = %config.member.data_dir.display(),
             "started"
         );
-        // The process answers the other members. It may have to wait for them before it takes part.
+        // The process is ready when it answers the other members. It may have to wait for them before it takes part in the ring.
         manager.notify("READY=1");
         let view = opened.view();
         tokio::select! {
@@ -107,9 +108,9 @@ pub(crate) fn run(args: &RunArgs) -> Attempt {
     })
 }
 
-/// Re-executes this program in the same process with the same arguments, so that the allocator keeps no freed memory (decision 99), unless
-/// the environment sets a delay. The allocator reads that setting before `main`; otherwise it needs `unsafe` calls. If the system refuses,
-/// the process continues and uses more memory.
+/// Re-executes this program in the same process with `MIMALLOC_PURGE_DELAY=0`, so that the allocator returns freed memory immediately
+/// (decision 99). If the environment already sets this variable, nothing is done. The allocator reads the variable before `main`; to set
+/// the delay later, `unsafe` calls would be needed. If the re-execution fails, the process continues, and uses more memory.
 fn start_again_keeping_no_freed_memory() {
     const KEPT_FOR_MS: &str = "MIMALLOC_PURGE_DELAY";
     if env::var_os(KEPT_FOR_MS).is_some() {
@@ -123,11 +124,11 @@ fn start_again_keeping_no_freed_memory() {
     if let Some(name) = arguments.next() {
         again.arg0(name);
     }
-    // It returns only after a failure.
+    // `exec` returns only if it fails.
     let _ = again.args(arguments).env(KEPT_FOR_MS, "0").exec();
 }
 
-/// Reloads the configuration on each signal. The result is in the log, as for any order.
+/// Reloads the configuration on each SIGHUP. The member logs the result, as for every order.
 async fn reload_on(mut hangups: Signal, commands: Commands) -> std::convert::Infallible {
     loop {
         match hangups.recv().await {
@@ -137,7 +138,7 @@ async fn reload_on(mut hangups: Signal, commands: Commands) -> std::convert::Inf
     }
 }
 
-/// How to start a database member's guard.
+/// Returns the command that starts the guard of a database member.
 fn guard_command(args: &RunArgs) -> Option<GuardCommand> {
     match env::current_exe() {
         Ok(program) => Some(GuardCommand {
@@ -151,7 +152,7 @@ fn guard_command(args: &RunArgs) -> Option<GuardCommand> {
     }
 }
 
-/// From joining the ring to the end.
+/// Joins the ring and runs the member, until it fails or a signal stops it.
 async fn live(
     mut opened: Opened,
     bootstrap: bool,
@@ -171,7 +172,8 @@ async fn live(
     };
     let taken = tokio::select! {
         taken = opened.take_part(joined) => taken.map(Some),
-        // It waits for no other member, but possibly for a disk. Nothing acts on mysqld yet, and the next start expects an unclosed log.
+        // `take_part` may wait for a disk, but not for other members. It can be abandoned here: no task acts on mysqld yet, and the next
+        // start accepts an unclosed log.
         name = stop.next() => {
             tracing::info!("{name}: stopping before the member took part");
             Ok(None)
@@ -190,7 +192,7 @@ async fn live(
     }
 }
 
-/// Ends the member, and reports how it ended.
+/// Waits until the member has stopped, and returns its error, if it failed.
 async fn end(
     ended: Result<(), MemberError>,
     stopping: impl Future<Output = Result<(), MemberError>>,
@@ -203,7 +205,7 @@ async fn end(
     manager.notify("STOPPING=1");
     let stopped = tokio::select! {
         stopped = stopping => stopped,
-        // The second signal asks for an immediate end.
+        // The second signal requests an immediate end.
         name = stop.next() => {
             tracing::warn!("{name} again: stopping immediately");
             Ok(())
@@ -214,8 +216,9 @@ async fn end(
     Ok(())
 }
 
-/// Advice for a damaged log. A closed file has the same bytes on every member, and a start checks that a replacement fits the files before
-/// and after it. The newest file may differ: it may hold entries that only this member has confirmed.
+/// Returns the advice for a damaged log. A closed file has the same bytes on every member, so another member's file can replace it; a start
+/// checks that the replacement fits the files before and after it. The newest file may contain entries that only this member has
+/// acknowledged.
 fn damage_advice(error: &binlog_store::OpenError) -> &'static str {
     let newer = match error {
         binlog_store::OpenError::AllMissing { .. }
@@ -243,7 +246,7 @@ const OWN_STATE: &str = "only a copy that was made while this member was stopped
      the newest file, the index or `meta`: otherwise remove the member (`witness members remove`), and add it \
      again under a new number with an empty data directory, which gets the log of the others; `witness log verify DATA_DIR` names every damaged place";
 
-/// Whether a start failed because of a full disk.
+/// Returns true for an error that a full disk or an exceeded quota has caused.
 fn wants_room(error: &MemberError) -> bool {
     let first: &(dyn std::error::Error + 'static) = error;
     let mut causes = std::iter::successors(Some(first), |error| error.source());
@@ -254,7 +257,7 @@ fn wants_room(error: &MemberError) -> bool {
     })
 }
 
-/// Exit code and advice for a member's error.
+/// Returns the exit code and the advice for a member's error.
 pub(crate) fn failure(error: &MemberError) -> Failure {
     let (exit, advice) = match error {
         full if wants_room(full) => (
@@ -314,8 +317,8 @@ pub(crate) fn failure(error: &MemberError) -> Failure {
     exit.because(error, advice)
 }
 
-/// Raises the limit of file descriptors to that of the package's service, where the system allows it. The ports' connections alone may
-/// exceed a shell's 1,024.
+/// Raises the limit of file descriptors to 65,536, the limit of the package's service, as far as the system allows. The usual limit of a
+/// shell, 1,024, is too small for the connections to all ports.
 fn raise_descriptor_limit() {
     const WANTED: u64 = 65_536;
     let now = getrlimit(Resource::Nofile);
@@ -332,10 +335,10 @@ fn raise_descriptor_limit() {
     }
 }
 
-// `witness guard`: a process that `witness run` starts; not for manual use. Its standard input reports that the member is alive. It
-// excludes readers from mysqld when the member ends without a message; see `mysqld_controller::read_fence::guard`.
+// `witness guard`: a process that `witness run` starts; not for manual use. The member writes messages to its standard input. If the
+// messages end, the guard closes mysqld to readers; see `mysqld_controller::read_fence::guard`.
 
-/// Limit of unread messages. The member sends one at a time, and a busy guard reads them later.
+/// The most messages that wait for a busy guard.
 const MESSAGES: usize = 64;
 
 /// Runs `witness guard`.
@@ -361,15 +364,16 @@ pub(crate) fn guard(args: &ConfigArgs) -> Attempt {
     let (args, password) = (args.clone(), options.connect.password.clone());
     std::thread::spawn(move || listen(&sender, || reload_password(&args, &password)));
     block_on(async {
-        // Once they have a receiver, signals do not end this process: the member handles stop and reload for both, and the guard ends when
-        // there is nothing to guard.
+        // The guard receives these signals only to ignore them. The member handles stop and reload for both processes, and the guard ends
+        // when there is nothing to guard.
         let _received = (StopSignals::new()?, signal(SignalKind::hangup())?);
         guard_readers(options, messages).await;
         Ok(())
     })
 }
 
-/// Reads until the member has ended. Of several messages the last one counts, and any of them may request the reload.
+/// Reads messages from standard input until the member has ended. If one read returns several messages, a reload among them is executed;
+/// of the others, only the last is passed on.
 fn listen(sender: &mpsc::Sender<Word>, reload: impl Fn()) {
     let mut buffer = [0; 256];
     let mut line = std::io::stdin().lock();
@@ -388,7 +392,7 @@ fn listen(sender: &mpsc::Sender<Word>, reload: impl Fn()) {
     }
 }
 
-/// Reloads the password of the member's account, as the member has done.
+/// Reads the password of the member's account again, after the member has done the same.
 fn reload_password(args: &ConfigArgs, password: &Secret) {
     let newer = args.member().and_then(|settings| {
         let connect = settings.mysql.as_ref().map(connect_options).transpose();
@@ -432,7 +436,7 @@ mod tests {
         )));
         let said = unreadable.to_string();
         assert!(said.contains("put another member's file"), "{said}");
-        // Wherever in a start it occurs.
+        // A full disk gets the same advice at every step of a start.
         let identity = IdentityFileError::Io {
             path: "/data/identity".into(),
             source: io::ErrorKind::StorageFull.into(),

@@ -1,4 +1,4 @@
-//! Shared parts of the operators' commands: arguments, the members that answer, orders and their progress, and the confirmation before a
+//! Shared parts of the operators' commands: arguments, queries of the members, orders with their progress, and the confirmation before a
 //! change.
 
 use std::io::{IsTerminal, Write};
@@ -28,7 +28,7 @@ pub(super) struct OrderArgs {
 }
 
 impl OrderArgs {
-    /// As [`RingArgs::session`].
+    /// Queries all members, then runs `work`. The errors are those of [`RingArgs::session`].
     pub(super) fn session<T>(
         &self,
         format: Format,
@@ -49,18 +49,18 @@ pub(super) struct QueryArgs {
 }
 
 impl QueryArgs {
-    /// A client that queries the ring's members.
+    /// Creates a client that queries the ring's members.
     ///
     /// # Errors
-    /// As [`RingArgs::asker`].
+    /// Exit 2 if the configuration or an address is wrong.
     pub(super) fn asker(&self) -> Attempt<Asker> {
         Ok(self.ring.asker()?.within(self.limit))
     }
 
-    /// The members' answers.
+    /// Queries all members, and returns their answers.
     ///
     /// # Errors
-    /// Exit 3 when no member answers.
+    /// Exit 3 if no member answers.
     pub(super) fn answers(&self) -> Attempt<(RingReport, Directory)> {
         let asker = self.asker()?;
         block_on(answers(&asker))
@@ -78,10 +78,10 @@ pub(super) struct ChangeArgs {
 }
 
 impl ChangeArgs {
-    /// Asks, unless this is a dry run.
+    /// Asks the operator for confirmation, unless this is a dry run.
     ///
     /// # Errors
-    /// As [`Consent::to`].
+    /// Exit 4 if the answer is no, or there is no terminal.
     pub(super) fn confirm(self, question: &str) -> Attempt {
         match self.dry_run {
             true => Ok(()),
@@ -90,7 +90,7 @@ impl ChangeArgs {
     }
 }
 
-/// The command, or its dry run.
+/// Returns the command, or its dry run if `dry_run` is set.
 pub(super) fn dry_run_of(dry_run: bool, command: OperatorCommand) -> OperatorCommand {
     match dry_run {
         true => OperatorCommand::DryRun {
@@ -100,7 +100,7 @@ pub(super) fn dry_run_of(dry_run: bool, command: OperatorCommand) -> OperatorCom
     }
 }
 
-/// A JSON document about a member: the outcome of an order, with the member's number and name.
+/// Returns a JSON document with the outcome of an order about a member, and the member's number and name.
 pub(super) fn about(
     member: MemberId,
     name: &str,
@@ -114,7 +114,7 @@ pub(super) fn about(
     json
 }
 
-/// Reports that nothing refuses a command; `would` is its effect.
+/// Prints the result of a dry run that no check has refused. `would` describes the effect of the command.
 ///
 /// # Errors
 /// When standard output cannot be written.
@@ -124,7 +124,7 @@ pub(super) fn would_be_done(member: MemberId, name: &str, would: &str, format: F
     })
 }
 
-/// Rejects a typo in a region's name, which would create a region of one member.
+/// Rejects the name of a region that has no member. A typo would otherwise create a region with one member.
 pub(super) fn known_region(region: &str, directory: &Directory) -> Attempt {
     let regions = || directory.places().map(|place| place.region.0.as_str());
     if regions().any(|known| known == region) {
@@ -139,7 +139,7 @@ pub(super) fn known_region(region: &str, directory: &Directory) -> Attempt {
     ))
 }
 
-/// A line for a value that differs, otherwise nothing.
+/// Returns a line for a value that changes; otherwise an empty text.
 pub(super) fn changed(what: &str, before: &str, after: &str) -> String {
     match before == after {
         true => String::new(),
@@ -156,10 +156,10 @@ pub(super) struct Consent {
 }
 
 impl Consent {
-    /// Asks, unless answered on the command line.
+    /// Asks the operator for confirmation, unless `--yes` is given.
     ///
     /// # Errors
-    /// Exit 4 when the answer is no, or there is no terminal.
+    /// Exit 4 if the answer is no, or there is no terminal.
     pub(super) fn to(self, question: &str) -> Attempt {
         if self.yes {
             return Ok(());
@@ -201,10 +201,10 @@ pub(super) struct RingArgs {
 }
 
 impl RingArgs {
-    /// A client that queries the ring's members.
+    /// Creates a client that queries the ring's members.
     ///
     /// # Errors
-    /// Exit 2 when the configuration or an address is wrong.
+    /// Exit 2 if the configuration or an address is wrong.
     pub(super) fn asker(&self) -> Attempt<Asker> {
         let asker = if self.endpoints.is_empty() {
             Asker::new(&self.config.member()?)
@@ -215,7 +215,7 @@ impl RingArgs {
         asker.map_err(|error| Exit::Usage.because(error, ""))
     }
 
-    /// The configured member's number, as default for a command without a member.
+    /// Returns the number of the configured member, which is the default if a command names no member.
     ///
     /// # Errors
     /// Exit 2 without a configuration.
@@ -229,10 +229,10 @@ impl RingArgs {
         Ok(self.config.member()?.own.id.to_string())
     }
 
-    /// Queries all members, then does `work`.
+    /// Queries all members, then runs `work`.
     ///
     /// # Errors
-    /// As [`Self::asker`]; exit 3 when no member answers; those of `work`.
+    /// Exit 2 if the configuration or an address is wrong, 3 if no member answers; the errors of `work`.
     pub(super) fn session<T>(
         &self,
         timeout: Duration,
@@ -264,12 +264,12 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// The deadline of an order that is given now.
+    /// Returns the deadline of an order that is sent now.
     pub(super) fn until(&self) -> Instant {
         Instant::now() + self.timeout
     }
 
-    /// Waits for a leader with a quorum.
+    /// Waits until there is a leader with a quorum; returns `None` at the deadline.
     pub(super) async fn leader(&self, until: Instant) -> Option<MemberId> {
         loop {
             let leader = self.asker.report().await.leader;
@@ -280,10 +280,10 @@ impl Session {
         }
     }
 
-    /// Has the leader execute a command, and shows its phases as they arrive.
+    /// Sends a command to the leader, shows the progress of its phases, and returns the result.
     ///
     /// # Errors
-    /// Exit 3 without a leader, 4 when it is refused, 5 when its result is unknown.
+    /// Exit 3 without a leader, 4 if the command is refused, 5 if the result is unknown.
     pub(super) async fn order(&self, command: OperatorCommand) -> Attempt<CommandResult> {
         let mut progress = Progress::new(self.format);
         let tell = |told| progress.show(told);
@@ -292,10 +292,10 @@ impl Session {
         ordered.await
     }
 
-    /// Has a member execute a command.
+    /// Sends a command to a member, and returns the result.
     ///
     /// # Errors
-    /// As [`Self::order`].
+    /// Exit 3 if the member does not answer, 4 if it refuses, 5 if the result is unknown.
     pub(super) async fn at(
         &self,
         place: &MemberEntry,
@@ -304,7 +304,7 @@ impl Session {
         self.at_until(place, &command, self.until()).await
     }
 
-    /// The same with another deadline.
+    /// Sends a command to a member with a given deadline, and returns the result.
     pub(super) async fn at_until(
         &self,
         place: &MemberEntry,
@@ -320,7 +320,7 @@ impl Session {
 /// Interval between checks for a leader.
 const LEADER_POLL: Duration = Duration::from_millis(100);
 
-/// The answers of all members.
+/// Queries all members, and returns their answers; exit 3 if no member answers.
 async fn answers(asker: &Asker) -> Attempt<(RingReport, Directory)> {
     let report = asker.report().await;
     let directory = Directory::of(&report);
@@ -331,7 +331,7 @@ async fn answers(asker: &Asker) -> Attempt<(RingReport, Directory)> {
     }
 }
 
-/// Why none of the queried members answered.
+/// Returns the failure of a command that no member has answered, with the reasons.
 pub(super) fn no_answer(report: &RingReport) -> Failure {
     let members = report.members.iter();
     let errors = members.filter_map(|one| Some((one.name.as_str(), one.error.as_deref()?)));
@@ -343,7 +343,7 @@ pub(super) fn no_answer(report: &RingReport) -> Failure {
     Exit::NoQuorum.because(format!("no member answers: {why}"), advice)
 }
 
-/// Each reason once, with its members.
+/// Lists each reason once, with the members that gave it.
 fn each_once<'a>(errors: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
     for (name, error) in errors {
@@ -359,7 +359,7 @@ fn each_once<'a>(errors: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     said.collect::<Vec<_>>().join("; ")
 }
 
-/// A member of another version gives an unexpected answer.
+/// Returns the failure for an unexpected answer, which a member of another version may give.
 pub(super) fn another_answer(answer: &CommandResult) -> Failure {
     Exit::Error.because(
         format!("the member gave an unexpected answer: {answer:?}"),
@@ -367,10 +367,10 @@ pub(super) fn another_answer(answer: &CommandResult) -> Failure {
     )
 }
 
-/// Runs work that waits for other members.
+/// Runs asynchronous work on the current thread.
 ///
 /// # Errors
-/// Its own.
+/// The errors of `work`; exit 1 if the runtime cannot be created.
 pub(super) fn block_on<T>(work: impl Future<Output = Attempt<T>>) -> Attempt<T> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -385,15 +385,16 @@ const SPINNER: &str = "{spinner} {msg} {elapsed}";
 const COPY: &str = "{spinner} {msg} {bar:30} {bytes}/{total_bytes}  {bytes_per_sec}  {elapsed}";
 const CATCH_UP: &str = "{bar:30} {pos}/{len} entries  {per_sec}  {eta} to go";
 
-/// Shows the progress of a command on standard error: each completed phase with its duration, and a copy or a catch-up; on a terminal as a
-/// spinner or bar, elsewhere in lines. With JSON output nothing is shown: standard error contains only an error.
+/// Shows the progress of a command on standard error: each completed phase with its duration, and the progress of a copy or a catch-up. A
+/// terminal shows a spinner or a bar; otherwise lines are printed. With JSON output, no progress is shown, so standard error contains only
+/// an error.
 pub(super) struct Progress {
     shown: bool,
-    /// None where standard error is no terminal.
+    /// `None` if standard error is not a terminal, or nothing is shown.
     bar: Option<ProgressBar>,
-    /// Completed tenths in the last line.
+    /// The number of completed tenths in the last printed line.
     tenths: Option<u64>,
-    /// The largest lag of a catch-up. The leader continues to write, so the lag may exceed the first one.
+    /// The largest lag so far in a catch-up. The leader continues to write, so the lag may grow.
     longest: u64,
 }
 
@@ -409,7 +410,7 @@ impl Progress {
         }
     }
 
-    /// Shows a member's event.
+    /// Shows an event that a member has reported.
     pub(super) fn show(&mut self, told: Told) {
         match told {
             Told::Asking(place) => {
@@ -430,12 +431,12 @@ impl Progress {
                 let line = format!("copied {bytes} of {of} bytes ({stage})");
                 self.advance(COPY, stage, (bytes, of), &line);
             }
-            // The end of the command.
+            // The result of the command, which the caller shows.
             Told::Reported(_) => {}
         }
     }
 
-    /// Shows the current lag in entries of a new member.
+    /// Shows the current lag of a new member, in entries.
     pub(super) fn catches_up(&mut self, lag: u64) {
         self.longest = self.longest.max(lag);
         let done = (self.longest - lag, self.longest);
@@ -443,7 +444,7 @@ impl Progress {
         self.advance(CATCH_UP, String::new(), done, &line);
     }
 
-    /// A bar on a terminal, otherwise a line for each tenth.
+    /// Advances a bar on a terminal; elsewhere prints a line for each completed tenth.
     fn advance(&mut self, template: &str, message: String, (done, of): (u64, u64), line: &str) {
         let now = tenths(done, of);
         if let Some(bar) = &self.bar {
@@ -476,7 +477,7 @@ impl Drop for Progress {
     }
 }
 
-/// Completed tenths; the expected total may be too small.
+/// Returns the number of completed tenths, at most 10: `done` may exceed the expected total `of`.
 fn tenths(done: u64, of: u64) -> u64 {
     match of / 10 {
         0 => 0,
@@ -484,7 +485,7 @@ fn tenths(done: u64, of: u64) -> u64 {
     }
 }
 
-/// A duration in readable form: "152.3 ms", "2.25 s".
+/// Formats a duration: "152.3 ms", "2.25 s".
 pub(super) fn milliseconds(seconds: f64) -> String {
     if seconds < 1.0 {
         format!("{:.1} ms", seconds * 1000.0)

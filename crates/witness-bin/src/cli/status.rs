@@ -38,7 +38,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Runs `witness status`.
 ///
 /// # Errors
-/// Exit 3 without a quorum, 1 where no mysqld of the ring runs, 2 for a wrong configuration.
+/// Exit 3 without a quorum, 1 if no mysqld of the ring runs, 2 for a wrong configuration.
 pub(crate) fn run(args: &StatusArgs, format: Format) -> Attempt {
     let asker = args.query.asker()?;
     block_on(async {
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &StatusArgs, format: Format) -> Attempt {
                     Format::Table => {
                         let page = watched.page(&report, args.explain, colours(), on_a_terminal);
                         print_text(&match on_a_terminal {
-                            // Cursor home, the page, and a clear of each old line's rest.
+                            // Moves the cursor home, and clears the rest of each old line and all lines below the page.
                             true => format!("\x1b[H{}\x1b[J", page.replace('\n', "\x1b[K\n")),
                             false => format!("{page}\n"),
                         })?;
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &StatusArgs, format: Format) -> Attempt {
                 tokio::time::sleep(AGAIN).await;
                 continue;
             }
-            // Only addresses of the ring are known.
+            // With --endpoints, no member is known until one answers.
             if report.members.is_empty() {
                 return Err(no_answer(&report));
             }
@@ -82,32 +82,32 @@ pub(crate) fn run(args: &StatusArgs, format: Format) -> Attempt {
     })
 }
 
-// `witness status --watch`: conditions that need attention first, then the members, the requirements of a commit, and events since the
-// watch began.
+// `witness status --watch`: the page has the problems first, then the members, the requirements of a commit, and the events since the
+// command began.
 
-/// Newest events shown on a terminal.
+/// The most events shown on a terminal.
 const SHOWN: usize = 12;
 
-/// A ring that is polled.
+/// The state of a ring that is queried again and again.
 #[derive(Default)]
 struct Watched {
     began_ms: u64,
     now_ms: u64,
     events: Events,
-    /// The last view of the ring.
+    /// The last view: the leader's, or that of the member with the latest term and the longest log.
     view: Option<MemberView>,
-    /// The newest event that was printed.
+    /// The time of the last printed page, in milliseconds since 1970.
     printed_ms: u64,
 }
 
 impl Watched {
-    /// Adds the members' answers.
+    /// Records the members' answers, and the events that they show.
     fn see(&mut self, now_ms: u64, report: &RingReport) {
         self.now_ms = now_ms;
         let is_first = self.view.is_none();
         let furthest = || report.views().max_by_key(|view| (view.term, view.log_end));
         let seen = report.leader_view().or_else(furthest).cloned();
-        // Without answers, no leader is known any longer.
+        // If no member answers, the last view is used without its leader.
         let view = seen.or_else(|| {
             self.view.clone().map(|last| MemberView {
                 leader: None,
@@ -123,7 +123,8 @@ impl Watched {
         self.view = Some(view);
     }
 
-    /// The current page. On a terminal it replaces the previous one; elsewhere all pages are kept, and each event is in one of them.
+    /// Returns the current page. On a terminal, a page replaces the previous page, and has the newest events. Elsewhere, all pages remain
+    /// in the output, so a page has only the events that no earlier page had.
     fn page(
         &mut self,
         report: &RingReport,
@@ -170,17 +171,17 @@ fn line(event: &Event, colours: bool) -> String {
     format!("{}  {text}\n", time_of_day(event.at_ms))
 }
 
-// The table of `witness status`: one line a member, and problems below; with `--explain` the requirements of a commit, and why each member
-// can or cannot be elected now. Without a leader, this is derived from the answers of all members.
+// The table of `witness status`: one line for each member, and problems below. With `--explain`, the page also has the requirements of a
+// commit, and why each member can or cannot be elected now. Without a leader, the explanation is derived from the answers of all members.
 
-/// The page, with line ends.
+/// Returns the page: the quorum, the table, notes and warnings.
 pub(super) fn page(report: &RingReport, colours: bool) -> String {
     let (members, quorum) = (members(report), quorum_lines(report, colours));
     let (notes, warnings) = (notes_lines(report), warnings(report, false));
     format!("{quorum}\n{members}\n{notes}{warnings}")
 }
 
-/// A line for each member.
+/// Returns the table with a line for each member.
 pub(crate) fn members(report: &RingReport) -> String {
     let mut table =
         Table::titled("Id Name Region Kind Role Term Log_end Committed Lag Mysqld Uptime");
@@ -190,7 +191,7 @@ pub(crate) fn members(report: &RingReport) -> String {
     table.to_string()
 }
 
-/// Replication routes, a pause, and notes on members.
+/// Returns the lines about replication routes, a pause of failover, the members' problems, and their scrubs.
 pub(super) fn notes_lines(report: &RingReport) -> String {
     let routes = report.leader_view().map(routes).unwrap_or_default();
     let mut out = lines("", routes) + &lines("", ring::pause(report));
@@ -206,13 +207,13 @@ pub(super) fn notes_lines(report: &RingReport) -> String {
     out
 }
 
-/// Contradictions.
+/// Returns the warnings about contradictions, one on each line.
 pub(super) fn warnings(report: &RingReport, colours: bool) -> String {
     let warning = paint(colours, "33", "Warning:");
     lines(&format!("{warning} "), &report.warnings)
 }
 
-/// A text in the color of that code.
+/// Returns a text in the color of an ANSI code, if `colours` is set.
 pub(super) fn paint(colours: bool, code: &str, text: &str) -> String {
     match colours {
         true => format!("\x1b[{code}m{text}\x1b[0m"),
@@ -251,7 +252,8 @@ pub(super) fn quorum_lines(report: &RingReport, colours: bool) -> String {
 
 // The scrub progress of a member's log, in one line.
 
-/// The line; none while there is nothing to report: no closed file, or files that will soon be read back, as in a new ring.
+/// Returns the line, or `None` if there is nothing to report: no file is closed, or the first pass of the scrub has not begun, as in a new
+/// ring.
 pub(super) fn scrub_line(scrub: &ScrubView, now: u64) -> Option<String> {
     let is_due = scrub.completed_at.is_none() && scrub.turn_bytes == 0;
     let is_on = scrub.bytes_per_second.is_some();
@@ -287,7 +289,7 @@ pub(super) fn scrub_line(scrub: &ScrubView, now: u64) -> Option<String> {
     Some(format!("scrub: {}", parts.join("; ")))
 }
 
-/// The lines below the table, with the running versions.
+/// Returns the explanations for `--explain`, and the versions that the members run.
 pub(super) fn explained(report: &RingReport) -> String {
     let explained = ring::explained(report);
     let versions = versions(report.views());
@@ -295,7 +297,7 @@ pub(super) fn explained(report: &RingReport) -> String {
     format!("\n{}", lines("", all.chain(&versions)))
 }
 
-/// The tree of replication routes, the leader first; none when all members receive entries from the leader.
+/// Returns the tree of replication routes, which begins with the leader. Empty if all members receive entries directly from the leader.
 fn routes(leader: &MemberView) -> Vec<String> {
     let mut routes = (leader.replication_routes.iter()).flat_map(|routes| &routes.routes);
     if routes.all(|route| route.through.is_empty()) {
@@ -310,7 +312,7 @@ fn routes(leader: &MemberView) -> Vec<String> {
             .or_default()
             .push(member);
     }
-    // Relaying members come after the others: the tree is read from top to bottom.
+    // The tree has the leader's name at its top, and below each member the members to which it sends entries.
     let mut lines = vec![format!("Entries travel from `{}`", leader.member.name)];
     draw(own, "", &below, &mut lines);
     lines

@@ -1,5 +1,5 @@
-//! A checked configuration, built from values that have passed every check; the keys that need a restart when they change; and the checks
-//! of the files and directories on this host.
+//! Builds the configuration from values that have passed every check, lists the changed keys that need a restart, and checks the files
+//! and directories on this host.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -25,12 +25,12 @@ pub struct Config {
     pub http: Option<HttpSettings>,
     /// Form and level of the process's own log.
     pub logging: LoggingSettings,
-    /// The values that it was built from.
+    /// The values from which this configuration was built.
     pub(super) sections: Arc<Sections>,
 }
 
 impl Config {
-    /// The keys for which a member started with this configuration needs a restart, to run with the newer one.
+    /// Returns the keys that differ in the newer configuration and that only a restart of the member applies.
     pub fn needs_restart(&self, newer: &Self) -> Vec<&'static str> {
         let mut keys = self.sections.restarts(&newer.sections);
         // A reload can renew a certificate, but cannot turn TLS on or off while other members are connected.
@@ -50,8 +50,8 @@ impl Config {
     }
 }
 
-/// Builds the configuration from values that have passed every check; `None` without this member's entry or a port in its address, which
-/// the checks have reported.
+/// Builds the configuration from values that have passed every check. `None` if this member has no entry, or its address has no port; the
+/// checks have reported both.
 pub(super) fn build(sections: Sections) -> Option<Config> {
     let http = sections.http.settings(&sections.tls);
     Some(Config {
@@ -87,7 +87,7 @@ fn settings(sections: &Sections, http: Option<&HttpSettings>) -> Option<Settings
     })
 }
 
-/// Where clients reach the member: as configured, or on the host at which the other members reach it.
+/// Returns the addresses at which clients reach the member: the configured ones; otherwise on the host of the member's `address`.
 fn client_addresses(
     sections: &Sections,
     own: &MemberEntry,
@@ -116,11 +116,11 @@ fn client_addresses(
     })
 }
 
-/// The widest permissions for files of secrets: the owner writes, the group reads.
+/// The widest permissions for files with secrets: the owner may write, the group may read.
 const WIDEST_MODE: u32 = 0o640;
 
-/// Reports every file and directory that cannot be used on this host. A check, a start and a reload all do this, so none
-/// accepts what another rejects.
+/// Reports every file and directory that cannot be used on this host. `witness config check`, a start and a reload all run this
+/// check, so they accept the same configurations.
 pub(super) fn check_files(sections: &Sections, problems: &mut Problems) {
     let with_mysql = with_mysql(sections);
     for entry in sections.entries() {
@@ -168,7 +168,7 @@ pub(super) fn check_credentials(config: &Config, problems: &mut Problems) {
     }
 }
 
-/// The permissions of a readable regular file. Opening anything else, such as a FIFO, might block.
+/// Returns the permissions of a readable regular file. Other files are not opened: opening a FIFO, for example, might block.
 fn readable(path: &Path) -> Result<u32, Mistake> {
     let metadata = std::fs::metadata(path);
     let opened = metadata.and_then(|metadata| match metadata.is_file() {
@@ -188,7 +188,7 @@ fn readable(path: &Path) -> Result<u32, Mistake> {
     }
 }
 
-/// A missing directory is created later; its path must not be taken by anything else.
+/// Checks the path of a directory. A missing directory is created later; a file at that path is a mistake.
 fn directory(path: &Path) -> Result<(), Mistake> {
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => Ok(()),
@@ -249,7 +249,7 @@ members = [{ id = 1, name = "w-1", region = "north", kind = "witness", address =
         }
         let after = "raft.heartbeat = \"200ms\"\nlogging.level = \"debug\"\nlog.scrub_rate = 0";
         assert_eq!(restart("", after), ["log.scrub_rate", "raft.heartbeat"]);
-        // Another notation of the same value is no difference.
+        // Two notations of the same value are not a difference.
         assert_eq!(
             restart(r#"log.cache_bytes = "64MiB""#, "log.cache_bytes = 67108864"),
             Vec::<&str>::new()

@@ -1,4 +1,4 @@
-//! The commented example and the reference table, both generated from the tables of keys, so they are always current.
+//! Generates the commented example and the reference table from the tables of keys.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use crate::config::key::{Key, Section};
 use crate::config::sections::{MEMBERS, SECTIONS};
 use crate::text::lines;
 
-/// A configuration file with every key; keys at their default are comments. It validates where its certificates exist.
+/// Returns a configuration file with every key; keys at their default are comments. The file is valid on a host that has its certificates.
 pub fn example() -> String {
     let mut out = String::from(
         "# Configuration of one ring member. Every key can also be given by its variable\n\
@@ -66,7 +66,7 @@ fn example_members(out: &mut String, section: &Section) {
     }
 }
 
-/// The reference of every key as Markdown rows, by section.
+/// Returns the reference of all keys as Markdown tables, one for each section.
 pub fn reference() -> String {
     let mut out = String::new();
     for section in SECTIONS {

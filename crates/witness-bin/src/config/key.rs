@@ -1,6 +1,6 @@
-//! A configuration key: its name, the values that it accepts, its default and its meaning; its value with type and place; and
-//! the macro that declares a section, its struct and its table of keys. The parser, flags, environment, example and documentation
-//! derive from these tables.
+//! A configuration key (name, accepted values, default and meaning), its typed value with its place, and the macro that declares a
+//! section. The macro generates the section's struct and its table of keys. The parser, flags, environment variables, example and
+//! documentation derive from these tables.
 
 use std::fmt::Display;
 use std::ops::Deref;
@@ -19,22 +19,22 @@ pub(crate) struct Key {
     /// Dotted name, as in `raft.heartbeat`.
     pub(crate) path: &'static str,
     pub(crate) kind: Kind,
-    /// The value when no source gives one, as TOML; `None`: the configuration is invalid without it.
+    /// The default as TOML, if no source gives a value. `None`: the configuration is invalid without a value.
     pub(crate) default: Option<&'static str>,
-    /// The TOML value in the example configuration; empty to show the default in a comment.
+    /// The TOML value in the example configuration. If it is empty, the example shows the default in a comment.
     pub(crate) example: &'static str,
-    /// Its meaning, for the documentation.
+    /// The meaning of the key, for the documentation.
     pub(crate) meaning: &'static str,
-    /// Whether it must not appear in a process list: it has no flag and is never printed.
+    /// True for a secret: such a key has no flag, which a process list would show, and is never printed.
     pub(crate) secret: bool,
-    /// Whether a reload applies it to a running member; all other keys need a restart.
+    /// Whether a reload applies a new value to a running member. All other keys need a restart.
     pub(crate) reloaded: bool,
-    /// Whether the example configuration sets it despite its default: a database member with peers on other hosts needs it.
+    /// True if the example configuration sets the key although it has a default: a database member with peers on other hosts needs it.
     pub(crate) shown: bool,
 }
 
 impl Key {
-    /// Without attributes.
+    /// A key without attributes, from which `section!` builds each key.
     pub(crate) const PLAIN: Self = Self {
         path: "",
         kind: Kind::Text,
@@ -46,7 +46,7 @@ impl Key {
         shown: false,
     };
 
-    /// Its meaning, and whether a reload applies it.
+    /// Returns the meaning of the key, and whether a reload applies a new value.
     pub(crate) fn explanation(&self) -> String {
         match self.reloaded {
             true => format!("{} Taken by a reload.", self.meaning),
@@ -54,13 +54,13 @@ impl Key {
         }
     }
 
-    /// Its section; empty for a top-level key.
+    /// Returns the name of the key's section; empty for a top-level key.
     pub(crate) fn section(&self) -> &'static str {
         let parts = self.path.rsplit_once('.');
         parts.map_or("", |(section, _)| section)
     }
 
-    /// Its name inside its section.
+    /// Returns the name of the key inside its section.
     pub(crate) fn name(&self) -> &'static str {
         let parts = self.path.rsplit_once('.');
         parts.map_or(self.path, |(_, name)| name)
@@ -70,37 +70,38 @@ impl Key {
 /// One section of the configuration.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Section {
-    /// Its name and a dot; empty for the keys at the top level.
+    /// The name of the section with a dot; empty for the keys at the top level.
     pub(crate) prefix: &'static str,
     pub(crate) meaning: &'static str,
     pub(crate) keys: &'static [Key],
 }
 
 impl Section {
-    /// Its name; empty for the keys at the top level.
+    /// Returns the name of the section; empty for the keys at the top level.
     pub(crate) fn name(&self) -> &'static str {
         self.prefix.trim_end_matches('.')
     }
 }
 
-/// The environment variable of a dotted name.
+/// Returns the environment variable of a key with this dotted name.
 pub(crate) fn variable_of(path: &str) -> String {
     format!("WITNESS_{}", path.replace('.', "_").to_uppercase())
 }
 
-/// The flag of a dotted name, without its dashes.
+/// Returns the flag of a key with this dotted name, without its leading dashes.
 pub(crate) fn flag_of(path: &str) -> String {
     path.replace(['.', '_'], "-")
 }
 
-/// The value of a key. A missing or wrong value has been reported; rules skip it, and the type's default replaces it here.
+/// The value of a key. A missing or wrong value has already been reported as a problem. Rules skip such a key, and the type's default
+/// replaces its value here.
 pub(crate) struct Setting<T> {
     key: &'static Key,
     value: T,
     usable: bool,
-    /// Whether a source gives it.
+    /// Whether a source gives the value.
     pub(crate) given_by_source: bool,
-    /// Where to report a problem with it: at its value, or at `set` when no source gives one.
+    /// Where to report a problem with this key: at its value; if no source gives a value, at `set`.
     pub(crate) at: Place,
     /// The file as a whole, or the member's entry.
     pub(crate) set: Place,
@@ -120,17 +121,17 @@ impl<T: Default + PartialEq + Serialize> Setting<T> {
         self.key.path
     }
 
-    /// The value, unless it is missing or wrong.
+    /// Returns the value; `None` if it is missing or wrong.
     pub(crate) fn usable(&self) -> Option<&T> {
         self.usable.then_some(&self.value)
     }
 
-    /// The value, unless it is empty, zero, missing or wrong.
+    /// Returns the value; `None` if it is empty, zero, missing or wrong.
     pub(crate) fn given(&self) -> Option<&T> {
         Some(&self.value).filter(|value| **value != T::default())
     }
 
-    /// True for an empty value or zero; false for a missing or wrong one.
+    /// Returns true for an empty value or zero, and false for a missing or wrong value.
     pub(crate) fn is_empty(&self) -> bool {
         self.usable && self.given().is_none()
     }
@@ -140,17 +141,17 @@ impl<T: Default + PartialEq + Serialize> Setting<T> {
         to.error(&self.at, self.key.path, what, advice);
     }
 
-    /// Reports a value that is probably not meant.
+    /// Reports a value that the operator probably did not intend.
     pub(crate) fn warning(&self, to: &mut Problems, what: impl Display, advice: impl Display) {
         to.warning(&self.at, self.key.path, what, advice);
     }
 
-    /// Whether two versions of a configuration differ in this key, and only a restart applies the new value.
+    /// Returns the dotted name if the value differs in the newer configuration and only a restart applies it.
     pub(crate) fn restarts(&self, newer: &Self) -> Option<&'static str> {
         (!self.key.reloaded && self.value != newer.value).then_some(self.key.path)
     }
 
-    /// The same setting without its type.
+    /// Returns this setting without its type.
     pub(crate) fn entry(&self) -> Entry<'_> {
         let json = json!(self.value);
         Entry {
@@ -162,7 +163,7 @@ impl<T: Default + PartialEq + Serialize> Setting<T> {
 }
 
 impl Setting<String> {
-    /// The path of a file or directory; `None` when it is empty.
+    /// Returns the value as the path of a file or directory; `None` if it is empty.
     pub(crate) fn file(&self) -> Option<PathBuf> {
         self.given().map(PathBuf::from)
     }
@@ -190,22 +191,22 @@ pub(crate) fn check_pair(
 pub(crate) struct Entry<'a> {
     pub(crate) key: &'static Key,
     pub(crate) at: &'a Place,
-    /// Its text; empty for a value of another type.
+    /// The value as text; empty if the value is of another type.
     pub(crate) text: String,
 }
 
-/// The values that the sources give for one set of keys: the single keys, or those of one member.
+/// The values that the sources give for one set of keys: the keys of one member's entry, or all other keys.
 #[derive(Debug, Default)]
 pub(crate) struct Given<'a> {
     /// The file as a whole, or the member's entry.
     pub(crate) place: Place,
     pub(crate) sections: Vec<(String, Place)>,
-    /// A later value wins.
+    /// The given values; for a key with several values, the last one is used.
     pub(crate) values: Vec<(&'static Key, Node<'a>)>,
 }
 
 impl Given<'_> {
-    /// The value of a key; reports a missing or wrong one.
+    /// Returns the value of a key, and reports a missing or wrong value.
     pub(crate) fn read<T: Default + DeserializeOwned>(
         &self,
         key: &'static Key,
@@ -266,7 +267,8 @@ impl Given<'_> {
 }
 
 /// Declares a section: a struct with a [`Setting`] for every key, and the table of its keys. A key is a line
-/// `name: type = kind, default, example` with its attributes: `secret`, `reloaded`, `shown` (see [`Key`]). Its meaning is its comment.
+/// `name: type = kind, default, example`, followed by its attributes `secret`, `reloaded` and `shown` (see [`Key`]). The doc comment above
+/// a key is its meaning in the documentation.
 macro_rules! section {
     (
         $(#[$doc:meta])*
@@ -288,7 +290,7 @@ macro_rules! section {
                     kind: $kind,
                     default: $default,
                     example: $example,
-                    // Each line of a comment begins with a space.
+                    // Each line of a doc comment begins with a space, which stays between two lines and is removed from the first.
                     meaning: concat!($($meaning),+).trim_ascii_start(),
                     $($attribute: true,)*
                     ..$crate::config::key::Key::PLAIN

@@ -10,7 +10,7 @@ use crate::config::sections::ring::MemberKeys;
 use crate::config::sections::{MEMBERS, SECTIONS, keys};
 use crate::config::value::{Node, describe, parse_value, unquoted};
 
-/// Environment variables for the program, which are not keys.
+/// Environment variables with the prefix `WITNESS_` that are not keys.
 const OTHER_VARIABLES: [&str; 4] = [
     "WITNESS_CONFIG",
     "WITNESS_ENDPOINTS",
@@ -30,7 +30,7 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// The variables that may be keys.
+    /// Returns the environment variables that may be keys: the known and the unknown ones with the prefix `WITNESS_`.
     pub(crate) fn variables(&self) -> impl Iterator<Item = &(String, String)> {
         let named = |name: &str| name.starts_with("WITNESS_") && !OTHER_VARIABLES.contains(&name);
         self.environment.iter().filter(move |(name, _)| named(name))
@@ -45,7 +45,7 @@ pub(crate) struct Layers<'a> {
     pub(crate) members_place: Option<Place>,
 }
 
-/// The place of a byte offset in the text that is read.
+/// Returns the place of a byte offset in the text that is being parsed.
 type Locate<'l> = &'l dyn Fn(usize) -> Place;
 
 /// Merges the sources; reports syntax errors and unknown keys.
@@ -149,8 +149,8 @@ impl<'a> Layers<'a> {
             self.lay_text(path, &place, text, problems);
             return;
         }
-        // A scheduler may set variables with the service's name as prefix, so an unknown
-        // one must not prevent a start.
+        // An orchestrator may set variables with the service's name as prefix (Kubernetes does), so
+        // an unknown variable must not prevent a start.
         let variables: Vec<_> = paths.map(variable_of).collect();
         let known = variables.iter().map(String::as_str);
         let advice = did_you_mean(variable, known, || "it is ignored".to_owned());
@@ -158,7 +158,7 @@ impl<'a> Layers<'a> {
         problems.warning(&place, "", message, advice);
     }
 
-    /// Adds a value that has no TOML quotes.
+    /// Adds the value of an environment variable or a flag, which has no TOML quotes.
     fn lay_text(&mut self, path: &str, place: &Place, text: &'a str, problems: &mut Problems) {
         let node = |value| Node {
             place: place.clone(),
@@ -187,7 +187,7 @@ fn node<'a>(value: Spanned<DeValue<'a>>, locate: Locate<'_>) -> Node<'a> {
     }
 }
 
-/// The values of a table by their keys; reports unknown keys.
+/// Returns the values of a table with their keys, and reports unknown keys.
 fn known_keys<'a>(
     table: DeTable<'a>,
     section: &Section,
@@ -222,7 +222,7 @@ fn unknown(
     };
     let place = locate(name.span().start);
     let name: &str = name.get_ref();
-    // The key of the same name in another section.
+    // A key with the same name in another section, for the advice.
     let elsewhere = || {
         let mut keys = SECTIONS.iter().flat_map(|section| section.keys);
         keys.find(|key| key.name() == name).map(|key| key.path)

@@ -1,7 +1,7 @@
-//! One configuration from one TOML file, `WITNESS_*` variables and flags, in rising precedence.
+//! Reads the configuration from one TOML file, `WITNESS_*` variables and flags, in rising precedence.
 //! Every key is declared once, in the struct of its section (`sections`). The parser, flags, variables, the example and
-//! the check of the documentation derive from it. Each step of reading reports every mistake it
-//! finds: syntax and single values (`value`), unknown keys (`layers`), rules among them (`sections`), files (`build`).
+//! the check of the documentation derive from that declaration. Each step of reading reports every mistake that it
+//! finds: syntax and single values (`value`), unknown keys (`layers`), rules among the keys (`sections`), files (`build`).
 
 mod build;
 mod example;
@@ -29,11 +29,11 @@ use crate::config::sections::{MEMBERS, Sections};
 /// Reads only section `[tls]`, for a client that is not a member.
 ///
 /// # Errors
-/// Its mistakes.
+/// The mistakes in this section.
 pub(crate) fn read_tls(sources: &Sources) -> Result<Option<TlsSettings>, Problems> {
     let mut problems = Problems::default();
     let layers = layers::lay(sources, &mut problems);
-    // Keys that only a member needs may be missing here.
+    // Problems with other sections are dropped: keys that only a member needs may be missing here.
     let tls = values(&layers, &mut Problems::default()).tls;
     tls.validate(&mut problems);
     match problems.any_error() {
@@ -42,7 +42,7 @@ pub(crate) fn read_tls(sources: &Sources) -> Result<Option<TlsSettings>, Problem
     }
 }
 
-/// The value of every key, checked on its own.
+/// Reads the value of every key, and checks each value alone.
 fn values(layers: &Layers<'_>, problems: &mut Problems) -> Sections {
     let sections = Sections::read(&layers.whole, &layers.members, problems);
     if layers.members.is_empty() {
@@ -59,20 +59,21 @@ fn values(layers: &Layers<'_>, problems: &mut Problems) -> Sections {
 /// How far the files in the configuration are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FileCheck {
-    /// Not at all, on a host that may lack them, including certificates.
+    /// The files are not checked: this host may lack them.
     Nothing,
-    /// They are readable; for a command to a member, which may lack some of its credentials.
+    /// The files are readable. For a command on a host that may lack some of the member's credentials.
     Readable,
-    /// A member can use the secrets and certificates in them.
+    /// A member can use the secrets and certificates in the files.
     Usable,
 }
 
-/// Reads a configuration for a member. The findings are returned in both cases: warnings do not prevent a start.
+/// Reads a configuration for a member, and returns all errors and warnings. The configuration is `None` if there is an error; warnings do
+/// not prevent a start.
 pub fn read(sources: &Sources) -> (Option<Config>, Problems) {
     read_with(sources, FileCheck::Usable)
 }
 
-/// The same with another check of files.
+/// Reads a configuration and returns all errors and warnings, like [`read`], but checks its files only as far as `files` demands.
 pub(crate) fn read_with(sources: &Sources, files: FileCheck) -> (Option<Config>, Problems) {
     let mut problems = Problems::default();
     let layers = layers::lay(sources, &mut problems);

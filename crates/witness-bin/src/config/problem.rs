@@ -26,7 +26,7 @@ pub enum Place {
     },
     /// A flag of the command line.
     Flag {
-        /// Its name with the leading dashes.
+        /// The flag's name with its leading dashes.
         flag: String,
     },
     /// The built-in default.
@@ -68,11 +68,11 @@ impl Display for Place {
     }
 }
 
-/// Whether the configuration can still be used.
+/// Whether a problem prevents the use of the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// The member does not start with it.
+    /// The member does not start with this configuration.
     Error,
     /// The member starts, but the operator probably meant another value.
     Warning,
@@ -81,7 +81,7 @@ pub enum Severity {
 /// A mistake, or a doubtful value, in a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// Whether it prevents a start.
+    /// Whether the problem prevents a start.
     pub severity: Severity,
     /// The file, variable or flag that the value came from.
     pub place: Place,
@@ -89,7 +89,7 @@ pub struct Problem {
     pub key: String,
     /// What is wrong, in one clause.
     pub message: String,
-    /// What to do about it.
+    /// How to correct the problem.
     pub advice: String,
 }
 
@@ -119,7 +119,7 @@ impl Problems {
         self.push(Severity::Error, place, key, &what, &advice);
     }
 
-    /// Records a value that is probably not meant.
+    /// Records a value that the operator probably did not intend.
     pub fn warning(&mut self, place: &Place, key: &str, what: impl Display, advice: impl Display) {
         self.push(Severity::Warning, place, key, &what, &advice);
     }
@@ -152,7 +152,7 @@ impl Problems {
         self.iter().filter(is_error).count()
     }
 
-    /// The findings in the order of the file; those of the environment and of flags come last.
+    /// The findings in the order of the file; findings in the environment and in flags are last.
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
         self.0.iter()
     }
@@ -185,7 +185,7 @@ pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Opt
     nearest.map(|(_, candidate)| candidate)
 }
 
-/// A question with the candidate that is meant, or else other advice.
+/// Asks whether the operator meant the nearest candidate; if none is near enough, returns other advice.
 pub(crate) fn did_you_mean<'a>(
     word: &str,
     candidates: impl Iterator<Item = &'a str>,

@@ -1,5 +1,5 @@
-//! The kinds of values; raw values with their places, as the file, the environment and the flags hold them; and their parsing, each
-//! within its bounds. A file with syntax errors still yields every value that can be read, so that one run reports all mistakes. Pure.
+//! The kinds of values; raw values from the file, the environment and the flags, with their places; and the parsing of values within the
+//! bounds of their kinds. A file with syntax errors still yields every value that can be read, so that one run reports all mistakes. Pure.
 
 use std::time::Duration;
 
@@ -24,13 +24,13 @@ pub(crate) enum Kind {
     Text,
     /// A name for operators and metrics: letters, digits, `-`, `_` and `.`.
     Name,
-    /// A whole number between these.
+    /// A whole number from the first number to the second.
     Integer(u64, u64),
     /// `true` or `false`.
     Bool,
     /// Text with a unit, as in `"500ms"`; bounds in milliseconds.
     Duration(u64, u64),
-    /// A number of bytes between these, or text with a unit, as in `"64MiB"`.
+    /// A number of bytes, or text with a unit, as in `"64MiB"`; bounds in bytes.
     Bytes(u64, u64),
     /// One of these words.
     Choice(&'static [&'static str]),
@@ -38,7 +38,7 @@ pub(crate) enum Kind {
     List,
     /// The path of a file that must exist and be readable; empty for none.
     File,
-    /// The same for a file that holds a secret.
+    /// The path of a file that contains a secret; empty for none. It must exist and be readable; wide permissions cause a warning.
     SecretFile,
     /// The path of a directory; empty for none.
     Directory,
@@ -92,12 +92,12 @@ pub(crate) fn describe(value: &DeValue<'_>) -> &'static str {
     }
 }
 
-/// Parses one TOML value from outside a file; `None` when it is not one.
+/// Parses a text that is not part of a TOML file, such as a flag, as one TOML value; `None` if it is not a TOML value.
 pub(crate) fn parse_value(text: &str) -> Option<DeValue<'_>> {
     Some(DeValue::parse(text).ok()?.into_inner())
 }
 
-/// The value of a variable or a flag, which has no quotes. A list is written in brackets, or as words.
+/// Converts the text of a variable or a flag, which has no quotes, to a TOML value. A list is written in brackets, or as words.
 pub(crate) fn unquoted(kind: Kind, text: &str) -> DeValue<'_> {
     let trimmed = text.trim();
     let parsed = match kind {
@@ -136,7 +136,7 @@ fn mistake<T>(message: impl Into<String>, advice: impl Into<String>) -> Result<T
     Err(Mistake::new(message, advice))
 }
 
-/// Parses a value as the kind demands.
+/// Parses a value, and checks it against the bounds of its kind.
 pub(crate) fn decode(kind: Kind, value: &DeValue<'_>) -> Result<Value, Mistake> {
     match (value, kind) {
         (DeValue::Integer(number), Kind::Integer(min, max) | Kind::Bytes(min, max)) => {
@@ -230,7 +230,7 @@ fn choice(words: &[&str], text: &str) -> Result<String, Mistake> {
 }
 
 fn duration(text: &str, min: u64, max: u64) -> Result<Duration, Mistake> {
-    // For humantime, `M` is a month, but the operator may well mean minutes.
+    // For humantime, `M` is a month. The operator may mean minutes, so `M` is rejected.
     let parsed = humantime::parse_duration(text)
         .ok()
         .filter(|_| !text.contains('M'));
@@ -277,7 +277,7 @@ pub(crate) fn bytes_of(text: &str) -> Result<u64, Mistake> {
     bytes(text, 0, u64::MAX)
 }
 
-/// Parses a name, which may be part of a file's name.
+/// Parses a name on the command line. It may become a part of a file's name.
 pub(crate) fn name_of(text: &str) -> Result<String, Mistake> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if text.is_empty() {
@@ -332,7 +332,7 @@ fn host_port(text: &str) -> Result<String, Mistake> {
 mod tests {
     use super::*;
 
-    /// The result for a value as in a file.
+    /// Parses a TOML value, as it is written in a file.
     fn from_file(kind: Kind, value: &str) -> Result<Value, Mistake> {
         decode(kind, &parse_value(value).expect("a TOML value"))
     }

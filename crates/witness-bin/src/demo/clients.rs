@@ -1,7 +1,7 @@
-//! The clients of the demonstration. Those of a mysqld insert one row after the other, each waiting for the answer. Without a mysqld, a
-//! writer proposes such transactions to the ring. After a change of leader it searches the ring's log for the transactions with
-//! an unknown outcome and proposes the missing ones again, in the same order, so that none is lost or
-//! doubled. With a mysqld, the member's ingest does the same.
+//! The clients of the demonstration. Clients of a mysqld insert one row after another, and wait for each answer. Without a mysqld, a
+//! writer proposes such transactions to the ring. After a change of the leader, the outcome of some transactions is unknown. The
+//! writer then searches the ring's log for them, and proposes the missing ones again, in the same order, so that none is
+//! lost or duplicated. With a mysqld, the member's ingest does this.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -29,13 +29,13 @@ use crate::terminal::{Attempt, Exit, Failure};
 const CREATE_DATABASE: &str = "CREATE DATABASE demo";
 const CREATE_TABLE: &str =
     "CREATE TABLE demo.notes (id BIGINT PRIMARY KEY, note VARCHAR(160) NOT NULL)";
-/// With it, a transaction has about 400 bytes in the log.
+/// The size of a note. With this size, a transaction has about 400 bytes in the log.
 const NOTE_BYTES: usize = 160;
 
 const CLIENTS: u64 = 8;
-/// Each client's rows have numbers in a range of its own.
+/// The size of the range of row numbers that each client has for itself.
 const ROWS_PER_CLIENT: u64 = 1_000_000_000;
-/// A commit may wait for as long as the longest event of the demonstration.
+/// Time limit for a commit: as long as the longest event of the demonstration.
 const LONGEST_COMMIT: Duration = Duration::from_secs(60);
 const RECONNECT_AFTER: Duration = Duration::from_millis(200);
 
@@ -45,17 +45,17 @@ pub(crate) async fn prepare_table(account: &ConnectOptions) -> Attempt {
     column(account, CREATE_TABLE).await.map(drop)
 }
 
-/// The number of rows that a reader sees.
+/// Returns the number of rows that a reader sees.
 pub(crate) async fn visible_rows(account: &ConnectOptions) -> Attempt<u64> {
     let count = column(account, "SELECT COUNT(*) FROM demo.notes").await?;
     count.concat().parse().map_err(Failure::error)
 }
 
-/// Writes until `stop` is cancelled and every client has its last answer; returns the executed
-/// transactions.
+/// Runs the clients until `stop` is cancelled and every client has its last answer. Returns the transactions that mysqld has
+/// executed.
 ///
 /// # Errors
-/// Exit 7 when mysqld lacks a row that it acknowledged.
+/// Exit 7 if mysqld lacks a row that it acknowledged.
 pub(crate) async fn insert(
     account: ConnectOptions,
     board: Arc<Scoreboard>,
@@ -83,7 +83,7 @@ pub(crate) async fn insert(
     executed.concat().parse().map_err(Failure::error)
 }
 
-/// One client, which connects again after an error; returns the numbers of its acknowledged rows.
+/// Runs one client, which reconnects after an error. Returns the numbers of its acknowledged rows.
 async fn insert_rows(
     account: ConnectOptions,
     first: u64,
@@ -92,7 +92,7 @@ async fn insert_rows(
 ) -> Vec<u64> {
     let note = "-".repeat(NOTE_BYTES);
     let mut acknowledged = Vec::new();
-    // A number is used once: after a lost answer, its row can be in the table.
+    // Each number is used only once: if the answer to an insert was lost, its row may be in the table.
     let mut ids = first..;
     while !stop.is_cancelled() {
         if let Ok(mut connection) = Connection::open(&account).await {
@@ -112,7 +112,7 @@ async fn insert_rows(
     acknowledged
 }
 
-/// Runs a statement on a connection of its own; returns the first column of its result.
+/// Runs a statement on a new connection, and returns the first column of its result.
 async fn column(account: &ConnectOptions, sql: &str) -> Attempt<Vec<String>> {
     let error = |error: LinkError| Failure::error(format!("mysqld: {error}"));
     let mut connection = Connection::open(account).await.map_err(error)?;
@@ -125,13 +125,13 @@ async fn column(account: &ConnectOptions, sql: &str) -> Attempt<Vec<String>> {
 
 /// How many transactions wait for their commit at the same time.
 const IN_FLIGHT: usize = 8;
-/// From one transaction to the next: the demonstration shows latencies, not a saturated machine.
+/// The time between two transactions. It keeps the machine from saturation, so that the latencies are those of an unloaded ring.
 const PACE: Duration = Duration::from_millis(1);
 
 pub(crate) struct Writer {
     ring: watch::Receiver<Option<RingHandle>>,
     rows: Rows,
-    /// Not acknowledged yet, in the order of the log.
+    /// The transactions that are not acknowledged yet, in the order of the log.
     open: VecDeque<Open>,
     acknowledged: GtidSet,
     board: Arc<Scoreboard>,
@@ -146,7 +146,7 @@ struct Open {
 }
 
 impl Writer {
-    /// A writer for the ring that `ring` shows while the member takes part in it.
+    /// Creates a writer. `ring` contains the ring while the member takes part in it.
     pub(crate) fn new(
         ring: watch::Receiver<Option<RingHandle>>,
         board: Arc<Scoreboard>,
@@ -165,7 +165,7 @@ impl Writer {
         }
     }
 
-    /// Writes until `stop` is cancelled and every transaction is acknowledged; returns the transactions.
+    /// Writes until `stop` is cancelled and every transaction is acknowledged. Returns the acknowledged transactions.
     pub(crate) async fn run(mut self) -> Attempt<GtidSet> {
         while !(self.stop.is_cancelled() && self.open.is_empty()) {
             let Some((ring, term)) = self.leadership().await else {
@@ -177,7 +177,7 @@ impl Writer {
         Ok(self.acknowledged)
     }
 
-    /// Waits until the member serves as the leader.
+    /// Waits until the member serves as the leader; returns `None` if the member has ended.
     async fn leadership(&mut self) -> Option<(RingHandle, Term)> {
         loop {
             let ring = self.ring.wait_for(Option::is_some).await.ok()?.clone()?;
@@ -194,8 +194,8 @@ impl Writer {
         }
     }
 
-    /// A serving leader has committed an entry of its own term, and with it its whole log: a transaction
-    /// in the log is committed, and a missing one never will be unless it is proposed again.
+    /// Acknowledges the open transactions that are in the leader's log. A serving leader has committed an entry of its own
+    /// term, and so its whole log. A missing transaction is not committed unless it is proposed again.
     fn acknowledge_logged(&mut self, logged: &GtidSet) {
         for mut open in std::mem::take(&mut self.open) {
             if logged.contains(&open.gtid) {
@@ -207,7 +207,7 @@ impl Writer {
         }
     }
 
-    /// Proposes in one leadership, until it ends or nothing is left to do.
+    /// Proposes transactions as the leader of `term`, until the term ends or all transactions are acknowledged after `stop`.
     async fn serve(&mut self, ring: &RingHandle, term: Term) -> Attempt {
         let sequence = ProposalSequence::default();
         let mut pace = tokio::time::interval(PACE);
@@ -256,7 +256,7 @@ impl Writer {
     }
 }
 
-/// The outcome of a proposal; never without one.
+/// Waits for the outcome of a proposal. If there is no proposal, it waits forever.
 async fn outcome(open: Option<&mut Open>) -> Outcome {
     match open.and_then(|open| open.ticket.as_mut()) {
         Some(ticket) => ticket.outcome().await,
@@ -264,10 +264,10 @@ async fn outcome(open: Option<&mut Open>) -> Outcome {
     }
 }
 
-/// The server version that the events claim.
+/// The server version in the events.
 const VERSION: ServerVersion = ServerVersion(90_704);
 
-/// The transactions that a mysqld would write: the table first, then one row each.
+/// Creates the transactions that a mysqld would write: first the database and the table, then one row in each transaction.
 struct Rows {
     source: SourceId,
     next: u64,
@@ -313,7 +313,7 @@ impl Rows {
 
 fn table() -> Table {
     let note = ColumnType::Varchar {
-        // Four for each character of utf8mb4.
+        // utf8mb4 has at most four bytes for each character.
         max_bytes: 4 * NOTE_BYTES as u16,
     };
     let columns = [ColumnType::BigInt, note].map(|column_type| Column {

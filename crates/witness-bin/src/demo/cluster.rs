@@ -1,4 +1,4 @@
-//! Three members on loopback, the first one with a database; in this process, or as processes.
+//! Three members on loopback, which run in this process or as separate processes. The first member is the database member.
 
 use std::fmt::Write;
 use std::fs::{self, File};
@@ -30,7 +30,7 @@ use crate::demo::screen::Scoreboard;
 use crate::operator::Asker;
 use crate::terminal::{Attempt, Failure};
 
-/// The member with the database.
+/// The index of the database member.
 pub(crate) const DATABASE: usize = 0;
 pub(crate) const WITNESS_1: usize = 1;
 pub(crate) const WITNESS_2: usize = 2;
@@ -38,25 +38,25 @@ pub(crate) const MEMBERS: usize = 3;
 const NAMES: [&str; MEMBERS] = ["db-1", "witness-1", "witness-2"];
 
 pub(crate) enum Cluster {
-    /// Members in this process, and a writer that proposes to the first one.
+    /// Members in this process. A writer proposes transactions to the first member.
     Embedded(Vec<EmbeddedMember>),
-    /// Processes, and the mysqld of the first one. It is dropped after its member, which would restart it.
+    /// Members as processes, and the mysqld of the first member. The mysqld is dropped last, because a running member would restart it.
     Processes(Vec<MemberProcess>, Mysqld),
 }
 
-/// The clients at work.
+/// The running clients.
 pub(crate) struct Load {
     stop: CancellationToken,
     writing: JoinHandle<Attempt<GtidSet>>,
 }
 
 impl Cluster {
-    /// Three members with their files below `directory`, none of which runs yet, and an asker of their
-    /// ring.
+    /// Creates three members with their files below `directory`, and an asker for their ring. No member
+    /// runs yet.
     pub(crate) fn prepare(directory: &Path, mysqld: Option<Mysqld>) -> Attempt<(Self, Asker)> {
         let mysql = match &mysqld {
             Some(mysqld) => mysqld.section(),
-            // The writer takes the place of this mysqld.
+            // A database member needs this section, but the writer replaces its mysqld.
             None => "mode = \"attach\"\napply = \"off\"".to_owned(),
         };
         let addresses = free_addresses()?;
@@ -96,7 +96,7 @@ impl Cluster {
         }
     }
 
-    /// Stops a member cleanly, the first one with its mysqld.
+    /// Stops a member cleanly. The first member also stops its mysqld.
     pub(crate) async fn stop(&mut self, at: usize) -> Attempt {
         match self {
             Self::Embedded(members) => members[at].stop().await,
@@ -104,7 +104,7 @@ impl Cluster {
         }
     }
 
-    /// The message of a member that has ended by itself.
+    /// Returns a message if a member has ended without being stopped or crashed.
     pub(crate) fn ended(&mut self) -> Option<String> {
         match self {
             Self::Embedded(members) => members.iter_mut().find_map(EmbeddedMember::ended),
@@ -112,7 +112,7 @@ impl Cluster {
         }
     }
 
-    /// The end of each member's log output, where it has one.
+    /// Returns the last lines of each member's log file; empty for members in this process.
     pub(crate) fn last_lines(&self) -> String {
         match self {
             Self::Embedded(_) => String::new(),
@@ -120,7 +120,7 @@ impl Cluster {
         }
     }
 
-    /// What the first member answers with yes when clients can write.
+    /// Returns the health check of the first member that succeeds when clients can write.
     pub(crate) fn writable(&self) -> Question {
         match self {
             Self::Embedded(_) => Question::Leader,
@@ -128,7 +128,7 @@ impl Cluster {
         }
     }
 
-    /// The number of rows that a reader sees, where there is a database to read from.
+    /// Returns the number of rows that a reader sees; `None` without a mysqld.
     pub(crate) async fn visible_rows(&self) -> Attempt<Option<u64>> {
         match self {
             Self::Embedded(_) => Ok(None),
@@ -154,21 +154,21 @@ impl Cluster {
 }
 
 impl Load {
-    /// Stops the clients after their current transactions; returns the acknowledged transactions.
+    /// Stops the clients after their current transactions, and returns the acknowledged transactions.
     pub(crate) async fn finish(self) -> Attempt<GtidSet> {
         self.stop.cancel();
         self.writing.await.map_err(Failure::error)?
     }
 }
 
-/// Each member's data directory.
+/// Returns the data directories of the members.
 pub(crate) fn data_dirs(directory: &Path) -> [PathBuf; MEMBERS] {
     NAMES.map(|name| directory.join(name))
 }
 
-/// Addresses whose ports are free. Members keep theirs over crashes.
+/// Returns an address with a free port for each member. A member keeps its address after a crash.
 fn free_addresses() -> io::Result<Vec<SocketAddr>> {
-    // All are open at the same time, so that no two are equal.
+    // All listeners are open at the same time, so that their ports differ.
     let listeners = NAMES
         .iter()
         .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
@@ -176,8 +176,8 @@ fn free_addresses() -> io::Result<Vec<SocketAddr>> {
     listeners.iter().map(TcpListener::local_addr).collect()
 }
 
-/// A member's configuration file: with a short heartbeat for short elections, and a log file size that the
-/// scenario does not reach.
+/// Returns a member's configuration file. A short heartbeat makes elections short, and the log files are so large that
+/// the scenario does not fill one.
 fn config(own: usize, directory: &Path, addresses: &[SocketAddr], mysql: &str) -> String {
     let data_dir = directory.join(NAMES[own]).display().to_string();
     let mut toml = format!(
@@ -204,7 +204,7 @@ fn config(own: usize, directory: &Path, addresses: &[SocketAddr], mysql: &str) -
     toml
 }
 
-/// The settings of a configuration file.
+/// Returns the settings of the member with this configuration file.
 pub(crate) fn settings(toml: String) -> Attempt<Settings> {
     let (config, problems) = read(&Sources {
         file: Some(("demo".to_owned(), toml)),
@@ -215,13 +215,13 @@ pub(crate) fn settings(toml: String) -> Attempt<Settings> {
 
 // A member of the demonstration: in this process, or as a process of this program (`witness run`).
 
-/// The limit for the last threads of a crashed member to end.
+/// Time limit until all threads of a crashed member have ended.
 const RELEASE_LIMIT: Duration = Duration::from_secs(10);
 const RELEASE_POLL: Duration = Duration::from_millis(20);
-/// Two, so that one long write does not delay heartbeats.
+/// Two threads, so that a long write on one of them does not delay heartbeats.
 const WORKER_THREADS: usize = 2;
 
-/// A member in this process, on a runtime of its own: to drop that runtime is a crash, because the
+/// A member in this process, with its own runtime. To drop the runtime simulates a crash, because the
 /// member cannot send or write anything afterwards.
 pub(crate) struct EmbeddedMember {
     settings: Settings,
@@ -236,7 +236,7 @@ struct Running {
 }
 
 impl EmbeddedMember {
-    /// A member that does not run yet.
+    /// Creates a member that does not run yet.
     pub(crate) fn new(settings: Settings) -> Self {
         Self {
             settings,
@@ -245,12 +245,12 @@ impl EmbeddedMember {
         }
     }
 
-    /// The member's ring while it takes part in it.
+    /// Returns a channel with the member's ring; `None` while the member does not take part in it.
     pub(crate) fn ring(&self) -> watch::Receiver<Option<RingHandle>> {
         self.ring.subscribe()
     }
 
-    /// Starts it; it opens its log and joins its ring in the background.
+    /// Starts the member, which opens its log and joins its ring in the background.
     pub(crate) fn start(&mut self, bootstrap: bool) -> Attempt {
         let runtime = Builder::new_multi_thread()
             .worker_threads(WORKER_THREADS)
@@ -267,7 +267,7 @@ impl EmbeddedMember {
         Ok(())
     }
 
-    /// Drops it with everything that it was doing.
+    /// Crashes the member: its runtime is dropped with all tasks.
     pub(crate) fn crash(&mut self) -> Attempt {
         self.ring.send_replace(None);
         match self.running.take() {
@@ -279,7 +279,7 @@ impl EmbeddedMember {
         }
     }
 
-    /// Stops it cleanly, without a transfer of the leadership.
+    /// Stops the member cleanly, without a transfer of the leadership.
     pub(crate) async fn stop(&mut self) -> Attempt {
         self.ring.send_replace(None);
         let Some(running) = self.running.take() else {
@@ -291,7 +291,7 @@ impl EmbeddedMember {
         ended.map_err(Failure::error)?.map_err(Failure::error)
     }
 
-    /// How it has ended by itself, if it has.
+    /// Returns how the member has ended, if it has ended without being stopped or crashed.
     pub(crate) fn ended(&mut self) -> Option<String> {
         let ended = (&mut self.running.as_mut()?.ended).now_or_never()?;
         let why = match ended {
@@ -302,8 +302,8 @@ impl EmbeddedMember {
         Some(format!("member `{}` ended: {why}", self.settings.own.name))
     }
 
-    /// The writer thread of a crashed member finishes its current write; until then it holds the lock of
-    /// the hard state.
+    /// Waits until a crashed member has released the lock of the hard state. Its writer thread holds the lock until it
+    /// has finished its current write.
     fn wait_until_released(&self) -> Attempt {
         let meta = self.settings.data_dir.join("meta");
         let until = Instant::now() + RELEASE_LIMIT;
@@ -321,12 +321,12 @@ impl EmbeddedMember {
 
 impl Drop for EmbeddedMember {
     fn drop(&mut self) {
-        // Its files are not used after this, so an error does not matter.
+        // The member's files are no longer used, so an error does not matter.
         let _ = self.crash();
     }
 }
 
-/// From the start to `stop`.
+/// Runs a member from its start until it fails or `stop` is cancelled.
 async fn live(
     settings: Settings,
     bootstrap: bool,
@@ -343,12 +343,12 @@ async fn live(
     }
 }
 
-/// A member with a mysqld stops mysqld first.
+/// Time limit for a member to stop. A member with a mysqld stops mysqld first.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 const STOP_POLL: Duration = Duration::from_millis(20);
 const SHOWN_LINES: usize = 15;
 
-/// A member as a process.
+/// A member that runs as a process.
 pub(crate) struct MemberProcess {
     name: &'static str,
     config: PathBuf,
@@ -357,8 +357,8 @@ pub(crate) struct MemberProcess {
 }
 
 impl MemberProcess {
-    /// Writes the configuration to `NAME.toml` in `directory`; the log will be `NAME.log`. No process runs
-    /// yet.
+    /// Writes the configuration to `NAME.toml` in `directory`. The process, which is not started yet, will log to
+    /// `NAME.log`.
     pub(crate) fn new(directory: &Path, name: &'static str, toml: &str) -> Attempt<Self> {
         let [config, log] = ["toml", "log"].map(|kind| directory.join(format!("{name}.{kind}")));
         fs::write(&config, toml)?;
@@ -375,7 +375,7 @@ impl MemberProcess {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("run").arg("--config").arg(&self.config);
         command.args(bootstrap.then_some("--bootstrap"));
-        // The operator's variables are for members of the operator.
+        // Variables in the operator's environment would change the configuration of these members.
         for (variable, _) in std::env::vars_os() {
             if variable.to_string_lossy().starts_with("WITNESS_") {
                 command.env_remove(variable);
@@ -383,13 +383,13 @@ impl MemberProcess {
         }
         command.stdin(Stdio::null()).stdout(log.try_clone()?);
         command.stderr(log);
-        // Outside the terminal's foreground group: Ctrl-C ends the demonstration, which ends its members.
+        // Ctrl-C must reach only the demonstration, which then ends its members. So they are not in the terminal's foreground group.
         command.process_group(0);
         self.child = Some(command.spawn()?);
         Ok(())
     }
 
-    /// Kills it (SIGKILL).
+    /// Kills the process (SIGKILL).
     pub(crate) fn crash(&mut self) -> io::Result<()> {
         if let Some(mut child) = self.child.take() {
             child.kill()?;
@@ -398,10 +398,10 @@ impl MemberProcess {
         Ok(())
     }
 
-    /// Stops it (SIGTERM).
+    /// Stops the process (SIGTERM).
     ///
     /// # Errors
-    /// When it does not end in time, or not with success.
+    /// When the process does not end within [`STOP_LIMIT`], or ends with an error.
     pub(crate) async fn stop(&mut self) -> Attempt {
         let Some(child) = &mut self.child else {
             return Ok(());
@@ -420,13 +420,13 @@ impl MemberProcess {
         Err(Failure::error(format!("member `{name}` {how}\n{lines}")))
     }
 
-    /// How it has ended by itself, if it has.
+    /// Returns how the process has ended, if it has ended without being stopped or killed.
     pub(crate) fn ended(&mut self) -> Option<String> {
         let status = self.child.as_mut()?.try_wait().ok()??;
         Some(format!("member `{}` ended ({status})", self.name))
     }
 
-    /// The end of its log.
+    /// Returns the last lines of the member's log file.
     pub(crate) fn last_lines(&self) -> String {
         let log = fs::read(&self.log).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
@@ -438,7 +438,7 @@ impl MemberProcess {
 
 impl Drop for MemberProcess {
     fn drop(&mut self) {
-        // It fails only when the process has ended.
+        // The kill fails only if the process has already ended.
         let _ = self.crash();
     }
 }

@@ -1,4 +1,4 @@
-//! `witness demo`: a ring of three members under load, crashes of its members, and the proof that no
+//! `witness demo`: runs a ring of three members under load, crashes its members, and proves that no
 //! acknowledged transaction is missing from any member's log.
 
 mod clients;
@@ -35,7 +35,7 @@ pub(crate) struct DemoArgs {
 /// Runs `witness demo`.
 ///
 /// # Errors
-/// Exit 7 when an acknowledged transaction is missing or two logs differ, 1 when the demonstration failed.
+/// Exit 7 if an acknowledged transaction is missing or duplicated, or two logs differ; 1 if the demonstration failed.
 pub(crate) fn run(args: &DemoArgs, format: Format) -> Attempt {
     if !(0.1..=60.0).contains(&args.pause) {
         return Err(Exit::Usage.because(
@@ -57,8 +57,8 @@ pub(crate) fn run(args: &DemoArgs, format: Format) -> Attempt {
     Exit::Corrupt.unless(story.ok)
 }
 
-/// Plays a demonstration to its end. Dropped earlier, it kills the processes that it has started. A lost transaction is in the report and
-/// not an error here.
+/// Runs a demonstration to its end, and returns its report. A lost transaction is in the report, and is not an error here. If this future
+/// is dropped before its end, the started processes are killed.
 async fn demonstrate(args: &DemoArgs, format: Format) -> Attempt<Story> {
     let temporary;
     let data_dir = match &args.data_dir {
@@ -107,7 +107,7 @@ async fn demonstrate(args: &DemoArgs, format: Format) -> Attempt<Story> {
     Ok(story)
 }
 
-/// Makes a directory that the operator has named.
+/// Creates the directory that the operator has named. If the directory exists, it must be empty.
 fn new_directory(named: &Path) -> Attempt<PathBuf> {
     std::fs::create_dir_all(named)?;
     if std::fs::read_dir(named)?.next().is_some() {

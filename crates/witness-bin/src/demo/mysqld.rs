@@ -14,7 +14,7 @@ use toml::Value;
 
 use crate::terminal::{Attempt, Exit, Failure};
 
-/// Options of a server on loopback that leaves memory to the rest of the machine.
+/// Options of mysqld: it has no network port, and uses little memory.
 const OPTIONS: [&str; 5] = [
     "--skip-networking",
     "--mysqlx=OFF",
@@ -28,24 +28,24 @@ const KILL_LIMIT: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// A mysqld that a member starts. It survives a crash of its member; dropping this kills it.
+/// A mysqld that a member starts. It survives a crash of its member. It is killed when this value is dropped.
 pub(crate) struct Mysqld {
-    /// `mysql.mysqld` of the member.
+    /// The value of `mysql.mysqld` in the member's configuration.
     command: Vec<String>,
     /// The options for the directories of an unpacked server.
     directories: Vec<String>,
     pub(crate) version: ServerVersion,
     data_dir: PathBuf,
-    /// A short path: a socket's may have 107 bytes.
+    /// A directory with a short path, because the path of a socket may have at most 107 bytes.
     socket_dir: TempDir,
 }
 
 impl Mysqld {
-    /// The mysqld that `$MYSQLD` names, the one on the PATH, or the one that `cargo xtask mysql` has
+    /// Finds a mysqld: the one that `$MYSQLD` names, the one on the PATH, or the one that `cargo xtask mysql` has
     /// unpacked into the current directory, in this order. Its data will be in the directory of `db-1`.
     ///
     /// # Errors
-    /// Exit 4 when there is none, or it is not a MySQL that a member can use.
+    /// Exit 4 if there is no mysqld, or no member can use its version.
     pub(crate) fn find(demo_dir: &Path) -> Attempt<Self> {
         let path = env::var_os("PATH").unwrap_or_default();
         let mut on_path = env::split_paths(&path).map(|folder| folder.join("mysqld"));
@@ -69,12 +69,12 @@ impl Mysqld {
         })
     }
 
-    /// The path of mysqld.
+    /// Returns the path of mysqld.
     pub(crate) fn program(&self) -> &str {
         self.command.last().map_or("", String::as_str)
     }
 
-    /// The lines of the member's section `[mysql]`.
+    /// Returns the lines of section `[mysql]` in the member's configuration.
     pub(crate) fn section(&self) -> String {
         let mut options = self.directories.clone();
         options.extend(geteuid().is_root().then(|| "--user=root".to_owned()));
@@ -88,7 +88,7 @@ impl Mysqld {
         )
     }
 
-    /// The account of the clients, which is the member's own.
+    /// Returns the account of the clients, which the member also uses.
     pub(crate) fn account(&self) -> ConnectOptions {
         ConnectOptions::new(Endpoint::unix(self.socket()), "root", "")
     }
@@ -108,9 +108,9 @@ impl Drop for Mysqld {
                 && let Some(pid) = Pid::from_raw(process.pid)
                 && let Ok(process) = pidfd_open(pid, PidfdFlags::empty())
             {
-                // It fails only when the process has ended.
+                // The signal fails only if the process has already ended.
                 let _ = pidfd_send_signal(&process, Signal::KILL);
-                // Until it has ended, it can write to the directory that is removed next.
+                // Waits for the end of mysqld, which may still write to the directory that is removed next.
                 let _ = poll(
                     &mut [PollFd::new(&process, PollFlags::IN)],
                     Some(&KILL_LIMIT),
@@ -126,8 +126,8 @@ fn unusable(why: String) -> Failure {
     Exit::Refused.because(why, advice)
 }
 
-/// The command and the options for the server that the description of `cargo xtask mysql` names: it runs
-/// through its own dynamic loader and does not know where its files are.
+/// Returns the command and the options for the server that `cargo xtask mysql` has unpacked, from its description
+/// `tree.json`. The server runs through its own dynamic loader, and needs the paths of its files as options.
 fn unpacked(folder: &Path) -> Attempt<(Vec<String>, Vec<String>)> {
     let folder = std::path::absolute(folder)?;
     let file = folder.join("tree.json");
@@ -147,7 +147,7 @@ fn unpacked(folder: &Path) -> Attempt<(Vec<String>, Vec<String>)> {
         None => vec![mysqld],
         Some(loader) => vec![
             loader,
-            // mysqld reads the list of its components from the directory of this program.
+            // mysqld reads the list of its components from the directory of argv[0], which would otherwise be the loader.
             "--argv0".to_owned(),
             mysqld.clone(),
             "--library-path".to_owned(),
@@ -167,10 +167,10 @@ fn unpacked(folder: &Path) -> Attempt<(Vec<String>, Vec<String>)> {
     Ok((command, options.collect()))
 }
 
-/// Asks a server for its version.
+/// Runs a server with `--version`, and returns its version.
 ///
 /// # Errors
-/// When it does not run, or no member can use such a server.
+/// When the server does not run, or no member can use its version.
 fn version_of(command: &[String]) -> Attempt<ServerVersion> {
     let program = &command[0];
     let output = Command::new(program)

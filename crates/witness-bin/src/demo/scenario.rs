@@ -1,4 +1,4 @@
-//! What happens in a demonstration, in order, each event timed; and its report.
+//! The events of a demonstration, in their order and with their durations, and its report.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -16,11 +16,11 @@ use crate::demo::screen::Display;
 use crate::operator::RingReport;
 use crate::terminal::{Attempt, Exit, Failure};
 
-/// How often the members are asked while the scenario waits.
+/// Interval between queries of the members while the scenario waits.
 const POLL: Duration = Duration::from_millis(20);
-/// The limit of each wait. It includes mysqld's initialisation and recovery on a loaded machine.
+/// Time limit of each wait. It is long enough for mysqld's initialisation and recovery on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The lag of a member that has caught up: under load, a follower never has all entries.
+/// A member with at most this lag, in entries, has caught up. Under load, a follower never has all entries.
 const NEARLY: u64 = 100;
 
 pub(crate) struct Scenario<'a> {
@@ -32,7 +32,7 @@ pub(crate) struct Scenario<'a> {
 }
 
 impl Scenario<'_> {
-    /// Plays it; returns the acknowledged transactions. Afterwards all members have stopped.
+    /// Runs the scenario, stops all members, and returns the acknowledged transactions.
     pub(crate) async fn play(mut self) -> Attempt<GtidSet> {
         self.make_the_ring().await?;
         let load = self.cluster.start_load(&self.display.board).await?;
@@ -51,7 +51,7 @@ impl Scenario<'_> {
         let seen = "every log ends at the same entry";
         self.record("the clients stop and the members come level", seen, begun);
         let begun = Instant::now();
-        // The followers first: a leader without them writes nothing more.
+        // The followers stop first. Then the leader has no quorum, and commits nothing more.
         for at in [WITNESS_1, WITNESS_2, DATABASE] {
             self.cluster.stop(at).await?;
         }
@@ -110,7 +110,7 @@ impl Scenario<'_> {
                     let answered = format!("{flush} was answered with {other:?}");
                     return Err(Failure::error(answered));
                 }
-                // On a busy machine, the leader can lack its quorum for a moment.
+                // On a loaded machine, the leader can lose its quorum briefly.
                 Err(failure)
                     if failure.exit == Exit::NoQuorum && tokio::time::Instant::now() < until =>
                 {
@@ -198,7 +198,7 @@ impl Scenario<'_> {
         .await
     }
 
-    /// Waits until more than so many commits are acknowledged.
+    /// Waits until more than `acknowledged` commits are acknowledged.
     async fn wait_for_commits(&mut self, acknowledged: u64) -> Attempt {
         let board = self.display.board.clone();
         self.wait_until("commits continue", |_| board.total() > acknowledged)
@@ -206,7 +206,7 @@ impl Scenario<'_> {
             .map(drop)
     }
 
-    /// Waits until the members' status is as wanted, and returns it.
+    /// Waits until `reached` accepts the report of the ring, and returns the report. `what` describes the condition in errors.
     async fn wait_until(
         &mut self,
         what: &str,
@@ -247,7 +247,7 @@ fn has_caught_up(ring: &RingReport, at: usize) -> bool {
     follows && lag.is_some_and(|lag| lag <= NEARLY)
 }
 
-/// True when all members are up and their logs end at the same entry, committed on each of them.
+/// True when all members answer, and their logs end at the same entry, which each member has recorded as committed.
 fn all_equal(ring: &RingReport) -> bool {
     let end = |view: &MemberView| (view.log_end, view.log.file.clone(), view.log.file_bytes);
     let first = view(ring, 0).map(end);
@@ -258,29 +258,29 @@ fn all_equal(ring: &RingReport) -> bool {
     })
 }
 
-// The report of a demonstration: each event with its observation and duration, and the verdict at the end, which is proven from the
-// members' files alone.
+// The report of a demonstration: each event with its observation and duration, and the verdict. Only the members' files are used as
+// evidence for the verdict.
 
 /// The report of a demonstration, as `--output json` prints it.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Story {
-    /// Everything that happened, in order.
+    /// All events, in their order.
     pub(crate) events: Vec<Event>,
-    /// Commits that came back to their clients.
+    /// The number of commits that clients saw acknowledged.
     pub(crate) acknowledged_total: u64,
-    /// Half of the commits took at most this.
+    /// The median latency of commits.
     pub(crate) latency_p50_seconds: f64,
-    /// All but one in a hundred took at most this.
+    /// The latency that 99 % of the commits did not exceed.
     pub(crate) latency_p99_seconds: f64,
-    /// Acknowledged commits that a member's log lacks.
+    /// The number of acknowledged commits that a member's log lacks.
     pub(crate) lost_total: u64,
-    /// Transactions that stand twice in a member's log.
+    /// The number of transactions that are twice in a member's log.
     pub(crate) doubled_total: u64,
     /// The first difference between two members' log files.
     pub(crate) difference: Option<String>,
-    /// Bytes of log files that were compared, on each member.
+    /// The number of bytes of log files that were compared on each member.
     pub(crate) compared_bytes: u64,
-    /// The directory of the members' files; a temporary one is removed.
+    /// The directory with the members' files. If it is temporary, it is removed at the end.
     pub(crate) data_dir: String,
     /// True when nothing is lost, doubled or different.
     pub(crate) ok: bool,
@@ -298,7 +298,7 @@ pub(crate) struct Event {
 }
 
 impl Story {
-    /// Adds an event and answers with its line.
+    /// Adds an event, and returns its line of text.
     pub(crate) fn happened(&mut self, what: &str, seen: String, took: Duration) -> String {
         let event = Event {
             what: what.to_owned(),
@@ -310,7 +310,7 @@ impl Story {
         line
     }
 
-    /// Searches every member's log for the acknowledged transactions, compares the logs byte by byte, and concludes.
+    /// Searches every member's log for the acknowledged transactions, compares the logs byte by byte, and records the verdict.
     ///
     /// # Errors
     /// When a log cannot be read.
@@ -346,7 +346,7 @@ impl Story {
         Ok(())
     }
 
-    /// The verdict on the findings.
+    /// Computes the verdict from the findings, records it, and returns it.
     fn conclude(&mut self) -> bool {
         self.ok = self.lost_total == 0
             && self.doubled_total == 0
@@ -355,7 +355,7 @@ impl Story {
         self.ok
     }
 
-    /// The story as text, with the verdict at the end.
+    /// Returns the report as text, with the verdict at the end.
     pub(crate) fn summary(&self) -> String {
         let mut out = String::from("\nWhat happened\n");
         for event in &self.events {
@@ -487,7 +487,7 @@ mod tests {
         );
     }
 
-    /// Writes to a ring of one member that crashes once; returns the acknowledged transactions.
+    /// Writes to a ring with one member, which crashes once. Returns the acknowledged transactions.
     async fn write(data_dir: &Path) -> GtidSet {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

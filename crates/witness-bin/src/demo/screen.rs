@@ -1,5 +1,5 @@
-//! What a demonstration shows while it runs: a table that is redrawn in place on a terminal, plain
-//! lines elsewhere, nothing with `--output json`; and the commits as the clients see them.
+//! The output of a demonstration while it runs: on a terminal a table that is redrawn in place, elsewhere plain
+//! lines, and nothing with `--output json`. It also counts the commits and measures their latencies.
 
 use std::convert::Infallible;
 use std::io::{IsTerminal, Write, stdout};
@@ -12,24 +12,24 @@ use crate::cli::status::members;
 use crate::operator::Asker;
 use crate::terminal::{Attempt, Failure, Format};
 
-/// How often the table is redrawn.
+/// Interval at which the table is redrawn.
 const FRAME: Duration = Duration::from_millis(250);
-/// How often a line is printed where there is no terminal.
+/// Interval at which a line is printed if there is no terminal.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The output of a demonstration. Write errors are ignored: a demonstration continues without readers, and
-/// its exit code is the answer.
+/// The output of a demonstration. Write errors are ignored: if the reader of the output has gone, the demonstration
+/// continues, and its exit code is its result.
 pub(crate) enum Screen {
     /// A terminal.
     Live(ProgressBar),
     /// A file or a pipe.
     Plain,
-    /// Nowhere.
+    /// No output.
     Silent,
 }
 
 impl Screen {
-    /// The screen that fits standard output.
+    /// Selects the kind of output that fits the format and standard output.
     pub(crate) fn open(format: Format) -> Self {
         if format == Format::Json {
             return Self::Silent;
@@ -44,7 +44,7 @@ impl Screen {
         }
     }
 
-    /// Prints a line that stays.
+    /// Prints a line that remains when the table is redrawn.
     pub(crate) fn print(&self, line: &str) {
         match self {
             Self::Live(bar) => bar.println(line),
@@ -54,7 +54,7 @@ impl Screen {
     }
 }
 
-/// The screen with what is shown on it: the commits, and the members' status as an asker gets it.
+/// The screen and the sources of its content: the commits, and the members' status.
 pub(crate) struct Display {
     pub(crate) screen: Screen,
     pub(crate) board: Arc<Scoreboard>,
@@ -62,7 +62,7 @@ pub(crate) struct Display {
 }
 
 impl Display {
-    /// Shows the state for as long as it is polled.
+    /// Shows the current state again and again. Does not return.
     pub(crate) async fn draw(&self) -> Infallible {
         let mut frames = tokio::time::interval(match self.screen {
             Screen::Live(_) => FRAME,
@@ -83,7 +83,7 @@ impl Display {
         }
     }
 
-    /// Removes the table; printed lines stay.
+    /// Removes the table. Printed lines remain.
     pub(crate) fn close(&self) {
         if let Screen::Live(bar) = &self.screen {
             bar.finish_and_clear();
@@ -91,8 +91,8 @@ impl Display {
     }
 }
 
-// Commits as the clients see them: how many were acknowledged, how long each took, and the longest
-// time without any.
+// Measurements by the clients: the number of acknowledged commits, their latencies, and the longest
+// time without a commit.
 
 /// Counts acknowledged commits. Shared by all clients.
 pub(crate) struct Scoreboard(Mutex<Score>);
@@ -101,17 +101,17 @@ struct Score {
     started: Instant,
     /// The latency of each commit.
     commits: Vec<Duration>,
-    /// How many of them earlier summaries had, and when the last one was made.
+    /// The number of commits at the last summary, and the time of that summary.
     summarized: (usize, Instant),
     last_commit: Instant,
     longest_gap: Duration,
 }
 
-/// A summary says so when no commit was acknowledged for this long.
+/// A summary reports that commits wait if none was acknowledged for this long.
 const WAITING: Duration = Duration::from_millis(300);
-/// Commits wait when none was acknowledged for this long.
+/// For the scenario, commits count as blocked if none was acknowledged for this long.
 const SETTLED: Duration = Duration::from_millis(500);
-/// The limit until they wait.
+/// Time limit until commits are blocked.
 const STOPS_WITHIN: Duration = Duration::from_secs(10);
 
 impl Scoreboard {
@@ -134,7 +134,7 @@ impl Scoreboard {
         score.last_commit = Instant::now();
     }
 
-    /// One line: all commits, and the rate and latencies of those since the last summary.
+    /// Returns one line with the number of all commits, and the rate and latencies of the commits since the last summary.
     pub(crate) fn summary(&self) -> String {
         let mut score = self.lock();
         let (before, made) = score.summarized;
@@ -157,16 +157,16 @@ impl Scoreboard {
         summary
     }
 
-    /// The number of acknowledged commits.
+    /// Returns the number of acknowledged commits.
     pub(crate) fn total(&self) -> u64 {
         self.lock().commits.len() as u64
     }
 
-    /// Waits until commits wait, and then for `time`; returns the number of acknowledged commits. Commits in
-    /// flight that a quorum had acknowledged before its crash may return late on a loaded machine.
+    /// Waits until commits are blocked, and then for `time` longer. Returns the number of acknowledged commits. The first wait is
+    /// needed because, on a loaded machine, a commit that the quorum acknowledged before its crash may reach the client late.
     ///
     /// # Errors
-    /// When commits do not stop, or one is acknowledged during `time`.
+    /// When commits are not blocked within [`STOPS_WITHIN`], or one is acknowledged during `time`.
     pub(crate) async fn wait_until_blocked(&self, time: Duration) -> Attempt<u64> {
         let begun = tokio::time::Instant::now();
         let mut before = self.total();
@@ -192,12 +192,12 @@ impl Scoreboard {
         }
     }
 
-    /// The latency below which this part of all commits stayed.
+    /// Returns the latency that this part of all commits, from 0 to 1, did not exceed.
     pub(crate) fn quantile(&self, part: f64) -> Duration {
         quantile(&self.lock().commits, part)
     }
 
-    /// The longest time without a commit since the last call, a gap that has not ended included.
+    /// Returns the longest time without a commit since the last call. A gap that has not ended yet counts, too.
     pub(crate) fn take_longest_gap(&self) -> Duration {
         let mut score = self.lock();
         let lasting = score.last_commit.elapsed();
@@ -205,7 +205,7 @@ impl Scoreboard {
     }
 
     fn lock(&self) -> MutexGuard<'_, Score> {
-        // Only counters: they are usable after a panic.
+        // The lock protects only counters, which are usable after a panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -221,7 +221,7 @@ fn quantile(latencies: &[Duration], part: f64) -> Duration {
 mod tests {
     use super::*;
 
-    /// The result for a board that receives `first` commits at short intervals, and one more after `late`.
+    /// Returns the result for a board that receives `first` commits at short intervals, and one more after `late`.
     async fn blocked(first: u64, late: Duration) -> Attempt<u64> {
         let board = Scoreboard::new();
         let commits = async {

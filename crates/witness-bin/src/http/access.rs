@@ -1,4 +1,4 @@
-//! The certificate for HTTPS, and the tokens for reads and orders. All can be replaced while HTTP is served.
+//! The certificate for HTTPS, and the tokens for reads and orders. A reload can replace them while HTTP is served.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::config::HttpSettings;
 /// Certificate and tokens, read from their files.
 #[derive(Clone, Default)]
 pub struct Credentials {
-    /// `None`: not encrypted.
+    /// The acceptor for HTTPS; `None` for plain HTTP.
     pub(super) tls: Option<TlsAcceptor>,
     /// The token for orders and reads.
     pub(super) operators: Option<String>,
@@ -29,10 +29,10 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Reads the files.
+    /// Reads the certificate and the tokens from their files.
     ///
     /// # Errors
-    /// When one cannot be used.
+    /// When a file cannot be used.
     pub fn load(settings: &HttpSettings) -> Result<Self, MemberError> {
         let certificate = settings.certificate.as_ref();
         let tls = certificate.map(|(certificate, key)| server_tls(certificate, key));
@@ -53,7 +53,7 @@ fn token(key: &'static str, from: Option<&PasswordSource>) -> Result<Option<Stri
     Ok(line.as_deref().and_then(token_in))
 }
 
-/// The configured tokens that cannot be used.
+/// Returns the configured files of tokens that cannot be used, with the reasons.
 pub(crate) fn unusable_tokens(settings: &HttpSettings) -> Vec<UnusableFile> {
     let tokens = [
         ("http.token_file", &settings.token),
@@ -66,7 +66,7 @@ pub(crate) fn unusable_tokens(settings: &HttpSettings) -> Vec<UnusableFile> {
     unusable.collect()
 }
 
-/// The token in a file's first line.
+/// Returns the token in the first line of a file; `None` if the line is empty.
 pub(super) fn token_in(line: &str) -> Option<String> {
     let token = line.trim();
     (!token.is_empty()).then(|| token.to_owned())
@@ -77,23 +77,23 @@ pub(super) fn token_in(line: &str) -> Option<String> {
 pub struct Access(Arc<watch::Sender<Credentials>>);
 
 impl Access {
-    /// Starts with these; the default has neither a certificate nor a token.
+    /// Starts with these credentials. The default has neither a certificate nor a token.
     pub fn new(credentials: Credentials) -> Self {
         Self(Arc::new(watch::Sender::new(credentials)))
     }
 
-    /// Replaces them, from the next connection and the next request on. Open connections continue.
+    /// Replaces the credentials. New connections use the new certificate, and new requests the new tokens. Open connections continue.
     pub fn renew(&self, credentials: Credentials) {
         self.0.send_replace(credentials);
     }
 
-    /// The acceptor for the next connection; `None`: it is not encrypted.
+    /// Returns the TLS acceptor for the next connection; `None` for plain HTTP.
     pub(super) fn tls(&self) -> Option<TlsAcceptor> {
         self.0.borrow().tls.clone()
     }
 
-    /// Whether a request may give an order. A browser adds the password of basic authentication to requests that any other page
-    /// makes it send, so basic authentication does not allow orders.
+    /// Checks whether a request may give an order. Basic authentication is not enough: pages of other sites can make a browser send
+    /// requests, and the browser adds the password.
     pub(super) fn may_order(&self, headers: &HeaderMap) -> Result<(), Denied> {
         match &self.0.borrow().operators {
             None => Err(Denied::new(
@@ -111,7 +111,7 @@ impl Access {
         }
     }
 
-    /// Whether a request may read protected data.
+    /// Checks whether a request may read protected data.
     fn may_read(&self, headers: &HeaderMap) -> Result<(), Denied> {
         let credentials = self.0.borrow();
         let Some(readers) = &credentials.readers else {
@@ -133,7 +133,7 @@ impl Access {
     }
 }
 
-/// Lets only requests pass that may read.
+/// Rejects requests that may not read protected data.
 pub(super) async fn readers_only(
     State(access): State<Access>,
     request: Request,
@@ -179,7 +179,7 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     authorization(headers, "Bearer")
 }
 
-/// The password of basic authentication; any user name is accepted.
+/// Returns the password of basic authentication. The user name is ignored.
 fn basic(headers: &HeaderMap) -> Option<Vec<u8>> {
     let decoded = STANDARD.decode(authorization(headers, "Basic")?).ok()?;
     let colon = decoded.iter().position(|byte| *byte == b':')?;
@@ -193,7 +193,7 @@ fn authorization<'a>(headers: &'a HeaderMap, scheme: &str) -> Option<&'a [u8]> {
     rest.strip_prefix(b" ").filter(|_| named)
 }
 
-/// Returns whether they are equal, in constant time.
+/// Returns whether two tokens are equal. The time does not depend on the position of the first difference.
 fn same(given: &[u8], expected: &str) -> bool {
     let pairs = given.iter().zip(expected.as_bytes());
     let different = pairs.fold(0, |so_far, (a, b)| so_far | (a ^ b));

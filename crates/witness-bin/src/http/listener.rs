@@ -1,5 +1,5 @@
-//! Accepts and serves connections, plain or encrypted. The port has a limit on connections, and each connection a limit for its
-//! handshake and for the head of each request. So a client that is slow, silent or speaks another protocol blocks no other client.
+//! Accepts and serves HTTP and HTTPS connections. The number of connections, the time of a handshake and the time for the head of
+//! a request are limited. So a client that is slow, silent or uses another protocol does not block other clients.
 
 use std::io::{Error, ErrorKind};
 use std::time::Duration;
@@ -21,14 +21,14 @@ use crate::http::access::Access;
 
 const MOST_CONNECTIONS: usize = 256;
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
-/// For the head of a request, and for the idle time before it.
+/// Time limit for the head of a request, including the idle time before it.
 const HEAD_LIMIT: Duration = Duration::from_secs(10);
-/// For a head, and for read-ahead of a body.
+/// Size of the buffer for the head of a request, and for read-ahead of a body.
 const BUFFER_BYTES: usize = 64 << 10;
 /// The first byte of a TLS handshake.
 const HANDSHAKE_RECORD: u8 = 22;
 
-/// Serves these pages until `stop`; requests in progress are then answered.
+/// Serves these pages until `stop` is cancelled. Then it answers the requests in progress, and returns.
 pub async fn serve(listener: TcpListener, access: Access, pages: Router, stop: CancellationToken) {
     let limit = ConnectionLimit::new("the HTTP port", MOST_CONNECTIONS);
     let mut connections = JoinSet::new();
@@ -61,7 +61,7 @@ pub async fn serve(listener: TcpListener, access: Access, pages: Router, stop: C
     while connections.join_next().await.is_some() {}
 }
 
-/// Answers the requests on one connection.
+/// Serves the requests on one connection until the connection closes, or `stop` is cancelled.
 pub(super) async fn answer(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     pages: Router,
@@ -94,7 +94,7 @@ async fn encrypt(tls: TlsAcceptor, stream: TcpStream) -> std::io::Result<TlsStre
 /// Answers a client that uses plain HTTP on a TLS port.
 async fn turn_away(mut stream: TcpStream) -> std::io::Result<Error> {
     const REASON: &str = "{\"ok\":false,\"reason\":\"this port speaks HTTPS; ask https://\"}";
-    // Unread data would reset the connection before the client has read the answer.
+    // If the request were left unread, the close would reset the connection before the client has read the answer.
     let mut request = [0; 8192];
     let _some = stream.read(&mut request).await?;
     let answer = format!(

@@ -1,5 +1,5 @@
 //! Metrics in Prometheus' text form. Gauges and counters are read from the member's view at each
-//! scrape, so they are always current; flush times are observed as they happen.
+//! scrape. Histograms record each duration when it is measured.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,7 +24,7 @@ use x509_parser::pem::Pem;
 
 use crate::openmetrics::{MetricWriter, metrics, register};
 
-/// Durations, observed as they happen.
+/// Histograms of durations and flush sizes, each recorded when it is measured.
 #[derive(Debug, Clone)]
 pub struct Histograms {
     sync: Histogram,
@@ -40,7 +40,7 @@ impl Default for Histograms {
         let flush = || Histogram::new(exponential_buckets(20e-6, 2.0, 19));
         // From 100 µs to 26 s: a commit may wait for other regions.
         let commit_wait = Histogram::new(exponential_buckets(100e-6, 2.0, 19));
-        // From 10 ms to 82 s.
+        // From 10 ms to 82 s, for each phase of a takeover.
         let takeover = || Histogram::new(exponential_buckets(0.01, 2.0, 14));
         Self {
             sync: flush(),
@@ -78,7 +78,7 @@ impl TakeoverObserver for Histograms {
     }
 }
 
-/// Every metric of a member, with the labels `ring`, `member` and `region`.
+/// Returns every metric of a member, with the labels `ring`, `member` and `region`.
 pub fn registry(
     source: Arc<dyn ViewSource>,
     data_dir: &Path,
@@ -149,10 +149,10 @@ impl Collector for MemberCollector {
     }
 }
 
-// Expiry of the certificates that the member has loaded. Their files are read at a start and at a reload, together with the certificates
-// themselves.
+// Expiry of the certificates that the member has loaded. The member reads it from the certificates' files at the same times as the
+// certificates: at its start and at a reload.
 
-/// The key of the configuration that names a file of certificates, and the first expiry in it, in seconds since 1970.
+/// The configuration key for a file of certificates, and the earliest expiry of the certificates in that file, in seconds since 1970.
 type Expiry = (&'static str, f64);
 
 /// The expiries of the certificates in use. Clones share them.
@@ -160,18 +160,18 @@ type Expiry = (&'static str, f64);
 pub struct Expiries(Arc<watch::Sender<Vec<Expiry>>>);
 
 impl Expiries {
-    /// For all configured files.
+    /// Reads the expiries of all configured certificates.
     pub fn of(settings: &Settings) -> Self {
         Self(Arc::new(watch::Sender::new(expiries(settings))))
     }
 
-    /// Replaces them with those of these settings.
+    /// Reads the expiries again, for the certificates in these settings.
     pub fn renew(&self, settings: &Settings) {
         self.0.send_replace(expiries(settings));
     }
 }
 
-/// For all configured files. An unreadable file is left out: its user reports it.
+/// Reads the expiries of all configured certificates. Unreadable files are omitted: the code that uses the certificate reports the error.
 fn expiries(settings: &Settings) -> Vec<Expiry> {
     let mut files = Vec::new();
     if let Some(tls) = &settings.tls {
@@ -193,12 +193,12 @@ fn expiries(settings: &Settings) -> Vec<Expiry> {
     known.collect()
 }
 
-/// The first expiry of a file's certificates.
+/// Returns the earliest expiry of the certificates in a file, in seconds since 1970.
 fn first_expiry(file: &Path) -> Option<i64> {
     first_expiry_in(&std::fs::read(file).ok()?)
 }
 
-/// The first expiry in a file's content.
+/// Returns the earliest expiry of the certificates in a PEM text, in seconds since 1970.
 pub(crate) fn first_expiry_in(pem: &[u8]) -> Option<i64> {
     let certificates = Pem::iter_from_buffer(pem).filter_map(|block| {
         let block = block.ok()?;
@@ -298,7 +298,7 @@ fn log(writer: &mut MetricWriter<'_>, view: &MemberView) -> fmt::Result {
     }
 }
 
-/// Size and free space of the data directory's disk; nothing where the disk does not report them.
+/// Writes the size and the free space of the data directory's disk; nothing if the file system does not report them.
 fn write_disk(writer: &mut MetricWriter<'_>, data_dir: &Path) -> fmt::Result {
     let Ok(disk) = rustix::fs::statvfs(data_dir) else {
         return Ok(());
@@ -360,7 +360,7 @@ fn hooks(writer: &mut MetricWriter<'_>, view: &MemberView) -> fmt::Result {
 
 // Metrics of a database member's mysqld.
 
-/// Writes them; nothing for a witness.
+/// Writes the metrics of the mysqld; nothing for a witness.
 fn write_mysqld(writer: &mut MetricWriter<'_>, view: &MemberView) -> fmt::Result {
     let Some(mysql) = &view.mysql else {
         return Ok(());
@@ -402,12 +402,13 @@ fn write_mysqld(writer: &mut MetricWriter<'_>, view: &MemberView) -> fmt::Result
 
 // Metrics of the clients of a member's binlog server.
 
-/// Writes them; nothing for a member without a binlog server.
+/// Writes the metrics of the binlog server's clients; nothing for a member without a binlog server.
 fn write_consumers(writer: &mut MetricWriter<'_>, view: &MemberView) -> fmt::Result {
     let Some(consumers) = &view.consumers else {
         return Ok(());
     };
-    // By name and host: the port changes with each reconnection. Several clients with one name on one host form one series.
+    // A series is identified by name and host, because the port changes with each reconnection. Clients with the same name on one host
+    // share a series.
     let mut by_name = BTreeMap::new();
     for consumer in consumers {
         let host = host(&consumer.address);
@@ -434,15 +435,15 @@ fn write_consumers(writer: &mut MetricWriter<'_>, view: &MemberView) -> fmt::Res
     }
 }
 
-/// An address without its port.
+/// Returns the host of an address, without the port.
 fn host(address: &str) -> &str {
     let (host, _) = address.rsplit_once(':').unwrap_or((address, ""));
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
-// Metrics of replication routes by member, and the leader's view of the others.
+// Metrics of replication routes by member, and the leader's view of the other members.
 
-/// Writes the routes: entries sent, saved and relayed. Nothing before the member joins the ring.
+/// Writes the metrics of the routes: entries that were sent, saved and relayed. Writes nothing before the member joins the ring.
 fn write_routes(writer: &mut MetricWriter<'_>, view: &MemberView) -> fmt::Result {
     let Some(routes) = &view.replication_routes else {
         return Ok(());
@@ -512,7 +513,7 @@ fn sent(
     }
 }
 
-/// Writes the progress of each peer and each region; nothing on a member that does not lead.
+/// Writes the progress of each peer and each region, if this member leads.
 fn write_peers(writer: &mut MetricWriter<'_>, view: &MemberView) -> fmt::Result {
     let (peers, regions) = (view.peers.iter(), view.regions.iter());
     metrics! { writer;
@@ -520,7 +521,7 @@ fn write_peers(writer: &mut MetricWriter<'_>, view: &MemberView) -> fmt::Result 
         gauges "peer_behind_entries" = peers.clone().filter_map(|peer| Some(([("peer", peer.name.as_str())], peer.behind_entries? as f64)));
         /// Since the peer's last answer to this leader
         gauges "peer_answered_seconds" = peers.filter_map(|peer| Some(([("peer", peer.name.as_str())], peer.answered_seconds?)));
-        // `region` is the label of the member's own region on every metric.
+        // The label here is `of_region`: on every metric, `region` is the region of the member that exports it.
         /// Index of the last entry that a majority of the region's voting members holds durably
         gauges "region_majority_index" =
             regions.clone().filter_map(|of| Some(([("of_region", of.region.0.as_str())], of.held_by_majority?.index as f64)));
@@ -612,7 +613,7 @@ mod tests {
         assert!(text.ends_with("# EOF\n"));
     }
 
-    /// Names of the metrics in a page, without the prefix, with the suffix of their samples.
+    /// Returns the names of the metrics in a page, without the registry's prefix, but with suffixes such as `_total`.
     fn names(page: &str) -> Vec<String> {
         let types = page
             .lines()

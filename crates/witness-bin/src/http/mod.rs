@@ -1,4 +1,4 @@
-//! The member over HTTP, with Patroni's meanings: the status code is the answer, JSON the detail.
+//! The HTTP interface of a member, with Patroni's meanings: the status code is the answer, and the JSON body has the details.
 //! GET and HEAD change nothing; a change needs a POST or a DELETE with a token (`orders.rs`).
 
 mod access;
@@ -37,8 +37,8 @@ use crate::http::questions::{check, cluster, config, freshness, metrics, questio
 pub use crate::http::reports::RingReports;
 use crate::operator::Asker;
 
-/// Serves a member as configured, until it closes. The result is what a reload can replace: the certificate and the tokens, and the
-/// expiry of certificates.
+/// Serves a member over HTTP as configured, until the member closes. Returns the parts that a reload can replace: the certificate and the
+/// tokens, and the expiries of certificates. `None` if HTTP is not configured.
 ///
 /// # Errors
 /// When the address cannot be bound, or the certificate or a token cannot be read.
@@ -100,7 +100,8 @@ impl Endpoints {
             .route("/history", get(orders::history))
             .route("/metrics", get(metrics))
             .route_layer(from_fn_with_state(access, readers_only))
-            // Without a read token: load balancers and orchestrators have none, runbooks are public, and orders need a token of their own.
+            // These routes need no token for reading: load balancers and orchestrators have none, runbooks are public, and orders need the
+            // token of `http.token_file`.
             .route("/runbooks/{name}", get(page::runbook))
             .route("/liveness", question(Question::Liveness))
             .route("/readiness", question(Question::Readiness))

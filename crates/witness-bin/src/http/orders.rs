@@ -1,6 +1,6 @@
 //! Orders over HTTP: by POST, with the token of `http.token_file`, on the member that leads. The status code is the answer:
-//! 200 done, 307 to the leader, 401 and 403 not allowed, 409 another order runs, 412 refused, 503 not the leader,
-//! 504 unknown whether it was done.
+//! 200 done, 307 redirect to the leader, 401 and 403 not allowed, 409 another order is running, 412 refused, 503 not the leader,
+//! 504 unknown whether the order was executed.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use crate::text::times::moment;
 
 /// Executes orders that arrive over HTTP.
 pub trait OrderTaker: Send + Sync + 'static {
-    /// Executes an order, even when the client no longer waits for the result.
+    /// Executes an order. The execution continues if the client disconnects.
     fn order(&self, command: OperatorCommand)
     -> BoxFuture<'static, Result<CommandResult, Refusal>>;
 }
@@ -52,7 +52,7 @@ pub struct OrderApi {
 
 type Answered = Result<Response, Denied>;
 
-/// The executor, for a request with the token; any other request is rejected before its body is read.
+/// The executor of orders, for the handler of a request with the token. Any other request is rejected before its body is read.
 pub(super) struct Allowed(OrderApi);
 
 impl<S> FromRequestParts<S> for Allowed
@@ -103,7 +103,7 @@ pub(super) async fn resume(Allowed(orders): Allowed) -> Response {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SwitchoverBody {
-    /// The current leader, as the client assumes.
+    /// The member that the client assumes to be the leader.
     leader: Option<String>,
     /// The member that is to lead; required.
     candidate: Option<String>,
@@ -192,7 +192,7 @@ pub(super) async fn reload(Allowed(orders): Allowed) -> Response {
     orders.carry_out(OperatorCommand::Reload).await
 }
 
-/// The donor member.
+/// Returns the donor member: the named one; otherwise the leader, if it is another database member.
 fn donor(body: &ReinitializeBody, view: &MemberView) -> Result<MemberId, Denied> {
     if let Some(name) = &body.from {
         return named(name, view);
@@ -217,7 +217,7 @@ fn named(name: &str, view: &MemberView) -> Result<MemberId, Denied> {
     })
 }
 
-/// The chosen member, if the client's assumptions about the ring hold.
+/// Returns the member that is to lead, if the client names the current leader correctly or not at all.
 fn chosen(body: &SwitchoverBody, view: &MemberView) -> Result<MemberId, Denied> {
     let Some(candidate) = &body.candidate else {
         return Err(mistake("name the next leader: {\"candidate\": \"NAME\"}"));
@@ -233,12 +233,12 @@ fn chosen(body: &SwitchoverBody, view: &MemberView) -> Result<MemberId, Denied> 
     named(candidate, view)
 }
 
-/// An order that cannot be read.
+/// Returns the response to an order that cannot be parsed or lacks a field.
 fn mistake(why: impl Into<String>) -> Denied {
     Denied::new(StatusCode::BAD_REQUEST, why)
 }
 
-/// An order for another state of the ring.
+/// Returns the response to an order that does not fit the current state of the ring.
 fn unmet(why: impl Into<String>) -> Denied {
     Denied::new(StatusCode::PRECONDITION_FAILED, why)
 }
@@ -283,7 +283,7 @@ fn refused(refusal: &Refusal) -> Response {
     response
 }
 
-/// In a response: the order was for the leader, and this member leads instead.
+/// Marks a response to an order that only the leader accepts. Contains the current leader, which is another member.
 #[derive(Clone, Copy)]
 struct ForTheLeader(MemberId);
 
@@ -311,7 +311,7 @@ fn send_on(response: &mut Response, api_url: Option<String>, path: &str) {
     }
 }
 
-/// An empty body omits every field.
+/// Parses the body of an order. In an empty body, every field is omitted.
 pub(super) fn read<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Denied> {
     if body.is_empty() {
         return Ok(T::default());

@@ -1,4 +1,5 @@
-//! HTTP queries: each health check, the page, the status, the cluster in Patroni's format, metrics, and freno's throttle check.
+//! Handlers of HTTP queries: each health check, the page, the status, the cluster in Patroni's format, metrics, and the throttle check in
+//! freno's format.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +27,7 @@ pub struct Endpoints {
     pub(crate) registry: Arc<Registry>,
     pub(crate) orders: OrderApi,
     pub(crate) page: RingPage,
-    /// The replica lag up to which applications that can wait may write.
+    /// The replica lag up to which throttled applications may write.
     pub(crate) throttle_threshold: Duration,
 }
 
@@ -42,7 +43,7 @@ impl FromRef<Endpoints> for RingPage {
     }
 }
 
-/// By GET, HEAD and OPTIONS: HAProxy uses OPTIONS by default, which Patroni accepts, too.
+/// Returns the route of a health check. It answers GET, HEAD and OPTIONS, as Patroni does; OPTIONS is the default of HAProxy.
 pub(super) fn question(question: Question) -> MethodRouter<Endpoints> {
     on(
         ASKING,
@@ -55,11 +56,11 @@ const ASKING: MethodFilter = MethodFilter::GET.or(MethodFilter::OPTIONS);
 /// The query parameters of `/replica` and `/read-only`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Freshness {
-    /// A duration with a unit, such as `2s`: a plain number means bytes in Patroni.
+    /// A duration with a unit, such as `2s`. A number without a unit is rejected, because in Patroni it means bytes.
     lag: Option<String>,
 }
 
-/// A health check with a limit on the age of the data that clients read.
+/// Returns the route of a health check that accepts a limit on the replica lag.
 pub(super) fn freshness(of: fn(Option<u64>) -> Question) -> MethodRouter<Endpoints> {
     let too_coarse =
         "lag is a duration with a unit, such as 500ms, 2s, 1m; bytes, as in Patroni, are not known";
@@ -121,7 +122,7 @@ pub(super) async fn cluster(State(endpoints): State<Endpoints>) -> Response {
     .into_response()
 }
 
-/// The ring's configuration in its log, which is the same on every member.
+/// `GET /config`: the configuration of the ring in its log, which is the same on every member.
 pub(super) async fn config(State(endpoints): State<Endpoints>) -> Response {
     let view = endpoints.page.view.view();
     Json(json!({
@@ -137,10 +138,10 @@ pub(super) async fn metrics(State(endpoints): State<Endpoints>) -> Response {
     openmetrics::page(&endpoints.registry)
 }
 
-// `GET /check/APP/mysql/RING`: whether an application that can wait may write now, with freno's meanings: 200 yes, 404 no such store, 429
-// replicas lag too far, 500 unknown.
+// `GET /check/APP/mysql/RING`: whether a throttled application, such as a migration, may write now. The codes have freno's meanings: 200
+// yes, 404 no such store, 429 replicas lag too far, 500 unknown.
 
-/// The answer, by freno's names.
+/// The answer to a throttle check, with freno's field names.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Check {
@@ -152,7 +153,7 @@ struct Check {
     threshold: f64,
 }
 
-/// For any application: none is rejected by its name.
+/// Answers a throttle check. The answer does not depend on the name of the application.
 pub(super) async fn check(
     State(endpoints): State<Endpoints>,
     Path((_, ring)): Path<(String, String)>,
@@ -191,7 +192,8 @@ fn judge(ring: &str, report: &RingReport, threshold: Duration) -> Check {
     }
 }
 
-/// Of the mysqlds that follow the ring. Others serve no readers (`/replica` reports no), so no application waits for them.
+/// Returns the largest lag, in milliseconds, and its member, among the mysqlds that follow the ring. Other mysqlds are ignored: `/replica`
+/// answers 503 for them, so they serve no readers.
 fn furthest_behind(report: &RingReport) -> Option<(u64, &str)> {
     let members = report.members.iter();
     let following = members.filter_map(|member| {

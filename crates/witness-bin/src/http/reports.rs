@@ -1,4 +1,5 @@
-//! Reports of the ring's members: collected at most once a second, for all clients; and `GET /cluster`, a report in Patroni's format.
+//! Collects the reports of the ring's members, at most once in 900 ms for all clients together, and answers `GET /cluster` with a report
+//! in Patroni's format.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,14 +12,14 @@ use tokio::time::Instant;
 
 use crate::operator::{Asker, MemberReport, RingReport};
 
-/// The members are asked again only after this time, for any number of clients.
+/// The members are queried again only after this time. Until then, all clients get the last report.
 const ASKED_AGAIN_AFTER: Duration = Duration::from_millis(900);
 
-/// Asks the members of the ring, this one included. Clones share the answers.
+/// Queries all members of the ring, including this one. Clones share the answers.
 #[derive(Clone)]
 pub struct RingReports {
     asker: Arc<Asker>,
-    /// Held while the members are asked, so that all clients wait for the same answers.
+    /// Locked while the members are queried, so that all clients wait for the same answers.
     asking: Arc<tokio::sync::Mutex<()>>,
     last: Arc<Mutex<Last>>,
 }
@@ -26,12 +27,12 @@ pub struct RingReports {
 #[derive(Default)]
 struct Last {
     report: Option<(Instant, Arc<RingReport>)>,
-    /// Includes members that do not answer now.
+    /// The client addresses of all members that have ever answered.
     addresses: BTreeMap<MemberId, ClientAddresses>,
 }
 
 impl RingReports {
-    /// For the ring of `asker`.
+    /// Starts without a report, for the ring of `asker`.
     pub fn new(asker: Asker) -> Self {
         Self {
             asker: Arc::new(asker),
@@ -44,14 +45,14 @@ impl RingReports {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The last report, if it is younger.
+    /// Returns the last report, if it is younger than this duration.
     pub(super) fn not_older(&self, than: Duration) -> Option<Arc<RingReport>> {
         let last = self.last();
         let (at, report) = last.report.as_ref()?;
         (at.elapsed() < than).then(|| report.clone())
     }
 
-    /// The current report. A member that does not answer delays it by two seconds.
+    /// Returns a report that is at most 900 ms old. A member that does not answer delays a new report by two seconds.
     pub(super) async fn report(&self) -> Arc<RingReport> {
         let _one_at_a_time = self.asking.lock().await;
         if let Some(report) = self.not_older(ASKED_AGAIN_AFTER) {
@@ -64,7 +65,7 @@ impl RingReports {
         report
     }
 
-    /// Client addresses of each member that has ever answered this one.
+    /// Returns the client addresses of each member that has ever answered this member.
     pub(super) fn addresses(&self) -> BTreeMap<MemberId, ClientAddresses> {
         self.last().addresses.clone()
     }
@@ -77,8 +78,8 @@ fn addresses(report: &RingReport) -> impl Iterator<Item = (MemberId, ClientAddre
 
 // `GET /cluster`.
 
-/// The ring at one moment, from the members' answers, the log of the member that was asked, and the addresses of members that do not
-/// answer now. Fields are only ever added.
+/// Returns the JSON document of `GET /cluster`. `own` is the view of the member that answers, and `addresses` has the last known addresses,
+/// also of members that do not answer now. Later versions may add fields, but not remove any.
 pub(super) fn cluster(
     report: &RingReport,
     own: &MemberView,
@@ -106,7 +107,7 @@ pub(super) fn cluster(
     cluster
 }
 
-/// `reached`: where clients reach it; empty if it has never reported that here.
+/// Returns one member for the document. `reached` has the addresses at which clients reach it; empty if it has never answered this member.
 fn member(of: &MemberReport, report: &RingReport, reached: &ClientAddresses) -> Value {
     let (host, port) = reached.mysql.as_deref().and_then(split).unzip();
     let mysql = of.view.as_ref().and_then(|view| view.mysql.as_ref());
@@ -124,15 +125,15 @@ fn member(of: &MemberReport, report: &RingReport, reached: &ClientAddresses) -> 
         "api_url": reached.api_url,
         "host": host,
         "port": port,
-        // Where the other members reach it.
+        // The address at which the other members reach it.
         "address": of.address,
         "lag": of.lag_entries,
-        // Its mysqld's lag behind the ring's commits.
+        // How far the member's mysqld is behind the ring's commits.
         "lag_ms": mysql.and_then(|mysql| mysql.lag_ms),
     })
 }
 
-/// The host, without the brackets of an IPv6 address, and the port.
+/// Splits an address into the host, without the brackets of an IPv6 address, and the port.
 fn split(address: &str) -> Option<(String, u16)> {
     let (host, port) = address.rsplit_once(':')?;
     let host = host.trim_start_matches('[').trim_end_matches(']');

@@ -1,4 +1,4 @@
-//! Asks the members of a ring for their views concurrently, each with a deadline, and combines the answers into a report of the ring.
+//! Requests the views of all members of a ring concurrently, each with a deadline, and combines the answers into a report of the ring.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::successors;
@@ -22,28 +22,28 @@ use crate::text::ring::{
 /// Time limit for a member's answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Asks the members of one ring.
+/// Queries the members of one ring.
 pub struct Asker {
     pub(super) ring: RingSource,
-    /// The member's own view, when a member asks the others.
+    /// If a member queries its ring: its number, and its own view, for which no call is needed.
     pub(crate) own: Option<(MemberId, Arc<dyn ViewSource>)>,
     tls: Option<TlsMaterial>,
     transport: TransportConfig,
 }
 
-/// How the members are known.
+/// The source of the list of members.
 pub(crate) enum RingSource {
-    /// From a configuration.
+    /// The members are listed in a configuration.
     Configured {
         ring: String,
         members: Vec<MemberEntry>,
     },
-    /// From the answers at these addresses.
+    /// The answers of the members at these addresses list all members.
     Endpoints(Vec<String>),
 }
 
 impl Asker {
-    /// For the members of this configuration.
+    /// Creates an asker for the members of this configuration.
     ///
     /// # Errors
     /// When the TLS files cannot be used.
@@ -53,7 +53,7 @@ impl Asker {
         Ok(Self::of_ring(settings, tls))
     }
 
-    /// For the member with this configuration: asks the others with its TLS settings, and uses its own view.
+    /// Creates an asker for the member with this configuration: it queries the others with its TLS settings, and uses its own view.
     pub fn of_member(
         settings: &Settings,
         tls: Option<TlsMaterial>,
@@ -61,15 +61,15 @@ impl Asker {
     ) -> Self {
         let mut asker = Self::of_ring(settings, tls);
         asker.own = Some((settings.own.id, view));
-        // The member's client repeats its question.
+        // The member's client repeats its request, so a short limit for looking up a name is enough.
         asker.transport.lookup_limit = PATIENCE;
         asker
     }
 
-    /// For the ring of the members at these addresses; one answer is enough.
+    /// Creates an asker for the ring of the members at these addresses; one answer is enough.
     ///
     /// # Errors
-    /// As [`Self::new`].
+    /// When the TLS files cannot be used.
     pub fn of_endpoints(endpoints: &[String], tls: Option<&TlsSettings>) -> Result<Self, TlsError> {
         let tls = tls.map(TlsSettings::load_for_commands).transpose()?;
         Ok(Self::of(RingSource::Endpoints(endpoints.to_vec()), tls))
@@ -93,7 +93,7 @@ impl Asker {
         }
     }
 
-    /// With another limit for each member's answer.
+    /// Sets another time limit for each member's answer.
     #[must_use]
     pub(crate) fn within(mut self, limit: Duration) -> Self {
         self.transport.connect_deadline = limit;
@@ -113,7 +113,7 @@ impl Asker {
         futures::future::join_all(asked).await
     }
 
-    /// A client for the member at an address, with the TLS and time limit of a configured member.
+    /// Creates a client for the member at an address, with the TLS settings and the time limit of this asker.
     ///
     /// # Errors
     /// When the address is invalid.
@@ -121,10 +121,10 @@ impl Asker {
         AdminClient::new(address, self.tls.as_ref(), self.transport)
     }
 
-    /// One member's view.
+    /// Requests one member's view.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// The reason why the member gave no usable answer.
     pub async fn ask(&self, member: &MemberEntry) -> Result<MemberView, Silence> {
         if let Some((_, own)) = self.own.as_ref().filter(|(id, _)| *id == member.id) {
             return Ok(own.view());
@@ -140,7 +140,7 @@ impl Asker {
         Ok(view)
     }
 
-    /// The view of the member that answers at an address.
+    /// Requests the view of the member at an address.
     pub(super) async fn view_at(&self, address: &str) -> Result<MemberView, Silence> {
         let client = self.client(address);
         let client = client.map_err(|error| Silence::from(error.to_string()))?;
@@ -160,14 +160,14 @@ impl Asker {
     }
 }
 
-// Answers of a ring's members, asked at the same moment.
+// Answers of a ring's members, all requested at the same moment.
 
 /// Why a member gave no usable answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Silence {
-    /// As text.
+    /// The reason, as text.
     pub why: String,
-    /// True if it was not called because its name could not be resolved.
+    /// True if the member was not called because its host name could not be resolved.
     pub unresolved: bool,
 }
 
@@ -180,7 +180,7 @@ impl<S: Into<String>> From<S> for Silence {
     }
 }
 
-/// The view of the member with the longest log; its roster and its voter sets are the newest.
+/// Returns the view of the member with the longest log: it has the newest list of members and the newest voter sets.
 pub(crate) fn latest(asked: &[MemberReport]) -> Option<&MemberView> {
     let views = asked.iter().filter_map(|asked| asked.view.as_ref());
     views
@@ -188,8 +188,8 @@ pub(crate) fn latest(asked: &[MemberReport]) -> Option<&MemberView> {
         .max_by_key(|view| view.log_end)
 }
 
-// The ring as seen by a client that has asked every member: which members answer, which one leads, and
-// whether commits can proceed. Pure: other modules gather the answers.
+// The report of a ring whose members have all been queried: which members answer, which one leads, and
+// whether commits can proceed. Pure: it gets the answers as arguments.
 
 /// The whole ring at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -198,11 +198,11 @@ pub struct RingReport {
     pub ring: String,
     /// The leader that has a quorum.
     pub leader: Option<MemberId>,
-    /// The state of the quorum; if commits cannot proceed: since when, why, and what to do.
+    /// The state of the quorum. If commits wait: since when, why, and what to do.
     pub quorum: QuorumView,
-    /// Whether `quorum` is unknown: the client reached no member, or could not resolve the names of too many.
+    /// True if the state of the quorum is unknown: the client reached no member, or could not resolve the host names of too many members.
     pub quorum_unknown: bool,
-    /// How many more voters may fail, in the worst case, before commits wait; nothing without a leader.
+    /// How many more voters may fail, in the worst case, before commits wait; `None` without a leader.
     pub tolerates: Option<usize>,
     /// Every configured member, followed by unconfigured members of the ring.
     pub members: Vec<MemberReport>,
@@ -215,20 +215,20 @@ pub struct RingReport {
 /// One member in a report of the ring.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MemberReport {
-    /// The member, with the address at which it was asked.
+    /// The member, with the address at which it was queried.
     #[serde(flatten)]
     pub entry: MemberEntry,
-    /// True if it is in the client's configuration.
+    /// True if the member is in the client's configuration.
     pub configured: bool,
-    /// True if it is in the ring; `None` when no answer shows that.
+    /// True if the member is in the ring; `None` if no answer shows it.
     pub in_ring: Option<bool>,
-    /// How many entries it is behind the leader.
+    /// How many entries the member's log is behind the leader's log.
     pub lag_entries: Option<u64>,
-    /// Why it did not answer; `None` when it did.
+    /// Why the member did not answer; `None` if it answered.
     pub error: Option<String>,
-    /// True if it was not called because its name could not be resolved.
+    /// True if the member was not called because its host name could not be resolved.
     pub unresolved: bool,
-    /// Its own status; `None` when it did not answer.
+    /// The member's own status; `None` if it did not answer.
     pub view: Option<MemberView>,
 }
 
@@ -241,7 +241,7 @@ impl Deref for MemberReport {
 }
 
 impl MemberReport {
-    /// Its answer, while it is not known what the others say.
+    /// Creates a report from the answer of one member. [`RingReport::new`] adds the fields that depend on the other members' answers.
     pub fn new(entry: MemberEntry, configured: bool, answer: Result<MemberView, Silence>) -> Self {
         let (view, silence) = match answer {
             Ok(view) => (Some(view), None),
@@ -275,7 +275,8 @@ impl RingReport {
         self.member(self.leader?)?.view.as_ref()
     }
 
-    /// The members with a mysqld that is held, has failed or is unreachable, if no mysqld of the ring runs; otherwise empty.
+    /// Returns the database members with a mysqld that is held, has failed or is unreachable, if no mysqld of the ring runs. Otherwise the
+    /// list is empty.
     pub(crate) fn databases_down(&self) -> Vec<&str> {
         use MysqldState::{Failed, Held, Running, Unreachable};
         let members = self.members.iter();
@@ -290,10 +291,10 @@ impl RingReport {
         down.map(|(member, _)| member.name.as_str()).collect()
     }
 
-    /// Combines the answers of all members, in the order in which they were asked.
+    /// Combines the answers of all members, and keeps their order.
     pub fn new(ring: &str, mut asked: Vec<MemberReport>) -> Self {
         let views = || asked.iter().filter_map(|asked| asked.view.as_ref());
-        // If two members claim to lead, the one with the later term is right.
+        // If two members report that they lead, the report with the later term counts.
         let serving = views().filter(|view| view.serving);
         let serving = serving.max_by_key(|view| view.term);
         let leader = serving.map(|view| view.member.id);
@@ -338,7 +339,7 @@ impl RingReport {
 }
 
 impl Asker {
-    /// The ring as all configured members see it, asked concurrently; then the unconfigured members that they name.
+    /// Queries all configured members, and then the other members of the ring that their answers list, and returns the combined report.
     pub async fn report(&self) -> RingReport {
         match &self.ring {
             RingSource::Configured { ring, members } => {
@@ -351,7 +352,7 @@ impl Asker {
         }
     }
 
-    /// Asks the members at these addresses, and then all other members that the log names.
+    /// Queries the members at these addresses, and then all other members in the ring's log.
     async fn report_from(&self, endpoints: &[String]) -> RingReport {
         let answers = endpoints.iter().map(async |endpoint| {
             let answer = self.view_at(endpoint).await;
@@ -380,13 +381,13 @@ impl Asker {
         asked.extend(self.ask_all(others, true).await);
         asked.sort_by_key(|one| one.entry.id);
         let mut report = RingReport::new(&ring, asked);
-        // A client on another host may reach it only there.
+        // For a member that answered at an endpoint, the report contains that endpoint: this client may not reach the address in the log.
         for member in &mut report.members {
             if let Some(endpoint) = reached.remove(&member.id) {
                 member.entry.address = endpoint;
             }
         }
-        // For a member in the log, its own line already shows that it does not answer.
+        // The errors are reported only if no member is known. Otherwise, each member's own line shows that it does not answer.
         if report.members.is_empty() {
             report.quorum = unknown("no member answers".to_owned(), unresolved);
             report.quorum_unknown = true;
@@ -396,7 +397,8 @@ impl Asker {
     }
 }
 
-/// A member that answered at an address which may differ from the one in the log.
+/// Returns the entry of a member that answered at an endpoint. Its address is the one in the log; for a member that is not in the log, the
+/// endpoint.
 fn answering(view: &MemberView, endpoint: &str) -> MemberEntry {
     let mut logged = view.members.iter();
     let logged = logged.find(|logged| logged.id == view.member.id);
@@ -415,7 +417,7 @@ fn answering(view: &MemberView, endpoint: &str) -> MemberEntry {
     }
 }
 
-/// Members of the ring that have not been asked.
+/// Returns the members in the ring's log that have not been queried.
 fn strangers(asked: &[MemberReport]) -> Vec<MemberEntry> {
     let known = |id| asked.iter().any(|asked| asked.entry.id == id);
     let logged = latest(asked).into_iter().flat_map(|view| &view.members);
@@ -425,7 +427,7 @@ fn strangers(asked: &[MemberReport]) -> Vec<MemberEntry> {
 
 // The path of log entries to the members, hop by hop, along the routes that a leader chose.
 
-/// One member sends entries to another.
+/// One part of a route: a member that sends entries, and the member that receives them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Hop {
     /// The leader, or a proxy.
@@ -434,10 +436,10 @@ pub struct Hop {
     pub to: MemberId,
 }
 
-/// The last hop to each member: earlier hops are the last hops to other members.
+/// Returns the last hop of the route to each member. The earlier hops of a route are the last hops to its proxies.
 ///
-/// The leader chooses a route when it sends. Routes chosen at different moments may form a circle of members. Entries do not
-/// travel in circles, so these members are shown with a hop from the leader.
+/// The leader chooses a route when it sends entries. Routes that it chose at different moments may together form a cycle. Entries do not
+/// travel in cycles, so the members of a cycle get a hop from the leader.
 pub fn hops(leader: &MemberView) -> Vec<Hop> {
     let routes = leader.replication_routes.iter();
     let routes = routes.flat_map(|routes| &routes.routes);
@@ -460,7 +462,7 @@ pub fn hops(leader: &MemberView) -> Vec<Hop> {
 
 #[cfg(test)]
 impl MemberReport {
-    /// For tests: a member of the region `north`; number 1 is a database member, all others are witnesses.
+    /// Creates a report for tests, with a member of the region `north`. Number 1 is a database member; all others are witnesses.
     pub(crate) fn sample(id: u64, name: &str, answer: Result<MemberView, String>) -> Self {
         let answer = answer.map_err(Silence::from);
         use raft_types::{MemberKind, Region};
@@ -551,8 +553,8 @@ mod tests {
         assert_eq!(sentence.fix.as_deref(), Some(fix));
     }
 
-    /// Regression: with the first name server dead, `witness status` reported a lost quorum and named the
-    /// repair.
+    /// Regression test: with the first name server down, `witness status` reported a lost quorum and advised
+    /// `witness quorum fix`.
     #[test]
     fn where_too_few_could_be_asked_nothing_is_said_of_the_quorum() {
         let alone = || {

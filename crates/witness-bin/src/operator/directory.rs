@@ -1,5 +1,5 @@
-//! The members of a ring by number and by name, from the ring and from the configuration.
-//! Pure: other modules gather the answers.
+//! The members of a ring by number and by name, from the ring's log and from the configuration.
+//! Pure: other modules query the members.
 
 use std::collections::BTreeMap;
 
@@ -17,32 +17,32 @@ use crate::terminal::{Attempt, Exit, Failure};
 pub struct Directory(BTreeMap<MemberId, MemberEntry>);
 
 impl Directory {
-    /// The members in a report.
+    /// Creates a directory of the members in a report.
     pub fn of(report: &RingReport) -> Self {
         let members = report.members.iter();
         Self(members.map(|one| (one.id, one.entry.clone())).collect())
     }
 
-    /// The members in a member's log.
+    /// Creates a directory of the members in a member's log.
     pub fn of_log(view: &MemberView) -> Self {
         let members = view.members.iter();
         Self(members.map(|one| (one.id, one.into())).collect())
     }
 
-    /// All of them, by number.
+    /// Returns all members, ordered by number.
     pub fn places(&self) -> impl Iterator<Item = &MemberEntry> {
         self.0.values()
     }
 
-    /// A member by its number.
+    /// Returns a member by its number.
     pub fn get(&self, id: MemberId) -> Option<&MemberEntry> {
         self.0.get(&id)
     }
 
-    /// A member by its name or its number; a name wins.
+    /// Finds a member by its name or its number; a name has precedence.
     ///
     /// # Errors
-    /// Exit 4 when there is none, with the nearest name.
+    /// Exit 4 if there is no such member, with the nearest name.
     pub fn find(&self, named: &str) -> Attempt<&MemberEntry> {
         let by_name = self.0.values().find(|place| place.name == named);
         let by_number = || self.0.get(&MemberId(named.parse().ok()?));
@@ -58,7 +58,7 @@ impl Directory {
         })
     }
 
-    /// A member's name in messages: its name, or its number when no name is known.
+    /// Returns the text for a member in messages: its name, or its number if no name is known.
     pub fn name(&self, id: MemberId) -> String {
         match self.get(id) {
             Some(place) => format!("`{}`", place.name),
@@ -66,14 +66,14 @@ impl Directory {
         }
     }
 
-    /// A member's refusal as a failure of the command, with the members' names.
+    /// Converts a member's refusal to a failure of the command, and adds the members' names to the message.
     pub fn failure(&self, refusal: &Refusal) -> Failure {
         let (what, advice) = (&refusal.what, &refusal.advice);
         exit_of(refusal.kind).because(self.with_names(what), self.with_names(advice))
     }
 
-    /// A finished message of another member, which has only numbers, with names added: "member 2" becomes "member 2 `db-2`", and
-    /// "members 1, 2" likewise.
+    /// Adds names to a message from another member, which contains only numbers: "member 2" becomes "member 2 `db-2`", and "members 1, 2"
+    /// becomes "members 1 `db-1`, 2 `db-2`".
     pub fn with_names(&self, sentence: &str) -> String {
         let mut out = String::with_capacity(sentence.len());
         let mut rest = sentence;
@@ -97,7 +97,7 @@ impl Directory {
     }
 }
 
-/// The exit codes of refusals. [`Exit::Error`] covers every failure without a code of its own.
+/// The exit codes for kinds of refusals. The code for all other kinds is [`Exit::Error`].
 const EXITS: [(RefusalKind, Exit); 6] = [
     (RefusalKind::Failed, Exit::Error),
     (RefusalKind::NoQuorum, Exit::NoQuorum),
@@ -126,7 +126,7 @@ impl From<Failure> for Refusal {
     }
 }
 
-/// The number with which a text begins, and the rest.
+/// Splits a text into the number at its beginning and the rest.
 fn leading_number(text: &str) -> Option<(&str, &str)> {
     let digits = text.find(|c: char| !c.is_ascii_digit());
     match digits.unwrap_or(text.len()) {

@@ -1,6 +1,6 @@
 //! Events in the ring that one member observed since its process started: differences between two successive observations.
-//! A member always knows its own state, its log and the leader. It knows the others' state while it leads, or while a client
-//! has its page open, for which it asks them. Pure.
+//! A member always has its own state, its log and the leader. It has the state of the other members only while it leads, or while
+//! a client's request, such as an open page, makes it query them. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -13,8 +13,8 @@ use crate::text::member::MysqldKind;
 
 /// The number of events kept; the oldest are dropped.
 const KEPT: usize = 200;
-/// A peer answers if its last answer is within this time, and is silent after `SILENT_AFTER_SECONDS`. In between, nothing is
-/// reported. With heartbeats so rare that answers are older, the leader's lease decides.
+/// A leader's peer counts as answering if its last answer is younger than this, and as silent after `SILENT_AFTER_SECONDS`. At ages in
+/// between, its recorded state remains. With long heartbeat intervals, a peer within the leader's lease never counts as silent.
 const ANSWERS_WITHIN_SECONDS: f64 = 2.0;
 const SILENT_AFTER_SECONDS: f64 = 5.0;
 
@@ -26,7 +26,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Records the current observation; `report` has the answers of the other members, if they were asked just now.
+    /// Records the current observation; `report` has the answers of the other members, if they were queried just now.
     pub(crate) fn see(&mut self, now_ms: u64, view: &MemberView, report: Option<&RingReport>) {
         let facts = Facts::new(now_ms, view, report, self.known.as_ref());
         let changes = match &self.known {
@@ -43,45 +43,45 @@ impl Events {
         self.known = Some(facts);
     }
 
-    /// Starts from scratch: events so far are not reported again.
+    /// Deletes the recorded events. The last observation remains, so the next one is still compared with it.
     pub(crate) fn forget(&mut self) {
         self.kept.clear();
     }
 
-    /// All of them, the oldest first.
+    /// Returns the recorded events, the oldest first.
     pub(crate) fn kept(&self) -> impl DoubleEndedIterator<Item = &Event> {
         self.kept.iter()
     }
 }
 
-/// The leader.
+/// The state of the leadership, as one member observes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Leading {
     Led {
         by: MemberId,
         term: u64,
     },
-    /// This member leads, and too few members answer it.
+    /// The observing member leads, and too few members answer it.
     NoQuorum {
         cause: String,
     },
     Unknown,
 }
 
-/// The known state at one moment.
+/// The state of the ring at one moment, as far as it is known.
 #[derive(Debug, Clone)]
 struct Facts {
     view: MemberView,
     leading: Leading,
     /// Whether this member leads, and too few members answer it.
     lacks_quorum: bool,
-    /// The last moment at which a leader with a quorum was seen.
+    /// The last moment at which a leader with a quorum was observed.
     led_ms: u64,
-    /// Since when this member leads, if it does.
+    /// The first observation of this member's leadership; `None` while it does not lead.
     leads_since_ms: Option<u64>,
-    /// Whether each member answers; for a missing one it is unknown.
+    /// Whether each member answers; unknown for members that are not in the map.
     answers: BTreeMap<MemberId, bool>,
-    /// The state of each mysqld; for a missing one it is unknown.
+    /// The state of each member's mysqld; unknown for members that are not in the map.
     mysqlds: BTreeMap<MemberId, MysqldKind>,
 }
 
@@ -95,7 +95,7 @@ impl Facts {
         let own = view.member.id;
         let lacks_quorum = view.leader == Some(own) && !view.quorum.ok;
         let leading = match view.leader {
-            // A new leader has no answers yet: two successive observations must agree.
+            // A new leader has no answers yet, so a lost quorum is recorded only if two successive observations show it.
             Some(_) if lacks_quorum && !before.is_some_and(|before| before.lacks_quorum) => {
                 before.map_or(Leading::Unknown, |before| before.leading.clone())
             }
@@ -119,7 +119,7 @@ impl Facts {
             leading,
             lacks_quorum,
             leads_since_ms: (view.role == Role::Leader).then(|| led_since.unwrap_or(now_ms)),
-            // Members that were not asked this time keep their state.
+            // Members without a new answer keep their recorded state.
             answers: before.map_or_else(BTreeMap::new, |before| before.answers.clone()),
             mysqlds: BTreeMap::new(),
             view: view.clone(),
@@ -141,7 +141,7 @@ impl Facts {
         let Some(since) = self.leads_since_ms else {
             return;
         };
-        // A member that never answered counts as silent once this member has led for long enough.
+        // For a peer that never answered, the age of its last answer is the time since this member became the leader.
         let led_seconds = now_ms.saturating_sub(since) as f64 / 1e3;
         for peer in &view.peers {
             let age = peer.answered_seconds.unwrap_or(led_seconds);
@@ -199,7 +199,7 @@ fn differences(before: &Facts, now: &Facts) -> Vec<Change> {
             now: *mysqld,
         }));
     }
-    // An outside observer may ask one member now and another member next.
+    // A command that follows events may query a different member each time. Only counters of the same member are compared.
     let own = now.view.member.id;
     let trimmed_before = match before.view.member.id == own {
         true => before.trimmed(),
@@ -233,7 +233,7 @@ fn differences(before: &Facts, now: &Facts) -> Vec<Change> {
 
 /// Changes of the members, the voter sets and the policy.
 fn ring_changes(before: &Facts, now: &Facts) -> Vec<Change> {
-    // A member that joins its ring learns of all members immediately; none of them was added then.
+    // A member that joins its ring receives the whole list of members immediately. These members are not reported as added.
     if before.view.members.is_empty() {
         return Vec::new();
     }
@@ -266,7 +266,7 @@ fn leading(before: &Facts, now: &Facts) -> Option<Change> {
             after: match was {
                 Leading::Led { by: was, .. } if was == by => LedAfter::Itself,
                 Leading::Led { by: was, .. } => LedAfter::Leader(now.name(*was)),
-                // Much may have happened between two observations: the member's own measurement is used.
+                // Observations are too rare to measure the time without a leader, so the member's own measurement is used.
                 Leading::Unknown => LedAfter::NoLeader(now.view.activity.leaderless_ms),
                 Leading::NoQuorum { .. } => {
                     let lost = now.led_ms.saturating_sub(before.led_ms) as f64 / 1e3;
@@ -274,7 +274,7 @@ fn leading(before: &Facts, now: &Facts) -> Option<Change> {
                 }
             },
         },
-        // The number of answers changes while members stop; that is still one event.
+        // The cause includes the number of answers, which changes while members stop. Only the first loss of the quorum is an event.
         (Leading::NoQuorum { .. }, Leading::NoQuorum { .. }) => return None,
         (_, Leading::NoQuorum { cause }) => Change::NoQuorum(cause.clone()),
         (Leading::Led { by, .. }, Leading::Unknown) => Change::NoLeader(Some(now.name(*by))),
@@ -290,7 +290,7 @@ mod tests {
     use super::*;
     use crate::operator::MemberReport;
 
-    /// The events for views that are one second apart.
+    /// Returns the events for views that are observed one second apart.
     fn observed(views: impl IntoIterator<Item = MemberView>) -> Vec<String> {
         let mut events = Events::default();
         for (second, view) in (1_u64..).zip(views) {
@@ -315,7 +315,7 @@ mod tests {
             ..followed()
         };
         another.activity.leaderless_ms = Some(310);
-        // The observations are seconds apart; the switchover was shorter.
+        // The switchover was shorter than the time between two observations.
         assert_eq!(
             observed([followed(), followed(), alone(), alone(), another]),
             [

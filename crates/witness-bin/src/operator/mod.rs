@@ -1,4 +1,4 @@
-//! The client side of a command: finds the leader by asking all members, sends it the command, reports
+//! The client side of a command: queries all members for the leader, sends the command to the leader, reports
 //! progress, and follows a change of leadership.
 
 mod asker;
@@ -19,9 +19,9 @@ pub use crate::operator::asker::{Asker, Hop, MemberReport, RingReport, Silence, 
 pub use crate::operator::directory::Directory;
 use crate::terminal::{Attempt, Exit, Failure};
 
-/// How often a command is redirected to another reported leader.
+/// How many times a command is redirected to the leader that a member reports.
 const MOST_REDIRECTS: usize = 2;
-/// Delay before asking a reported leader again that has not yet noticed its election.
+/// Delay before a command is sent again to the same member, which has refused it but reports itself as the leader.
 const BETWEEN_REDIRECTS: Duration = Duration::from_millis(300);
 
 /// Progress of a running command.
@@ -37,8 +37,8 @@ impl Asker {
     /// Executes a command on the leader.
     ///
     /// # Errors
-    /// Exit 3 without a leader; the member's refusal; exit 5 when the command has not ended by `until`, when the
-    /// connection broke, and after an interruption: the ring continues the command then.
+    /// Exit 3 without a leader; the exit code of the member's refusal; exit 5 if the command has not ended by `until`,
+    /// the connection broke, or the operator interrupted the command. After exit 5, the ring may continue the command.
     pub async fn lead(
         &self,
         report: &RingReport,
@@ -87,7 +87,8 @@ impl Asker {
     /// Executes a command on this member.
     ///
     /// # Errors
-    /// As [`Self::lead`].
+    /// The exit code of the member's refusal; exit 3 if the member does not answer; exit 5 if the command has not ended
+    /// by `until` or the connection broke. After exit 5, the ring may continue the command.
     pub async fn at(
         &self,
         place: &MemberEntry,
@@ -103,7 +104,7 @@ impl Asker {
         }
     }
 
-    /// The member's answer; a failure where there is none.
+    /// Sends a command to a member, and returns its result or its refusal; a failure if the member gives neither.
     async fn command(
         &self,
         place: &MemberEntry,
@@ -143,7 +144,7 @@ impl Asker {
     }
 }
 
-/// The system's name of the user who runs this command.
+/// Returns the system's name of the user who runs this command.
 pub(crate) fn operator_name() -> String {
     ["SUDO_USER", "USER", "LOGNAME"]
         .iter()
@@ -151,7 +152,10 @@ pub(crate) fn operator_name() -> String {
         .unwrap_or_else(|| "an operator".to_owned())
 }
 
-/// The leader that has a quorum.
+/// Returns the leader that has a quorum.
+///
+/// # Errors
+/// Exit 3 if there is none.
 fn leader(report: &RingReport, directory: &Directory) -> Attempt<MemberEntry> {
     let place = report.leader.and_then(|leader| directory.get(leader));
     place.cloned().ok_or_else(|| {
@@ -170,7 +174,7 @@ fn leader(report: &RingReport, directory: &Directory) -> Attempt<MemberEntry> {
 fn not_begun(error: &AdminError) -> Failure {
     let look = "check the leader with `witness status`, and try again";
     let (exit, advice) = match error {
-        // The error itself names the accepted certificate.
+        // No advice: the message of this error already names the accepted certificates.
         AdminError::NotAllowed { .. } => (Exit::NotAllowed, ""),
         AdminError::Refused { .. } => (Exit::Refused, look),
         _ => (Exit::NoQuorum, look),

@@ -11,7 +11,7 @@ use raft_types::{FormatRange, FormatVersion};
 use crate::operator::{MemberReport, latest};
 use crate::text::quoted;
 
-/// Each as a sentence with advice.
+/// Returns a sentence with advice for each contradiction between the members that were queried.
 pub(crate) fn differences(asked: &[MemberReport]) -> Vec<String> {
     let views = || asked.iter().filter_map(|asked| asked.view.as_ref());
     let mut found: Vec<String> = versions_differ(views()).into_iter().collect();
@@ -47,7 +47,7 @@ pub(crate) fn differences(asked: &[MemberReport]) -> Vec<String> {
 fn lost_its_data(view: &MemberView, ring: &MemberView) -> Option<String> {
     let own = &view.member;
     let logged = ring.members.iter().find(|logged| logged.id == own.id)?;
-    // A member that is being added joins with the data directory in the log.
+    // A member that is being added has an empty data directory, too, but the log already contains its incarnation.
     let another = logged.record.incarnation != own.incarnation;
     (view.ring.id.is_none() && another).then(|| {
         format!(
@@ -102,7 +102,7 @@ fn timers_differ<'a>(views: impl Iterator<Item = &'a MemberView>) -> Option<Stri
     })
 }
 
-/// Where a member's file contradicts the ring's log about the quorum.
+/// Returns a sentence for each quorum rule for which a member's file contradicts the ring's log.
 fn file_differs(view: &MemberView, ring: &MemberView) -> Vec<String> {
     let Some(file) = view.configured_rules.as_ref() else {
         return Vec::new();
@@ -129,7 +129,8 @@ fn file_differs(view: &MemberView, ring: &MemberView) -> Vec<String> {
     sentences.collect()
 }
 
-/// The log takes precedence; the configuration only helps to find the members.
+/// Compares a member's entry in this configuration with the ring's log. The log takes precedence; the configuration only helps to find the
+/// members.
 fn differs(entry: &MemberEntry, logged: &LoggedMember) -> Option<String> {
     let fields = |of: &MemberEntry| {
         [
@@ -196,7 +197,7 @@ fn listed(groups: &Groups) -> String {
     groups.iter().map(group).collect::<Vec<_>>().join("; ")
 }
 
-/// A version that does not report its formats supports only the first.
+/// Returns the formats that a member supports. A version that does not report them supports only the first format.
 fn speaks(view: &MemberView) -> FormatRange {
     let first = FormatRange::only(FormatVersion::FIRST);
     (view.formats.as_ref()).map_or(first, |formats| formats.speaks)

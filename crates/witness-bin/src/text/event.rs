@@ -9,7 +9,7 @@ use crate::text::member::MysqldKind;
 use crate::text::ring::paused;
 use crate::text::times::{precise, span};
 
-/// A change between two observations. Members are given by their names in backticks, or by their numbers.
+/// A change between two observations. A `String` for a member contains its name in backticks, or its number.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Change {
     Started {
@@ -23,9 +23,9 @@ pub(crate) enum Change {
         term: u64,
         after: LedAfter,
     },
-    /// The member that observed this leads, and too few members answer it.
+    /// The observing member is the leader, and too few members answer it. Contains the cause.
     NoQuorum(String),
-    /// Since the loss of this leader.
+    /// No leader is known since this member lost the leadership, if the observer knew a leader.
     NoLeader(Option<String>),
     Mysqld {
         member: String,
@@ -39,7 +39,7 @@ pub(crate) enum Change {
     },
     Added(String),
     Removed(String),
-    /// The voters of each set.
+    /// The voter sets changed. Each text lists the voters of one set.
     VoterSets(Vec<String>),
     Policy {
         was: String,
@@ -53,7 +53,7 @@ pub(crate) enum Change {
     Fault(String),
 }
 
-/// The state of the leadership before a leader.
+/// The state of the leadership before the new leader.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum LedAfter {
     /// The same member led in an earlier term.
@@ -76,7 +76,7 @@ impl Change {
     }
 }
 
-/// A sentence without its full stop.
+/// Writes a sentence without its full stop.
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -105,7 +105,7 @@ pub(crate) fn sentence(entries: &[HistoryEntry], entry: &HistoryEntry) -> String
     }
 }
 
-/// A text after a colon, if there is one.
+/// Returns a reason after a colon; nothing for an empty reason.
 fn clause(why: &str) -> String {
     match why {
         "" => String::new(),
@@ -113,7 +113,7 @@ fn clause(why: &str) -> String {
     }
 }
 
-/// The sentence about a leader, with the time since the last call of the one before it.
+/// Returns the sentence about a new leader, with the time since the last call of the previous leader.
 fn led(entries: &[HistoryEntry], entry: &HistoryEntry) -> String {
     let HistoryEvent::Led {
         leader,
@@ -125,7 +125,7 @@ fn led(entries: &[HistoryEntry], entry: &HistoryEntry) -> String {
     else {
         return String::new();
     };
-    // An entry for the end of the interruption contains its duration.
+    // If the history has an entry for the end of this interruption, that entry gives the duration.
     let resumed = |other: &HistoryEntry| {
         matches!(&other.event, HistoryEvent::WritesResumed { member } if member.id == leader.id)
             && other.term == entry.term
@@ -148,7 +148,7 @@ fn with_number(member: &Named) -> String {
     format!("`{}` (member {})", member.name, member.id)
 }
 
-/// Why the leadership moved to the leader whose term begins with this entry.
+/// Returns why `leader` became the leader of `term`.
 fn reason(entries: &[HistoryEntry], term: Term, leader: &Named) -> String {
     let given = entries.iter().find_map(|other| match &other.event {
         HistoryEvent::GaveAway { from, to, why } if to.id == leader.id && other.term == term => {
@@ -177,8 +177,8 @@ fn reason(entries: &[HistoryEntry], term: Term, leader: &Named) -> String {
     }
 }
 
-/// One leadership as Patroni's `/history` shows a timeline: the term, the index of the last entry in the leader's log, why, when, and
-/// the leader's name. An array in JSON.
+/// One leadership, in the form of a timeline in Patroni's `/history`: an array in JSON. Its elements are the term, the index of the last
+/// entry in the leader's log, the reason, the time and the leader's name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Leadership(u64, Option<u64>, String, String, String);
 

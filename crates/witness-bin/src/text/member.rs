@@ -133,9 +133,9 @@ const NO_ROOM: u64 = 64 << 10;
 
 // The state of a member's mysqld, in brief.
 
-/// The lag from which it is reported.
+/// The lag is reported from this many milliseconds.
 const LAG_MS: u64 = 1_000;
-/// The number of missing transactions from which it is reported.
+/// The number of missing transactions is reported from this value.
 const LACKS: u64 = 100;
 
 /// The state of a mysqld, without figures.
@@ -149,9 +149,9 @@ pub(crate) enum MysqldKind {
     Waiting,
     Stopped,
     Restarting,
-    /// It runs, and the ring's log is never applied to it.
+    /// mysqld runs, and the ring's log is never applied to it.
     Closed,
-    /// The state of its process says more than its role.
+    /// The state of the mysqld process, which is shown in place of the role.
     Process(MysqldState),
 }
 
@@ -224,13 +224,13 @@ pub(crate) fn mysqld(mysql: &MysqlView) -> String {
     }
 }
 
-/// Committed transactions that it has not executed, where they would delay clients after a promotion.
+/// Returns the number of committed transactions that mysqld has not executed, if they would noticeably delay clients after a promotion.
 fn lacks(mysql: &MysqlView) -> Option<u64> {
     let lacks = mysql.promotion.as_ref()?.lag?;
     Some(lacks).filter(|lacks| *lacks >= LACKS)
 }
 
-/// Why clients cannot write there, where no other note says so.
+/// Returns why clients cannot write to the mysqld, if no other note reports it.
 fn closed(mysql: &MysqlView) -> Option<String> {
     let fence = &mysql.write_fence;
     let closed =
@@ -238,7 +238,7 @@ fn closed(mysql: &MysqlView) -> Option<String> {
     (closed && mysql.trouble.is_none()).then(|| format!("its mysqld is {fence}"))
 }
 
-/// The reason for which it waits, if it does.
+/// Returns why the mysqld waits; `None` if it does not wait.
 fn wait(mysql: &MysqlView) -> Option<String> {
     match &mysql.role {
         RoleState::Waiting { what } => Some(format!("its mysqld waits: {what}")),

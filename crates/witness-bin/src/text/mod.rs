@@ -1,5 +1,5 @@
-//! Texts for people, made from typed values: sentences about the ring, its members, its events and its history. Pure. No other code
-//! reads them back.
+//! Makes texts for people from typed values: sentences about the ring, its members, its events and its history. Pure. No code parses
+//! these texts.
 
 pub(crate) mod differences;
 pub(crate) mod event;
@@ -31,13 +31,13 @@ pub(crate) fn capitalized(clause: &str) -> String {
     }
 }
 
-/// A line for each of them, after a prefix.
+/// Returns one line for each item, with a prefix at its beginning.
 pub(crate) fn lines<T: std::fmt::Display>(prefix: &str, of: impl IntoIterator<Item = T>) -> String {
     let lines = of.into_iter().map(|one| format!("{prefix}{one}\n"));
     lines.collect()
 }
 
-/// Words as a list, each in backticks.
+/// Returns the words in backticks, separated by commas.
 pub(crate) fn quoted<T: std::fmt::Display>(words: impl IntoIterator<Item = T>) -> String {
     let words = words.into_iter().map(|word| format!("`{word}`"));
     words.collect::<Vec<_>>().join(", ")

@@ -1,5 +1,5 @@
-//! The ring as a whole: whether commits can proceed, their obstacles, how many more failures they tolerate, which members can be elected,
-//! and the pause of failover.
+//! Sentences about the ring as a whole: whether and why commits wait, how many more failures the ring tolerates, which members can be
+//! elected, and the pause of failover.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,17 +16,17 @@ use crate::text::{Level, capitalized, quoted};
 
 /// The sentence about the quorum.
 pub(crate) struct QuorumSentence {
-    /// A quorum that tolerates no more failures is not good.
+    /// [`Level::Good`] only if the quorum tolerates at least one more failure.
     pub(crate) level: Level,
-    /// The key phrase, with which the sentence begins.
+    /// The key phrase at the beginning of the sentence.
     pub(crate) begins: &'static str,
-    /// The rest of the sentence: the leader, or since when and why there is none.
+    /// The rest of the sentence: the leader; without a leader, since when and why there is none.
     pub(crate) rest: String,
     /// What to do, when commits wait.
     pub(crate) fix: Option<String>,
 }
 
-/// The sentence for this report.
+/// Returns the sentence about the quorum in this report.
 pub(crate) fn quorum(report: &RingReport) -> QuorumSentence {
     let quorum = &report.quorum;
     if quorum.ok {
@@ -75,13 +75,13 @@ pub(crate) fn quorum(report: &RingReport) -> QuorumSentence {
 
 /// Explanations of the ring's state.
 pub(crate) struct Explained {
-    /// What a commit waits for, and what the leader would change about that; empty without a leader.
+    /// Which acknowledgements a commit waits for, and how the leader would change the quorum; empty without a leader.
     pub(crate) commit: Vec<String>,
     /// For each member, why it can or cannot be elected now; without a leader, the criteria.
     pub(crate) elections: Vec<String>,
 }
 
-/// From the leader's view; without a leader, from the answers of all members.
+/// Explains the ring's state from the leader's view; without a leader, from the answers of all members.
 pub(crate) fn explained(report: &RingReport) -> Explained {
     let directory = Directory::of(report);
     let explanation = report
@@ -143,7 +143,7 @@ pub(crate) fn pause(report: &RingReport) -> Option<String> {
     Some(format!("{}.", paused(pause, &name)))
 }
 
-/// A pause without the full stop, with the name of the primary's member.
+/// Returns the sentence about a pause, without its full stop; `primary` is the name of the primary's member.
 pub(crate) fn paused(pause: &PauseView, primary: &str) -> String {
     let time = |at| second_of_day(at).replace('T', " ").replace('Z', " UTC");
     let until = match pause.until {
@@ -189,9 +189,9 @@ pub(crate) fn scheduled(view: &MemberView) -> Option<String> {
     ))
 }
 
-// Why commits cannot proceed without a leader that has a quorum, as far as the answers of all members show.
+// The reason why commits wait, for a ring without a leader that has a quorum. It is derived from the answers of all members.
 
-/// Since when, why, and the fix.
+/// Returns since when and why the quorum is lost, and how to restore it.
 pub(crate) fn lost(asked: &[MemberReport]) -> QuorumView {
     let views = || asked.iter().filter_map(|asked| asked.view.as_ref());
     let since = views()
@@ -228,7 +228,8 @@ pub(crate) fn lost(asked: &[MemberReport]) -> QuorumView {
     }
 }
 
-/// `Some` if the answers do not suffice: no member answers, or members with unresolved names may form a quorum with those that answer.
+/// Returns `Some` if the answers do not show whether there is a quorum: no member answers, or the answering members could form a quorum
+/// together with members whose host names this host cannot resolve.
 pub(crate) fn not_known(asked: &[MemberReport]) -> Option<QuorumView> {
     let set_is_open = |set: &BTreeSet<MemberId>| {
         let voters = || asked.iter().filter(|one| set.contains(&one.entry.id));
@@ -255,7 +256,7 @@ pub(crate) fn not_known(asked: &[MemberReport]) -> Option<QuorumView> {
     })
 }
 
-/// For a ring with too few reachable members; `unresolved` if names could not be resolved.
+/// Returns the state of a quorum that this host cannot determine; `unresolved` if it could not resolve host names of members.
 pub(crate) fn unknown(cause: String, unresolved: bool) -> QuorumView {
     let fix = match unresolved {
         true => {
@@ -279,7 +280,7 @@ fn voter_sets(asked: &[MemberReport]) -> Vec<BTreeSet<MemberId>> {
     })
 }
 
-/// What a voter set lacks, and which members to restart.
+/// Returns how many answers a voter set lacks, and which members to start; `None` if a majority of the set answers.
 fn too_few(asked: &[MemberReport], set: &BTreeSet<MemberId>) -> Option<(String, String)> {
     let of = |id: &MemberId| asked.iter().find(|asked| asked.entry.id == *id);
     let answers = |id: &&MemberId| of(id).is_some_and(|asked| asked.view.is_some());
@@ -315,7 +316,8 @@ fn too_few(asked: &[MemberReport], set: &BTreeSet<MemberId>) -> Option<(String, 
 const EVEN_ADVICE: &str =
     "add a witness, or take a vote with `witness members update NAME --votes false`";
 
-/// How many more voters may fail, in the worst case, under `leader`: from its view, or else from the members that answer.
+/// Returns how many more voters may fail, in the worst case, before commits wait. The figure is from the view of `leader`; if that view
+/// has none, from the members that answer.
 pub(crate) fn of_answers(leader: MemberId, asked: &[MemberReport]) -> Option<usize> {
     let answer_of = |id| {
         let one = asked.iter().find(|one| one.entry.id == id)?;
@@ -326,7 +328,7 @@ pub(crate) fn of_answers(leader: MemberId, asked: &[MemberReport]) -> Option<usi
         let health = QuorumHealth::judge(&view.voter_sets, |id| answer_of(id).is_some());
         failures_tolerated(&health.sets)
     });
-    // It leads with a quorum, even if its current figures are negative.
+    // The leader has a quorum, even if its current figures make the result negative.
     tolerated.map(|spare| usize::try_from(spare).unwrap_or(0))
 }
 
@@ -357,7 +359,7 @@ pub(crate) fn more_failures(tolerates: usize) -> String {
     failures(tolerates).replacen(' ', " more ", 1)
 }
 
-/// The quorum may survive the only database member; clients do not.
+/// Returns a clause for a ring with one database member: the quorum may survive its failure, but clients then have no mysqld.
 fn only_database(report: &RingReport) -> String {
     let answers = |one: &&MemberReport| one.kind == MemberKind::Database && one.view.is_some();
     let mut databases = report.members.iter().filter(answers);
@@ -367,7 +369,8 @@ fn only_database(report: &RingReport) -> String {
     }
 }
 
-/// How many more voters may fail after a member has joined, the new one included, and warnings, under the ring's rules; `None` without a leader, or where the rules cannot be satisfied.
+/// Returns how many more voters may fail after a member has joined, and warnings, under the ring's rules. The new member counts as
+/// answering. `None` without a leader, or if the rules cannot be satisfied.
 pub(crate) fn with_member(
     report: &RingReport,
     id: MemberId,
@@ -387,8 +390,8 @@ pub(crate) fn with_member(
     Some((usize::try_from(spare).unwrap_or(0), even_among(&sets)))
 }
 
-/// The failure tolerance of a configured ring while all members run, as a clause that follows its name: one figure, or one for each
-/// region that can lead. `None` where the rules cannot be satisfied, which is reported separately.
+/// Returns the failure tolerance of a configured ring while all members run, as a clause that follows the ring's name. The clause has one
+/// figure, or one for each region that can lead. `None` if the rules cannot be satisfied; another check reports that.
 pub(crate) fn of_configuration(rules: &RingRules, entries: &[MemberEntry]) -> Option<String> {
     let record = |entry: &MemberEntry| MemberRecord {
         region: entry.region.clone(),
@@ -514,7 +517,7 @@ mod tests {
         assert_eq!(all.tolerates, Some(1));
         let only = "it tolerates 1 more failure, but not of `db-1`, the only database member";
         assert_eq!(clause(&all), Some((only.to_owned(), true)));
-        // The leader has two answers; or its version does not report them, and two members answer.
+        // Two voters answer: first as the leader's view reports it; then from the members' own answers, for a leader that reports nothing.
         let two = VoterSetHealth {
             required: 2,
             answering: [1, 2].map(MemberId).into(),

@@ -73,7 +73,7 @@ fn texts<T: Display>(values: Vec<T>) -> Vec<String> {
     values.iter().map(T::to_string).collect()
 }
 
-/// As the command line prints it, with its exit code.
+/// Returns a refusal as the command line prints it, with its exit code.
 fn refused(refusal: &Refusal) -> String {
     let failure = Directory::default().failure(refusal);
     let advice = match failure.advice.as_str() {

@@ -44,7 +44,7 @@ pub(crate) fn span(seconds: f64) -> String {
     }
 }
 
-/// A measured duration; under a minute with tenths of a second.
+/// A measured duration; if it is shorter than a minute, with tenths of a second.
 pub(crate) fn precise(milliseconds: u64) -> String {
     let seconds = milliseconds as f64 / 1e3;
     match milliseconds {
@@ -53,7 +53,7 @@ pub(crate) fn precise(milliseconds: u64) -> String {
     }
 }
 
-/// A text that is no time.
+/// The error for a text that is not a time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is no time; write it as 2026-11-24T03:00:00Z, or with an offset as 2026-11-24T04:00:00+01:00"
@@ -63,7 +63,7 @@ pub(crate) struct NoTime(String);
 /// Parses an RFC 3339 time from an operator, such as `2026-11-24T03:00:00Z` or `2026-11-24T04:00:00+01:00`.
 ///
 /// # Errors
-/// When it is not one, or before 1970.
+/// When the text is not such a time, or the time is before 1970.
 pub(crate) fn moment(text: &str) -> Result<UnixSeconds, NoTime> {
     let read = OffsetDateTime::parse(text, &Rfc3339);
     let seconds = read.ok().map(OffsetDateTime::unix_timestamp);
@@ -73,9 +73,9 @@ pub(crate) fn moment(text: &str) -> Result<UnixSeconds, NoTime> {
         .ok_or_else(|| NoTime(text.to_owned()))
 }
 
-/// Parses the bound of an HTTP query, a duration with a unit such as `2s`.
+/// Parses a limit in an HTTP query: a duration with a unit, such as `2s`.
 pub(crate) fn milliseconds(text: &str) -> Option<u64> {
-    // In Patroni, a zero needs no unit.
+    // humantime accepts a zero without a unit. In Patroni that means bytes, so it is rejected here.
     let has_unit = text.ends_with(|c: char| c.is_ascii_alphabetic());
     let duration = humantime::parse_duration(text).ok().filter(|_| has_unit)?;
     duration.as_millis().try_into().ok()

@@ -1,4 +1,5 @@
-//! SIGHUP, `witness reload` and `POST /reload`: a member reads its configuration again, or reports why not and changes nothing.
+//! SIGHUP, `witness reload` and `POST /reload`: a member reloads its configuration. If the configuration has a mistake, the member reports
+//! it and changes nothing.
 
 use std::fs;
 
@@ -16,7 +17,7 @@ fn rewrite(ring: &Ring, at: usize, change: impl FnOnce(String) -> String) {
     fs::write(&file, change(text)).expect("a configuration");
 }
 
-/// Waits until a member has logged some words again.
+/// Waits until a member has logged these words after the first `said_before` bytes of its log.
 fn wait_for_words(ring: &Ring, at: usize, said_before: usize, words: &str) {
     ring.wait(words, || ring.log(at)[said_before..].contains(words));
 }
@@ -91,12 +92,12 @@ fn a_bad_configuration_changes_nothing_and_every_mistake_is_named() {
         let reason = answer.json().expect("JSON")["reason"].to_string();
         assert!(reason.contains(mistake), "`{mistake}`: {reason}");
     }
-    // The others are not kept from theirs.
+    // The refusal of n-2 does not prevent the reload of the other members.
     let all = ring.run("reload");
     assert_eq!(all.code, 4, "{all}");
     assert!(all.stdout.contains("`n-3` has reloaded"), "{all}");
 
-    // Everything before the one file that cannot be used is in order, and is not taken either.
+    // If one file of a secret cannot be used, no other value takes effect either.
     let unusable = token.with_file_name("unusable");
     let bad_token = good.replace("[http]", &format!("[http]\nread_token_file = {unusable:?}"));
     fs::write(

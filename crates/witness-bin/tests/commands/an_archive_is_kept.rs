@@ -1,4 +1,4 @@
-//! `witness archive` over what a ring of one witness has archived in a directory, encrypted: keys, verification, pruning, damage.
+//! `witness archive` on an encrypted archive in a directory, written by a ring of one witness: keys, verification, pruning and damage.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,22 +13,22 @@ use testkit::wait::eventually;
 use crate::program::alone::Alone;
 use crate::program::{Run, Scratch, witness};
 
-/// Longer than anything takes on a busy machine.
+/// Time limit of each wait, long enough for a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 const FILES: usize = 5;
-/// What the secret keys of age begin with.
+/// The prefix of the secret keys of age.
 const SECRET: &str = "AGE-SECRET-KEY-";
 
 struct Archive {
     scratch: Scratch,
-    /// The secret key, which nothing may say.
+    /// The secret key, which no command may print.
     secret: String,
-    /// The files of the log as the member has them.
+    /// The files in the member's log, by name.
     log: BTreeMap<String, Vec<u8>>,
 }
 
 impl Archive {
-    /// Of so many files, by a member that is gone.
+    /// Creates an archive of [`FILES`] files. The member that wrote it no longer runs.
     fn made() -> Self {
         let scratch = Scratch::new();
         let run = |line: &str| witness(&scratch).args(line.split(' ')).run();
@@ -53,7 +53,7 @@ impl Archive {
                 if listing.code != 0 {
                     return Err(listing.to_string());
                 }
-                // Each of them was there in part before it was closed, and is there as a whole then.
+                // Before a file is closed, the archive has pieces of it. After that, it also has the whole file, which is listed.
                 let listed = listing.json()["files"].as_array().cloned();
                 let listed = listed.unwrap_or_default();
                 let (last, closed) = listed.split_last().ok_or("none")?;
@@ -86,7 +86,7 @@ impl Archive {
         let last = last.expect("a file").clone();
         let bytes = log.values().next_back().map(Vec::len);
         if last["pieces"] != 1 || last["archived_bytes"] != Value::from(bytes) {
-            // A busy machine was elected again, and its entry came after the last piece.
+            // On a loaded machine, the member was elected again, and wrote an entry after the last archived piece.
             return Self::made();
         }
         Self {
@@ -117,7 +117,7 @@ impl Archive {
         self.scratch.join("archive/log/00000001").join(file)
     }
 
-    /// All objects by their paths.
+    /// Returns the paths of all objects.
     fn objects(&self) -> Vec<PathBuf> {
         let mut folders = vec![self.scratch.join("archive")];
         let mut objects = Vec::new();
@@ -134,7 +134,7 @@ impl Archive {
         objects
     }
 
-    /// With the manifest of a base backup that leads to the archive's end, and with data that are none.
+    /// Adds a base backup from which the archive's end can be planned. Its manifest is valid, but its data are not.
     fn names_a_base_backup(&self) {
         let listed = self.run("list --output json").json();
         let name = "20200101T000000Z-1";
@@ -155,7 +155,7 @@ impl Archive {
         fs::write(folder.join("data-000001.zst"), [0; 700]).expect("an object");
     }
 
-    /// As if everything had been written so long ago.
+    /// Sets the modification times of all objects back, as if they had been written so long ago.
     fn age(&self, by: Duration) {
         for object in self.objects() {
             let written = SystemTime::now() - by;
@@ -217,7 +217,7 @@ fn an_encrypted_archive_is_read_by_whoever_has_an_identity_and_pruned_by_whoever
         );
     }
 
-    // A wrong identity is a mistake of the caller, and no damage.
+    // A wrong identity is a mistake of the caller, not damage to the archive.
     let fetched = archive.scratch.join("fetched");
     for verb in ["verify", "fetch --directory fetched"] {
         let without = archive.run(verb);
@@ -262,7 +262,7 @@ fn an_encrypted_archive_is_read_by_whoever_has_an_identity_and_pruned_by_whoever
         assert_eq!(mode(&fetched.join(name)), 0o600, "{name:?}");
     }
 
-    // Pieces of files that are there as a whole go after a day.
+    // If the archive has a whole file, pruning deletes the pieces of that file after a day.
     let soon = archive.run("prune --output json").json();
     assert_eq!(
         (&soon["replaced"]["objects"], &soon["begins"]),
@@ -284,7 +284,7 @@ fn an_encrypted_archive_is_read_by_whoever_has_an_identity_and_pruned_by_whoever
     assert_eq!(archive.objects().len() as u64, all.len() as u64 - replaced);
     assert_eq!(archive.run(&format!("verify {right}")).code, 0);
 
-    // The files older than the kept ones, without the last two.
+    // With `--keep`, pruning deletes older files, but never the last two.
     let young = archive.run("prune --keep 1h --output json").json();
     assert_eq!(young["expired"]["objects"], 0, "{young}");
     std::thread::sleep(Duration::from_millis(4_100));
@@ -313,7 +313,7 @@ fn an_encrypted_archive_is_read_by_whoever_has_an_identity_and_pruned_by_whoever
     let again = archive.run("prune --keep 1s --output json").json();
     assert_eq!(again["expired"]["objects"], 0, "{again}");
 
-    // Without the pruning's note, the missing objects count as deleted by another process.
+    // Without the object that records the pruning, the pruned files count as missing.
     let note = archive.folder("binlog.000004").join("begins.json");
     fs::remove_file(&note).expect("the note");
     for verb in ["list".to_owned(), format!("verify {right}")] {
@@ -348,7 +348,7 @@ fn a_hole_in_the_middle_is_named_with_what_can_still_be_restored() {
     let whole = whole.expect("the whole file");
     let bytes = fs::read(whole).expect("an object");
 
-    // Altered in what names its recipients, in the middle, cut, and of another piece.
+    // Three kinds of damage: a changed byte in the recipients' header, a changed byte in the middle, and a missing last byte.
     let mut altered = [bytes.clone(), bytes.clone()];
     altered[0][40] ^= 1;
     altered[1][bytes.len() / 2] ^= 1;
@@ -385,7 +385,7 @@ fn a_hole_in_the_middle_is_named_with_what_can_still_be_restored() {
     }
 }
 
-/// One over a directory of which its operator has forgotten what is in it, and two at the same time.
+/// Two cases: the operator has forgotten that the directory has data, and two drills run in it at the same time.
 #[test]
 fn a_drill_removes_nothing_that_it_has_not_made() {
     let archive = Archive::made();
@@ -402,14 +402,14 @@ fn a_drill_removes_nothing_that_it_has_not_made() {
         assert_eq!(files_in(&folder)["ibdata1"], b"live");
         assert!(!directory.join(not).exists(), "{refused}");
         fs::remove_dir_all(&folder).expect("it goes");
-        // Another drill has just made it.
+        // Another drill has just created the directory.
         fs::create_dir(&folder).expect("a directory");
         let refused = drill();
         assert_eq!(refused.code, 4, "{refused}");
         assert!(folder.exists());
         fs::remove_dir(&folder).expect("it goes");
     }
-    // It removes the files that it made, whatever the result; also the directory, if it made that.
+    // A drill removes the files that it created, even if it fails. It removes the directory only if it created it.
     let failed = drill();
     assert_eq!(failed.code, 7, "there are no data: {failed}");
     let left = fs::read_dir(&directory).expect("it was there before");
@@ -420,7 +420,7 @@ fn a_drill_removes_nothing_that_it_has_not_made() {
     assert!(!directory.exists());
 }
 
-/// `verify` reports that the log after it can be restored, and it can.
+/// If a manifest in the log is damaged, a restore that does not need that manifest still works.
 #[test]
 fn a_manifest_that_cannot_be_read_is_in_nobodys_way_who_does_not_need_it() {
     let archive = Archive::made();
@@ -435,7 +435,7 @@ fn a_manifest_that_cannot_be_read_is_in_nobodys_way_who_does_not_need_it() {
                 && name.contains("/0000000000000000-")
                 && name.ends_with(".json")
         };
-        // Of several that begin with the file, the longest counts.
+        // If several pieces begin at the file's start, the last path is the longest piece.
         objects.iter().rfind(whole).expect("a manifest").clone()
     };
     for damaged in ["binlog.000001", "binlog.000003"] {
@@ -448,7 +448,7 @@ fn a_manifest_that_cannot_be_read_is_in_nobodys_way_who_does_not_need_it() {
         );
         assert_eq!(archive.run("verify --identity identity.txt").code, 7);
     }
-    // The end of the archive is what is restored where nothing else is wanted.
+    // By default, the end of the archive is restored, so the manifest of the last piece is needed.
     let last = manifest_of("binlog.000005");
     fs::write(&last, "{").expect("a manifest");
     for run in [planned(), archive.run("drill --directory drilled")] {

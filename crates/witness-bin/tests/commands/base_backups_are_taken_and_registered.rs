@@ -1,5 +1,5 @@
-//! `witness archive backup` of a stopped server's directory, `register`, and what `list` and `verify` say of base backups. No member
-//! runs.
+//! `witness archive backup` of a stopped server's directory, `witness archive register`, and the output of `list` and `verify` for base
+//! backups. No member runs.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -16,7 +16,7 @@ use crate::program::{Run, Scratch, witness};
 const GTIDS: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-7";
 const RING: &str = "11111111-2222-3333-4444-555555555555";
 
-/// A database member's host, with an archive in a directory.
+/// Creates the files of a database member's host, with an archive in a directory.
 fn host() -> Scratch {
     let scratch = Scratch::new();
     for directory in ["archive", "d", "copies"] {
@@ -44,7 +44,7 @@ archive.url = "file://{}"
     scratch
 }
 
-/// The directory of a server that was stopped, with the files that a backup reads.
+/// Creates the data directory of a stopped server, with the files that a backup reads.
 fn data_directory(host: &Scratch) -> PathBuf {
     let directory = host.join("data");
     fs::create_dir_all(directory.join("#innodb_redo")).unwrap();
@@ -69,7 +69,7 @@ fn archive(host: &Scratch, arguments: &[&str]) -> Run {
     witness(host).args([&["archive"], arguments].concat()).run()
 }
 
-/// A manifest of a base backup, by which the archive says which ring it is.
+/// Adds the manifest of a base backup, so that the ring of the archive is known.
 fn know_the_ring(host: &Scratch) {
     let name = "20200101T000000Z-2";
     let manifest = serde_json::json!({
@@ -115,7 +115,7 @@ fn a_stopped_server_is_backed_up_listed_and_verified() {
     let name = taken["name"].as_str().unwrap();
     assert!(name.ends_with("Z-1"), "{name}");
 
-    // A timer finds nothing to do.
+    // With `--if-older-than`, as a timer runs the command, no backup is due.
     let run = backed_up(
         &host,
         &directory,
@@ -143,7 +143,7 @@ fn a_stopped_server_is_backed_up_listed_and_verified() {
     let said = format!("1 base backups, {bytes} bytes read and verified; 1 are only registered");
     assert!(run.stdout.contains(&said), "{run}");
 
-    // Damage is named, with its exit code.
+    // `verify` reports damaged data with exit code 7.
     let folder = host.join("archive").join("base").join(name);
     let object = folder.join("data-000001.zst");
     let mut bytes = fs::read(&object).unwrap();
@@ -164,7 +164,7 @@ fn a_stopped_server_is_backed_up_listed_and_verified() {
         run.json()["damaged_base_backups"][0]["piece"],
         format!("base/{name}/")
     );
-    // Without its manifest it does not count.
+    // A base backup without a manifest counts as unfinished.
     fs::remove_file(folder.join("manifest.json")).unwrap();
     let run = archive(&host, &["list"]);
     assert_eq!(run.code, 0, "{run}");
@@ -189,7 +189,7 @@ fn a_directory_that_is_used_or_is_not_whole_is_refused() {
     let run = backed_up(&host, &directory, &[]);
     assert_eq!(run.code, 4, "{run}");
     assert!(run.stderr.contains("undo_001"), "{run}");
-    // Another backup of this member is being taken.
+    // The lock simulates another backup of this member that is being taken.
     let lock = File::create(host.join("d").join("base-backup.lock")).unwrap();
     lock.lock().unwrap();
     let run = backed_up(&host, &directory, &[]);
@@ -267,7 +267,7 @@ fn an_operators_own_backup_is_registered() {
         let run = register(&[&taken[..], &["--output", "json"]].concat());
         assert_eq!(run.code, 0, "{run}");
         let base = run.json();
-        // Two of one second have names of their own.
+        // Two backups of the same second get different names.
         assert_eq!(base["name"], format!("20261126T0400{second}Z-1"));
         assert_eq!(base["began"], "2026-11-26T04:00:00Z");
         assert_eq!(base["place"], "nfs://h/dump.sql");
@@ -277,7 +277,7 @@ fn an_operators_own_backup_is_registered() {
     assert_eq!(archive(&host, &["verify"]).code, 0);
 }
 
-/// A dump each night, and a timer that is to take what `restore` needs.
+/// The operator registers a dump each night, and a timer takes the base backups for `restore`. A registered dump must not delay the timer.
 #[test]
 fn a_registered_backup_is_none_that_a_timer_waits_for() {
     let host = host();
@@ -304,13 +304,13 @@ fn a_registered_backup_is_none_that_a_timer_waits_for() {
     assert_eq!(not_due["name"], taken["name"]);
 }
 
-/// As by a service manager that is stopped.
+/// SIGTERM, as from a service manager, ends a backup, and the backup leaves nothing in the archive.
 #[test]
 fn a_backup_that_is_asked_to_end_leaves_nothing() {
     let host = host();
     know_the_ring(&host);
     let directory = data_directory(&host);
-    // What cannot be packed, and is stored slowly.
+    // Random data, which cannot be compressed, so that the backup takes long at the limited rate.
     let mut state: u64 = 7;
     let random = std::iter::repeat_with(|| {
         state = state
@@ -342,7 +342,7 @@ fn a_backup_that_is_asked_to_end_leaves_nothing() {
     rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
     let said: Vec<String> = lines.map(Result::unwrap).collect();
     assert_eq!(running.wait().unwrap().code(), Some(1), "{said:?}");
-    // All of it takes 8 seconds at least, and one part of it one.
+    // The whole backup would take at least 8 seconds, and one part of it takes about one second.
     assert!(began.elapsed() < Duration::from_secs(6), "{said:?}");
     assert!(
         said.iter().any(|line| line.contains("left nothing")),

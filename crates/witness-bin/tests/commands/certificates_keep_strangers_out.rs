@@ -1,4 +1,4 @@
-//! The certificates of `witness tls init`: a ring uses them as they are, and rejects other callers.
+//! The certificates of `witness tls init`: a ring works with them, and rejects callers with other certificates.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,13 +13,13 @@ use crate::program::{Run, Scratch, witness};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A ring whose members have certificates, and a place for its operator.
+/// A ring whose members have certificates, and the operator's directory.
 struct TlsRing {
     cluster: Cluster,
     scratch: Scratch,
 }
 
-/// The flags for a holder's files in a directory of `witness tls init`.
+/// Returns the flags for a holder's files in a directory of `witness tls init`.
 fn flags(directory: &Path, name: &str) -> Vec<String> {
     let flag = |key: &str, file: String| format!("--tls-{key}={}", directory.join(file).display());
     vec![
@@ -30,7 +30,7 @@ fn flags(directory: &Path, name: &str) -> Vec<String> {
 }
 
 impl TlsRing {
-    /// Of three members, which have not started.
+    /// Prepares a ring of three members, which are not started.
     fn prepare() -> Self {
         let scratch = Scratch::new();
         let program = Path::new(env!("CARGO_BIN_EXE_witness"));
@@ -58,7 +58,7 @@ impl TlsRing {
         self.scratch.join(name)
     }
 
-    /// Makes certificates.
+    /// Runs `witness tls init` with these arguments.
     fn init(&self, line: &str) -> Run {
         let run = witness(&self.scratch)
             .args(["tls", "init"])
@@ -68,7 +68,7 @@ impl TlsRing {
         run
     }
 
-    /// Gives n-3 a holder's files, in a directory of its own.
+    /// Copies a holder's files to the directory from which n-3 reads its certificate.
     fn put(&self, directory: &str, name: &str) {
         for end in ["crt", "key"] {
             let from = self.directory(directory).join(format!("{name}.{end}"));
@@ -98,7 +98,7 @@ impl TlsRing {
         self.run_as(&flags(&self.directory("tls"), "operator-ana"), line)
     }
 
-    /// Only an operator ends the pause; every caller may see it.
+    /// Checks that every caller may read the ring's state, but only an operator may end the pause.
     fn obeys_operators_alone(&self) {
         let tls = self.directory("tls");
         for (name, is) in [
@@ -113,7 +113,7 @@ impl TlsRing {
         ] {
             let flags = flags(&tls, name);
             for read in ["status --explain", "history", "quorum show"] {
-                // No mysqld runs, which is what the exit code says of the ring's state.
+                // `status` exits with 1, because no mysqld runs.
                 let expected = i32::from(read.starts_with("status"));
                 let read = self.run_as(&flags, read);
                 assert_eq!(read.code, expected, "{name}: {read}");
@@ -124,7 +124,7 @@ impl TlsRing {
                 assert!(refused.stderr.contains(words), "{words}: {refused}");
             }
         }
-        // On a member's host, commands show the operator's where it is named.
+        // On a member's host, commands use the operator's certificate if the configuration names it.
         let mut both = flags(&tls, "n-1");
         for (key, file) in [("certificate", "crt"), ("key", "key")] {
             let file = tls.join(format!("operator-ana.{file}"));
@@ -143,7 +143,7 @@ impl TlsRing {
             .expect("it comes about");
     }
 
-    /// Why a member does not answer the operator.
+    /// Returns why a member does not answer the operator; `None` if it answers.
     fn error_of(&self, name: &str) -> Option<String> {
         let report = self.run("status --output json").json();
         let members = report["members"].as_array().expect("a list");
@@ -152,7 +152,7 @@ impl TlsRing {
         error.as_str().map(str::to_owned)
     }
 
-    /// Waits until a member answers the operator or not.
+    /// Waits until a member answers the operator, or until it does not, as `answers` demands.
     fn wait_for_answer(&self, name: &str, answers: bool) {
         self.wait(&format!("{name} answers: {answers}"), || {
             self.error_of(name).is_none() == answers
@@ -186,7 +186,7 @@ fn a_ring_with_certificates_rejects_other_callers() {
     let stranger = ring.run_as(&half, "status");
     assert_eq!(stranger.code, 3, "{stranger}");
 
-    // A new certificate under the same authority: the others need no restart.
+    // If a member gets a new certificate of the same authority, the other members need no restart.
     let before = fs::read(ring.directory("tls/n-3.crt")).expect("a certificate");
     ring.init("--directory tls --renew n-3");
     let after = fs::read(ring.directory("tls/n-3.crt")).expect("a certificate");
@@ -196,7 +196,7 @@ fn a_ring_with_certificates_rejects_other_callers() {
     ring.wait_for_answer("n-3", true);
     ring.cluster.kill(1).expect("a running process");
     ring.wait_for_answer("n-2", false);
-    // Without n-2, this commits only with n-3. Another name in USER is recorded as a claim alone.
+    // Without n-2, the pause commits only with n-3. The name in SUDO_USER is only logged as a claim; the certificate's name is recorded.
     let paused = witness(&ring.scratch)
         .env("SUDO_USER", "mallory")
         .args("pause --for 10m".split(' '))
@@ -219,7 +219,7 @@ fn a_ring_with_certificates_rejects_other_callers() {
     );
     ring.obeys_operators_alone();
 
-    // Members that are not of the authority, and one that does without.
+    // Two members with certificates of another authority, and one member without TLS.
     let mut half = flags(&strangers, "n-2");
     half.splice(2.., [trusted]);
     for words in [half, flags(&strangers, "n-2"), Vec::new()] {
@@ -236,7 +236,7 @@ fn a_ring_with_certificates_rejects_other_callers() {
         ring.cluster.kill(1).expect("a running process");
     }
 
-    // An operator's certificate is not a member's.
+    // A member that uses an operator's certificate is rejected.
     let operators = flags(&ring.directory("tls"), "operator-ana");
     let words: Vec<&str> = operators.iter().map(String::as_str).collect();
     ring.cluster.start_with(1, &words).expect("it starts");
@@ -281,10 +281,10 @@ fn a_reload_rejects_a_certificate_that_members_would_reject() {
             assert!(refused.stderr.contains(words), "`{words}`: {refused}");
         }
     }
-    // It continues with its present one, which expires soon; a start with the other one is reported.
+    // The member continues with its old certificate, which expires soon. If it starts with the rejected one, it reports the mistake.
     assert_eq!(ring.error_of("n-3"), None);
     let output = ring.cluster.output(2);
-    // 13 days in the second in which it was made, and less from then on.
+    // The certificate is valid for 13 days. After its first second, 12 full days remain.
     assert!(output.contains("n-3.crt` expires in 1"), "{output}");
     ring.cluster.kill(2).expect("a running process");
     ring.start(2, "own", &[]);

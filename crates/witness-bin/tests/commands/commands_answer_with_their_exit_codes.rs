@@ -1,4 +1,4 @@
-//! What scripts rely on: exit codes, JSON on standard output, sentences on standard error.
+//! The output that scripts rely on: exit codes, JSON on standard output, and messages on standard error.
 
 use crate::program::{Scratch, witness};
 
@@ -37,7 +37,7 @@ fn usage_is_2_and_help_is_0() {
         let run = run(right);
         assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{right:?}");
     }
-    // Flags of keys are accepted, and listed in one place.
+    // All keys are accepted as flags, but the help does not list them.
     for command in ["run", "status", "bootstrap"] {
         let (long, short) = (run(&[command, "--help"]), run(&[command, "-h"]));
         for help in [&long, &short] {
@@ -97,7 +97,7 @@ fn an_unreachable_address_is_reported_once() {
 #[test]
 fn queries_have_a_timeout_per_member() {
     let scratch = Scratch::new();
-    // It takes connections and says nothing.
+    // A listener that accepts connections but never answers.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = silent.local_addr().expect("an address");
     for line in ["status", "members list", "quorum show"] {
@@ -106,7 +106,7 @@ fn queries_have_a_timeout_per_member() {
         let run = witness(&scratch).args(line.split(' ')).run();
         assert_eq!(run.code, 3, "{line}: {run}");
         assert!(run.stderr.contains("no answer within 100ms"), "{run}");
-        // The default is two seconds.
+        // The default timeout is two seconds.
         assert!(began.elapsed().as_secs_f64() < 1.9, "{line}");
     }
 }

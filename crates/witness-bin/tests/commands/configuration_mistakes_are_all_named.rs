@@ -1,12 +1,12 @@
-//! A configuration with several mistakes names all of them, each with its place and an advice, and
-//! `witness config check` ends with the exit code for it.
+//! `witness config check` reports all mistakes in a configuration, each with its place and advice, and returns
+//! the exit code for mistakes.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
 use crate::program::{Scratch, witness, write_secret};
 
-/// What a file of a secret may hold that no member can use, and what is reported of it.
+/// Contents of a secret's file that no member can use, with the message that is reported.
 pub(crate) const UNUSABLE_SECRETS: [(&[u8], &str); 3] = [
     (b"", "its first line is empty"),
     (b"\n", "its first line is empty"),
@@ -297,7 +297,7 @@ members = [
 ]
 "#;
 
-/// What `[quorum]` and the members' regions mean together, each with the exit code of `witness config check`.
+/// Combinations of `[quorum]` and the members' regions, each with the exit code of `witness config check`.
 #[test]
 fn quorum_and_regions_are_checked_together() {
     let cases = [
@@ -541,7 +541,7 @@ fn addresses_beyond_loopback_need_tls_or_plaintext() {
         let started = run("run", &text);
         assert_eq!(started.code, 2, "{started}");
         assert!(started.stderr.contains("is beyond loopback"), "{started}");
-        // `witness tls init` runs before there are certificates.
+        // `witness tls init` accepts a configuration whose certificates do not exist yet.
         let made = run("tls init --directory tls", &text);
         assert_eq!(made.code, 0, "{made}");
 
@@ -554,7 +554,7 @@ fn addresses_beyond_loopback_need_tls_or_plaintext() {
     }
 }
 
-/// A check, a start and a reload (`a_reload_takes_all_or_nothing`) use one function.
+/// This test covers a check and a start. A reload uses the same function (see `a_reload_takes_all_or_nothing`).
 #[test]
 fn secrets_and_certificates_that_no_member_could_use_are_named_with_key_and_path() {
     let scratch = Scratch::new();

@@ -1,4 +1,4 @@
-//! docs/configuration.md holds the reference exactly as the program makes it from its keys.
+//! docs/configuration.md contains the reference exactly as the program generates it from its keys.
 
 use witness_bin::config::reference;
 

@@ -1,10 +1,10 @@
-//! The file is below the environment, the environment below the flags; and the example that the
-//! program prints is a configuration.
+//! Flags have precedence over environment variables, and these over the file. The example that the
+//! program prints is a valid configuration.
 
 use crate::program::{Scratch, witness};
 use witness_bin::config::{Sources, example, read};
 
-/// A file for one witness.
+/// The configuration file of a single witness.
 const FILE: &str = r#"data_dir = "from-file"
 ring.name = "from-file"
 member.id = 1

@@ -1,5 +1,5 @@
-//! What `containers/` says of the members in one file is what the others say: the configuration, Compose, the manifests of
-//! Kubernetes, HAProxy and Prometheus.
+//! All files in `containers/` describe the same members: the configuration, Compose, the manifests for Kubernetes, HAProxy and
+//! Prometheus.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,7 +18,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// What is needed of an entry of `[[members]]`.
+/// The fields of an entry of `[[members]]` that this test uses.
 struct Member {
     id: i64,
     name: String,
@@ -27,7 +27,7 @@ struct Member {
     host: String,
 }
 
-/// The members of a configuration, which is valid for each of them.
+/// Returns the members of a configuration, and checks that the configuration is valid for each of them.
 fn members(configuration: &str) -> Vec<Member> {
     let table: Table = configuration.parse().unwrap();
     let members = table["members"].as_array().unwrap().iter();
@@ -46,7 +46,7 @@ fn members(configuration: &str) -> Vec<Member> {
         })
         .collect();
     let scratch = Scratch::new();
-    // Their certificates are where they are mounted.
+    // The paths at which containers mount the certificates are replaced with the scratch directory.
     let here = format!("{}/", scratch.join("").display());
     let configuration = ["/etc/witness/tls/", "/etc/witness-tls/"]
         .iter()
@@ -78,7 +78,7 @@ fn members(configuration: &str) -> Vec<Member> {
     members
 }
 
-/// The block of text below a line that begins with this one.
+/// Returns the block of text that begins with this line and ends at the next empty line.
 fn below<'t>(text: &'t str, line: &str) -> &'t str {
     let start = text.find(&format!("\n{line}\n"));
     let start = start.unwrap_or_else(|| panic!("there is no `{line}`"));

@@ -1,5 +1,5 @@
-//! The demonstration around a real mysqld ends well too, with members killed by SIGKILL, and leaves no
-//! process behind.
+//! The demonstration with a real mysqld and members that are killed by SIGKILL succeeds, and leaves no
+//! process running.
 
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -8,7 +8,8 @@ use testkit::mysql_tree::{MysqlTree, TREE_VARIABLE};
 
 use crate::program::{Scratch, witness};
 
-/// The tree of the checkout, unless the tester names another. `$MYSQLD` and a mysqld on the PATH come first.
+/// Returns the directory of an unpacked mysqld: the one that the tester names, or the checkout's. The demonstration itself prefers
+/// `$MYSQLD` and a mysqld on the PATH.
 fn tree() -> PathBuf {
     let named = std::env::var_os(TREE_VARIABLE).map_or_else(MysqlTree::folder, PathBuf::from);
     let named = named.canonicalize().expect("a tree of `cargo xtask mysql`");
@@ -18,7 +19,7 @@ fn tree() -> PathBuf {
     }
 }
 
-/// Processes with these words in their command lines.
+/// Returns the number of processes with these words in their command lines.
 fn processes_with(words: &str) -> usize {
     let entries = std::fs::read_dir("/proc")
         .expect("processes")

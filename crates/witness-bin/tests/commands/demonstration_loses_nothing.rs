@@ -1,4 +1,4 @@
-//! The demonstration ends by itself, shows every event, loses nothing, and leaves equal files.
+//! The demonstration ends with success, reports every event, loses no transaction, and leaves equal log files.
 
 use crate::program::played::played;
 use crate::program::{Scratch, witness};

@@ -1,4 +1,4 @@
-//! Each `witness …` command in the shell blocks of the documentation is one that the program's command line takes.
+//! The program's command line accepts each `witness …` command in the shell blocks of the documentation.
 
 use testkit::documentation::witness_commands;
 

@@ -1,5 +1,5 @@
-//! Clients that open connections to a member's ports and send little or nothing take a bounded number of descriptors and bounded memory.
-//! They do not delay others.
+//! Clients that open connections to a member's ports and send little or nothing use a bounded number of descriptors and bounded memory.
+//! They do not delay other clients.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -17,10 +17,10 @@ use crate::program::alone::Alone;
 use crate::program::{Run, Scratch, witness};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// More than any port takes.
+/// More connections than any port accepts.
 const FLOOD: usize = 900;
 
-/// A ring of one with all ports.
+/// A ring of one witness that serves all ports.
 struct Member {
     alone: Alone,
     scratch: Scratch,
@@ -73,14 +73,14 @@ password = "replicas know it"
         status.vmrss.expect("a number")
     }
 
-    /// What its threads have computed so far, in hundredths of a second.
+    /// Returns the processor time that the member has used, in hundredths of a second.
     fn computed(&self) -> u64 {
         let stat = self.process().stat().expect("a status");
         stat.utime + stat.stime
     }
 }
 
-/// Callers from another address than everybody else's, who begin with a few bytes.
+/// Opens connections from 127.0.0.2, which no other client uses, and sends a few bytes on each.
 async fn flood(port: SocketAddr, callers: usize, begin: &[u8]) -> Vec<TcpStream> {
     let now = getrlimit(Resource::Nofile);
     let most = Rlimit {
@@ -94,7 +94,7 @@ async fn flood(port: SocketAddr, callers: usize, begin: &[u8]) -> Vec<TcpStream>
         let from = "127.0.0.2:0".parse().expect("an address");
         socket.bind(from).expect("an address of the loopback");
         let mut stream = socket.connect(port).await.expect("a connection");
-        // It may be closed already.
+        // The member may have closed the connection already.
         let _ = stream.write_all(begin).await;
         flood.push(stream);
     }
@@ -113,7 +113,7 @@ async fn silent_and_slow_callers_are_bounded_on_every_port() {
         flood(http, FLOOD, slow_head).await,
         flood(member.binlogs, FLOOD, b"").await,
     ];
-    // 512 of the port for members, 256 of HTTP and 100 logins, and some that are about to be closed.
+    // The limits are 512 on the port for members, 256 for HTTP and 100 for logins. Up to 100 more may be about to be closed.
     let more = member.descriptors() - descriptors;
     assert!(more < 512 + 256 + 100 + 100, "{more} more descriptors");
     let more = member.memory_kib().saturating_sub(kib);
@@ -133,7 +133,7 @@ async fn silent_and_slow_callers_are_bounded_on_every_port() {
     greeted.expect("an immediate answer").expect("a greeting");
 }
 
-/// Sends a head that does not end, a byte now and then, until `stop`.
+/// Sends the head of a request that never ends, one byte every 500 ms, until the connection fails.
 async fn drip(stream: &mut TcpStream) -> std::io::Result<()> {
     stream.write_all(b"GET /liveness HTTP/1.1\r\nX: ").await?;
     loop {
@@ -152,7 +152,7 @@ async fn a_request_has_to_come_within_a_limit() {
     let gone = [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset];
     assert!(gone.contains(&error.kind()), "{error}");
 
-    // And a head that does not end is not read to its end.
+    // A head that is too large is rejected.
     let mut large = TcpStream::connect(http).await.expect("a connection");
     let begin = "GET /liveness HTTP/1.1\r\nX: ".to_owned() + &"x".repeat(128 << 10);
     let _ = large.write_all(begin.as_bytes()).await;
@@ -178,7 +178,7 @@ async fn a_member_without_descriptors_waits_for_them() {
     };
     let process = Pid::from_child(&member.alone.child);
     prlimit(Some(process), Resource::Nofile, few).expect("a limit");
-    // More than it has descriptors for, and no more than the system keeps until they are taken in.
+    // More connections than the member has descriptors for, but not more than the system's backlog of the listeners.
     let floods = [flood(listen, 100, b"").await, flood(http, 100, b"").await];
     let before = member.computed();
     tokio::time::sleep(Duration::from_secs(2)).await;

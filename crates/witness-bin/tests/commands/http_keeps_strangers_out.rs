@@ -13,9 +13,9 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use crate::program::Scratch;
 use crate::program::alone::Alone;
 
-/// A member with certificates of `witness tls init`.
+/// A member with certificates of `witness tls init`, which serves HTTPS.
 struct Member {
-    /// Killed when the test is over.
+    /// The member's process, which is killed at the end of the test.
     _alone: Alone,
     http: SocketAddr,
     scratch: Scratch,
@@ -48,7 +48,7 @@ ca_file = "tls/ca.crt"
         }
     }
 
-    /// A client that trusts the authority in a directory.
+    /// Returns a client that trusts the authority in a directory.
     fn agent(&self, directory: &str) -> Agent {
         let authority = fs::read(self.scratch.join(directory).join("ca.crt")).expect("a file");
         let authority = Certificate::from_pem(&authority).expect("a certificate");
@@ -67,7 +67,7 @@ ca_file = "tls/ca.crt"
         format!("https://{}{path}", self.http)
     }
 
-    /// The code of an answer over HTTPS, and its `WWW-Authenticate`.
+    /// Returns the status code of an answer over HTTPS, and its `WWW-Authenticate` header.
     fn get(&self, path: &str, authorization: Option<&str>) -> (u16, Option<String>) {
         let mut request = self.agent("tls").get(self.url(path));
         if let Some(authorization) = authorization {
@@ -93,7 +93,7 @@ fn http_has_the_members_certificate() {
     let error = asked.call().expect_err("another authority's certificate");
     assert!(error.to_string().contains("certificate"), "{error}");
 
-    // Silent clients, and one that does not finish, do not delay the others.
+    // Silent clients, and a client that does not finish its handshake, do not delay other clients.
     let mut slow: Vec<_> = (0..8)
         .map(|_| TcpStream::connect(member.http).expect("a connection"))
         .collect();
@@ -107,7 +107,7 @@ fn http_has_the_members_certificate() {
     assert_eq!(plain.status, 400);
     assert!(plain.body.contains("speaks HTTPS"), "{}", plain.body);
 
-    // They are disconnected in the end.
+    // The member disconnects these clients after its time limit.
     for mut stream in slow {
         let limit = Some(Duration::from_secs(20));
         stream.set_read_timeout(limit).expect("a limit");

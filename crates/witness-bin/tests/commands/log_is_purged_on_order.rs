@@ -1,4 +1,4 @@
-//! `witness log purge` on a running member: files that no member needs are deleted from its disk, the file that is written to stays.
+//! `witness log purge` on a running member: the files that no member needs are deleted; the current file remains.
 
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,7 @@ members = [{{ id = 1, name = "only", region = "here", kind = "witness", address 
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         for _ in 0..3 {
-            // On a busy machine it may lose its leadership, which is refused and changes nothing.
+            // On a loaded machine, the member may lose its leadership. Then the rotation is refused and tried again.
             while let Err(refused) = ring.rotate().await {
                 assert!(Instant::now() < until, "a new file: {refused:?}");
                 tokio::time::sleep(Duration::from_millis(20)).await;

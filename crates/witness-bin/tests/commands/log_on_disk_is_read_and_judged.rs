@@ -1,4 +1,4 @@
-//! The `log` verbs on the files of a member that does not run, whole and damaged.
+//! The subcommands of `witness log` on the intact and the damaged files of a stopped member.
 
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader};
@@ -41,7 +41,7 @@ fn files_entries_and_events_are_listed() {
     assert_eq!(names, ["binlog.000001", "binlog.000002"]);
     assert_eq!(list[0]["closed"], true);
     assert_eq!(list[1]["closed"], false);
-    // The first membership is written in term 1, before anybody is elected.
+    // The first membership entry is written in term 1, before any member is elected.
     assert_eq!(list[0]["first_op_id"], "1.0");
     let table = log("list", &member, &[]);
     assert!(
@@ -189,7 +189,7 @@ fn what_is_no_log_is_said_to_be_none() {
     );
 }
 
-/// Files that a real mysqld wrote: one that it closed, one that it still writes, one without checksums.
+/// Files that a real mysqld wrote: a closed file, a file that is still in use, and a file without checksums.
 #[test]
 fn mysqlds_own_binlog_is_read_and_never_called_damaged() {
     let golden = |name: &str| {
@@ -198,7 +198,7 @@ fn mysqlds_own_binlog_is_read_and_never_called_damaged() {
             .join(name)
     };
     let scratch = Scratch::new();
-    // As in a data directory of mysqld.
+    // The files have the names that they would have in mysqld's data directory.
     fs::create_dir(scratch.join("data")).expect("a directory");
     for (at, name) in ["rows.binlog", "no_checksum.binlog", "in_use.binlog"]
         .into_iter()
@@ -225,7 +225,7 @@ fn mysqlds_own_binlog_is_read_and_never_called_damaged() {
     assert_eq!(list[2]["closed"], false, "{list}");
     assert_eq!(list[0]["first_op_id"], serde_json::Value::Null);
 
-    // One file, whatever its name.
+    // A single file may have any name.
     let rows = golden("rows.binlog");
     let show = log("show", &rows, &["--output", "json"]);
     assert_eq!(show.code, 0, "{show}");
@@ -242,7 +242,7 @@ fn mysqlds_own_binlog_is_read_and_never_called_damaged() {
     let begins = |line: &str| line.contains(&position) && line.contains(&gtid);
     assert!(events.stdout.lines().any(begins), "{events}");
 
-    // Op ids are only in a member's log.
+    // Only a member's log has op ids, so arguments with an op id or an index are rejected.
     for (verb, more) in [
         ("find", ["--index", "3"]),
         ("show", ["--from", "3"]),
@@ -253,7 +253,7 @@ fn mysqlds_own_binlog_is_read_and_never_called_damaged() {
         assert!(run.stderr.contains("is mysqld's own binlog"), "{run}");
     }
 
-    // A damaged file is named as one, and an encrypted file is not.
+    // A damaged file is reported as damaged. An encrypted file is not.
     flip_a_byte(&scratch.join("data/binlog.000001"), 1_000);
     for verb in ["verify", "list", "show"] {
         assert_eq!(log(verb, &data, &[]).code, 7, "{verb}");

@@ -1,4 +1,4 @@
-//! `witness log parallelism` on files of a mysqld and of a member.
+//! `witness log parallelism` on binlog files of a mysqld and of a member.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ fn parallelism(files: &[PathBuf], more: &[&str]) -> Run {
         .run()
 }
 
-/// A file that a real server wrote.
+/// Returns the path of a binlog file that a real server wrote.
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../binlog-format/testdata")
@@ -75,7 +75,7 @@ fn what_is_no_binlog_is_refused_with_its_name() {
     let run = parallelism(&[path], &[]);
     assert_eq!(run.code, 1, "{run}");
     assert!(run.stderr.contains("notes.txt is no binlog file"), "{run}");
-    // A pipe without a writer: an open of it blocks, and no signal ends that.
+    // A pipe without a writer: opening it would block until a writer appears.
     let pipe = scratch.join("pipe");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status();
     assert!(made.expect("mkfifo").success());

@@ -1,10 +1,10 @@
-//! `witness log trimmed` lists what was cut off the member's log and off its mysqld's binlog.
+//! `witness log trimmed` lists the tails that were trimmed from the member's log and from its mysqld's binlog.
 
 use std::fs;
 
 use crate::program::{Scratch, witness};
 
-/// The documents as they are written, so that a change of their form is noticed.
+/// The documents in their form on disk. They are literals, so that a change of the form makes this test fail.
 const OF_MYSQLD: &str = r#"{"reason": "the ring had not committed it", "at": 1700000000, "from": "/d/binlog.000007",
   "offset": 1234, "bytes": 99, "gtids": "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:5-7", "kept_as": "binlog.000007.from-1234.0a0b0c0d"}"#;
 const OF_THE_LOG: &str = r#"{"reason": "a quorum was repaired", "at": 1600000000, "kept": {"term": 1, "index": 180},

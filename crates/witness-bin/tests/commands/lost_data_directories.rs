@@ -1,4 +1,4 @@
-//! A ring with a member that has lost files of its data directory: it takes no part, and its advice names the checks.
+//! A member that has lost files of its data directory takes no part in its ring, and advises the operator what to check.
 
 use std::fs;
 
@@ -59,7 +59,7 @@ fn a_member_without_its_volume_reports_the_ring() {
     let expected = "`n-2` is in the ring, and its data directory is empty";
     assert!(shown.stdout.contains(expected), "{shown}");
 
-    // With its volume it is in the ring again.
+    // When its volume is mounted again, the member takes part in the ring again.
     ring.kill(1);
     for part in ["identity", "log", "meta"] {
         let place = ring.directory(1).join(part);

@@ -1,4 +1,4 @@
-//! The built `witness`: its commands, its configuration, members and rings of it.
+//! Tests that run the built `witness` binary: its commands, its configuration, single members and rings.
 
 mod a_reload_takes_all_or_nothing;
 mod an_archive_is_kept;

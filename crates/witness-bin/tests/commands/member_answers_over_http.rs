@@ -1,4 +1,4 @@
-//! One member alone, asked over HTTP and by `witness status`, before and after its ring is made.
+//! A single member answers over HTTP and to `witness status`, before and after its ring is created.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use testkit::cluster::{http_get, http_head, http_options};
 use testkit::wait::eventually;
 
-/// A member that is asked.
+/// The member that the test queries.
 struct Member(Alone);
 
 impl Member {
@@ -21,7 +21,7 @@ impl Member {
         (answer.status, answer.body)
     }
 
-    /// Waits until a page answers with this code.
+    /// Waits until a path is answered with this status code.
     fn wait_for(&self, path: &str, code: u16) {
         let what = format!("{path} answers {code}");
         let answered = eventually(&what, Duration::from_secs(20), || {
@@ -62,7 +62,7 @@ fn a_witness_that_leads_alone_answers_every_page() {
         assert_eq!(member.get(path).0, code, "{path}");
     }
     assert!(member.get("/primary").1.contains("it is a witness"));
-    // HAProxy asks so where it is not told otherwise.
+    // OPTIONS is HAProxy's default for health checks.
     for (path, code) in [
         ("/leader", 200),
         ("/primary", 503),

@@ -1,5 +1,5 @@
-//! A member does not start on a data directory that is another member's, in use, or damaged, and starts
-//! where that costs nothing.
+//! A member does not start on a data directory that belongs to another member, is in use, or is damaged. It
+//! starts if the damage can be repaired without a loss.
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{BufRead, BufReader};
@@ -16,7 +16,7 @@ fn start(scratch: &Scratch) -> Child {
     witness(scratch).args(["run"]).spawn()
 }
 
-/// Waits for this output of the member, and returns all output until then.
+/// Waits until the member has printed these words, and returns all output until then.
 fn wait_for(child: &mut Child, words: &str) -> String {
     let mut said = String::new();
     let mut lines = BufReader::new(child.stderr.take().expect("piped"));
@@ -38,7 +38,8 @@ fn refused(scratch: &Scratch) -> Run {
     witness(scratch).args(["run"]).run()
 }
 
-/// A copy that root has made, say: the files that the start opens may be the member's own.
+/// The member may not write in a directory of its data, for example because root has copied it. The files that a start opens may still
+/// belong to the member.
 #[test]
 fn a_log_or_a_hard_state_in_which_it_may_not_write() {
     for kept in ["log", "meta"] {
@@ -163,7 +164,7 @@ fn a_log_that_is_gone_with_its_hard_state() {
         identity.is_ok_and(|identity| identity.contains("log_begun"))
     };
     eventually("it has noted its log", Duration::from_secs(60), begun).expect("a note");
-    // It may not have come to where it stops in good order.
+    // The exit code is not checked: the member may not have started so far that SIGTERM stops it cleanly.
     terminate(child);
     for part in ["log", "meta"] {
         fs::remove_dir_all(copy.join(part)).expect(part);
@@ -187,7 +188,7 @@ fn a_snapshot_that_a_full_disk_left_half_made() {
     wait_for(&mut child, "the log is open");
     assert_eq!(terminate(child), 0);
     assert!(!half_made.exists());
-    // A whole one that is damaged is another thing.
+    // A complete snapshot that is damaged is an error.
     fs::write(copy.join("meta/snap.FFFFFFFFFFFFFFFF"), b"damage").expect("a file");
     configure(&scratch, 2, &copy);
     let run = refused(&scratch);

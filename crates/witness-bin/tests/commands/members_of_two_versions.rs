@@ -1,4 +1,4 @@
-//! A ring is upgraded member by member: members of this version and of the next work together, over their real logs and connections.
+//! A ring is upgraded member by member: members of this version and of the next version work together, with real logs and connections.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -74,7 +74,7 @@ members = [{}]
             ..Sources::default()
         };
         let mut settings = read(&sources).0.expect("a configuration").member;
-        // The test needs nothing of a mysqld.
+        // The configuration has only witnesses, so that no section `[mysql]` is needed. Here, two become database members without a mysqld.
         for entry in &mut settings.members {
             entry.kind = kind(entry.id);
         }
@@ -100,7 +100,7 @@ members = [{}]
         member.stop().await.expect("an end in good order");
     }
 
-    /// Writes through the current leader, until it is committed.
+    /// Writes an entry through the current leader, and waits until it is committed.
     async fn write(&self) {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -143,7 +143,7 @@ fn kind(id: MemberId) -> MemberKind {
     }
 }
 
-/// Every file below a directory but the lock, which names its last user.
+/// Returns the content of every file below a directory, except the lock file, which each start may change.
 fn content(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(directory).expect("a directory") {
@@ -167,7 +167,7 @@ fn a_ring_is_upgraded_member_by_member_under_writes() {
         witness(scratch).args(line.split(' ')).run()
     };
     runtime.block_on(async {
-        // The bootstrapping member waits for the others, which wait for the ring.
+        // All members must be open before the first one bootstraps, because the bootstrap waits for all of them.
         let first = Opened::open(ring.settings(1, this_version()), Surroundings::default());
         let mut first = first.await.expect("a member");
         let mut others = Vec::new();
@@ -204,7 +204,7 @@ fn a_ring_is_upgraded_member_by_member_under_writes() {
     }));
 
     runtime.block_on(async {
-        // The previous version no longer starts, and leaves the directory as it is.
+        // After the change of the format, the previous version does not start, and does not change the directory.
         ring.stop(3).await;
         let directory = ring.scratch.join("d3");
         let before = content(&directory);
@@ -230,7 +230,7 @@ fn a_ring_is_upgraded_member_by_member_under_writes() {
     let versions = "Versions: 0.2.0, formats 1-2: `m1`, `m2`, `m3`. The ring's format is 2";
     assert!(explained.stdout.contains(versions), "{explained}");
 
-    // One that speaks the first format alone is not taken in.
+    // A new member that supports only the first format cannot be added.
     let old = ring.settings(4, this_version());
     let opened = runtime.block_on(Opened::open(old, Surroundings::default()));
     let opened = opened.expect("a member");

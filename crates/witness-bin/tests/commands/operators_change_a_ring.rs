@@ -1,5 +1,5 @@
-//! A ring over two regions, changed by operators' commands: the leadership goes to the other region and back,
-//! a member comes and goes, and whatever is refused says what to do.
+//! Operators' commands change a ring in two regions: the leadership moves to the other region and back, a member
+//! is added and removed, and every refusal contains advice.
 
 use crate::program::ring::Ring;
 
@@ -12,7 +12,7 @@ const MEMBERS: [&str; 6] = [
     "s-3 south witness",
 ];
 
-/// The regions in the leader's view: which of them decide, and how many of their voters answer.
+/// Returns the regions that decide commits in the leader's view, each with the number of its voters that answer.
 fn deciding(ring: &Ring) -> Vec<(String, u64)> {
     let shown = ring.json("quorum show");
     let regions = shown["regions"].as_array().expect("a list").clone();
@@ -27,7 +27,7 @@ fn deciding(ring: &Ring) -> Vec<(String, u64)> {
     seen.collect()
 }
 
-/// Refusals: the command, its exit code, and what standard error says.
+/// Checks refusals: the command, its exit code, and words on standard error.
 fn refused(ring: &Ring, table: &[(&str, i32, &str)]) {
     for (line, code, expected) in table {
         let run = ring.run(line);
@@ -53,12 +53,12 @@ fn the_leadership_moves_and_members_come_and_go() {
     newcomer(&mut ring);
 }
 
-/// A dry run reports the present state, and changes nothing.
+/// Checks that a dry run reports the effect of a command, and changes nothing.
 fn dry_runs(ring: &Ring) {
     let before = ring.json("members list");
     for (line, would) in [
         (
-            // There is no mysqld, which could not be the primary.
+            // Without --force, this would be refused: no mysqld runs that could become the primary.
             "switchover s-1 --dry-run --force",
             "`s-1` would be made the primary",
         ),
@@ -83,7 +83,7 @@ fn dry_runs(ring: &Ring) {
     assert_eq!(names(&before), names(&after));
 }
 
-/// One address is enough: that member names all others, and the leader among them.
+/// Checks that a command needs the address of only one member: this member lists all others and the leader.
 fn from_elsewhere(ring: &Ring) {
     let shown = ring.run_from_elsewhere("status --output json", 5);
     assert_eq!(shown.code, 1, "no mysqld runs: {shown}");
@@ -248,11 +248,11 @@ fn promotion(ring: &Ring) {
     ring.wait_for_leader(1);
 }
 
-/// The members and the quorum are changed in the log; the files do not count.
+/// Checks changes of the members and the quorum. They are made in the ring's log; the configuration files have no effect.
 fn amendments(ring: &Ring) {
     let said = |line: &str, expected: &[&str]| {
         let run = ring.run(line);
-        // No mysqld runs, which is what the exit code says of the ring's state.
+        // `status` exits with 1, because no mysqld runs.
         assert_eq!(run.code, i32::from(line == "status"), "{line}: {run}");
         for expected in expected {
             assert!(

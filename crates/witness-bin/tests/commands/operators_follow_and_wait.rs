@@ -1,5 +1,5 @@
-//! The operator's end of a command, against members that are played: it goes to the current leader, and whatever
-//! hides the end of a command is reported as such.
+//! The client side of a command, against simulated members: the command is sent to the current leader. If its
+//! result is not received, the command is reported as possibly continuing.
 
 use std::process::Child;
 use std::sync::Arc;
@@ -23,18 +23,18 @@ use transport::{
 
 use crate::program::{Run, Scratch, witness};
 
-/// How a played member answers a command.
+/// How a simulated member answers a command.
 #[derive(Clone, Copy, PartialEq)]
 enum Play {
-    /// It carries it out.
+    /// The member executes the command.
     Obeys,
-    /// It says that this one leads.
+    /// The member refuses, and reports this member as the leader.
     Sends(u64),
-    /// It begins, and comes to no end.
+    /// The member begins the command, and never finishes it.
     Begins,
-    /// It begins, and ends without a word.
+    /// The member begins the command, and closes the connection without a result.
     Falls,
-    /// It sends an event that no client knows.
+    /// The member sends an event that the client cannot parse.
     Babbles,
 }
 
@@ -147,7 +147,7 @@ fn view(id: u64, roster: &[LoggedMember]) -> MemberView {
     }
 }
 
-/// Two members that are played, of which the first says that it leads.
+/// Two simulated members. The first one reports itself as the leader.
 struct Stage {
     scratch: Scratch,
     _runtime: tokio::runtime::Runtime,
@@ -303,7 +303,7 @@ fn an_unknown_result_is_reported_as_unknown() {
 fn an_interrupted_command_is_reported_as_continuing() {
     let stage = Stage::set([Play::Begins, Play::Obeys]);
     let command = stage.spawn("switchover db-2 --yes --output json");
-    // It listens for the signal from the moment in which it asks; before that, the signal would end it as usual.
+    // The command handles the signal only after it has sent its request. An earlier signal would end the process.
     std::thread::sleep(Duration::from_secs(1));
     kill_process(Pid::from_child(&command), Signal::INT).expect("a signal");
     let until = Instant::now() + Duration::from_secs(20);

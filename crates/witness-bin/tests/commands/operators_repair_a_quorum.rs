@@ -1,5 +1,5 @@
-//! Two of three voters are permanently lost: the quorum is repaired with what may be lost named, never without,
-//! and the ring commits again.
+//! Two of three voters are permanently lost. The quorum is repaired only if the operator accepts the possible loss
+//! explicitly. Then the ring commits again.
 
 use testkit::documentation::witness_commands;
 
@@ -29,7 +29,7 @@ fn a_shattered_quorum_is_repaired_when_the_loss_is_accepted() {
         "{led}"
     );
 
-    // Without a word on what may be lost, nothing is done.
+    // Without `--accept-loss`, the repair is refused.
     let refused = || ring.run("quorum fix --apply --yes");
     ring.wait("no leader is known", || {
         refused().stderr.contains("it cannot be proven")
@@ -59,7 +59,7 @@ fn a_shattered_quorum_is_repaired_when_the_loss_is_accepted() {
         "{other}"
     );
 
-    // A dry run, and then the plan that it showed.
+    // The first command is a dry run. The repair then uses the plan that the dry run has shown.
     let dry = ring.run(&format!("quorum fix --accept-loss {end}"));
     assert_eq!(dry.code, 0, "{dry}");
     assert!(
@@ -121,7 +121,7 @@ fn members_that_come_back_after_a_repair_cut_their_logs_and_are_members_again() 
         let members = status["members"].as_array().expect("a list");
         members.iter().all(|member| member["lag_entries"] == 0)
     });
-    // Two elections inside of region a commit entries that region b never hears of.
+    // Two elections in region a commit entries that region b never receives.
     region_b.clone().for_each(|at| ring.freeze(at));
     for to in ["a-2", "a-1"] {
         let run = ring.run(&format!("switchover {to} --yes --force"));
@@ -161,8 +161,8 @@ fn members_that_come_back_after_a_repair_cut_their_logs_and_are_members_again() 
     assert_eq!(ring.status()["leader"], 4);
 }
 
-/// Pins a bug: a leader without a quorum sends heartbeats to the members that it reaches. For as long as it answered, the plan of the runbook
-/// was refused, and a stop of that leader took the longest log out of the plan.
+/// Regression test: a leader without a quorum sends heartbeats to the members that it reaches. While it answered, the plan of the runbook
+/// was refused. If the operator stopped that leader, the plan lacked the longest log.
 #[test]
 fn the_runbook_repairs_a_quorum_while_its_last_leader_answers() {
     let members = [

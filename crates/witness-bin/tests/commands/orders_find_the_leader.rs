@@ -1,4 +1,4 @@
-//! `GET /cluster` says where clients reach members and mysqlds, and an order to a follower leads to the leader.
+//! `GET /cluster` returns the addresses at which clients reach members and mysqlds. An order to a follower is redirected to the leader.
 
 use std::path::Path;
 use std::time::Duration;
@@ -76,7 +76,7 @@ fn every_member_knows_where_clients_go_and_where_the_leader_is() {
     let done = http_order(cluster.http(0), "/resume", "secret", "").expect("an answer");
     assert_eq!(done.status, 412, "failover is not paused: {done:?}");
 
-    // A witness that is gone is named all the same, with where it was.
+    // A stopped witness is still listed, with its last address.
     cluster.kill(2).expect("a running process");
     let silent = cluster.eventually("it is silent", patience, || {
         (0..2).all(|at| {

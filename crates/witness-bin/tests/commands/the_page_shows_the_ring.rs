@@ -1,4 +1,5 @@
-//! The page at `/` of real members: who gets it, what it may do in a browser, and the document that it draws, also without a quorum.
+//! The page at `/` of real members: which clients get it, what a browser may do with it, and its document `GET /ring`, with and without a
+//! quorum.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,10 +11,10 @@ use testkit::cluster::{http_get, http_get_within};
 use crate::program::ring::Ring;
 
 const BROWSER: &str = "text/html,application/xhtml+xml,*/*;q=0.8";
-/// Longer than a member is waited for that does not answer.
+/// Time limit of a request. It is longer than a member waits for the answers of other members.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The head and the body of an answer to a client that accepts this.
+/// Returns the head and the body of the answer to a client that sends this `Accept` header.
 fn get(address: SocketAddr, path: &str, accept: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).expect("a connection");
     let request = format!(
@@ -67,7 +68,7 @@ fn a_browser_gets_the_page_and_a_balancer_the_answer() {
         assert_eq!(answer.status, 200, "{file}");
     }
 
-    // A witness shows the ring as well as the leader.
+    // A witness returns the same document of the ring as the leader.
     ring.wait("everybody is level", || {
         let seen = document(ring.http(1));
         let members = seen["members"].as_array().cloned().unwrap_or_default();
@@ -117,7 +118,7 @@ fn without_a_quorum_a_member_shows_what_it_knows() {
         "witness-2 north witness",
     ]);
     let left = ring.http(1);
-    // The ring's log came to the one that stays: without it, it does not know who counts.
+    // The remaining member needs the ring's log first: without it, it does not have the voters.
     ring.wait("it has the ring's log", || {
         document(left)["members"][1]["log_end"]["index"].is_u64()
     });

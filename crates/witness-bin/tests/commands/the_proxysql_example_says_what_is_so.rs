@@ -1,5 +1,5 @@
-//! The example hook for ProxySQL. Its client is a script in the place of `mysql`, which runs the statements on a table with
-//! ProxySQL's columns in a real mysqld, without those that only ProxySQL has. ProxySQL itself is not tested here.
+//! The example hook for ProxySQL. A script replaces the `mysql` client of the hook. It runs the statements in a real mysqld, on
+//! a table with ProxySQL's columns, and omits the statements that only ProxySQL has. ProxySQL itself is not tested here.
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions};
 
-/// Runs the hook as the member at `member` does, `mysql` being the script in `folder`.
+/// Runs the hook as the member at `member` does. The `mysql` client is the script in `folder`.
 fn hook(folder: &Path, event: &str, member: &str, term: u64) -> Output {
     let script = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -66,7 +66,7 @@ impl Registry {
         hook(self.folder.path(), event, member, term)
     }
 
-    /// The servers of the group of writers that get sessions.
+    /// Returns the online servers of the writers' hostgroup.
     fn writers(&self) -> Vec<String> {
         let query = "SELECT hostname FROM proxysql.mysql_servers WHERE hostgroup_id = 10 AND status = 'ONLINE'";
         let rows = self.server.client().sql(query).expect("rows");
@@ -93,7 +93,7 @@ fn an_older_term_never_replaces_a_newer_one() {
     succeeds("primary", "10.0.1.1", 10);
     assert_eq!(registry.writers(), ["10.0.1.1"]);
 
-    // The command of the old primary was slow.
+    // The hook of the old primary runs late.
     let late = registry.hook("primary", "10.0.0.1", 9);
     assert_eq!(late.status.code(), Some(1), "{late:?}");
     let why = String::from_utf8_lossy(&late.stderr).into_owned();
@@ -102,12 +102,12 @@ fn an_older_term_never_replaces_a_newer_one() {
     succeeds("demoted", "10.0.0.1", 10);
     assert_eq!(registry.writers(), ["10.0.1.1"]);
 
-    // The newest one is demoted; the older one does not come back in its place.
+    // After the demotion of the newest primary, an older primary cannot register.
     succeeds("demoted", "10.0.1.1", 11);
     assert_eq!(registry.writers(), [""; 0]);
     assert!(!registry.hook("primary", "10.0.0.1", 9).status.success());
     assert_eq!(registry.writers(), [""; 0]);
-    // A demotion that comes late leaves the later registration of the same member.
+    // A late demotion does not remove a later registration of the same member.
     succeeds("primary", "10.0.1.1", 12);
     succeeds("demoted", "10.0.1.1", 11);
     assert_eq!(registry.writers(), ["10.0.1.1"]);

@@ -110,7 +110,7 @@ fn rate_of(text: &str) -> Result<f64, Mistake> {
 /// Runs `witness apply`.
 ///
 /// # Errors
-/// Exit 2 for invalid arguments, 4 when the target, the log or a missing privilege stops it, 1 when a server is unreachable.
+/// Exit 2 for invalid arguments, 4 if the target or the source rejects something or a privilege is missing, 1 if a server is unreachable.
 pub(crate) fn run(args: &ApplyArgs, format: Format) -> Attempt {
     let options = args.options();
     let valid = options.validate();
@@ -207,7 +207,7 @@ impl ApplyArgs {
         let took = began.elapsed();
         stop.cancel();
         listening.abort();
-        // It only displays.
+        // The task only displays the progress, so its failure is ignored.
         let _ = showing.await;
         let ended = ended.map_err(failure)?;
         let (json, text) = report(ended, &progress, took);
@@ -241,7 +241,7 @@ fn failure(error: ApplyError) -> Failure {
 
 // `--until` on the command line.
 
-/// A GTID set or a time.
+/// Parses `--until`: a GTID set or a time.
 fn until(text: &str) -> Result<Until, Mistake> {
     if let Ok(time) = OffsetDateTime::parse(text, &Rfc3339) {
         return Ok(Until::Time(time.into()));
@@ -260,8 +260,8 @@ fn until(text: &str) -> Result<Until, Mistake> {
     Err(Mistake::new(what, advice))
 }
 
-// Progress display of an apply on standard error: for files a bar with the remaining time, for a log without an end the lag, the rate, and
-// the time to catch up.
+// The progress display of `witness apply` on standard error. For files, it is a bar with the remaining time. For a log without an end, it
+// shows the lag, the rate, and the time to catch up.
 
 /// Interval of the display.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -271,13 +271,13 @@ const RATE_OVER: Duration = Duration::from_secs(3);
 pub(super) struct Screen {
     bar: ProgressBar,
     progress: Arc<Progress>,
-    /// The progress of reading a log that has an end.
+    /// The progress of reading files; `None` for a log without an end.
     files: Option<Arc<ReadSoFar>>,
     pace: Pace,
 }
 
 impl Screen {
-    /// Draws until stopped.
+    /// Draws the display until `stop` is cancelled.
     pub(super) async fn run(mut self, stop: CancellationToken) {
         while tokio::time::timeout(PERIOD, stop.cancelled())
             .await
@@ -320,7 +320,7 @@ impl Screen {
     }
 }
 
-/// Committed bytes, and all bytes: bytes read and not committed count as not done.
+/// Returns the committed bytes and the bytes of all files. Transactions that are read but not committed yet do not count as committed.
 fn place(files: &ReadSoFar, progress: &Progress) -> (u64, u64) {
     let given = files.given.load(Relaxed);
     let received = progress.passed(StageName::Received).bytes;
@@ -333,7 +333,7 @@ fn place(files: &ReadSoFar, progress: &Progress) -> (u64, u64) {
     (given.saturating_sub(open), given + unread)
 }
 
-/// The rate of the last few seconds, and derived values.
+/// The rate over the last [`RATE_OVER`], and values derived from it.
 #[derive(Debug, Default)]
 struct Pace {
     samples: std::collections::VecDeque<Sample>,
@@ -359,14 +359,14 @@ impl Pace {
         }
     }
 
-    /// The first and the last sample, and the seconds between them.
+    /// Returns the first and the last sample, and the seconds between them.
     fn span(&self) -> Option<(Sample, Sample, f64)> {
         let (first, last) = (*self.samples.front()?, *self.samples.back()?);
         let seconds = (last.at - first.at).as_secs_f64();
         (seconds > 0.0).then_some((first, last, seconds))
     }
 
-    /// Transactions a second over the last seconds; 0 without a measurement.
+    /// Returns the transactions per second over the last [`RATE_OVER`]; 0 before the second sample.
     fn rate(&self) -> f64 {
         match self.span() {
             Some((first, last, seconds)) => {
@@ -376,7 +376,7 @@ impl Pace {
         }
     }
 
-    /// Time until the lag is zero; `None` while it does not shrink, or is small.
+    /// Estimates the time until the lag is zero; `None` while the lag does not shrink, or is below one second.
     fn to_go(&self) -> Option<Duration> {
         const SMALL_MS: u64 = 1_000;
         let (first, last, seconds) = self.span()?;
@@ -391,7 +391,7 @@ impl Pace {
 
 // Result of a run of the applier.
 
-/// The final output, as JSON and as text.
+/// Returns the final output, as JSON and as text.
 pub(super) fn report(ended: Ended, progress: &Progress, took: Duration) -> (Value, String) {
     let committed = progress.passed(StageName::Committed);
     let (counts, remarks) = (progress.counts(), progress.remarks());
@@ -421,12 +421,12 @@ pub(super) fn report(ended: Ended, progress: &Progress, took: Duration) -> (Valu
         "transactions_per_second": rate,
         // Restarts after a deadlock, a lock wait, or a lost session.
         "retries": counts.retries,
-        // Rollbacks because an earlier transaction waited for their locks.
+        // Transactions that were rolled back because an earlier transaction waited for their locks.
         "step_backs": counts.step_backs,
         "tables_without_primary_key": without_key,
         // Tables of an engine without rollback.
         "tables_without_transactions": without_transactions,
-        // Of this process; 0 where the system does not report it.
+        // The peak memory of this process; 0 if the system does not report it.
         "peak_memory_bytes": peak_memory_bytes(),
     });
     let mut text = format!(

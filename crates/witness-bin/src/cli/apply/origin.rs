@@ -45,12 +45,12 @@ enum Origin {
 }
 
 impl OriginArgs {
-    /// True if the log has an end.
+    /// True if the log has an end, as files have.
     pub(super) fn ends(&self) -> bool {
         !self.files.is_empty()
     }
 
-    /// Opens the log after the executed transactions. A source may be unreachable for as long as `patience`.
+    /// Opens the log after the executed transactions. An unreachable source is retried for as long as `patience`.
     pub(super) async fn open(
         &self,
         config: &ConfigArgs,
@@ -103,10 +103,10 @@ fn client(config: &ConfigArgs, name: &str) -> Attempt<AdminClient> {
     asker.client(&member.address).map_err(Failure::error)
 }
 
-/// A member's log for the applier. A broken connection is reopened at the same position.
+/// A member's log, as a source for the applier. After the loss of a connection, reading continues at the same position.
 struct MemberSource {
     client: AdminClient,
-    /// Transactions of the target at the start, and those delivered since.
+    /// The transactions that the target had at the start, and the transactions delivered since.
     have: GtidSet,
     /// How long the member may be unreachable.
     patience: Duration,
@@ -242,7 +242,7 @@ fn password(file: Option<&Path>, variable: &str) -> Attempt<Secret> {
     }
 }
 
-/// Bytes read of a log's files.
+/// How much of a log's files has been read.
 #[derive(Debug, Default)]
 pub(super) struct ReadSoFar {
     /// Bytes of the files read so far.

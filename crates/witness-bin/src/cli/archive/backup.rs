@@ -1,5 +1,5 @@
-//! `witness archive backup`: a base backup of this host's running mysqld, or of a stopped server's data directory. `witness archive
-//! register`: an operator's own backup.
+//! `witness archive backup`: takes a base backup of this host's running mysqld, or of a stopped server's data directory. `witness archive
+//! register`: records a backup that the operator has made by other means.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
@@ -70,11 +70,11 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Takes a base backup.
 ///
 /// # Errors
-/// Exit 2 where the configuration or a path is wrong, 4 where it is refused, 1 where mysqld, the disk or the storage fails.
+/// Exit 2 if the configuration or a path is wrong, 4 if the backup is refused, 1 if mysqld, the disk or the storage fails.
 pub(super) async fn backup(args: &BackupArgs, format: Format) -> Attempt {
     let archive = OwnArchive::open(args.config.clone())?;
     let known = survey(&archive.storage, None).await?;
-    // A restore cannot begin with one that is only registered.
+    // Backups that are only registered do not count: a restore cannot begin with them.
     let newest = known.bases.iter().rfind(|base| base.has_data());
     if let Some(newest) = newest
         && !is_due(Some(newest.began_at), args.if_older_than, now())
@@ -86,7 +86,7 @@ pub(super) async fn backup(args: &BackupArgs, format: Format) -> Attempt {
         say(format, &format!("removed {name}, which was not finished"));
     }
     let stop = CancellationToken::new();
-    // The next backup removes the remains of a second signal.
+    // A second signal ends the program immediately. The next backup removes the remains.
     let tell = |name: &str| drop(writeln!(io::stderr(), "witness: {name}: ending cleanly"));
     let listening = tokio::spawn(StopSignals::new()?.cancel(stop.clone(), tell));
     let taken = match &args.data_directory {
@@ -100,7 +100,7 @@ pub(super) async fn backup(args: &BackupArgs, format: Format) -> Attempt {
     print_base(true, &taken?, format)
 }
 
-/// `taken`: otherwise none was due, and this is the newest one.
+/// Prints a base backup. If `taken` is false, none was due, and `base` is the newest existing one.
 fn print_base(taken: bool, base: &BaseManifest, format: Format) -> Attempt {
     let mut json = listed(base);
     json["taken"] = json!(taken);
@@ -110,7 +110,7 @@ fn print_base(taken: bool, base: &BaseManifest, format: Format) -> Attempt {
     })
 }
 
-/// On standard error, for operators.
+/// Prints a message for the operator on standard error, unless the output is JSON.
 fn say(format: Format, what: &str) {
     if format == Format::Table {
         // The caller may have closed standard error.
@@ -118,7 +118,7 @@ fn say(format: Format, what: &str) {
     }
 }
 
-/// Of this host's mysqld, which continues.
+/// Takes a base backup of this host's mysqld while mysqld continues to run.
 async fn of_running(
     archive: &OwnArchive,
     args: &BackupArgs,
@@ -151,7 +151,7 @@ async fn of_running(
     };
     let taken = taken.await;
     let removed = remove(&directory);
-    // A stored backup counts, whatever happened to the copy; a remaining copy is reported.
+    // The backup is stored even if its copy cannot be removed. In that case the command fails, and names the copy.
     let base = taken?;
     removed?;
     Ok(base)
@@ -183,7 +183,8 @@ fn copying(archive: &OwnArchive, args: &BackupArgs) -> Attempt<Copying> {
     Ok(copying)
 }
 
-/// The member's view after the copy, if the data still belong to the ring. The member may be restarting at that moment.
+/// Returns the member's view after the copy, if mysqld has no errant transactions. The member may be restarting, so the query is repeated
+/// for up to [`ANSWERS`].
 async fn sound_still(archive: &OwnArchive) -> Attempt<MemberView> {
     let deadline = Instant::now() + ANSWERS;
     loop {
@@ -198,7 +199,7 @@ async fn sound_still(archive: &OwnArchive) -> Attempt<MemberView> {
     }
 }
 
-/// Of a stopped server.
+/// Takes a base backup of the data directory of a stopped server.
 async fn of_stopped(
     archive: &OwnArchive,
     directory: &Path,
@@ -271,10 +272,10 @@ async fn store(
     Ok(base)
 }
 
-/// mysqld's record of its versions (from 8.4 on).
+/// The file in which mysqld records its versions (from 8.4 on).
 const UPGRADE_HISTORY: &str = "mysql_upgrade_history";
 
-/// The last version of a data directory.
+/// Returns the last version of mysqld that used a data directory.
 fn last_version(history: &str) -> Option<String> {
     #[derive(Deserialize)]
     struct History {
@@ -288,14 +289,15 @@ fn last_version(history: &str) -> Option<String> {
     Some(upgrade_history.into_iter().next_back()?.version)
 }
 
-/// The UUID in a server's `auto.cnf`.
+/// Returns the UUID in a server's `auto.cnf`.
 fn server_uuid(text: &str) -> Option<Uuid> {
     let mut lines = text.lines();
     let value = lines.find_map(|line| line.trim().strip_prefix("server-uuid"))?;
     value.trim_start_matches([' ', '=']).trim().parse().ok()
 }
 
-// `witness archive register`: adds a manifest for an operator's own backup, so that the log after it is kept and a restore finds it.
+// `witness archive register`: adds a manifest for a backup that the operator has made by other means. The archive then keeps the log after
+// that backup, and a restore lists the backup.
 
 /// Arguments of `witness archive register`.
 #[derive(Debug, clap::Args)]
@@ -320,7 +322,7 @@ pub(crate) struct RegisterArgs {
     config: Option<PathBuf>,
 }
 
-/// One non-empty line of text.
+/// Parses a text that must be one non-empty line.
 fn words(text: &str) -> Result<String, Malformed> {
     match text.trim() {
         words if words.is_empty() || words.contains(char::is_control) => {
@@ -333,7 +335,7 @@ fn words(text: &str) -> Result<String, Malformed> {
 /// Registers a backup.
 ///
 /// # Errors
-/// Exit 2 for invalid arguments, 4 where the ring is unknown, 1 where the storage rejects it.
+/// Exit 2 for invalid arguments, 4 if the ring is unknown, 1 if the storage fails.
 pub(super) async fn register(args: &RegisterArgs, format: Format) -> Attempt {
     let has_password = Url::parse(&args.place).is_ok_and(|url| url.password().is_some());
     if has_password {
@@ -367,10 +369,9 @@ pub(super) async fn register(args: &RegisterArgs, format: Format) -> Attempt {
     print(format, &listed(&base), || sentence(&base))
 }
 
-// Whether a base backup of this server may now be taken: pure decisions from the state of member, mysqld and disk.
+// Decides whether a base backup of this server may be taken now, from the state of the member, mysqld and the disk. Pure.
 
-/// Whether the data of a member's mysqld belong to its ring, and may now be copied: of a primary only `on_primary`, of a follower up to
-/// `max_lag`. Returns the ring.
+/// Returns the ring of a member whose mysqld may be copied now: a follower with a lag up to `max_lag`, or a primary if `on_primary` is set.
 ///
 /// # Errors
 /// Exit 4 with the reason.
@@ -420,10 +421,10 @@ fn may_copy(view: &MemberView, on_primary: bool, max_lag: Duration) -> Attempt<R
     ))
 }
 
-/// True if a mysqld has no transactions that the ring lacks, as of its member's last comparison.
+/// Checks that a mysqld has no transactions that the ring lacks, according to its member's last comparison.
 ///
 /// # Errors
-/// Exit 4 with those transactions.
+/// Exit 4 with the transactions that the ring lacks.
 fn belongs_to_the_ring(view: &MemberView) -> Attempt {
     let errant = (view.mysql.as_ref()).and_then(|mysql| mysql.errant.as_ref());
     match errant {
@@ -438,7 +439,7 @@ fn belongs_to_the_ring(view: &MemberView) -> Attempt {
     }
 }
 
-/// True if a base backup is due, from the start of the newest one, in seconds since 1970.
+/// True if a base backup is due. `newest` is the time at which the newest backup began, in seconds since 1970.
 fn is_due(newest: Option<u64>, older_than: Option<Duration>, now: u64) -> bool {
     match (newest, older_than) {
         (Some(newest), Some(older_than)) => now.saturating_sub(newest) >= older_than.as_secs(),
@@ -446,10 +447,10 @@ fn is_due(newest: Option<u64>, older_than: Option<Duration>, now: u64) -> bool {
     }
 }
 
-/// True if a copy has room for the current data plus a tenth, since the server continues to write.
+/// Checks that the disk has room for a copy of the current data, and for a tenth more, because the server continues to write.
 ///
 /// # Errors
-/// Exit 4 if not.
+/// Exit 4 if there is too little room.
 fn has_room(data: u64, free: u64, directory: &str) -> Attempt {
     let needed = data.saturating_add(data / 10);
     match needed <= free {
@@ -463,20 +464,21 @@ fn has_room(data: u64, free: u64, directory: &str) -> Attempt {
     }
 }
 
-// A copy of a running mysqld's data, made by the server itself in a separate directory that is removed once archived. A member has one
-// backup at a time, so remains of another one are of a killed backup.
+// Copies of a running mysqld's data. The server itself makes a copy, in a separate directory, which is removed after it is archived. A
+// member takes one backup at a time, so a directory of another copy is left from a killed backup.
 
 /// Prefix of directories with copies.
 const PREFIX: &str = "witness-base-";
-/// In the member's data directory.
+/// The lock file for backups, in the member's data directory.
 const LOCK: &str = "base-backup.lock";
-/// A commit is in the engine, and so in a copy, shortly before it is in `gtid_executed`.
+/// The wait between a copy and the query of its GTIDs. A commit is in the engine, and so in a copy, shortly before it is in
+/// `gtid_executed`.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// Locks a member for one backup, which holds the file for its whole duration. Does not wait.
+/// Locks a member for one backup, without waiting. The lock lasts until the returned file is closed.
 ///
 /// # Errors
-/// Exit 4 where another backup of this member is being taken.
+/// Exit 4 if another backup of this member is being taken.
 fn lock_backups(data_dir: &Path) -> Attempt<File> {
     let path = data_dir.join(LOCK);
     let mut options = File::options();
@@ -492,7 +494,7 @@ fn lock_backups(data_dir: &Path) -> Attempt<File> {
     }
 }
 
-/// Directory for a member's copies, and their mysqld.
+/// The directory for copies, with the mysqld and the member that they are made of.
 struct Copying {
     connect: ConnectOptions,
     directory: PathBuf,
@@ -503,7 +505,7 @@ impl Copying {
     /// Checks that a copy can be made in the directory.
     ///
     /// # Errors
-    /// Exit 2 for a relative path, 4 where it does not exist.
+    /// Exit 2 for a relative path, 4 if the directory does not exist.
     fn check(&self) -> Attempt {
         let shown = self.directory.display();
         if !self.directory.is_absolute() {
@@ -521,10 +523,10 @@ impl Copying {
         }
     }
 
-    /// Removes the remains of this member's killed backups, and ends a copy that mysqld still makes for one.
+    /// Removes the remains of this member's killed backups. If mysqld still makes a copy for a killed backup, ends that copy first.
     ///
     /// # Errors
-    /// Exit 4 where mysqld makes a copy for another client, 1 where removal fails.
+    /// Exit 4 if mysqld makes a copy for another client, 1 if the removal fails.
     async fn remove_left(&self) -> Attempt<Vec<PathBuf>> {
         if let Some(under_way) = copy_under_way(&self.connect).await? {
             if !self.is_own(&under_way.into) {
@@ -546,7 +548,7 @@ impl Copying {
         Ok(own)
     }
 
-    /// True if this is the directory of a copy of this member.
+    /// True if `path` is the directory of a copy for this member.
     fn is_own(&self, path: &Path) -> bool {
         let name = path.file_name().and_then(|name| name.to_str());
         let name = name.and_then(|name| name.strip_prefix(PREFIX)?.parse::<BaseName>().ok());
@@ -554,11 +556,11 @@ impl Copying {
             && name.is_some_and(|name| name.member() == self.member)
     }
 
-    /// Makes mysqld copy its data. Returns the directory, its server, and the GTIDs that it has at least and at most. A partial copy is
-    /// removed after a failure or stop.
+    /// Makes mysqld copy its data. Returns the copy's directory, the server, and two GTID sets: those that the copy has for certain, and
+    /// those that it has at most. After a failure or a stop, the partial copy is removed.
     ///
     /// # Errors
-    /// Exit 4 where there is no room, or a copy would lack tables; 1 where mysqld fails, or `stop` was cancelled.
+    /// Exit 4 if there is no room, or a copy would lack tables; 1 if mysqld fails, or `stop` is cancelled.
     async fn copy(
         &self,
         name: BaseName,
@@ -589,7 +591,7 @@ impl Copying {
         match copied.await {
             Ok(at_most) => Ok((directory, source, at_least, at_most)),
             Err(failure) => {
-                // The next backup removes the rest.
+                // If the removal fails, the next backup removes the rest.
                 let _ = remove(&directory);
                 Err(failure)
             }
@@ -618,10 +620,10 @@ impl Copying {
     }
 }
 
-/// Removes a copy, as far as it exists.
+/// Removes the directory of a copy, if it exists.
 ///
 /// # Errors
-/// Exit 1 where it cannot be removed.
+/// Exit 1 if the directory cannot be removed.
 fn remove(directory: &Path) -> Attempt {
     match fs::remove_dir_all(directory) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Exit::Error.because(
@@ -761,7 +763,7 @@ mod tests {
         assert!(is_due(Some(5), None, 5));
         assert!(!is_due(Some(5), day, 86_404));
         assert!(is_due(Some(5), day, 86_405));
-        // The clocks of two hosts differ.
+        // The clock of the host of the newest backup is ahead.
         assert!(!is_due(Some(50), day, 5));
     }
 

@@ -1,5 +1,5 @@
-//! `witness archive`: lists and verifies the archive of a ring, fetches log files from it, prunes it, and adds base backups. Reading it
-//! requires no running member, nor any remaining one.
+//! `witness archive`: lists and verifies the archive of a ring, fetches log files from it, restores from it, prunes it, and adds base
+//! backups. The archive can be read even if all members are lost.
 
 mod backup;
 mod place;
@@ -58,8 +58,8 @@ pub(crate) struct KeygenArgs {
 /// Runs a subcommand.
 ///
 /// # Errors
-/// Exit 7 where a part of the archive is damaged or missing, 4 where the command is refused, 2 for a wrong configuration, argument or
-/// identity, 1 for everything else.
+/// Exit 7 if a part of the archive is damaged or missing, 4 if the command is refused, 2 for a wrong configuration, argument or identity, 1
+/// for everything else.
 pub(crate) fn run(command: &ArchiveCommand, format: Format) -> Attempt {
     match command {
         ArchiveCommand::List(place) => block_on(reading::list(place, format)),
@@ -74,7 +74,7 @@ pub(crate) fn run(command: &ArchiveCommand, format: Format) -> Attempt {
     }
 }
 
-/// Writes the secret key into a file that only the caller can access, and prints the public one.
+/// Writes a new secret key into a file that only the caller can access, and prints the public key.
 fn keygen(file: &Path, format: Format) -> Attempt {
     let (identity, recipient) = new_identity()?;
     let mut options = OpenOptions::new();
@@ -91,9 +91,9 @@ fn keygen(file: &Path, format: Format) -> Attempt {
     print(format, &json, || format!("{recipient}\n"))
 }
 
-// `witness archive prune`: deletes prunable objects, or lists them.
+// `witness archive prune`: deletes the objects that retention no longer needs. A dry run only counts them.
 
-/// Objects deleted between two checks for prunable objects.
+/// The most objects that one call deletes.
 const AT_ONCE: usize = 100;
 
 /// Arguments of `witness archive prune`.
@@ -115,7 +115,7 @@ pub(crate) struct PruneArgs {
 #[derive(Debug, Serialize)]
 struct Pruned {
     dry_run: bool,
-    /// First file of the archive afterwards, if it was ever pruned.
+    /// The first file of the archive after pruning; `None` if the archive was never pruned.
     begins: Option<String>,
     replaced: Amount,
     expired: Amount,

@@ -21,7 +21,7 @@ use crate::config::{Config, FileCheck};
 use crate::operator::Asker;
 use crate::terminal::{Attempt, Exit, Failure};
 
-/// Time limit of one storage call without a configuration.
+/// The time limit of one storage call, if no configuration sets one.
 const CALL_LIMIT: Duration = Duration::from_secs(60);
 
 /// Which archive.
@@ -52,9 +52,9 @@ pub(crate) struct ReadArgs {
 pub(super) struct Place {
     pub(super) url: Url,
     pub(super) storage: Storage,
-    /// How long committed entries are kept there, if a configuration was read.
+    /// How long committed entries are kept in the archive; `None` without a configuration or a limit.
     pub(super) keep: Option<Duration>,
-    /// How many of the newest base backups are kept.
+    /// How many of the newest base backups are kept; `None` without a configuration or a limit.
     pub(super) keep_base_backups: Option<usize>,
 }
 
@@ -81,7 +81,7 @@ impl PlaceArgs {
         })
     }
 
-    /// The storage and the log's archive, if any: there may be base backups only.
+    /// Opens the storage, and the log in it. The log is `None` if the archive has only base backups.
     pub(super) async fn look(&self) -> Attempt<(Storage, Option<ArchivedLog>)> {
         let Place { url, storage, .. } = self.place()?;
         let Some(log) = ArchivedLog::look(storage.clone(), None).await? else {
@@ -104,7 +104,7 @@ impl PlaceArgs {
     }
 }
 
-/// Neither a flag nor the configuration names the archive.
+/// The failure of a command for which neither a flag nor the configuration names the archive.
 pub(super) fn no_archive() -> Failure {
     Exit::Usage.because(
         "neither --url nor a configuration with `archive.url` is given",
@@ -113,12 +113,12 @@ pub(super) fn no_archive() -> Failure {
 }
 
 impl ReadArgs {
-    /// The keys for decryption.
+    /// Reads the keys for decryption.
     pub(super) fn identities(&self) -> Attempt<Identities> {
         Ok(Identities::of_files(&self.identities)?)
     }
 
-    /// The storage and the log's archive, if any.
+    /// Opens the storage, and the log in it with the keys for decryption. The log is `None` if the archive has only base backups.
     pub(super) async fn look(&self) -> Attempt<(Storage, Option<ArchivedLog>)> {
         let identities = self.identities()?;
         let (storage, log) = self.place.look().await?;
@@ -150,7 +150,7 @@ impl From<BaseError> for Failure {
     }
 }
 
-/// The failure after an interruption.
+/// The failure of a command that a signal has stopped.
 pub(super) fn stopped() -> Failure {
     Failure::error("it was stopped, and left nothing")
 }
@@ -160,7 +160,7 @@ pub(super) struct OwnArchive {
     pub(super) storage: Storage,
     pub(super) member: MemberId,
     pub(super) settings: ArchiveSettings,
-    /// Recipients of the encryption.
+    /// The public keys for which objects are encrypted; `None` without encryption.
     pub(super) recipients: Option<Recipients>,
     pub(super) config: Config,
 }
@@ -169,7 +169,7 @@ impl OwnArchive {
     /// Reads the configuration, without access to the storage.
     ///
     /// # Errors
-    /// Exit 2 where the configuration is wrong or names no archive.
+    /// Exit 2 if the configuration is wrong or names no archive.
     pub(super) fn open(config: Option<PathBuf>) -> Attempt<Self> {
         let (config, _) = ConfigArgs::of_file(config).load(FileCheck::Readable)?;
         let settings = config.member.archive.clone().ok_or_else(no_archive)?;
@@ -185,10 +185,10 @@ impl OwnArchive {
         })
     }
 
-    /// The view of this host's member.
+    /// Requests the view of this host's member.
     ///
     /// # Errors
-    /// Exit 4 where it does not answer.
+    /// Exit 4 if the member does not answer.
     pub(super) async fn view(&self) -> Attempt<MemberView> {
         let asker = Asker::new(&self.config.member);
         let asker = asker.map_err(Failure::error)?;
@@ -204,7 +204,7 @@ impl OwnArchive {
         })
     }
 
-    /// The manifest of a base backup that is a data directory, without data yet.
+    /// Returns the manifest of a base backup of a data directory, before any data is stored.
     pub(super) fn base(&self, ring: RingId, name: BaseName, began_at: u64) -> BaseManifest {
         BaseManifest {
             version: BASE_VERSION,
@@ -227,10 +227,10 @@ impl OwnArchive {
         }
     }
 
-    /// The archive's ring: from the member, or else from the archive.
+    /// Returns the ring of the archive, as the member reports it; if the member does not, as the archive records it.
     ///
     /// # Errors
-    /// Exit 4 where neither knows it.
+    /// Exit 4 if neither has a ring.
     pub(super) async fn ring(&self) -> Attempt<RingId> {
         if let Ok(view) = self.view().await
             && let Some(ring) = view.ring.id
@@ -255,7 +255,7 @@ impl OwnArchive {
     }
 }
 
-/// GTIDs of a backup.
+/// Parses the GTID set of a backup.
 pub(super) fn gtids(text: &str) -> Result<GtidSet, Malformed> {
     let gtids = text
         .parse()

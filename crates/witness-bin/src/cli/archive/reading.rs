@@ -1,5 +1,5 @@
-//! `witness archive list`: an archive's contents, from its names and manifests. `witness archive verify` and `fetch`: read and verify all
-//! of an archived log.
+//! `witness archive list`: shows an archive's contents, from the names and manifests of its objects. `witness archive verify` and `fetch`:
+//! read and verify a whole archived log.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -47,14 +47,14 @@ struct Verdict {
     bytes: u64,
     transactions: u64,
     begins: Option<String>,
-    /// The file before which the archive was pruned, if it was.
+    /// The file before which the archive was pruned; `None` if it was never pruned.
     pruned_before: Option<String>,
     ends: Option<String>,
     gaps: Vec<Range>,
     damaged: Vec<Damage>,
-    /// Restorable ranges: each from a backup taken within it, to its end.
+    /// Ranges without a gap or damage. From a backup that was taken within a range, any point up to the range's end can be restored.
     intact: Vec<Range>,
-    /// None where only log files were requested.
+    /// `None` if only log files were read.
     #[serde(flatten)]
     bases: Option<VerifiedBases>,
 }
@@ -99,7 +99,8 @@ pub(super) async fn fetch(args: &FetchArgs, format: Format) -> Attempt {
     verdict.print(format, &format!("written to {}", directory.display()))
 }
 
-/// A log file in a directory, to be written from the start of a piece: later bytes may be of a damaged piece.
+/// Opens a log file in a directory, for writing from the start of a piece. Later bytes in the file are removed: they may be from a damaged
+/// piece.
 fn open_at(directory: &Path, piece: PieceName) -> io::Result<File> {
     let path = directory.join(piece.file.name());
     let file = (OpenOptions::new().create(true).append(true).mode(0o600)).open(&path)?;
@@ -114,8 +115,8 @@ fn open_at(directory: &Path, piece: PieceName) -> io::Result<File> {
     Ok(file)
 }
 
-/// Reads pieces in turn, from a file on, and writes them into a directory, if one is named. After a damaged or missing piece, files
-/// continue at the next one.
+/// Reads and verifies all pieces from the file `from` on, and writes them into the directory `into`, if it is given. A damaged or missing
+/// piece is reported, and reading continues with the next piece.
 async fn read_all(
     log: &mut ArchivedLog,
     from: Option<FileNumber>,
@@ -165,7 +166,7 @@ async fn read_all(
                 }
                 before = Some(manifest);
             }
-            // A failure of a local file, which is no damage of the archive.
+            // A local file could not be written. The archive is not damaged.
             Err(PieceFault::Seal(SealError::Write(error))) => return Err(error.into()),
             Err(fault) => {
                 says_nothing(log, piece, &fault).await?;
@@ -212,7 +213,7 @@ impl Verdict {
     }
 }
 
-/// A local file, opened at the first write: an entry that cannot be decrypted creates none.
+/// A local file that is opened at the first write, so that a piece that cannot be decrypted creates no file.
 struct Sink {
     piece: PieceName,
     into: Option<PathBuf>,
@@ -240,7 +241,7 @@ impl Write for Sink {
 #[derive(Debug, Default, Serialize)]
 struct ArchivedFile {
     log_name: String,
-    /// Bytes of the log.
+    /// Bytes of the log that are archived.
     archived_bytes: u64,
     /// Bytes in the storage.
     stored_bytes: u64,
@@ -249,7 +250,7 @@ struct ArchivedFile {
     transactions: u64,
     first_op_id: Option<String>,
     last_op_id: Option<String>,
-    /// UTC time of its first and last commits.
+    /// Times (UTC) of the first and the last commit in the file.
     first_time: Option<String>,
     last_time: Option<String>,
 }
@@ -257,11 +258,11 @@ struct ArchivedFile {
 #[derive(Debug, Default, Serialize)]
 struct Listing {
     ring: Option<RingId>,
-    /// None with base backups only.
+    /// `None` if the archive has only base backups.
     history: Option<u32>,
     files: Vec<ArchivedFile>,
     gaps: Vec<Range>,
-    /// Start of the archive, and the file before which it was pruned, if any.
+    /// The start of the archived log, and the file before which the archive was pruned, if it was ever pruned.
     begins: Option<String>,
     pruned_before: Option<String>,
     /// End of the archive.
@@ -281,7 +282,7 @@ pub(super) async fn list(place: &PlaceArgs, format: Format) -> Attempt {
     let mut json = json!(listing);
     let unfinished = bases.unfinished.iter().map(ToString::to_string);
     json["base_backups"] = bases.bases.iter().map(listed).collect();
-    // Those with invalid manifests, and those without one.
+    // Damaged backups have an invalid manifest; unfinished backups have none.
     json["damaged_base_backups"] = json!(damaged_of(&bases));
     json["unfinished_base_backups"] = unfinished.collect();
     print(format, &json, || listing.text() + &bases_text(&bases))?;
@@ -306,7 +307,7 @@ impl ArchivedFile {
 }
 
 impl Listing {
-    /// The archived log.
+    /// Creates the listing of an archived log.
     async fn of(mut log: ArchivedLog) -> Attempt<Self> {
         let mut files: BTreeMap<FileNumber, ArchivedFile> = BTreeMap::new();
         let mut damaged = Vec::new();
@@ -357,7 +358,7 @@ impl Listing {
     }
 }
 
-// What the archive commands find in an archive: its base backups, missing and damaged parts, and failures that show neither.
+// Findings of the archive commands: base backups, missing and damaged parts of the log, and failures that do not prove damage.
 
 /// A part of the log.
 #[derive(Debug, Serialize)]
@@ -396,7 +397,7 @@ impl Damage {
     }
 }
 
-/// Gaps between pieces.
+/// Returns the gaps between pieces.
 pub(super) fn gaps(wanted: &[PieceName]) -> Vec<Range> {
     let pairs = wanted
         .windows(2)
@@ -405,14 +406,16 @@ pub(super) fn gaps(wanted: &[PieceName]) -> Vec<Range> {
     gaps.map(|(from, to)| Range::new(from, to)).collect()
 }
 
-/// The gap before the first piece.
+/// Returns the gap before the first piece.
 pub(super) fn gap_before(log: &ArchivedLog, first: &Manifest) -> Option<Range> {
     let (from, to) = log.missing_before(first)?;
     Some(Range::new(from, to))
 }
 
-/// The failure that ends the command without a result about the archive: the storage fails, an identity is missing, or another process has
-/// pruned the archive in the meantime.
+/// Returns `Ok` if a fault proves that a piece is damaged or missing.
+///
+/// # Errors
+/// If the fault proves neither: the storage fails, an identity is missing, or another process has pruned the piece in the meantime.
 pub(super) async fn says_nothing(
     log: &ArchivedLog,
     piece: PieceName,
@@ -436,7 +439,7 @@ pub(super) async fn says_nothing(
     }
 }
 
-/// An object is encrypted, and the given identities do not decrypt it.
+/// The failure for an encrypted object that the given identities cannot decrypt.
 pub(super) fn no_identity(object: &str, error: &EncryptionError) -> Failure {
     let advice = match error {
         EncryptionError::NoIdentity => {
@@ -461,7 +464,7 @@ pub(super) fn fault_lines(gaps: &[Range], damaged: &[Damage]) -> String {
     text
 }
 
-/// A base backup in a listing. Times are UTC.
+/// Returns the JSON object for a base backup in a listing. Times are UTC.
 pub(super) fn listed(base: &BaseManifest) -> Value {
     let mut json = json!({
         "name": base.name.to_string(),
@@ -482,7 +485,7 @@ pub(super) fn listed(base: &BaseManifest) -> Value {
     json
 }
 
-/// Its description in a sentence.
+/// Describes a base backup in one sentence.
 pub(super) fn sentence(base: &BaseManifest) -> String {
     let (name, at_least, at_most) = (base.name, &base.gtids_at_least, &base.gtids_at_most);
     let gtids = match at_least == at_most {
@@ -502,7 +505,7 @@ pub(super) fn sentence(base: &BaseManifest) -> String {
     }
 }
 
-/// Lines after those of the log; none without base backups.
+/// Returns the lines about base backups, which follow the lines about the log. Empty if there is no base backup.
 pub(super) fn bases_text(survey: &Survey) -> String {
     let mut text = String::new();
     if !survey.bases.is_empty() {
@@ -547,7 +550,7 @@ fn damage_lines(damaged: &[Damage]) -> String {
 pub(super) struct VerifiedBases {
     /// Base backups read and found intact.
     base_backups: usize,
-    /// Bytes of their files.
+    /// Bytes of the files in these base backups.
     base_backup_bytes: u64,
     /// Base backups that are only registered, with nothing to read.
     registered_base_backups: usize,
@@ -555,10 +558,10 @@ pub(super) struct VerifiedBases {
 }
 
 impl VerifiedBases {
-    /// Reads all of them.
+    /// Reads and verifies all base backups.
     ///
     /// # Errors
-    /// Exit 1 where the storage fails to provide them, 2 where an identity is missing or does not match.
+    /// Exit 1 if the storage fails, 2 if an identity is missing or does not match.
     pub(super) async fn read(
         storage: &Storage,
         survey: &Survey,

@@ -1,5 +1,5 @@
-//! `witness archive restore`: a new data directory for mysqld, up to a time or a transaction. Requires no running member. `witness archive
-//! drill`: a restore for proof.
+//! `witness archive restore`: creates a data directory for mysqld with the state at a time or after a transaction, without a running
+//! member. `witness archive drill`: restores as a test, and removes the result.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind, IsTerminal};
@@ -70,7 +70,7 @@ struct ServerArgs {
 }
 
 impl ServerArgs {
-    /// A restore into a directory, with temporary files in another one.
+    /// Returns the parameters of a restore into `data_dir`, with temporary files in `work_dir`.
     fn restore(&self, data_dir: PathBuf, work_dir: PathBuf) -> Restore {
         Restore {
             data_dir,
@@ -120,7 +120,7 @@ fn time_of(text: &str) -> Result<SystemTime, Malformed> {
     parse_rfc3339_weak(text).map_err(malformed)
 }
 
-/// Selects the point and the plan of a restore, and reports warnings on standard error.
+/// Starts the log of warnings on standard error, and selects the point and the plan of a restore.
 async fn planned(
     read: &ReadArgs,
     target: &Target,
@@ -139,8 +139,8 @@ async fn planned(
 /// Runs `witness archive restore`.
 ///
 /// # Errors
-/// Exit 2 for invalid arguments, 4 where nothing in the archive leads to the point, 7 where a part of it is damaged or missing, 1 for
-/// everything else. Written files remain, and are unusable.
+/// Exit 2 for invalid arguments, 4 if no base backup and log in the archive lead to the point, 7 if a part of the archive is damaged or
+/// missing, 1 for everything else. After a failure, the written files remain, but are unusable.
 pub(super) async fn restore(args: &RestoreArgs, format: Format) -> Attempt {
     let target = args.target.target();
     let (archive, plan) = planned(&args.read, &target, args.base.as_ref()).await?;
@@ -170,7 +170,7 @@ pub(super) async fn restore(args: &RestoreArgs, format: Format) -> Attempt {
     };
     let (restored, stages, seconds) = until_a_signal(&archive, &plan, &what, format).await;
     let restored = restored?;
-    // The restore is complete, and the log is in the archive.
+    // The restore is complete. The work directory is no longer needed: its log files are also in the archive.
     if let Err(error) = std::fs::remove_dir_all(&what.work_dir) {
         tracing::warn!(%error, "{} is no longer needed, and cannot be removed", what.work_dir.display());
     }
@@ -183,7 +183,8 @@ pub(super) async fn restore(args: &RestoreArgs, format: Format) -> Attempt {
     report.print(format)
 }
 
-/// Restores until complete or until a signal, and shows the progress. Returns the duration of each part and of all as well.
+/// Restores until the restore is complete or a signal arrives, and shows the progress. Also returns the duration of each stage, and the
+/// total duration in seconds.
 async fn until_a_signal(
     archive: &Archive,
     plan: &RestorePlan,
@@ -235,15 +236,15 @@ struct Report {
     base: String,
     log_files: usize,
     bytes_to_read: u64,
-    /// `gtid_executed` at the point.
+    /// `gtid_executed` at the point to which the data are restored.
     gtids: String,
-    /// Commit time of its last transaction.
+    /// Commit time of the last restored transaction.
     last_commit: Option<String>,
-    /// Commit time of the archive's last transaction: later ones are lost.
+    /// Commit time of the last transaction in the archive. Later transactions cannot be restored.
     archive_ends: Option<String>,
-    /// The archive ends before the requested time.
+    /// True if the archive ends before the requested time.
     ends_early: bool,
-    /// Of `--to-time`: the transaction that ends the range.
+    /// For `--to-time`: the first transaction that is not restored.
     #[serde(skip_serializing_if = "Option::is_none")]
     range_end: Option<EndOfRange>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -264,9 +265,9 @@ struct ToRead {
 struct EndOfRange {
     gtid: String,
     committed: String,
-    /// How many transactions after it in the log have earlier timestamps than `--to-time`.
+    /// How many transactions after this one in the log have timestamps up to `--to-time`.
     excluded_earlier: u64,
-    /// A value for `--to-gtid` that restores these as well.
+    /// A value for `--to-gtid` that also restores these excluded transactions.
     #[serde(skip_serializing_if = "Option::is_none")]
     to_gtid: Option<String>,
 }
@@ -358,7 +359,7 @@ impl Report {
 }
 
 impl EndOfRange {
-    /// The warning about transactions excluded because the clocks of servers differ.
+    /// Returns the warning about transactions that are excluded because a server's clock was ahead; `None` if there are none.
     fn warning(&self) -> Option<String> {
         let to_gtid = self.to_gtid.as_ref()?;
         Some(format!(
@@ -368,14 +369,14 @@ impl EndOfRange {
     }
 }
 
-/// Duration of a part.
+/// The duration of one stage of a restore.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Took {
     stage: &'static str,
     seconds: f64,
 }
 
-/// A bar for each part on a terminal; the start of each part elsewhere.
+/// Shows a progress bar for each stage on a terminal, and records the start of each stage.
 struct Progress {
     hidden: bool,
     so_far: Mutex<SoFar>,
@@ -397,7 +398,7 @@ impl Progress {
         }
     }
 
-    /// Ends the display. Returns the duration of each part, the last one until now.
+    /// Ends the display, and returns the duration of each stage. The last stage ends now.
     fn end(&self) -> Vec<Took> {
         let so_far = self.so_far();
         so_far.bar.finish_and_clear();
@@ -421,7 +422,7 @@ fn took(begun: &[(Stage, Instant)], end: Instant) -> Vec<Took> {
 impl Watching for Progress {
     fn begins(&self, stage: Stage, total: u64) {
         let mut so_far = self.so_far();
-        // A part may be reported twice, once its size is known.
+        // A stage is reported again when its size is known.
         if so_far.begun.last().is_none_or(|(last, _)| *last != stage) {
             so_far.begun.push((stage, Instant::now()));
         }
@@ -451,12 +452,12 @@ impl Watching for Progress {
     }
 }
 
-// `witness archive drill`: restores the newest base backup and the log after it, checks the result, and removes it. For a timer: only a
-// restored backup is proven.
+// `witness archive drill`: restores the newest base backup and the log after it, checks the result, and removes it. A timer should run it
+// regularly, because only a restore proves that a backup is usable.
 
 /// The data directory in a drill's directory.
 const DATA: &str = "data";
-/// The work directory of the restore, next to it.
+/// The work directory of the restore in a drill's directory.
 const WORK: &str = "work";
 
 /// Arguments of `witness archive drill`.
@@ -474,7 +475,7 @@ pub(crate) struct DrillArgs {
 /// Runs `witness archive drill`.
 ///
 /// # Errors
-/// As a restore; exit 4 where its directories exist already. Created files are removed in any case.
+/// The errors of `witness archive restore`; also exit 4 if the drill's directories exist already. Created files are removed in any case.
 pub(super) async fn drill(args: &DrillArgs, format: Format) -> Attempt {
     let (archive, plan) = planned(&args.read, &Target::End, None).await?;
     let room = Room::make(&std::path::absolute(&args.directory)?);
@@ -502,13 +503,13 @@ pub(super) async fn drill(args: &DrillArgs, format: Format) -> Attempt {
     })
 }
 
-/// The directory of a drill. It removes only what it has created itself.
+/// The directory of a drill. [`Room::remove`] removes only the directories that this drill has created.
 #[derive(Debug)]
 struct Room {
     directory: PathBuf,
-    /// True if this directory was created as well.
+    /// True if this drill created `directory`.
     is_new: bool,
-    /// Paths created in it.
+    /// The directories created in `directory`.
     made: Vec<PathBuf>,
 }
 
@@ -525,7 +526,7 @@ impl Room {
         made.map_err(|error| unfit(directory, error))?;
         for name in [DATA, WORK] {
             let path = room.within(name);
-            // Of two drills in one directory, only one creates it.
+            // If two drills run in one directory, only one of them can create `path`; the other fails here.
             if let Err(error) = builder.recursive(false).create(&path) {
                 if let Err(error) = room.remove() {
                     tracing::warn!(%error, "an empty directory is left in {}", directory.display());
@@ -548,7 +549,7 @@ impl Room {
         if !self.is_new {
             return Ok(());
         }
-        // Another process may use it or have removed it, such as a second drill that was refused.
+        // Another process may have files in the directory, or have removed it, such as a second drill that was refused.
         let is_foreign = |error: &io::Error| {
             use ErrorKind::{DirectoryNotEmpty, NotFound};
             matches!(error.kind(), DirectoryNotEmpty | NotFound)

@@ -1,4 +1,4 @@
-//! `witness log show`, `find` and `follow`: entries of a log, and with `--events` the events in them.
+//! `witness log show`, `find` and `follow`: print entries of a log, or with `--events` the events in these entries.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub(crate) struct ShowArgs {
 /// Runs `witness log show`.
 ///
 /// # Errors
-/// Exit 7 where the log is damaged; earlier entries are shown.
+/// Exit 7 if the log is damaged. The entries before the damage are shown.
 pub(super) fn show(args: &ShowArgs, format: Format) -> Attempt {
     let directory = match args.target.log()? {
         Log::Members(directory) => directory,
@@ -52,7 +52,7 @@ pub(super) fn show(args: &ShowArgs, format: Format) -> Attempt {
     Ok(())
 }
 
-/// Shows the transactions of mysqld's own binlog, or all of its events.
+/// Shows the transactions of mysqld's own binlog, or all events with `--events`.
 fn show_mysqlds(log: &MysqldsLog, args: &ShowArgs, format: Format) -> Attempt {
     if args.from.0 > 0 {
         return Err(log.has_no_op_ids("--from"));
@@ -110,7 +110,7 @@ struct SoughtArgs {
 /// Runs `witness log find`.
 ///
 /// # Errors
-/// Exit 1 when the log does not have it, 7 when the log is damaged before it.
+/// Exit 1 if the log does not contain the entry, 7 if the log is damaged before it.
 pub(super) fn find(args: &FindArgs, format: Format) -> Attempt {
     let SoughtArgs { gtid, op_id, index } = &args.sought;
     let (sought, name) = match (gtid, op_id, index) {
@@ -163,15 +163,15 @@ pub(crate) struct FollowArgs {
     limit: Option<usize>,
 }
 
-/// How often the log is checked.
+/// Interval between checks for new entries.
 const LOOK: Duration = Duration::from_millis(200);
 /// Entries read before they are printed.
 const AT_ONCE: usize = 1024;
 
-/// Runs `witness log follow`, until interrupted or its reader has closed the pipe.
+/// Runs `witness log follow`, until it is interrupted or the reader of its output closes the pipe.
 ///
 /// # Errors
-/// Exit 7 where the log is damaged.
+/// Exit 7 if the log is damaged.
 pub(super) fn follow(args: &FollowArgs, format: Format) -> Attempt {
     let directory = open(&args.target.path()?)?;
     let from = match args.from {
@@ -206,7 +206,7 @@ pub(super) fn follow(args: &FollowArgs, format: Format) -> Attempt {
 fn print_truncated(keep: Option<OpId>, format: Format) -> Attempt {
     let keep = keep.map(|keep| keep.to_string());
     match format {
-        // The last remaining entry.
+        // `keep` is the last entry that remains.
         Format::Json => print_json_line(&json!({ "truncated_after": keep })),
         Format::Table => print_text(&format!(
             "-- truncated: the entries after {}\n",

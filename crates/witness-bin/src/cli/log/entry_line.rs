@@ -12,26 +12,26 @@ use serde::Serialize;
 use crate::terminal::{Attempt, Format, print_json_line, print_text};
 use crate::text::times::second_of_day;
 
-/// An entry; a line of text or a JSON object.
+/// A log entry in the output: a line of text or a JSON object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct EntryLine {
     pub(super) log_name: String,
     pub(super) pos: u64,
-    /// End position, payload included.
+    /// Position at which the entry ends, including its payload.
     pub(super) end_log_pos: u64,
-    /// None in mysqld's own binlog.
+    /// `None` for mysqld's own binlog, which has no op ids.
     pub(super) op_id: Option<String>,
     /// `transaction`, `rotate`, `membership` or `blank`.
     pub(super) kind: &'static str,
-    /// Bytes of its canonical payload.
+    /// Bytes of the entry's canonical payload.
     pub(super) payload_bytes: u64,
     pub(super) events: u32,
     pub(super) gtid: Option<String>,
-    /// UTC; none for an entry of the ring itself.
+    /// Time in UTC; `None` for an entry without a time, such as `membership`.
     pub(super) time: Option<String>,
 }
 
-/// A line of columns that have fixed widths, so that it can be printed immediately; or a JSON object.
+/// A line of output: columns with fixed widths, so that each line can be printed before the next is read, or a JSON object.
 pub(super) trait Line: Serialize + Sized {
     /// Title and width of every column; a negative width aligns to the left.
     const COLUMNS: &'static [(&'static str, i8)];
@@ -82,7 +82,7 @@ impl EntryLine {
         }
     }
 
-    /// A transaction in mysqld's own binlog.
+    /// Creates the line for a transaction in mysqld's own binlog.
     pub(super) fn of_mysqld(log_name: &str, pos: u64, end: u64, of: &FramedTransaction) -> Self {
         Self {
             log_name: log_name.to_owned(),
@@ -124,7 +124,7 @@ impl Line for EntryLine {
     }
 }
 
-/// Seconds since 1970 in readable form; none for zero.
+/// Formats seconds since 1970 as a time in UTC; `None` for zero.
 pub(super) fn time_text(seconds: u32) -> Option<String> {
     let text = second_of_day(UnixSeconds(seconds.into()));
     (seconds > 0).then(|| text.replace('T', " ").replace('Z', ""))
@@ -132,7 +132,7 @@ pub(super) fn time_text(seconds: u32) -> Option<String> {
 
 // One event of an entry, in the columns of SHOW BINLOG EVENTS.
 
-/// An event; a line of text or a JSON object.
+/// An event in the output: a line of text or a JSON object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct EventLine {
     log_name: String,
@@ -144,11 +144,11 @@ pub(super) struct EventLine {
     info: String,
 }
 
-/// Longer statements are truncated in text output.
+/// The longest description of an event in text output; longer descriptions are truncated.
 const LONGEST_INFO: usize = 160;
 
 impl EventLine {
-    /// The marker of an entry and, for a transaction, every later event.
+    /// Returns the lines for all events of an entry: its marker event and, for a transaction, the events of the transaction.
     pub(super) fn all_of(record: &EntryRecord, entry: &Entry) -> Vec<Self> {
         let payload = match &entry.payload {
             EntryPayload::Normal(AppEntry::Transaction(payload)) => Some(payload.bytes().clone()),
@@ -194,7 +194,7 @@ impl EventLine {
         lines
     }
 
-    /// An event in mysqld's own binlog.
+    /// Creates the line for an event in mysqld's own binlog.
     pub(super) fn of_mysqld(log_name: &str, pos: u64, event: EventRef<'_>, end: u64) -> Self {
         let header = event.header();
         Self {

@@ -1,4 +1,4 @@
-//! `witness log list`, `verify`, `diff` and `trimmed`: the files of a log, whether they are sound, and the tails that were trimmed from it.
+//! `witness log list`, `verify`, `diff` and `trimmed`: list and check the files of a log, compare two logs, and list trimmed tails.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,16 +24,16 @@ struct FileLine {
     entries: u64,
     first_op_id: Option<String>,
     last_op_id: Option<String>,
-    /// UTC, of the first and the last entry that has a time.
+    /// Times in UTC of the first and the last entry with a time.
     first_time: Option<String>,
     last_time: Option<String>,
-    /// Whether its last entry ends it.
+    /// True if the file is complete: its last entry closes it.
     closed: bool,
-    /// The GTIDs of its own transactions.
+    /// The GTIDs of the transactions in this file.
     gtid_set: String,
-    /// The GTIDs of the files before it.
+    /// The GTIDs of the transactions in all earlier files.
     previous_gtid_set: String,
-    /// Its fault, if any.
+    /// The first fault in the file, if any.
     fault: Option<String>,
 }
 
@@ -70,7 +70,7 @@ pub(super) fn list(args: &TargetArgs, format: Format) -> Attempt {
     let last = files.last().map(|file| file.file);
     let damaged = files.iter().find_map(|file| {
         let fault = file.fault.as_ref()?;
-        // The end of the last file may currently be written.
+        // A cut-off entry at the end of the last file is not damage: the member may be writing it.
         let unfinished = Some(file.file) == last && fault.kind.is_cut_off();
         (!unfinished).then(|| format!("{}: {fault}", file.file.name()))
     });
@@ -122,8 +122,8 @@ fn table(lines: &[FileLine]) -> Table {
     )
 }
 
-// `witness log trimmed`: lists the transactions trimmed from the member's own log and from its mysqld's binlog. The bytes are kept; only
-// an operator removes them.
+// `witness log trimmed`: lists the transactions that were trimmed from the member's own log and from the binlog of its mysqld. Their bytes
+// are kept until an operator removes them.
 
 /// Arguments of `witness log trimmed`.
 #[derive(Debug, clap::Args)]
@@ -154,7 +154,7 @@ pub(super) fn trimmed(args: &TrimmedArgs, format: Format) -> Attempt {
     })
 }
 
-/// The trimmed tails, the oldest first: of the member's own log (`log`), and of the binlog of its mysqld (`mysqld`).
+/// Returns the trimmed tails, the oldest first: of the member's own log (`log`), and of the binlog of its mysqld (`mysqld`).
 fn tails(data_dir: &Path) -> io::Result<Vec<Value>> {
     if !data_dir.is_dir() {
         let what = format!("there is no data directory {}", data_dir.display());
@@ -162,7 +162,7 @@ fn tails(data_dir: &Path) -> io::Result<Vec<Value>> {
     }
     let mut tails = Vec::new();
     for tail in CutTail::list(&DiskFileSystem, data_dir)? {
-        // Each part is a line; the GTIDs are those of the whole tail.
+        // A tail may extend over several files. Each of its parts is a line, with the GTIDs of the whole tail.
         tails.extend(tail.parts.iter().map(|part| {
             let kept_in = data_dir.join("trimmed").join(&part.kept_as);
             let file = json!({ "of": "log", "from": part.file.name(), "kept_in": kept_in });
@@ -190,13 +190,14 @@ fn tails(data_dir: &Path) -> io::Result<Vec<Value>> {
     Ok(tails.into_iter().map(|(_, line)| line).collect())
 }
 
-/// One trimmed tail: the files, the time of the trim in seconds since 1970, and the trimmed bytes from their start in the file on.
+/// Returns the line for a trimmed tail. `of` has its files, `at` is the time of the trim in seconds since 1970. The trimmed bytes are given
+/// as their offset in the file and their number.
 fn line(mut of: Value, at: u64, (offset, bytes): (u64, u64), gtids: &str, reason: &str) -> Value {
     of["at"] = json!(at);
     of["time"] = json!(u32::try_from(at).ok().and_then(time_text));
     of["offset"] = json!(offset);
     of["bytes"] = json!(bytes);
-    // None where their text cannot be read.
+    // Null if the GTID set cannot be parsed.
     of["transactions"] = json!(count(gtids));
     of["gtid_set"] = json!(gtids);
     of["reason"] = json!(reason);
@@ -208,7 +209,7 @@ fn count(gtids: &str) -> Option<u64> {
     u64::try_from(set.count()).ok()
 }
 
-// `witness log verify` and `diff`: a log is compared with its checksums and positions, or with another member's log.
+// `witness log verify`: checks a log against its checksums and positions.
 
 #[derive(Debug, Default, Serialize)]
 struct Verdict {
@@ -221,7 +222,7 @@ struct Verdict {
     bytes: u64,
     first_op_id: Option<String>,
     last_op_id: Option<String>,
-    /// An unfinished write at the end; normal while the member runs, and after a crash.
+    /// An unfinished write at the end of the log. It is normal while the member runs, and after a crash.
     unfinished: Option<String>,
     /// The first damage.
     damage: Option<String>,
@@ -321,7 +322,7 @@ fn judgement(verdict: &Verdict) -> String {
     text + &lines("DAMAGED: ", &verdict.damaged)
 }
 
-// `witness log diff`: where two members' logs diverge.
+// `witness log diff`: compares the logs of two members, and shows where they differ.
 
 /// Arguments of `witness log diff`.
 #[derive(Debug, clap::Args)]
@@ -337,7 +338,7 @@ struct DifferenceLine {
     log_name: String,
     /// `only_in`, `shorter` or `differs`.
     difference: &'static str,
-    /// `left` or `right`: the log with the file, or with fewer bytes of it.
+    /// `left` or `right`. For `only_in`, the log that has the file; for `shorter`, the log with fewer bytes of the file.
     side: Option<&'static str>,
     /// The first differing byte.
     offset: Option<u64>,

@@ -1,4 +1,4 @@
-//! `witness log`: reads a log on disk, whether or not its member runs; purges and rotates logs of running members.
+//! `witness log`: reads a log on disk, while its member runs or is stopped; purges and rotates logs of running members.
 
 mod entries;
 mod entry_line;
@@ -45,7 +45,7 @@ pub(crate) enum LogCommand {
 /// Runs a subcommand.
 ///
 /// # Errors
-/// Exit 7 where a log is damaged, 1 for everything else.
+/// Exit 7 if a log is damaged; otherwise the exit code of the subcommand.
 pub(crate) fn run(command: &LogCommand, format: Format) -> Attempt {
     match command {
         LogCommand::List(args) => files::list(args, format),
@@ -61,16 +61,16 @@ pub(crate) fn run(command: &LogCommand, format: Format) -> Attempt {
     }
 }
 
-// `witness log flush` and `purge`: orders to running members. The first ends the current file of the ring's log on every member and begins
-// the next; the second removes old files of a member's log that the ring does not need.
+// `witness log flush` and `purge`: orders to running members. `flush` ends the current file of the ring's log on every member and begins
+// the next file. `purge` removes old files of a member's log that the ring does not need.
 
 /// Runs `witness log flush`.
 ///
 /// # Errors
-/// Exit 3 without a leader, 5 when its result is unknown.
+/// Exit 3 without a leader, 5 if the result is unknown.
 pub(super) fn flush(args: &OrderArgs, format: Format) -> Attempt {
     args.session(format, async |ring| {
-        // The file is the next one.
+        // `file` is the new current file.
         let (entry, file) = match ring.order(OperatorCommand::FlushLog).await? {
             CommandResult::Flushed { entry, file } => (entry, file),
             other => return Err(another_answer(&other)),
@@ -125,7 +125,7 @@ impl Files {
 /// Runs `witness log purge`.
 ///
 /// # Errors
-/// Exit 3 when the ring's needs are unknown, 4 when it is refused, 5 when its result is unknown.
+/// Exit 3 when the ring's needs are unknown, 4 if the command is refused, 5 if the result is unknown.
 pub(super) fn purge(args: &PurgeArgs, format: Format) -> Attempt {
     args.order.session(format, async |ring| {
         let place = ring.directory.find(&args.member)?;

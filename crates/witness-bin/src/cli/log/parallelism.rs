@@ -1,4 +1,5 @@
-//! `witness log parallelism`: how parallel binlog files, a mysqld's or a member's, can be applied.
+//! `witness log parallelism`: analyses how many transactions of binlog files can be applied in parallel. The files may be a mysqld's or a
+//! member's.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

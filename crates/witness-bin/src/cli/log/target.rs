@@ -1,5 +1,5 @@
-//! The log of a `log` command: a member's data directory, the directory of its binlog files, or one file. Some commands also read mysqld's
-//! own binlog files. Nothing is changed, and no member has to run.
+//! Opens the log that a `log` command reads: a member's data directory, the directory of its binlog files, or one file. Some commands also
+//! read mysqld's own binlog files. The log is not changed, and no member has to run.
 
 use std::fmt;
 use std::fs::File;
@@ -31,7 +31,7 @@ pub(crate) struct TargetArgs {
 }
 
 impl TargetArgs {
-    /// Opens the given log, a member's or a mysqld's own.
+    /// Opens the given log: a member's log, or mysqld's own binlog.
     pub(super) fn log(&self) -> Attempt<Log> {
         let path = self.path()?;
         if path.is_file() && LogDirectory::is_mysqlds_binlog(&path) {
@@ -49,7 +49,7 @@ impl TargetArgs {
         Ok(Log::Mysqlds(MysqldsLog { path, files }))
     }
 
-    /// The path given, or the configured data directory.
+    /// Returns the given path; without one, the configured data directory.
     pub(super) fn path(&self) -> Attempt<PathBuf> {
         match &self.path {
             Some(path) => Ok(path.clone()),
@@ -62,11 +62,11 @@ impl TargetArgs {
 pub(super) enum Log {
     /// The log of a member.
     Members(LogDirectory),
-    /// The binlog of a mysqld, without ring data.
+    /// mysqld's own binlog, which has no op ids.
     Mysqlds(MysqldsLog),
 }
 
-/// The start: an index, or an op id.
+/// The index of the first entry to read, given as an index or an op id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct From(pub(super) u64);
 
@@ -97,7 +97,7 @@ pub(super) fn open(path: &Path) -> Attempt<LogDirectory> {
     opened.map_err(failure)
 }
 
-/// The exit code and the message for an unreadable log.
+/// Returns the failure of a command that cannot read its log.
 pub(super) fn failure(error: DirectoryError) -> Failure {
     if matches!(error, DirectoryError::MysqldsBinlog(_)) {
         return Exit::Error.because(
@@ -115,13 +115,13 @@ pub(super) fn failure(error: DirectoryError) -> Failure {
     }
 }
 
-// mysqld's own binlog files for the `log` commands: they have transactions and GTIDs, but no op ids. A file that a server still writes may
-// end within a transaction; that is no damage.
+// mysqld's own binlog files, which have transactions and GTIDs, but no op ids. If a server still writes to a file, an incomplete
+// transaction at its end is not damage.
 
-/// The bytes that one read asks the file for.
+/// The size of the buffer for reading a file, in bytes.
 const READ_BYTES: usize = 1 << 20;
 
-/// Files of one mysqld, in their order.
+/// The binlog files of one mysqld, in their order.
 pub(super) struct MysqldsLog {
     /// The given path, or the directory of the files.
     pub(super) path: PathBuf,
@@ -130,20 +130,20 @@ pub(super) struct MysqldsLog {
 }
 
 impl MysqldsLog {
-    /// Opens the files in turn.
+    /// Opens each file when the iterator reaches it.
     pub(super) fn files(&self) -> impl Iterator<Item = Attempt<MysqldsFile>> {
         let last = self.files.len().saturating_sub(1);
         let files = self.files.iter().enumerate();
         files.map(move |(at, path)| Ok(MysqldsFile::open(path, at == last)?))
     }
 
-    /// Bytes of all files.
+    /// Returns the total size of all files, in bytes.
     pub(super) fn bytes(&self) -> u64 {
         let sizes = self.files.iter().filter_map(|file| file.metadata().ok());
         sizes.map(|metadata| metadata.len()).sum()
     }
 
-    /// The transaction with this GTID.
+    /// Finds the transaction with this GTID.
     pub(super) fn find(&self, gtid: &Gtid) -> Attempt<Option<EntryLine>> {
         for file in self.files() {
             let mut file = file?;
@@ -156,7 +156,7 @@ impl MysqldsLog {
         Ok(None)
     }
 
-    /// The refusal of an argument that names an op id or an index.
+    /// Returns the failure for an argument with an op id or an index, which mysqld's own binlog does not have.
     pub(super) fn has_no_op_ids(&self, argument: &str) -> Failure {
         Exit::Usage.because(
             format!(
@@ -171,9 +171,9 @@ impl MysqldsLog {
 /// Why a file is not read to its end.
 #[derive(Debug)]
 pub(super) enum ReadError {
-    /// Its bytes are damaged.
+    /// The bytes of the file are damaged.
     Damaged(String),
-    /// It may be intact, but cannot be read here.
+    /// The file cannot be read, but may be intact.
     Unreadable(String),
 }
 
@@ -189,7 +189,7 @@ impl std::convert::From<ReadError> for Failure {
     }
 }
 
-/// An event with its position, and the transaction that it ends.
+/// An event with its position, and the transaction that ends with it, if any.
 pub(super) struct ReadEvent {
     pos: u64,
     end: u64,
@@ -199,18 +199,18 @@ pub(super) struct ReadEvent {
 }
 
 impl ReadEvent {
-    /// The transaction that ends with this event.
+    /// Returns the transaction that ends with this event, if any.
     pub(super) fn transaction(&self) -> Option<&FramedTransaction> {
         self.transaction.as_ref().map(|(_, framed)| framed)
     }
 
-    /// The line for this transaction.
+    /// Returns the line for the transaction that ends with this event; `None` if none ends with it.
     pub(super) fn entry_line(&self, log_name: &str) -> Option<EntryLine> {
         let (begin, framed) = self.transaction.as_ref()?;
         Some(EntryLine::of_mysqld(log_name, *begin, self.end, framed))
     }
 
-    /// The line for this event.
+    /// Returns the line for this event.
     pub(super) fn event_line(&self, log_name: &str) -> EventLine {
         let verified = self.event.verified(self.checksum);
         let event = verified.unwrap_or_else(|_| self.event.canonical());
@@ -218,27 +218,27 @@ impl ReadEvent {
     }
 }
 
-/// One file, read from front to back.
+/// One binlog file of a mysqld, which is read from its beginning.
 pub(super) struct MysqldsFile {
-    /// Its name without the directory.
+    /// The file's name without its directory.
     pub(super) name: String,
     path: PathBuf,
     from: BufReader<File>,
-    /// Its size in bytes when it was opened.
+    /// The size in bytes when the file was opened.
     pub(super) size: u64,
-    /// Bytes read and valid.
+    /// The number of bytes that have been read and are valid.
     pub(super) offset: u64,
-    /// Whether no file follows.
+    /// True for the last file.
     is_last: bool,
-    /// The server did not close it: it still writes to it, or ended without closing it.
+    /// True if the server has not closed the file: it still writes to the file, or has crashed.
     pub(super) in_use: bool,
     framer: TransactionFramer,
     checksum: ChecksumAlgorithm,
-    /// Start of the open transaction.
+    /// The position at which the incomplete transaction begins, if there is one.
     begin: Option<u64>,
-    /// The GTIDs of the files before it.
+    /// The GTIDs of the transactions in all earlier files.
     pub(super) previous_gtids: GtidSet,
-    /// The unfinished end of the last file.
+    /// A description of the incomplete event or transaction at the end of the last file.
     pub(super) unfinished: Option<String>,
 }
 
@@ -275,7 +275,7 @@ impl MysqldsFile {
         })
     }
 
-    /// Reads it to its end, or to its first damage, which is returned.
+    /// Reads the file to its end, or to its first damage, and returns a description of the damage.
     pub(super) fn scan(&mut self, mut each: impl FnMut(&ReadEvent)) -> Attempt<Option<String>> {
         loop {
             match self.next() {
@@ -287,7 +287,7 @@ impl MysqldsFile {
         }
     }
 
-    /// The next event; none at the end.
+    /// Reads the next event; `None` at the end of the file.
     pub(super) fn next(&mut self) -> Result<Option<ReadEvent>, ReadError> {
         let pos = self.offset;
         let left = self.size - pos;
@@ -309,7 +309,7 @@ impl MysqldsFile {
         }
         bytes.resize(header.event_size as usize, 0);
         self.read(&mut bytes[HEADER_LEN..])?;
-        // Positions above 4 GiB do not fit into the header.
+        // The header of an event has no room for a position above 4 GiB, so such a position is not checked.
         if u32::try_from(end).is_ok_and(|low| low != header.log_pos) {
             let why = format!("an event ends at {end} and says {}", header.log_pos);
             return Err(self.damaged(&why));
@@ -364,7 +364,7 @@ impl MysqldsFile {
         })
     }
 
-    /// The file ends within an event or a transaction.
+    /// Handles a file that ends within an event or a transaction. This is damage, unless the file is the last one and in use.
     fn ends_early(&mut self, what: &str) -> Result<Option<ReadEvent>, ReadError> {
         if !(self.in_use && self.is_last) {
             return Err(self.damaged(&what));

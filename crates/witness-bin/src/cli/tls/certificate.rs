@@ -17,13 +17,13 @@ use x509_parser::prelude::FromDer;
 
 use crate::terminal::{Attempt, Failure, word};
 
-/// One certificate of a file.
+/// One certificate in a file.
 #[derive(Debug)]
 pub(crate) struct Certificate {
     der: Vec<u8>,
     pub(super) subject: String,
     pub(super) issuer: String,
-    /// Its alternative names.
+    /// The subject alternative names.
     pub(super) names: Vec<String>,
     pub(super) not_before: OffsetDateTime,
     pub(crate) not_after: OffsetDateTime,
@@ -31,10 +31,10 @@ pub(crate) struct Certificate {
 }
 
 impl Certificate {
-    /// All certificates of a file, at least one.
+    /// Reads all certificates in a file, at least one.
     ///
     /// # Errors
-    /// When it cannot be read, or is invalid.
+    /// When the file cannot be read, or is invalid.
     pub(super) fn all_of(path: &Path) -> Attempt<Vec<Self>> {
         let file = path.display();
         let pem = std::fs::read(path)
@@ -42,7 +42,7 @@ impl Certificate {
         Self::all_in(&pem, path)
     }
 
-    /// All certificates in a file's content.
+    /// Parses all certificates in a PEM text; `path` is its file, for errors.
     pub(crate) fn all_in(pem: &[u8], path: &Path) -> Attempt<Vec<Self>> {
         let file = path.display();
         let damaged = |error: &dyn std::fmt::Display| {
@@ -80,7 +80,7 @@ impl Certificate {
         }
     }
 
-    /// Whether that CA's key made its signature.
+    /// Returns true if the key of this CA has signed the certificate.
     pub(crate) fn is_signed_by(&self, authority: &Self) -> bool {
         let own = X509Certificate::from_der(&self.der);
         let other = X509Certificate::from_der(&authority.der);
@@ -120,12 +120,12 @@ fn usage(parsed: &X509Certificate<'_>) -> Vec<&'static str> {
     words
 }
 
-/// Whether a key belongs to the first certificate of a file, as a starting member checks it.
+/// Checks that a key belongs to the first certificate in a file. A starting member makes the same check.
 pub(super) fn check_key(certificate: &Path, key: &Path) -> Result<(), TlsError> {
     let files = TlsFiles {
         certificate: certificate.to_owned(),
         key: key.to_owned(),
-        // Any certificate will do, since no call follows.
+        // The check needs an authority, but does not use it, so any certificate serves.
         authority: certificate.to_owned(),
         peer_name: None,
         roles: NamedRoles::default(),
@@ -133,16 +133,16 @@ pub(super) fn check_key(certificate: &Path, key: &Path) -> Result<(), TlsError> 
     TlsMaterial::load(&files).map(drop)
 }
 
-/// A date in readable form.
+/// Formats the date of a time.
 pub(crate) fn day(time: OffsetDateTime) -> String {
     time.date().to_string()
 }
 
-// The CA of a ring, and its certificates. Does not access files.
+// Creates the CA of a ring, and signs certificates. Does not access files.
 
-/// Validity of a CA. Replacing one takes three rounds of restarts.
+/// Validity of a CA, in days. It is long, because all members must be restarted three times to replace a CA.
 const AUTHORITY_DAYS: i64 = 3650;
-/// A certificate becomes valid shortly before its creation, since clocks differ.
+/// A certificate is valid from this time before its creation, because the clocks of hosts differ.
 const CLOCK_SKEW: Duration = Duration::hours(1);
 
 /// The holder of a certificate.
@@ -150,10 +150,10 @@ const CLOCK_SKEW: Duration = Duration::hours(1);
 pub(super) struct Holder {
     pub(super) role: Role,
     pub(super) name: String,
-    /// Hosts that callers accept in a member's certificate, in addition to its name: as names or addresses.
+    /// Further names in a member's certificate: the host in its address, and the configured `peer_name`.
     #[serde(skip)]
     hosts: Vec<String>,
-    /// A member's address.
+    /// The address of a member; `None` for an operator or a reader.
     pub(super) address: Option<String>,
 }
 
@@ -166,11 +166,11 @@ pub(super) enum Role {
 }
 
 impl Holder {
-    /// A member of the ring. Callers check the configured `peer_name` instead of the host.
+    /// Creates the holder for a member of the ring. If `peer_name` is configured, callers check it instead of the host.
     pub(super) fn member(entry: &MemberEntry, peer_name: Option<&str>) -> Self {
         let host = raft_types::host_and_port(&entry.address);
         let host = host.map_or(entry.address.as_str(), |(host, _)| host);
-        // An IPv6 address without its brackets.
+        // The brackets of an IPv6 address are removed.
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let hosts = [Some(host), peer_name].into_iter().flatten();
         Self {
@@ -181,7 +181,7 @@ impl Holder {
         }
     }
 
-    /// A client that only calls members.
+    /// Creates the holder for an operator or a reader, which calls members but accepts no calls.
     pub(super) fn caller(role: Role, name: &str) -> Self {
         Self {
             role,
@@ -191,7 +191,7 @@ impl Holder {
         }
     }
 
-    /// Base name of its files, without `.crt` and `.key`.
+    /// Returns the base name of the holder's files, without `.crt` and `.key`.
     pub(super) fn file_name(&self) -> String {
         match self.role {
             Role::Member => self.name.clone(),
@@ -199,7 +199,7 @@ impl Holder {
         }
     }
 
-    /// The names in its certificate; the last one is a URI with its role.
+    /// Returns the alternative names in the holder's certificate. The last name is a URI with the holder's role.
     pub(super) fn names(&self) -> Vec<String> {
         let own = Some(&self.name).filter(|_| self.role == Role::Member);
         let mut names: Vec<String> = Vec::new();
@@ -260,7 +260,7 @@ impl Authority {
         Ok((authority, pair))
     }
 
-    /// The CA in these files, with a certificate valid until then.
+    /// Loads a CA from its certificate and key. The certificate is valid until `not_after`.
     pub(super) fn of(pair: &Pair, ring: &str, not_after: OffsetDateTime) -> Result<Self, Error> {
         let key = KeyPair::from_pem(&pair.key)?;
         Ok(Self {
@@ -270,7 +270,7 @@ impl Authority {
         })
     }
 
-    /// A certificate with a new key. It expires no later than the CA.
+    /// Creates a key, and signs a certificate for it. The certificate expires no later than the CA.
     pub(super) fn sign(
         &self,
         holder: &Holder,
@@ -285,7 +285,7 @@ impl Authority {
         params.subject_alt_names = alternatives.collect::<Result<_, _>>()?;
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        // A member also calls the others.
+        // A member accepts calls, and also calls the other members.
         params.extended_key_usages = match holder.role {
             Role::Member => vec![
                 ExtendedKeyUsagePurpose::ServerAuth,

@@ -1,4 +1,4 @@
-//! `witness tls`: creates the certificates of a ring (`init`), and shows the contents of certificate files and their problems.
+//! `witness tls`: creates the certificates of a ring (`init`), and shows the contents and problems of certificate files (`show`).
 
 pub(crate) mod certificate;
 
@@ -32,7 +32,8 @@ pub(crate) enum TlsCommand {
 /// Runs `witness tls`.
 ///
 /// # Errors
-/// Exit 1 when a file cannot be used or a certificate is invalid, 2 for a wrong configuration or name, 4 when a file exists already.
+/// Exit 1 if a file cannot be used or a certificate is invalid, 2 for a wrong configuration or name, 4 if existing files contradict each
+/// other.
 pub(crate) fn run(command: &TlsCommand, format: Format) -> Attempt {
     match command {
         TlsCommand::Init(args) => init(args, format),
@@ -67,8 +68,8 @@ fn show(args: &ShowArgs, format: Format) -> Attempt {
     Exit::Error.unless(are_valid)
 }
 
-/// A certificate's document and text, and whether it has no problem. `is_first`: the key next to a file is that of its first
-/// certificate.
+/// Returns a certificate as JSON and as text, and whether it is free of problems. `is_first`: the certificate is the first in its
+/// file. Only then is it compared with the key next to the file.
 fn shown(
     file: &Path,
     is_first: bool,
@@ -106,7 +107,7 @@ fn shown(
         "valid_until": until,
         "days_left": days_left,
         "usage": certificate.usage,
-        // The key next to the file, if any.
+        // The key that was found next to the file.
         "key_file": key_file,
         "problems": problems,
     });
@@ -129,7 +130,7 @@ fn shown(
     (json, text, problems.is_empty())
 }
 
-// `witness tls init`: files of a ring's CA and certificates. Existing files are kept.
+// `witness tls init`: creates the files of a ring's CA and certificates. Existing files are kept, unless `--renew` names them.
 
 const SECRET: u32 = 0o600;
 const PUBLIC: u32 = 0o644;
@@ -156,7 +157,7 @@ pub(crate) struct InitArgs {
     config: ConfigArgs,
 }
 
-/// Result for a pair of files.
+/// What the command did with a certificate and its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Outcome {
@@ -180,10 +181,10 @@ impl Files {
         }
     }
 
-    /// Whether both exist.
+    /// Whether both files exist.
     ///
     /// # Errors
-    /// Exit 4 when only one does.
+    /// Exit 4 if only one of them exists.
     fn exist(&self, advice: &str) -> Attempt<bool> {
         let (certificate, key) = (&self.certificate_file, &self.key_file);
         let (there, missing) = match (certificate.exists(), key.exists()) {
@@ -195,7 +196,7 @@ impl Files {
         Err(Exit::Refused.because(format!("{there} is there, but not {missing}"), advice))
     }
 
-    /// Writes both. At any moment, each file is the old or the new one.
+    /// Writes both files. Each file is replaced by a rename, so it is never incomplete.
     fn write(&self, pair: &Pair) -> Attempt {
         let files = [
             (&self.key_file, &pair.key, SECRET),
@@ -217,14 +218,14 @@ fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
     Failure::error(format!("{} cannot be written: {error}", path.display()))
 }
 
-/// A temporary name for a file.
+/// Returns the temporary name of a file that is being written.
 fn temporary(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     name.into()
 }
 
-/// Writes a file in the place of one that an interrupted run has left.
+/// Writes a temporary file. A file with this name, left by an interrupted run, is removed first.
 fn write_new(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -244,7 +245,7 @@ fn write_new(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
 /// Runs `witness tls init`.
 ///
 /// # Errors
-/// Exit 1 when a file cannot be read or written, 2 for a wrong configuration or name, 4 when files do not fit together.
+/// Exit 1 if a file cannot be read or written, 2 for a wrong configuration or name, 4 if existing files contradict each other.
 fn init(args: &InitArgs, format: Format) -> Attempt {
     let settings = args.config.load(FileCheck::Nothing)?.0.member;
     let holders = holders(args, &settings);
@@ -321,7 +322,7 @@ fn init(args: &InitArgs, format: Format) -> Attempt {
     })
 }
 
-/// What to do with the files, with those of a member as an example.
+/// Returns instructions for the use of the files, with the files of one member as an example.
 fn hint(file: &str) -> String {
     format!(
         "\nThe host of a member gets ca.crt and the member's two files, say in /etc/witness/tls, and its configuration names them:\n\n\
@@ -333,7 +334,7 @@ fn hint(file: &str) -> String {
     )
 }
 
-/// The members of the ring, and the operators and readers that are named.
+/// Returns the members of the ring, and the operators and readers on the command line.
 fn holders(args: &InitArgs, settings: &Settings) -> Vec<Holder> {
     let tls = settings.tls.as_ref();
     let peer_name = tls.and_then(|tls| tls.peer_name.as_deref());
@@ -360,7 +361,7 @@ fn unmade(error: rcgen::Error) -> Failure {
     Failure::error(format!("a certificate cannot be made: {error}"))
 }
 
-/// Checks that every file has one owner, and that all names in `renew` exist.
+/// Checks that no two holders have the same file name, and that all names in `renew` exist.
 fn check_names(holders: &[Holder], renew: &[String]) -> Attempt {
     let names: Vec<String> = holders.iter().map(Holder::file_name).collect();
     for (index, name) in names.iter().enumerate() {
@@ -390,7 +391,8 @@ fn first_of(file: &Path) -> Attempt<Certificate> {
     Ok(Certificate::all_of(file)?.remove(0))
 }
 
-/// The CA of a directory; a new one if none exists. `there` is a certificate signed by a CA.
+/// Loads the CA in a directory, or creates one if the directory has none. `there` is an existing certificate of the directory: if it exists
+/// without a CA, the CA's files are lost, and no new CA is created.
 fn authority_in(
     directory: &Path,
     ring: &str,
@@ -448,7 +450,7 @@ fn authority_in(
     Ok((authority, outcome))
 }
 
-/// Why the other members would reject a kept certificate.
+/// Returns why the other members would reject a certificate, if they would.
 fn unfit(
     holder: &Holder,
     files: &Files,

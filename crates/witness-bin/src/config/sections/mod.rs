@@ -1,6 +1,6 @@
-//! The sections of the configuration: for each a struct with its values, its rules and its settings; and the rules for
-//! combinations of sections. Pure: no rule reads a file. A rule skips keys whose own values are wrong: those are reported when
-//! they are read.
+//! The sections of the configuration, each a struct with its values, rules and settings, and the rules for combinations of
+//! sections. Pure: no rule reads a file. A rule skips a key with a wrong value, because the reading of that value has already
+//! reported the mistake.
 
 pub(crate) mod mysql;
 pub(crate) mod process;
@@ -23,7 +23,7 @@ macro_rules! sections {
             pub(crate) members: Vec<ring::MemberKeys>,
         }
 
-        /// All sections, in the order of the documentation and the example; the list of members is the last.
+        /// All sections, in the order of the documentation and the example. The list of members is last.
         pub(crate) const SECTIONS: &[Section] = &[$(<$section>::SECTION,)* ring::MemberKeys::SECTION];
 
         impl Sections {
@@ -35,13 +35,13 @@ macro_rules! sections {
                 }
             }
 
-            /// Every setting; those of the members are the last.
+            /// Returns every setting; the settings of the members are last.
             pub(crate) fn entries(&self) -> Vec<Entry<'_>> {
                 let members = self.members.iter().map(ring::MemberKeys::entries);
                 [$(self.$field.entries(),)*].into_iter().chain(members).flatten().collect()
             }
 
-            /// The keys whose values differ in a newer version, and that need a restart.
+            /// Returns the keys whose values differ in a newer configuration and that only a restart applies.
             pub(crate) fn restarts(&self, newer: &Self) -> Vec<&'static str> {
                 let same_members = self.members.len() == newer.members.len()
                     && self.members.iter().zip(&newer.members).all(|(own, newer)| own.restarts(newer).is_empty());
@@ -77,13 +77,13 @@ impl fmt::Debug for Sections {
     }
 }
 
-/// All keys but those of the list of members.
+/// Returns all keys except the keys of the members' entries.
 pub(crate) fn keys() -> impl Iterator<Item = &'static Key> + Clone {
     let single = SECTIONS.iter().filter(|section| section.name() != MEMBERS);
     single.flat_map(|section| section.keys)
 }
 
-/// Checks the rules among the keys, and reports every broken one.
+/// Checks the rules among the keys, and reports every broken rule.
 pub(crate) fn check(sections: &Sections, problems: &mut Problems) {
     let members = &sections.members;
     ring::check_unique(members, problems);
@@ -129,7 +129,8 @@ pub(crate) fn with_mysql(sections: &Sections) -> bool {
     own.is_some_and(|own| own.is_database())
 }
 
-/// An address reachable from other hosts needs TLS, or `tls.plaintext`. Not checked for `witness tls init`, which runs before.
+/// Checks that a configuration with an address beyond loopback has a certificate or `tls.plaintext`. `witness tls init` skips this check,
+/// because it runs before there is a certificate.
 pub(crate) fn check_beyond_loopback(sections: &Sections, problems: &mut Problems) {
     let tls = &sections.tls;
     if !tls.certificate_file.is_empty() || !tls.plaintext.is_empty() {
@@ -158,7 +159,8 @@ pub(crate) fn check_beyond_loopback(sections: &Sections, problems: &mut Problems
     }
 }
 
-/// Whether an address, `HOST:PORT`, is on another host or reachable from one; false for an empty one.
+/// Whether an address, `HOST:PORT`, is not a loopback address: it is on another host, or reachable from other hosts. False for an empty
+/// address.
 fn beyond_loopback(address: &str) -> bool {
     let Some((host, _)) = address.rsplit_once(':') else {
         return false;
@@ -209,7 +211,8 @@ fn listeners(sections: &Sections, problems: &mut Problems) {
     }
 }
 
-/// Whether both cannot be bound: same port on the same host, or on all its addresses. Port 0 is different each time.
+/// Whether one process cannot bind both addresses: the ports are equal, and the hosts are equal or one of them is the wildcard address.
+/// Port 0 never conflicts, because the system chooses another port each time.
 fn meet(one: &str, other: &str) -> bool {
     let (Some((host, port)), Some((other, other_port))) =
         (one.rsplit_once(':'), other.rsplit_once(':'))

@@ -1,4 +1,4 @@
-//! The side of MySQL: `[mysql]`, the mysqld of a database member, and `[binlog_server]`, the log over MySQL's protocol.
+//! The sections for MySQL: `[mysql]`, the mysqld of a database member, and `[binlog_server]`, the ring's log over MySQL's protocol.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -227,7 +227,7 @@ impl Mysql {
         }
     }
 
-    /// A mysqld that does not apply the ring's log lacks transactions from the time of another primary.
+    /// Warns that the ring's log is not applied to this mysqld: it will lack the transactions of any other primary.
     fn warn_that_nothing_is_applied(&self, problems: &mut Problems) {
         let mut warn = |key: &str, at: &Place, advice: &str| {
             problems.warning(
@@ -249,7 +249,7 @@ impl Mysql {
         }
     }
 
-    /// The socket of mysqld; in mode `child`, by default in the member's data directory.
+    /// Returns the path of mysqld's socket. The default in mode `child` is a path in the member's data directory.
     fn socket_in(&self, data_dir: &str) -> Option<PathBuf> {
         let own = || std::path::absolute(Path::new(data_dir).join("mysqld.sock")).ok();
         let is_child = *self.mode == "child";
@@ -292,7 +292,7 @@ impl Mysql {
             manage_settings: *self.manage_settings,
             accept_unproven: *self.accept_unproven,
             max_transaction_bytes: *self.max_transaction_bytes,
-            // Applying needs semi-sync off, and leading needs it on.
+            // A replica that applies the log needs semi-sync off, and the leader's mysqld needs semi-sync on.
             apply_workers: is_applied.then_some(*self.apply_workers),
             native: *self.apply == "native",
             events: match self.event_scheduler.as_str() {
@@ -332,7 +332,7 @@ section! {
 }
 
 impl BinlogServer {
-    /// Reports every broken rule; `apply` is `mysql.apply`. No other rule applies to a member without a binlog server.
+    /// Reports every broken rule; `apply` is `mysql.apply`. For a member without a binlog server, only `mysql.apply` is checked.
     pub(crate) fn validate(&self, apply: &Setting<String>, tls: &Tls, problems: &mut Problems) {
         if self.listen.given().is_none() {
             if apply.as_str() == "native" {
@@ -363,7 +363,7 @@ impl BinlogServer {
         }
         check_password(&self.password, &self.password_file, problems);
         check_pair(&self.tls_certificate_file, &self.tls_key_file, problems);
-        // By default, only where there is a certificate.
+        // By default, TLS is required only if there is a certificate. A value from a source requires the certificate.
         let is_required = *self.require_tls && self.require_tls.given_by_source;
         if is_required && self.tls_certificate_file.is_empty() && tls.certificate_file.is_empty() {
             problems.error(
@@ -375,7 +375,7 @@ impl BinlogServer {
         }
     }
 
-    /// `None` without a binlog server.
+    /// Returns the settings of the binlog server; `None` if none is configured.
     pub(crate) fn settings(&self, tls: &Tls) -> Option<BinlogServerSettings> {
         let own = self.tls_certificate_file.file();
         let own = own.map(|certificate| (certificate, self.tls_key_file.as_str().into()));
@@ -400,7 +400,7 @@ fn check_password(password: &Setting<String>, file: &Setting<String>, problems: 
     }
 }
 
-/// The source of a password: its file, or the value.
+/// Returns the source of a password: its file, if one is given; otherwise the value.
 fn password_source(password: &Setting<String>, file: &Setting<String>) -> PasswordSource {
     match file.file() {
         Some(file) => PasswordSource::File(file),

@@ -12,7 +12,7 @@ use crate::config::key::{check_pair, section};
 use crate::config::problem::Problems;
 use crate::config::value::{DAY, GIB, KIB, Kind};
 
-/// Log files that are purged sooner are of no use to readers.
+/// The shortest `log.keep_for` without a warning. Readers of the log cannot use files that are purged sooner.
 const SHORTEST_AGE: Duration = Duration::from_secs(60);
 
 section! {
@@ -55,7 +55,7 @@ section! {
 }
 
 impl Log {
-    /// Warns of limits under which the member accepts, or keeps, no entries.
+    /// Warns of limits that are too small for the member to accept entries, or to keep them.
     pub(crate) fn validate(&self, problems: &mut Problems) {
         if let (Some(bytes), Some(file)) =
             (self.disk_limit_bytes.given(), self.max_file_bytes.usable())
@@ -160,7 +160,7 @@ section! {
 }
 
 impl Archive {
-    /// Reports wrong locations of an archive and of copies for it.
+    /// Reports mistakes in the URL of the archive and in `archive.copy_directory`.
     pub(crate) fn validate(&self, problems: &mut Problems) {
         let directory = self.copy_directory.given();
         if directory.is_some_and(|directory| !Path::new(directory).is_absolute()) {
@@ -183,7 +183,7 @@ impl Archive {
         }
     }
 
-    /// `None` for a member that does not archive.
+    /// Returns the settings of the archive; `None` for a member that does not archive.
     pub(crate) fn settings(&self) -> Option<ArchiveSettings> {
         Some(ArchiveSettings {
             url: Url::parse(self.url.given()?).ok()?,
@@ -269,12 +269,12 @@ impl Tls {
         }
     }
 
-    /// This member's certificate and its key.
+    /// Returns the paths of this member's certificate and private key.
     pub(crate) fn certificate(&self) -> Option<(PathBuf, PathBuf)> {
         Some((self.certificate_file.file()?, self.key_file.as_str().into()))
     }
 
-    /// `None` without TLS.
+    /// Returns the settings for TLS; `None` if no certificate is configured.
     pub(crate) fn settings(&self) -> Option<TlsSettings> {
         let (certificate_file, key_file) = self.certificate()?;
         let operator_key = self.operator_key_file.file();
@@ -320,18 +320,18 @@ section! {
 pub struct HttpSettings {
     /// The listen address.
     pub listen: String,
-    /// Its certificate and key; `None`: not encrypted.
+    /// The paths of the certificate and the private key for HTTPS; `None` for plain HTTP.
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// The token for orders; `None`: orders are off.
     pub token: Option<PasswordSource>,
-    /// The token for reads beyond the health checks of load balancers; `None`: not required.
+    /// The token for reads. The health checks of load balancers need no token. `None`: no read needs a token.
     pub read_token: Option<PasswordSource>,
     /// The replica lag from which writers are throttled.
     pub throttle_threshold: Duration,
 }
 
 impl Http {
-    /// `None` where HTTP is not served.
+    /// Returns the settings for HTTP; `None` if HTTP is not served.
     pub(crate) fn settings(&self, tls: &Tls) -> Option<HttpSettings> {
         Some(HttpSettings {
             listen: self.listen.given()?.clone(),
@@ -381,7 +381,7 @@ section! {
 /// Section `[logging]` of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggingSettings {
-    /// JSON objects instead of text.
+    /// True for log lines as JSON objects, false for text.
     pub json: bool,
     /// A filter of tracing-subscriber, such as `info,transport=debug`.
     pub level: String,

@@ -1,4 +1,4 @@
-//! What all members of a ring share: `[ring]`, `[member]`, `[[members]]`, `[raft]`, `[quorum]` and `[regions]`.
+//! The sections about the ring and its members: `[ring]`, `[member]`, `[[members]]`, `[raft]`, `[quorum]` and `[regions]`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -94,7 +94,7 @@ impl OwnMember {
     pub(crate) fn validate(&self, members: &[MemberKeys], problems: &mut Problems) {
         let Some(id) = self.id.usable() else { return };
         let ids: Vec<_> = members.iter().map(|member| member.id.usable()).collect();
-        // A member with an unreadable id may be this one; its own mistake is enough.
+        // An entry with an unreadable id may be the entry of this member. That id has already been reported.
         if ids.is_empty() || ids.contains(&Some(id)) || ids.contains(&None) {
             return;
         }
@@ -156,7 +156,7 @@ pub(crate) fn check_unique(members: &[MemberKeys], problems: &mut Problems) {
     }
 }
 
-/// Checks that members vote, and that one has a mysqld.
+/// Checks that at least one member votes, and that one has a mysqld.
 pub(crate) fn check_votes(members: &[MemberKeys], problems: &mut Problems) {
     let votes = members.iter().map(|member| member.votes.usable());
     let Some(votes) = votes.collect::<Option<Vec<_>>>() else {
@@ -203,8 +203,8 @@ section! {
 }
 
 impl Raft {
-    /// A heartbeat may be sent a fifth of its interval late, and one may be slow. So a shorter lease would
-    /// replace healthy leaders; a much longer one would leave the ring without a leader.
+    /// Checks the lease against the heartbeat. A heartbeat may be sent a fifth of its interval late and may be slow, so a too short
+    /// lease would replace healthy leaders. A much longer lease would leave the ring without a leader for too long.
     pub(crate) fn validate(&self, problems: &mut Problems) {
         let (Some(heartbeat), Some(lease)) = (self.heartbeat.usable(), self.lease.given()) else {
             return;
@@ -300,8 +300,8 @@ impl Quorum {
         self.even_voters(policy, &voters, problems);
     }
 
-    /// A voter set with an even number of voters tolerates no more failures than with one voter less. A ring or region with two voters
-    /// already has a warning.
+    /// Warns of voter sets with an even number of voters: with one voter less, such a set would tolerate as many failures. For two voters,
+    /// another check already warns.
     fn even_voters(&self, policy: &str, voters: &BTreeMap<String, usize>, problems: &mut Problems) {
         let sets: Vec<(String, usize)> = match policy {
             "majority" => vec![("the ring".to_owned(), voters.values().sum())],
@@ -375,7 +375,8 @@ impl Quorum {
     }
 }
 
-/// Number of voting members by region, including regions without any; `None` when one cannot be read.
+/// Returns the number of voting members of each region, including regions without voters; `None` if a member's region or `votes` cannot be
+/// read.
 fn voters_by_region(members: &[MemberKeys]) -> Option<BTreeMap<String, usize>> {
     let mut voters = BTreeMap::new();
     for member in members {
@@ -391,10 +392,11 @@ fn known_region(region: &str, voters: &BTreeMap<String, usize>) -> String {
     did_you_mean(region, known(), other)
 }
 
-/// A region that may lead decides its commits alone, so it should tolerate the loss of one member.
+/// Warns of regions that may lead and have one or two voters: such a region decides its commits alone, so it should tolerate the loss of
+/// one member.
 fn thin_regions(members: &[MemberKeys], voters: &BTreeMap<String, usize>, problems: &mut Problems) {
     if voters.values().sum::<usize>() <= 2 {
-        // Already reported for the ring as a whole.
+        // `check_votes` already warns of a ring with two voters.
         return;
     }
     for (region, count) in voters.iter().filter(|(_, count)| (1..3).contains(*count)) {
@@ -418,7 +420,7 @@ fn thin_regions(members: &[MemberKeys], voters: &BTreeMap<String, usize>, proble
     }
 }
 
-/// Selects the system's default congestion control for connections to other regions.
+/// The value that selects the system's default congestion control for connections to other regions.
 const SYSTEM_S_OWN: &str = "system";
 
 section! {
@@ -516,7 +518,7 @@ impl Regions {
     }
 }
 
-/// From each member with an edge to the member that relays to it; `None` when a value cannot be read.
+/// Returns the edges of `proxy_from`: for each member that has one, the member that relays to it. `None` if a value cannot be read.
 fn edges(members: &[MemberKeys]) -> Option<BTreeMap<String, String>> {
     let mut edges = BTreeMap::new();
     for member in members {

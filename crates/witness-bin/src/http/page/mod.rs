@@ -1,6 +1,6 @@
 //! The page at `/`: the ring as a picture and as text. A browser gets the page; any other client gets the answer of `/primary`, as
-//! from Patroni's `/`. The page shows `GET /ring`, which any member answers. The member asks the others while a browser has the page
-//! open, and keeps the events that it observed.
+//! from Patroni's `/`. The page shows the data of `GET /ring`, which any member answers. The member queries the others only when a
+//! client, such as an open page, requests a report of the ring. It always records the events that it observes.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,20 +27,20 @@ use crate::text::times::now_ms;
 
 /// The interval at which a member observes its own state.
 const LOOK: Duration = Duration::from_secs(1);
-/// Answers of this age count as current.
+/// A report of the ring up to this age counts as current.
 const FRESH: Duration = Duration::from_secs(5);
 
 /// The data of the page. Clones share it.
 #[derive(Clone)]
 pub struct RingPage {
     pub(super) view: Arc<dyn ViewSource>,
-    /// Of the other members.
+    /// Reports of all members, collected only for clients.
     pub(super) reports: RingReports,
     pub(super) events: Arc<Mutex<Events>>,
 }
 
 impl RingPage {
-    /// Observes the member for as long as it is polled, so that events are recorded while no browser has the page open.
+    /// Observes this member every second, so that events are recorded while no browser has the page open. Does not return.
     pub async fn watch(&self) {
         let mut looks = tokio::time::interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -68,7 +68,7 @@ impl RingPage {
     }
 }
 
-// The assets for the browser. All are served by this member: none is fetched from elsewhere, and no inline script runs.
+// The assets for the browser. This member serves all of them, and no inline script runs.
 
 const HTML: &str = include_str!("assets/page.html");
 const CSS: &str = include_str!("assets/page.css");
@@ -105,7 +105,7 @@ async fn ring(State(page): State<RingPage>) -> Response {
     ([(header::CACHE_CONTROL, "no-store")], Json(document)).into_response()
 }
 
-/// A browser's `Accept` names HTML; load balancers and scripts name no type, or all types.
+/// Whether a browser sent the request. A browser's `Accept` names HTML; load balancers and scripts name no type, or all types.
 pub(super) fn is_a_browser(headers: &HeaderMap) -> bool {
     let accepted = headers.get_all(header::ACCEPT).iter();
     let mut accepted = accepted.filter_map(|value| value.to_str().ok());
@@ -118,14 +118,13 @@ fn asset(kind: &'static str, text: &'static str) -> Response {
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
-        // The page of the next version has another script.
+        // Browsers must not cache an asset: after an upgrade, the page needs its new script.
         (header::CACHE_CONTROL, "no-cache"),
     ];
     (StatusCode::OK, headers, text).into_response()
 }
 
-// `GET /runbooks/NAME`: this version's runbooks from `docs/`, so that the page and `witness status` can refer to them where only the
-// member is reachable.
+// `GET /runbooks/NAME`: this version's runbooks from `docs/`. An operator can read them even if only the member is reachable.
 
 macro_rules! runbooks {
     ($($name:literal)*) => {
@@ -177,7 +176,8 @@ pub(super) async fn runbook(Path(name): Path<String>) -> Response {
 
 // `GET /ring`: the ring at one moment, with all data that the page shows. Pure.
 
-/// See the module. Fields are only ever added. `own` is the member that answers; times are its own.
+/// Returns the JSON document of `GET /ring`. Later versions may add fields, but not remove any. `own` is the view of the member that
+/// answers, and `now_ms` is the time on its clock.
 pub(super) fn ring_document(
     now_ms: u64,
     own: &MemberView,
@@ -187,10 +187,10 @@ pub(super) fn ring_document(
     let explained = explained(report);
     let verdict = ring::quorum(report);
     let leader = report.leader_view();
-    // Without a leader: the voters in this member's log.
+    // If there is no leader, the voters are read from this member's log.
     let ring = leader.unwrap_or(own);
     let counted: BTreeSet<_> = ring.voter_sets.iter().flatten().copied().collect();
-    // A commit needs a number of voters of each.
+    // A commit needs a majority of each voter set.
     let voter_sets = ring.voter_sets.iter();
     let voter_sets =
         voter_sets.map(|set| json!({ "members": set, "required": majority_of(set.len()) }));
@@ -219,12 +219,12 @@ pub(super) fn ring_document(
         "members": members.collect::<Vec<_>>(),
         // The path of log entries; empty without a leader.
         "hops": leader.map(hops).unwrap_or_default(),
-        // Those that this member observed, the newest first.
+        // The events that this member observed, the newest first.
         "events": seen.collect::<Vec<_>>(),
     })
 }
 
-/// Contradictions, the pause, and the notes on each member.
+/// Returns the warnings: contradictions, the pause of failover, and the notes on each member.
 fn warnings(report: &RingReport) -> Vec<String> {
     let mut warnings = report.warnings.clone();
     warnings.extend(ring::pause(report));
@@ -235,7 +235,7 @@ fn warnings(report: &RingReport) -> Vec<String> {
     warnings
 }
 
-/// While a member does not answer, the fields that only it can report are null.
+/// Returns one member for the document. If the member does not answer, the fields that only it can report are null.
 fn member(of: &MemberReport, report: &RingReport, counted: &BTreeSet<MemberId>) -> Value {
     let view = of.view.as_ref();
     let mysql = view.and_then(|view| view.mysql.as_ref());
@@ -245,7 +245,7 @@ fn member(of: &MemberReport, report: &RingReport, counted: &BTreeSet<MemberId>) 
         "region": of.region,
         "kind": of.kind,
         "address": of.address,
-        // Whether it may vote, and whether commits count its answer now.
+        // Whether the member may vote, and whether it counts in the quorum now.
         "votes": of.votes,
         "in_quorum": counted.contains(&of.id),
         "vote": vote(of, report, counted),
@@ -266,7 +266,7 @@ fn member(of: &MemberReport, report: &RingReport, counted: &BTreeSet<MemberId>) 
     })
 }
 
-/// A current voter that does not answer is not part of the majority that commits.
+/// Returns a phrase for a member's part in the quorum: a voter that does not answer, in the quorum, not in it, or without a vote.
 fn vote(of: &MemberReport, report: &RingReport, counted: &BTreeSet<MemberId>) -> &'static str {
     let leader = report.leader_view();
     let mut sets = leader.iter().flat_map(|view| &view.voter_set_health);

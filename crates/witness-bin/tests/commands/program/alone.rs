@@ -1,4 +1,4 @@
-//! A ring of one witness, as a process.
+//! A ring of one witness, which runs as a process.
 
 use std::net::SocketAddr;
 use std::process::Child;
@@ -8,10 +8,10 @@ use testkit::wait::eventually;
 
 use super::{Scratch, witness};
 
-/// Longer than anything takes on a busy machine.
+/// Time limit of each wait, long enough for a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The member, killed when the test is over.
+/// The member's process, which is killed at the end of the test.
 pub(crate) struct Alone {
     pub(crate) child: Child,
     pub(crate) listen: SocketAddr,
@@ -26,7 +26,7 @@ impl Drop for Alone {
 }
 
 impl Alone {
-    /// Starts it in this directory, with these further lines of configuration and after these commands.
+    /// Starts the member in this directory, with further lines of configuration. The commands in `before` run first.
     pub(crate) fn start(
         scratch: &Scratch,
         further: &str,
@@ -54,7 +54,7 @@ members = [{{ id = 1, name = "only", region = "here", kind = "witness", address 
             assert_eq!(run.code, 0, "{command}: {run}");
         }
         let mut child = witness(scratch).args(["run"]).args(arguments).spawn();
-        // A full pipe would hold it up.
+        // The output must be read, because a full pipe would block the member.
         let said = child.stderr.take();
         std::thread::spawn(move || std::io::copy(&mut said.expect("a pipe"), &mut std::io::sink()));
         Self {
@@ -64,7 +64,7 @@ members = [{{ id = 1, name = "only", region = "here", kind = "witness", address 
         }
     }
 
-    /// Waits until it takes part in its ring.
+    /// Waits until the member takes part in its ring.
     pub(crate) fn wait_until_ready(&self, scratch: &Scratch) {
         let ready = eventually("the member is ready", PATIENCE, || {
             let run = witness(scratch).args(["health", "readiness"]).run();

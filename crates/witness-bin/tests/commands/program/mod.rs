@@ -1,4 +1,4 @@
-//! Runs the built `witness` in a scratch directory and keeps what it printed.
+//! Runs the built `witness` in a scratch directory, and captures its output.
 
 pub(crate) mod alone;
 pub(crate) mod played;
@@ -9,42 +9,42 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A directory of its own for one test, removed at the end.
+/// A temporary directory for one test, which is removed at the end.
 pub(crate) struct Scratch(tempfile::TempDir);
 
 impl Scratch {
-    /// Makes one.
+    /// Creates a directory.
     pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().expect("a scratch directory"))
     }
 
-    /// The directory.
+    /// Returns the path of the directory.
     pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
 
-    /// A path inside.
+    /// Returns a path in the directory.
     pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    /// Writes a file inside.
+    /// Writes a file in the directory.
     pub(crate) fn write(&self, name: &str, text: &str) {
         std::fs::write(self.join(name), text).expect("a file in the scratch directory");
     }
 }
 
-/// The command, in that directory, with none of the tester's own variables.
+/// A `witness` command that runs in the scratch directory, without the `WITNESS_*` variables of the tester's environment.
 pub(crate) struct Program(Command);
 
-/// Writes a secret, readable by its owner alone.
+/// Writes a file that only its owner can read.
 pub(crate) fn write_secret(path: &Path, bytes: &[u8]) {
     std::fs::write(path, bytes).expect("a file");
     let mode = std::fs::Permissions::from_mode(0o600);
     std::fs::set_permissions(path, mode).expect("its mode");
 }
 
-/// `witness`, to be given arguments.
+/// Returns a `witness` command without arguments.
 pub(crate) fn witness(scratch: &Scratch) -> Program {
     let mut command = Command::new(env!("CARGO_BIN_EXE_witness"));
     command.current_dir(scratch.path()).stdin(Stdio::null());
@@ -66,7 +66,7 @@ impl Program {
         self
     }
 
-    /// Runs with the rights of an ordinary account, even where root runs the test.
+    /// Makes the command run with the rights of an ordinary account, even if root runs the test.
     pub(crate) fn without_the_rights_of_root(self) -> Self {
         if !rustix::process::geteuid().is_root() {
             return self;
@@ -91,7 +91,7 @@ impl Program {
         self
     }
 
-    /// Runs it to its end.
+    /// Runs the command to its end.
     pub(crate) fn run(mut self) -> Run {
         let output = self.0.output().expect("the program runs");
         Run {
@@ -101,7 +101,7 @@ impl Program {
         }
     }
 
-    /// Starts it with its output piped.
+    /// Starts the command with its output in pipes.
     pub(crate) fn spawn(mut self) -> std::process::Child {
         self.0
             .stdout(Stdio::piped())
@@ -111,7 +111,7 @@ impl Program {
     }
 }
 
-/// How a run ended.
+/// The result of a run.
 pub(crate) struct Run {
     /// Exit code; -1 after a signal.
     pub(crate) code: i32,

@@ -1,18 +1,18 @@
-//! The files that one demonstration left, played once and copied for each test.
+//! The files of a demonstration, which runs once for all tests. Each test gets a copy.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use super::{Run, Scratch, witness};
 
-/// What the demonstration said and left.
+/// The output of the demonstration, and its files.
 pub(crate) struct Played {
     scratch: Scratch,
-    /// Its run.
+    /// The result of the command.
     pub(crate) run: Run,
 }
 
-/// The demonstration of this test process.
+/// Returns the demonstration of this test process. The first call runs it.
 pub(crate) fn played() -> &'static Played {
     static PLAYED: OnceLock<Played> = OnceLock::new();
     PLAYED.get_or_init(|| {
@@ -32,12 +32,12 @@ pub(crate) fn played() -> &'static Played {
 }
 
 impl Played {
-    /// A member's data directory, not to be changed.
+    /// Returns a member's original data directory, which no test may change.
     pub(crate) fn member(&self, name: &str) -> PathBuf {
         self.scratch.join("files").join(name)
     }
 
-    /// A copy of a member's data directory in `scratch`, to be damaged.
+    /// Copies a member's data directory to `scratch`, where the test may damage it.
     pub(crate) fn copy(&self, name: &str, scratch: &Scratch) -> PathBuf {
         let copy = scratch.join(name);
         copy_tree(&self.member(name), &copy);
@@ -58,9 +58,9 @@ fn copy_tree(from: &Path, to: &Path) {
     }
 }
 
-/// A configuration of the demonstration's ring, for its member with that id.
+/// Writes a configuration of the demonstration's ring, for the member with this id.
 pub(crate) fn configure(scratch: &Scratch, id: u64, data_dir: &Path) {
-    // Ports without listeners; the members that are not started stay unreachable.
+    // No process listens on these ports, so the other members are unreachable.
     let listen = testkit::ports::free_address().expect("a port");
     let text = format!(
         r#"

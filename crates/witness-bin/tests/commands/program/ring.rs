@@ -1,5 +1,5 @@
-//! A ring of real processes on loopback. Its database members attach to a mysqld that is not there, which
-//! is enough for everything that the ring decides.
+//! A ring of real processes on loopback. Its database members are configured for a mysqld that does not exist. The
+//! decisions of the ring do not need it.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,17 +11,17 @@ use testkit::wait::Patience;
 
 use super::{Run, Scratch, witness};
 
-/// Longer than anything takes on a busy machine.
+/// Time limit of each wait, long enough for a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The ring, and a place for its operator.
+/// The ring, and the operator's directory.
 pub(crate) struct Ring {
     cluster: Cluster,
     /// The operator's directory.
     scratch: Scratch,
 }
 
-/// From `name region kind`, and `novote` for one that only receives the log.
+/// Parses the options of a member from `name region kind`, with `novote` at the end for a member without a vote.
 fn member(words: &str) -> MemberOptions {
     let words: Vec<_> = words.split(' ').collect();
     let beside = match words[2] {
@@ -37,8 +37,8 @@ fn member(words: &str) -> MemberOptions {
 }
 
 impl Ring {
-    /// A ring whose members run, and of which the first one leads. `members` are `name region kind`, and `novote`
-    /// for one that only receives the log.
+    /// Starts a ring, and waits until its first member leads. Each of `members` is `name region kind`, with `novote`
+    /// at the end for a member without a vote.
     pub(crate) fn launch(members: &[&str]) -> Self {
         let scratch = Scratch::new();
         let options = ClusterOptions {
@@ -57,24 +57,24 @@ impl Ring {
         ring
     }
 
-    /// Another member, which is not started and not in the others' configuration.
+    /// Prepares another member. It is not started, and not in the other members' configurations.
     pub(crate) fn prepare(&mut self, words: &str) -> usize {
         self.cluster.add(member(words)).expect("its place")
     }
 
-    /// Writes the configuration of every member with all of them, and the operator's.
+    /// Writes the configurations of all members and of the operator, each with the list of all members.
     pub(crate) fn configure(&self) {
         self.cluster.write_configs().expect("the configurations");
         let operators = self.scratch.join("witness.toml");
         std::fs::copy(self.cluster.config(0), operators).expect("the operator's");
     }
 
-    /// A member's address.
+    /// Returns a member's address for the other members.
     pub(crate) fn address(&self, at: usize) -> String {
         self.cluster.raft_address(at).to_string()
     }
 
-    /// Where a member answers HTTP.
+    /// Returns a member's address for HTTP.
     pub(crate) fn http(&self, at: usize) -> SocketAddr {
         self.cluster.http(at)
     }
@@ -90,44 +90,44 @@ impl Ring {
         self.cluster.kill(at).expect("a running process");
     }
 
-    /// Stops a member's process where it stands.
+    /// Suspends a member's process (SIGSTOP).
     pub(crate) fn freeze(&self, at: usize) {
         self.cluster
             .signal(at, Signal::STOP)
             .expect("a running process");
     }
 
-    /// Continues it.
+    /// Resumes a suspended member (SIGCONT).
     pub(crate) fn thaw(&self, at: usize) {
         self.cluster
             .signal(at, Signal::CONT)
             .expect("a running process");
     }
 
-    /// Has a member reload its configuration.
+    /// Makes a member reload its configuration (SIGHUP).
     pub(crate) fn hang_up(&self, at: usize) {
         self.cluster
             .signal(at, Signal::HUP)
             .expect("a running process");
     }
 
-    /// A member's configuration file.
+    /// Returns the path of a member's configuration file.
     pub(crate) fn config(&self, at: usize) -> PathBuf {
         self.cluster.config(at).to_owned()
     }
 
-    /// A member's data directory.
+    /// Returns a member's data directory.
     pub(crate) fn directory(&self, at: usize) -> &Path {
         self.cluster.directory(at)
     }
 
-    /// Waits until a member has ended by itself, and says with which code.
+    /// Waits until a member's process has ended, and returns its exit code.
     pub(crate) fn exit_code(&mut self, at: usize) -> Option<i32> {
         let ended = self.cluster.wait_for_exit(at, PATIENCE);
         ended.expect("it ends").code()
     }
 
-    /// What a member logged.
+    /// Returns a member's log output.
     pub(crate) fn log(&self, at: usize) -> String {
         self.cluster.output(at)
     }
@@ -146,21 +146,21 @@ impl Ring {
             .run()
     }
 
-    /// Runs a command as an operator, with JSON as its output; panics when it fails.
+    /// Runs a command as an operator, and returns its JSON output. Panics if the command fails.
     pub(crate) fn json(&self, line: &str) -> serde_json::Value {
         let run = self.run(&format!("{line} --output json"));
         assert_eq!(run.code, 0, "{line}: {run}");
         run.json()
     }
 
-    /// The state of the ring. Here no mysqld runs, which is what the exit code says.
+    /// Returns the state of the ring. Exit code 1 is accepted, because no mysqld runs.
     pub(crate) fn status(&self) -> serde_json::Value {
         let run = self.run("status --output json");
         assert!(matches!(run.code, 0 | 1), "{run}");
         run.json()
     }
 
-    /// Waits for a leader with a quorum.
+    /// Waits until this member leads with a quorum.
     pub(crate) fn wait_for_leader(&self, id: u64) {
         self.wait("the leader", || {
             let run = self.run("status --output json");
@@ -168,7 +168,7 @@ impl Ring {
         });
     }
 
-    /// Waits until something is so.
+    /// Waits until a condition holds; `what` describes the condition in errors.
     pub(crate) fn wait(&self, what: &str, so: impl Fn() -> bool) {
         let patience = Patience::every(Duration::from_millis(100), PATIENCE);
         self.cluster
@@ -176,7 +176,7 @@ impl Ring {
             .expect("it comes about");
     }
 
-    /// The name of a member.
+    /// Returns the name of a member.
     pub(crate) fn name(&self, at: usize) -> &str {
         self.cluster.name(at)
     }
