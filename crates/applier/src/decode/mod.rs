@@ -116,7 +116,7 @@ impl Decoder {
     }
 }
 
-/// Returns an event of a canonical payload without checksum, even if it has a log position.
+/// Converts an event without a checksum to canonical form, in which the log position is zero.
 fn bare(event: RawEvent) -> Result<RawEvent, DecodeCause> {
     if event.header().log_pos == 0 {
         return Ok(event);
